@@ -1,0 +1,77 @@
+# `make help` lists the targets. Everything lives in .venv; nothing else on the machine is changed.
+PYTHON ?= python3
+BIN := .venv/bin
+SOURCES := common server client experiments tests
+RUN_STAMP := .venv/.run-stamp
+DEV_STAMP := .venv/.dev-stamp
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## List the targets
+	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+.venv/pyvenv.cfg:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "fedbnsl needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ..."; exit 1; }
+	$(PYTHON) -m venv .venv
+
+$(RUN_STAMP): .venv/pyvenv.cfg requirements/run.txt pyproject.toml
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements/run.txt
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(DEV_STAMP): $(RUN_STAMP) requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements/dev.txt
+	@touch $@
+
+.PHONY: setup
+setup: $(RUN_STAMP) ## Virtual environment in .venv with the locked dependencies
+
+.PHONY: demo
+demo: setup ## The main job: a coordinator and three participants over loopback, on generated data
+	$(BIN)/fedbnsl demo
+
+.PHONY: test
+test: $(DEV_STAMP) ## All tests (set FEDBNSL_DATA to a folder with sachs/ to include the real data)
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+.PHONY: format
+format: $(DEV_STAMP) ## Rewrite the sources in the project's format
+	$(BIN)/ruff format $(SOURCES)
+	$(BIN)/ruff check --fix $(SOURCES)
+
+.PHONY: check
+check: $(DEV_STAMP) ## Format, lint and types, without changing anything
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/mypy
+	$(BIN)/basedpyright --warnings
+
+PROTOC = $(BIN)/python -m grpc_tools.protoc --proto_path=proto --plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy \
+	--plugin=protoc-gen-mypy_grpc=$(BIN)/protoc-gen-mypy_grpc --python_out=$(1) --mypy_out=$(1) \
+	--grpc_python_out=$(1) --mypy_grpc_out=$(1) proto/fedbnsl/wire/values.proto proto/fedbnsl/wire/federation.proto
+
+.PHONY: proto
+proto: $(DEV_STAMP) ## Generate common/fedbnsl/wire from proto/
+	$(call PROTOC,common)
+
+.PHONY: proto-check
+proto-check: $(DEV_STAMP) ## Fail if common/fedbnsl/wire is not what proto/ generates
+	@fresh=$$(mktemp -d) && trap 'rm -rf "$$fresh"' EXIT && $(call PROTOC,"$$fresh") && \
+	diff -ru --exclude=__pycache__ --exclude=__init__.py "$$fresh/fedbnsl/wire" common/fedbnsl/wire && echo "proto-check: generated code is current"
+
+.PHONY: ci
+ci: check proto-check test ## What continuous integration runs
+
+.PHONY: bench
+bench: setup ## Accuracy, bytes and speed figures (about 15 minutes)
+	OMP_NUM_THREADS=1 $(BIN)/fedbnsl bench
+
+.PHONY: lock
+lock: $(DEV_STAMP) ## Renew the locked dependencies in requirements/
+	$(BIN)/uv pip compile pyproject.toml --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet --extra build --output-file requirements/run.txt
+	$(BIN)/uv pip compile pyproject.toml --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet --extra build --extra dev --constraint requirements/run.txt --output-file requirements/dev.txt
+
+.PHONY: clean
+clean: ## Remove .venv and caches (never runs/)
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache dist build
+	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +

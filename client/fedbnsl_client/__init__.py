@@ -1,0 +1,1 @@
+"""A participant: the private table, the local solvers, and the session with the coordinator."""

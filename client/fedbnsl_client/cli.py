@@ -1,0 +1,114 @@
+"""`fedbnsl participant`: the commands of a site."""
+
+from __future__ import annotations
+
+import csv
+import signal
+import warnings
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import click
+
+from fedbnsl.errors import InterruptedRunError, LocalProtocolError
+
+if TYPE_CHECKING:
+    from fedbnsl_client.dataset import Dataset
+
+_DATA = click.Path(path_type=Path)
+
+
+@click.group()
+def participant() -> None:
+    """Take part in a federation with a table that stays at this site."""
+
+
+def _table_options(command: click.decorators.FC) -> click.decorators.FC:
+    options = [
+        click.option("--columns", help="Comma-separated names of the columns to use.  [default: all]"),
+        click.option("--min-rows", type=click.IntRange(min=2), default=20, show_default=True, help="Refuse a table with fewer rows."),
+        click.option("--max-file-mib", type=click.IntRange(min=1), default=1024, show_default=True, help="Refuse a larger file, in MiB."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@participant.command()
+@click.argument("coordinator", metavar="HOST:PORT")
+@click.option("--data", required=True, type=_DATA, help="The site's table: CSV in UTF-8, commas, column names in the first line.")
+@click.option("--site", required=True, help="Name of this site: letters, digits, '.', '-', '_'.")
+@click.option("--insecure", is_flag=True, help="Plaintext, on loopback only. TLS is not there yet: this flag is needed.")
+@click.option("--out", type=_DATA, help="Folder for the learned graph and this site's own refit of it.")
+@click.option("--patience", "patience_s", type=click.FloatRange(min=0), default=60.0, show_default=True, help="Seconds to call a coordinator that does not answer yet.")
+@_table_options
+def join(
+    coordinator: str,
+    data: Path,
+    site: str,
+    insecure: bool,
+    out: Path | None,
+    patience_s: float,
+    columns: str | None,
+    min_rows: int,
+    max_file_mib: int,
+) -> None:
+    """Join the run of the coordinator at HOST:PORT and answer its rounds until the end.
+
+    The table is checked before anything is sent. What leaves the site: column names, row count, and the sparse weights
+    of each round (without differential privacy, which this version does not have yet).
+    """
+    from fedbnsl_client.run_participant import take_part
+
+    signal.signal(signal.SIGTERM, _interrupted)
+    signal.signal(signal.SIGINT, _interrupted)
+    if not insecure:
+        raise LocalProtocolError("TLS is not part of this version; pass --insecure to call in plaintext on loopback")
+    dataset = _read(data, columns, min_rows, max_file_mib)
+    graph = take_part(
+        site, dataset, address=coordinator, patience_s=patience_s, notice=lambda text: click.echo(text, err=True), out=out
+    )
+    click.echo(f"the run is over: {graph.nnz} edges" + (f"; kept in {out}" if out else ""))
+
+
+@participant.command()
+@click.argument("edges", type=_DATA)
+@click.option("--data", required=True, type=_DATA, help="The site's table: CSV in UTF-8, commas, column names in the first line.")
+@click.option("--out", required=True, type=_DATA, help="Folder for the refitted network; created if missing.")
+@click.option("--json", "as_json", is_flag=True, help="Also print the refitted network as JSON.")
+@click.option("--min-rows", type=click.IntRange(min=2), default=20, show_default=True, help="Refuse a table with fewer rows.")
+def refit(edges: Path, data: Path, out: Path, as_json: bool, min_rows: int) -> None:
+    """Refit the weights of a learned graph on this site's own table, by least squares without intercept.
+
+    EDGES is an edges.csv of a run. Nothing is sent: the refitted weights stay here, in OUT.
+    """
+    from fedbnsl import graph_files
+    from fedbnsl_client.dataset import Dataset
+    from fedbnsl_client.refit import personalise
+
+    learned = graph_files.read_edges(edges)
+    dataset = Dataset.read(data, columns=learned.variables, min_rows=min_rows)
+    fitted = personalise(dataset, learned.dag)
+    out.mkdir(parents=True, exist_ok=True)
+    graph_files.write_all(fitted, out)
+    if as_json:
+        click.echo(graph_files.lgbn_json(fitted))
+    else:
+        click.echo(f"refitted {int(fitted.dag.sum())} edges on {dataset.n_samples} rows; kept in {out}")
+
+
+def _read(data: Path, columns: str | None, min_rows: int, max_file_mib: int) -> Dataset:
+    from fedbnsl_client.dataset import Dataset, DataWarning
+
+    chosen = next(csv.reader([columns])) if columns else []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", DataWarning)
+        dataset = Dataset.read(data, columns=chosen, min_rows=min_rows, max_file_bytes=max_file_mib * 2**20)
+    for warning in caught:
+        click.secho(f"warning: {warning.message}", fg="yellow", err=True)
+    return dataset
+
+
+def _interrupted(signal_number: int, frame: FrameType | None) -> None:
+    raise InterruptedRunError(f"interrupted by {signal.Signals(signal_number).name}")

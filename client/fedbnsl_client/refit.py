@@ -1,0 +1,19 @@
+"""Personalised weights: ordinary least squares on the learned DAG with one site's own table. They stay at the site."""
+
+from fedbnsl.graph_files import LearnedGraph
+from fedbnsl.sparse import Mask
+from fedbnsl_client.dataset import Dataset
+from fedbnsl_client.squared_loss import SecondMoments
+
+
+def personalise(dataset: Dataset, dag: Mask) -> LearnedGraph:
+    """Regress every variable of the table on its parents.
+
+    Parameters
+    ----------
+    dag
+        (d, d) edges over the table's variables, in its order.
+    """
+    loss = SecondMoments.of(dataset.X)
+    weights = loss.least_squares(dag)
+    return LearnedGraph(dataset.variables, dag, weights, loss.residual_variance(weights))

@@ -1,0 +1,89 @@
+"""One run at a site: join, answer every task, keep the result and the personalised weights."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from fedbnsl import graph_files
+from fedbnsl.errors import FedbnslError, PlanMismatchError, QuorumLostError, StaleRoundError
+from fedbnsl.graph_files import LearnedGraph
+from fedbnsl.messages import Finished, JoinRequest
+from fedbnsl.plan import Plan
+from fedbnsl.sparse import SparseMatrix
+from fedbnsl_client.dataset import Dataset
+from fedbnsl_client.participant import Participant
+from fedbnsl_client.refit import personalise
+from fedbnsl_client.session import Session
+from fedbnsl_client.solvers import pgcd
+
+
+def take_part(
+    site: str,
+    dataset: Dataset,
+    *,
+    address: str,
+    patience_s: float,
+    notice: Callable[[str], None],
+    out: Path | None,
+) -> SparseMatrix:
+    """Take part in one run until its end and return the learned graph with its consensus weights.
+
+    Parameters
+    ----------
+    address
+        host:port of the coordinator.
+    patience_s
+        How long to call a coordinator that does not answer, before the run's own plan is known.
+    notice
+        Told what a person at the site may want to know.
+    out
+        Folder for the graph and the site's own refit of it; None keeps nothing.
+
+    Raises
+    ------
+    FedbnslError
+        If the coordinator refuses, stays away, or ends the run without a result.
+    """
+    pgcd.warm_up()
+    session = Session(address, patience_s=patience_s, notice=notice)
+    try:
+        reply = session.join(JoinRequest(site, dataset.variables, dataset.n_samples))
+        plan = Plan.from_toml(reply.plan_toml, origin="the coordinator's plan")
+        if plan.digest() != reply.plan_digest:
+            raise PlanMismatchError("the plan that was received does not have the digest that came with it")
+        session.settle(
+            rpc_timeout_s=plan.rpc_timeout_s, patience_s=plan.join_deadline_s, value_type=plan.value_type
+        )
+        table = dataset.reordered(reply.variables)
+        notice(f"joined as {site}: {table.n_samples} rows, {len(table.variables)} variables, {plan.rounds} rounds")
+        try:
+            end = _answer_tasks(session, Participant(site, table, plan, reply.snapshot))
+        except BaseException as error:
+            session.leave(because_of_error=isinstance(error, FedbnslError))
+            raise
+    finally:
+        session.close()
+    if end.graph is None:
+        raise QuorumLostError(f"the run ended without a result: {end.stopped_because}")
+    if out is not None:
+        _keep(out, table, end.graph)
+    return end.graph
+
+
+def _answer_tasks(session: Session, participant: Participant) -> Finished:
+    last_round = 0
+    while True:
+        task = session.pull(last_round)
+        if isinstance(task, Finished):
+            return task
+        try:
+            session.push(participant.handle(task))
+        except StaleRoundError:
+            pass  # the round closed without this site: the next task says so by its `contributed` flag
+        last_round = task.round
+
+
+def _keep(out: Path, table: Dataset, graph: SparseMatrix) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    consensus = LearnedGraph(table.variables, graph.support(), graph.to_dense(), None)
+    graph_files.write_text(out / "edges.csv", graph_files.edges_csv(consensus))
+    graph_files.write_text(out / "personalised-edges.csv", graph_files.edges_csv(personalise(table, consensus.dag)))

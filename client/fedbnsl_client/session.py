@@ -1,0 +1,173 @@
+"""A participant's gRPC session: join, then pull a task, answer, push, until the run is over."""
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar, cast
+
+import grpc
+
+from fedbnsl import codec
+from fedbnsl.channel import LONG_POLL_S, open_channel
+from fedbnsl.errors import (
+    FedbnslError,
+    LocalProtocolError,
+    PlanMismatchError,
+    ProtocolError,
+    RemoteProtocolError,
+    SchemaMismatchError,
+    StaleRoundError,
+    UnreachableError,
+)
+from fedbnsl.messages import Finished, JoinReply, JoinRequest, LocalUpdate, RoundTask
+from fedbnsl.wire import federation_pb2 as federation
+from fedbnsl.wire import federation_pb2_grpc as federation_grpc
+
+_FIRST_CALL_TIMEOUT_S = 10.0
+_GOODBYE_TIMEOUT_S = 0.5
+
+_Reply = TypeVar("_Reply")
+
+# The other end of the table in fedbnsl_server.servicer.
+_ERRORS: dict[grpc.StatusCode, type[FedbnslError]] = {
+    grpc.StatusCode.ABORTED: StaleRoundError,
+    grpc.StatusCode.INVALID_ARGUMENT: LocalProtocolError,
+    grpc.StatusCode.FAILED_PRECONDITION: SchemaMismatchError,
+    grpc.StatusCode.NOT_FOUND: PlanMismatchError,
+    grpc.StatusCode.PERMISSION_DENIED: LocalProtocolError,
+}
+_TRANSIENT = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+
+
+@dataclass
+class BackOff:
+    """Waits that double from 0.1 s to 5 s, with jitter, until a total patience in seconds is used up."""
+
+    patience_s: float
+
+    def __post_init__(self) -> None:
+        self._since: float | None = None
+        self._wait_s = 0.1
+
+    def reset(self) -> None:
+        """A call went through."""
+        self._since, self._wait_s = None, 0.1
+
+    def pause(self) -> bool:
+        """Sleep; False if patience is over."""
+        now = time.monotonic()
+        if self._since is None:
+            self._since = now
+        if now - self._since > self.patience_s:
+            return False
+        time.sleep(self._wait_s * random.uniform(0.5, 1.5))  # noqa: S311  # jitter, not a secret
+        self._wait_s = min(5.0, 2 * self._wait_s)
+        return True
+
+
+class Session:
+    """Calls of one site to one coordinator.
+
+    Parameters
+    ----------
+    address
+        host:port of the coordinator, on loopback.
+    patience_s
+        How long an unreachable coordinator is called again.
+    notice
+        Told, once an outage, that the coordinator does not answer.
+    """
+
+    def __init__(self, address: str, *, patience_s: float, notice: Callable[[str], None]) -> None:
+        self._address = address
+        self._channel = open_channel(address)
+        self._stub = federation_grpc.FederationStub(self._channel)  # type: ignore[no-untyped-call]
+        self._back_off = BackOff(patience_s)
+        self._notice = notice
+        self._timeout_s = _FIRST_CALL_TIMEOUT_S
+        self._run = 0
+        self._site = ""
+        self._value_type = "float64"
+        self._n_variables = 0
+
+    def close(self) -> None:
+        """Close the channel."""
+        self._channel.close()
+
+    def join(self, request: JoinRequest) -> JoinReply:
+        """Apply for a seat.
+
+        Raises
+        ------
+        SchemaMismatchError, PlanMismatchError, ProtocolError
+            If the coordinator refuses; the text is the coordinator's.
+        UnreachableError
+            If it does not answer within the session's patience.
+        """
+        wire = codec.encode_join(request)
+        reply = codec.decode_join_reply(self._call(lambda: self._stub.Join(wire, timeout=self._timeout_s)))
+        self._run, self._site, self._n_variables = reply.run, request.site, len(reply.variables)
+        return reply
+
+    def settle(self, *, rpc_timeout_s: float, patience_s: float, value_type: str) -> None:
+        """Take over the settings of the plan that was joined."""
+        self._timeout_s, self._value_type = rpc_timeout_s, value_type
+        self._back_off.patience_s = patience_s
+
+    def pull(self, last_round: int) -> RoundTask | Finished:
+        """The next task after `last_round`, or the end of the run; waits for it."""
+        wire = federation.PullRequest(run=self._run, site=self._site, last_round=last_round)
+        while True:
+            reply = self._call(lambda: self._stub.PullTask(wire, timeout=LONG_POLL_S + self._timeout_s))
+            answer = reply.WhichOneof("answer")
+            if answer == "task":
+                return codec.decode_task(reply.task, n_variables=self._n_variables)
+            if answer == "finished":
+                return codec.decode_finished(reply.finished, n_variables=self._n_variables)
+            if answer != "wait":
+                raise RemoteProtocolError("the coordinator's answer to a pull holds nothing")
+
+    def push(self, update: LocalUpdate) -> None:
+        """Deliver an update; a repeat is a success.
+
+        Raises
+        ------
+        StaleRoundError
+            If its round is over.
+        """
+        wire = codec.encode_update(update, run=self._run, value_type=self._value_type)
+        self._call(lambda: self._stub.PushUpdate(wire, timeout=self._timeout_s))
+
+    def leave(self, *, because_of_error: bool) -> None:
+        """Say good-bye, if anybody listens; says nothing about what went wrong."""
+        reason = federation.LEAVE_REASON_LOCAL_ERROR if because_of_error else federation.LEAVE_REASON_OPERATOR
+        try:
+            self._stub.Leave(
+                federation.LeaveRequest(run=self._run, site=self._site, reason=reason), timeout=_GOODBYE_TIMEOUT_S
+            )
+        except grpc.RpcError:
+            self._notice("the coordinator did not hear the good-bye")
+
+    def _call(self, call: Callable[[], _Reply]) -> _Reply:
+        while True:
+            try:
+                reply = call()
+            except grpc.RpcError as error:
+                status, details = _status(error)
+                if status in _TRANSIENT:
+                    if self._back_off._since is None:
+                        self._notice(f"the coordinator at {self._address} does not answer; trying again")
+                    if self._back_off.pause():
+                        continue
+                    raise UnreachableError(
+                        f"the coordinator at {self._address} did not answer for {self._back_off.patience_s:g} s ({details})"
+                    ) from None
+                raise _ERRORS.get(status, ProtocolError)(f"the coordinator refused: {details}") from None
+            self._back_off.reset()
+            return reply
+
+
+def _status(error: grpc.RpcError) -> tuple[grpc.StatusCode, str]:
+    call = cast(grpc.Call, error)  # what grpc raises is both
+    return call.code(), call.details() or call.code().name

@@ -1,0 +1,50 @@
+"""The least-squares loss of one table, 1/(2n) ||X - X B||_F^2, through its second moments."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from fedbnsl.sparse import Mask, Matrix
+
+
+@dataclass(frozen=True, eq=False)
+class SecondMoments:
+    """What the loss needs of a table: S = X'X / n.
+
+    Attributes
+    ----------
+    S
+        (d, d), in squared units of the variables, not centred. As private as the table itself.
+    """
+
+    S: Matrix
+
+    @classmethod
+    def of(cls, X: Matrix) -> Self:
+        """S of an (n, d) table."""
+        return cls(X.T @ X / X.shape[0])
+
+    def gradient(self, B: Matrix) -> Matrix:
+        """(d, d) gradient of the loss at B: S (B - I)."""
+        return self.S @ B - self.S
+
+    def smoothness(self, rho_2: float) -> Matrix:
+        """(d,) M_i = S_ii + rho_2, the second derivative of the local objective in any B_ij of row i."""
+        return np.diagonal(self.S) + rho_2
+
+    def residual_variance(self, B: Matrix) -> Matrix:
+        """(d,) mean square of each column of X - X B."""
+        gap = np.eye(B.shape[0]) - B
+        return np.maximum(np.einsum("ij,ik,kj->j", gap, self.S, gap, optimize=True), 0.0)
+
+    def least_squares(self, support: Mask) -> Matrix:
+        """(d, d) weights that minimise the loss among matrices on a (d, d) support, of least norm if not unique.
+
+        Each column is a regression of the child on its parents, without intercept.
+        """
+        B = np.zeros_like(self.S)
+        for j in np.flatnonzero(support.any(axis=0)):
+            parents = np.flatnonzero(support[:, j])
+            B[parents, j] = np.linalg.lstsq(self.S[np.ix_(parents, parents)], self.S[parents, j], rcond=None)[0]
+        return B

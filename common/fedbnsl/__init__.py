@@ -1,0 +1,12 @@
+"""fedbnsl: one directed acyclic graph learned from tables that never leave their sites.
+
+The problem, over participants p = 1..P with private tables X^(p) of shape (n_p, d):
+
+    min over B_1..B_P, W of   sum_p  1/(2 n_p) ||X^(p) - X^(p) B_p||_F^2 + lambda ||B_p||_1
+    subject to                B_p = W for every p,    h(W) = tr(exp(W o W)) - d = 0
+
+where W[i, j] is the weight of the edge i -> j. This package is the language that the coordinator (`fedbnsl_server`) and
+the participants (`fedbnsl_client`) share; it imports neither.
+"""
+
+__version__ = "0.1.0"

@@ -1,0 +1,82 @@
+"""The command `fedbnsl`: finds its groups by entry point, and turns errors into exit codes with a remedy."""
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib.metadata import entry_points
+
+import click
+
+from fedbnsl import __version__
+from fedbnsl.errors import FedbnslError, InterruptedRunError
+
+_GROUP = "fedbnsl.commands"
+
+_EXIT_CODES = """\b
+Exit codes:
+  0  done
+  1  unexpected error (a bug)
+  2  wrong usage of a command
+  3  plan: an unknown or impossible setting
+  4  data: the table cannot be used
+  5  protocol: the two sides do not fit each other
+  6  unreachable: the other side does not answer
+  7  quorum lost: too few sites before the deadline
+  8  divergence: the iteration left the finite numbers
+  9  result: a run folder or graph file cannot be read or written
+  130  interrupted"""
+
+
+class _Commands(click.Group):
+    """The commands of whichever fedbnsl packages are installed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(entry.name for entry in entry_points(group=_GROUP))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        for entry in entry_points(group=_GROUP, name=cmd_name):
+            command = entry.load()
+            assert isinstance(command, click.Command)
+            return command
+        return None
+
+
+@click.command(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog=_EXIT_CODES,
+    help="Learn one Bayesian network from tables that never leave their sites.",
+)
+@click.version_option(__version__, prog_name="fedbnsl")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+def fedbnsl(debug: bool) -> None:
+    """Root of all commands; `main` reads --debug."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit the process."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    # One thread for linear algebra unless asked otherwise: several processes share a machine in a demo, and results
+    # are the same bits whatever the number of cores. Set before numpy is imported by a command.
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(variable, "1")
+    try:
+        code = fedbnsl.main(arguments, prog_name="fedbnsl", standalone_mode=False)
+    except FedbnslError as error:
+        sys.exit(report(error, debug="--debug" in arguments))
+    except click.exceptions.Abort:
+        sys.exit(report(InterruptedRunError("interrupted"), debug=False))
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def report(error: FedbnslError, *, debug: bool) -> int:
+    """Say on standard error what happened and what to do; return the exit code."""
+    if debug:
+        traceback.print_exception(error)
+    click.secho(f"error: {error}", fg="red", err=True)
+    click.echo(f"{error.remedy}", err=True)
+    return error.exit_code

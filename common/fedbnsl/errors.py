@@ -1,0 +1,103 @@
+"""The exceptions of fedbnsl, by blame, each with the exit code of the command line and one sentence of remedy.
+
+Exit codes 1 and 2 belong to the unexpected (a bug) and to click (wrong usage).
+"""
+
+from typing import ClassVar
+
+
+class FedbnslError(Exception):
+    """Root of the tree.
+
+    Attributes
+    ----------
+    exit_code
+        What a command ends with.
+    remedy
+        What the person at the keyboard can do about it.
+    """
+
+    exit_code: ClassVar[int] = 1
+    remedy: ClassVar[str] = "This should not happen: please report it, with the output of the same command and --debug."
+
+
+class PlanError(FedbnslError):
+    """The plan holds an unknown, impossible or contradictory setting."""
+
+    exit_code = 3
+    remedy = "Correct the named setting in the plan file (or in --set) and start again."
+
+
+class DataError(FedbnslError):
+    """A table cannot be used. Its text may quote the table: it never crosses the wire."""
+
+    exit_code = 4
+    remedy = "Correct the table and start again; nothing of it was sent."
+
+
+class ProtocolError(FedbnslError):
+    """The two sides of the wire do not fit each other."""
+
+    exit_code = 5
+    remedy = "Check that coordinator and participants run the same version of fedbnsl, on the same plan."
+
+
+class LocalProtocolError(ProtocolError):
+    """This side broke the protocol."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """The other side broke the protocol."""
+
+
+class MalformedMessageError(RemoteProtocolError):
+    """A message that decodes to nothing valid."""
+
+
+class PlanMismatchError(RemoteProtocolError):
+    """The other side works on another plan or another run."""
+
+
+class StaleRoundError(RemoteProtocolError):
+    """A message for a round that is over, or not yet there."""
+
+
+class SchemaMismatchError(RemoteProtocolError):
+    """The variables of a site are not those of the run."""
+
+    remedy = "Give the table the variables that the message names, or choose them with --columns."
+
+
+class UnreachableError(FedbnslError):
+    """The other side does not answer."""
+
+    exit_code = 6
+    remedy = "Check the address, that the coordinator runs, and that the port is open between the two machines."
+
+
+class QuorumLostError(FedbnslError):
+    """Too few sites answered before the run's deadline."""
+
+    exit_code = 7
+    remedy = "Bring the named sites back (or lower `quorum` in the plan) and start a new run; the checkpoint is kept."
+
+
+class DivergenceError(FedbnslError):
+    """The iteration left the finite numbers."""
+
+    exit_code = 8
+    remedy = "Lower `acyclicity_penalty` or `consensus_penalty`, or rescale variables whose spread is far from the others'."
+
+
+class ResultError(FedbnslError):
+    """A run folder or a graph file cannot be read, or must not be overwritten."""
+
+    exit_code = 9
+    remedy = "Check the path; choose another --out if the folder is in use."
+
+
+class InterruptedRunError(FedbnslError):
+    """A person or the system asked the run to stop."""
+
+    exit_code = 130
+    remedy = "The run folder holds what was learned so far."

@@ -1,0 +1,159 @@
+"""A learned network as text, in the formats of other tools; each says which end of an edge is the parent.
+
+Names may hold any character but control characters, which XML and DAGitty cannot hold: they are refused with the table.
+"""
+
+import csv
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from io import BytesIO, StringIO
+
+import networkx as nx
+import numpy as np
+
+from fedbnsl.sparse import Mask, Matrix
+
+ORIENTATION = "edge source -> target: source is the parent"
+
+EDGES_HEADER = ["source", "target", "weight"]
+_WEIGHTS_CORNER = r"source\target"
+_INTERCEPT = "(Intercept)"
+_DAGITTY_RESERVED = ("graph", "node")
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedGraph:
+    """A directed acyclic graph with a weight on each edge.
+
+    Attributes
+    ----------
+    variables
+        d names, without repetition.
+    dag
+        (d, d) dag[i, j] for the edge i -> j.
+    weights
+        (d, d) weight of i -> j; read only where `dag` has the edge.
+    residual_variance
+        (d,) in squared units of the variables; None if unknown.
+    """
+
+    variables: tuple[str, ...]
+    dag: Mask
+    weights: Matrix
+    residual_variance: Matrix | None = None
+
+    def edges(self) -> Iterator[tuple[str, str, float]]:
+        """(source, target, weight), in the order of the variables."""
+        for i, j in np.argwhere(self.dag):
+            yield self.variables[i], self.variables[j], float(self.weights[i, j])
+
+
+def edges_csv(graph: LearnedGraph) -> str:
+    """One line an edge: source,target,weight, the weight to its last bit."""
+    return _csv([EDGES_HEADER, *([source, target, repr(weight)] for source, target, weight in graph.edges())])
+
+
+def weights_csv(variables: Sequence[str], W: Matrix) -> str:
+    """All of W, (d, d), to its last bit: a row is a source, a column a target, as the corner cell says."""
+    rows = ([name, *map(repr, row)] for name, row in zip(variables, W.tolist(), strict=True))
+    return _csv([[_WEIGHTS_CORNER, *variables], *rows])
+
+
+def graphml(graph: LearnedGraph) -> str:
+    """GraphML whose node ids are the names; tools differ in which of `name` and `label` they show."""
+    network: nx.DiGraph[str] = nx.DiGraph(orientation=ORIENTATION)
+    for name in graph.variables:
+        network.add_node(name, name=name, label=name)
+    for source, target, weight in graph.edges():
+        network.add_edge(source, target, weight=weight)
+    xml = BytesIO()
+    nx.write_graphml_xml(network, xml)
+    return xml.getvalue().decode() + "\n"
+
+
+def dot(graph: LearnedGraph) -> str:
+    """Graphviz text; labels to 3 significant digits, negative weights dashed.
+
+    A node's id has each backslash of the name doubled, since Graphviz has no other way to end a quoted id with one; the
+    label, which is what Graphviz draws, is the name itself.
+    """
+    lines = [f"// {ORIENTATION}", "// dashed: negative weight", "digraph learned {"]
+    for name in graph.variables:
+        # Graphviz resolves HTML entities in labels, but not in ids.
+        lines.append(f"  {_dot_quoted(name)} [label={_dot_quoted(name.replace('&', '&amp;'))}];")
+    for source, target, weight in graph.edges():
+        style = ", style=dashed" if weight < 0 else ""
+        lines.append(f'  {_dot_quoted(source)} -> {_dot_quoted(target)} [label="{weight:.3g}"{style}];')
+    return "\n".join([*lines, "}", ""])
+
+
+def dagitty(graph: LearnedGraph) -> str:
+    r"""DAGitty's language, each edge with its weight as path coefficient `beta`.
+
+    The language has no comments: the arrow `->`, from parent to child, states the orientation. In a quoted name a
+    backslash stands for itself, except before a quotation mark, so `"` is written `\"` and `\` stays; a name that
+    *ends* with a backslash is followed by DAGitty's line continuation (`\` and a newline, which it skips), as the
+    closing quotation mark would otherwise belong to the name. DAGitty refuses variables that are called `graph` or
+    `node`: they get an underscore more, and their name as label.
+    """
+    ids = dict(zip(graph.variables, _dagitty_ids(graph.variables), strict=True))
+    lines = ["dag {"]
+    for name in graph.variables:
+        label = f" [label={_dagitty_quoted(name)}]" if ids[name] != name else ""
+        lines.append(_dagitty_quoted(ids[name]) + label)
+    for source, target, weight in graph.edges():
+        lines.append(f'{_dagitty_quoted(ids[source])} -> {_dagitty_quoted(ids[target])} [beta="{weight!r}"]')
+    return "\n".join([*lines, "}", ""])
+
+
+def lgbn_json(graph: LearnedGraph) -> str:
+    """The linear Gaussian network as pgmpy loads it, with `orientation` as one more key, which pgmpy skips.
+
+    The intercepts are 0, for the model has none. Where the residual variances are unknown each `variance` is [null]:
+    pgmpy refuses such a network, since it could not draw from it. A parent called `(Intercept)` cannot be told from the
+    intercept: the name is refused with the table.
+    """
+    d = len(graph.variables)
+    variances = [None] * d if graph.residual_variance is None else graph.residual_variance.tolist()
+    parents: dict[str, dict[str, float]] = {name: {} for name in graph.variables}
+    for source, target, weight in graph.edges():
+        parents[target][source] = weight
+    content = {
+        "orientation": f"arcs are [source, target]; {ORIENTATION}",
+        "nodes": list(graph.variables),
+        "arcs": [[source, target] for source, target, _ in graph.edges()],
+        "cpds": {
+            name: {
+                "coefficients": {_INTERCEPT: [0.0]} | {parent: [weight] for parent, weight in parents[name].items()},
+                "variance": [variance],
+                "parents": list(parents[name]),
+            }
+            for name, variance in zip(graph.variables, variances, strict=True)
+        },
+    }
+    # ASCII with \u escapes, because pgmpy opens the file in the encoding of the machine, which may not be UTF-8.
+    return json.dumps(content, indent=1, ensure_ascii=True, allow_nan=False) + "\n"
+
+
+def _csv(rows: Iterable[Sequence[str]]) -> str:
+    text = StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+def _dot_quoted(name: str) -> str:
+    return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _dagitty_quoted(name: str) -> str:
+    return '"' + name.replace('"', '\\"') + ("\\\n" if name.endswith("\\") else "") + '"'
+
+
+def _dagitty_ids(variables: Sequence[str]) -> Iterator[str]:
+    taken = set(variables)
+    for name in variables:
+        unique = name
+        while unique in _DAGITTY_RESERVED or (unique != name and unique in taken):
+            unique += "_"
+        yield unique

@@ -1,0 +1,138 @@
+"""What coordinator and participants say to each other, free of any wire format."""
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+import numpy as np
+
+from fedbnsl.sparse import Matrix, SparseMatrix
+
+PROTOCOL_VERSION = 1
+
+
+class TaskKind(Enum):
+    """What a round asks of a participant."""
+
+    ADMM = 1
+    REFIT = 2
+
+
+@dataclass(frozen=True)
+class JoinRequest:
+    """A site's application: its name, the columns of its table in order, and its row count (public)."""
+
+    site: str
+    variables: tuple[str, ...]
+    n_samples: int
+    protocol_version: int = PROTOCOL_VERSION
+
+
+@dataclass(frozen=True)
+class SiteState:
+    """What both sides know of one participant between rounds.
+
+    Attributes
+    ----------
+    local_weights
+        B_p as last contributed, (d, d).
+    consensus_dual
+        beta_p, (d, d).
+    """
+
+    local_weights: SparseMatrix
+    consensus_dual: SparseMatrix
+
+
+@dataclass(frozen=True)
+class JoinReply:
+    """The run that a site has joined, and what the coordinator holds of it after `round` complete rounds."""
+
+    run: int
+    plan_toml: str
+    plan_digest: bytes
+    variables: tuple[str, ...]
+    snapshot: SiteState
+    round: int
+
+
+@dataclass(frozen=True)
+class RoundTask:
+    """One round's work for one site.
+
+    Attributes
+    ----------
+    round
+        Counted from 1.
+    global_weights
+        W, (d, d), for an ADMM round; for a refit round the graph to refit, with its present weights.
+    contributed
+        Whether the site's update of the previous round entered W, so that its dual advances.
+    """
+
+    round: int
+    kind: TaskKind
+    global_weights: SparseMatrix
+    contributed: bool
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The run is over: the learned graph, or the public reason why there is none."""
+
+    graph: SparseMatrix | None
+    stopped_because: str = ""
+
+
+@dataclass(frozen=True)
+class SiteProgress:
+    """One site as the coordinator sees it: bytes are serialised updates (up) and tasks (down)."""
+
+    site: str
+    answered: bool
+    left: bool
+    last_seen_s: float
+    bytes_up: int
+    bytes_down: int
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """Where a run stands. `round` is the one in progress; `elapsed_s` counts from the first one."""
+
+    state: str
+    round: int
+    rounds: int
+    acyclicity: float
+    edges: int
+    elapsed_s: float
+    sites: tuple[SiteProgress, ...]
+
+
+def _no_variances() -> Matrix:
+    return np.empty(0)
+
+
+@dataclass(frozen=True, eq=False)
+class LocalUpdate:
+    """One site's answer to a RoundTask.
+
+    Attributes
+    ----------
+    local_weights
+        B_p, (d, d), for an ADMM round; for a refit round the least-squares weights on the graph.
+    residual_variance
+        (d,) in a refit round, in squared units of the variables; otherwise empty.
+    """
+
+    site: str
+    round: int
+    local_weights: SparseMatrix
+    residual_variance: Matrix = field(default_factory=_no_variances)
+
+    def same_as(self, other: "LocalUpdate") -> bool:
+        """Equal bit for bit: a repeat of a message, not another one."""
+        return (
+            (self.site, self.round) == (other.site, other.round)
+            and self.local_weights == other.local_weights
+            and self.residual_variance.tobytes() == other.residual_variance.tobytes()
+        )

@@ -1,0 +1,215 @@
+"""Plan: every public setting of a run, validated once, frozen, with a TOML form and a digest.
+
+A plan is what coordinator and participants agree on before any record is read. It holds nothing about the data but,
+if wished, the names of the variables.
+"""
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, cast
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from fedbnsl.errors import PlanError
+from fedbnsl.knowledge import Knowledge
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Plan(BaseModel):
+    """The settings of a run. Names follow the glossary of docs/algorithm.md; every field states unit and range."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(default="run", description="a word for people: shown, never used", max_length=200)
+    variables: tuple[str, ...] = Field(
+        default=(), description="names of the variables in order; empty: those of the first site that joins"
+    )
+
+    # The federation
+    n_participants: int = Field(default=3, ge=1, le=10_000, description="sites that must join before round 1")
+    quorum: int = Field(default=0, ge=0, description="sites that must contribute to every round; 0: all of them")
+
+    # Algorithm 1
+    rounds: int = Field(default=100, ge=1, le=100_000, description="ADMM rounds (T)")
+    consensus_penalty: Positive = Field(default=1.0, description="weight of the gap between B_p and W (rho_2)")
+    acyclicity_schedule: Literal["continuation", "augmented"] = Field(
+        default="continuation",
+        description="how the acyclicity term grows: continuation (one growing coefficient) or augmented (Lagrangian)",
+    )
+    continuation_start: Positive = Field(default=0.1, description="continuation: coefficient of h(W) in round 1")
+    continuation_end: Positive = Field(default=1000.0, description="continuation: coefficient where the share ends")
+    continuation_share: float = Field(
+        default=0.8, gt=0, le=1, description="continuation: share of the rounds with geometric growth from start to end"
+    )
+    continuation_growth: float = Field(
+        default=1.3, ge=1, le=10, description="continuation: factor a round after that share"
+    )
+    acyclicity_penalty: Positive = Field(default=1.0, description="augmented: weight of h(W)^2 / 2 in round 1 (rho_1)")
+    acyclicity_growth: float = Field(default=1.2, ge=1, le=10, description="augmented: factor of that weight a round")
+    acyclicity_penalty_max: Positive = Field(default=1e16, description="augmented: where the weight stops to grow")
+    global_iterations: int = Field(default=20, ge=1, le=100_000, description="L-BFGS iterations of a global step")
+
+    # The local solver
+    local_solver: Literal["pgcd"] = Field(default="pgcd", description="pgcd: proximal greedy coordinate descent")
+    l1_weight: NonNegative = Field(default=0.05, description="L1 weight on B_p (lambda)")
+    step_size: float = Field(default=1.0, gt=0, le=1, description="share of a full coordinate step (gamma)")
+    local_steps: int = Field(default=100_000, ge=1, le=10**9, description="most coordinate steps a round (K)")
+    local_tol: NonNegative = Field(default=1e-4, description="a solve ends when the best score falls below this")
+
+    # After the last round
+    threshold: NonNegative = Field(default=0.3, description="an edge is kept if its absolute weight exceeds this (tau)")
+    refit_rounds: int = Field(default=1, ge=0, le=10, description="rounds of least squares on the learned support")
+    refit_threshold: NonNegative = Field(default=0.05, description="absolute weight above which an edge is refitted")
+
+    # Messages
+    value_type: Literal["float64", "float32"] = Field(default="float64", description="precision of sent weights")
+
+    # Times, in seconds
+    join_deadline_s: Positive = Field(default=600.0, description="s that the coordinator waits for all sites to join")
+    round_deadline_s: Positive = Field(default=600.0, description="s after which a round goes on with a quorum")
+    site_grace_s: Positive = Field(default=60.0, description="s of silence after which a site is shown as offline")
+    run_deadline_s: Positive = Field(default=86_400.0, description="s after which a run without quorum stops")
+    rpc_timeout_s: Positive = Field(default=30.0, description="s that one call may take, beside a long poll's wait")
+
+    # What is known before
+    knowledge: Knowledge = Field(default=Knowledge(), description="required and forbidden edges, tiers of variables")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        rules = [
+            (self.quorum <= self.n_participants, "quorum", "at most n_participants"),
+            (self.continuation_end >= self.continuation_start, "continuation_end", "at least continuation_start"),
+            (
+                self.acyclicity_penalty_max >= self.acyclicity_penalty,
+                "acyclicity_penalty_max",
+                "at least acyclicity_penalty",
+            ),
+            (self.refit_threshold <= self.threshold, "refit_threshold", "at most threshold"),
+            (len(set(self.variables)) == len(self.variables), "variables", "names without repetition"),
+            (len(self.variables) != 1, "variables", "at least two names (or none)"),
+        ]
+        for holds, setting, rule in rules:
+            if not holds:
+                raise ValueError(f"{setting} = {getattr(self, setting)!r}: must be {rule}")
+        return self
+
+    @property
+    def needed(self) -> int:
+        """Sites that must contribute to every round."""
+        return self.quorum or self.n_participants
+
+    @classmethod
+    def parse(cls, settings: Mapping[str, Any], *, origin: str = "plan") -> Self:
+        """A plan from plain values.
+
+        Raises
+        ------
+        PlanError
+            Naming each unknown or impossible setting, its value and the rule that it breaks.
+        """
+        try:
+            return cls.model_validate(settings)
+        except ValidationError as error:
+            raise PlanError("\n".join([f"{origin} cannot be used:", *_explain(error)])) from None
+
+    @classmethod
+    def from_toml(cls, text: str, *, origin: str = "plan") -> Self:
+        """A plan from TOML text; see `parse` for the errors."""
+        return cls.parse(_read_toml(text, origin), origin=origin)
+
+    @classmethod
+    def load(cls, path: Path, overrides: Iterable[str] = ()) -> Self:
+        """A plan from a TOML file, with `key=value` overrides (value in TOML; `knowledge.required=[...]` reaches in).
+
+        Raises
+        ------
+        PlanError
+            If the file cannot be read, or as `parse`.
+        """
+        try:
+            settings = _read_toml(path.read_text(encoding="utf-8"), str(path))
+        except (OSError, UnicodeDecodeError) as error:
+            raise PlanError(f"plan {path} cannot be read: {error}") from None
+        return cls._parse_with(settings, overrides, origin=str(path))
+
+    @classmethod
+    def with_overrides(cls, overrides: Iterable[str]) -> Self:
+        """The default plan with `key=value` overrides, as in `load`."""
+        return cls._parse_with({}, overrides, origin="the default plan")
+
+    @classmethod
+    def _parse_with(cls, settings: dict[str, Any], overrides: Iterable[str], *, origin: str) -> Self:
+        for override in overrides:
+            _apply(settings, override)
+        return cls.parse(settings, origin=origin)
+
+    def with_settings(self, **settings: object) -> Self:
+        """A copy with some settings replaced, validated like any other plan."""
+        return self.parse({**self.model_dump(), **settings}, origin=f"plan {self.name!r}")
+
+    def to_toml(self) -> str:
+        """Every setting with its meaning as a comment; `from_toml` reads it back to an equal plan."""
+        lines: list[str] = []
+        values = self.model_dump(mode="json")
+        tables: dict[str, Any] = {}
+        for key, info in type(self).model_fields.items():
+            if isinstance(values[key], dict):
+                tables[key] = values[key]
+                continue
+            default = tomli_w.dumps({key: info.get_default()}).partition("=")[2].strip()
+            lines += [f"# {info.description} [default: {default}]", tomli_w.dumps({key: values[key]}).strip(), ""]
+        for table, content in tables.items():
+            lines.append(f"[{table}]")
+            for key, info in Knowledge.model_fields.items():
+                lines += [f"# {info.description}", tomli_w.dumps({key: content[key]}).strip(), ""]
+        return "\n".join(lines)
+
+    def digest(self) -> bytes:
+        """SHA-256 of the canonical form: the same settings give the same digest, whatever the file looked like."""
+        canonical = json.dumps(self.model_dump(mode="json"), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).digest()
+
+
+def _read_toml(text: str, origin: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise PlanError(f"{origin} is not valid TOML: {error}") from None
+
+
+def _apply(settings: dict[str, Any], override: str) -> None:
+    """Write `key=value` into the settings; a value that is no TOML is taken as a string."""
+    key, separator, text = override.partition("=")
+    key = key.strip()
+    if not separator or not key:
+        raise PlanError(f"--set {override!r}: expected key=value, such as --set rounds=50")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    *tables, leaf = key.split(".")
+    for table in tables:
+        inner = settings.setdefault(table, {})
+        if not isinstance(inner, dict):
+            raise PlanError(f"--set {override!r}: {table!r} is a setting, not a table")
+        settings = cast(dict[str, Any], inner)
+    settings[leaf] = value
+
+
+def _explain(error: ValidationError) -> list[str]:
+    lines: list[str] = []
+    for problem in error.errors():
+        where = ".".join(str(part) for part in problem["loc"])
+        if problem["type"] == "extra_forbidden":
+            lines.append(f"  {where} = {problem['input']!r}: no such setting")
+        elif problem["loc"]:
+            lines.append(f"  {where} = {problem['input']!r}: {problem['msg'].lower()}")
+        else:  # a rule between settings names them itself
+            lines.append(f"  {problem['msg'].removeprefix('Value error, ')}")
+    return lines

@@ -1,0 +1,89 @@
+"""SparseMatrix: the (d, d) matrices that sites and coordinator exchange, without diagonal, as (flat index, value)."""
+
+import math
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+Matrix = NDArray[np.float64]
+Index = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class SparseMatrix:
+    """A real (d, d) matrix by its stored off-diagonal entries; all others are zero.
+
+    Attributes
+    ----------
+    n_variables
+        d, at least 1.
+    index
+        (nnz,) flat row-major indices i * d + j, strictly increasing, i != j.
+    value
+        (nnz,) finite values.
+    """
+
+    n_variables: int
+    index: Index
+    value: Matrix
+
+    @classmethod
+    def zeros(cls, n_variables: int) -> Self:
+        """The matrix without entries."""
+        return cls(n_variables, np.empty(0, np.int64), np.empty(0, np.float64))
+
+    @classmethod
+    def from_dense(cls, dense: Matrix) -> Self:
+        """The non-zero entries of a (d, d) array; its diagonal must be zero."""
+        index = np.flatnonzero(dense)
+        return cls(dense.shape[0], index, dense.ravel()[index])
+
+    @classmethod
+    def on_support(cls, dense: Matrix, support: Mask) -> Self:
+        """The entries of a (d, d) array on a (d, d) support without diagonal, zeros included."""
+        index = np.flatnonzero(support)
+        return cls(dense.shape[0], index, dense.ravel()[index])
+
+    def support(self) -> Mask:
+        """(d, d) where an entry is stored, whatever its value."""
+        support = np.zeros((self.n_variables, self.n_variables), dtype=bool)
+        support.flat[self.index] = True
+        return support
+
+    def to_dense(self) -> Matrix:
+        """A new (d, d) array."""
+        dense = np.zeros((self.n_variables, self.n_variables))
+        dense.flat[self.index] = self.value
+        return dense
+
+    @property
+    def nnz(self) -> int:
+        """Number of entries."""
+        return int(self.index.size)
+
+    def as_float32(self) -> Self:
+        """The matrix with every value rounded to the nearest float32 (still held as float64)."""
+        return type(self)(self.n_variables, self.index, self.value.astype(np.float32).astype(np.float64))
+
+    def __eq__(self, other: object) -> bool:
+        """Same shape and the same bits in every entry."""
+        if not isinstance(other, SparseMatrix):
+            return NotImplemented
+        return (
+            self.n_variables == other.n_variables
+            and np.array_equal(self.index, other.index)
+            and self.value.tobytes() == other.value.tobytes()
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"SparseMatrix({self.n_variables} x {self.n_variables}, {self.nnz} entries)"
+
+
+def formula_bytes(n_entries: int, n_variables: int) -> int:
+    """Bytes of a sparse message as the paper counts them: 8 a value and ceil(log2(d^2) / 8) an index."""
+    return n_entries * (8 + math.ceil(math.log2(n_variables**2) / 8))

@@ -1,0 +1,1 @@
+"""Research and demonstration: synthetic data, scores, simulation, local networks, benchmarks."""

@@ -1,0 +1,204 @@
+"""The figures that the project states about itself, measured anew: accuracy, bytes, speed.
+
+Every speed is a ratio of two measurements made in turns in the same run; absolute seconds stand beside it for
+orientation only.
+"""
+
+import importlib.util
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from fedbnsl.errors import ResultError
+from fedbnsl.plan import Plan
+from fedbnsl_client.dataset import Dataset
+from fedbnsl_client.solvers import pgcd
+from fedbnsl_client.squared_loss import SecondMoments
+from fedbnsl_experiments import localnet
+from fedbnsl_experiments.evaluation import evaluate, learned_graph, read_result
+from fedbnsl_experiments.metrics import score
+from fedbnsl_experiments.simulate import simulate
+from fedbnsl_experiments.synthetic import synthesise
+from fedbnsl_experiments.tables import site_files, split, write_federation
+
+N_SAMPLES = 5000
+Row = dict[str, Any]
+
+
+def _settings(plans: Path) -> list[tuple[str, Plan, int, range, int, float]]:
+    """(label, plan, d, seeds, P, variance of the weights) of the accuracy figures."""
+    default, paper = Plan.load(plans / "default.toml"), Plan.load(plans / "paper-homogeneous.toml")
+    return [
+        ("homogeneous, default plan", default, 20, range(2, 12), 8, 0.0),
+        ("homogeneous, default plan", default, 100, range(2, 6), 8, 0.0),
+        ("homogeneous, default plan", default, 200, range(2, 4), 8, 0.0),
+        ("heterogeneous 0.1, default plan", default, 20, range(2, 7), 5, 0.1),
+        ("homogeneous, paper-homogeneous plan", paper, 20, range(2, 12), 8, 0.0),
+    ]
+
+
+def accuracy(plans: Path) -> Iterator[Row]:
+    """SHD and bytes on generated data, by setting."""
+    for label, plan, d, seeds, n_sites, variance in _settings(plans):
+        shds: list[int] = []
+        formula: list[float] = []
+        serialised: list[float] = []
+        seconds: list[float] = []
+        for seed in seeds:
+            federation = synthesise(d, d, n_sites, N_SAMPLES, seed, weight_variance=variance)
+            tables = {f"site-{k + 1}": Dataset(federation.variables, X) for k, X in enumerate(federation.tables)}
+            with tempfile.TemporaryDirectory() as scratch:
+                result = simulate(plan.with_settings(n_participants=n_sites), tables, Path(scratch, "run"))
+            shds.append(score(learned_graph(result), federation.W != 0).shd)
+            formula.append(_sent(result, "formula"))
+            serialised.append(_sent(result, "serialised"))
+            seconds.append(result["seconds"]["total"])
+        yield {
+            "figure": label,
+            "d": d,
+            "P": n_sites,
+            "seeds": f"{seeds.start}..{seeds.stop - 1}",
+            "mean SHD": round(statistics.mean(shds), 2),
+            "SHD by seed": " ".join(map(str, shds)),
+            "MB formula": round(statistics.mean(formula) / 1e6, 2),
+            "MB serialised": round(statistics.mean(serialised) / 1e6, 2),
+            "s a run": round(statistics.mean(seconds), 2),
+        }
+
+
+def sachs(plans: Path) -> Iterator[Row]:
+    """The Sachs data over three sites, shuffled and contiguous, against the three edge lists, with the controls.
+
+    Raises
+    ------
+    ResultError
+        If FEDBNSL_DATA does not name a folder with sachs/.
+    """
+    source = Path(os.environ.get("FEDBNSL_DATA", "")) / "sachs"
+    if not (source / "sachs.csv").exists():
+        raise ResultError("the Sachs figures need the environment variable FEDBNSL_DATA: a folder that holds sachs/")
+    plan = Plan.load(plans / "paper-sachs.toml")
+    for name, seed in (("shuffled (seed 0)", 0), ("contiguous", None)):
+        with tempfile.TemporaryDirectory() as scratch:
+            split(source / "sachs.csv", 3, Path(scratch, "data"), seed=seed)
+            tables = {site: Dataset.read(path) for site, path in site_files(Path(scratch, "data")).items()}
+            result = simulate(plan.with_settings(n_participants=3), tables, Path(scratch, "run"))
+            for edges in sorted(source.glob("edges-*.csv")):
+                report = evaluate(Path(scratch, "run"), edges, tau=None)
+                scores, chance = report["scores"], report["random_dag"]
+                yield {
+                    "figure": f"Sachs, {name}",
+                    "reference": edges.stem,
+                    "edges": scores["n_edges"],
+                    "SHD": scores["shd"],
+                    "SHD empty": report["empty_graph"]["shd"],
+                    "SHD random": f"{chance['mean']['shd']:.1f} +- {chance['std']['shd']:.1f}",
+                    "skeleton hits": scores["skeleton_hits"],
+                    "hits random": f"{chance['mean']['skeleton_hits']:.1f}",
+                    "v-structures in common": f"{scores['v_structures_common']} of {scores['v_structures_reference']}",
+                    "MB formula": round(_sent(result, "formula") / 1e6, 2),
+                }
+
+
+def local_solve(plans: Path) -> Iterator[Row]:
+    """One local solve at d=200 against a literal NumPy reading of Algorithm 1, same steps, same result."""
+    oracles = _oracles()
+    plan = Plan.load(plans / "default.toml")
+    d = 200
+    X = synthesise(d, d, 1, N_SAMPLES, 2).tables[0]
+    zero, allowed = np.zeros((d, d)), ~np.eye(d, dtype=bool)
+    settings: dict[str, Any] = {
+        "lam": plan.l1_weight,
+        "rho_2": plan.consensus_penalty,
+        "gamma": plan.step_size,
+        "max_steps": 200,
+        "tol": plan.local_tol,
+        "allowed": allowed,
+    }
+    pgcd.warm_up()
+    moments = SecondMoments.of(X)
+    fast: list[float] = []
+    slow: list[float] = []
+    gap = 0.0
+    for _ in range(5):
+        seconds, (B, _) = _timed(lambda: pgcd.solve(moments, zero, zero, zero, **settings))
+        fast.append(seconds)
+        seconds, (B_literal, _) = _timed(lambda: oracles.literal_pgcd(X, zero, zero, zero, **settings))
+        slow.append(seconds)
+        gap = max(gap, float(np.abs(B - B_literal).max()))
+    whole = {**settings, "max_steps": plan.local_steps}
+    seconds, (_, steps) = _timed(lambda: pgcd.solve(moments, zero, zero, zero, **whole))
+    yield {
+        "figure": "local solve, 200 steps, d=200, literal NumPy / ours",
+        "ratio": round(statistics.median(s / f for s, f in zip(slow, fast, strict=True))),
+        "largest difference": f"{gap:.1e}",
+        "ms ours": round(1e3 * statistics.median(fast), 2),
+        "ms literal": round(1e3 * statistics.median(slow)),
+        "us a step of a whole solve": round(1e6 * seconds / steps, 2),
+        "its steps": steps,
+    }
+
+
+def network(plans: Path) -> Iterator[Row]:
+    """Whole runs as real processes over loopback gRPC against the same run in one process, from the first round on."""
+    for d, turns in ((20, 3), (200, 1)):
+        plan = Plan.load(plans / "default.toml").with_settings(n_participants=8)
+        ratios: list[float] = []
+        overheads: list[float] = []
+        seconds: list[tuple[float, float]] = []
+        for _ in range(turns):
+            with tempfile.TemporaryDirectory() as scratch:
+                folder = Path(scratch)
+                write_federation(synthesise(d, d, 8, N_SAMPLES, 2), folder / "data")
+                files = site_files(folder / "data")
+                tables = {site: Dataset.read(path) for site, path in files.items()}
+                alone = simulate(plan, tables, folder / "alone")
+                localnet.run(plan, files, folder / "network", watch=lambda status: None, seeds={})
+                together = read_result(folder / "network")["seconds"]["total"]
+                alone_s = alone["seconds"]["total"]
+            seconds.append((together, alone_s))
+            ratios.append(together / alone_s)
+            overheads.append((together - alone_s) / (plan.rounds + plan.refit_rounds))
+        yield {
+            "figure": f"whole run at d={d}, P=8: over loopback gRPC / in one process",
+            "ratio": round(statistics.median(ratios), 2),
+            "ms a round, overhead": round(1e3 * statistics.median(overheads), 1),
+            "s network": round(statistics.median(s for s, _ in seconds), 2),
+            "s one process": round(statistics.median(s for _, s in seconds), 2),
+        }
+
+
+FIGURES: dict[str, Callable[[Path], Iterator[Row]]] = {
+    "accuracy": accuracy,
+    "sachs": sachs,
+    "local-solve": local_solve,
+    "network": network,
+}
+
+
+def _sent(result: dict[str, Any], kind: str) -> float:
+    return float(result["bytes"]["up"][kind] + result["bytes"]["down"][kind])
+
+
+def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
+    started = time.perf_counter()
+    value = work()
+    return time.perf_counter() - started, value
+
+
+def _oracles() -> ModuleType:
+    """tests/oracles.py of the checkout that this package is installed from."""
+    path = Path(__file__).resolve().parents[2] / "tests" / "oracles.py"
+    spec = importlib.util.spec_from_file_location("oracles", path)
+    if spec is None or spec.loader is None or not path.exists():
+        raise ResultError("the literal solver is part of the tests: run this figure from a checkout of the project")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

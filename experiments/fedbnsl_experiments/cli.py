@@ -1,0 +1,271 @@
+"""`fedbnsl data | simulate | demo | evaluate | bench`: experiments and demonstrations."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fedbnsl.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from fedbnsl.plan import Plan
+
+_PATH = click.Path(path_type=Path)
+_PLAN = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+_truth_option = click.option(
+    "--truth", type=_PATH, help="CSV with columns source,target: the graph to score against.  [default: DATA/truth.csv if there]"
+)
+_set_option = click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Replace a setting of the plan; repeatable."
+)
+
+
+@click.group()
+def data() -> None:
+    """Make tables for several sites: generated ones with a known truth, or a split of one table."""
+
+
+@data.command()
+@click.option("--nodes", type=click.IntRange(2, 65_535), default=20, show_default=True, help="Variables (d).")
+@click.option("--edges", type=click.FloatRange(min=0), default=20.0, show_default=True, help="Expected number of edges.")
+@click.option("--sites", type=click.IntRange(1, 10_000), default=3, show_default=True, help="Sites (P).")
+@click.option("--rows", type=click.IntRange(min=1), default=5000, show_default=True, help="Rows of each site.")
+@click.option("--seed", type=click.IntRange(min=0), default=2, show_default=True, help="The same seed gives the same bytes.")
+@click.option(
+    "--heterogeneous", "weight_variance", type=click.FloatRange(min=0), default=0.0, show_default=True, metavar="VARIANCE",
+    help="Draw each site's edge weights around the common ones with this variance.",
+)
+@click.option("--out", required=True, type=_PATH, help="Folder for site-1.csv, ... and truth.csv.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
+def synth(
+    nodes: int, edges: float, sites: int, rows: int, seed: int, weight_variance: float, out: Path, as_json: bool
+) -> None:
+    """Draw tables from a random linear Gaussian network.
+
+    Erdos-Renyi graph, weights uniform on [-2, -0.5] and [0.5, 2], unit noise. truth.csv holds source,target,weight.
+    """
+    from fedbnsl_experiments.synthetic import synthesise
+    from fedbnsl_experiments.tables import write_federation
+
+    if edges > nodes * (nodes - 1) / 2:
+        raise click.BadParameter(f"{nodes} nodes have at most {nodes * (nodes - 1) // 2} edges", param_hint="--edges")
+    federation = synthesise(nodes, edges, sites, rows, seed, weight_variance=weight_variance)
+    write_federation(federation, out)
+    n_edges = int((federation.W != 0).sum())
+    if as_json:
+        click.echo(json.dumps({"folder": str(out), "sites": sites, "rows": rows, "edges": n_edges, "seed": seed}))
+    else:
+        click.echo(f"wrote {sites} tables of {rows} rows x {nodes} variables, and a truth of {n_edges} edges, to {out}")
+
+
+@data.command("split")
+@click.argument("file", type=_PATH)
+@click.option("--sites", type=click.IntRange(min=1), default=3, show_default=True, help="Parts.")
+@click.option("--contiguous", is_flag=True, help="Consecutive blocks of rows, as they stand.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Shuffle the rows with this seed first.")
+@click.option("--out", required=True, type=_PATH, help="Folder for site-1.csv, ...")
+@click.option("--json", "as_json", is_flag=True, help="Print the rows of each part as JSON.")
+@click.pass_context
+def split_command(
+    context: click.Context, file: Path, sites: int, contiguous: bool, seed: int, out: Path, as_json: bool
+) -> None:
+    """Split one CSV table over several sites, every row exactly once, shuffled unless --contiguous."""
+    from fedbnsl_experiments.tables import split
+
+    if contiguous and context.get_parameter_source("seed") is not click.core.ParameterSource.DEFAULT:
+        raise click.UsageError("--contiguous keeps the order of the rows; it cannot go with --seed")
+    sizes = split(file, sites, out, seed=None if contiguous else seed)
+    if as_json:
+        click.echo(json.dumps({"folder": str(out), "rows": sizes}))
+    else:
+        click.echo(f"wrote {len(sizes)} tables to {out}: " + ", ".join(f"{s} {n} rows" for s, n in sizes.items()))
+
+
+@click.command()
+@click.argument("plan_file", metavar="PLAN", type=_PLAN)
+@click.option("--data", "folder", required=True, type=_PATH, help="Folder with site-1.csv, site-2.csv, ...")
+@_truth_option
+@_set_option
+@click.option("--out", type=_PATH, help="Run folder.  [default: runs/<plan name>-<UTC time>]")
+@click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
+def simulate(
+    plan_file: Path, folder: Path, truth: Path | None, overrides: tuple[str, ...], out: Path | None, as_json: bool
+) -> None:
+    """Run PLAN over all tables of a folder in this one process.
+
+    The coordinator's and the participants' code is that of a real network, and so are the results, bit for bit; only
+    the messages stay in memory. Each site's table must fit in memory at the same time.
+    """
+    from rich.console import Console
+
+    from fedbnsl.plan import Plan
+    from fedbnsl_client.dataset import Dataset
+    from fedbnsl_experiments.display import RoundStatus, RunDisplay, print_summary
+    from fedbnsl_experiments.simulate import simulate as run_simulation
+    from fedbnsl_experiments.tables import site_files
+    from fedbnsl_server.results import default_folder
+
+    started = time.perf_counter()
+    files = site_files(folder)
+    plan = _for_sites(Plan.load(plan_file, overrides), len(files))
+    tables = {site: Dataset.read(path, columns=plan.variables) for site, path in files.items()}
+    out = out or default_folder(plan.name)
+    progress = RoundStatus(tuple(files), plan.rounds + plan.refit_rounds)
+    with RunDisplay(f"{plan.name}: {len(files)} sites in one process", Console(stderr=True)) as display:
+        result = run_simulation(
+            plan,
+            tables,
+            out,
+            on_round=lambda state, record: display.show(progress.after(record.round, record.acyclicity, record.edges)),
+        )
+    if as_json:
+        click.echo(json.dumps(result, ensure_ascii=False))
+        return
+    scores = _scores(result, truth or _truth_beside(folder))
+    print_summary(result, out, Console(), scores=scores, seconds=time.perf_counter() - started)
+
+
+@click.command()
+@click.option("--data", "folder", type=_PATH, help="Folder with site-1.csv, ...  [default: generated: 20 variables, 5000 rows a site]")
+@_truth_option
+@click.option("--plan", "plan_file", type=_PLAN, help="Plan file.  [default: the built-in settings, as in plans/default.toml]")
+@_set_option
+@click.option("--sites", type=click.IntRange(1, 64), help="Participants, when data is generated.  [default: 3]")
+@click.option("--seed", type=click.IntRange(min=0), default=2, show_default=True, help="Seed of generated data.")
+@click.option("--out", type=_PATH, help="Run folder.  [default: runs/demo-<UTC time>]")
+@click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
+def demo(
+    folder: Path | None,
+    truth: Path | None,
+    plan_file: Path | None,
+    overrides: tuple[str, ...],
+    sites: int | None,
+    seed: int,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Run a whole federation on this machine: a coordinator and its participants as separate processes over gRPC.
+
+    Each participant reads its own table only and keeps its personalised weights in RUN/sites/<site>. Ctrl-C ends all
+    processes; the run folder stays readable.
+    """
+    from rich.console import Console
+
+    from fedbnsl.plan import Plan
+    from fedbnsl_experiments import localnet
+    from fedbnsl_experiments.display import RunDisplay, print_summary
+    from fedbnsl_experiments.synthetic import synthesise
+    from fedbnsl_experiments.tables import site_files, write_federation
+    from fedbnsl_server.results import default_folder, refuse_existing_run
+
+    started = time.perf_counter()
+    if folder is not None and sites is not None:
+        raise click.UsageError("--sites goes with generated data; the tables in --data say how many sites there are")
+    plan = Plan.load(plan_file, overrides) if plan_file else Plan.with_overrides(overrides)
+    out = out or default_folder("demo")
+    refuse_existing_run(out)
+    seeds: dict[str, int] = {}
+    console = Console(stderr=True)
+    if folder is None:
+        folder = out / "data"
+        seeds = {"data": seed}
+        write_federation(synthesise(20, 20, sites or 3, 5000, seed), folder)
+    files = site_files(folder)
+    plan = _for_sites(plan, len(files))
+    console.print(f"{len(files)} participants and a coordinator as separate processes; run folder {out}", soft_wrap=True)
+    with RunDisplay(f"{plan.name}: {len(files)} sites over loopback gRPC", console) as display:
+        localnet.run(plan, files, out, watch=display.show, seeds=seeds)
+    result = json.loads((out / "result.json").read_text(encoding="utf-8"))
+    if as_json:
+        click.echo(json.dumps(result, ensure_ascii=False))
+        return
+    scores = _scores(result, truth or _truth_beside(folder))
+    print_summary(result, out, Console(), scores=scores, seconds=time.perf_counter() - started)
+
+
+def _for_sites(plan: Plan, n_sites: int) -> Plan:
+    """The plan for as many sites as there are tables."""
+    quorum = plan.quorum if plan.quorum <= n_sites else 0
+    return plan.with_settings(n_participants=n_sites, quorum=quorum)
+
+
+def _truth_beside(folder: Path) -> Path | None:
+    path = folder / "truth.csv"
+    return path if path.exists() else None
+
+
+def _scores(result: Mapping[str, Any], truth: Path | None) -> Any:
+    if truth is None:
+        return None
+    from fedbnsl_experiments.evaluation import learned_graph
+    from fedbnsl_experiments.metrics import read_reference, score
+
+    return score(learned_graph(result), read_reference(truth, result["variables"]))
+
+
+@click.command()
+@click.argument("run", type=_PATH)
+@click.option("--truth", required=True, type=_PATH, help="CSV with columns source,target; it may have cycles.")
+@click.option(
+    "--threshold", type=click.FloatRange(min=0),
+    help="Cut the raw weights W at this absolute value instead of taking the run's own graph.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the scores as JSON.")
+def evaluate(run: Path, truth: Path, threshold: float | None, as_json: bool) -> None:
+    """Score the graph of the run folder RUN against a reference graph.
+
+    Beside the run stand the empty graph and random DAGs with as many edges: a score that does not beat them says
+    nothing. SHD counts the edges that must be added, removed or reversed.
+    """
+    from rich.console import Console
+
+    from fedbnsl_experiments.evaluation import evaluate as evaluate_run
+    from fedbnsl_experiments.evaluation import print_report
+
+    report = evaluate_run(run, truth, tau=threshold)
+    if as_json:
+        click.echo(json.dumps(report, ensure_ascii=False))
+    else:
+        print_report(report, Console())
+
+
+@click.command()
+@click.argument("figures", nargs=-1, metavar="[accuracy | sachs | local-solve | network]...")
+@click.option(
+    "--plans", type=_PATH, default=Path("plans"), show_default=True, help="Folder with default.toml and the paper's plans."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a row.")
+def bench(figures: tuple[str, ...], plans: Path, as_json: bool) -> None:
+    """Measure the project's own figures: accuracy and bytes on generated data, Sachs, speed ratios.
+
+    Without a name, all of them (about 10 minutes on two cores). The Sachs figures need FEDBNSL_DATA.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from fedbnsl_experiments.bench import FIGURES
+
+    unknown = sorted(set(figures) - set(FIGURES))
+    if unknown:
+        raise click.BadParameter(f"{', '.join(unknown)}: choose from {', '.join(FIGURES)}", param_hint="FIGURES")
+    console, progress = Console(), Console(stderr=True)
+    for name in figures or FIGURES:
+        rows = []
+        with progress.status(f"measuring {name}"):
+            for row in FIGURES[name](plans):
+                rows.append(row)
+                if as_json:
+                    click.echo(json.dumps(row, ensure_ascii=False))
+        if not as_json:
+            table = Table(*rows[0], title=name, title_justify="left")
+            for row in rows:
+                table.add_row(*(str(value) for value in row.values()))
+            console.print(table)

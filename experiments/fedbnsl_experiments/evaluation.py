@@ -1,0 +1,148 @@
+"""A run against a reference graph, with the controls that make its score mean something."""
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from fedbnsl.errors import ResultError
+from fedbnsl.graph import extract_dag, is_acyclic, threshold
+from fedbnsl.sparse import Mask, Matrix
+from fedbnsl_experiments.metrics import empty_graph_scores, random_dag_scores, read_reference, score
+
+
+def evaluate(run: Path, truth: Path, *, tau: float | None) -> dict[str, Any]:
+    """Scores of a run folder.
+
+    Parameters
+    ----------
+    tau
+        Cut the raw W at this absolute weight (and make it acyclic); None takes the run's own graph.
+
+    Returns
+    -------
+    report
+        JSON-ready: `scores` beside `empty_graph` and `random_dag` (mean and standard deviation over random DAGs with as
+        many edges), and `warnings`.
+
+    Raises
+    ------
+    ResultError
+        If the folder or the reference cannot be read.
+    """
+    result = read_result(run)
+    variables: list[str] = result["variables"]
+    reference = read_reference(truth, variables)
+    warnings: list[str] = []
+    if not is_acyclic(reference):
+        warnings.append(f"the reference {truth} has a directed cycle: no Bayesian network can match it in full")
+    if result["state"] != "finished":
+        warnings.append(f"the run is {result['state']}: its graph is scored as it stood ({result['reason']})")
+    if tau is None:
+        estimate = learned_graph(result)
+    else:
+        W = read_weights(run / "weights.csv", variables)
+        estimate, _ = extract_dag(threshold(W, tau), W)
+    scores = score(estimate, reference)
+    return {
+        "run": str(run),
+        "truth": str(truth),
+        "threshold": tau,
+        "warnings": warnings,
+        "scores": scores.as_dict(),
+        "empty_graph": empty_graph_scores(reference).as_dict(),
+        "random_dag": random_dag_scores(reference, scores.n_edges),
+    }
+
+
+def read_result(run: Path) -> dict[str, Any]:
+    """The content of a run folder's result.json.
+
+    Raises
+    ------
+    ResultError
+        If there is none, it is no result, or it has no graph.
+    """
+    path = run / "result.json"
+    try:
+        result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ResultError(f"{run} is no run folder with a result: it has no result.json") from None
+    except (OSError, ValueError) as error:
+        raise ResultError(f"{path} cannot be read: {error}") from None
+    if not str(result.get("schema", "")).startswith("fedbnsl.result/1"):
+        raise ResultError(f"{path} has the format {result.get('schema')!r}; expected fedbnsl.result/1")
+    if not result["rounds"]:
+        raise ResultError(f"the run in {run} ended before its first round: {result['reason']}")
+    return result
+
+
+def learned_graph(result: Mapping[str, Any]) -> Mask:
+    """(d, d) edges of a result."""
+    position = {name: k for k, name in enumerate(result["variables"])}
+    edges = np.zeros((len(position), len(position)), dtype=bool)
+    for edge in result["edges"]:
+        edges[position[edge["source"]], position[edge["target"]]] = True
+    return edges
+
+
+def read_weights(path: Path, variables: Sequence[str]) -> Matrix:
+    """(d, d) raw W from a weights.csv.
+
+    Raises
+    ------
+    ResultError
+        If the file cannot be read or is not a square of numbers over these variables.
+    """
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            header, *rows = csv.reader(file)
+        W = np.array([[float(x) for x in row[1:]] for row in rows])
+    except (OSError, ValueError) as error:
+        raise ResultError(f"{path} cannot be read as a matrix of weights: {error}") from None
+    if header[1:] != list(variables) or [row[0] for row in rows] != list(variables) or W.shape != (len(variables),) * 2:
+        raise ResultError(f"{path} is not a square over the variables of the run")
+    return W
+
+
+_ROWS = (
+    ("SHD (a reversal counts 1)", "shd"),
+    ("SHD (a reversal counts 2)", "shd_double"),
+    ("edges", "n_edges"),
+    ("TPR (recall)", "tpr"),
+    ("FDR", "fdr"),
+    ("precision", "precision"),
+    ("F1", "f1"),
+    ("skeleton precision", "skeleton_precision"),
+    ("skeleton recall", "skeleton_recall"),
+    ("skeleton hits", "skeleton_hits"),
+    ("v-structures in common", "v_structures_common"),
+    ("v-structures in the graph", "v_structures_estimated"),
+)
+
+
+def print_report(report: Mapping[str, Any], console: Console) -> None:
+    """The report as a table for people."""
+    scores = report["scores"]
+    reference = f"{scores['n_reference_edges']} edges, {scores['v_structures_reference']} v-structures"
+    table = Table(title=f"against {report['truth']} ({reference})", title_justify="left")
+    for name in ("", "this run", "empty graph", "random DAG, same density"):
+        table.add_column(name, justify="right" if name else "left")
+    for label, key in _ROWS:
+        mean, spread = (report["random_dag"][part][key] for part in ("mean", "std"))
+        chance = "-" if mean is None else f"{mean:.2f} +- {spread:.2f}"
+        table.add_row(label, _shown(scores[key]), _shown(report["empty_graph"][key]), chance)
+    console.print(table)
+    for warning in report["warnings"]:
+        console.print(f"warning: {warning}", style="yellow", soft_wrap=True)
+
+
+def _shown(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return str(value) if isinstance(value, int) else f"{value:.2f}"

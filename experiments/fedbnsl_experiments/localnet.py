@@ -1,0 +1,160 @@
+"""Real processes over loopback: one coordinator and its participants, started, watched and always ended."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from fedbnsl.errors import FedbnslError, InterruptedRunError
+from fedbnsl.messages import RunStatus
+from fedbnsl.plan import Plan
+from fedbnsl_server.observer import Observer
+
+_START_S = 60.0
+_POLL_S = 0.1
+_TERMINATE_S = 2.0
+
+
+class ProcessError(FedbnslError):
+    """A process of the local network ended before its time; ends with that process's exit code."""
+
+    def __init__(self, name: str, code: int, log: Path) -> None:
+        tail = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-6:]
+        super().__init__("\n".join([f"{name} ended with exit code {code}:", *(f"  {line}" for line in tail)]))
+        self.code = code
+
+
+class LocalNetwork:
+    """The processes of one run; leaving the context ends every one of them.
+
+    Parameters
+    ----------
+    logs
+        Folder for one log file a process.
+    """
+
+    def __init__(self, logs: Path) -> None:
+        self._logs = logs
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._files = ExitStack()
+
+    def __enter__(self) -> "LocalNetwork":
+        self._logs.mkdir(parents=True, exist_ok=True)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.end()
+        self._files.close()
+
+    def start(self, name: str, arguments: Sequence[str]) -> None:
+        """Start `fedbnsl ARGUMENTS` in a session of its own, so that Ctrl-C reaches only the process that ends it."""
+        log = self._files.enter_context(self._log(name).open("wb"))
+        self._processes[name] = subprocess.Popen(  # noqa: S603
+            [sys.executable, "-m", "fedbnsl", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+
+    def ended(self, name: str) -> bool:
+        """Whether a process is over."""
+        return self._processes[name].poll() is not None
+
+    def check(self) -> None:
+        """Raise ProcessError if any process has failed, the participants' own words first."""
+        failed = {name: process.returncode for name, process in self._processes.items() if process.poll()}
+        for name, code in sorted(failed.items(), key=lambda item: item[0] == "coordinator"):
+            raise ProcessError(name, code, self._log(name))
+
+    def end(self) -> None:
+        """SIGTERM to all that still run, SIGKILL to what is left after 2 s."""
+        running = [process for process in self._processes.values() if process.poll() is None]
+        for process in running:
+            process.send_signal(signal.SIGTERM)
+        until = time.monotonic() + _TERMINATE_S
+        for process in running:
+            try:
+                process.wait(max(0.0, until - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def _log(self, name: str) -> Path:
+        return self._logs / f"{name}.log"
+
+
+def run(
+    plan: Plan,
+    tables: Mapping[str, Path],
+    out: Path,
+    *,
+    watch: Callable[[RunStatus], None],
+    seeds: Mapping[str, int],
+) -> None:
+    """One run over loopback; on return `out` holds the coordinator's run folder.
+
+    Participants keep their graph and personalised weights in out/sites/<site>, logs are in out/logs.
+
+    Raises
+    ------
+    ProcessError
+        If a process fails; all others are ended.
+    InterruptedRunError
+        On SIGTERM or Ctrl-C; all processes are ended within 3 s.
+    """
+    previous = signal.signal(signal.SIGTERM, _interrupted), signal.signal(signal.SIGINT, _interrupted)
+    try:
+        with tempfile.TemporaryDirectory() as scratch, LocalNetwork(out / "logs") as network:
+            plan_file, address_file = Path(scratch, "plan.toml"), Path(scratch, "address")
+            plan_file.write_text(plan.to_toml(), encoding="utf-8")
+            noted = [part for name, seed in seeds.items() for part in ("--seed", f"{name}={seed}")]
+            network.start(
+                "coordinator",
+                ["coordinator", "serve", str(plan_file), "--listen", "127.0.0.1:0", "--insecure", "--out", str(out)]
+                + ["--address-file", str(address_file), *noted],
+            )
+            address = _await_address(address_file, network)
+            for site, table in tables.items():
+                network.start(
+                    site,
+                    ["participant", "join", address, "--site", site, "--data", str(table), "--insecure"]
+                    + ["--out", str(out / "sites" / site)],
+                )
+            _watch(network, address, list(tables), watch)
+    finally:
+        signal.signal(signal.SIGTERM, previous[0])
+        signal.signal(signal.SIGINT, previous[1])
+
+
+def _await_address(address_file: Path, network: LocalNetwork) -> str:
+    until = time.monotonic() + _START_S
+    while not address_file.exists():
+        network.check()
+        if time.monotonic() > until:
+            raise FedbnslError(f"the coordinator did not start within {_START_S:g} s; see its log")
+        time.sleep(0.02)
+    return address_file.read_text(encoding="utf-8")
+
+
+def _watch(network: LocalNetwork, address: str, sites: Sequence[str], watch: Callable[[RunStatus], None]) -> None:
+    observer = Observer(address)
+    try:
+        while not all(network.ended(name) for name in ["coordinator", *sites]):
+            network.check()
+            if not network.ended("coordinator") and (status := observer.status()) is not None:
+                watch(status)
+            time.sleep(_POLL_S)
+        network.check()
+    finally:
+        observer.close()
+
+
+def _interrupted(signal_number: int, frame: object) -> None:
+    raise InterruptedRunError(f"interrupted by {signal.Signals(signal_number).name}")

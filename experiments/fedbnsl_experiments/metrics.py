@@ -1,0 +1,276 @@
+"""How near a learned graph is to a reference graph, and how near the empty graph and chance would be.
+
+Graphs are boolean (d, d) arrays without diagonal, edges[i, j] for i -> j. The reference may be cyclic, and even hold both
+i -> j and j -> i (a 2-cycle): these are two edges of one adjacent pair. NOTEARS' own code looks at pairs and calls an
+estimated i -> j a full match there; here j -> i is then missing, so that SHD stays the least number of edges to add, remove
+or reverse, and the empty graph's SHD is always the number of reference edges. Without 2-cycles both counts agree.
+"""
+
+import csv
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedbnsl.errors import ResultError
+from fedbnsl.sparse import Mask
+
+_Nodes = NDArray[np.intp]
+
+_NAMES_SHOWN = 10
+
+
+@dataclass(frozen=True)
+class Scores:
+    """An estimated graph against a reference graph; ratios are in [0, 1].
+
+    `fdr` and `tpr` are NOTEARS' quotients, whose denominator is at least 1: they are 0 when there is nothing to divide by.
+    Every other ratio is None when its denominator is 0.
+
+    Attributes
+    ----------
+    n_edges, n_reference_edges
+        Edges of the two graphs; a 2-cycle is two.
+    missing
+        Reference edges to add to the estimate, without the reversed ones.
+    extra
+        Estimated edges to remove, without the reversed ones.
+    reversed
+        Estimated edges i -> j where the reference has only j -> i, and the estimate only i -> j.
+    shd
+        missing + extra + reversed.
+    shd_double
+        missing + extra + 2 reversed: the entries in which the two arrays differ.
+    tpr
+        Correct edges / max(reference edges, 1).
+    fdr
+        (reversed + extra) / max(estimated edges, 1).
+    precision
+        Correct edges / estimated edges.
+    f1
+        2 correct edges / (estimated edges + reference edges): the harmonic mean of precision and recall where both exist,
+        0 for an empty estimate, None only if both graphs are empty.
+    skeleton_hits
+        Pairs adjacent in both graphs, whatever the direction.
+    skeleton_precision, skeleton_recall
+        skeleton_hits / adjacent pairs of the estimate, of the reference.
+    v_structures_reference, v_structures_estimated
+        Unshielded colliders a -> c <- b, a and b not adjacent, of each graph. An edge of a 2-cycle counts as any other.
+    v_structures_common
+        The same a -> c <- b, unshielded in both graphs.
+    """
+
+    n_edges: int
+    n_reference_edges: int
+    missing: int
+    extra: int
+    reversed: int
+    shd: int
+    shd_double: int
+    tpr: float
+    fdr: float
+    precision: float | None
+    f1: float | None
+    skeleton_hits: int
+    skeleton_precision: float | None
+    skeleton_recall: float | None
+    v_structures_reference: int
+    v_structures_estimated: int
+    v_structures_common: int
+
+    @property
+    def recall(self) -> float:
+        """Another name of `tpr`."""
+        return self.tpr
+
+    def as_dict(self) -> dict[str, float | None]:
+        """Every score by name, `recall` included; ready for JSON, where None is null."""
+        return {**asdict(self), "recall": self.recall}
+
+
+def score(estimate: Mask, reference: Mask) -> Scores:
+    """Compare two (d, d) graphs over the same variables."""
+    i, j = np.nonzero(estimate)
+    n_edges, n_reference_edges = i.size, int(np.count_nonzero(reference))
+    correct, backwards, both_ways = reference[i, j], reference[j, i], estimate[j, i]
+    n_correct = int(np.count_nonzero(correct))
+    n_reversed = int(np.count_nonzero(backwards & ~correct & ~both_ways))
+    missing = n_reference_edges - n_correct - n_reversed
+    extra = n_edges - n_correct - n_reversed
+    # An edge stands for its pair unless the opposite edge does already.
+    stands_for_pair = ~both_ways | (i < j)
+    skeleton_hits = int(np.count_nonzero((correct | backwards) & stands_for_pair))
+    a, c, b = _v_structures(estimate)
+    common = reference[a, c] & reference[b, c] & ~reference[a, b] & ~reference[b, a]
+    return Scores(
+        n_edges=n_edges,
+        n_reference_edges=n_reference_edges,
+        missing=missing,
+        extra=extra,
+        reversed=n_reversed,
+        shd=missing + extra + n_reversed,
+        shd_double=missing + extra + 2 * n_reversed,
+        tpr=n_correct / max(n_reference_edges, 1),
+        fdr=(n_reversed + extra) / max(n_edges, 1),
+        precision=_ratio(n_correct, n_edges),
+        f1=_ratio(2 * n_correct, n_edges + n_reference_edges),
+        skeleton_hits=skeleton_hits,
+        skeleton_precision=_ratio(skeleton_hits, int(np.count_nonzero(stands_for_pair))),
+        skeleton_recall=_ratio(skeleton_hits, int(np.count_nonzero(np.triu(reference | reference.T)))),
+        v_structures_reference=_v_structures(reference)[0].size,
+        v_structures_estimated=a.size,
+        v_structures_common=int(np.count_nonzero(common)),
+    )
+
+
+def _ratio(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+def _v_structures(edges: Mask) -> tuple[_Nodes, _Nodes, _Nodes]:
+    """Unshielded colliders a -> c <- b, a < b, as three arrays of nodes."""
+    child, parent = np.nonzero(edges.T)
+    # Edges are grouped by child, parents ascending: two parents of a child are `gap` places apart for exactly one gap.
+    most_parents = int(np.bincount(child).max(initial=0))
+    first, second = [np.empty(0, np.intp)], [np.empty(0, np.intp)]
+    for gap in range(1, most_parents):
+        k = np.flatnonzero(child[:-gap] == child[gap:])
+        first.append(k)
+        second.append(k + gap)
+    left, right = np.concatenate(first), np.concatenate(second)
+    a, c, b = parent[left], child[left], parent[right]
+    unshielded = ~edges[a, b] & ~edges[b, a]
+    return a[unshielded], c[unshielded], b[unshielded]
+
+
+def empty_graph_scores(reference: Mask) -> Scores:
+    """Scores of the graph without edges: what learning nothing reaches."""
+    return score(np.zeros_like(reference), reference)
+
+
+def random_dag(n_variables: int, n_edges: int, rng: np.random.Generator) -> Mask:
+    """(d, d) DAG with exactly this number of edges: a uniform order, and a uniform choice of its forward pairs.
+
+    Raises
+    ------
+    ValueError
+        If no DAG has so many edges.
+    """
+    n_pairs = n_variables * (n_variables - 1) // 2
+    if not 0 <= n_edges <= n_pairs:
+        raise ValueError(f"a DAG over {n_variables} variables has 0 to {n_pairs} edges, not {n_edges}")
+    order = rng.permutation(n_variables)
+    earlier, later = np.triu_indices(n_variables, k=1)
+    chosen = rng.choice(n_pairs, size=n_edges, replace=False, shuffle=False)
+    edges = np.zeros((n_variables, n_variables), dtype=bool)
+    edges[order[earlier[chosen]], order[later[chosen]]] = True
+    return edges
+
+
+def random_dag_scores(
+    reference: Mask, n_edges: int, *, n_draws: int = 1000, seed: int = 0
+) -> dict[str, dict[str, float | None]]:
+    """Scores of random DAGs: what chance reaches with as many edges.
+
+    Parameters
+    ----------
+    reference
+        (d, d) graph.
+    n_edges
+        Edges of each random DAG.
+    n_draws
+        Random DAGs, at least 1.
+
+    Returns
+    -------
+    scores
+        `mean` and `std` (of the draws, without Bessel's correction) of each of `Scores.as_dict()`; both None where a score
+        is, which the numbers of edges alone decide.
+
+    Raises
+    ------
+    ValueError
+        If no DAG has `n_edges` edges.
+    """
+    rng = np.random.default_rng(seed)
+    draws = [score(random_dag(reference.shape[0], n_edges, rng), reference).as_dict() for _ in range(n_draws)]
+    mean: dict[str, float | None] = {}
+    std: dict[str, float | None] = {}
+    for name in draws[0]:
+        values = [value for draw in draws if (value := draw[name]) is not None]
+        mean[name] = float(np.mean(values)) if values else None
+        std[name] = float(np.std(values)) if values else None
+    return {"mean": mean, "std": std}
+
+
+def read_reference(path: Path, variables: Sequence[str]) -> Mask:
+    """(d, d) graph of a CSV file, one edge a row.
+
+    The header names `source` and `target`. Where it also names `weight`, a row of weight 0 is no edge; other columns are
+    ignored. A line that starts with # is a comment, unless its first cell is one of `variables`.
+
+    Raises
+    ------
+    ResultError
+        If the file cannot be read, lacks the header, names a variable that is not in `variables` (to the letter), has a row
+        that is too short or without a finite weight, or has a self-loop.
+    """
+    position = {name: k for k, name in enumerate(variables)}
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = list(_listed_edges(path, file, position))
+    except OSError as error:
+        raise ResultError(f"{path} cannot be read: {error.strerror}") from None
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise ResultError(f"{path} is no UTF-8 CSV file: {error}") from None
+    unknown = _quoted(name for source, target, _ in rows for name in (source, target) if name not in position)
+    if unknown:
+        raise ResultError(
+            f"{path} names variables that the run does not have: {unknown}; expected the names to the letter"
+        )
+    loops = _quoted(source for source, target, weight in rows if source == target and weight != 0)
+    if loops:
+        raise ResultError(f"{path} has an edge from a variable to itself: {loops}; remove that row")
+    edges = np.zeros((len(position), len(position)), dtype=bool)
+    for source, target, weight in rows:
+        if weight != 0:
+            edges[position[source], position[target]] = True
+    return edges
+
+
+def _listed_edges(path: Path, file: TextIO, position: Mapping[str, int]) -> Iterator[tuple[str, str, float]]:
+    """Source, target and weight (1 without that column) of each row."""
+    # A comment becomes a blank line, not none: the reader's line numbers stay those of the file.
+    reader = csv.reader("\n" if _is_comment(line, position) else line for line in file)
+    header = next((row for row in reader if row), [])
+    if not {"source", "target"} <= set(header):
+        raise ResultError(f"{path} lacks the header source,target; its first row is {','.join(header)[:80]!r}")
+    source, target = header.index("source"), header.index("target")
+    weight = header.index("weight") if "weight" in header else None
+    for row in reader:
+        if not row:
+            continue
+        try:
+            value = 1.0 if weight is None else float(row[weight])
+            edge = (row[source], row[target], value)
+        except (IndexError, ValueError):
+            value = math.nan
+        if not math.isfinite(value):
+            wanted = "a source and a target" if weight is None else "a source, a target and a finite weight"
+            raise ResultError(f"{path}, line {reader.line_num}: expected {wanted}, got {','.join(row)[:80]!r}")
+        yield edge
+
+
+def _is_comment(line: str, position: Mapping[str, int]) -> bool:
+    return line.startswith("#") and next(csv.reader([line]))[0] not in position
+
+
+def _quoted(names: Iterable[str]) -> str:
+    """The distinct names, in order, the first few of them."""
+    distinct = list(dict.fromkeys(names))
+    more = f" and {len(distinct) - _NAMES_SHOWN} more" if len(distinct) > _NAMES_SHOWN else ""
+    return ", ".join(repr(name) for name in distinct[:_NAMES_SHOWN]) + more

@@ -1,0 +1,89 @@
+"""A whole run in one process: the same rounds and the same participants, over an in-process Exchange."""
+
+import secrets
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fedbnsl import codec
+from fedbnsl.errors import FedbnslError, InterruptedRunError
+from fedbnsl.messages import LocalUpdate, RoundTask, SiteState
+from fedbnsl.plan import Plan
+from fedbnsl_client.dataset import Dataset
+from fedbnsl_client.participant import Participant
+from fedbnsl_client.solvers import pgcd
+from fedbnsl_server import rounds
+from fedbnsl_server.admm import AdmmState
+from fedbnsl_server.exchange import Traffic, UpdateCheck
+from fedbnsl_server.results import RunFolder, RunRecorder
+from fedbnsl_server.rounds import RoundRecord
+
+
+class InProcessExchange:
+    """Participants as plain objects. Messages are encoded only to count their bytes, as they would cross the wire."""
+
+    def __init__(self, plan: Plan, participants: Mapping[str, Participant], *, run: int) -> None:
+        self.traffic = Traffic()
+        self._plan = plan
+        self._participants = participants
+        self._run = run
+
+    def exchange(
+        self, tasks: Mapping[str, RoundTask], snapshots: Mapping[str, SiteState], check: UpdateCheck
+    ) -> Mapping[str, LocalUpdate]:
+        """See `fedbnsl_server.exchange.Exchange`."""
+        value_type = self._plan.value_type
+        updates: dict[str, LocalUpdate] = {}
+        for site, task in tasks.items():
+            update = self._participants[site].handle(task)
+            check(update)
+            updates[site] = update
+            self.traffic.down[site][task.round] += codec.task_bytes(task, value_type=value_type)
+            self.traffic.up[site][task.round] += codec.update_bytes(update, run=self._run, value_type=value_type)
+        return updates
+
+
+def simulate(
+    plan: Plan,
+    tables: Mapping[str, Dataset],
+    out: Path,
+    *,
+    on_round: Callable[[AdmmState, RoundRecord], None] = lambda state, record: None,
+    seeds: Mapping[str, int] | None = None,
+) -> dict[str, Any]:
+    """Run a plan over the tables of all sites and return what result.json holds.
+
+    Parameters
+    ----------
+    plan
+        Its `n_participants` must be the number of tables; `variables`, if named, theirs.
+    tables
+        By site.
+    out
+        Run folder, new or empty.
+
+    Raises
+    ------
+    FedbnslError
+        Whatever ended the run; the folder is readable all the same.
+    """
+    pgcd.warm_up()
+    variables = plan.variables or next(iter(tables.values())).variables
+    participants = {site: Participant(site, table.reordered(variables), plan) for site, table in tables.items()}
+    run = secrets.randbits(64)
+    recorder = RunRecorder(RunFolder.create(out, plan), run=run, seeds=seeds)
+    exchange = InProcessExchange(plan, participants, run=run)
+
+    def after_round(state: AdmmState, record: RoundRecord) -> None:
+        recorder.on_round(state, record)
+        on_round(state, record)
+
+    recorder.start(variables, {site: table.n_samples for site, table in tables.items()}, exchange.traffic)
+    try:
+        rounds.run(plan, variables, list(tables), exchange, on_round=after_round)
+    except (FedbnslError, KeyboardInterrupt) as error:
+        interrupted = isinstance(error, KeyboardInterrupt | InterruptedRunError)
+        reason = "interrupted" if interrupted else str(error)
+        recorder.finish("interrupted" if interrupted else "failed", reason)
+        raise
+    return recorder.finish("finished")

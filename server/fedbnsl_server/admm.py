@@ -1,0 +1,134 @@
+"""The state of Algorithm 1 at the coordinator, and the one function that moves it by a round."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedbnsl.knowledge import EdgeMask
+from fedbnsl.messages import LocalUpdate, SiteState
+from fedbnsl.plan import Plan
+from fedbnsl.sparse import Matrix, SparseMatrix
+from fedbnsl_server.acyclicity import acyclicity
+from fedbnsl_server.global_step import global_step
+
+
+@dataclass(frozen=True, eq=False)
+class AdmmState:
+    """Everything that the next round depends on.
+
+    Attributes
+    ----------
+    round
+        Complete rounds.
+    global_weights
+        W, (d, d).
+    acyclicity_dual
+        alpha (0 throughout in the continuation schedule).
+    acyclicity
+        h(W).
+    contributed
+        Sites whose update entered the last round.
+    sites
+        B_p and beta_p of every participant, in the order of the names.
+    refitted
+        Mean of the sites' least-squares weights on the learned support, once a refit round is complete.
+    residual_variance
+        (d,) mean of what the sites reported in the last refit round; empty before.
+    """
+
+    round: int
+    global_weights: SparseMatrix
+    acyclicity_dual: float
+    acyclicity: float
+    contributed: frozenset[str]
+    sites: Mapping[str, SiteState]
+    refitted: SparseMatrix | None
+    residual_variance: Matrix
+
+
+def initial_state(n_variables: int, sites: Sequence[str]) -> AdmmState:
+    """Alg. 1, line 1: everything zero."""
+    zero = SparseMatrix.zeros(n_variables)
+    start = {site: SiteState(zero, zero) for site in sorted(sites)}
+    return AdmmState(0, zero, 0.0, 0.0, frozenset(), start, None, np.empty(0))
+
+
+def acyclicity_coefficients(plan: Plan, round: int, acyclicity_dual: float) -> tuple[float, float]:
+    """Coefficients (alpha, rho_1) of h and h^2 / 2 in the global step of a round, counted from 1."""
+    if plan.acyclicity_schedule == "augmented":
+        rho_1 = plan.acyclicity_penalty_max
+        if (exponent := round - 1) * np.log(plan.acyclicity_growth) < 700:  # beyond, the power overflows
+            rho_1 = min(rho_1, plan.acyclicity_penalty * plan.acyclicity_growth**exponent)
+        return acyclicity_dual, rho_1
+    turn = max(1.0, plan.continuation_share * plan.rounds)
+    progress = min(1.0, (round - 1) / max(1.0, turn - 1))
+    coefficient = plan.continuation_start * (plan.continuation_end / plan.continuation_start) ** progress
+    return coefficient * plan.continuation_growth ** max(0.0, round - turn), 0.0
+
+
+def advance(state: AdmmState, updates: Mapping[str, LocalUpdate], plan: Plan, mask: EdgeMask) -> AdmmState:
+    """One round of Algorithm 1 at the coordinator: W, alpha and the duals of the sites that contributed.
+
+    A site without an update keeps its last B_p and beta_p in the global step, and its dual stays.
+    """
+    rho_2 = plan.consensus_penalty
+    B = {site: updates[site].local_weights if site in updates else old.local_weights for site, old in state.sites.items()}
+    W_old = state.global_weights.to_dense()
+    A = _mean(B.values()) + _mean(s.consensus_dual for s in state.sites.values()) / rho_2
+    alpha, rho_1 = acyclicity_coefficients(plan, state.round + 1, state.acyclicity_dual)
+    W = global_step(
+        A,
+        W_old,
+        n_participants=len(state.sites),
+        rho_2=rho_2,
+        alpha=alpha,
+        rho_1=rho_1,
+        allowed=mask.allowed,
+        max_iterations=plan.global_iterations,
+    )
+    sent = SparseMatrix.from_dense(W)
+    if plan.value_type == "float32":
+        sent = sent.as_float32()
+        W = sent.to_dense()  # the duals must follow what the sites see
+    h, _ = acyclicity(W)
+    sites: dict[str, SiteState] = {}
+    for site, before in state.sites.items():
+        beta = before.consensus_dual
+        if site in updates:
+            # Eq. beta; the same operations in the same order as at the participant, for the same bits.
+            beta = SparseMatrix.from_dense(beta.to_dense() + rho_2 * (B[site].to_dense() - W))
+        sites[site] = SiteState(B[site], beta)
+    alpha_next = alpha + rho_1 * h if plan.acyclicity_schedule == "augmented" else 0.0  # Eq. alpha
+    return replace(
+        state,
+        round=state.round + 1,
+        global_weights=sent,
+        acyclicity_dual=alpha_next,
+        acyclicity=h,
+        contributed=frozenset(updates),
+        sites=sites,
+    )
+
+
+def advance_refit(state: AdmmState, updates: Mapping[str, LocalUpdate], plan: Plan) -> AdmmState:
+    """One refit round: average the weights and residual variances of the sites that contributed."""
+    in_order = [updates[site] for site in state.sites if site in updates]
+    support = in_order[0].local_weights.support()
+    mean = SparseMatrix.on_support(_mean(update.local_weights for update in in_order), support)
+    return replace(
+        state,
+        round=state.round + 1,
+        contributed=frozenset(updates),
+        refitted=mean.as_float32() if plan.value_type == "float32" else mean,
+        residual_variance=np.mean([update.residual_variance for update in in_order], axis=0),
+    )
+
+
+def _mean(matrices: Iterable[SparseMatrix]) -> Matrix:
+    """(d, d) mean; summed in the order given."""
+    total, count = 0.0, 0
+    for matrix in matrices:
+        total = total + matrix.to_dense()
+        count += 1
+    return np.asarray(total / count)

@@ -1,0 +1,91 @@
+"""The state of a run on disk: written whole or not at all, and on the disk before anybody is told."""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedbnsl.errors import ResultError
+from fedbnsl.messages import SiteState
+from fedbnsl.sparse import SparseMatrix
+from fedbnsl_server.admm import AdmmState
+
+_SCHEMA = "fedbnsl.checkpoint/1"
+
+
+def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
+    """Write the state beside its destination, force it to the disk, then rename it over the old one."""
+    matrices = [state.global_weights]
+    for site in state.sites.values():
+        matrices += [site.local_weights, site.consensus_dual]
+    if state.refitted is not None:
+        matrices.append(state.refitted)
+    head = {
+        "schema": _SCHEMA,
+        "plan_digest": plan_digest.hex(),
+        "round": state.round,
+        "n_variables": state.global_weights.n_variables,
+        "contributed": sorted(state.contributed),
+        "sites": list(state.sites),
+    }
+    temporary = path.with_name(path.name + ".part")
+    with temporary.open("wb") as file:
+        np.savez(
+            file,
+            head=np.frombuffer(json.dumps(head).encode(), np.uint8),
+            scalars=np.array([state.acyclicity_dual, state.acyclicity]),
+            residual_variance=state.residual_variance,
+            sizes=np.array([matrix.nnz for matrix in matrices]),
+            index=np.concatenate([matrix.index for matrix in matrices]),
+            value=np.concatenate([matrix.value for matrix in matrices]),
+        )
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def load(path: Path, *, plan_digest: bytes) -> AdmmState:
+    """The state that `save` wrote, bit for bit.
+
+    Raises
+    ------
+    ResultError
+        If the file cannot be read or belongs to another plan.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            arrays: Mapping[str, Any] = {key: stored[key] for key in stored.files}
+        head = json.loads(arrays["head"].tobytes())
+        sizes, index, value = arrays["sizes"], arrays["index"], arrays["value"]
+        scalars, residual_variance = arrays["scalars"], arrays["residual_variance"]
+    except (OSError, ValueError, KeyError) as error:
+        raise ResultError(f"checkpoint {path} cannot be read: {error}") from None
+    if head.get("schema") != _SCHEMA:
+        raise ResultError(f"checkpoint {path} has the format {head.get('schema')!r}; expected {_SCHEMA!r}")
+    if head["plan_digest"] != plan_digest.hex():
+        raise ResultError(f"checkpoint {path} belongs to another plan")
+    ends = np.cumsum(sizes)
+    d = int(head["n_variables"])
+    matrices = [
+        SparseMatrix(d, index[end - size : end], value[end - size : end]) for size, end in zip(sizes, ends, strict=True)
+    ]
+    W, *rest = matrices
+    sites = {site: SiteState(rest[2 * k], rest[2 * k + 1]) for k, site in enumerate(head["sites"])}
+    return AdmmState(
+        round=int(head["round"]),
+        global_weights=W,
+        acyclicity_dual=float(scalars[0]),
+        acyclicity=float(scalars[1]),
+        contributed=frozenset(head["contributed"]),
+        sites=sites,
+        refitted=rest[2 * len(sites)] if len(rest) > 2 * len(sites) else None,
+        residual_variance=residual_variance,
+    )

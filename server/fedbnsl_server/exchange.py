@@ -1,0 +1,228 @@
+"""Exchange: how one round's tasks reach the sites and their updates come back.
+
+`rounds.run` knows only the protocol. `Mailbox` is the one behind gRPC; an in-process one belongs to the experiments.
+"""
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from fedbnsl.errors import (
+    InterruptedRunError,
+    QuorumLostError,
+    RemoteProtocolError,
+    StaleRoundError,
+)
+from fedbnsl.messages import Finished, LocalUpdate, RoundTask, SiteState
+from fedbnsl.plan import Plan
+
+
+UpdateCheck = Callable[[LocalUpdate], None]
+
+
+class Traffic:
+    """Serialised bytes of the messages of a run, by site, round and direction.
+
+    Attributes
+    ----------
+    up, down
+        Bytes of updates and of tasks: up[site][round].
+    control
+        Bytes of everything else (joins, polls, receipts, the end), both directions together, by site.
+    """
+
+    def __init__(self) -> None:
+        self.up: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+        self.down: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+        self.control: dict[str, int] = defaultdict(int)
+
+
+class Exchange(Protocol):
+    """One round's way to the sites and back."""
+
+    @property
+    def traffic(self) -> Traffic:
+        """What has been sent so far."""
+        ...
+
+    def exchange(
+        self, tasks: Mapping[str, RoundTask], snapshots: Mapping[str, SiteState], check: UpdateCheck
+    ) -> Mapping[str, LocalUpdate]:
+        """Hand out one task a site and return the updates that came in time.
+
+        Parameters
+        ----------
+        tasks
+            By site, all for the same round.
+        snapshots
+            B_p and beta_p before this round, for a site that lost its own.
+        check
+            Raises RemoteProtocolError for an update that does not fit its task; such a one is not taken in.
+
+        Raises
+        ------
+        QuorumLostError
+            If too few sites answered before the run's deadline.
+        InterruptedRunError
+            If the run was asked to stop.
+        """
+        ...
+
+
+class Mailbox:
+    """Tasks wait here to be pulled, updates are pushed here.
+
+    All state is touched on one event loop only; `exchange` is called from the thread of the round engine.
+    """
+
+    def __init__(self, plan: Plan, loop: asyncio.AbstractEventLoop) -> None:
+        self.traffic = Traffic()
+        self.snapshots: Mapping[str, SiteState] = {}
+        self.round = 0
+        self._plan = plan
+        self._loop = loop
+        self._tasks: Mapping[str, RoundTask] = {}
+        self._check: UpdateCheck | None = None
+        self._posted = asyncio.Event()  # replaced whenever there is something new to pull
+        self._updates: dict[str, LocalUpdate] = {}
+        self._last_accepted: dict[str, LocalUpdate] = {}
+        self._open = False
+        self._left: set[str] = set()
+        self._enough = asyncio.Event()
+        self._target = 0
+        self._finished: Finished | None = None
+        self._told: set[str] = set()
+        self._stopped = False
+        self._deadline = time.monotonic() + plan.run_deadline_s
+
+    # ---- the engine's side -------------------------------------------------------------------------------------
+
+    def exchange(
+        self, tasks: Mapping[str, RoundTask], snapshots: Mapping[str, SiteState], check: UpdateCheck
+    ) -> Mapping[str, LocalUpdate]:
+        """See `Exchange.exchange`."""
+        return asyncio.run_coroutine_threadsafe(self._exchange(tasks, snapshots, check), self._loop).result()
+
+    async def _exchange(
+        self, tasks: Mapping[str, RoundTask], snapshots: Mapping[str, SiteState], check: UpdateCheck
+    ) -> Mapping[str, LocalUpdate]:
+        self._tasks, self.snapshots, self._check, self._updates = tasks, snapshots, check, {}
+        self.round = next(iter(tasks.values())).round
+        self._open = True
+        self._announce()
+        time_left_s = max(0.0, self._deadline - time.monotonic())
+        await self._wait_for(len(tasks) - len(self._left), min(self._plan.round_deadline_s, time_left_s))
+        if len(self._updates) < self._plan.needed:
+            await self._wait_for(self._plan.needed, max(0.0, self._deadline - time.monotonic()))
+        self._open = False
+        if self._stopped:
+            raise InterruptedRunError(f"stopped in round {self.round}")
+        if len(self._updates) < self._plan.needed:
+            missing = ", ".join(sorted(set(tasks) - set(self._updates)))
+            raise QuorumLostError(
+                f"round {self.round}: {len(self._updates)} of the needed {self._plan.needed} sites answered before "
+                f"run_deadline_s = {self._plan.run_deadline_s:g} s; missing: {missing}"
+            )
+        self._last_accepted.update(self._updates)
+        return dict(self._updates)
+
+    async def _wait_for(self, target: int, seconds: float) -> None:
+        self._target = max(target, self._plan.needed)
+        self._enough.clear()
+        self._check_target()
+        try:
+            await asyncio.wait_for(self._enough.wait(), seconds)
+        except TimeoutError:
+            return  # the caller counts
+
+    def _check_target(self) -> None:
+        if self._stopped or len(self._updates) >= self._target:
+            self._enough.set()
+
+    def _announce(self) -> None:
+        self._posted.set()
+        self._posted = asyncio.Event()
+
+    def stop(self) -> None:
+        """Let the present and every later exchange end with InterruptedRunError."""
+        self._stopped = True
+        self._enough.set()
+
+    async def finish(self, finished: Finished, sites: set[str], grace_s: float) -> None:
+        """Tell every site that has not left that the run is over; wait at most so many seconds for them to hear it."""
+        self._finished = finished
+        self._announce()
+        until = time.monotonic() + grace_s
+        while not sites - self._left <= self._told and time.monotonic() < until:
+            await asyncio.sleep(0.02)
+
+    # ---- the sites' side ---------------------------------------------------------------------------------------
+
+    @property
+    def answered(self) -> frozenset[str]:
+        """Sites whose update for the present round is here."""
+        return frozenset(self._updates)
+
+    @property
+    def left(self) -> frozenset[str]:
+        """Sites that said good-bye."""
+        return frozenset(self._left)
+
+    def welcome(self, site: str) -> None:
+        """A site has (re)joined: it is counted on again."""
+        self._left.discard(site)
+
+    def leave(self, site: str) -> None:
+        """A site will not answer any more; nobody waits for it beyond the quorum."""
+        self._left.add(site)
+        if self._open:
+            self._target = max(len(self._tasks) - len(self._left), self._plan.needed)
+            self._check_target()
+
+    async def pull(self, site: str, last_round: int, wait_s: float) -> RoundTask | Finished | None:
+        """The next task of a site, the end of the run, or None if nothing new came in `wait_s` seconds."""
+        answer = self._pending(site, last_round)
+        if answer is None:
+            try:
+                await asyncio.wait_for(self._posted.wait(), wait_s)
+            except TimeoutError:
+                return None
+            answer = self._pending(site, last_round)
+        return answer
+
+    def _pending(self, site: str, last_round: int) -> RoundTask | Finished | None:
+        if self._finished is not None:
+            self._told.add(site)
+            return self._finished
+        if self._open and self.round > last_round:
+            return self._tasks[site]
+        return None
+
+    def push(self, update: LocalUpdate) -> bool:
+        """Take in an update; True if it is a repeat of one that was taken in before.
+
+        Raises
+        ------
+        StaleRoundError
+            If its round is not the present one.
+        RemoteProtocolError
+            If another update of this site for the same round is here already, it does not fit the task, or the site
+            has none.
+        """
+        stored = self._updates.get(update.site) or self._last_accepted.get(update.site)
+        if stored is not None and stored.round == update.round:
+            if stored.same_as(update):
+                return True
+            raise RemoteProtocolError(f"a second, different update of {update.site!r} for round {update.round}")
+        if not self._open or update.round != self.round:
+            raise StaleRoundError(
+                f"update for round {update.round} arrived in round {self.round}; pull the current task"
+            )
+        if update.site not in self._tasks or self._check is None:
+            raise RemoteProtocolError(f"site {update.site!r} has no task")
+        self._check(update)
+        self._updates[update.site] = update
+        self._check_target()
+        return False

@@ -1,0 +1,116 @@
+"""Who may join a run, who has joined, and when each was last heard of."""
+
+import asyncio
+import re
+import time
+from dataclasses import dataclass
+
+from fedbnsl.errors import PlanMismatchError, QuorumLostError, RemoteProtocolError, SchemaMismatchError
+from fedbnsl.knowledge import EdgeMask
+from fedbnsl.messages import PROTOCOL_VERSION, JoinRequest
+from fedbnsl.plan import Plan
+
+_SITE_NAME = re.compile(r"[\w.-]{1,64}")
+
+
+@dataclass
+class Member:
+    """A site that has joined.
+
+    Attributes
+    ----------
+    variables
+        Its columns, in the order of its table.
+    n_samples
+        Its rows (public).
+    last_seen
+        Seconds of the monotonic clock.
+    """
+
+    variables: tuple[str, ...]
+    n_samples: int
+    last_seen: float
+
+
+class Roster:
+    """The sites of one run; touched on one event loop only."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.variables: tuple[str, ...] = plan.variables
+        self.members: dict[str, Member] = {}
+        self._plan = plan
+        self._complete = asyncio.Event()
+
+    def join(self, request: JoinRequest) -> None:
+        """Seat a site, or welcome it back.
+
+        Raises
+        ------
+        RemoteProtocolError
+            For another protocol version or an unusable site name.
+        SchemaMismatchError
+            If its variables are not those of the run; the text says which are missing and which are too many.
+        PlanMismatchError
+            If all seats are taken, or the site had joined with another table.
+        """
+        if request.protocol_version != PROTOCOL_VERSION:
+            raise RemoteProtocolError(
+                f"the site speaks protocol {request.protocol_version}, the coordinator {PROTOCOL_VERSION}; "
+                "install the same version of fedbnsl"
+            )
+        if not _SITE_NAME.fullmatch(request.site):
+            raise RemoteProtocolError(
+                f"site name {request.site!r}: use 1 to 64 letters, digits, '.', '-' or '_' (it names files)"
+            )
+        known = self.members.get(request.site)
+        if known is not None:
+            if (known.variables, known.n_samples) != (request.variables, request.n_samples):
+                raise PlanMismatchError(f"site {request.site!r} has already joined, with another table")
+            known.last_seen = time.monotonic()
+            return
+        if len(self.members) >= self._plan.n_participants:
+            raise PlanMismatchError(f"all {self._plan.n_participants} seats of this run are taken")
+        variables = self.variables or request.variables
+        _compare(variables, request.variables)
+        EdgeMask(self._plan.knowledge, variables)  # refuses knowledge about variables that the run does not have
+        self.variables = variables
+        self.members[request.site] = Member(request.variables, request.n_samples, time.monotonic())
+        if len(self.members) == self._plan.n_participants:
+            self._complete.set()
+
+    def heard(self, site: str) -> None:
+        """Note a call of a site.
+
+        Raises
+        ------
+        PlanMismatchError
+            If the site has not joined.
+        """
+        if site not in self.members:
+            raise PlanMismatchError(f"site {site!r} has not joined this run")
+        self.members[site].last_seen = time.monotonic()
+
+    async def wait_until_complete(self) -> None:
+        """Return when every seat is taken.
+
+        Raises
+        ------
+        QuorumLostError
+            If that takes longer than the plan's join_deadline_s.
+        """
+        try:
+            await asyncio.wait_for(self._complete.wait(), self._plan.join_deadline_s)
+        except TimeoutError:
+            joined = ", ".join(sorted(self.members)) or "none"
+            raise QuorumLostError(
+                f"{len(self.members)} of {self._plan.n_participants} sites joined within join_deadline_s = "
+                f"{self._plan.join_deadline_s:g} s ({joined})"
+            ) from None
+
+
+def _compare(expected: tuple[str, ...], got: tuple[str, ...]) -> None:
+    missing = [name for name in expected if name not in got]
+    surplus = [name for name in got if name not in expected]
+    if missing or surplus:
+        parts = [f"{title}: {', '.join(names)}" for title, names in (("missing", missing), ("not in the run", surplus)) if names]
+        raise SchemaMismatchError(f"the site's variables are not those of the run ({'; '.join(parts)})")

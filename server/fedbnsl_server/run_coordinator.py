@@ -1,0 +1,151 @@
+"""One run of the coordinator, from an open port to the run folder."""
+
+import asyncio
+import secrets
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import grpc
+
+from fedbnsl.channel import require_loopback, server_options
+from fedbnsl.errors import FedbnslError, InterruptedRunError, LocalProtocolError
+from fedbnsl.knowledge import EdgeMask
+from fedbnsl.messages import Finished
+from fedbnsl.plan import Plan
+from fedbnsl.wire import federation_pb2_grpc as federation_grpc
+from fedbnsl_server import rounds
+from fedbnsl_server.admm import AdmmState
+from fedbnsl_server.consensus_graph import consensus_graph
+from fedbnsl_server.exchange import Mailbox
+from fedbnsl_server.results import RunFolder, RunRecorder
+from fedbnsl_server.roster import Roster
+from fedbnsl_server.rounds import RoundRecord
+from fedbnsl_server.servicer import Servicer
+
+_GOODBYE_S = 5.0
+_HASTY_GOODBYE_S = 0.5
+_STOP_S = 0.5
+
+_T = TypeVar("_T")
+
+
+def serve(
+    plan: Plan,
+    out: Path,
+    *,
+    listen: str,
+    on_listening: Callable[[str], None],
+    on_round: Callable[[AdmmState, RoundRecord], None] = lambda state, record: None,
+    seeds: Mapping[str, int] | None = None,
+) -> dict[str, Any]:
+    """Serve one run and return what its result.json holds.
+
+    Parameters
+    ----------
+    listen
+        host:port on loopback; port 0 takes a free one.
+    on_listening
+        Called with the real address once sites can call.
+    on_round
+        Called after each round is saved.
+    seeds
+        For the manifest: seeds of generated data.
+
+    Raises
+    ------
+    FedbnslError
+        Whatever ended the run; the run folder is readable all the same.
+    """
+    require_loopback(listen)
+    folder = RunFolder.create(out, plan)
+    return asyncio.run(_serve(plan, folder, listen, on_listening, on_round, seeds))
+
+
+async def _serve(
+    plan: Plan,
+    folder: RunFolder,
+    listen: str,
+    on_listening: Callable[[str], None],
+    on_round: Callable[[AdmmState, RoundRecord], None],
+    seeds: Mapping[str, int] | None,
+) -> dict[str, Any]:
+    loop = asyncio.get_running_loop()
+    run = secrets.randbits(64)
+    recorder = RunRecorder(folder, run=run, seeds=seeds)
+    roster, mailbox = Roster(plan), Mailbox(plan, loop)
+    servicer = Servicer(plan, run, roster, mailbox)
+    server = grpc.aio.server(options=server_options())
+    federation_grpc.add_FederationServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
+    try:
+        port = server.add_insecure_port(listen)
+    except RuntimeError:
+        error = LocalProtocolError(f"cannot listen on {listen}: the port is in use or not permitted")
+        recorder.finish("failed", str(error))
+        raise error from None
+    await server.start()
+    on_listening(f"{listen.rpartition(':')[0]}:{port}")
+
+    def after_round(state: AdmmState, record: RoundRecord) -> None:
+        recorder.on_round(state, record)
+        servicer.progress.acyclicity, servicer.progress.edges = record.acyclicity, record.edges
+        on_round(state, record)
+
+    async def learn() -> AdmmState:
+        await roster.wait_until_complete()
+        recorder.start(roster.variables, {s: m.n_samples for s, m in roster.members.items()}, mailbox.traffic)
+        servicer.progress.state, servicer.progress.started = "running", time.monotonic()
+        return await _in_daemon_thread(
+            lambda: rounds.run(plan, roster.variables, list(roster.members), mailbox, on_round=after_round)
+        )
+
+    task = asyncio.ensure_future(learn())
+
+    def interrupt() -> None:
+        mailbox.stop()
+        task.cancel()
+
+    for signal_number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(signal_number, interrupt)
+    try:
+        state = await task
+        graph = consensus_graph(state, plan, EdgeMask(plan.knowledge, roster.variables)).as_sparse()
+        outcome, finished, error = "finished", Finished(graph), None
+    except asyncio.CancelledError:
+        error = InterruptedRunError(f"interrupted in round {mailbox.round}")
+        outcome, finished = "interrupted", Finished(None, "the coordinator was interrupted")
+    except FedbnslError as failure:
+        error, outcome, finished = failure, "failed", Finished(None, f"the run failed: {failure}")
+    servicer.progress.state, servicer.progress.ended = outcome, time.monotonic()
+    await mailbox.finish(finished, set(roster.members), _GOODBYE_S if error is None else _HASTY_GOODBYE_S)
+    result = recorder.finish(outcome, "" if error is None else str(error))
+    await server.stop(_STOP_S)
+    if error is not None:
+        raise error
+    return result
+
+
+async def _in_daemon_thread(work: Callable[[], _T]) -> _T:
+    """Run blocking work beside the event loop, in a thread that does not keep an interrupted process alive."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[_T] = loop.create_future()
+
+    def settle(value: _T | None, error: BaseException | None) -> None:
+        if not future.done():
+            future.set_exception(error) if error else future.set_result(value)  # type: ignore[arg-type]
+
+    def body() -> None:
+        value, failure = None, None
+        try:
+            value = work()
+        except BaseException as error:  # handed over to whoever awaits, whatever it is
+            failure = error
+        with suppress(RuntimeError):  # the loop is closed: the run was interrupted
+            loop.call_soon_threadsafe(settle, value, failure)
+
+    threading.Thread(target=body, name="rounds", daemon=True).start()
+    return await future

@@ -1,0 +1,167 @@
+"""The coordinator's gRPC door: decode, delegate, encode; and the one table from errors to statuses."""
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+
+from fedbnsl import codec
+from fedbnsl.channel import LONG_POLL_S
+from fedbnsl.errors import (
+    FedbnslError,
+    MalformedMessageError,
+    PlanError,
+    PlanMismatchError,
+    RemoteProtocolError,
+    SchemaMismatchError,
+    StaleRoundError,
+)
+from fedbnsl.messages import Finished, JoinReply, RunStatus, SiteProgress, SiteState
+from fedbnsl.plan import Plan
+from fedbnsl.sparse import SparseMatrix
+from fedbnsl.wire import federation_pb2 as federation
+from fedbnsl.wire import federation_pb2_grpc as federation_grpc
+from fedbnsl_server.exchange import Mailbox
+from fedbnsl_server.roster import Roster
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+# The first matching line counts. Everything the coordinator knows is public to the sites, so texts go out as they are;
+# whatever is not in the table leaves as one constant sentence.
+_STATUS: list[tuple[type[FedbnslError], grpc.StatusCode]] = [
+    (StaleRoundError, grpc.StatusCode.ABORTED),
+    (MalformedMessageError, grpc.StatusCode.INVALID_ARGUMENT),
+    (SchemaMismatchError, grpc.StatusCode.FAILED_PRECONDITION),
+    (PlanMismatchError, grpc.StatusCode.NOT_FOUND),
+    (PlanError, grpc.StatusCode.FAILED_PRECONDITION),
+    (RemoteProtocolError, grpc.StatusCode.PERMISSION_DENIED),
+]
+_OTHERWISE = "the coordinator could not handle this call"
+
+
+@dataclass
+class Progress:
+    """What `Status` tells beside the roster and the mailbox."""
+
+    state: str = "waiting for sites"
+    acyclicity: float = 0.0
+    edges: int = 0
+    started: float | None = None
+    ended: float | None = None
+
+
+@dataclass
+class Servicer(federation_grpc.FederationServicer):
+    """One run's calls; see proto/fedbnsl/wire/federation.proto."""
+
+    plan: Plan
+    run: int
+    roster: Roster
+    mailbox: Mailbox
+    progress: Progress = field(default_factory=Progress)
+
+    async def Join(self, request: federation.JoinRequest, context: Context) -> federation.JoinReply:  # type: ignore[override]  # noqa: N802
+        """Seat a site."""
+        async with _refusals(context):
+            joining = codec.decode_join(request)
+            self.roster.join(joining)
+            self.mailbox.welcome(joining.site)
+            zero = SparseMatrix.zeros(len(self.roster.variables))
+            snapshot = self.mailbox.snapshots.get(joining.site, SiteState(zero, zero))
+            reply = codec.encode_join_reply(
+                JoinReply(
+                    run=self.run,
+                    plan_toml=self.plan.to_toml(),
+                    plan_digest=self.plan.digest(),
+                    variables=self.roster.variables,
+                    snapshot=snapshot,
+                    round=max(0, self.mailbox.round - 1),
+                )
+            )
+            self._count_control(joining.site, request, reply)
+            return reply
+
+    async def PullTask(self, request: federation.PullRequest, context: Context) -> federation.PullReply:  # type: ignore[override]  # noqa: N802
+        """The next task, or the end, or after a while: nothing yet."""
+        async with _refusals(context):
+            self._admit(request.run, request.site)
+            answer = await self.mailbox.pull(request.site, request.last_round, LONG_POLL_S)
+            self.roster.heard(request.site)
+            if answer is None:
+                reply = federation.PullReply(wait=federation.Wait())
+            elif isinstance(answer, Finished):
+                end = codec.encode_finished(answer, value_type=self.plan.value_type)
+                reply = federation.PullReply(finished=end)
+            else:
+                reply = federation.PullReply(task=codec.encode_task(answer, value_type=self.plan.value_type))
+                self.mailbox.traffic.down[request.site][answer.round] += reply.ByteSize()
+                self._count_control(request.site, request)
+                return reply
+            self._count_control(request.site, request, reply)
+            return reply
+
+    async def PushUpdate(self, request: federation.Update, context: Context) -> federation.PushReply:  # type: ignore[override]  # noqa: N802
+        """Take in a site's update."""
+        async with _refusals(context):
+            self._admit(request.run, request.site)
+            update = codec.decode_update(request, n_variables=len(self.roster.variables))
+            reply = federation.PushReply(duplicate=self.mailbox.push(update))
+            self.mailbox.traffic.up[request.site][update.round] += request.ByteSize()
+            self._count_control(request.site, reply)
+            return reply
+
+    async def Leave(self, request: federation.LeaveRequest, context: Context) -> federation.LeaveReply:  # type: ignore[override]  # noqa: N802
+        """A site's good-bye."""
+        async with _refusals(context):
+            self._admit(request.run, request.site)
+            self.mailbox.leave(request.site)
+            return federation.LeaveReply()
+
+    async def Status(self, request: federation.StatusRequest, context: Context) -> federation.StatusReply:  # type: ignore[override]  # noqa: N802
+        """Where the run stands; public to whoever reaches the port."""
+        now = time.monotonic()
+        traffic, answered, left = self.mailbox.traffic, self.mailbox.answered, self.mailbox.left
+        started, ended = self.progress.started, self.progress.ended
+        status = RunStatus(
+            state=self.progress.state,
+            round=self.mailbox.round,
+            rounds=self.plan.rounds + self.plan.refit_rounds,
+            acyclicity=self.progress.acyclicity,
+            edges=self.progress.edges,
+            elapsed_s=0.0 if started is None else (now if ended is None else ended) - started,
+            sites=tuple(
+                SiteProgress(
+                    site=site,
+                    answered=site in answered,
+                    left=site in left,
+                    last_seen_s=now - member.last_seen,
+                    bytes_up=sum(traffic.up[site].values()),
+                    bytes_down=sum(traffic.down[site].values()),
+                )
+                for site, member in sorted(self.roster.members.items())
+            ),
+        )
+        return codec.encode_status(status)
+
+    def _admit(self, run: int, site: str) -> None:
+        if run != self.run:
+            raise PlanMismatchError("this call belongs to another run; join again")
+        self.roster.heard(site)
+
+    def _count_control(self, site: str, *messages: Any) -> None:
+        self.mailbox.traffic.control[site] += sum(message.ByteSize() for message in messages)
+
+
+@asynccontextmanager
+async def _refusals(context: Context) -> AsyncIterator[None]:
+    """End the call with the status of a FedbnslError."""
+    try:
+        yield
+    except FedbnslError as error:
+        for kind, status in _STATUS:
+            if isinstance(error, kind):
+                await context.abort(status, str(error))
+        await context.abort(grpc.StatusCode.INTERNAL, _OTHERWISE)

@@ -27,8 +27,20 @@ def participant() -> None:
 def _table_options(command: click.decorators.FC) -> click.decorators.FC:
     options = [
         click.option("--columns", help="Comma-separated names of the columns to use.  [default: all]"),
-        click.option("--min-rows", type=click.IntRange(min=2), default=20, show_default=True, help="Refuse a table with fewer rows."),
-        click.option("--max-file-mib", type=click.IntRange(min=1), default=1024, show_default=True, help="Refuse a larger file, in MiB."),
+        click.option(
+            "--min-rows",
+            type=click.IntRange(min=2),
+            default=20,
+            show_default=True,
+            help="Refuse a table with fewer rows.",
+        ),
+        click.option(
+            "--max-file-mib",
+            type=click.IntRange(min=1),
+            default=1024,
+            show_default=True,
+            help="Refuse a larger file, in MiB.",
+        ),
     ]
     for option in reversed(options):
         command = option(command)
@@ -37,11 +49,22 @@ def _table_options(command: click.decorators.FC) -> click.decorators.FC:
 
 @participant.command()
 @click.argument("coordinator", metavar="HOST:PORT")
-@click.option("--data", required=True, type=_DATA, help="The site's table: CSV in UTF-8, commas, column names in the first line.")
+@click.option(
+    "--data", required=True, type=_DATA, help="The site's table: CSV in UTF-8, commas, column names in the first line."
+)
 @click.option("--site", required=True, help="Name of this site: letters, digits, '.', '-', '_'.")
-@click.option("--insecure", is_flag=True, help="Plaintext, on loopback only. TLS is not there yet: this flag is needed.")
+@click.option(
+    "--insecure", is_flag=True, help="Plaintext, on loopback only. TLS is not there yet: this flag is needed."
+)
 @click.option("--out", type=_DATA, help="Folder for the learned graph and this site's own refit of it.")
-@click.option("--patience", "patience_s", type=click.FloatRange(min=0), default=60.0, show_default=True, help="Seconds to call a coordinator that does not answer yet.")
+@click.option(
+    "--patience",
+    "patience_s",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    show_default=True,
+    help="Seconds to call a coordinator that does not answer yet.",
+)
 @_table_options
 def join(
     coordinator: str,
@@ -67,23 +90,33 @@ def join(
         raise LocalProtocolError("TLS is not part of this version; pass --insecure to call in plaintext on loopback")
     dataset = _read(data, columns, min_rows, max_file_mib)
     graph = take_part(
-        site, dataset, address=coordinator, patience_s=patience_s, notice=lambda text: click.echo(text, err=True), out=out
+        site,
+        dataset,
+        address=coordinator,
+        patience_s=patience_s,
+        notice=lambda text: click.echo(text, err=True),
+        out=out,
     )
     click.echo(f"the run is over: {graph.nnz} edges" + (f"; kept in {out}" if out else ""))
 
 
 @participant.command()
 @click.argument("edges", type=_DATA)
-@click.option("--data", required=True, type=_DATA, help="The site's table: CSV in UTF-8, commas, column names in the first line.")
+@click.option(
+    "--data", required=True, type=_DATA, help="The site's table: CSV in UTF-8, commas, column names in the first line."
+)
 @click.option("--out", required=True, type=_DATA, help="Folder for the refitted network; created if missing.")
 @click.option("--json", "as_json", is_flag=True, help="Also print the refitted network as JSON.")
-@click.option("--min-rows", type=click.IntRange(min=2), default=20, show_default=True, help="Refuse a table with fewer rows.")
+@click.option(
+    "--min-rows", type=click.IntRange(min=2), default=20, show_default=True, help="Refuse a table with fewer rows."
+)
 def refit(edges: Path, data: Path, out: Path, as_json: bool, min_rows: int) -> None:
     """Refit the weights of a learned graph on this site's own table, by least squares without intercept.
 
     EDGES is an edges.csv of a run. Nothing is sent: the refitted weights stay here, in OUT.
     """
     from fedbnsl import graph_files
+    from fedbnsl.graph_formats import lgbn_json
     from fedbnsl_client.dataset import Dataset
     from fedbnsl_client.refit import personalise
 
@@ -93,7 +126,7 @@ def refit(edges: Path, data: Path, out: Path, as_json: bool, min_rows: int) -> N
     out.mkdir(parents=True, exist_ok=True)
     graph_files.write_all(fitted, out)
     if as_json:
-        click.echo(graph_files.lgbn_json(fitted))
+        click.echo(lgbn_json(fitted))
     else:
         click.echo(f"refitted {int(fitted.dag.sum())} edges on {dataset.n_samples} rows; kept in {out}")
 

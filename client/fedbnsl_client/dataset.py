@@ -108,7 +108,7 @@ class Dataset:
 
 def _read_header(path: Path) -> list[str]:
     with path.open(encoding="utf-8-sig", newline="") as file:
-        header = [name.strip() for name in next(csv.reader(file), [])]
+        header = [name.strip() for name in next(csv.reader(file), list[str]())]
     if not header:
         raise DataError(f"{path}: the file is empty; expected a line of column names and at least one row")
     if len(header) == 1 and any(mark in header[0] for mark in ";\t"):
@@ -203,7 +203,10 @@ def _check_values(path: Path, variables: Sequence[str], X: Matrix, min_rows: int
         if levels.size <= _CATEGORICAL_LEVELS and (X[:, k] == np.round(X[:, k])).all():
             n_levels = np.unique(X[:, k]).size
             if n_levels <= _CATEGORICAL_LEVELS:
-                message = f"column {name!r}: {n_levels} whole values in {n} rows look like categories; weights take them as quantities"
+                message = (
+                    f"column {name!r}: {n_levels} whole values in {n} rows look like categories; "
+                    "weights take them as quantities"
+                )
                 warnings.warn(message, DataWarning, stacklevel=4)
 
 

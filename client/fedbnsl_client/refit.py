@@ -1,6 +1,6 @@
 """Personalised weights: ordinary least squares on the learned DAG with one site's own table. They stay at the site."""
 
-from fedbnsl.graph_files import LearnedGraph
+from fedbnsl.graph_formats import LearnedGraph
 from fedbnsl.sparse import Mask
 from fedbnsl_client.dataset import Dataset
 from fedbnsl_client.squared_loss import SecondMoments

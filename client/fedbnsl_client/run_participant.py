@@ -1,11 +1,12 @@
 """One run at a site: join, answer every task, keep the result and the personalised weights."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from fedbnsl import graph_files
 from fedbnsl.errors import FedbnslError, PlanMismatchError, QuorumLostError, StaleRoundError
-from fedbnsl.graph_files import LearnedGraph
+from fedbnsl.graph_formats import LearnedGraph, edges_csv
 from fedbnsl.messages import Finished, JoinRequest
 from fedbnsl.plan import Plan
 from fedbnsl.sparse import SparseMatrix
@@ -50,9 +51,7 @@ def take_part(
         plan = Plan.from_toml(reply.plan_toml, origin="the coordinator's plan")
         if plan.digest() != reply.plan_digest:
             raise PlanMismatchError("the plan that was received does not have the digest that came with it")
-        session.settle(
-            rpc_timeout_s=plan.rpc_timeout_s, patience_s=plan.join_deadline_s, value_type=plan.value_type
-        )
+        session.settle(rpc_timeout_s=plan.rpc_timeout_s, patience_s=plan.join_deadline_s, value_type=plan.value_type)
         table = dataset.reordered(reply.variables)
         notice(f"joined as {site}: {table.n_samples} rows, {len(table.variables)} variables, {plan.rounds} rounds")
         try:
@@ -75,15 +74,13 @@ def _answer_tasks(session: Session, participant: Participant) -> Finished:
         task = session.pull(last_round)
         if isinstance(task, Finished):
             return task
-        try:
+        with suppress(StaleRoundError):  # the round closed without this site: the next task's `contributed` says so
             session.push(participant.handle(task))
-        except StaleRoundError:
-            pass  # the round closed without this site: the next task says so by its `contributed` flag
         last_round = task.round
 
 
 def _keep(out: Path, table: Dataset, graph: SparseMatrix) -> None:
     out.mkdir(parents=True, exist_ok=True)
     consensus = LearnedGraph(table.variables, graph.support(), graph.to_dense(), None)
-    graph_files.write_text(out / "edges.csv", graph_files.edges_csv(consensus))
-    graph_files.write_text(out / "personalised-edges.csv", graph_files.edges_csv(personalise(table, consensus.dag)))
+    graph_files.write_text(out / "edges.csv", edges_csv(consensus))
+    graph_files.write_text(out / "personalised-edges.csv", edges_csv(personalise(table, consensus.dag)))

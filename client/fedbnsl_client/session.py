@@ -50,6 +50,11 @@ class BackOff:
         self._since: float | None = None
         self._wait_s = 0.1
 
+    @property
+    def waiting(self) -> bool:
+        """Whether the last call failed."""
+        return self._since is not None
+
     def reset(self) -> None:
         """A call went through."""
         self._since, self._wait_s = None, 0.1
@@ -82,7 +87,7 @@ class Session:
     def __init__(self, address: str, *, patience_s: float, notice: Callable[[str], None]) -> None:
         self._address = address
         self._channel = open_channel(address)
-        self._stub = federation_grpc.FederationStub(self._channel)  # type: ignore[no-untyped-call]
+        self._stub = federation_grpc.FederationStub(self._channel)
         self._back_off = BackOff(patience_s)
         self._notice = notice
         self._timeout_s = _FIRST_CALL_TIMEOUT_S
@@ -156,12 +161,13 @@ class Session:
             except grpc.RpcError as error:
                 status, details = _status(error)
                 if status in _TRANSIENT:
-                    if self._back_off._since is None:
+                    if not self._back_off.waiting:
                         self._notice(f"the coordinator at {self._address} does not answer; trying again")
                     if self._back_off.pause():
                         continue
                     raise UnreachableError(
-                        f"the coordinator at {self._address} did not answer for {self._back_off.patience_s:g} s ({details})"
+                        f"the coordinator at {self._address} did not answer for {self._back_off.patience_s:g} s "
+                        f"({details})"
                     ) from None
                 raise _ERRORS.get(status, ProtocolError)(f"the coordinator refused: {details}") from None
             self._back_off.reset()

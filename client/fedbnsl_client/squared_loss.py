@@ -31,12 +31,12 @@ class SecondMoments:
 
     def smoothness(self, rho_2: float) -> Matrix:
         """(d,) M_i = S_ii + rho_2, the second derivative of the local objective in any B_ij of row i."""
-        return np.diagonal(self.S) + rho_2
+        return np.asarray(self.S.diagonal() + rho_2, dtype=np.float64)
 
     def residual_variance(self, B: Matrix) -> Matrix:
         """(d,) mean square of each column of X - X B."""
         gap = np.eye(B.shape[0]) - B
-        return np.maximum(np.einsum("ij,ik,kj->j", gap, self.S, gap, optimize=True), 0.0)
+        return np.asarray(np.maximum((gap * (self.S @ gap)).sum(axis=0), 0.0))
 
     def least_squares(self, support: Mask) -> Matrix:
         """(d, d) weights that minimise the loss among matrices on a (d, d) support, of least norm if not unique.

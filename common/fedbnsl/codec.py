@@ -1,5 +1,7 @@
 """Messages to protobuf and back. Whatever decodes here is valid: everything else raises MalformedMessageError."""
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from fedbnsl.errors import MalformedMessageError
@@ -80,15 +82,25 @@ def decode_join(wire: federation.JoinRequest) -> JoinRequest:
     MalformedMessageError
         If names are missing, repeated, too long or too many.
     """
-    variables = tuple(wire.variable)
-    names = (wire.site, *variables)
+    variables = _decode_variables(wire.variable)
+    _check_name(wire.site)
+    return JoinRequest(wire.site, variables, wire.n_samples, wire.protocol_version)
+
+
+def _decode_variables(names: Iterable[str]) -> tuple[str, ...]:
+    variables = tuple(names)
     if not 2 <= len(variables) <= MAX_VARIABLES:
         raise MalformedMessageError(f"a table of {len(variables)} variables; between 2 and {MAX_VARIABLES} can be used")
     if len(set(variables)) != len(variables):
         raise MalformedMessageError("a table with a repeated variable name")
-    if any(not name.strip() or len(name) > MAX_NAME_LENGTH for name in names):
+    for name in variables:
+        _check_name(name)
+    return variables
+
+
+def _check_name(name: str) -> None:
+    if not name.strip() or len(name) > MAX_NAME_LENGTH:
         raise MalformedMessageError(f"an empty name, or one of more than {MAX_NAME_LENGTH} characters")
-    return JoinRequest(wire.site, variables, wire.n_samples, wire.protocol_version)
 
 
 def encode_join_reply(reply: JoinReply) -> federation.JoinReply:
@@ -105,13 +117,20 @@ def encode_join_reply(reply: JoinReply) -> federation.JoinReply:
 
 
 def decode_join_reply(wire: federation.JoinReply) -> JoinReply:
-    """The coordinator's answer to an application."""
-    d = len(wire.variable)
+    """The coordinator's answer to an application.
+
+    Raises
+    ------
+    MalformedMessageError
+        If names are missing, repeated, too long or too many, or a matrix is malformed.
+    """
+    variables = _decode_variables(wire.variable)
+    d = len(variables)
     return JoinReply(
         run=wire.run,
         plan_toml=wire.plan,
         plan_digest=wire.plan_digest,
-        variables=tuple(wire.variable),
+        variables=variables,
         snapshot=SiteState(
             decode_matrix(wire.local_weights, n_variables=d), decode_matrix(wire.consensus_dual, n_variables=d)
         ),

@@ -3,9 +3,6 @@
 Exit codes 1 and 2 belong to the unexpected (a bug) and to click (wrong usage).
 """
 
-from typing import ClassVar
-
-
 class FedbnslError(Exception):
     """Root of the tree.
 
@@ -17,8 +14,8 @@ class FedbnslError(Exception):
         What the person at the keyboard can do about it.
     """
 
-    exit_code: ClassVar[int] = 1
-    remedy: ClassVar[str] = "This should not happen: please report it, with the output of the same command and --debug."
+    exit_code: int = 1
+    remedy: str = "This should not happen: please report it, with the output of the same command and --debug."
 
 
 class PlanError(FedbnslError):
@@ -43,11 +40,11 @@ class ProtocolError(FedbnslError):
 
 
 class LocalProtocolError(ProtocolError):
-    """This side broke the protocol."""
+    """The near side broke the protocol."""
 
 
 class RemoteProtocolError(ProtocolError):
-    """The other side broke the protocol."""
+    """The far side broke the protocol."""
 
 
 class MalformedMessageError(RemoteProtocolError):
@@ -86,7 +83,9 @@ class DivergenceError(FedbnslError):
     """The iteration left the finite numbers."""
 
     exit_code = 8
-    remedy = "Lower `acyclicity_penalty` or `consensus_penalty`, or rescale variables whose spread is far from the others'."
+    remedy = (
+        "Lower `acyclicity_penalty` or `consensus_penalty`, or rescale variables whose spread is far from the others'."
+    )
 
 
 class ResultError(FedbnslError):

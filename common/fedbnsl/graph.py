@@ -3,10 +3,7 @@
 A graph is a boolean (d, d) array `edges`, edges[i, j] for i -> j, beside the weights W that rank its edges.
 """
 
-from typing import cast
-
 import numpy as np
-from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from fedbnsl.sparse import Mask, Matrix
@@ -21,8 +18,9 @@ def threshold(W: Matrix, tau: float) -> Mask:
 
 def cyclic_edges(edges: Mask) -> Mask:
     """Edges that lie on at least one directed cycle: both ends in one strongly connected component."""
-    _, component = connected_components(csr_array(edges), directed=True, connection="strong")
-    return cast(Mask, edges & (component[:, None] == component[None, :]))
+    _, component = connected_components(edges.astype(np.int8), directed=True, connection="strong")
+    same: Mask = component[:, None] == component[None, :]
+    return edges & same
 
 
 def is_acyclic(edges: Mask) -> bool:

@@ -114,7 +114,7 @@ def local_solve(plans: Path) -> Iterator[Row]:
     d = 200
     X = synthesise(d, d, 1, N_SAMPLES, 2).tables[0]
     zero, allowed = np.zeros((d, d)), ~np.eye(d, dtype=bool)
-    settings: dict[str, Any] = {
+    settings: Row = {
         "lam": plan.l1_weight,
         "rho_2": plan.consensus_penalty,
         "gamma": plan.step_size,
@@ -133,7 +133,7 @@ def local_solve(plans: Path) -> Iterator[Row]:
         seconds, (B_literal, _) = _timed(lambda: oracles.literal_pgcd(X, zero, zero, zero, **settings))
         slow.append(seconds)
         gap = max(gap, float(np.abs(B - B_literal).max()))
-    whole = {**settings, "max_steps": plan.local_steps}
+    whole: Row = {**settings, "max_steps": plan.local_steps}
     seconds, (_, steps) = _timed(lambda: pgcd.solve(moments, zero, zero, zero, **whole))
     yield {
         "figure": "local solve, 200 steps, d=200, literal NumPy / ours",

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fedbnsl.errors import ProtocolError
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
@@ -21,7 +19,9 @@ _PATH = click.Path(path_type=Path)
 _PLAN = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 _truth_option = click.option(
-    "--truth", type=_PATH, help="CSV with columns source,target: the graph to score against.  [default: DATA/truth.csv if there]"
+    "--truth",
+    type=_PATH,
+    help="CSV with columns source,target: the graph to score against.  [default: DATA/truth.csv if there]",
 )
 _set_option = click.option(
     "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Replace a setting of the plan; repeatable."
@@ -35,12 +35,21 @@ def data() -> None:
 
 @data.command()
 @click.option("--nodes", type=click.IntRange(2, 65_535), default=20, show_default=True, help="Variables (d).")
-@click.option("--edges", type=click.FloatRange(min=0), default=20.0, show_default=True, help="Expected number of edges.")
+@click.option(
+    "--edges", type=click.FloatRange(min=0), default=20.0, show_default=True, help="Expected number of edges."
+)
 @click.option("--sites", type=click.IntRange(1, 10_000), default=3, show_default=True, help="Sites (P).")
 @click.option("--rows", type=click.IntRange(min=1), default=5000, show_default=True, help="Rows of each site.")
-@click.option("--seed", type=click.IntRange(min=0), default=2, show_default=True, help="The same seed gives the same bytes.")
 @click.option(
-    "--heterogeneous", "weight_variance", type=click.FloatRange(min=0), default=0.0, show_default=True, metavar="VARIANCE",
+    "--seed", type=click.IntRange(min=0), default=2, show_default=True, help="The same seed gives the same bytes."
+)
+@click.option(
+    "--heterogeneous",
+    "weight_variance",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    show_default=True,
+    metavar="VARIANCE",
     help="Draw each site's edge weights around the common ones with this variance.",
 )
 @click.option("--out", required=True, type=_PATH, help="Folder for site-1.csv, ... and truth.csv.")
@@ -70,7 +79,9 @@ def synth(
 @click.argument("file", type=_PATH)
 @click.option("--sites", type=click.IntRange(min=1), default=3, show_default=True, help="Parts.")
 @click.option("--contiguous", is_flag=True, help="Consecutive blocks of rows, as they stand.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Shuffle the rows with this seed first.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Shuffle the rows with this seed first."
+)
 @click.option("--out", required=True, type=_PATH, help="Folder for site-1.csv, ...")
 @click.option("--json", "as_json", is_flag=True, help="Print the rows of each part as JSON.")
 @click.pass_context
@@ -134,9 +145,16 @@ def simulate(
 
 
 @click.command()
-@click.option("--data", "folder", type=_PATH, help="Folder with site-1.csv, ...  [default: generated: 20 variables, 5000 rows a site]")
+@click.option(
+    "--data",
+    "folder",
+    type=_PATH,
+    help="Folder with site-1.csv, ...  [default: generated: 20 variables, 5000 rows a site]",
+)
 @_truth_option
-@click.option("--plan", "plan_file", type=_PLAN, help="Plan file.  [default: the built-in settings, as in plans/default.toml]")
+@click.option(
+    "--plan", "plan_file", type=_PLAN, help="Plan file.  [default: the built-in settings, as in plans/default.toml]"
+)
 @_set_option
 @click.option("--sites", type=click.IntRange(1, 64), help="Participants, when data is generated.  [default: 3]")
 @click.option("--seed", type=click.IntRange(min=0), default=2, show_default=True, help="Seed of generated data.")
@@ -180,7 +198,9 @@ def demo(
         write_federation(synthesise(20, 20, sites or 3, 5000, seed), folder)
     files = site_files(folder)
     plan = _for_sites(plan, len(files))
-    console.print(f"{len(files)} participants and a coordinator as separate processes; run folder {out}", soft_wrap=True)
+    console.print(
+        f"{len(files)} participants and a coordinator as separate processes; run folder {out}", soft_wrap=True
+    )
     with RunDisplay(f"{plan.name}: {len(files)} sites over loopback gRPC", console) as display:
         localnet.run(plan, files, out, watch=display.show, seeds=seeds)
     result = json.loads((out / "result.json").read_text(encoding="utf-8"))
@@ -215,7 +235,8 @@ def _scores(result: Mapping[str, Any], truth: Path | None) -> Any:
 @click.argument("run", type=_PATH)
 @click.option("--truth", required=True, type=_PATH, help="CSV with columns source,target; it may have cycles.")
 @click.option(
-    "--threshold", type=click.FloatRange(min=0),
+    "--threshold",
+    type=click.FloatRange(min=0),
     help="Cut the raw weights W at this absolute value instead of taking the run's own graph.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the scores as JSON.")
@@ -240,7 +261,11 @@ def evaluate(run: Path, truth: Path, threshold: float | None, as_json: bool) -> 
 @click.command()
 @click.argument("figures", nargs=-1, metavar="[accuracy | sachs | local-solve | network]...")
 @click.option(
-    "--plans", type=_PATH, default=Path("plans"), show_default=True, help="Folder with default.toml and the paper's plans."
+    "--plans",
+    type=_PATH,
+    default=Path("plans"),
+    show_default=True,
+    help="Folder with default.toml and the paper's plans.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a row.")
 def bench(figures: tuple[str, ...], plans: Path, as_json: bool) -> None:
@@ -258,7 +283,7 @@ def bench(figures: tuple[str, ...], plans: Path, as_json: bool) -> None:
         raise click.BadParameter(f"{', '.join(unknown)}: choose from {', '.join(FIGURES)}", param_hint="FIGURES")
     console, progress = Console(), Console(stderr=True)
     for name in figures or FIGURES:
-        rows = []
+        rows: list[dict[str, Any]] = []
         with progress.status(f"measuring {name}"):
             for row in FIGURES[name](plans):
                 rows.append(row)

@@ -78,7 +78,9 @@ def _time_left(status: RunStatus) -> str:
 def _view(title: str, status: RunStatus) -> Group:
     table = Table(box=None, padding=(0, 2, 0, 0))
     for column, justify in (("site", "left"), ("this round", "left"), ("up", "right"), ("down", "right")):
-        table.add_column(column, justify="right" if justify == "right" else "left", style="dim" if column != "site" else "")
+        table.add_column(
+            column, justify="right" if justify == "right" else "left", style="dim" if column != "site" else ""
+        )
     for site in status.sites[:_SITES_SHOWN]:
         table.add_row(site.site, _mark(site), megabytes(site.bytes_up), megabytes(site.bytes_down))
     if len(status.sites) > _SITES_SHOWN:
@@ -126,7 +128,9 @@ def print_summary(
         )
     for kind, meaning in (("formula", "as the paper counts"), ("serialised", "real protobuf messages")):
         up, down = sent["up"][kind], sent["down"][kind]
-        lines.add_row(f"bytes, {kind}", f"{megabytes(up + down)} ({megabytes(up)} up, {megabytes(down)} down): {meaning}")
+        lines.add_row(
+            f"bytes, {kind}", f"{megabytes(up + down)} ({megabytes(up)} up, {megabytes(down)} down): {meaning}"
+        )
     if result["dropped_edges"]:
         lines.add_row("cycles", f"{len(result['dropped_edges'])} weak edges left out to break them (see result.json)")
     took = result["seconds"]

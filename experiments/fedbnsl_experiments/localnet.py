@@ -21,12 +21,14 @@ _TERMINATE_S = 2.0
 
 
 class ProcessError(FedbnslError):
-    """A process of the local network ended before its time; ends with that process's exit code."""
+    """A process of the local network ended before its time; the command ends with that process's exit code."""
+
+    remedy = "The logs folder of the run holds all that the processes said."
 
     def __init__(self, name: str, code: int, log: Path) -> None:
         tail = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-6:]
         super().__init__("\n".join([f"{name} ended with exit code {code}:", *(f"  {line}" for line in tail)]))
-        self.code = code
+        self.exit_code = code if code > 0 else 1  # ended by a signal: negative
 
 
 class LocalNetwork:
@@ -51,7 +53,7 @@ class LocalNetwork:
         self.end()
         self._files.close()
 
-    def start(self, name: str, arguments: Sequence[str]) -> None:
+    def start(self, name: str, arguments: Sequence[str | Path]) -> None:
         """Start `fedbnsl ARGUMENTS` in a session of its own, so that Ctrl-C reaches only the process that ends it."""
         log = self._files.enter_context(self._log(name).open("wb"))
         self._processes[name] = subprocess.Popen(  # noqa: S603
@@ -114,19 +116,13 @@ def run(
         with tempfile.TemporaryDirectory() as scratch, LocalNetwork(out / "logs") as network:
             plan_file, address_file = Path(scratch, "plan.toml"), Path(scratch, "address")
             plan_file.write_text(plan.to_toml(), encoding="utf-8")
-            noted = [part for name, seed in seeds.items() for part in ("--seed", f"{name}={seed}")]
-            network.start(
-                "coordinator",
-                ["coordinator", "serve", str(plan_file), "--listen", "127.0.0.1:0", "--insecure", "--out", str(out)]
-                + ["--address-file", str(address_file), *noted],
-            )
+            noted = [f"--seed={name}={seed}" for name, seed in seeds.items()]
+            serve: list[str | Path] = ["coordinator", "serve", plan_file, "--listen=127.0.0.1:0", "--insecure", f"--out={out}"]
+            network.start("coordinator", [*serve, f"--address-file={address_file}", *noted])
             address = _await_address(address_file, network)
             for site, table in tables.items():
-                network.start(
-                    site,
-                    ["participant", "join", address, "--site", site, "--data", str(table), "--insecure"]
-                    + ["--out", str(out / "sites" / site)],
-                )
+                join: list[str | Path] = ["participant", "join", address, f"--site={site}", f"--data={table}", "--insecure"]
+                network.start(site, [*join, f"--out={out / 'sites' / site}"])
             _watch(network, address, list(tables), watch)
     finally:
         signal.signal(signal.SIGTERM, previous[0])

@@ -22,7 +22,9 @@ def site_files(folder: Path) -> dict[str, Path]:
     found = {path.stem: path for path in folder.glob("site-*.csv")}
     if not found:
         raise DataError(f"{folder} holds no site-*.csv; make some with `fedbnsl data synth` or `fedbnsl data split`")
-    return dict(sorted(found.items(), key=lambda item: [int(x) if x.isdecimal() else x for x in re.split(r"(\d+)", item[0])]))
+    return dict(
+        sorted(found.items(), key=lambda item: [int(x) if x.isdecimal() else x for x in re.split(r"(\d+)", item[0])])
+    )
 
 
 def write_federation(federation: SyntheticFederation, out: Path) -> list[Path]:
@@ -39,7 +41,8 @@ def write_federation(federation: SyntheticFederation, out: Path) -> list[Path]:
         paths.append(out / f"site-{k + 1}.csv")
         _write_table(paths[-1], federation.variables, [[repr(x) for x in row] for row in X.tolist()])
     names = federation.variables
-    edges = [[names[i], names[j], repr(float(federation.W[i, j]))] for i, j in np.argwhere(federation.W != 0)]
+    pairs: list[list[int]] = np.argwhere(federation.W != 0).tolist()
+    edges = [[names[i], names[j], repr(float(federation.W[i, j]))] for i, j in pairs]
     _write_table(out / "truth.csv", ("source", "target", "weight"), edges)
     return paths
 
@@ -69,7 +72,8 @@ def split(path: Path, n_sites: int, out: Path, *, seed: int | None) -> dict[str,
     order = np.arange(len(rows)) if seed is None else np.random.default_rng(seed).permutation(len(rows))
     new_folder(out)
     sizes: dict[str, int] = {}
-    for k, part in enumerate(np.array_split(order, n_sites)):
+    parts: list[list[int]] = [part.tolist() for part in np.array_split(order, n_sites)]
+    for k, part in enumerate(parts):
         _write_table(out / f"site-{k + 1}.csv", header, [rows[r] for r in part])
         sizes[f"site-{k + 1}"] = len(part)
     return sizes

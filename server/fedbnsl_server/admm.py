@@ -54,17 +54,17 @@ def initial_state(n_variables: int, sites: Sequence[str]) -> AdmmState:
     return AdmmState(0, zero, 0.0, 0.0, frozenset(), start, None, np.empty(0))
 
 
-def acyclicity_coefficients(plan: Plan, round: int, acyclicity_dual: float) -> tuple[float, float]:
-    """Coefficients (alpha, rho_1) of h and h^2 / 2 in the global step of a round, counted from 1."""
+def acyclicity_coefficients(plan: Plan, t: int, acyclicity_dual: float) -> tuple[float, float]:
+    """Coefficients (alpha, rho_1) of h and h^2 / 2 in the global step of round t, counted from 1."""
     if plan.acyclicity_schedule == "augmented":
         rho_1 = plan.acyclicity_penalty_max
-        if (exponent := round - 1) * np.log(plan.acyclicity_growth) < 700:  # beyond, the power overflows
+        if (exponent := t - 1) * np.log(plan.acyclicity_growth) < 700:  # beyond, the power overflows
             rho_1 = min(rho_1, plan.acyclicity_penalty * plan.acyclicity_growth**exponent)
         return acyclicity_dual, rho_1
     turn = max(1.0, plan.continuation_share * plan.rounds)
-    progress = min(1.0, (round - 1) / max(1.0, turn - 1))
+    progress = min(1.0, (t - 1) / max(1.0, turn - 1))
     coefficient = plan.continuation_start * (plan.continuation_end / plan.continuation_start) ** progress
-    return coefficient * plan.continuation_growth ** max(0.0, round - turn), 0.0
+    return coefficient * plan.continuation_growth ** max(0.0, t - turn), 0.0
 
 
 def advance(state: AdmmState, updates: Mapping[str, LocalUpdate], plan: Plan, mask: EdgeMask) -> AdmmState:
@@ -73,7 +73,9 @@ def advance(state: AdmmState, updates: Mapping[str, LocalUpdate], plan: Plan, ma
     A site without an update keeps its last B_p and beta_p in the global step, and its dual stays.
     """
     rho_2 = plan.consensus_penalty
-    B = {site: updates[site].local_weights if site in updates else old.local_weights for site, old in state.sites.items()}
+    B = {
+        site: updates[site].local_weights if site in updates else old.local_weights for site, old in state.sites.items()
+    }
     W_old = state.global_weights.to_dense()
     A = _mean(B.values()) + _mean(s.consensus_dual for s in state.sites.values()) / rho_2
     alpha, rho_1 = acyclicity_coefficients(plan, state.round + 1, state.acyclicity_dual)
@@ -127,8 +129,8 @@ def advance_refit(state: AdmmState, updates: Mapping[str, LocalUpdate], plan: Pl
 
 def _mean(matrices: Iterable[SparseMatrix]) -> Matrix:
     """(d, d) mean; summed in the order given."""
-    total, count = 0.0, 0
-    for matrix in matrices:
-        total = total + matrix.to_dense()
-        count += 1
-    return np.asarray(total / count)
+    first, *others = matrices
+    total = first.to_dense()
+    for matrix in others:
+        total += matrix.to_dense()
+    return total / (1 + len(others))

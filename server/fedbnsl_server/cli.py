@@ -16,12 +16,34 @@ def coordinator() -> None:
 
 @coordinator.command()
 @click.argument("plan_file", metavar="PLAN", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Replace a setting of the plan; repeatable.")
-@click.option("--listen", default="127.0.0.1:50051", show_default=True, metavar="HOST:PORT", help="Where sites call; port 0 takes a free one.")
-@click.option("--insecure", is_flag=True, help="Plaintext, on loopback only. TLS is not there yet: this flag is needed.")
-@click.option("--out", type=click.Path(path_type=Path), help="Run folder, new or empty.  [default: runs/<plan name>-<UTC time>]")
-@click.option("--seed", "seeds", multiple=True, metavar="NAME=N", help="Note in the manifest a seed that generated data came from; repeatable.")
-@click.option("--address-file", type=click.Path(path_type=Path), help="Write the listening host:port to this file once sites can call.")
+@click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Replace a setting of the plan; repeatable."
+)
+@click.option(
+    "--listen",
+    default="127.0.0.1:50051",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Where sites call; port 0 takes a free one.",
+)
+@click.option(
+    "--insecure", is_flag=True, help="Plaintext, on loopback only. TLS is not there yet: this flag is needed."
+)
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Run folder, new or empty.  [default: runs/<plan name>-<UTC time>]"
+)
+@click.option(
+    "--seed",
+    "seeds",
+    multiple=True,
+    metavar="NAME=N",
+    help="Note in the manifest a seed that generated data came from; repeatable.",
+)
+@click.option(
+    "--address-file",
+    type=click.Path(path_type=Path),
+    help="Write the listening host:port to this file once sites can call.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON on standard output.")
 def serve(
     plan_file: Path,
@@ -59,9 +81,9 @@ def serve(
         say(f"listening on {address}, waiting for {plan.n_participants} sites; run folder: {folder}")
 
     def after_round(state: AdmmState, record: RoundRecord) -> None:
-        total = plan.rounds + plan.refit_rounds
+        total, kind = plan.rounds + plan.refit_rounds, record.kind.name.lower()
         say(
-            f"round {record.round}/{total} {record.kind.name.lower():5} sites {len(record.contributed)}/{len(state.sites)}"
+            f"round {record.round}/{total} {kind:5} sites {len(record.contributed)}/{len(state.sites)}"
             f"  h(W) {record.acyclicity:.1e}  edges {record.edges}  {record.local_s + record.global_s:.2f} s"
         )
 

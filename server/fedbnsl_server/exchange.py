@@ -18,7 +18,6 @@ from fedbnsl.errors import (
 from fedbnsl.messages import Finished, LocalUpdate, RoundTask, SiteState
 from fedbnsl.plan import Plan
 
-
 UpdateCheck = Callable[[LocalUpdate], None]
 
 

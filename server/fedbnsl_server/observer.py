@@ -16,7 +16,7 @@ class Observer:
 
     def __init__(self, address: str) -> None:
         self._channel = open_channel(address)
-        self._stub = federation_grpc.FederationStub(self._channel)  # type: ignore[no-untyped-call]
+        self._stub = federation_grpc.FederationStub(self._channel)
 
     def status(self) -> RunStatus | None:
         """The present status, or None if the coordinator does not answer."""

@@ -1,12 +1,12 @@
 """The run folder: what a run writes while it goes on, and what it leaves behind.
 
-    plan.toml        the settings, as agreed
-    events.jsonl     what happened when, one JSON object a line
-    checkpoint.npz   the state after the last complete round
-    result.json      everything about the run, for programs (schema `fedbnsl.result/1`)
-    weights.csv      the raw W of the last ADMM round; row = source, column = target
-    edges.csv        the learned edges: source,target,weight
-    graph.graphml, graph.dot, dagitty.txt, lgbn.json    the same graph for other tools
+plan.toml        the settings, as agreed
+events.jsonl     what happened when, one JSON object a line
+checkpoint.npz   the state after the last complete round
+result.json      everything about the run, for programs (schema `fedbnsl.result/1`)
+weights.csv      the raw W of the last ADMM round; row = source, column = target
+edges.csv        the learned edges: source,target,weight
+graph.graphml, graph.dot, dagitty.txt, lgbn.json    the same graph for other tools
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from typing import Any, Self
 
 from fedbnsl import graph_files
 from fedbnsl.errors import ResultError
-from fedbnsl.graph_files import LearnedGraph
+from fedbnsl.graph_formats import LearnedGraph
 from fedbnsl.knowledge import EdgeMask
 from fedbnsl.logs import EventLog
 from fedbnsl.plan import Plan
@@ -140,8 +140,8 @@ class RunRecorder:
         with self._lock:
             self._ended = True
             graph = self._graph()
-            if graph is not None:
-                self._write_graph(graph)
+            if graph is not None and self._state is not None:
+                self._write_graph(graph, self._state)
             result = self._result(outcome, reason, graph)
             text = json.dumps(result, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
             graph_files.write_text(self._folder.path / "result.json", text)
@@ -155,14 +155,11 @@ class RunRecorder:
     def _graph(self) -> ConsensusGraph | None:
         return None if self._state is None else consensus_graph(self._state, self._plan, self._mask())
 
-    def _write_graph(self, graph: ConsensusGraph) -> None:
-        assert self._state is not None
-        variance = self._state.residual_variance
+    def _write_graph(self, graph: ConsensusGraph, state: AdmmState) -> None:
+        variance = state.residual_variance
         learned = LearnedGraph(self._variables, graph.dag, graph.weights, variance if variance.size else None)
         graph_files.write_all(learned, self._folder.path)
-        graph_files.write_weights(
-            self._variables, self._state.global_weights.to_dense(), self._folder.path / "weights.csv"
-        )
+        graph_files.write_weights(self._variables, state.global_weights.to_dense(), self._folder.path / "weights.csv")
 
     def _round(self, record: RoundRecord) -> dict[str, Any]:
         d = len(self._variables)

@@ -112,5 +112,9 @@ def _compare(expected: tuple[str, ...], got: tuple[str, ...]) -> None:
     missing = [name for name in expected if name not in got]
     surplus = [name for name in got if name not in expected]
     if missing or surplus:
-        parts = [f"{title}: {', '.join(names)}" for title, names in (("missing", missing), ("not in the run", surplus)) if names]
+        parts = [
+            f"{title}: {', '.join(names)}"
+            for title, names in (("missing", missing), ("not in the run", surplus))
+            if names
+        ]
         raise SchemaMismatchError(f"the site's variables are not those of the run ({'; '.join(parts)})")

@@ -80,13 +80,13 @@ async def _serve(
     roster, mailbox = Roster(plan), Mailbox(plan, loop)
     servicer = Servicer(plan, run, roster, mailbox)
     server = grpc.aio.server(options=server_options())
-    federation_grpc.add_FederationServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
+    federation_grpc.add_FederationServicer_to_server(servicer, server)
     try:
         port = server.add_insecure_port(listen)
     except RuntimeError:
-        error = LocalProtocolError(f"cannot listen on {listen}: the port is in use or not permitted")
-        recorder.finish("failed", str(error))
-        raise error from None
+        busy = LocalProtocolError(f"cannot listen on {listen}: the port is in use or not permitted")
+        recorder.finish("failed", str(busy))
+        raise busy from None
     await server.start()
     on_listening(f"{listen.rpartition(':')[0]}:{port}")
 
@@ -111,10 +111,11 @@ async def _serve(
 
     for signal_number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(signal_number, interrupt)
+    error: FedbnslError | None = None
     try:
         state = await task
         graph = consensus_graph(state, plan, EdgeMask(plan.knowledge, roster.variables)).as_sparse()
-        outcome, finished, error = "finished", Finished(graph), None
+        outcome, finished = "finished", Finished(graph)
     except asyncio.CancelledError:
         error = InterruptedRunError(f"interrupted in round {mailbox.round}")
         outcome, finished = "interrupted", Finished(None, "the coordinator was interrupted")

@@ -1,7 +1,7 @@
 """The coordinator's gRPC door: decode, delegate, encode; and the one table from errors to statuses."""
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -63,7 +63,7 @@ class Servicer(federation_grpc.FederationServicer):
     mailbox: Mailbox
     progress: Progress = field(default_factory=Progress)
 
-    async def Join(self, request: federation.JoinRequest, context: Context) -> federation.JoinReply:  # type: ignore[override]  # noqa: N802
+    async def Join(self, request: federation.JoinRequest, context: Context) -> federation.JoinReply:  # noqa: N802
         """Seat a site."""
         async with _refusals(context):
             joining = codec.decode_join(request)
@@ -84,7 +84,7 @@ class Servicer(federation_grpc.FederationServicer):
             self._count_control(joining.site, request, reply)
             return reply
 
-    async def PullTask(self, request: federation.PullRequest, context: Context) -> federation.PullReply:  # type: ignore[override]  # noqa: N802
+    async def PullTask(self, request: federation.PullRequest, context: Context) -> federation.PullReply:  # noqa: N802
         """The next task, or the end, or after a while: nothing yet."""
         async with _refusals(context):
             self._admit(request.run, request.site)
@@ -103,7 +103,7 @@ class Servicer(federation_grpc.FederationServicer):
             self._count_control(request.site, request, reply)
             return reply
 
-    async def PushUpdate(self, request: federation.Update, context: Context) -> federation.PushReply:  # type: ignore[override]  # noqa: N802
+    async def PushUpdate(self, request: federation.Update, context: Context) -> federation.PushReply:  # noqa: N802
         """Take in a site's update."""
         async with _refusals(context):
             self._admit(request.run, request.site)
@@ -113,14 +113,14 @@ class Servicer(federation_grpc.FederationServicer):
             self._count_control(request.site, reply)
             return reply
 
-    async def Leave(self, request: federation.LeaveRequest, context: Context) -> federation.LeaveReply:  # type: ignore[override]  # noqa: N802
+    async def Leave(self, request: federation.LeaveRequest, context: Context) -> federation.LeaveReply:  # noqa: N802
         """A site's good-bye."""
         async with _refusals(context):
             self._admit(request.run, request.site)
             self.mailbox.leave(request.site)
             return federation.LeaveReply()
 
-    async def Status(self, request: federation.StatusRequest, context: Context) -> federation.StatusReply:  # type: ignore[override]  # noqa: N802
+    async def Status(self, request: federation.StatusRequest, context: Context) -> federation.StatusReply:  # noqa: N802
         """Where the run stands; public to whoever reaches the port."""
         now = time.monotonic()
         traffic, answered, left = self.mailbox.traffic, self.mailbox.answered, self.mailbox.left
@@ -156,7 +156,7 @@ class Servicer(federation_grpc.FederationServicer):
 
 
 @asynccontextmanager
-async def _refusals(context: Context) -> AsyncIterator[None]:
+async def _refusals(context: Context) -> AsyncGenerator[None]:
     """End the call with the status of a FedbnslError."""
     try:
         yield

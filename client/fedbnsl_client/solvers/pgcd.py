@@ -77,8 +77,8 @@ def warm_up() -> None:
 
 
 @_compiled
-def _soft(x: float, t: float) -> float:
-    """prox of t|.|: sign(x) max(|x| - t, 0)."""
+def _soft(x: Any, t: Any) -> Any:
+    """Prox of t|.|: sign(x) max(|x| - t, 0)."""
     if x > t:
         return x - t
     if x < -t:
@@ -87,9 +87,7 @@ def _soft(x: float, t: float) -> float:
 
 
 @_compiled
-def _best_of_column(
-    b: Matrix, g: Matrix, M: Matrix, sqrt_M: Matrix, allowed: Mask, lam: float
-) -> tuple[float, int]:
+def _best_of_column(b: Matrix, g: Matrix, M: Matrix, sqrt_M: Matrix, allowed: Mask, lam: float) -> tuple[float, int]:
     """Largest score of one column (Eq. score) and its row."""
     best, row = -1.0, 0
     for i in range(b.size):

@@ -1,0 +1,507 @@
+"""Messages survive the wire bit for bit, stay as small as promised, and nothing invalid gets through."""
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import TypeVar
+
+import numpy as np
+import pytest
+from google.protobuf.message import DecodeError, Message
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from fedbnsl import codec
+from fedbnsl.errors import MalformedMessageError
+from fedbnsl.messages import (
+    Finished,
+    JoinReply,
+    JoinRequest,
+    LocalUpdate,
+    RoundTask,
+    RunStatus,
+    SiteProgress,
+    SiteState,
+    TaskKind,
+)
+from fedbnsl.sparse import Index, SparseMatrix, formula_bytes
+from fedbnsl.wire import federation_pb2 as federation
+from fedbnsl.wire import values_pb2 as values
+
+M = TypeVar("M", bound=Message)
+QUICK = settings(max_examples=80, deadline=None)
+ANY_FINITE = st.floats(allow_nan=False, allow_infinity=False)  # signed zeros and subnormals among them
+ANY_FINITE_FLOAT32 = st.floats(allow_nan=False, allow_infinity=False, width=32)
+TASK_KINDS = st.sampled_from(TaskKind)
+
+
+def off_diagonal(d: int) -> list[int]:
+    return [i * d + j for i in range(d) for j in range(d) if i != j]
+
+
+@st.composite
+def matrices(draw: st.DrawFn, *, value_type: str = "float64", max_variables: int = 400) -> SparseMatrix:
+    """Any support: a few drawn indices, or a whole band of rows; any finite values that the type can hold."""
+    d = draw(st.integers(2, max_variables))
+    index = draw(st.sets(st.integers(0, d * d - 1), max_size=40))
+    index |= draw(st.sampled_from([set(), {1}, {d * d - 2}, set(range(d * min(d, 3)))]))
+    kept = sorted(k for k in index if k // d != k % d)
+    drawn = draw(st.lists(ANY_FINITE_FLOAT32 if value_type == "float32" else ANY_FINITE, min_size=1, max_size=40))
+    value = np.array([drawn[k % len(drawn)] for k in range(len(kept))], dtype=np.float64)
+    return SparseMatrix(d, np.array(kept, dtype=np.int64), value)
+
+
+def parsed(kind: type[M], message: Message) -> M:
+    """The message as the other side's protobuf sees it."""
+    return kind.FromString(message.SerializeToString())
+
+
+def assert_same_bits(one: SparseMatrix, other: SparseMatrix) -> None:
+    assert one.n_variables == other.n_variables
+    assert one.index.tolist() == other.index.tolist()
+    assert [float(v).hex() for v in one.value] == [float(v).hex() for v in other.value]  # hex tells -0.0 from 0.0
+    assert other.index.dtype == np.int64
+    assert other.value.dtype == np.float64
+
+
+# ---- round trips ---------------------------------------------------------------------------------------------------
+
+
+@QUICK
+@given(matrices())
+def test_a_matrix_survives_the_wire_bit_for_bit(matrix: SparseMatrix) -> None:
+    wire = parsed(values.SparseMatrix, codec.encode_matrix(matrix, value_type="float64"))
+    assert_same_bits(matrix, codec.decode_matrix(wire, n_variables=matrix.n_variables))
+    assert not wire.value32
+
+
+@QUICK
+@given(matrices(value_type="float32"))
+def test_a_float32_matrix_survives_the_wire_bit_for_bit(matrix: SparseMatrix) -> None:
+    wire = parsed(values.SparseMatrix, codec.encode_matrix(matrix, value_type="float32"))
+    assert_same_bits(matrix, codec.decode_matrix(wire, n_variables=matrix.n_variables))
+    assert not wire.value
+
+
+@QUICK
+@given(matrices(max_variables=12))
+def test_a_matrix_rounded_to_float32_crosses_a_float32_wire_unchanged(matrix: SparseMatrix) -> None:
+    small = SparseMatrix(matrix.n_variables, matrix.index, np.clip(matrix.value, -3e38, 3e38)).as_float32()
+    wire = parsed(values.SparseMatrix, codec.encode_matrix(small, value_type="float32"))
+    assert_same_bits(small, codec.decode_matrix(wire, n_variables=small.n_variables))
+
+
+def test_an_explicit_zero_stays_an_entry() -> None:
+    matrix = SparseMatrix(3, np.array([1, 3, 7]), np.array([0.0, -0.0, 2.0]))
+    wire = parsed(values.SparseMatrix, codec.encode_matrix(matrix, value_type="float64"))
+    back = codec.decode_matrix(wire, n_variables=3)
+    assert back.nnz == 3
+    assert_same_bits(matrix, back)
+
+
+@pytest.mark.parametrize("d", [2, 400])
+def test_a_full_matrix_survives_the_wire(d: int) -> None:
+    index = np.array(off_diagonal(d))
+    matrix = SparseMatrix(d, index, np.random.default_rng(d).standard_normal(index.size))
+    wire = parsed(values.SparseMatrix, codec.encode_matrix(matrix, value_type="float64"))
+    assert_same_bits(matrix, codec.decode_matrix(wire, n_variables=d))
+
+
+@QUICK
+@given(matrices(), st.integers(1, 2**32 - 1), TASK_KINDS, st.booleans())
+def test_a_task_survives_the_wire(matrix: SparseMatrix, round_: int, kind: TaskKind, contributed: bool) -> None:
+    task = RoundTask(round_, kind, matrix, contributed)
+    back = codec.decode_task(
+        parsed(federation.Task, codec.encode_task(task, value_type="float64")), n_variables=matrix.n_variables
+    )
+    assert (back.round, back.kind, back.contributed) == (round_, kind, contributed)
+    assert_same_bits(matrix, back.global_weights)
+
+
+@QUICK
+@given(matrices(max_variables=30), st.integers(1, 2**32 - 1), st.integers(0, 2**64 - 1), st.text(max_size=8), st.data())
+def test_an_update_survives_the_wire(
+    matrix: SparseMatrix, round_: int, run: int, site: str, data: st.DataObject
+) -> None:
+    d = matrix.n_variables
+    refit = st.lists(st.floats(min_value=0.0, allow_infinity=False), min_size=d, max_size=d)
+    variance = data.draw(st.one_of(st.just([]), refit))
+    wire = parsed(
+        federation.Update,
+        codec.encode_update(LocalUpdate(site, round_, matrix, np.array(variance)), run=run, value_type="float64"),
+    )
+    back = codec.decode_update(wire, n_variables=d)
+    assert wire.run == run
+    assert (back.site, back.round) == (site, round_)
+    assert [v.hex() for v in back.residual_variance.tolist()] == [float(v).hex() for v in variance]
+    assert_same_bits(matrix, back.local_weights)
+
+
+@QUICK
+@given(st.lists(st.text(min_size=1).filter(str.strip), min_size=2, unique=True), st.integers(0, 2**64 - 1))
+def test_an_application_survives_the_wire(variables: list[str], n_samples: int) -> None:
+    request = JoinRequest("site-1", tuple(variables), n_samples, protocol_version=7)
+    assert codec.decode_join(parsed(federation.JoinRequest, codec.encode_join(request))) == request
+
+
+@QUICK
+@given(matrices(max_variables=40), st.data())
+def test_a_snapshot_survives_the_wire_in_full_precision(matrix: SparseMatrix, data: st.DataObject) -> None:
+    d = matrix.n_variables
+    dual = SparseMatrix(d, matrix.index, matrix.value[::-1])
+    reply = JoinReply(
+        run=data.draw(st.integers(0, 2**64 - 1)),
+        plan_toml="rounds = 3\n",
+        plan_digest=b"\x00\xff",
+        variables=tuple(f"v{k}" for k in range(d)),
+        snapshot=SiteState(matrix, dual),
+        round=data.draw(st.integers(0, 2**32 - 1)),
+    )
+    back = codec.decode_join_reply(parsed(federation.JoinReply, codec.encode_join_reply(reply)))
+    assert (back.run, back.plan_toml, back.plan_digest) == (reply.run, reply.plan_toml, reply.plan_digest)
+    assert (back.variables, back.round) == (reply.variables, reply.round)
+    assert_same_bits(matrix, back.snapshot.local_weights)
+    assert_same_bits(dual, back.snapshot.consensus_dual)
+
+
+@QUICK
+@given(st.none() | matrices(max_variables=40), st.text())
+def test_the_end_of_a_run_survives_the_wire(graph: SparseMatrix | None, reason: str) -> None:
+    wire = parsed(federation.Finished, codec.encode_finished(Finished(graph, reason), value_type="float64"))
+    back = codec.decode_finished(wire, n_variables=graph.n_variables if graph else 9)
+    assert back.stopped_because == reason
+    if graph is None:
+        assert back.graph is None
+    else:
+        assert back.graph is not None
+        assert_same_bits(graph, back.graph)
+
+
+def test_an_empty_graph_is_not_the_absence_of_one() -> None:
+    wire = parsed(federation.Finished, codec.encode_finished(Finished(SparseMatrix.zeros(4)), value_type="float64"))
+    assert codec.decode_finished(wire, n_variables=4).graph == SparseMatrix.zeros(4)
+
+
+def test_a_status_survives_the_wire() -> None:
+    sites = (SiteProgress("a", True, False, 0.25, 10, 2**40), SiteProgress("b", False, True, 3.5, 0, 0))
+    status = RunStatus("running", 3, 10, 1.5e-3, 17, 12.75, sites)
+    assert codec.decode_status(parsed(federation.StatusReply, codec.encode_status(status))) == status
+
+
+# ---- size ----------------------------------------------------------------------------------------------------------
+
+MATRIX_OVERHEAD_BYTES = 32
+# Worst case of a whole update with a site name of 6 bytes: d = 256, about 130 entries that are all at least 128 apart,
+# three of them at least 16384 apart, beyond round 16383. With fewer than 128 rounds 34.
+UPDATE_OVERHEAD_BYTES = 36
+
+
+def matrix_on(d: int, index: Sequence[int] | Index) -> SparseMatrix:
+    return SparseMatrix(d, np.array(index, dtype=np.int64), np.full(len(index), -1.2345678))
+
+
+def costly_supports(d: int) -> list[list[int]]:
+    """Supports whose gaps need more bytes than the formula grants, as often as fits, then ones that need as many."""
+    granted = math.ceil(math.log2(d * d) / 8)
+    too_long, just_as_long = 128**granted, 128 ** (granted - 1)
+    n_too_long = (d * d - 2) // too_long
+    supports = []
+    for n_more in (0, 16 - n_too_long, 64 - n_too_long, 127, 10**6):
+        index: list[int] = []
+        at = 0
+        for gap in [too_long] * n_too_long + [just_as_long] * max(0, min(n_more, d * d // just_as_long)):
+            at += gap
+            at += at % (d + 1) == 0  # step over the diagonal
+            if at < d * d - 1:
+                index.append(at)
+        supports.append(index)
+    return supports
+
+
+def assert_small(d: int, index: Sequence[int] | Index) -> None:
+    matrix = matrix_on(d, index)
+    formula = formula_bytes(len(index), d)
+    for value_type in ("float64", "float32"):
+        size = len(codec.encode_matrix(matrix, value_type=value_type).SerializeToString())
+        assert size <= formula + MATRIX_OVERHEAD_BYTES
+    update = codec.encode_update(LocalUpdate("site-6", 100_010, matrix), run=2**64 - 1, value_type="float64")
+    assert len(update.SerializeToString()) <= formula + UPDATE_OVERHEAD_BYTES
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(2, 1000), st.floats(-7, -1), st.integers(0, 2**32 - 1))
+@example(2, 0.0, 0)
+@example(1000, 0.0, 0)
+def test_a_message_is_hardly_larger_than_the_papers_formula(d: int, log_density: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n = int(10**log_density * d * d)
+    index = np.sort(rng.choice(d * d, size=n, replace=False, shuffle=False))
+    assert_small(d, index[index // d != index % d])
+
+
+def test_no_support_of_any_size_makes_a_message_larger_than_promised() -> None:
+    for d in range(2, 1001):
+        for index in ([], [1], [d * d - 2], *costly_supports(d)):
+            assert_small(d, index)
+
+
+def test_the_promised_size_of_an_update_is_the_worst_case_and_no_more() -> None:
+    worst = 0
+    for index in costly_supports(256):
+        update = LocalUpdate("site-6", 100_010, matrix_on(256, index))
+        size = codec.encode_update(update, run=2**64 - 1, value_type="float64").ByteSize()
+        worst = max(worst, size - formula_bytes(len(index), 256))
+    assert worst == UPDATE_OVERHEAD_BYTES
+
+
+def test_message_sizes_are_those_of_the_serialised_messages() -> None:
+    matrix = matrix_on(20, [1, 5, 399 - 1])
+    task = RoundTask(7, TaskKind.ADMM, matrix, contributed=True)
+    pulled = federation.PullReply(task=codec.encode_task(task, value_type="float32"))
+    assert codec.task_bytes(task, value_type="float32") == len(pulled.SerializeToString())
+    update = LocalUpdate("a", 7, matrix)
+    pushed = codec.encode_update(update, run=5, value_type="float64")
+    assert codec.update_bytes(update, run=5, value_type="float64") == len(pushed.SerializeToString())
+
+
+# ---- malformed messages --------------------------------------------------------------------------------------------
+
+MALFORMED_MATRICES: list[tuple[str, values.SparseMatrix, str]] = [
+    ("another number of variables", values.SparseMatrix(n_variables=4), "over 4 variables; this run has 3"),
+    ("no number of variables", values.SparseMatrix(), "over 0 variables; this run has 3"),
+    ("a first gap of 0", values.SparseMatrix(n_variables=3, index_gap=[0], value=[1.0]), "diagonal"),
+    ("a later gap of 0", values.SparseMatrix(n_variables=3, index_gap=[1, 0], value=[1.0, 2.0]), "do not increase"),
+    ("more indices", values.SparseMatrix(n_variables=3, index_gap=[1, 1], value=[1.0]), "2 indices and 1 values"),
+    ("more values", values.SparseMatrix(n_variables=3, index_gap=[1], value=[1.0, 2.0]), "1 indices and 2 values"),
+    ("values only", values.SparseMatrix(n_variables=3, value32=[1.0]), "0 indices and 1 values"),
+    ("both precisions", values.SparseMatrix(n_variables=3, index_gap=[1], value=[1.0], value32=[1.0]), "both"),
+    ("nan", values.SparseMatrix(n_variables=3, index_gap=[1], value=[math.nan]), "not finite"),
+    ("inf", values.SparseMatrix(n_variables=3, index_gap=[1, 1], value=[1.0, math.inf]), "not finite"),
+    ("-inf in float32", values.SparseMatrix(n_variables=3, index_gap=[1], value32=[-math.inf]), "not finite"),
+    ("a diagonal entry", values.SparseMatrix(n_variables=3, index_gap=[1, 3], value=[1.0, 2.0]), "diagonal"),
+    ("the last diagonal entry", values.SparseMatrix(n_variables=3, index_gap=[8], value=[1.0]), "diagonal"),
+    (
+        "an index out of range",
+        values.SparseMatrix(n_variables=3, index_gap=[9], value=[1.0]),
+        "index 9; the last one is 8",
+    ),
+    ("the largest gap", values.SparseMatrix(n_variables=3, index_gap=[2**32 - 1], value=[1.0]), "index 4294967295"),
+    ("too many entries", values.SparseMatrix(n_variables=3, index_gap=[1] * 7, value=[1.0] * 7), "7 entries"),
+]
+matrix_cases = pytest.mark.parametrize(
+    ("wire", "text"), [case[1:] for case in MALFORMED_MATRICES], ids=[case[0] for case in MALFORMED_MATRICES]
+)
+
+
+@matrix_cases
+def test_a_malformed_matrix_is_refused(wire: values.SparseMatrix, text: str) -> None:
+    with pytest.raises(MalformedMessageError, match=text):
+        codec.decode_matrix(parsed(values.SparseMatrix, wire), n_variables=3)
+
+
+@matrix_cases
+def test_a_message_with_a_malformed_matrix_is_refused(wire: values.SparseMatrix, text: str) -> None:
+    good = values.SparseMatrix(n_variables=3)
+    task = federation.Task(round=1, kind=federation.TASK_KIND_ADMM, global_weights=wire)
+    with pytest.raises(MalformedMessageError, match=text):
+        codec.decode_task(task, n_variables=3)
+    with pytest.raises(MalformedMessageError, match=text):
+        codec.decode_update(federation.Update(round=1, site="a", local_weights=wire), n_variables=3)
+    with pytest.raises(MalformedMessageError, match=text):
+        codec.decode_finished(federation.Finished(graph=wire), n_variables=3)
+    for weights, dual in ((good, wire), (wire, good)):
+        reply = federation.JoinReply(variable=["x", "y", "z"], local_weights=weights, consensus_dual=dual)
+        with pytest.raises(MalformedMessageError, match=text):
+            codec.decode_join_reply(reply)
+
+
+def test_a_task_or_update_without_its_matrix_is_refused() -> None:
+    with pytest.raises(MalformedMessageError):
+        codec.decode_task(federation.Task(round=1, kind=federation.TASK_KIND_ADMM), n_variables=3)
+    with pytest.raises(MalformedMessageError):
+        codec.decode_update(federation.Update(round=1, site="a"), n_variables=3)
+
+
+@pytest.mark.parametrize("number", [federation.TASK_KIND_UNSPECIFIED, 3, -1])
+def test_a_task_of_unknown_kind_is_refused(number: int) -> None:
+    wire = federation.Task(round=1, global_weights=values.SparseMatrix(n_variables=3))
+    wire.kind = federation.TaskKind.ValueType(number)
+    with pytest.raises(MalformedMessageError, match=f"unknown kind {number}"):
+        codec.decode_task(parsed(federation.Task, wire), n_variables=3)
+
+
+def test_round_0_is_refused() -> None:
+    empty = values.SparseMatrix(n_variables=3)
+    with pytest.raises(MalformedMessageError, match="round 0"):
+        codec.decode_task(federation.Task(kind=federation.TASK_KIND_ADMM, global_weights=empty), n_variables=3)
+    with pytest.raises(MalformedMessageError, match="round 0"):
+        codec.decode_update(federation.Update(site="a", local_weights=empty), n_variables=3)
+
+
+@pytest.mark.parametrize(
+    ("variance", "text"),
+    [
+        ([1.0, 1.0], "2 residual variances; this run has 3 variables"),
+        ([1.0] * 4, "4 residual variances"),
+        ([1.0, -1e-300, 1.0], "not a finite number of at least 0"),
+        ([1.0, math.nan, 1.0], "not a finite number of at least 0"),
+        ([1.0, math.inf, 1.0], "not a finite number of at least 0"),
+    ],
+)
+def test_impossible_residual_variances_are_refused(variance: list[float], text: str) -> None:
+    wire = federation.Update(
+        round=1, site="a", local_weights=values.SparseMatrix(n_variables=3), residual_variance=variance
+    )
+    with pytest.raises(MalformedMessageError, match=text):
+        codec.decode_update(wire, n_variables=3)
+
+
+@pytest.mark.parametrize(
+    ("site", "variables", "text"),
+    [
+        ("a", [], "0 variables"),
+        ("a", ["x"], "1 variables"),
+        ("a", ["x", "y", "x"], "repeated"),
+        ("a", ["x", ""], "empty name"),
+        ("a", ["x", " \t"], "empty name"),
+        ("", ["x", "y"], "empty name"),
+        ("a", ["x", "y" * 1001], "more than 1000 characters"),
+        ("a" * 1001, ["x", "y"], "more than 1000 characters"),
+    ],
+)
+def test_an_impossible_application_is_refused(site: str, variables: list[str], text: str) -> None:
+    wire = federation.JoinRequest(site=site, variable=variables, n_samples=50, protocol_version=1)
+    with pytest.raises(MalformedMessageError, match=text):
+        codec.decode_join(parsed(federation.JoinRequest, wire))
+
+
+def test_an_application_with_too_many_variables_is_refused() -> None:
+    names = [str(k) for k in range(65_536)]
+    with pytest.raises(MalformedMessageError, match="65536 variables"):
+        codec.decode_join(federation.JoinRequest(site="a", variable=names))
+    assert len(codec.decode_join(federation.JoinRequest(site="a", variable=names[:-1])).variables) == 65_535
+
+
+@pytest.mark.parametrize("variables", [[], ["x"], ["x", "x"], ["x", ""]])
+def test_a_run_over_impossible_variables_is_refused(variables: list[str]) -> None:
+    empty = values.SparseMatrix(n_variables=len(variables))
+    wire = federation.JoinReply(run=1, variable=variables, local_weights=empty, consensus_dual=empty)
+    with pytest.raises(MalformedMessageError):
+        codec.decode_join_reply(parsed(federation.JoinReply, wire))
+
+
+# ---- arbitrary bytes -----------------------------------------------------------------------------------------------
+
+
+def check_matrix(matrix: SparseMatrix, d: int) -> None:
+    index = matrix.index.tolist()
+    assert matrix.n_variables == d
+    assert len(index) == len(matrix.value)
+    assert all(0 <= k < d * d and k // d != k % d for k in index)
+    assert all(before < after for before, after in pairwise(index))
+    assert all(math.isfinite(v) for v in matrix.value)
+
+
+def check_task(data: bytes) -> None:
+    task = codec.decode_task(federation.Task.FromString(data), n_variables=3)
+    assert task.round >= 1
+    assert isinstance(task.kind, TaskKind)
+    check_matrix(task.global_weights, 3)
+
+
+def check_update(data: bytes) -> None:
+    update = codec.decode_update(federation.Update.FromString(data), n_variables=3)
+    assert update.round >= 1
+    assert len(update.residual_variance) in (0, 3)
+    assert all(math.isfinite(v) and v >= 0 for v in update.residual_variance)
+    check_matrix(update.local_weights, 3)
+
+
+def check_application(data: bytes) -> None:
+    request = codec.decode_join(federation.JoinRequest.FromString(data))
+    assert len(set(request.variables)) == len(request.variables) >= 2
+    assert all(name.strip() and len(name) <= 1000 for name in (request.site, *request.variables))
+
+
+def check_reply(data: bytes) -> None:
+    reply = codec.decode_join_reply(federation.JoinReply.FromString(data))
+    assert len(set(reply.variables)) == len(reply.variables) >= 2
+    check_matrix(reply.snapshot.local_weights, len(reply.variables))
+    check_matrix(reply.snapshot.consensus_dual, len(reply.variables))
+
+
+def check_end(data: bytes) -> None:
+    end = codec.decode_finished(federation.Finished.FromString(data), n_variables=3)
+    if end.graph is not None:
+        check_matrix(end.graph, 3)
+
+
+def check_status(data: bytes) -> None:
+    codec.decode_status(federation.StatusReply.FromString(data))
+
+
+def _valid_messages() -> dict[Callable[[bytes], None], bytes]:
+    matrix = SparseMatrix(3, np.array([1, 3, 7]), np.array([1.0, -2.5, 1e-9]))
+    names = ("x", "y", "z")
+    update = LocalUpdate("site-1", 2, matrix, np.array([1.0, 0.0, 2.0]))
+    progress = RunStatus("running", 3, 10, 0.1, 17, 1.0, (SiteProgress("a", True, False, 0.25, 10, 20),))
+    return {
+        check_task: codec.encode_task(RoundTask(2, TaskKind.ADMM, matrix, True), value_type="float64"),
+        check_update: codec.encode_update(update, run=77, value_type="float32"),
+        check_application: codec.encode_join(JoinRequest("site-1", names, 100)),
+        check_reply: codec.encode_join_reply(JoinReply(1, "rounds = 1", b"12", names, SiteState(matrix, matrix), 4)),
+        check_end: codec.encode_finished(Finished(matrix, "why"), value_type="float64"),
+        check_status: codec.encode_status(progress),
+    }
+
+
+VALID = {check: message.SerializeToString() for check, message in _valid_messages().items()}
+every_message = pytest.mark.parametrize("check", list(VALID), ids=lambda check: check.__name__)
+
+
+def survive(check: Callable[[bytes], None], data: bytes) -> None:
+    """Bytes are no protobuf, or no valid message, or decode to something valid; any other exception is a failure."""
+    try:
+        check(data)
+    except (DecodeError, MalformedMessageError):
+        return
+
+
+@every_message
+def test_a_valid_message_passes_its_own_check(check: Callable[[bytes], None]) -> None:
+    check(VALID[check])
+
+
+@every_message
+@settings(max_examples=150, deadline=None)
+@given(data=st.binary(max_size=200))
+def test_arbitrary_bytes_never_decode_to_something_invalid(check: Callable[[bytes], None], data: bytes) -> None:
+    survive(check, data)
+
+
+@every_message
+@settings(max_examples=250, deadline=None)
+@given(data=st.data())
+def test_a_damaged_message_never_decodes_to_something_invalid(
+    check: Callable[[bytes], None], data: st.DataObject
+) -> None:
+    message = bytearray(VALID[check])
+    for _ in range(data.draw(st.integers(1, 4))):
+        position = data.draw(st.integers(0, len(message)))
+        with_bytes = data.draw(st.binary(max_size=3))
+        message[position : position + data.draw(st.integers(0, 3))] = with_bytes
+    survive(check, bytes(message))
+
+
+GAPS = st.lists(st.integers(0, 10) | st.integers(0, 2**32 - 1), max_size=8)
+FLOATS = st.lists(st.floats(), max_size=8)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(2, 4), GAPS, FLOATS, st.lists(st.floats(width=32), max_size=3))
+def test_arbitrary_fields_never_decode_to_an_invalid_matrix(
+    n_variables: int, gaps: list[int], value: list[float], value32: list[float]
+) -> None:
+    wire = values.SparseMatrix(n_variables=n_variables, index_gap=gaps, value=value, value32=value32)
+    survive(lambda data: check_matrix(codec.decode_matrix(values.SparseMatrix.FromString(data), n_variables=3), 3),
+            wire.SerializeToString())  # fmt: skip

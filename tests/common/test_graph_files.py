@@ -1,0 +1,341 @@
+import csv
+import html
+import json
+import re
+import xml.etree.ElementTree as ET
+from io import StringIO
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedbnsl import graph_formats
+from fedbnsl.errors import ResultError
+from fedbnsl.graph_files import LearnedGraph, read_edges, write_all, write_text, write_weights
+
+NAMES = (
+    "a/b",
+    "IL 6",
+    "naïve β",
+    'with "quotes"',
+    "comma, here",
+    "back\\slash",
+    "NF-κB/p65",
+    "ends with \\",
+    'both \\" at once',
+    'ends with both \\"',
+    "two \\\\",
+    "line\\nfeed",
+    "AT&amp;T",
+    "<b>bold</b>",
+    "x -> y [beta=1]",
+    "port:n",
+    "node",
+    "graph",
+    "node_",
+    "'single'; # ?",
+    "lonely",
+)
+
+# A table's column names: no control characters, which are refused, nor the two code points that XML forbids.
+column_names = st.lists(
+    st.text(st.characters(exclude_categories=("Cc", "Cs"), exclude_characters="\ufffe\uffff"), min_size=1).filter(
+        lambda name: name == name.strip() and name != "(Intercept)"
+    ),
+    min_size=2,
+    max_size=6,
+    unique=True,
+)
+
+
+def a_graph(names):
+    """A complete DAG on all names but the last, in shuffled order, with weights of every magnitude."""
+    rng = np.random.default_rng(7)
+    d = len(names)
+    rank = rng.permutation(d)
+    dag = rank[:, None] < rank[None, :]
+    dag[-1, :] = dag[:, -1] = False
+    weights = rng.normal(size=(d, d)) * 10.0 ** rng.integers(-9, 9, size=(d, d))
+    return LearnedGraph(tuple(names), dag, weights, rng.random(d))
+
+
+def edges_of(graph):
+    d = len(graph.variables)
+    return {
+        (graph.variables[i], graph.variables[j]): graph.weights[i, j]
+        for i in range(d)
+        for j in range(d)
+        if graph.dag[i, j]
+    }
+
+
+# Readers, each after the description of its format: they return (names, {(source, target): weight}).
+
+
+def from_edges_csv(text):
+    rows = list(csv.DictReader(StringIO(text, newline="")))
+    return None, {(row["source"], row["target"]): float(row["weight"]) for row in rows}
+
+
+def from_graphml(text):
+    network = nx.read_graphml(StringIO(text))
+    assert network.is_directed()
+    for node, attributes in network.nodes(data=True):
+        assert attributes == {"name": node, "label": node}
+    return list(network), {(s, t): w for s, t, w in network.edges(data="weight")}
+
+
+DOT_STRING = r'"(?:\\\\|\\"|[^"\\])*"'
+
+
+def dot_string(token):
+    """Graphviz's lexer turns an escaped quote into a quote and leaves a doubled backslash as it is."""
+    return re.sub(r'\\([\\"])', lambda pair: '"' if pair[1] == '"' else pair[0], token[1:-1])
+
+
+def from_dot(text):
+    """Edges name ids; a label, which is what Graphviz draws, then resolves backslashes and HTML entities."""
+    token = re.compile(rf"//[^\n]*|{DOT_STRING}|->|[\w.]+|[{{}}\[\]=;,]|\s+")
+    assert "".join(token.findall(text)) == text
+    body = text[text.index("{") + 1 : text.rindex("}")]
+    statement = re.compile(rf"\s*({DOT_STRING})(?: -> ({DOT_STRING}))? \[label=({DOT_STRING})(, style=dashed)?\];")
+    label, edges, at = {}, {}, 0
+    while match := statement.match(body, at):
+        at = match.end()
+        source, target, shown = (token and dot_string(token) for token in match.group(1, 2, 3))
+        if target is None:
+            label[source] = html.unescape(shown.replace("\\\\", "\\"))
+        else:
+            edges[label[source], label[target]] = float(shown)
+            assert (match[4] is not None) == (float(shown) < 0)
+    assert body[at:].strip() == ""
+    return list(label.values()), edges
+
+
+DAGITTY_STRING = r'"(?:[^"\\\x00-\x1f\x7f]|\\"|\\[\r\n]+|\\)*+"'
+
+
+def dagitty_string(token):
+    """The rules of `char` in DAGitty's grammar, in their order, without going back."""
+    parts = re.findall(r'[^"\\\x00-\x1f\x7f]|\\"|\\[\r\n]+|\\', token[1:-1])
+    return "".join('"' if part == '\\"' else "" if part[1:] else part for part in parts)
+
+
+def from_dagitty(text):
+    assert re.match(r"dag \{\n", text)
+    assert text.endswith("}\n")
+    body = text[len("dag {") : -len("}\n")]
+    quoted = f"({DAGITTY_STRING})"
+    statement = re.compile(rf"\s*{quoted}(?: -> {quoted})?(?: \[(\w+)={quoted}\])?(?=\s)")
+    label, edges, at = {}, {}, 0
+    while match := statement.match(body, at):
+        at = match.end()
+        source, target, value = (token and dagitty_string(token) for token in match.group(1, 2, 4))
+        assert source not in ("graph", "node")  # GraphParser.js refuses these
+        if target is None:
+            assert match[3] in (None, "label")
+            label[source] = value or source
+        else:
+            assert match[3] == "beta"
+            edges[label[source], label[target]] = float(value)
+    assert body[at:].strip() == ""
+    return list(label.values()), edges
+
+
+def from_lgbn(text):
+    """What pgmpy's LinearGaussianBayesianNetwork.load takes from the file."""
+    data = json.loads(text)
+    edges = {}
+    for node, cpd in data["cpds"].items():
+        assert set(cpd["coefficients"]) == {"(Intercept)", *cpd["parents"]}
+        assert cpd["coefficients"]["(Intercept)"] == [0.0]
+        for parent in cpd["parents"]:
+            (edges[parent, node],) = cpd["coefficients"][parent]
+    assert {tuple(arc) for arc in data["arcs"]} == set(edges)
+    assert list(data["cpds"]) == data["nodes"]
+    return data["nodes"], edges
+
+
+FORMATS = {
+    "edges_csv": from_edges_csv,
+    "graphml": from_graphml,
+    "dagitty": from_dagitty,
+    "lgbn_json": from_lgbn,
+}
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_name_edge_and_bit_of_a_weight_survives(form):
+    graph = a_graph(NAMES)
+    names, edges = FORMATS[form](getattr(graph_formats, form)(graph))
+    assert edges == edges_of(graph)
+    assert names is None or tuple(names) == NAMES
+
+
+def test_dot_keeps_every_name_and_edge_and_three_digits_of_a_weight():
+    graph = a_graph(NAMES)
+    names, edges = from_dot(graph_formats.dot(graph))
+    assert tuple(names) == NAMES
+    assert edges == {edge: float(f"{weight:.2e}") for edge, weight in edges_of(graph).items()}
+
+
+@given(column_names)
+def test_any_column_names_survive_in_every_format(names):
+    graph = a_graph(names)
+    for form, read in (FORMATS | {"dot": from_dot}).items():
+        read_names, edges = read(getattr(graph_formats, form)(graph))
+        assert set(edges) == set(edges_of(graph)), form
+        assert read_names is None or read_names == names, form
+
+
+def test_weights_csv_has_a_row_for_each_source_and_a_column_for_each_target(tmp_path):
+    W = a_graph(NAMES).weights
+    write_weights(NAMES, W, tmp_path / "weights.csv")
+    with (tmp_path / "weights.csv").open(encoding="utf-8", newline="") as file:
+        header, *rows = csv.reader(file)
+    assert header == ["source\\target", *NAMES]
+    for i, row in enumerate(rows):
+        assert row[0] == NAMES[i]
+        for j, cell in enumerate(row[1:]):
+            assert float(cell) == W[i, j]
+    assert len(rows) == len(NAMES)
+
+
+def test_every_file_says_which_end_of_an_edge_is_the_parent(tmp_path):
+    write_all(LearnedGraph(("p", "c"), np.array([[0, 1], [0, 0]], bool), np.array([[0, 0.5], [0, 0]])), tmp_path)
+    text = {file.name: file.read_text(encoding="utf-8") for file in tmp_path.iterdir()}
+    assert set(text) == {"edges.csv", "graph.graphml", "graph.dot", "dagitty.txt", "lgbn.json"}
+    assert text["edges.csv"] == "source,target,weight\np,c,0.5\n"
+    assert '"p" -> "c"' in text["dagitty.txt"]
+    said = "edge source -> target: source is the parent"
+    assert text["graph.dot"].startswith(f"// {said}\n")
+    assert said in json.loads(text["lgbn.json"])["orientation"]
+    assert nx.read_graphml(tmp_path / "graph.graphml").graph["orientation"] == said
+
+
+def test_edges_come_in_the_order_of_the_variables():
+    dag = np.array([[0, 0, 0], [1, 0, 1], [1, 0, 0]], bool)
+    graph = LearnedGraph(("c", "a", "b"), dag, dag * 1.0)
+    assert graph_formats.edges_csv(graph).splitlines()[1:] == ["a,c,1.0", "a,b,1.0", "b,c,1.0"]
+
+
+def test_a_graph_without_edges_can_be_written_and_read(tmp_path):
+    graph = LearnedGraph(("a", "b"), np.zeros((2, 2), bool), np.ones((2, 2)))
+    write_all(graph, tmp_path)
+    assert not read_edges(tmp_path / "edges.csv", ("a", "b")).dag.any()
+    assert read_edges(tmp_path / "edges.csv").variables == ()
+    assert ET.parse(tmp_path / "graph.graphml").getroot() is not None
+    assert from_dagitty((tmp_path / "dagitty.txt").read_text(encoding="utf-8")) == (["a", "b"], {})
+
+
+def test_lgbn_variances_are_those_of_the_graph_and_null_when_unknown():
+    graph = a_graph(NAMES)
+    cpds = json.loads(graph_formats.lgbn_json(graph))["cpds"]
+    assert [cpds[name]["variance"] for name in NAMES] == [[v] for v in graph.residual_variance]
+    unknown = LearnedGraph(graph.variables, graph.dag, graph.weights)
+    cpds = json.loads(graph_formats.lgbn_json(unknown))["cpds"]
+    assert [cpds[name]["variance"] for name in NAMES] == [[None]] * len(NAMES)
+
+
+def test_lgbn_json_is_read_alike_whatever_encoding_the_machine_assumes(tmp_path):
+    write_all(a_graph(NAMES), tmp_path)
+    path = tmp_path / "lgbn.json"
+    assert json.loads(path.read_text(encoding="cp1252")) == json.loads(path.read_text(encoding="utf-8"))
+
+
+def test_names_that_dagitty_reserves_become_labels_of_an_unused_id():
+    text = graph_formats.dagitty(LearnedGraph(("node", "node_", "a"), np.zeros((3, 3), bool), np.zeros((3, 3))))
+    assert text == 'dag {\n"node__" [label="node"]\n"node_"\n"a"\n}\n'
+
+
+def test_read_edges_gives_back_what_was_written(tmp_path):
+    graph = a_graph(NAMES)
+    write_all(graph, tmp_path)
+    back = read_edges(tmp_path / "edges.csv", NAMES)
+    assert back.variables == NAMES
+    assert np.array_equal(back.dag, graph.dag)
+    assert np.array_equal(back.weights, np.where(graph.dag, graph.weights, 0.0))
+    assert back.residual_variance is None
+
+
+def test_without_variables_names_come_in_order_of_first_appearance(tmp_path):
+    (tmp_path / "edges.csv").write_text("source,target,weight\nz,a,1\nm,z,-2e-3\n", encoding="utf-8")
+    back = read_edges(tmp_path / "edges.csv")
+    assert back.variables == ("z", "a", "m")
+    assert edges_of(back) == {("z", "a"): 1.0, ("m", "z"): -0.002}
+
+
+def test_a_file_that_a_spreadsheet_saved_is_read(tmp_path):
+    (tmp_path / "edges.csv").write_bytes("\ufeffsource,target,weight\r\nβ,a,1\r\n\r\n".encode())
+    assert edges_of(read_edges(tmp_path / "edges.csv")) == {("β", "a"): 1.0}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "expected the header source,target,weight on the first line, got ''"),
+        ("a,b,1\n", "expected the header source,target,weight on the first line, got 'a,b,1'"),
+        ("target,source,weight\na,b,1\n", "got 'target,source,weight'"),
+        ("source,target,weight\na,b,1\na,x,1\n", "line 3: 'x' is none of the 3 variables"),
+        ("source,target,weight\nx,a,1\n", "line 2: 'x' is none of the 3 variables"),
+        ("source,target,weight\nb,b,1\n", "line 2: the edge 'b' -> 'b'; no variable is its own parent"),
+        ("source,target,weight\na,b,1\nb,c,1\nc,a,1\n", "cycle.*: 'a' -> 'b', 'b' -> 'c', 'c' -> 'a'$"),
+        ("source,target,weight\na,b,1\nb,a,1\nb,c,1\n", "cycle.*: 'a' -> 'b', 'b' -> 'a'$"),
+        ("source,target,weight\na,b,heavy\n", "line 2: the weight 'heavy' is no finite number"),
+        ("source,target,weight\na,b,\n", "line 2: the weight '' is no finite number"),
+        ("source,target,weight\na,b,nan\n", "line 2: the weight 'nan' is no finite number"),
+        ("source,target,weight\na,b,-inf\n", "line 2: the weight '-inf' is no finite number"),
+        ("source,target,weight\na,b,1\na,c,1\na,b,2\n", "line 4: the edge 'a' -> 'b' stands on line 2 already"),
+        ("source,target,weight\na,b\n", r"line 2: expected 3 cells \(source,target,weight\), got 2"),
+        ("source,target,weight\na,b,1,2\n", "got 4"),
+        ('source,target,weight\n"a,b,1\n', "not a CSV file"),
+    ],
+)
+def test_a_file_that_is_no_graph_is_refused_with_the_reason(tmp_path, text, said):
+    path = tmp_path / "edges.csv"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ResultError, match=f"^{re.escape(str(path))}: .*{said}"):
+        read_edges(path, ("a", "b", "c"))
+
+
+def test_a_cycle_is_refused_when_the_variables_are_those_of_the_file_too(tmp_path):
+    (tmp_path / "edges.csv").write_text("source,target,weight\na,b,1\nb,a,0\n", encoding="utf-8")
+    with pytest.raises(ResultError, match="no cycle"):
+        read_edges(tmp_path / "edges.csv")
+
+
+def test_a_large_cyclic_part_is_named_by_its_first_edges(tmp_path):
+    rows = "".join(f"v{k},v{(k + 1) % 20},1\n" for k in range(20))
+    (tmp_path / "edges.csv").write_text("source,target,weight\n" + rows, encoding="utf-8")
+    with pytest.raises(ResultError, match=r"'v7' -> 'v8' and 12 more$"):
+        read_edges(tmp_path / "edges.csv")
+
+
+def test_a_file_that_is_missing_or_not_utf_8_is_refused(tmp_path):
+    with pytest.raises(ResultError, match=r"edges\.csv cannot be read: No such file"):
+        read_edges(tmp_path / "edges.csv")
+    (tmp_path / "edges.csv").write_bytes("source,target,weight\nnaïve,b,1\n".encode("latin-1"))
+    with pytest.raises(ResultError, match=r"not UTF-8 text \(byte 23\)"):
+        read_edges(tmp_path / "edges.csv")
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+    path = tmp_path / "edges.csv"
+    write_text(path, "old\n")
+
+    def fail(self, target):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(ResultError, match=r"edges\.csv cannot be written: No space left on device"):
+        write_text(path, "new\n")
+    assert [file.name for file in tmp_path.iterdir()] == ["edges.csv"]
+    assert path.read_text(encoding="utf-8") == "old\n"
+
+
+def test_a_folder_that_does_not_exist_is_refused(tmp_path):
+    with pytest.raises(ResultError, match="cannot be written: No such file"):
+        write_all(a_graph(NAMES), tmp_path / "nowhere")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fedbnsl.errors import InterruptedRunError, LocalProtocolError
+from fedbnsl.errors import InterruptedRunError, LocalProtocolError, ResultError
 
 if TYPE_CHECKING:
     from fedbnsl_client.dataset import Dataset
@@ -47,11 +47,17 @@ def _table_options(command: click.decorators.FC) -> click.decorators.FC:
     return command
 
 
+_data_option = click.option(
+    "--data",
+    required=True,
+    type=_DATA,
+    help="The site's table: CSV in UTF-8, commas, column names in the first line.",
+)
+
+
 @participant.command()
 @click.argument("coordinator", metavar="HOST:PORT")
-@click.option(
-    "--data", required=True, type=_DATA, help="The site's table: CSV in UTF-8, commas, column names in the first line."
-)
+@_data_option
 @click.option("--site", required=True, help="Name of this site: letters, digits, '.', '-', '_'.")
 @click.option(
     "--insecure", is_flag=True, help="Plaintext, on loopback only. TLS is not there yet: this flag is needed."
@@ -102,31 +108,31 @@ def join(
 
 @participant.command()
 @click.argument("edges", type=_DATA)
-@click.option(
-    "--data", required=True, type=_DATA, help="The site's table: CSV in UTF-8, commas, column names in the first line."
-)
+@_data_option
 @click.option("--out", required=True, type=_DATA, help="Folder for the refitted network; created if missing.")
-@click.option("--json", "as_json", is_flag=True, help="Also print the refitted network as JSON.")
-@click.option(
-    "--min-rows", type=click.IntRange(min=2), default=20, show_default=True, help="Refuse a table with fewer rows."
-)
-def refit(edges: Path, data: Path, out: Path, as_json: bool, min_rows: int) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print the refitted network (the content of lgbn.json) as well.")
+@_table_options
+def refit(
+    edges: Path, data: Path, out: Path, as_json: bool, columns: str | None, min_rows: int, max_file_mib: int
+) -> None:
     """Refit the weights of a learned graph on this site's own table, by least squares without intercept.
 
-    EDGES is an edges.csv of a run. Nothing is sent: the refitted weights stay here, in OUT.
+    EDGES is an edges.csv of a run. Nothing is sent: the refitted weights and residual variances stay here, in OUT.
     """
     from fedbnsl import graph_files
     from fedbnsl.graph_formats import lgbn_json
-    from fedbnsl_client.dataset import Dataset
     from fedbnsl_client.refit import personalise
 
-    learned = graph_files.read_edges(edges)
-    dataset = Dataset.read(data, columns=learned.variables, min_rows=min_rows)
+    dataset = _read(data, columns, min_rows, max_file_mib)
+    learned = graph_files.read_edges(edges, dataset.variables)
     fitted = personalise(dataset, learned.dag)
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ResultError(f"folder {out} cannot be made: {error.strerror}") from None
     graph_files.write_all(fitted, out)
     if as_json:
-        click.echo(lgbn_json(fitted))
+        click.echo(lgbn_json(fitted), nl=False)
     else:
         click.echo(f"refitted {int(fitted.dag.sum())} edges on {dataset.n_samples} rows; kept in {out}")
 

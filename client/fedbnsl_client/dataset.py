@@ -4,6 +4,7 @@ Every refusal names the column and how many rows are concerned, for the people a
 """
 
 import csv
+import unicodedata
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -120,6 +121,12 @@ def _read_header(path: Path) -> list[str]:
     repeated = sorted({name for name in header if header.count(name) > 1})
     if repeated:
         raise DataError(f"{path}: {_names(repeated)} stand(s) more than once in the header")
+    unusable = [name for name in header if name == "(Intercept)" or any(map(_unwritable, name))]
+    if unusable:
+        raise DataError(
+            f"{path}: column {_names(unusable)}: a name may not be '(Intercept)' nor hold control characters, "
+            "which the graph files cannot carry"
+        )
     return header
 
 
@@ -218,6 +225,10 @@ def _identical_columns(variables: Sequence[str], X: Matrix) -> list[str]:
         if twin != name:
             problems.append(f"columns {twin!r} and {name!r}: equal in all {X.shape[0]} rows; drop one (--columns)")
     return problems
+
+
+def _unwritable(character: str) -> bool:
+    return unicodedata.category(character) in ("Cc", "Cs") or character in "\ufffe\uffff"
 
 
 def _is_number(text: str) -> bool:

@@ -3,6 +3,7 @@
 Exit codes 1 and 2 belong to the unexpected (a bug) and to click (wrong usage).
 """
 
+
 class FedbnslError(Exception):
     """Root of the tree.
 

@@ -1,6 +1,7 @@
 """A learned network as text, in the formats of other tools; each says which end of an edge is the parent.
 
-Names may hold any character but control characters, which XML and DAGitty cannot hold: they are refused with the table.
+Names may hold any character but control characters, U+FFFE and U+FFFF, which XML or DAGitty cannot hold: a table with
+such a name is refused when it is read.
 """
 
 import csv
@@ -103,6 +104,7 @@ def dagitty(graph: LearnedGraph) -> str:
         label = f" [label={_dagitty_quoted(name)}]" if ids[name] != name else ""
         lines.append(_dagitty_quoted(ids[name]) + label)
     for source, target, weight in graph.edges():
+        # Unquoted, DAGitty would read -1e-05 as -1e.
         lines.append(f'{_dagitty_quoted(ids[source])} -> {_dagitty_quoted(ids[target])} [beta="{weight!r}"]')
     return "\n".join([*lines, "}", ""])
 
@@ -112,7 +114,7 @@ def lgbn_json(graph: LearnedGraph) -> str:
 
     The intercepts are 0, for the model has none. Where the residual variances are unknown each `variance` is [null]:
     pgmpy refuses such a network, since it could not draw from it. A parent called `(Intercept)` cannot be told from the
-    intercept: the name is refused with the table.
+    intercept: a table with that name is refused, too.
     """
     d = len(graph.variables)
     variances = [None] * d if graph.residual_variance is None else graph.residual_variance.tolist()

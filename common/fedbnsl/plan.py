@@ -36,8 +36,8 @@ class Plan(BaseModel):
     quorum: int = Field(default=0, ge=0, description="sites that must contribute to every round; 0: all of them")
 
     # Algorithm 1
-    rounds: int = Field(default=100, ge=1, le=100_000, description="ADMM rounds (T)")
-    consensus_penalty: Positive = Field(default=1.0, description="weight of the gap between B_p and W (rho_2)")
+    rounds: int = Field(default=80, ge=1, le=100_000, description="ADMM rounds (T)")
+    consensus_penalty: Positive = Field(default=3.0, description="weight of the gap between B_p and W (rho_2)")
     acyclicity_schedule: Literal["continuation", "augmented"] = Field(
         default="continuation",
         description="how the acyclicity term grows: continuation (one growing coefficient) or augmented (Lagrangian)",
@@ -57,7 +57,7 @@ class Plan(BaseModel):
 
     # The local solver
     local_solver: Literal["pgcd"] = Field(default="pgcd", description="pgcd: proximal greedy coordinate descent")
-    l1_weight: NonNegative = Field(default=0.05, description="L1 weight on B_p (lambda)")
+    l1_weight: NonNegative = Field(default=0.1, description="L1 weight on B_p (lambda)")
     step_size: float = Field(default=1.0, gt=0, le=1, description="share of a full coordinate step (gamma)")
     local_steps: int = Field(default=100_000, ge=1, le=10**9, description="most coordinate steps a round (K)")
     local_tol: NonNegative = Field(default=1e-4, description="a solve ends when the best score falls below this")

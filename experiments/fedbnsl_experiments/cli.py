@@ -119,7 +119,7 @@ def simulate(
 
     from fedbnsl.plan import Plan
     from fedbnsl_client.dataset import Dataset
-    from fedbnsl_experiments.display import RoundStatus, RunDisplay, print_summary
+    from fedbnsl_experiments.display import RunDisplay, print_summary
     from fedbnsl_experiments.simulate import simulate as run_simulation
     from fedbnsl_experiments.tables import site_files
     from fedbnsl_server.results import default_folder
@@ -129,14 +129,8 @@ def simulate(
     plan = _for_sites(Plan.load(plan_file, overrides), len(files))
     tables = {site: Dataset.read(path, columns=plan.variables) for site, path in files.items()}
     out = out or default_folder(plan.name)
-    progress = RoundStatus(tuple(files), plan.rounds + plan.refit_rounds)
     with RunDisplay(f"{plan.name}: {len(files)} sites in one process", Console(stderr=True)) as display:
-        result = run_simulation(
-            plan,
-            tables,
-            out,
-            on_round=lambda state, record: display.show(progress.after(record.round, record.acyclicity, record.edges)),
-        )
+        result = run_simulation(plan, tables, out, watch=display.show)
     if as_json:
         click.echo(json.dumps(result, ensure_ascii=False))
         return

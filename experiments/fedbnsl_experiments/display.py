@@ -1,6 +1,5 @@
 """A run on the terminal: a live view while it goes on, a summary when it is over."""
 
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -137,19 +136,3 @@ def print_summary(
     lines.add_row("seconds", f"{seconds:.1f} in all, {took['total']:.1f} from the first round on")
     lines.add_row("run folder", str(folder))
     console.print(lines, soft_wrap=True)
-
-
-class RoundStatus:
-    """A RunStatus from the rounds of an in-process run."""
-
-    def __init__(self, sites: tuple[str, ...], rounds: int) -> None:
-        self._sites = sites
-        self._rounds = rounds
-        self._started = time.monotonic()
-
-    def after(self, round_done: int, acyclicity: float, edges: int) -> RunStatus:
-        """Where the run stands after a round."""
-        sites = tuple(SiteProgress(site, True, False, 0.0, 0, 0) for site in self._sites)
-        return RunStatus(
-            "running", round_done, self._rounds, acyclicity, edges, time.monotonic() - self._started, sites
-        )

@@ -117,11 +117,25 @@ def run(
             plan_file, address_file = Path(scratch, "plan.toml"), Path(scratch, "address")
             plan_file.write_text(plan.to_toml(), encoding="utf-8")
             noted = [f"--seed={name}={seed}" for name, seed in seeds.items()]
-            serve: list[str | Path] = ["coordinator", "serve", plan_file, "--listen=127.0.0.1:0", "--insecure", f"--out={out}"]
+            serve: list[str | Path] = [
+                "coordinator",
+                "serve",
+                plan_file,
+                "--listen=127.0.0.1:0",
+                "--insecure",
+                f"--out={out}",
+            ]
             network.start("coordinator", [*serve, f"--address-file={address_file}", *noted])
             address = _await_address(address_file, network)
             for site, table in tables.items():
-                join: list[str | Path] = ["participant", "join", address, f"--site={site}", f"--data={table}", "--insecure"]
+                join: list[str | Path] = [
+                    "participant",
+                    "join",
+                    address,
+                    f"--site={site}",
+                    f"--data={table}",
+                    "--insecure",
+                ]
                 network.start(site, [*join, f"--out={out / 'sites' / site}"])
             _watch(network, address, list(tables), watch)
     finally:

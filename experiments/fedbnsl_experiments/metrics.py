@@ -1,9 +1,9 @@
 """How near a learned graph is to a reference graph, and how near the empty graph and chance would be.
 
 Graphs are boolean (d, d) arrays without diagonal, edges[i, j] for i -> j. The reference may be cyclic, and even hold
-both i -> j and j -> i (a 2-cycle): these are two edges of one adjacent pair. The SHD of NOTEARS' own code looks at pairs
-and finds no fault with an estimated i -> j there; here j -> i is missing, so that SHD stays the least number of edges to
-add, remove or reverse, and the empty graph's is always the number of reference edges. Without 2-cycles both agree.
+both i -> j and j -> i (a 2-cycle): these are two edges of one adjacent pair. The SHD of NOTEARS' own code looks at
+pairs and finds no fault with an estimated i -> j there; here j -> i is missing, so that SHD stays the least number of
+edges to add, remove or reverse, and the empty graph's is the number of reference edges. Without 2-cycles both agree.
 """
 
 import csv

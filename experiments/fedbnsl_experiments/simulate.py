@@ -1,13 +1,14 @@
 """A whole run in one process: the same rounds and the same participants, over an in-process Exchange."""
 
 import secrets
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from fedbnsl import codec
 from fedbnsl.errors import FedbnslError, InterruptedRunError
-from fedbnsl.messages import LocalUpdate, RoundTask, SiteState
+from fedbnsl.messages import LocalUpdate, RoundTask, RunStatus, SiteProgress, SiteState
 from fedbnsl.plan import Plan
 from fedbnsl_client.dataset import Dataset
 from fedbnsl_client.participant import Participant
@@ -48,7 +49,7 @@ def simulate(
     tables: Mapping[str, Dataset],
     out: Path,
     *,
-    on_round: Callable[[AdmmState, RoundRecord], None] = lambda state, record: None,
+    watch: Callable[[RunStatus], None] = lambda status: None,
     seeds: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """Run a plan over the tables of all sites and return what result.json holds.
@@ -60,7 +61,9 @@ def simulate(
     tables
         By site.
     out
-        Run folder, new or empty.
+        Run folder; must not hold a run yet.
+    watch
+        Told after each round where the run stands.
 
     Raises
     ------
@@ -74,9 +77,11 @@ def simulate(
     recorder = RunRecorder(RunFolder.create(out, plan), run=run, seeds=seeds)
     exchange = InProcessExchange(plan, participants, run=run)
 
+    started = time.monotonic()
+
     def after_round(state: AdmmState, record: RoundRecord) -> None:
         recorder.on_round(state, record)
-        on_round(state, record)
+        watch(_status(plan, record, exchange.traffic, time.monotonic() - started))
 
     recorder.start(variables, {site: table.n_samples for site, table in tables.items()}, exchange.traffic)
     try:
@@ -87,3 +92,19 @@ def simulate(
         recorder.finish("interrupted" if interrupted else "failed", reason)
         raise
     return recorder.finish("finished")
+
+
+def _status(plan: Plan, record: RoundRecord, traffic: Traffic, elapsed_s: float) -> RunStatus:
+    sites = tuple(
+        SiteProgress(
+            site=site,
+            answered=True,
+            left=False,
+            last_seen_s=0.0,
+            bytes_up=sum(traffic.up[site].values()),
+            bytes_down=sum(traffic.down[site].values()),
+        )
+        for site in record.contributed
+    )
+    total = plan.rounds + plan.refit_rounds
+    return RunStatus("running", record.round, total, record.acyclicity, record.edges, elapsed_s, sites)

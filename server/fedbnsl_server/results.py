@@ -23,7 +23,7 @@ from typing import Any, Self
 
 from fedbnsl import graph_files
 from fedbnsl.errors import ResultError
-from fedbnsl.graph_formats import LearnedGraph
+from fedbnsl.graph_formats import ORIENTATION, LearnedGraph
 from fedbnsl.knowledge import EdgeMask
 from fedbnsl.logs import EventLog
 from fedbnsl.plan import Plan
@@ -35,7 +35,6 @@ from fedbnsl_server.exchange import Traffic
 from fedbnsl_server.rounds import RoundRecord
 
 SCHEMA = "fedbnsl.result/1"
-ORIENTATION = "source -> target: the source is the parent; W[source][target] is the weight of that edge"
 
 _PACKAGES = ("fedbnsl", "numpy", "scipy", "numba", "grpcio", "protobuf")
 

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from fedbnsl.plan import Plan
 from fedbnsl_client.dataset import Dataset
 from fedbnsl_experiments import localnet

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import csv
-import signal
 import warnings
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
 
-from fedbnsl.errors import InterruptedRunError, LocalProtocolError, ResultError
+from fedbnsl.errors import LocalProtocolError, ResultError
 
 if TYPE_CHECKING:
     from fedbnsl_client.dataset import Dataset
@@ -88,21 +86,21 @@ def join(
     The table is checked before anything is sent. What leaves the site: column names, row count, and the sparse weights
     of each round (without differential privacy, which this version does not have yet).
     """
+    from fedbnsl.interrupt import interruptible
     from fedbnsl_client.run_participant import take_part
 
-    signal.signal(signal.SIGTERM, _interrupted)
-    signal.signal(signal.SIGINT, _interrupted)
     if not insecure:
         raise LocalProtocolError("TLS is not part of this version; pass --insecure to call in plaintext on loopback")
-    dataset = _read(data, columns, min_rows, max_file_mib)
-    graph = take_part(
-        site,
-        dataset,
-        address=coordinator,
-        patience_s=patience_s,
-        notice=lambda text: click.echo(text, err=True),
-        out=out,
-    )
+    with interruptible():
+        dataset = _read(data, columns, min_rows, max_file_mib)
+        graph = take_part(
+            site,
+            dataset,
+            address=coordinator,
+            patience_s=patience_s,
+            notice=lambda text: click.echo(text, err=True),
+            out=out,
+        )
     click.echo(f"the run is over: {graph.nnz} edges" + (f"; kept in {out}" if out else ""))
 
 
@@ -147,7 +145,3 @@ def _read(data: Path, columns: str | None, min_rows: int, max_file_mib: int) -> 
     for warning in caught:
         click.secho(f"warning: {warning.message}", fg="yellow", err=True)
     return dataset
-
-
-def _interrupted(signal_number: int, frame: FrameType | None) -> None:
-    raise InterruptedRunError(f"interrupted by {signal.Signals(signal_number).name}")

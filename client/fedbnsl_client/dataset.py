@@ -84,6 +84,10 @@ class Dataset:
             after = path.stat()
         except UnicodeDecodeError as error:
             raise DataError(f"{path}: not UTF-8 text (byte {error.start}); save the table as CSV in UTF-8") from None
+        except csv.Error as error:
+            raise DataError(
+                f"{path}: not a table in CSV form ({error}); is there a quote that is never closed?"
+            ) from None
         except OSError as error:
             raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
         if (before.st_mtime_ns, before.st_size, before.st_ino) != (after.st_mtime_ns, after.st_size, after.st_ino):
@@ -190,8 +194,8 @@ def _explain_values(path: Path, header: Sequence[str], chosen: Sequence[int]) ->
 
 def _check_values(path: Path, variables: Sequence[str], X: Matrix, min_rows: int) -> None:
     n = X.shape[0]
-    if n < min_rows:
-        raise DataError(f"{path}: {n} rows; at least {min_rows} are needed (--min-rows)")
+    if n < (needed := max(min_rows, 1)):
+        raise DataError(f"{path}: {n} rows; at least {needed} are needed (--min-rows)")
     problems: list[str] = []
     for k, name in enumerate(variables):
         nan, infinite = int(np.isnan(X[:, k]).sum()), int(np.isinf(X[:, k]).sum())
@@ -236,7 +240,7 @@ def _is_number(text: str) -> bool:
         float(text)
     except ValueError:
         return False
-    return True
+    return "_" not in text  # 1_000: a number in Python only
 
 
 def _names(names: Sequence[str]) -> str:

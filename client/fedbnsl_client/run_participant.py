@@ -5,9 +5,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from fedbnsl import graph_files
-from fedbnsl.errors import FedbnslError, PlanMismatchError, QuorumLostError, StaleRoundError
+from fedbnsl.errors import FedbnslError, PlanMismatchError, RunAbandonedError, StaleRoundError
 from fedbnsl.graph_formats import LearnedGraph, edges_csv
-from fedbnsl.messages import Finished, JoinRequest
+from fedbnsl.messages import Finished, JoinReply, JoinRequest, SiteState
 from fedbnsl.plan import Plan
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl_client.dataset import Dataset
@@ -47,7 +47,8 @@ def take_part(
     pgcd.warm_up()
     session = Session(address, patience_s=patience_s, notice=notice)
     try:
-        reply = session.join(JoinRequest(site, dataset.variables, dataset.n_samples))
+        request = JoinRequest(site, dataset.variables, dataset.n_samples)
+        reply = session.join(request)
         plan = Plan.from_toml(reply.plan_toml, origin="the coordinator's plan")
         if plan.digest() != reply.plan_digest:
             raise PlanMismatchError("the plan that was received does not have the digest that came with it")
@@ -55,25 +56,32 @@ def take_part(
         table = dataset.reordered(reply.variables)
         notice(f"joined as {site}: {table.n_samples} rows, {len(table.variables)} variables, {plan.rounds} rounds")
         try:
-            end = _answer_tasks(session, Participant(site, table, plan, reply.snapshot))
+            end = _answer_tasks(session, request, reply, lambda snapshot: Participant(site, table, plan, snapshot))
         except BaseException as error:
             session.leave(because_of_error=isinstance(error, FedbnslError))
             raise
     finally:
         session.close()
     if end.graph is None:
-        raise QuorumLostError(f"the run ended without a result: {end.stopped_because}")
+        raise RunAbandonedError(f"the run ended without a result: {end.stopped_because}")
     if out is not None:
         _keep(out, table, end.graph)
     return end.graph
 
 
-def _answer_tasks(session: Session, participant: Participant) -> Finished:
-    last_round = 0
+def _answer_tasks(
+    session: Session, request: JoinRequest, reply: JoinReply, restore: Callable[[SiteState], Participant]
+) -> Finished:
+    participant, last_round = restore(reply.snapshot), reply.round
     while True:
         task = session.pull(last_round)
         if isinstance(task, Finished):
             return task
+        if task.round != last_round + 1:
+            # A round was missed, and with it a W that the dual may have to follow: take over the coordinator's state.
+            reply = session.join(request)
+            participant, last_round = restore(reply.snapshot), reply.round
+            continue
         with suppress(StaleRoundError):  # the round closed without this site: the next task's `contributed` says so
             session.push(participant.handle(task))
         last_round = task.round

@@ -39,12 +39,18 @@ class SecondMoments:
         return np.asarray(np.maximum((gap * (self.S @ gap)).sum(axis=0), 0.0))
 
     def least_squares(self, support: Mask) -> Matrix:
-        """(d, d) weights that minimise the loss among matrices on a (d, d) support, of least norm if not unique.
+        """(d, d) weights that minimise the loss among matrices on a (d, d) support.
 
-        Each column is a regression of the child on its parents, without intercept.
+        Each column is a regression of the child on its parents, without intercept; where the minimum is not unique, it
+        is the one of least norm, each parent in units of its root mean square.
         """
         B = np.zeros_like(self.S)
+        # In units of each parent's size: otherwise a parent on a small scale counts as rounding error of a large one.
+        unit = np.sqrt(self.S.diagonal())
+        unit[unit == 0.0] = 1.0
         for j in np.flatnonzero(support.any(axis=0)):
             parents = np.flatnonzero(support[:, j])
-            B[parents, j] = np.linalg.lstsq(self.S[np.ix_(parents, parents)], self.S[parents, j], rcond=None)[0]
+            u = unit[parents]
+            S_parents = self.S[np.ix_(parents, parents)] / np.outer(u, u)
+            B[parents, j] = np.linalg.lstsq(S_parents, self.S[parents, j] / u, rcond=None)[0] / u
         return B

@@ -25,6 +25,7 @@ Exit codes:
   7  quorum lost: too few sites before the deadline
   8  divergence: the iteration left the finite numbers
   9  result: a run folder or graph file cannot be read or written
+  10  abandoned: the coordinator ended the run without a result
   130  interrupted"""
 
 
@@ -57,19 +58,26 @@ def fedbnsl(debug: bool) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit the process."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in arguments
     # One thread for linear algebra unless asked otherwise: several processes share a machine in a demo, and results
     # are the same bits whatever the number of cores. Set before numpy is imported by a command.
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
     try:
-        code = fedbnsl.main(arguments, prog_name="fedbnsl", standalone_mode=False)
+        # Anywhere on the line: whoever reports an error repeats the same command and appends it.
+        without_debug = [argument for argument in arguments if argument != "--debug"]
+        code = fedbnsl.main(without_debug, prog_name="fedbnsl", standalone_mode=False)
     except FedbnslError as error:
-        sys.exit(report(error, debug="--debug" in arguments))
+        sys.exit(report(error, debug=debug))
     except click.exceptions.Abort:
         sys.exit(report(InterruptedRunError("interrupted"), debug=False))
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
+    except Exception as error:
+        bug = FedbnslError(f"unexpected {type(error).__name__}: {error}")
+        bug.__cause__ = error
+        sys.exit(report(bug, debug=debug))
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -96,6 +96,13 @@ class ResultError(FedbnslError):
     remedy = "Check the path; choose another --out if the folder is in use."
 
 
+class RunAbandonedError(FedbnslError):
+    """The coordinator ended the run without a result."""
+
+    exit_code = 10
+    remedy = "Ask the coordinator's operator what happened; this site's table and settings need no change."
+
+
 class InterruptedRunError(FedbnslError):
     """A person or the system asked the run to stop."""
 

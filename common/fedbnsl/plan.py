@@ -17,8 +17,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from fedbnsl.errors import PlanError
 from fedbnsl.knowledge import Knowledge
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+# Strict: `rounds = true` or `rounds = "1"` is a slip, not a number.
+Count = Annotated[int, Field(strict=True)]
+Real = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Positive = Annotated[Real, Field(gt=0)]
+NonNegative = Annotated[Real, Field(ge=0)]
 
 
 class Plan(BaseModel):
@@ -32,11 +35,11 @@ class Plan(BaseModel):
     )
 
     # The federation
-    n_participants: int = Field(default=3, ge=1, le=10_000, description="sites that must join before round 1")
-    quorum: int = Field(default=0, ge=0, description="sites that must contribute to every round; 0: all of them")
+    n_participants: Count = Field(default=3, ge=1, le=10_000, description="sites that must join before round 1")
+    quorum: Count = Field(default=0, ge=0, description="sites that must contribute to every round; 0: all of them")
 
     # Algorithm 1
-    rounds: int = Field(default=80, ge=1, le=100_000, description="ADMM rounds (T)")
+    rounds: Count = Field(default=80, ge=1, le=100_000, description="ADMM rounds (T)")
     consensus_penalty: Positive = Field(default=3.0, description="weight of the gap between B_p and W (rho_2)")
     acyclicity_schedule: Literal["continuation", "augmented"] = Field(
         default="continuation",
@@ -44,27 +47,27 @@ class Plan(BaseModel):
     )
     continuation_start: Positive = Field(default=0.1, description="continuation: coefficient of h(W) in round 1")
     continuation_end: Positive = Field(default=1000.0, description="continuation: coefficient where the share ends")
-    continuation_share: float = Field(
+    continuation_share: Real = Field(
         default=0.8, gt=0, le=1, description="continuation: share of the rounds with geometric growth from start to end"
     )
-    continuation_growth: float = Field(
+    continuation_growth: Real = Field(
         default=1.3, ge=1, le=10, description="continuation: factor a round after that share"
     )
     acyclicity_penalty: Positive = Field(default=1.0, description="augmented: weight of h(W)^2 / 2 in round 1 (rho_1)")
-    acyclicity_growth: float = Field(default=1.2, ge=1, le=10, description="augmented: factor of that weight a round")
+    acyclicity_growth: Real = Field(default=1.2, ge=1, le=10, description="augmented: factor of that weight a round")
     acyclicity_penalty_max: Positive = Field(default=1e16, description="augmented: where the weight stops to grow")
-    global_iterations: int = Field(default=20, ge=1, le=100_000, description="L-BFGS iterations of a global step")
+    global_iterations: Count = Field(default=20, ge=1, le=100_000, description="L-BFGS iterations of a global step")
 
     # The local solver
     local_solver: Literal["pgcd"] = Field(default="pgcd", description="pgcd: proximal greedy coordinate descent")
     l1_weight: NonNegative = Field(default=0.1, description="L1 weight on B_p (lambda)")
-    step_size: float = Field(default=1.0, gt=0, le=1, description="share of a full coordinate step (gamma)")
-    local_steps: int = Field(default=100_000, ge=1, le=10**9, description="most coordinate steps a round (K)")
+    step_size: Real = Field(default=1.0, gt=0, le=1, description="share of a full coordinate step (gamma)")
+    local_steps: Count = Field(default=100_000, ge=1, le=10**9, description="most coordinate steps a round (K)")
     local_tol: NonNegative = Field(default=1e-4, description="a solve ends when the best score falls below this")
 
     # After the last round
     threshold: NonNegative = Field(default=0.3, description="an edge is kept if its absolute weight exceeds this (tau)")
-    refit_rounds: int = Field(default=1, ge=0, le=10, description="rounds of least squares on the learned support")
+    refit_rounds: Count = Field(default=1, ge=0, le=10, description="rounds of least squares on the learned support")
     refit_threshold: NonNegative = Field(default=0.05, description="absolute weight above which an edge is refitted")
 
     # Messages

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
 
     from fedbnsl.plan import Plan
+
+
+class _Finite(click.FloatRange):
+    """A range without NaN, which passes every comparison, and without infinity."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        return number if math.isfinite(number) else self.fail(f"{value!r} is not a finite number.", param, ctx)
+
 
 _PATH = click.Path(path_type=Path)
 _PLAN = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -35,9 +44,7 @@ def data() -> None:
 
 @data.command()
 @click.option("--nodes", type=click.IntRange(2, 65_535), default=20, show_default=True, help="Variables (d).")
-@click.option(
-    "--edges", type=click.FloatRange(min=0), default=20.0, show_default=True, help="Expected number of edges."
-)
+@click.option("--edges", type=_Finite(min=0), default=20.0, show_default=True, help="Expected number of edges.")
 @click.option("--sites", type=click.IntRange(1, 10_000), default=3, show_default=True, help="Sites (P).")
 @click.option("--rows", type=click.IntRange(min=1), default=5000, show_default=True, help="Rows of each site.")
 @click.option(
@@ -46,7 +53,7 @@ def data() -> None:
 @click.option(
     "--heterogeneous",
     "weight_variance",
-    type=click.FloatRange(min=0),
+    type=_Finite(min=0),
     default=0.0,
     show_default=True,
     metavar="VARIANCE",
@@ -117,19 +124,23 @@ def simulate(
     """
     from rich.console import Console
 
+    from fedbnsl.interrupt import interruptible
     from fedbnsl.plan import Plan
     from fedbnsl_client.dataset import Dataset
     from fedbnsl_experiments.display import RunDisplay, print_summary
     from fedbnsl_experiments.simulate import simulate as run_simulation
     from fedbnsl_experiments.tables import site_files
-    from fedbnsl_server.results import default_folder
+    from fedbnsl_server.results import default_folder, refuse_existing_run
 
     started = time.perf_counter()
-    files = site_files(folder)
-    plan = _for_sites(Plan.load(plan_file, overrides), len(files))
-    tables = {site: Dataset.read(path, columns=plan.variables) for site, path in files.items()}
+    plan = Plan.load(plan_file, overrides)
     out = out or default_folder(plan.name)
-    with RunDisplay(f"{plan.name}: {len(files)} sites in one process", Console(stderr=True)) as display:
+    refuse_existing_run(out)
+    files = site_files(folder)
+    plan = _for_sites(plan, len(files))
+    tables = {site: Dataset.read(path, columns=plan.variables) for site, path in files.items()}
+    title = f"{plan.name}: {len(files)} sites in one process"
+    with interruptible(), RunDisplay(title, Console(stderr=True)) as display:
         result = run_simulation(plan, tables, out, watch=display.show)
     if as_json:
         click.echo(json.dumps(result, ensure_ascii=False))
@@ -170,6 +181,7 @@ def demo(
     processes; the run folder stays readable.
     """
     from rich.console import Console
+    from rich.text import Text
 
     from fedbnsl.plan import Plan
     from fedbnsl_experiments import localnet
@@ -192,9 +204,8 @@ def demo(
         write_federation(synthesise(20, 20, sites or 3, 5000, seed), folder)
     files = site_files(folder)
     plan = _for_sites(plan, len(files))
-    console.print(
-        f"{len(files)} participants and a coordinator as separate processes; run folder {out}", soft_wrap=True
-    )
+    text = Text(f"{len(files)} participants and a coordinator as separate processes; run folder {out}")
+    console.print(text, soft_wrap=True)
     with RunDisplay(f"{plan.name}: {len(files)} sites over loopback gRPC", console) as display:
         localnet.run(plan, files, out, watch=display.show, seeds=seeds)
     result = json.loads((out / "result.json").read_text(encoding="utf-8"))
@@ -230,7 +241,7 @@ def _scores(result: Mapping[str, Any], truth: Path | None) -> Any:
 @click.option("--truth", required=True, type=_PATH, help="CSV with columns source,target; it may have cycles.")
 @click.option(
     "--threshold",
-    type=click.FloatRange(min=0),
+    type=_Finite(min=0),
     help="Cut the raw weights W at this absolute value instead of taking the run's own graph.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the scores as JSON.")
@@ -268,7 +279,6 @@ def bench(figures: tuple[str, ...], plans: Path, as_json: bool) -> None:
     Without a name, all of them (about 10 minutes on two cores). The Sachs figures need FEDBNSL_DATA.
     """
     from rich.console import Console
-    from rich.table import Table
 
     from fedbnsl_experiments.bench import FIGURES
 
@@ -277,14 +287,12 @@ def bench(figures: tuple[str, ...], plans: Path, as_json: bool) -> None:
         raise click.BadParameter(f"{', '.join(unknown)}: choose from {', '.join(FIGURES)}", param_hint="FIGURES")
     console, progress = Console(), Console(stderr=True)
     for name in figures or FIGURES:
-        rows: list[dict[str, Any]] = []
         with progress.status(f"measuring {name}"):
             for row in FIGURES[name](plans):
-                rows.append(row)
                 if as_json:
-                    click.echo(json.dumps(row, ensure_ascii=False))
-        if not as_json:
-            table = Table(*rows[0], title=name, title_justify="left")
-            for row in rows:
-                table.add_row(*(str(value) for value in row.values()))
-            console.print(table)
+                    click.echo(json.dumps({"bench": name, **row}, ensure_ascii=False))
+                else:
+                    figure, *values = row.items()
+                    console.print(f"[bold]{name}[/]: {figure[1]}", highlight=False, soft_wrap=True)
+                    for key, value in values:
+                        console.print(f"    {key}: {value}", soft_wrap=True)

@@ -81,7 +81,7 @@ def _view(title: str, status: RunStatus) -> Group:
             column, justify="right" if justify == "right" else "left", style="dim" if column != "site" else ""
         )
     for site in status.sites[:_SITES_SHOWN]:
-        table.add_row(site.site, _mark(site), megabytes(site.bytes_up), megabytes(site.bytes_down))
+        table.add_row(Text(site.site), _mark(site), megabytes(site.bytes_up), megabytes(site.bytes_down))
     if len(status.sites) > _SITES_SHOWN:
         table.add_row(f"... {len(status.sites) - _SITES_SHOWN} more", "", "", "")
     bar = ProgressBar(total=max(1, status.rounds), completed=max(0, status.round - 1), width=60)
@@ -113,7 +113,8 @@ def print_summary(
     for name in ("source", "target", "weight"):
         table.add_column(name, justify="right" if name == "weight" else "left")
     for edge in edges[:_EDGES_SHOWN]:
-        table.add_row(edge["source"], edge["target"], f"{edge['weight']:+.3f}")
+        # Text: a plain string would lose "[mol/l]" of a name as markup.
+        table.add_row(Text(edge["source"]), Text(edge["target"]), f"{edge['weight']:+.3f}")
     if len(edges) > _EDGES_SHOWN:
         table.add_row(f"... {len(edges) - _EDGES_SHOWN} more", "in edges.csv", "")
     console.print(table)
@@ -134,5 +135,5 @@ def print_summary(
         lines.add_row("cycles", f"{len(result['dropped_edges'])} weak edges left out to break them (see result.json)")
     took = result["seconds"]
     lines.add_row("seconds", f"{seconds:.1f} in all, {took['total']:.1f} from the first round on")
-    lines.add_row("run folder", str(folder))
+    lines.add_row("run folder", Text(str(folder)))
     console.print(lines, soft_wrap=True)

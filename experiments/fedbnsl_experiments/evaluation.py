@@ -4,16 +4,18 @@ import csv
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from fedbnsl.errors import ResultError
 from fedbnsl.graph import extract_dag, is_acyclic, threshold
 from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_experiments.metrics import empty_graph_scores, random_dag_scores, read_reference, score
+from fedbnsl_server.results import SCHEMA
 
 
 def evaluate(run: Path, truth: Path, *, tau: float | None) -> dict[str, Any]:
@@ -75,13 +77,17 @@ def read_result(run: Path) -> dict[str, Any]:
     """
     path = run / "result.json"
     try:
-        result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        content: object = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ResultError(f"{run} is no run folder with a result: it has no result.json") from None
     except (OSError, ValueError) as error:
         raise ResultError(f"{path} cannot be read: {error}") from None
-    if not str(result.get("schema", "")).startswith("fedbnsl.result/1"):
-        raise ResultError(f"{path} has the format {result.get('schema')!r}; expected fedbnsl.result/1")
+    result = cast(dict[str, Any], content) if isinstance(content, dict) else {}
+    if result.get("schema") != SCHEMA:
+        raise ResultError(f"{path} has the format {result.get('schema')!r}; expected {SCHEMA!r}")
+    lacking = [key for key in ("state", "reason", "variables", "edges", "rounds") if key not in result]
+    if lacking:
+        raise ResultError(f"{path} is damaged: it lacks {', '.join(lacking)}")
     if not result["rounds"]:
         raise ResultError(f"the run in {run} ended before its first round: {result['reason']}")
     return result
@@ -108,10 +114,13 @@ def read_weights(path: Path, variables: Sequence[str]) -> Matrix:
         with path.open(encoding="utf-8", newline="") as file:
             header, *rows = csv.reader(file)
         W = np.array([[float(x) for x in row[1:]] for row in rows])
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, csv.Error) as error:
         raise ResultError(f"{path} cannot be read as a matrix of weights: {error}") from None
-    if header[1:] != list(variables) or [row[0] for row in rows] != list(variables) or W.shape != (len(variables),) * 2:
+    names = list(variables)
+    if header[1:] != names or [row[:1] for row in rows] != [[name] for name in names] or W.shape != (len(names),) * 2:
         raise ResultError(f"{path} is not a square over the variables of the run")
+    if not np.isfinite(W).all():
+        raise ResultError(f"{path} holds a weight that is no finite number")
     return W
 
 
@@ -135,7 +144,9 @@ def print_report(report: Mapping[str, Any], console: Console) -> None:
     """The report as a table for people."""
     scores = report["scores"]
     reference = f"{scores['n_reference_edges']} edges, {scores['v_structures_reference']} v-structures"
-    table = Table(title=f"against {report['truth']} ({reference})", title_justify="left")
+    # Text: paths and names may hold what looks like markup.
+    title = Text(f"against {report['truth']} ({reference})", style="table.title")
+    table = Table(title=title, title_justify="left")
     table.add_column("", no_wrap=True)
     for name in ("this run", "empty graph", "random DAG, as dense"):
         table.add_column(name, justify="right")
@@ -145,7 +156,7 @@ def print_report(report: Mapping[str, Any], console: Console) -> None:
         table.add_row(label, _shown(scores[key]), _shown(report["empty_graph"][key]), chance)
     console.print(table)
     for warning in report["warnings"]:
-        console.print(f"warning: {warning}", style="yellow", soft_wrap=True)
+        console.print(Text(f"warning: {warning}"), style="yellow", soft_wrap=True)
 
 
 def _shown(value: float | None) -> str:

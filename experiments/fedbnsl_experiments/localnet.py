@@ -7,10 +7,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from fedbnsl.errors import FedbnslError, InterruptedRunError
+from fedbnsl.errors import FedbnslError, RunAbandonedError, UnreachableError
+from fedbnsl.interrupt import interruptible
 from fedbnsl.messages import RunStatus
 from fedbnsl.plan import Plan
 from fedbnsl_server.observer import Observer
@@ -18,6 +19,10 @@ from fedbnsl_server.observer import Observer
 _START_S = 60.0
 _POLL_S = 0.1
 _TERMINATE_S = 2.0
+_LAST_WORDS_S = 5.0
+
+_COORDINATOR = "coordinator"
+_CONSEQUENCES = (RunAbandonedError.exit_code, UnreachableError.exit_code)
 
 
 class ProcessError(FedbnslError):
@@ -70,10 +75,21 @@ class LocalNetwork:
         return self._processes[name].poll() is not None
 
     def check(self) -> None:
-        """Raise ProcessError if any process has failed, the participants' own words first."""
-        failed = {name: process.returncode for name, process in self._processes.items() if process.poll()}
-        for name, code in sorted(failed.items(), key=lambda item: item[0] == "coordinator"):
-            raise ProcessError(name, code, self._log(name))
+        """Raise ProcessError if any process has failed: the one whose failure made the others fail.
+
+        A site that lost its coordinator is a consequence: the coordinator then has a moment to end and say why.
+        """
+        failed = self._failed()
+        if failed and all(code in _CONSEQUENCES for code in failed.values()):
+            with suppress(subprocess.TimeoutExpired):
+                self._processes[_COORDINATOR].wait(_LAST_WORDS_S)
+            failed = self._failed()
+        for name in sorted(failed, key=lambda name: (failed[name] in _CONSEQUENCES, name == _COORDINATOR)):
+            raise ProcessError(name, failed[name], self._log(name))
+
+    def _failed(self) -> dict[str, int]:
+        codes = {name: process.poll() for name, process in self._processes.items()}
+        return {name: code for name, code in codes.items() if code}
 
     def end(self) -> None:
         """SIGTERM to all that still run, SIGKILL to what is left after 2 s."""
@@ -111,36 +127,21 @@ def run(
     InterruptedRunError
         On SIGTERM or Ctrl-C; all processes are ended within 3 s.
     """
-    previous = signal.signal(signal.SIGTERM, _interrupted), signal.signal(signal.SIGINT, _interrupted)
-    try:
-        with tempfile.TemporaryDirectory() as scratch, LocalNetwork(out / "logs") as network:
-            plan_file, address_file = Path(scratch, "plan.toml"), Path(scratch, "address")
-            plan_file.write_text(plan.to_toml(), encoding="utf-8")
-            noted = [f"--seed={name}={seed}" for name, seed in seeds.items()]
-            serve: list[str | Path] = [
-                "coordinator",
-                "serve",
-                plan_file,
-                "--listen=127.0.0.1:0",
-                "--insecure",
-                f"--out={out}",
-            ]
-            network.start("coordinator", [*serve, f"--address-file={address_file}", *noted])
-            address = _await_address(address_file, network)
-            for site, table in tables.items():
-                join: list[str | Path] = [
-                    "participant",
-                    "join",
-                    address,
-                    f"--site={site}",
-                    f"--data={table}",
-                    "--insecure",
-                ]
-                network.start(site, [*join, f"--out={out / 'sites' / site}"])
-            _watch(network, address, list(tables), watch)
-    finally:
-        signal.signal(signal.SIGTERM, previous[0])
-        signal.signal(signal.SIGINT, previous[1])
+    with (
+        interruptible(),
+        tempfile.TemporaryDirectory() as scratch,
+        LocalNetwork(out / "logs") as network,
+    ):
+        plan_file, address_file = Path(scratch, "plan.toml"), Path(scratch, "address")
+        plan_file.write_text(plan.to_toml(), encoding="utf-8")
+        noted = [f"--seed={name}={seed}" for name, seed in seeds.items()]
+        serve: list[str | Path] = ["coordinator", "serve", plan_file, "--listen=127.0.0.1:0", "--insecure"]
+        network.start(_COORDINATOR, [*serve, f"--out={out}", f"--address-file={address_file}", *noted])
+        address = _await_address(address_file, network)
+        for site, table in tables.items():
+            join: list[str | Path] = ["participant", "join", address, f"--site={site}", f"--data={table}", "--insecure"]
+            network.start(site, [*join, f"--out={out / 'sites' / site}"])
+        _watch(network, address, list(tables), watch)
 
 
 def _await_address(address_file: Path, network: LocalNetwork) -> str:
@@ -156,15 +157,11 @@ def _await_address(address_file: Path, network: LocalNetwork) -> str:
 def _watch(network: LocalNetwork, address: str, sites: Sequence[str], watch: Callable[[RunStatus], None]) -> None:
     observer = Observer(address)
     try:
-        while not all(network.ended(name) for name in ["coordinator", *sites]):
+        while not all(network.ended(name) for name in [_COORDINATOR, *sites]):
             network.check()
-            if not network.ended("coordinator") and (status := observer.status()) is not None:
+            if not network.ended(_COORDINATOR) and (status := observer.status()) is not None:
                 watch(status)
             time.sleep(_POLL_S)
         network.check()
     finally:
         observer.close()
-
-
-def _interrupted(signal_number: int, frame: object) -> None:
-    raise InterruptedRunError(f"interrupted by {signal.Signals(signal_number).name}")

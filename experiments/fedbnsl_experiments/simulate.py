@@ -86,10 +86,8 @@ def simulate(
     recorder.start(variables, {site: table.n_samples for site, table in tables.items()}, exchange.traffic)
     try:
         rounds.run(plan, variables, list(tables), exchange, on_round=after_round)
-    except (FedbnslError, KeyboardInterrupt) as error:
-        interrupted = isinstance(error, KeyboardInterrupt | InterruptedRunError)
-        reason = "interrupted" if interrupted else str(error)
-        recorder.finish("interrupted" if interrupted else "failed", reason)
+    except FedbnslError as error:
+        recorder.finish("interrupted" if isinstance(error, InterruptedRunError) else "failed", str(error))
         raise
     return recorder.finish("finished")
 

@@ -65,7 +65,7 @@ def split(path: Path, n_sites: int, out: Path, *, seed: int | None) -> dict[str,
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             header, *rows = [row for row in csv.reader(file) if row]
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, csv.Error) as error:
         raise DataError(f"{path}: cannot be read as a CSV table with a header: {error}") from None
     if len(rows) < n_sites:
         raise DataError(f"{path}: {len(rows)} rows cannot be split over {n_sites} sites")

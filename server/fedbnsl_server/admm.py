@@ -64,7 +64,10 @@ def acyclicity_coefficients(plan: Plan, t: int, acyclicity_dual: float) -> tuple
     turn = max(1.0, plan.continuation_share * plan.rounds)
     progress = min(1.0, (t - 1) / max(1.0, turn - 1))
     coefficient = plan.continuation_start * (plan.continuation_end / plan.continuation_start) ** progress
-    return coefficient * plan.continuation_growth ** max(0.0, t - turn), 0.0
+    late = max(0.0, t - turn)
+    if late * (log_growth := np.log(plan.continuation_growth)) > 600:  # beyond, the power would overflow
+        late = 600 / log_growth
+    return float(coefficient * plan.continuation_growth**late), 0.0
 
 
 def advance(state: AdmmState, updates: Mapping[str, LocalUpdate], plan: Plan, mask: EdgeMask) -> AdmmState:

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,13 @@ _SCHEMA = "fedbnsl.checkpoint/1"
 
 
 def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
-    """Write the state beside its destination, force it to the disk, then rename it over the old one."""
+    """Write the state beside its destination, force it to the disk, then rename it over the old one.
+
+    Raises
+    ------
+    ResultError
+        If it cannot be written; the old file stays.
+    """
     matrices = [state.global_weights]
     for site in state.sites.values():
         matrices += [site.local_weights, site.consensus_dual]
@@ -32,24 +39,29 @@ def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
         "sites": list(state.sites),
     }
     temporary = path.with_name(path.name + ".part")
-    with temporary.open("wb") as file:
-        np.savez(
-            file,
-            head=np.frombuffer(json.dumps(head).encode(), np.uint8),
-            scalars=np.array([state.acyclicity_dual, state.acyclicity]),
-            residual_variance=state.residual_variance,
-            sizes=np.array([matrix.nnz for matrix in matrices]),
-            index=np.concatenate([matrix.index for matrix in matrices]),
-            value=np.concatenate([matrix.value for matrix in matrices]),
-        )
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
     try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+        with temporary.open("wb") as file:
+            np.savez(
+                file,
+                head=np.frombuffer(json.dumps(head).encode(), np.uint8),
+                scalars=np.array([state.acyclicity_dual, state.acyclicity]),
+                residual_variance=state.residual_variance,
+                sizes=np.array([matrix.nnz for matrix in matrices]),
+                index=np.concatenate([matrix.index for matrix in matrices]),
+                value=np.concatenate([matrix.value for matrix in matrices]),
+            )
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink()
+        raise ResultError(f"checkpoint {path} cannot be written: {error.strerror or error}") from None
 
 
 def load(path: Path, *, plan_digest: bytes) -> AdmmState:
@@ -61,12 +73,12 @@ def load(path: Path, *, plan_digest: bytes) -> AdmmState:
         If the file cannot be read or belongs to another plan.
     """
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             arrays: Mapping[str, Any] = {key: stored[key] for key in stored.files}
         head = json.loads(arrays["head"].tobytes())
         sizes, index, value = arrays["sizes"], arrays["index"], arrays["value"]
         scalars, residual_variance = arrays["scalars"], arrays["residual_variance"]
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:  # for a damaged file zipfile, numpy and json raise nearly anything
         raise ResultError(f"checkpoint {path} cannot be read: {error}") from None
     if head.get("schema") != _SCHEMA:
         raise ResultError(f"checkpoint {path} has the format {head.get('schema')!r}; expected {_SCHEMA!r}")

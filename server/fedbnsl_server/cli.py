@@ -88,7 +88,7 @@ def serve(
         )
 
     result = serve_run(
-        plan, folder, listen=listen, on_listening=listening, on_round=after_round, seeds=_parse_seeds(seeds)
+        plan, folder, listen=listen, on_listening=listening, on_round=after_round, notice=say, seeds=_parse_seeds(seeds)
     )
     if as_json:
         click.echo(json.dumps(result, ensure_ascii=False))

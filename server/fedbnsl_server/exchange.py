@@ -73,10 +73,13 @@ class Exchange(Protocol):
 class Mailbox:
     """Tasks wait here to be pulled, updates are pushed here.
 
-    All state is touched on one event loop only; `exchange` is called from the thread of the round engine.
+    All state is touched on one event loop only; `exchange` is called from the thread of the round engine. `notice` is
+    told whom a round waits for beyond its deadline.
     """
 
-    def __init__(self, plan: Plan, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, plan: Plan, loop: asyncio.AbstractEventLoop, notice: Callable[[str], None] = lambda text: None
+    ) -> None:
         self.traffic = Traffic()
         self.snapshots: Mapping[str, SiteState] = {}
         self.round = 0
@@ -89,12 +92,14 @@ class Mailbox:
         self._last_accepted: dict[str, LocalUpdate] = {}
         self._open = False
         self._left: set[str] = set()
+        self._awaited: set[str] = set()  # who has the task, has not answered it and has not left
         self._enough = asyncio.Event()
-        self._target = 0
+        self._quorum_is_enough = False
         self._finished: Finished | None = None
         self._told: set[str] = set()
         self._stopped = False
-        self._deadline = time.monotonic() + plan.run_deadline_s
+        self._notice = notice
+        self._deadline: float | None = None
 
     # ---- the engine's side -------------------------------------------------------------------------------------
 
@@ -109,35 +114,42 @@ class Mailbox:
     ) -> Mapping[str, LocalUpdate]:
         self._tasks, self.snapshots, self._check, self._updates = tasks, snapshots, check, {}
         self.round = next(iter(tasks.values())).round
+        self._awaited = set(tasks) - self._left
         self._open = True
         self._announce()
+        if self._deadline is None:
+            self._deadline = time.monotonic() + self._plan.run_deadline_s
         time_left_s = max(0.0, self._deadline - time.monotonic())
-        await self._wait_for(len(tasks) - len(self._left), min(self._plan.round_deadline_s, time_left_s))
-        if len(self._updates) < self._plan.needed:
-            await self._wait_for(self._plan.needed, max(0.0, self._deadline - time.monotonic()))
+        await self._wait(min(self._plan.round_deadline_s, time_left_s), quorum_is_enough=False)
+        if len(self._updates) < self._plan.needed and not self._stopped:
+            self._notice(f"round {self.round} waits for {self._missing()}")
+            await self._wait(max(0.0, self._deadline - time.monotonic()), quorum_is_enough=True)
         self._open = False
         if self._stopped:
             raise InterruptedRunError(f"stopped in round {self.round}")
         if len(self._updates) < self._plan.needed:
-            missing = ", ".join(sorted(set(tasks) - set(self._updates)))
             raise QuorumLostError(
                 f"round {self.round}: {len(self._updates)} of the needed {self._plan.needed} sites answered before "
-                f"run_deadline_s = {self._plan.run_deadline_s:g} s; missing: {missing}"
+                f"run_deadline_s = {self._plan.run_deadline_s:g} s; missing: {self._missing()}"
             )
         self._last_accepted.update(self._updates)
         return dict(self._updates)
 
-    async def _wait_for(self, target: int, seconds: float) -> None:
-        self._target = max(target, self._plan.needed)
+    async def _wait(self, seconds: float, *, quorum_is_enough: bool) -> None:
+        self._quorum_is_enough = quorum_is_enough
         self._enough.clear()
-        self._check_target()
+        self._check_enough()
         try:
             await asyncio.wait_for(self._enough.wait(), seconds)
         except TimeoutError:
             return  # the caller counts
 
-    def _check_target(self) -> None:
-        if self._stopped or len(self._updates) >= self._target:
+    def _missing(self) -> str:
+        return ", ".join(sorted(set(self._tasks) - set(self._updates)))
+
+    def _check_enough(self) -> None:
+        quorum = len(self._updates) >= self._plan.needed
+        if self._stopped or (quorum and (self._quorum_is_enough or not self._awaited)):
             self._enough.set()
 
     def _announce(self) -> None:
@@ -172,13 +184,15 @@ class Mailbox:
     def welcome(self, site: str) -> None:
         """A site has (re)joined: it is counted on again."""
         self._left.discard(site)
+        if self._open and site in self._tasks and site not in self._updates:
+            self._awaited.add(site)
 
     def leave(self, site: str) -> None:
         """A site will not answer any more; nobody waits for it beyond the quorum."""
         self._left.add(site)
+        self._awaited.discard(site)
         if self._open:
-            self._target = max(len(self._tasks) - len(self._left), self._plan.needed)
-            self._check_target()
+            self._check_enough()
 
     async def pull(self, site: str, last_round: int, wait_s: float) -> RoundTask | Finished | None:
         """The next task of a site, the end of the run, or None if nothing new came in `wait_s` seconds."""
@@ -223,5 +237,6 @@ class Mailbox:
             raise RemoteProtocolError(f"site {update.site!r} has no task")
         self._check(update)
         self._updates[update.site] = update
-        self._check_target()
+        self._awaited.discard(update.site)
+        self._check_enough()
         return False

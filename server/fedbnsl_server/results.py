@@ -124,7 +124,9 @@ class RunRecorder:
 
     def event(self, name: str, **fields: object) -> None:
         """Note something else; every field must be known to the coordinator anyway."""
-        self._folder.events.write(name, **fields)
+        with self._lock:
+            if not self._ended:
+                self._folder.events.write(name, **fields)
 
     def finish(self, outcome: str, reason: str = "") -> dict[str, Any]:
         """Write the results as they stand and return what result.json holds.

@@ -10,7 +10,9 @@ from fedbnsl.knowledge import EdgeMask
 from fedbnsl.messages import PROTOCOL_VERSION, JoinRequest
 from fedbnsl.plan import Plan
 
-_SITE_NAME = re.compile(r"[\w.-]{1,64}")
+_SITE_NAME = re.compile(r"\w[\w.-]{0,63}")
+
+_NAMES_SHOWN = 8
 
 
 @dataclass
@@ -60,7 +62,8 @@ class Roster:
             )
         if not _SITE_NAME.fullmatch(request.site):
             raise RemoteProtocolError(
-                f"site name {request.site!r}: use 1 to 64 letters, digits, '.', '-' or '_' (it names files)"
+                f"site name {request.site!r}: use 1 to 64 letters, digits, '.', '-' or '_', "
+                "the first neither '.' nor '-' (it names files)"
             )
         known = self.members.get(request.site)
         if known is not None:
@@ -113,7 +116,8 @@ def _compare(expected: tuple[str, ...], got: tuple[str, ...]) -> None:
     surplus = [name for name in got if name not in expected]
     if missing or surplus:
         parts = [
-            f"{title}: {', '.join(names)}"
+            f"{title}: {', '.join(names[:_NAMES_SHOWN])}"
+            + (f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else "")
             for title, names in (("missing", missing), ("not in the run", surplus))
             if names
         ]

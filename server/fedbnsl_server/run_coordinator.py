@@ -41,6 +41,7 @@ def serve(
     listen: str,
     on_listening: Callable[[str], None],
     on_round: Callable[[AdmmState, RoundRecord], None] = lambda state, record: None,
+    notice: Callable[[str], None] = lambda text: None,
     seeds: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """Serve one run and return what its result.json holds.
@@ -53,6 +54,8 @@ def serve(
         Called with the real address once sites can call.
     on_round
         Called after each round is saved.
+    notice
+        Told who joins, who leaves, and whom a round waits for.
     seeds
         For the manifest: seeds of generated data.
 
@@ -63,7 +66,7 @@ def serve(
     """
     require_loopback(listen)
     folder = RunFolder.create(out, plan)
-    return asyncio.run(_serve(plan, folder, listen, on_listening, on_round, seeds))
+    return asyncio.run(_serve(plan, folder, listen, on_listening, on_round, notice, seeds))
 
 
 async def _serve(
@@ -72,13 +75,19 @@ async def _serve(
     listen: str,
     on_listening: Callable[[str], None],
     on_round: Callable[[AdmmState, RoundRecord], None],
+    notice: Callable[[str], None],
     seeds: Mapping[str, int] | None,
 ) -> dict[str, Any]:
     loop = asyncio.get_running_loop()
     run = secrets.randbits(64)
     recorder = RunRecorder(folder, run=run, seeds=seeds)
-    roster, mailbox = Roster(plan), Mailbox(plan, loop)
-    servicer = Servicer(plan, run, roster, mailbox)
+
+    def note(text: str) -> None:
+        recorder.event("notice", text=text)
+        notice(text)
+
+    roster, mailbox = Roster(plan), Mailbox(plan, loop, note)
+    servicer = Servicer(plan, run, roster, mailbox, note)
     server = grpc.aio.server(options=server_options())
     federation_grpc.add_FederationServicer_to_server(servicer, server)
     try:

@@ -1,7 +1,8 @@
 """The coordinator's gRPC door: decode, delegate, encode; and the one table from errors to statuses."""
 
+import logging
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +30,8 @@ from fedbnsl_server.roster import Roster
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
+_log = logging.getLogger(__name__)
+
 # The first matching line counts. Everything the coordinator knows is public to the sites, so texts go out as they are;
 # whatever is not in the table leaves as one constant sentence.
 _STATUS: list[tuple[type[FedbnslError], grpc.StatusCode]] = [
@@ -40,6 +43,9 @@ _STATUS: list[tuple[type[FedbnslError], grpc.StatusCode]] = [
     (RemoteProtocolError, grpc.StatusCode.PERMISSION_DENIED),
 ]
 _OTHERWISE = "the coordinator could not handle this call"
+
+# A text travels in the trailing metadata, up to 12 bytes a character; beyond 8 KiB gRPC loses the call with its text.
+_MAX_TEXT_LENGTH = 600
 
 
 @dataclass
@@ -61,6 +67,7 @@ class Servicer(federation_grpc.FederationServicer):
     run: int
     roster: Roster
     mailbox: Mailbox
+    notice: Callable[[str], None] = lambda text: None
     progress: Progress = field(default_factory=Progress)
 
     async def Join(self, request: federation.JoinRequest, context: Context) -> federation.JoinReply:  # noqa: N802
@@ -69,6 +76,8 @@ class Servicer(federation_grpc.FederationServicer):
             joining = codec.decode_join(request)
             self.roster.join(joining)
             self.mailbox.welcome(joining.site)
+            seats = f"{len(self.roster.members)} of {self.plan.n_participants} sites"
+            self.notice(f"{joining.site} joined with {joining.n_samples} rows ({seats})")
             zero = SparseMatrix.zeros(len(self.roster.variables))
             snapshot = self.mailbox.snapshots.get(joining.site, SiteState(zero, zero))
             reply = codec.encode_join_reply(
@@ -118,33 +127,35 @@ class Servicer(federation_grpc.FederationServicer):
         async with _refusals(context):
             self._admit(request.run, request.site)
             self.mailbox.leave(request.site)
+            self.notice(f"{request.site} left the run")
             return federation.LeaveReply()
 
     async def Status(self, request: federation.StatusRequest, context: Context) -> federation.StatusReply:  # noqa: N802
         """Where the run stands; public to whoever reaches the port."""
-        now = time.monotonic()
-        traffic, answered, left = self.mailbox.traffic, self.mailbox.answered, self.mailbox.left
-        started, ended = self.progress.started, self.progress.ended
-        status = RunStatus(
-            state=self.progress.state,
-            round=self.mailbox.round,
-            rounds=self.plan.rounds + self.plan.refit_rounds,
-            acyclicity=self.progress.acyclicity,
-            edges=self.progress.edges,
-            elapsed_s=0.0 if started is None else (now if ended is None else ended) - started,
-            sites=tuple(
-                SiteProgress(
-                    site=site,
-                    answered=site in answered,
-                    left=site in left,
-                    last_seen_s=now - member.last_seen,
-                    bytes_up=sum(traffic.up[site].values()),
-                    bytes_down=sum(traffic.down[site].values()),
-                )
-                for site, member in sorted(self.roster.members.items())
-            ),
-        )
-        return codec.encode_status(status)
+        async with _refusals(context):
+            now = time.monotonic()
+            traffic, answered, left = self.mailbox.traffic, self.mailbox.answered, self.mailbox.left
+            started, ended = self.progress.started, self.progress.ended
+            status = RunStatus(
+                state=self.progress.state,
+                round=self.mailbox.round,
+                rounds=self.plan.rounds + self.plan.refit_rounds,
+                acyclicity=self.progress.acyclicity,
+                edges=self.progress.edges,
+                elapsed_s=0.0 if started is None else (now if ended is None else ended) - started,
+                sites=tuple(
+                    SiteProgress(
+                        site=site,
+                        answered=site in answered,
+                        left=site in left,
+                        last_seen_s=now - member.last_seen,
+                        bytes_up=sum(traffic.up[site].values()),
+                        bytes_down=sum(traffic.down[site].values()),
+                    )
+                    for site, member in sorted(self.roster.members.items())
+                ),
+            )
+            return codec.encode_status(status)
 
     def _admit(self, run: int, site: str) -> None:
         if run != self.run:
@@ -157,11 +168,16 @@ class Servicer(federation_grpc.FederationServicer):
 
 @asynccontextmanager
 async def _refusals(context: Context) -> AsyncGenerator[None]:
-    """End the call with the status of a FedbnslError."""
+    """End the call with the status of its error; left to itself, gRPC would send the text of any exception."""
     try:
         yield
-    except FedbnslError as error:
+    except Exception as error:
         for kind, status in _STATUS:
             if isinstance(error, kind):
-                await context.abort(status, str(error))
+                await context.abort(status, _clipped(str(error)))
+        _log.exception("a call failed unexpectedly")
         await context.abort(grpc.StatusCode.INTERNAL, _OTHERWISE)
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= _MAX_TEXT_LENGTH else text[: _MAX_TEXT_LENGTH - 1] + "…"

@@ -1,0 +1,373 @@
+"""A plan means the same to everybody, and a wrong one says what is wrong with it."""
+
+import math
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedbnsl.errors import PlanError
+from fedbnsl.knowledge import Knowledge
+from fedbnsl.plan import Plan
+
+PLANS = Path(__file__).parents[2] / "plans"
+REQUIRED_PLANS = {"default.toml", "paper-homogeneous.toml", "paper-sachs.toml"}
+
+# Setting -> values other than the default that are fine by themselves.
+OTHER_VALUES: dict[str, list[Any]] = {
+    "name": ["another", ""],
+    "variables": [("x", "y"), ("y", "x")],
+    "n_participants": [1, 4, 10_000],
+    "quorum": [1, 3],
+    "rounds": [1, 99, 100_000],
+    "consensus_penalty": [0.5, 1e-300],
+    "acyclicity_schedule": ["augmented"],
+    "continuation_start": [0.2, 1000.0],
+    "continuation_end": [0.1, 1001.0],
+    "continuation_share": [0.5, 1.0],
+    "continuation_growth": [1.0, 10.0],
+    "acyclicity_penalty": [2.0, 1e16],
+    "acyclicity_growth": [1.0, 10.0],
+    "acyclicity_penalty_max": [1.0, 1e17],
+    "global_iterations": [1, 21],
+    "local_solver": [],  # there is one as yet
+    "l1_weight": [0.0, 0.07],
+    "step_size": [0.5],
+    "local_steps": [1, 10**9],
+    "local_tol": [0.0, 1e-5],
+    "threshold": [0.05, 0.4],
+    "refit_rounds": [0, 10],
+    "refit_threshold": [0.0, 0.3],
+    "value_type": ["float32"],
+    "join_deadline_s": [0.1],
+    "round_deadline_s": [0.1],
+    "site_grace_s": [0.1],
+    "run_deadline_s": [0.1],
+    "rpc_timeout_s": [0.1],
+    "knowledge": [
+        {"required": [["x", "y"]]},
+        {"forbidden": [["x", "y"]]},
+        {"tiers": [["x"], ["y"]]},
+        {"tiers": [["y"], ["x"]]},
+    ],
+}
+
+# (setting, impossible value, words of the rule in the message). None: no value, only the rule is looked for.
+IMPOSSIBLE: list[tuple[str, Any, str]] = [
+    ("name", "n" * 201, "at most 200 characters"),
+    ("name", 3, "valid string"),
+    ("variables", ["x"], "at least two names"),
+    ("variables", ["x", "x"], "without repetition"),
+    ("variables", [1, 2], "valid string"),
+    ("n_participants", 0, "greater than or equal to 1"),
+    ("n_participants", 10_001, "less than or equal to 10000"),
+    ("quorum", -1, "greater than or equal to 0"),
+    ("quorum", 4, "at most n_participants"),
+    ("rounds", 0, "greater than or equal to 1"),
+    ("rounds", 100_001, "less than or equal to 100000"),
+    ("rounds", 1.5, "integer"),
+    ("rounds", "many", "integer"),
+    ("rounds", math.nan, "integer"),
+    ("consensus_penalty", 0.0, "greater than 0"),
+    ("consensus_penalty", -1.0, "greater than 0"),
+    ("consensus_penalty", math.inf, "finite"),
+    ("consensus_penalty", math.nan, "finite"),
+    ("acyclicity_schedule", "linear", "'continuation' or 'augmented'"),
+    ("continuation_start", 0.0, "greater than 0"),
+    ("continuation_end", 0.05, "at least continuation_start"),
+    ("continuation_end", math.inf, "finite"),
+    ("continuation_share", 0.0, "greater than 0"),
+    ("continuation_share", 1.01, "less than or equal to 1"),
+    ("continuation_share", math.nan, "finite"),
+    ("continuation_growth", 0.99, "greater than or equal to 1"),
+    ("continuation_growth", 10.1, "less than or equal to 10"),
+    ("acyclicity_penalty", 0.0, "greater than 0"),
+    ("acyclicity_growth", 0.99, "greater than or equal to 1"),
+    ("acyclicity_growth", math.inf, "finite"),
+    ("acyclicity_penalty_max", 0.5, "at least acyclicity_penalty"),
+    ("global_iterations", 0, "greater than or equal to 1"),
+    ("local_solver", "dp-pgcd", "'pgcd'"),
+    ("l1_weight", -0.1, "greater than or equal to 0"),
+    ("step_size", 0.0, "greater than 0"),
+    ("step_size", 1.5, "less than or equal to 1"),
+    ("local_steps", 0, "greater than or equal to 1"),
+    ("local_tol", -1e-9, "greater than or equal to 0"),
+    ("threshold", -0.1, "greater than or equal to 0"),
+    ("refit_rounds", -1, "greater than or equal to 0"),
+    ("refit_rounds", 11, "less than or equal to 10"),
+    ("refit_threshold", 0.31, "at most threshold"),
+    ("value_type", "float16", "'float64' or 'float32'"),
+    ("join_deadline_s", 0.0, "greater than 0"),
+    ("round_deadline_s", -1.0, "greater than 0"),
+    ("site_grace_s", math.inf, "finite"),
+    ("run_deadline_s", 0.0, "greater than 0"),
+    ("rpc_timeout_s", 0.0, "greater than 0"),
+    ("knowledge", 3, "valid dictionary"),
+]
+IMPOSSIBLE_KNOWLEDGE: list[tuple[str, Any, str]] = [
+    ("knowledge.required.0", {"required": [["x"]]}, "field required"),
+    ("knowledge.required.0", {"required": [["x", "y", "z"]]}, "at most 2 items"),
+    ("knowledge.forbidden.0.1", {"forbidden": [["x", 2]]}, "2: input should be a valid string"),
+    ("knowledge.tiers", {"tiers": "x"}, "valid tuple"),
+    ("knowledge.banned", {"banned": []}, "no such setting"),
+]
+
+NAMES = st.text(min_size=1, max_size=6)
+EDGES = st.lists(st.tuples(NAMES, NAMES), max_size=3)
+POSITIVE = st.floats(min_value=1e-300, max_value=1e300)
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Plan:
+    """Plans with every kind of setting drawn."""
+    return Plan.parse(
+        {
+            "name": draw(st.text(max_size=200)),
+            "variables": draw(st.lists(NAMES, unique=True, max_size=5).filter(lambda names: len(names) != 1)),
+            "n_participants": draw(st.integers(5, 10_000)),
+            "quorum": draw(st.integers(0, 5)),
+            "rounds": draw(st.integers(1, 100_000)),
+            "consensus_penalty": draw(POSITIVE),
+            "acyclicity_schedule": draw(st.sampled_from(["continuation", "augmented"])),
+            "continuation_share": draw(st.floats(min_value=0, max_value=1, exclude_min=True)),
+            "l1_weight": draw(st.floats(min_value=0, allow_infinity=False)),
+            "threshold": draw(st.floats(min_value=0.05, allow_infinity=False)),
+            "value_type": draw(st.sampled_from(["float64", "float32"])),
+            "run_deadline_s": draw(POSITIVE),
+            "knowledge": {
+                "required": draw(EDGES),
+                "forbidden": draw(EDGES),
+                "tiers": draw(st.lists(st.lists(NAMES, max_size=3), max_size=3)),
+            },
+        }
+    )
+
+
+@pytest.fixture
+def plan_file(tmp_path: Path) -> Path:
+    path = tmp_path / "plan.toml"
+    path.write_text('name = "a file"\nrounds = 30\nn_participants = 8\n', encoding="utf-8")
+    return path
+
+
+def test_the_tables_of_this_file_cover_every_setting() -> None:
+    assert set(OTHER_VALUES) == set(Plan.model_fields)
+    assert {setting for setting, _, _ in IMPOSSIBLE} == set(Plan.model_fields)
+
+
+# ---- TOML ----------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=150, deadline=None)
+@given(plans())
+def test_a_plan_survives_its_own_toml(plan: Plan) -> None:
+    back = Plan.from_toml(plan.to_toml())
+    assert back == plan
+    assert back.digest() == plan.digest()
+
+
+def test_the_toml_names_every_setting_and_says_what_each_means() -> None:
+    text = Plan().to_toml()
+    assert set(tomllib.loads(text)) == set(Plan.model_fields)
+    assert set(tomllib.loads(text)["knowledge"]) == set(Knowledge.model_fields)
+    for field in (*Plan.model_fields.values(), *Knowledge.model_fields.values()):
+        assert field.description
+        if field.annotation is not Knowledge:
+            assert f"# {field.description}" in text
+
+
+@pytest.mark.parametrize("text", ["rounds = ", "rounds = 1\nrounds = 2", "[knowledge", "\x00"])
+def test_text_that_is_no_toml_is_refused(text: str) -> None:
+    with pytest.raises(PlanError, match="my plan is not valid TOML"):
+        Plan.from_toml(text, origin="my plan")
+
+
+def test_an_empty_file_is_the_default_plan() -> None:
+    assert Plan.from_toml("") == Plan()
+
+
+# ---- digest --------------------------------------------------------------------------------------------------------
+
+
+def test_the_digest_does_not_depend_on_order_layout_or_comments() -> None:
+    one = Plan.from_toml('rounds = 7\nname = "n"\nl1_weight = 0.5\nknowledge.required = [["a", "b"]]\n')
+    other = Plan.from_toml(
+        "# a comment\nl1_weight   = 5e-1  # half\nname='n'\nrounds=0x7\n\n[knowledge]\nrequired = [\n['a', 'b'],\n]\n"
+    )
+    assert one == other
+    assert one.digest() == other.digest()
+
+
+def test_a_whole_number_and_the_same_float_give_the_same_digest() -> None:
+    assert Plan.from_toml("consensus_penalty = 2").digest() == Plan.from_toml("consensus_penalty = 2.0").digest()
+
+
+def test_a_setting_left_out_and_its_default_written_down_give_the_same_digest() -> None:
+    assert Plan.from_toml(Plan().to_toml()).digest() == Plan().digest()
+
+
+@pytest.mark.parametrize("setting", sorted(OTHER_VALUES))
+def test_every_change_of_a_setting_changes_the_digest(setting: str) -> None:
+    alternatives = [Plan().with_settings(**{setting: value}) for value in OTHER_VALUES[setting]]
+    digests = {plan.digest() for plan in [Plan(), *alternatives]}
+    assert len(digests) == 1 + len(alternatives)
+    assert all(len(digest) == 32 for digest in digests)
+
+
+# ---- refusals ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("setting", "value", "rule"), IMPOSSIBLE)
+def test_an_impossible_setting_is_refused_by_name_value_and_rule(setting: str, value: object, rule: str) -> None:
+    with pytest.raises(PlanError) as refusal:
+        Plan.parse({setting: value}, origin="plan.toml")
+    first, *lines = str(refusal.value).splitlines()
+    shown = tuple(value) if isinstance(value, list) and isinstance(value[0], str) else value
+    assert first.startswith("plan.toml")
+    (line,) = [text for text in lines if text.strip().startswith(setting)][:1]
+    assert repr(shown) in line or (isinstance(value, list) and repr(value[0]) in line)
+    assert rule in line
+
+
+@pytest.mark.parametrize(("where", "knowledge", "rule"), IMPOSSIBLE_KNOWLEDGE)
+def test_impossible_knowledge_is_refused_with_its_place(where: str, knowledge: object, rule: str) -> None:
+    with pytest.raises(PlanError) as refusal:
+        Plan.parse({"knowledge": knowledge})
+    assert where in str(refusal.value)
+    assert rule in str(refusal.value)
+
+
+def test_an_unknown_setting_is_refused_by_name_and_value() -> None:
+    with pytest.raises(PlanError, match=r"round = 7: no such setting"):
+        Plan.parse({"round": 7})
+
+
+@pytest.mark.parametrize("setting", ["rounds", "n_participants", "l1_weight", "consensus_penalty", "refit_rounds"])
+@pytest.mark.parametrize("value", [True, "1"])
+def test_a_number_in_another_guise_is_refused(setting: str, value: object) -> None:
+    with pytest.raises(PlanError, match=f"{setting} = {value!r}"):
+        Plan.parse({setting: value})
+
+
+def test_all_problems_of_a_plan_are_reported_at_once() -> None:
+    with pytest.raises(PlanError) as refusal:
+        Plan.parse({"rounds": 0, "step_size": 2.0, "colour": "red"})
+    text = str(refusal.value)
+    assert all(part in text for part in ("rounds = 0", "step_size = 2.0", "colour = 'red'"))
+
+
+def test_a_plan_cannot_be_changed() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        Plan().rounds = 5  # type: ignore[misc]
+
+
+def test_a_copy_with_other_settings_is_checked_too() -> None:
+    assert Plan().with_settings(rounds=5).rounds == 5
+    with pytest.raises(PlanError, match="rounds = 0"):
+        Plan().with_settings(rounds=0)
+    with pytest.raises(PlanError, match="quorum = 4"):
+        Plan().with_settings(quorum=4)
+
+
+def test_without_a_quorum_all_sites_are_needed() -> None:
+    assert Plan(n_participants=5).needed == 5
+    assert Plan(n_participants=5, quorum=2).needed == 2
+
+
+# ---- files and overrides -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("override", "setting", "value"),
+    [
+        ("rounds=50", "rounds", 50),
+        (" rounds = 50", "rounds", 50),
+        ("l1_weight=1e-2", "l1_weight", 0.01),
+        ("value_type=float32", "value_type", "float32"),
+        ('value_type="float32"', "value_type", "float32"),
+        ("name=a = b", "name", "a = b"),
+        ("name=", "name", ""),
+        ('variables=["x", "y"]', "variables", ("x", "y")),
+    ],
+)
+def test_an_override_replaces_what_the_file_says(plan_file: Path, override: str, setting: str, value: object) -> None:
+    plan = Plan.load(plan_file, [override])
+    assert getattr(plan, setting) == value
+    expected = {"name": "a file", "rounds": 30, "n_participants": 8, setting: value}
+    assert plan == Plan.parse(expected)
+
+
+def test_an_override_reaches_into_a_table(plan_file: Path) -> None:
+    overrides = ['knowledge.required=[["a", "b"]]', 'knowledge.tiers=[["a"], ["b"]]']
+    knowledge = Plan.load(plan_file, overrides).knowledge
+    assert knowledge.required == (("a", "b"),)
+    assert knowledge.tiers == (("a",), ("b",))
+    assert knowledge.forbidden == ()
+
+
+def test_an_override_keeps_the_rest_of_a_table(tmp_path: Path) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_text('[knowledge]\nrequired = [["a", "b"]]\nforbidden = [["b", "a"]]\n', encoding="utf-8")
+    knowledge = Plan.load(path, ["knowledge.forbidden=[]"]).knowledge
+    assert knowledge.required == (("a", "b"),)
+    assert knowledge.forbidden == ()
+
+
+def test_the_last_override_of_a_setting_wins(plan_file: Path) -> None:
+    assert Plan.load(plan_file, ["rounds=5", "rounds=6"]).rounds == 6
+
+
+def test_overrides_together_may_mend_what_one_alone_would_break(plan_file: Path) -> None:
+    assert Plan.load(plan_file, ["continuation_start=2000", "continuation_end=3000"]).continuation_start == 2000
+
+
+@pytest.mark.parametrize(
+    ("override", "text"),
+    [
+        ("rounds", "'rounds': expected key=value"),
+        ("=5", "'=5': expected key=value"),
+        ("", "expected key=value"),
+        ("round=5", "round = 5: no such setting"),
+        ("rounds=0", "rounds = 0: input should be greater than or equal to 1"),
+        ("rounds=fifty", "rounds = 'fifty': input should be a valid integer"),
+        ("rounds.x=1", "'rounds' is a setting, not a table"),
+        ("knowledge.banned=[]", "knowledge.banned = .*: no such setting"),
+    ],
+)
+def test_a_wrong_override_is_refused(plan_file: Path, override: str, text: str) -> None:
+    with pytest.raises(PlanError, match=text):
+        Plan.load(plan_file, [override])
+
+
+def test_a_plan_that_cannot_be_read_is_refused_by_its_path(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match=r"absent\.toml cannot be read"):
+        Plan.load(tmp_path / "absent.toml")
+    with pytest.raises(PlanError, match="cannot be read"):
+        Plan.load(tmp_path)
+    (tmp_path / "latin.toml").write_bytes('name = "Zürich"'.encode("latin-1"))
+    with pytest.raises(PlanError, match=r"latin\.toml cannot be read"):
+        Plan.load(tmp_path / "latin.toml")
+    (tmp_path / "wrong.toml").write_text("rounds = 0", encoding="utf-8")
+    with pytest.raises(PlanError, match=r"wrong\.toml"):
+        Plan.load(tmp_path / "wrong.toml")
+
+
+# ---- the plans of the project --------------------------------------------------------------------------------------
+
+
+def test_the_promised_plans_are_there() -> None:
+    present = {path.name for path in PLANS.glob("*.toml")}
+    if not present:
+        pytest.skip("no plan has been written yet")
+    assert present >= REQUIRED_PLANS
+
+
+@pytest.mark.parametrize("path", sorted(PLANS.glob("*.toml")), ids=lambda path: path.name)
+def test_a_plan_of_the_project_loads_and_names_every_setting(path: Path) -> None:
+    named = tomllib.loads(path.read_text(encoding="utf-8"))
+    Plan.load(path)
+    assert set(named) == set(Plan.model_fields)
+    assert set(named["knowledge"]) == set(Knowledge.model_fields)

@@ -1,0 +1,222 @@
+"""Runs scored against references: run folders written by hand, scores counted on paper."""
+
+import json
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from fedbnsl.errors import ResultError
+from fedbnsl_experiments.evaluation import evaluate, print_report
+
+A, B, C, D = VARIABLES = ("NF-κB/p65", "IL 6", "c [mol/l]", 'the "d", quoted')
+
+# The cycles A -> B -> C -> A and A -> B -> D -> A close with their weakest edges, C -> A and D -> A.
+WEIGHTS = {(A, B): 0.9, (B, D): -0.8, (B, C): 0.4, (C, A): 0.35, (D, A): 0.2}
+LEARNED = [(A, B), (B, D)]
+TRUTH = [(A, B), (B, C), (D, B)]
+
+
+def quoted(name):
+    return '"' + name.replace('"', '""') + '"'
+
+
+def write_truth(path, edges=TRUTH):
+    path.write_text("source,target\n" + "".join(f"{quoted(s)},{quoted(t)}\n" for s, t in edges), encoding="utf-8")
+    return path
+
+
+def weights_text(variables=VARIABLES, weights=WEIGHTS):
+    rows = [",".join(["source\\target", *map(quoted, variables)])]
+    rows += [",".join([quoted(s), *(repr(weights.get((s, t), 0.0)) for t in variables)]) for s in variables]
+    return "\n".join(rows) + "\n"
+
+
+def result(**changes):
+    edges = [{"source": s, "target": t, "weight": WEIGHTS[s, t]} for s, t in LEARNED]
+    content = {
+        "schema": "fedbnsl.result/1",
+        "state": "finished",
+        "reason": "",
+        "variables": list(VARIABLES),
+        "edges": edges,
+        "rounds": [{"round": 1}],
+    }
+    return {**content, **changes}
+
+
+@pytest.fixture
+def run(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "result.json").write_text(json.dumps(result()), encoding="utf-8")
+    (folder / "weights.csv").write_text(weights_text(), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def truth(tmp_path):
+    return write_truth(tmp_path / "truth.csv")
+
+
+def rewrite(run, **changes):
+    (run / "result.json").write_text(json.dumps(result(**changes)), encoding="utf-8")
+
+
+def test_the_graph_of_the_run_is_what_is_scored_by_default(run, truth):
+    (run / "weights.csv").unlink()  # not needed, then
+    report = evaluate(run, truth, tau=None)
+    # A -> B is right, B -> D is reversed, B -> C is missing.
+    wanted = {"n_edges": 2, "n_reference_edges": 3, "missing": 1, "extra": 0, "reversed": 1, "shd": 2, "shd_double": 3}
+    assert {key: report["scores"][key] for key in wanted} == wanted
+    assert report["threshold"] is None
+    assert report["warnings"] == []
+
+
+@pytest.mark.parametrize(
+    ("tau", "n_edges", "missing", "turned"),
+    [
+        (0.0, 3, 0, 1),  # A -> B, B -> C, B -> D: both cycles were broken at their weakest edge
+        (0.3, 3, 0, 1),
+        (0.4, 2, 1, 1),  # an edge must exceed the threshold
+        (0.8, 1, 2, 0),
+        (0.9, 0, 3, 0),
+    ],
+)
+def test_a_threshold_cuts_the_raw_weights_whatever_the_run_made_of_them(tau, n_edges, missing, turned, run, truth):
+    scores = evaluate(run, truth, tau=tau)["scores"]
+    assert (scores["n_edges"], scores["missing"], scores["reversed"], scores["extra"]) == (n_edges, missing, turned, 0)
+    assert scores["shd"] == missing + turned
+
+
+def test_the_empty_graph_and_chance_at_the_same_density_stand_beside_the_scores(run, truth):
+    report = evaluate(run, truth, tau=0.3)
+    assert report["empty_graph"]["shd"] == len(TRUTH)
+    assert report["empty_graph"]["n_edges"] == 0
+    chance = report["random_dag"]
+    assert (chance["mean"]["n_edges"], chance["std"]["n_edges"]) == (3, 0)
+    # Three of the six pairs are drawn, each way alike: of the three true edges a random one is hit with chance 1/4.
+    assert chance["mean"]["tpr"] == pytest.approx(1 / 4, abs=4 * chance["std"]["tpr"] / 1000**0.5)
+    assert chance["mean"]["shd"] > report["scores"]["shd"]
+
+
+def test_a_reference_with_a_cycle_is_scored_with_a_warning(run, tmp_path):
+    cyclic = write_truth(tmp_path / "cyclic.csv", [(A, B), (B, C), (C, A)])
+    report = evaluate(run, cyclic, tau=None)
+    assert report["scores"]["n_reference_edges"] == 3
+    assert report["scores"]["shd"] == 3, "B -> D is too many, B -> C and C -> A are missing"
+    (warning,) = report["warnings"]
+    assert "cyclic.csv has a directed cycle" in warning
+
+
+def test_a_run_that_did_not_finish_is_scored_as_it_stood_with_a_warning(run, truth):
+    finished = evaluate(run, truth, tau=None)["scores"]
+    for state in ("interrupted", "failed"):
+        rewrite(run, state=state, reason="stopped in round 7")
+        report = evaluate(run, truth, tau=None)
+        assert report["scores"] == finished
+        (warning,) = report["warnings"]
+        assert state in warning
+        assert "stopped in round 7" in warning
+
+
+def test_a_run_that_ended_before_its_first_round_has_no_graph_to_score(run, truth):
+    rewrite(run, state="failed", reason="0 of 3 sites joined", rounds=[], edges=[])
+    with pytest.raises(ResultError, match="ended before its first round: 0 of 3 sites joined"):
+        evaluate(run, truth, tau=None)
+
+
+def test_a_folder_without_a_result_is_named(tmp_path, truth):
+    for folder in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(ResultError, match=f"{folder} is no run folder with a result: it has no result.json"):
+            evaluate(folder, truth, tau=None)
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b"", "cannot be read"),
+        (b'{"schema": "fedbnsl.result/1", ', "cannot be read"),
+        (b"\xff\xfe", "cannot be read"),
+        (b"[]", "has the format None; expected 'fedbnsl.result/1'"),
+        (b"{}", "has the format None; expected 'fedbnsl.result/1'"),
+        (b'{"schema": "fedbnsl.result/2", "rounds": []}', "has the format 'fedbnsl.result/2'"),
+        (b'{"schema": "fedbnsl.result/10", "rounds": []}', "has the format 'fedbnsl.result/10'"),
+        (b'{"schema": 1, "rounds": []}', "has the format 1"),
+        (b'{"schema": "fedbnsl.result/1", "state": "finished", "edges": []}', "it lacks reason, variables, rounds"),
+    ],
+)
+def test_a_result_of_another_format_is_refused(content, complaint, run, truth):
+    (run / "result.json").write_bytes(content)
+    with pytest.raises(ResultError, match=r"result\.json") as caught:
+        evaluate(run, truth, tau=None)
+    assert complaint in str(caught.value)
+
+
+SWAPPED = (B, A, C, D)
+DAMAGED = {
+    "missing": None,
+    "empty": "",
+    "only a header": weights_text().splitlines()[0] + "\n",
+    "cut off": weights_text()[:-20],
+    "one row less": "\n".join(weights_text().splitlines()[:-1]),
+    "one row more": weights_text() + weights_text().splitlines()[-1],
+    "blank rows": weights_text().splitlines()[0] + "\n" * 5,
+    "a word": weights_text().replace("0.9", "much"),
+    "not a number": weights_text().replace("0.9", "nan"),
+    "infinite": weights_text().replace("0.9", "inf"),
+    "other order of columns": weights_text().replace(
+        weights_text().splitlines()[0], weights_text(SWAPPED).split("\n")[0]
+    ),
+    "other order of both": weights_text(SWAPPED),
+    "another name": weights_text().replace("IL 6", "IL 8"),
+    "unclosed quotation mark": weights_text() + '"' + "0.0," * 40_000,
+}
+
+
+@pytest.mark.parametrize("text", DAMAGED.values(), ids=DAMAGED.keys())
+def test_damaged_weights_are_refused_by_the_name_of_the_file(text, run, truth):
+    if text is None:
+        (run / "weights.csv").unlink()
+    else:
+        (run / "weights.csv").write_text(text, encoding="utf-8")
+    with pytest.raises(ResultError, match=r"weights\.csv"):
+        evaluate(run, truth, tau=0.3)
+
+
+def test_a_reference_with_foreign_names_is_refused(run, tmp_path):
+    with pytest.raises(ResultError, match="names variables that the run does not have: 'E'"):
+        evaluate(run, write_truth(tmp_path / "other.csv", [(A, "E")]), tau=None)
+
+
+@pytest.mark.parametrize("edges", [[], TRUTH], ids=["nothing learned", "everything learned"])
+@pytest.mark.parametrize("reference", [[], TRUTH], ids=["empty reference", "full reference"])
+def test_a_report_is_strict_json_even_where_a_ratio_has_no_denominator(edges, reference, run, tmp_path):
+    rewrite(run, edges=[{"source": s, "target": t, "weight": 1.0} for s, t in edges])
+    report = evaluate(run, write_truth(tmp_path / "truth.csv", reference), tau=None)
+    assert json.loads(json.dumps(report, allow_nan=False)) == report
+    assert report["scores"]["precision"] == ((1.0 if reference else 0.0) if edges else None)
+
+
+def test_the_table_for_people_shows_scores_controls_and_warnings_and_leaves_brackets_alone(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cyclic = write_truth(Path("refs [mol] [/x].csv"), [(A, B), (B, C), (C, A)])
+    report = evaluate(run, cyclic, tau=None)
+    text = StringIO()
+    print_report(report, Console(file=text, width=200))
+    lines = text.getvalue().splitlines()
+    assert lines[0].strip() == "against refs [mol] [/x].csv (3 edges, 0 v-structures)"
+    (shd,) = [line for line in lines if " SHD  " in line]
+    mean, std = (report["random_dag"][part]["shd"] for part in ("mean", "std"))
+    cells = [cell.strip() for cell in shd.split("│") if cell.strip()]
+    assert cells == ["SHD", "3", "3", f"{mean:.2f} +- {std:.2f}"]
+    assert lines[-1].startswith("warning: the reference refs [mol] [/x].csv has a directed cycle")
+
+
+def test_the_table_for_people_shows_a_dash_where_there_is_no_ratio(run, truth):
+    rewrite(run, edges=[])
+    text = StringIO()
+    print_report(evaluate(run, truth, tau=None), Console(file=text, width=200))
+    (precision,) = [line for line in text.getvalue().splitlines() if line.strip("│ ").startswith("precision")]
+    assert [cell.strip() for cell in precision.split("│") if cell.strip()] == ["precision", "-", "-", "-"]

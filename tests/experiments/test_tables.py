@@ -1,0 +1,161 @@
+"""The tables of several sites in one folder: split, numbered, never overwritten."""
+
+import csv
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedbnsl.errors import DataError, ResultError
+from fedbnsl_experiments.synthetic import synthesise
+from fedbnsl_experiments.tables import site_files, split, write_federation
+
+# Whatever text a table may hold; a lone carriage return, which the csv module of Python 3.11 does not quote, aside.
+cells = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\x00"), max_size=6)
+
+
+def read(path):
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.reader(file))
+
+
+def write(path, rows):
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL).writerows(rows)
+    return path
+
+
+def numbered(path, n_rows):
+    """A table whose rows say where they stood."""
+    return write(path, [["row", "twice"], *([str(r), f"{2 * r}.50"] for r in range(n_rows))])
+
+
+def parts_of(folder):
+    """Rows of site-1, site-2, ... by plain counting."""
+    parts = []
+    while (path := folder / f"site-{len(parts) + 1}.csv").exists():
+        parts.append(read(path)[1:])
+    assert len(list(folder.iterdir())) == len(parts)
+    return parts
+
+
+@pytest.mark.parametrize("seed", [None, 0, 3])
+@pytest.mark.parametrize(("n_rows", "n_sites"), [(10, 1), (10, 3), (12, 4), (5, 5), (23, 10)])
+def test_every_row_goes_to_exactly_one_site_and_sites_differ_by_at_most_one_row(seed, n_rows, n_sites, tmp_path):
+    table = numbered(tmp_path / "table.csv", n_rows)
+    sizes = split(table, n_sites, tmp_path / "out", seed=seed)
+    parts = parts_of(tmp_path / "out")
+    dealt = [tuple(row) for part in parts for row in part]
+    assert sorted(dealt) == sorted(tuple(row) for row in read(table)[1:])
+    assert sizes == {f"site-{k + 1}": len(part) for k, part in enumerate(parts)}
+    assert len(parts) == n_sites
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+def test_a_contiguous_split_keeps_the_rows_in_the_order_of_the_file(tmp_path):
+    split(numbered(tmp_path / "table.csv", 11), 3, tmp_path / "out", seed=None)
+    parts = parts_of(tmp_path / "out")
+    assert [row[0] for part in parts for row in part] == [str(r) for r in range(11)]
+    assert [len(part) for part in parts] == [4, 4, 3]
+
+
+def test_a_shuffled_split_is_the_same_for_the_same_seed_and_another_for_another(tmp_path):
+    table = numbered(tmp_path / "table.csv", 60)
+    for name, seed in (("one", 4), ("again", 4), ("other", 5), ("unshuffled", None)):
+        split(table, 3, tmp_path / name, seed=seed)
+    one, again, other, unshuffled = (parts_of(tmp_path / n) for n in ("one", "again", "other", "unshuffled"))
+    assert one == again
+    assert one != other
+    for shuffled in (one, other):
+        common = [set(map(tuple, part)) & set(map(tuple, block)) for part in shuffled for block in unshuffled]
+        assert all(common), "every site has rows of every part of the file"
+
+
+def test_cells_and_names_are_handed_on_as_text(tmp_path):
+    header = ["IL-6, serum", 'the "new" one', "NF-κB/p65", " spaced ", "line\nfeed"]
+    rows = [
+        ["1", "2.50", "3e5", "0.1000000000000000055511151231257827", ""],
+        ["NA", 'he said "no"', "a,b", " 007", "ligne\nbrisée"],
+        ["-0", "+1", "1_000", "١٢", "𝛽"],
+    ]
+    split(write(tmp_path / "table.csv", [header, *rows]), 2, tmp_path / "out", seed=None)
+    assert read(tmp_path / "out" / "site-1.csv") == [header, rows[0], rows[1]]
+    assert read(tmp_path / "out" / "site-2.csv") == [header, rows[2]]
+
+
+@settings(max_examples=50)
+@given(table=st.integers(2, 4).flatmap(lambda d: st.lists(st.lists(cells, min_size=d, max_size=d), min_size=2)))
+def test_any_cell_survives_a_split(table, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("any")
+    header, *rows = table
+    split(write(folder / "table.csv", table), 1, folder / "out", seed=None)
+    assert read(folder / "out" / "site-1.csv") == [header, *rows]
+
+
+def test_a_byte_order_mark_and_blank_lines_do_not_reach_the_sites(tmp_path):
+    (tmp_path / "table.csv").write_bytes("\ufeffa,b\n1,2\n\n3,4\n\n".encode())
+    assert split(tmp_path / "table.csv", 2, tmp_path / "out", seed=None) == {"site-1": 1, "site-2": 1}
+    assert (tmp_path / "out" / "site-1.csv").read_bytes() == b"a,b\n1,2\n"
+    assert (tmp_path / "out" / "site-2.csv").read_bytes() == b"a,b\n3,4\n"
+
+
+def test_fewer_rows_than_sites_are_refused_and_nothing_is_written(tmp_path):
+    with pytest.raises(DataError, match=r"table\.csv: 2 rows cannot be split over 3 sites"):
+        split(numbered(tmp_path / "table.csv", 2), 3, tmp_path / "out", seed=0)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [None, b"", b"a,b\n\xff,1\n", b'a,b\n"' + b"1,2\n" * 40_000],
+    ids=["missing", "empty", "not UTF-8", "unclosed quotation mark"],
+)
+def test_a_file_that_is_no_csv_table_is_refused_by_name(content, tmp_path):
+    table = tmp_path / "table.csv"
+    if content is not None:
+        table.write_bytes(content)
+    with pytest.raises(DataError, match=r"table\.csv: cannot be read as a CSV table with a header"):
+        split(table, 1, tmp_path / "out", seed=0)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_holds_tables_is_left_as_it_is(tmp_path):
+    table = numbered(tmp_path / "table.csv", 6)
+    split(table, 2, tmp_path / "out", seed=0)
+    before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    with pytest.raises(ResultError, match="holds site tables already"):
+        split(table, 3, tmp_path / "out", seed=1)
+    with pytest.raises(ResultError, match="holds site tables already"):
+        write_federation(synthesise(3, 2, 4, 5, 0), tmp_path / "out")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
+
+
+def test_a_folder_that_cannot_be_made_is_refused_by_name(tmp_path):
+    (tmp_path / "file").write_text("in the way", encoding="utf-8")
+    with pytest.raises(ResultError, match=r"file/out cannot be made: Not a directory"):
+        split(numbered(tmp_path / "table.csv", 6), 2, tmp_path / "file" / "out", seed=0)
+
+
+def test_an_empty_folder_is_as_good_as_a_new_one(tmp_path):
+    (tmp_path / "out").mkdir()
+    assert split(numbered(tmp_path / "table.csv", 6), 2, tmp_path / "out", seed=0) == {"site-1": 3, "site-2": 3}
+
+
+def test_sites_come_in_the_order_of_their_numbers_and_nothing_else_is_a_site(tmp_path):
+    numbers = np.random.default_rng(1).permutation(np.arange(1, 13))
+    for name in [*(f"site-{k}" for k in numbers), "site-b", "site-a", "truth", "mysite-1"]:
+        (tmp_path / f"{name}.csv").touch()
+    (tmp_path / "site-3.txt").touch()
+    files = site_files(tmp_path)
+    assert [*files][:12] == [f"site-{k}" for k in range(1, 13)]
+    assert [*files][12:] == ["site-a", "site-b"]
+    assert files["site-10"] == tmp_path / "site-10.csv"
+
+
+def test_a_folder_without_tables_is_refused_with_the_commands_that_make_some(tmp_path):
+    (tmp_path / "truth.csv").touch()
+    with pytest.raises(DataError, match=r"holds no site-\*\.csv; make some with `fedbnsl data synth`"):
+        site_files(tmp_path)
+    with pytest.raises(DataError, match=r"holds no site-\*\.csv"):
+        site_files(tmp_path / "nowhere")

@@ -1,0 +1,258 @@
+"""A state survives the disk bit for bit; a write that fails leaves the one before; nothing damaged gets in."""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fedbnsl.errors import ResultError
+from fedbnsl.messages import SiteState
+from fedbnsl.sparse import SparseMatrix
+from fedbnsl_server import checkpoint
+from fedbnsl_server.admm import AdmmState
+
+DIGEST = bytes(range(32))
+FINITE = st.floats(allow_nan=False, allow_infinity=False)  # signed zeros and subnormals among them
+
+
+def bits(state: AdmmState) -> list[object]:
+    def of(matrix: SparseMatrix | None) -> object:
+        if matrix is None:
+            return None
+        assert matrix.index.dtype == np.int64
+        assert matrix.value.dtype == np.float64
+        return matrix.n_variables, matrix.index.tolist(), [float(v).hex() for v in matrix.value]
+
+    return [
+        state.round,
+        of(state.global_weights),
+        float(state.acyclicity_dual).hex(),
+        float(state.acyclicity).hex(),
+        state.contributed,
+        [(site, of(s.local_weights), of(s.consensus_dual)) for site, s in state.sites.items()],
+        of(state.refitted),
+        state.residual_variance.dtype,
+        [float(v).hex() for v in state.residual_variance],
+    ]
+
+
+@st.composite
+def states(draw: st.DrawFn) -> AdmmState:
+    d = draw(st.integers(2, 6))
+    off_diagonal = [k for k in range(d * d) if k // d != k % d]
+
+    def matrix() -> SparseMatrix:
+        index = sorted(draw(st.sets(st.sampled_from(off_diagonal))))
+        value = draw(st.lists(FINITE, min_size=len(index), max_size=len(index)))
+        return SparseMatrix(d, np.array(index, dtype=np.int64), np.array(value, dtype=np.float64))
+
+    names = draw(st.lists(st.text("abcé-._9", min_size=1, max_size=4), min_size=1, max_size=4, unique=True))
+    refitted = matrix() if draw(st.booleans()) else None
+    return AdmmState(
+        round=draw(st.integers(0, 10**6)),
+        global_weights=matrix(),
+        acyclicity_dual=draw(FINITE),
+        acyclicity=draw(FINITE),
+        contributed=frozenset(draw(st.sets(st.sampled_from(names)))),
+        sites={name: SiteState(matrix(), matrix()) for name in names},
+        refitted=refitted,
+        residual_variance=np.array(draw(st.lists(FINITE, min_size=d, max_size=d))) if refitted else np.empty(0),
+    )
+
+
+def matrix(*entries: tuple[int, float]) -> SparseMatrix:
+    return SparseMatrix(3, np.array([k for k, _ in entries], dtype=np.int64), np.array([v for _, v in entries]))
+
+
+@pytest.fixture
+def state() -> AdmmState:
+    return AdmmState(
+        round=4,
+        global_weights=matrix((1, 0.1 + 0.2), (6, -1 / 3)),
+        acyclicity_dual=2 / 3,
+        acyclicity=1e-17,
+        contributed=frozenset({"b"}),
+        sites={"a": SiteState(matrix((3, -0.0)), matrix()), "b": SiteState(matrix((1, 5e-324)), matrix((7, 1e300)))},
+        refitted=matrix((1, 0.5)),
+        residual_variance=np.array([1.0, 0.0, 1 / 7]),
+    )
+
+
+# ---- round trip ----------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(states())
+def test_a_state_survives_the_disk_bit_for_bit(tmp_path: Path, state: AdmmState) -> None:
+    checkpoint.save(tmp_path / "state", state, plan_digest=DIGEST)
+    assert bits(checkpoint.load(tmp_path / "state", plan_digest=DIGEST)) == bits(state)
+
+
+@pytest.mark.parametrize("refitted", [None, matrix(), matrix((2, 0.0))], ids=["none yet", "no edge", "a zero edge"])
+def test_an_absent_refit_an_empty_one_and_a_zero_edge_are_told_apart(
+    refitted: SparseMatrix | None, state: AdmmState, tmp_path: Path
+) -> None:
+    state = replace(state, refitted=refitted, residual_variance=np.empty(0) if refitted is None else np.zeros(3))
+    checkpoint.save(tmp_path / "state", state, plan_digest=DIGEST)
+    assert bits(checkpoint.load(tmp_path / "state", plan_digest=DIGEST)) == bits(state)
+
+
+def test_a_state_without_any_entry_survives(tmp_path: Path) -> None:
+    empty = AdmmState(0, matrix(), 0.0, 0.0, frozenset(), {"a": SiteState(matrix(), matrix())}, None, np.empty(0))
+    checkpoint.save(tmp_path / "state", empty, plan_digest=DIGEST)
+    assert bits(checkpoint.load(tmp_path / "state", plan_digest=DIGEST)) == bits(empty)
+
+
+def test_the_order_of_the_sites_is_kept(state: AdmmState, tmp_path: Path) -> None:
+    backwards = replace(state, sites=dict(reversed(state.sites.items())))
+    checkpoint.save(tmp_path / "state", backwards, plan_digest=DIGEST)
+    assert list(checkpoint.load(tmp_path / "state", plan_digest=DIGEST).sites) == ["b", "a"]
+
+
+def test_a_later_state_replaces_the_one_before_and_leaves_nothing_beside_it(state: AdmmState, tmp_path: Path) -> None:
+    checkpoint.save(tmp_path / "state", state, plan_digest=DIGEST)
+    checkpoint.save(tmp_path / "state", replace(state, round=5), plan_digest=DIGEST)
+    assert checkpoint.load(tmp_path / "state", plan_digest=DIGEST).round == 5
+    assert [file.name for file in tmp_path.iterdir()] == ["state"]
+
+
+# ---- what is refused -----------------------------------------------------------------------------------------------
+
+
+def test_the_state_of_another_plan_is_refused(state: AdmmState, tmp_path: Path) -> None:
+    checkpoint.save(tmp_path / "state", state, plan_digest=DIGEST)
+    with pytest.raises(ResultError, match="belongs to another plan"):
+        checkpoint.load(tmp_path / "state", plan_digest=DIGEST[::-1])
+
+
+def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(ResultError, match=r"checkpoint .*nowhere\.npz cannot be read"):
+        checkpoint.load(tmp_path / "nowhere.npz", plan_digest=DIGEST)
+
+
+def test_a_file_of_another_format_is_refused(state: AdmmState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as later:
+        later.setattr(checkpoint, "_SCHEMA", "fedbnsl.checkpoint/99")
+        checkpoint.save(tmp_path / "state", state, plan_digest=DIGEST)
+    with pytest.raises(ResultError, match=r"'fedbnsl\.checkpoint/99'; expected 'fedbnsl\.checkpoint/1'"):
+        checkpoint.load(tmp_path / "state", plan_digest=DIGEST)
+
+
+def test_a_file_cut_off_anywhere_is_refused(state: AdmmState, tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    checkpoint.save(path, state, plan_digest=DIGEST)
+    whole = path.read_bytes()
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        with pytest.raises(ResultError, match="cannot be read"):
+            checkpoint.load(path, plan_digest=DIGEST)
+
+
+def test_a_flipped_bit_is_refused_or_does_no_harm(state: AdmmState, tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    checkpoint.save(path, state, plan_digest=DIGEST)
+    whole = path.read_bytes()
+    refused = 0
+    for position in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[position] ^= 1 << position % 8
+        path.write_bytes(damaged)
+        try:
+            loaded = checkpoint.load(path, plan_digest=DIGEST)
+        except ResultError:
+            refused += 1
+        else:
+            assert bits(loaded) == bits(state), position  # a date or the like in the container
+    assert refused > len(whole) / 2
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [b"", b"garbage", b"PK\x03\x04", b"PK\x05\x06" + bytes(18), b"\x93NUMPY", b"\x80\x04K\x01.", bytes(5000)],
+    ids=["empty", "text", "a zip's head", "an empty zip", "a numpy head", "a pickle", "zeros"],
+)
+def test_garbage_is_refused(garbage: bytes, tmp_path: Path) -> None:
+    (tmp_path / "state").write_bytes(garbage)
+    with pytest.raises(ResultError, match="cannot be read"):
+        checkpoint.load(tmp_path / "state", plan_digest=DIGEST)
+
+
+def test_a_single_array_and_foreign_arrays_are_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "one.npy", np.zeros(3))
+    np.savez(tmp_path / "other.npz", weights=np.zeros(3))
+    for name in ("one.npy", "other.npz"):
+        with pytest.raises(ResultError, match="cannot be read"):
+            checkpoint.load(tmp_path / name, plan_digest=DIGEST)
+
+
+# ---- interrupted writes --------------------------------------------------------------------------------------------
+
+
+class PowerCut(BaseException):
+    """Nothing of the program runs after it."""
+
+
+@pytest.mark.parametrize("failing", ["fsync", "savez", "replace"])
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), PowerCut()], ids=["full disk", "power cut"])
+def test_an_interrupted_write_leaves_the_old_state_untouched(
+    failing: str, error: BaseException, state: AdmmState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "state"
+    checkpoint.save(path, state, plan_digest=DIGEST)
+    before = path.read_bytes()
+
+    def fail(*arguments: object, **options: object) -> None:
+        raise error
+
+    target = {"fsync": (os, "fsync"), "savez": (np, "savez"), "replace": (Path, "replace")}[failing]
+    with monkeypatch.context() as broken:
+        broken.setattr(*target, fail)
+        with pytest.raises((ResultError, PowerCut)):
+            checkpoint.save(path, replace(state, round=5), plan_digest=DIGEST)
+    assert path.read_bytes() == before
+    assert bits(checkpoint.load(path, plan_digest=DIGEST)) == bits(state)
+    checkpoint.save(path, replace(state, round=5), plan_digest=DIGEST)
+    assert checkpoint.load(path, plan_digest=DIGEST).round == 5, "the rest of a failed write is in nobody's way"
+
+
+def test_a_full_disk_is_said_in_one_sentence_and_leaves_no_rest(
+    state: AdmmState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ResultError, match=r"checkpoint .*state cannot be written: No space left on device"):
+        checkpoint.save(tmp_path / "state", state, plan_digest=DIGEST)
+    assert list(tmp_path.iterdir()) == []
+
+
+def recorded(events: list[str], name: str, call: Callable[..., object]) -> Callable[..., object]:
+    def recording(*arguments: object, **options: object) -> object:
+        events.append(name)
+        return call(*arguments, **options)
+
+    return recording
+
+
+def test_bytes_reach_the_disk_before_the_name_and_the_name_before_save_returns(
+    state: AdmmState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+    real_fsync = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        there = os.readlink(f"/proc/self/fd/{descriptor}")
+        size = os.fstat(descriptor).st_size
+        events.append("fsync folder" if os.path.isdir(there) else f"fsync {Path(there).name} whole={size > 1000}")
+        real_fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(Path, "replace", recorded(events, "rename", Path.replace))
+    checkpoint.save(tmp_path / "state", state, plan_digest=DIGEST)
+    assert events == ["fsync state.part whole=True", "rename", "fsync folder"]

@@ -1,0 +1,501 @@
+"""The mailbox on an event loop: what sites may pull and push, when a round closes, how a run ends."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
+
+import numpy as np
+import pytest
+
+from fedbnsl.errors import InterruptedRunError, QuorumLostError, RemoteProtocolError, StaleRoundError
+from fedbnsl.messages import Finished, LocalUpdate, RoundTask, SiteState, TaskKind
+from fedbnsl.plan import Plan
+from fedbnsl.sparse import SparseMatrix
+from fedbnsl_server.exchange import Mailbox, UpdateCheck
+
+SITES = ("a", "b", "c")
+PATIENT = Plan(rounds=3)
+HASTY = Plan(rounds=3, quorum=2, round_deadline_s=0.05)
+SOON_S = 0.05  # nothing happened within it: a round is waiting
+LONG_S = 20.0
+
+T = TypeVar("T")
+Engine = asyncio.Task[Mapping[str, LocalUpdate]]
+
+
+def play(plan: Plan, scene: Callable[[Mailbox], Awaitable[T]], notice: Callable[[str], None] = lambda text: None) -> T:
+    """Run a scene with a mailbox on an event loop."""
+
+    async def stage() -> T:
+        return await asyncio.wait_for(scene(Mailbox(plan, asyncio.get_running_loop(), notice)), 2 * LONG_S)
+
+    return asyncio.run(stage())
+
+
+def tasks_of(t: int) -> dict[str, RoundTask]:
+    return {site: RoundTask(t, TaskKind.ADMM, SparseMatrix.zeros(2), contributed=False) for site in SITES}
+
+
+def update(site: str, t: int, value: float = 0.5) -> LocalUpdate:
+    return LocalUpdate(site, t, SparseMatrix(2, np.array([1]), np.array([value])))
+
+
+def accept(update: LocalUpdate) -> None:
+    """Nothing is wrong with it."""
+
+
+async def opened(mailbox: Mailbox, t: int, check: UpdateCheck = accept) -> Engine:
+    """The engine's thread in `exchange` for round t; on return the round is open."""
+    engine = asyncio.create_task(asyncio.to_thread(mailbox.exchange, tasks_of(t), {}, check))
+    while mailbox.round != t:
+        await asyncio.sleep(0)
+    return engine
+
+
+async def waits(engine: asyncio.Task[T]) -> bool:
+    _, pending = await asyncio.wait({engine}, timeout=SOON_S)
+    return bool(pending)
+
+
+async def closed(engine: Engine) -> str:
+    """The sites whose updates a closed round has, as one word."""
+    updates = await asyncio.wait_for(engine, LONG_S)
+    assert all(site == update.site for site, update in updates.items())
+    return "".join(sorted(updates))
+
+
+# ---- pulling -------------------------------------------------------------------------------------------------------
+
+
+def test_a_pull_waits_its_time_and_then_brings_nothing() -> None:
+    async def scene(mailbox: Mailbox) -> None:
+        loop = asyncio.get_running_loop()
+        asked = loop.time()
+        assert await mailbox.pull("a", 0, 0.1) is None
+        assert loop.time() - asked > 0.09
+
+    play(PATIENT, scene)
+
+
+def test_a_pull_that_waits_gets_the_task_when_the_round_opens() -> None:
+    async def scene(mailbox: Mailbox) -> None:
+        pulls = {site: asyncio.create_task(mailbox.pull(site, 0, LONG_S)) for site in SITES}
+        assert await waits(pulls["a"])
+        engine = await opened(mailbox, 1)
+        for site, pull in pulls.items():
+            task = await pull
+            assert isinstance(task, RoundTask)
+            assert task.round == 1
+            mailbox.push(update(site, 1))
+        assert await closed(engine) == "abc"
+
+    play(PATIENT, scene)
+
+
+def test_each_site_gets_its_own_task_and_the_same_one_again_if_it_asks_again() -> None:
+    async def scene(mailbox: Mailbox) -> None:
+        tasks = tasks_of(1)
+        engine = asyncio.create_task(asyncio.to_thread(mailbox.exchange, tasks, {}, accept))
+        for site in SITES:
+            for _ in range(3):
+                assert await mailbox.pull(site, 0, LONG_S) is tasks[site]
+            mailbox.push(update(site, 1))
+        assert await closed(engine) == "abc"
+
+    play(PATIENT, scene)
+
+
+def test_a_site_that_lost_the_reply_to_its_push_can_still_pull_the_task_of_the_open_round() -> None:
+    async def scene(mailbox: Mailbox) -> None:
+        engine = await opened(mailbox, 1)
+        mailbox.push(update("a", 1))
+        assert isinstance(await mailbox.pull("a", 0, LONG_S), RoundTask)
+        mailbox.stop()
+        with pytest.raises(InterruptedRunError):
+            await engine
+
+    play(PATIENT, scene)
+
+
+def test_a_site_that_has_seen_the_open_round_waits_for_the_next() -> None:
+    async def scene(mailbox: Mailbox) -> None:
+        engine = await opened(mailbox, 1)
+        pull = asyncio.create_task(mailbox.pull("a", 1, LONG_S))
+        assert await waits(pull)
+        for site in SITES:
+            mailbox.push(update(site, 1))
+        await closed(engine)
+        assert await waits(pull)
+        engine = await opened(mailbox, 2)
+        task = await pull
+        assert isinstance(task, RoundTask)
+        assert task.round == 2
+        mailbox.stop()
+        with pytest.raises(InterruptedRunError):
+            await engine
+
+    play(PATIENT, scene)
+
+
+def test_a_closed_round_is_not_handed_out() -> None:
+    async def scene(mailbox: Mailbox) -> None:
+        engine = await opened(mailbox, 1)
+        mailbox.push(update("a", 1))
+        mailbox.push(update("b", 1))
+        assert await closed(engine) == "ab"
+        assert await mailbox.pull("c", 0, SOON_S) is None
+
+    play(HASTY, scene)
+
+
+def test_the_snapshots_of_the_open_round_are_there_for_a_site_that_lost_its_state() -> None:
+    async def scene(mailbox: Mailbox) -> None:
+        assert mailbox.snapshots == {}
+        kept = {site: SiteState(SparseMatrix.zeros(2), SparseMatrix.zeros(2)) for site in SITES}
+        engine = asyncio.create_task(asyncio.to_thread(mailbox.exchange, tasks_of(1), kept, accept))
+        await mailbox.pull("a", 0, LONG_S)
+        assert mailbox.snapshots["b"] is kept["b"]
+        mailbox.stop()
+        with pytest.raises(InterruptedRunError):
+            await engine
+
+    play(PATIENT, scene)
+
+
+# ---- pushing -------------------------------------------------------------------------------------------------------
+
+
+def test_a_repeated_push_is_a_success_while_the_round_is_open_after_it_closed_and_in_the_next_round() -> None:
+    async def scene(mailbox: Mailbox) -> None:
+        engine = await opened(mailbox, 1)
+        assert mailbox.push(update("a", 1)) is False
+        assert mailbox.push(update("a", 1)) is True
+        assert mailbox.answered == {"a"}
+        assert mailbox.push(update("b", 1)) is False
+        assert mailbox.push(update("c", 1)) is False
+        assert await closed(engine) == "abc"
+        assert mailbox.push(update("a", 1)) is True
+        engine = await opened(mailbox, 2)
+        assert mailbox.answered == frozenset()
+        assert mailbox.push(update("a", 1)) is True
+        assert mailbox.answered == frozenset(), "the repeat belongs to the round before"
+        for site in SITES:
+            assert mailbox.push(update(site, 2, 0.25)) is False
+        assert await closed(engine) == "abc"
+
+    play(PATIENT, scene)
+
+
+@pytest.mark.parametrize(
+    "other", [update("a", 1, 0.25), update("a", 1, -0.5), LocalUpdate("a", 1, SparseMatrix.zeros(2))]
+)
+def test_a_second_different_update_of_a_round_is_refused_whenever_it_comes(other: LocalUpdate) -> None:
+    async def scene(mailbox: Mailbox) -> None:
+        engine = await opened(mailbox, 1)
+        for site in SITES:
+            mailbox.push(update(site, 1))
+            with pytest.raises(RemoteProtocolError, match="a second, different update of 'a' for round 1"):
+                mailbox.push(other)
+        updates = await engine
+        assert updates["a"].same_as(update("a", 1)), "the first one counts"
+        with pytest.raises(RemoteProtocolError, match="a second, different update"):
+            mailbox.push(other)
+
+    play(PATIENT, scene)
+
+
+def test_an_update_that_differs_only_in_its_residual_variances_is_another_one() -> None:
+    async def scene(mailbox: Mailbox) -> None:
+        engine = await opened(mailbox, 1)
+        weights = SparseMatrix.zeros(2)
+        mailbox.push(LocalUpdate("a", 1, weights, np.array([1.0, 2.0])))
+        assert mailbox.push(LocalUpdate("a", 1, weights, np.array([1.0, 2.0]))) is True
+        with pytest.raises(RemoteProtocolError, match="different"):
+            mailbox.push(LocalUpdate("a", 1, weights, np.array([1.0, 2.5])))
+        mailbox.stop()
+        with pytest.raises(InterruptedRunError):
+            await engine
+
+    play(PATIENT, scene)
+
+
+def test_an_update_for_another_round_than_the_open_one_is_refused_and_told_the_present_round() -> None:
+    async def scene(mailbox: Mailbox) -> None:
+        with pytest.raises(StaleRoundError, match="update for round 1 arrived in round 0; pull the current task"):
+            mailbox.push(update("a", 1))
+        engine = await opened(mailbox, 1)
+        with pytest.raises(StaleRoundError, match="update for round 2 arrived in round 1"):
+            mailbox.push(update("a", 2))
+        mailbox.push(update("a", 1))
+        mailbox.push(update("b", 1))
+        assert await closed(engine) == "ab"
+        with pytest.raises(StaleRoundError, match="update for round 1 arrived in round 1"):
+            mailbox.push(update("c", 1))
+        engine = await opened(mailbox, 2)
+        with pytest.raises(StaleRoundError, match="update for round 1 arrived in round 2"):
+            mailbox.push(update("c", 1))
+        mailbox.push(update("b", 2))
+        mailbox.push(update("c", 2))
+        assert await closed(engine) == "bc", "the late site takes part again"
+
+    play(HASTY, scene)
+
+
+def test_an_update_of_a_site_without_a_task_is_refused() -> None:
+    async def scene(mailbox: Mailbox) -> None:
+        engine = await opened(mailbox, 1)
+        with pytest.raises(RemoteProtocolError, match="site 'z' has no task"):
+            mailbox.push(update("z", 1))
+        assert mailbox.answered == frozenset()
+        mailbox.stop()
+        with pytest.raises(InterruptedRunError):
+            await engine
+
+    play(PATIENT, scene)
+
+
+def test_an_update_that_does_not_fit_its_task_is_not_taken_in_and_the_site_may_send_a_better_one() -> None:
+    def check(update: LocalUpdate) -> None:
+        if update.local_weights.value[0] > 1:
+            raise RemoteProtocolError("too large")
+
+    async def scene(mailbox: Mailbox) -> None:
+        engine = await opened(mailbox, 1, check)
+        with pytest.raises(RemoteProtocolError, match="too large"):
+            mailbox.push(update("a", 1, 7.0))
+        assert mailbox.answered == frozenset()
+        for site in SITES:
+            assert mailbox.push(update(site, 1, 0.75)) is False
+        assert (await engine)["a"].local_weights.value.tolist() == [0.75]
+
+    play(PATIENT, scene)
+
+
+# ---- when a round closes -------------------------------------------------------------------------------------------
+
+
+def test_without_a_quorum_setting_a_round_waits_for_every_site() -> None:
+    async def scene(mailbox: Mailbox) -> None:
+        engine = await opened(mailbox, 1)
+        mailbox.push(update("a", 1))
+        mailbox.push(update("b", 1))
+        assert await waits(engine)
+        mailbox.push(update("c", 1))
+        assert await closed(engine) == "abc"
+
+    play(PATIENT.with_settings(round_deadline_s=SOON_S / 10), scene)
+
+
+def test_with_a_quorum_a_round_still_waits_for_all_until_its_deadline() -> None:
+    async def scene(mailbox: Mailbox) -> None:
+        engine = await opened(mailbox, 1)
+        mailbox.push(update("a", 1))
+        mailbox.push(update("b", 1))
+        assert await waits(engine)
+        mailbox.push(update("c", 1))
+        assert await closed(engine) == "abc"
+
+    play(PATIENT.with_settings(quorum=2), scene)
+
+
+def test_at_its_deadline_a_round_closes_with_a_quorum() -> None:
+    async def scene(mailbox: Mailbox) -> None:
+        engine = await opened(mailbox, 1)
+        mailbox.push(update("c", 1))
+        mailbox.push(update("a", 1))
+        assert await closed(engine) == "ac"
+
+    play(HASTY, scene)
+
+
+def test_below_the_quorum_a_round_waits_beyond_its_deadline_and_then_for_no_more_than_the_quorum() -> None:
+    notices: list[str] = []
+
+    async def scene(mailbox: Mailbox) -> None:
+        engine = await opened(mailbox, 1)
+        mailbox.push(update("c", 1))
+        while not notices:
+            await asyncio.sleep(0.01)
+        assert await waits(engine)
+        mailbox.push(update("a", 1))
+        assert await closed(engine) == "ac"
+
+    play(HASTY, scene, notices.append)
+    assert notices == ["round 1 waits for a, b"]
+
+
+def test_below_the_quorum_at_the_run_deadline_the_run_ends_and_names_who_is_missing() -> None:
+    async def scene(mailbox: Mailbox) -> None:
+        engine = await opened(mailbox, 1)
+        for site in SITES:
+            mailbox.push(update(site, 1))
+        assert await closed(engine) == "abc"
+        engine = await opened(mailbox, 2)
+        mailbox.push(update("b", 2))
+        with pytest.raises(QuorumLostError) as caught:
+            await closed(engine)
+        assert str(caught.value) == (
+            "round 2: 1 of the needed 2 sites answered before run_deadline_s = 0.2 s; missing: a, c"
+        )
+        with pytest.raises(StaleRoundError):
+            mailbox.push(update("a", 2))
+
+    play(HASTY.with_settings(run_deadline_s=0.2), scene)
+
+
+def test_the_run_deadline_ends_a_round_whose_own_deadline_is_later() -> None:
+    async def scene(mailbox: Mailbox) -> None:
+        engine = await opened(mailbox, 1)
+        mailbox.push(update("a", 1))
+        with pytest.raises(QuorumLostError, match="missing: b, c"):
+            await closed(engine)
+
+    play(PATIENT.with_settings(quorum=2, run_deadline_s=0.1), scene)
+
+
+# ---- sites that leave ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("when", ["before the others answer", "after the others answered", "before the round"])
+def test_nobody_waits_for_a_site_that_left(when: str) -> None:
+    async def scene(mailbox: Mailbox) -> None:
+        if when == "before the round":
+            mailbox.leave("b")
+        engine = await opened(mailbox, 1)
+        if when == "before the others answer":
+            mailbox.leave("b")
+        mailbox.push(update("a", 1))
+        assert await waits(engine)
+        mailbox.push(update("c", 1))
+        if when == "after the others answered":
+            assert await waits(engine)
+            mailbox.leave("b")
+        assert await closed(engine) == "ac"
+        assert mailbox.left == {"b"}
+
+    play(PATIENT.with_settings(quorum=2), scene)
+
+
+def test_sites_that_left_still_count_towards_the_quorum_that_is_needed() -> None:
+    async def scene(mailbox: Mailbox) -> None:
+        engine = await opened(mailbox, 1)
+        mailbox.leave("b")
+        mailbox.leave("c")
+        mailbox.push(update("a", 1))
+        assert await waits(engine)
+        mailbox.welcome("c")
+        mailbox.push(update("c", 1))
+        assert await closed(engine) == "ac"
+
+    play(PATIENT.with_settings(quorum=2), scene)
+
+
+def test_a_site_that_answers_and_leaves_does_not_stand_in_for_one_that_still_works() -> None:
+    async def scene(mailbox: Mailbox) -> None:
+        engine = await opened(mailbox, 1)
+        mailbox.push(update("a", 1))
+        mailbox.leave("a")
+        mailbox.push(update("b", 1))
+        assert await waits(engine)
+        mailbox.push(update("c", 1))
+        assert await closed(engine) == "abc"
+
+    play(PATIENT.with_settings(quorum=1), scene)
+
+
+def test_a_site_that_comes_back_in_the_open_round_is_waited_for_again() -> None:
+    async def scene(mailbox: Mailbox) -> None:
+        engine = await opened(mailbox, 1)
+        mailbox.leave("b")
+        mailbox.welcome("b")
+        assert mailbox.left == frozenset()
+        mailbox.push(update("a", 1))
+        mailbox.push(update("c", 1))
+        assert await waits(engine)
+        mailbox.push(update("b", 1))
+        assert await closed(engine) == "abc"
+
+    play(PATIENT.with_settings(quorum=2), scene)
+
+
+def test_a_site_that_comes_back_after_it_answered_is_not_waited_for_twice() -> None:
+    async def scene(mailbox: Mailbox) -> None:
+        engine = await opened(mailbox, 1)
+        mailbox.push(update("b", 1))
+        mailbox.welcome("b")
+        mailbox.push(update("a", 1))
+        mailbox.push(update("c", 1))
+        assert await closed(engine) == "abc"
+
+    play(PATIENT, scene)
+
+
+# ---- the end -------------------------------------------------------------------------------------------------------
+
+
+def test_stop_ends_the_present_exchange_and_every_later_one() -> None:
+    async def scene(mailbox: Mailbox) -> None:
+        engine = await opened(mailbox, 1)
+        mailbox.push(update("a", 1))
+        mailbox.stop()
+        with pytest.raises(InterruptedRunError, match="stopped in round 1"):
+            await closed(engine)
+        engine = await opened(mailbox, 2)
+        with pytest.raises(InterruptedRunError, match="stopped in round 2"):
+            await closed(engine)
+
+    play(PATIENT, scene)
+
+
+def test_stop_ends_a_round_that_waits_for_its_quorum_beyond_the_deadline() -> None:
+    notices: list[str] = []
+
+    async def scene(mailbox: Mailbox) -> None:
+        engine = await opened(mailbox, 1)
+        while not notices:
+            await asyncio.sleep(0.01)
+        mailbox.stop()
+        with pytest.raises(InterruptedRunError):
+            await closed(engine)
+
+    play(HASTY, scene, notices.append)
+
+
+def test_the_end_reaches_sites_that_wait_and_sites_that_ask_later() -> None:
+    async def scene(mailbox: Mailbox) -> None:
+        end = Finished(SparseMatrix.zeros(2))
+        pull = asyncio.create_task(mailbox.pull("a", 3, LONG_S))
+        assert await waits(pull)
+        finishing = asyncio.create_task(mailbox.finish(end, set(SITES), LONG_S))
+        assert await pull is end
+        assert await mailbox.pull("b", 0, LONG_S) is end
+        assert await waits(finishing), "one site has not heard it"
+        assert await mailbox.pull("c", 99, LONG_S) is end
+        await asyncio.wait_for(finishing, LONG_S)
+        assert await mailbox.pull("b", 0, LONG_S) is end, "as often as it asks"
+
+    play(PATIENT, scene)
+
+
+def test_the_end_waits_neither_for_sites_that_left_nor_longer_than_its_grace() -> None:
+    async def scene(mailbox: Mailbox) -> None:
+        mailbox.leave("b")
+        finishing = asyncio.create_task(mailbox.finish(Finished(None, "lost"), set(SITES), LONG_S))
+        for site in ("a", "c"):
+            await mailbox.pull(site, 0, LONG_S)
+        await asyncio.wait_for(finishing, LONG_S / 2)
+        await asyncio.wait_for(mailbox.finish(Finished(None, "lost"), {"a", "d"}, SOON_S), LONG_S / 2)
+
+    play(PATIENT, scene)
+
+
+def test_the_end_comes_before_the_task_of_an_open_round() -> None:
+    async def scene(mailbox: Mailbox) -> None:
+        engine = await opened(mailbox, 1)
+        mailbox.stop()
+        with pytest.raises(InterruptedRunError):
+            await closed(engine)
+        await mailbox.finish(end := Finished(None, "the coordinator was interrupted"), set(), 0.0)
+        assert await mailbox.pull("a", 0, LONG_S) is end
+
+    play(PATIENT, scene)

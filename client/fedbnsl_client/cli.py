@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fedbnsl.errors import LocalProtocolError, ResultError
+from fedbnsl.errors import LocalProtocolError
 
 if TYPE_CHECKING:
     from fedbnsl_client.dataset import Dataset
@@ -121,13 +121,10 @@ def refit(
     from fedbnsl.graph_formats import lgbn_json
     from fedbnsl_client.refit import personalise
 
+    graph_files.make_folder(out)
     dataset = _read(data, columns, min_rows, max_file_mib)
     learned = graph_files.read_edges(edges, dataset.variables)
     fitted = personalise(dataset, learned.dag)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ResultError(f"folder {out} cannot be made: {error.strerror}") from None
     graph_files.write_all(fitted, out)
     if as_json:
         click.echo(lgbn_json(fitted), nl=False)

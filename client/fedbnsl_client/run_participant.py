@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from fedbnsl import graph_files
-from fedbnsl.errors import FedbnslError, PlanMismatchError, RunAbandonedError, StaleRoundError
+from fedbnsl.errors import InterruptedRunError, PlanMismatchError, RunAbandonedError, StaleRoundError
 from fedbnsl.graph_formats import LearnedGraph, edges_csv
 from fedbnsl.messages import Finished, JoinReply, JoinRequest, SiteState
 from fedbnsl.plan import Plan
@@ -44,6 +44,8 @@ def take_part(
     FedbnslError
         If the coordinator refuses, stays away, or ends the run without a result.
     """
+    if out is not None:
+        graph_files.make_folder(out)
     pgcd.warm_up()
     session = Session(address, patience_s=patience_s, notice=notice)
     try:
@@ -58,7 +60,7 @@ def take_part(
         try:
             end = _answer_tasks(session, request, reply, lambda snapshot: Participant(site, table, plan, snapshot))
         except BaseException as error:
-            session.leave(because_of_error=isinstance(error, FedbnslError))
+            session.leave(because_of_error=not isinstance(error, InterruptedRunError))
             raise
     finally:
         session.close()
@@ -88,7 +90,6 @@ def _answer_tasks(
 
 
 def _keep(out: Path, table: Dataset, graph: SparseMatrix) -> None:
-    out.mkdir(parents=True, exist_ok=True)
     consensus = LearnedGraph(table.variables, graph.support(), graph.to_dense(), None)
     graph_files.write_text(out / "edges.csv", edges_csv(consensus))
     graph_files.write_text(out / "personalised-edges.csv", edges_csv(personalise(table, consensus.dag)))

@@ -23,7 +23,7 @@ from fedbnsl.graph import cyclic_edges
 from fedbnsl.graph_formats import EDGES_HEADER, LearnedGraph, dagitty, dot, edges_csv, graphml, lgbn_json, weights_csv
 from fedbnsl.sparse import Matrix
 
-__all__ = ["LearnedGraph", "read_edges", "write_all", "write_text", "write_weights"]
+__all__ = ["LearnedGraph", "make_folder", "read_edges", "write_all", "write_text", "write_weights"]
 
 _FORMATS: Mapping[str, Callable[[LearnedGraph], str]] = {
     "edges.csv": edges_csv,
@@ -58,6 +58,20 @@ def write_weights(variables: Sequence[str], W: Matrix, path: Path) -> None:
         If the file cannot be written.
     """
     write_text(path, weights_csv(variables, W))
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it; one that is there already is fine.
+
+    Raises
+    ------
+    ResultError
+        If it cannot be made.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ResultError(f"folder {path} cannot be made: {error.strerror}") from None
 
 
 def write_text(path: Path, text: str) -> None:

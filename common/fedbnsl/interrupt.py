@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as an ordinary error, so that a command can put its house in order before it ends."""
+"""Ctrl-C, SIGTERM and a closed terminal as an ordinary error, so that a command can put its house in order before it ends."""
 
 import signal
 from collections.abc import Generator
@@ -6,17 +6,21 @@ from contextlib import contextmanager
 
 from fedbnsl.errors import InterruptedRunError
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+def signals_to_heed() -> list[signal.Signals]:
+    """SIGINT, SIGTERM and SIGHUP, without those that whoever started this process had it ignore (as nohup does)."""
+    asking_to_end = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    return [number for number in asking_to_end if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 @contextmanager
 def interruptible() -> Generator[None]:
-    """Let SIGINT and SIGTERM raise InterruptedRunError in the main thread; restore the old handlers at the end."""
-    previous = [signal.signal(number, _interrupted) for number in _SIGNALS]
+    """Let these signals raise InterruptedRunError in the main thread; restore the old handlers at the end."""
+    previous = {number: signal.signal(number, _interrupted) for number in signals_to_heed()}
     try:
         yield
     finally:
-        for number, handler in zip(_SIGNALS, previous, strict=True):
+        for number, handler in previous.items():
             signal.signal(number, handler)
 
 

@@ -84,7 +84,8 @@ def _view(title: str, status: RunStatus) -> Group:
         table.add_row(Text(site.site), _mark(site), megabytes(site.bytes_up), megabytes(site.bytes_down))
     if len(status.sites) > _SITES_SHOWN:
         table.add_row(f"... {len(status.sites) - _SITES_SHOWN} more", "", "", "")
-    bar = ProgressBar(total=max(1, status.rounds), completed=max(0, status.round - 1), width=60)
+    bar = Table.grid()  # a bare bar does not end its line
+    bar.add_row(ProgressBar(total=max(1, status.rounds), completed=max(0, status.round - 1), width=60))
     return Group(Text(title, style="bold"), bar, Text(_headline(status)), table)
 
 

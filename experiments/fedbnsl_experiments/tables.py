@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from fedbnsl.errors import DataError, ResultError
+from fedbnsl.graph_files import make_folder
 from fedbnsl_experiments.synthetic import SyntheticFederation
 
 
@@ -87,10 +88,7 @@ def new_folder(out: Path) -> None:
     ResultError
         If it holds tables already, or cannot be made.
     """
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ResultError(f"folder {out} cannot be made: {error.strerror}") from None
+    make_folder(out)
     if any(out.glob("site-*.csv")):
         raise ResultError(f"folder {out} holds site tables already; choose another one")
 

@@ -12,6 +12,7 @@ graph.graphml, graph.dot, dagitty.txt, lgbn.json    the same graph for other too
 import hashlib
 import json
 import platform
+import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -72,7 +73,8 @@ class RunFolder:
 
 def default_folder(name: str) -> Path:
     """runs/<name>-<UTC time>, of which a person makes sense."""
-    return Path("runs") / f"{name}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+    readable = re.sub(r"[^\w.-]+", "-", name).strip(".-") or "run"
+    return Path("runs") / f"{readable}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
 
 
 def refuse_existing_run(path: Path) -> None:

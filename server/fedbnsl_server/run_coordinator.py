@@ -2,7 +2,6 @@
 
 import asyncio
 import secrets
-import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -14,6 +13,7 @@ import grpc
 
 from fedbnsl.channel import require_loopback, server_options
 from fedbnsl.errors import FedbnslError, InterruptedRunError, LocalProtocolError
+from fedbnsl.interrupt import signals_to_heed
 from fedbnsl.knowledge import EdgeMask
 from fedbnsl.messages import Finished
 from fedbnsl.plan import Plan
@@ -118,8 +118,8 @@ async def _serve(
         mailbox.stop()
         task.cancel()
 
-    for signal_number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(signal_number, interrupt)
+    for number in signals_to_heed():
+        loop.add_signal_handler(number, interrupt)
     error: FedbnslError | None = None
     try:
         state = await task

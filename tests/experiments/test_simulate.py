@@ -299,7 +299,7 @@ def test_the_papers_plan_runs_on_a_shuffled_split_of_the_sachs_data(sachs, tmp_p
     plan = Plan.load(PLANS / "paper-sachs.toml", ["rounds=4"])
     result = simulate(plan, tables, tmp_path / "run")
     assert result["state"] == "finished"
-    assert result["variables"] == "raf,mek,plc,pip2,pip3,erk,akt,pka,pkc,p38,jnk".split(",")
+    assert result["variables"] == ["raf", "mek", "plc", "pip2", "pip3", "erk", "akt", "pka", "pkc", "p38", "jnk"]
     assert {site: entry["n_samples"] for site, entry in result["sites"].items()} == sizes
     assert len(result["edges"]) > 0
     for name, n_edges, cyclic in (

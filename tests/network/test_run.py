@@ -84,13 +84,16 @@ def test_a_site_with_bad_data_ends_the_demo_with_its_words_and_exit_code(tables,
     assert "X4" not in json.dumps({key: result[key] for key in ("reason", "edges", "rounds")}), "nothing of it was sent"
 
 
-@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_demo_ends_every_process_within_3_s_and_leaves_a_readable_folder(which, tmp_path):
     write_federation(synthesise(20, 20, 3, 500, 7), tmp_path / "data")
     out = tmp_path / "run"
     arguments = ["demo", "--data", str(tmp_path / "data"), "--out", str(out), "--set", "rounds=100000"]
     demo = subprocess.Popen(
-        [sys.executable, "-m", "fedbnsl", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        [sys.executable, "-m", "fedbnsl", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        preexec_fn=lambda: signal.signal(which, signal.SIG_DFL),  # a test runner in the background ignores SIGINT
     )
     try:
         wait_until(lambda: (out / "events.jsonl").exists() and '"round": 5,' in (out / "events.jsonl").read_text())

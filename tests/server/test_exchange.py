@@ -335,12 +335,12 @@ def test_below_the_quorum_at_the_run_deadline_the_run_ends_and_names_who_is_miss
         with pytest.raises(QuorumLostError) as caught:
             await closed(engine)
         assert str(caught.value) == (
-            "round 2: 1 of the needed 2 sites answered before run_deadline_s = 0.2 s; missing: a, c"
+            "round 2: 1 of the needed 2 sites answered before run_deadline_s = 0.5 s; missing: a, c"
         )
         with pytest.raises(StaleRoundError):
             mailbox.push(update("a", 2))
 
-    play(HASTY.with_settings(run_deadline_s=0.2), scene)
+    play(HASTY.with_settings(run_deadline_s=0.5), scene)
 
 
 def test_the_run_deadline_ends_a_round_whose_own_deadline_is_later() -> None:

@@ -1,0 +1,219 @@
+"""Who gets a seat in a run, and what the others are told."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from fedbnsl.errors import (
+    FedbnslError,
+    PlanError,
+    PlanMismatchError,
+    QuorumLostError,
+    RemoteProtocolError,
+    SchemaMismatchError,
+)
+from fedbnsl.messages import PROTOCOL_VERSION, JoinRequest
+from fedbnsl.plan import Plan
+from fedbnsl_server.roster import Roster
+
+NAMES = ("age", "dose", "mass")
+LONG_S = 20.0
+
+
+def request(site: str, variables: tuple[str, ...] = NAMES, n_samples: int = 50) -> JoinRequest:
+    return JoinRequest(site, variables, n_samples)
+
+
+def refusal(roster: Roster, request: JoinRequest, kind: type[FedbnslError]) -> str:
+    """The text of the refusal; who sits where must be as before."""
+    before = dict(roster.members), roster.variables
+    with pytest.raises(kind) as caught:
+        roster.join(request)
+    assert type(caught.value) is kind
+    assert (dict(roster.members), roster.variables) == before
+    return str(caught.value)
+
+
+# ---- seats ---------------------------------------------------------------------------------------------------------
+
+
+def test_every_site_gets_a_seat_until_all_are_taken() -> None:
+    roster = Roster(Plan(n_participants=2))
+    roster.join(request("north", n_samples=10))
+    roster.join(request("south", n_samples=20))
+    assert {site: member.n_samples for site, member in roster.members.items()} == {"north": 10, "south": 20}
+    assert refusal(roster, request("east"), PlanMismatchError) == "all 2 seats of this run are taken"
+
+
+def test_a_refused_site_takes_no_seat() -> None:
+    roster = Roster(Plan(n_participants=2))
+    roster.join(request("north"))
+    refusal(roster, request("south", ("age", "dose")), SchemaMismatchError)
+    roster.join(request("east"))
+    assert sorted(roster.members) == ["east", "north"]
+
+
+def test_a_refused_first_site_does_not_settle_the_variables() -> None:
+    roster = Roster(Plan().with_settings(knowledge={"required": [["age", "dose"]]}))
+    refusal(roster, request("north", ("sex", "height")), PlanError)
+    roster.join(request("south"))
+    assert roster.variables == NAMES
+
+
+def test_a_site_that_comes_back_keeps_its_seat_even_if_all_are_taken() -> None:
+    roster = Roster(Plan(n_participants=2))
+    roster.join(request("north"))
+    roster.join(request("south"))
+    roster.members["north"].last_seen = 0.0
+    roster.join(request("north"))
+    assert sorted(roster.members) == ["north", "south"]
+    assert roster.members["north"].last_seen > 0.0
+
+
+@pytest.mark.parametrize(
+    "other",
+    [request("north", n_samples=51), request("north", ("age", "mass", "dose")), request("north", ("age", "dose"))],
+    ids=["other rows", "other order", "other columns"],
+)
+def test_a_site_that_comes_back_with_another_table_is_refused(other: JoinRequest) -> None:
+    roster = Roster(Plan())
+    roster.join(request("north"))
+    assert refusal(roster, other, PlanMismatchError) == "site 'north' has already joined, with another table"
+
+
+# ---- variables -----------------------------------------------------------------------------------------------------
+
+
+def test_the_first_site_settles_the_variables_and_their_order() -> None:
+    roster = Roster(Plan())
+    roster.join(request("north", ("mass", "age", "dose")))
+    assert roster.variables == ("mass", "age", "dose")
+
+
+def test_the_plan_settles_the_variables_if_it_names_them() -> None:
+    roster = Roster(Plan(variables=NAMES))
+    roster.join(request("north", ("mass", "age", "dose")))
+    assert roster.variables == NAMES
+
+
+def test_another_order_of_the_same_variables_is_welcome() -> None:
+    roster = Roster(Plan())
+    roster.join(request("north"))
+    roster.join(request("south", ("mass", "dose", "age")))
+    assert roster.variables == NAMES
+    assert roster.members["south"].variables == ("mass", "dose", "age")
+
+
+@pytest.mark.parametrize(
+    ("got", "difference"),
+    [
+        (("age", "mass"), "missing: dose"),
+        (("age", "dose", "mass", "sex"), "not in the run: sex"),
+        (("sex", "age", "Dose", "mass"), "missing: dose; not in the run: sex, Dose"),
+        (("größe", "IL 6"), "missing: age, dose, mass; not in the run: größe, IL 6"),
+    ],
+)
+@pytest.mark.parametrize("planned", [True, False], ids=["planned", "of the first site"])
+def test_a_site_with_other_variables_is_told_which_are_missing_and_which_are_too_many(
+    got: tuple[str, ...], difference: str, planned: bool
+) -> None:
+    roster = Roster(Plan(variables=NAMES if planned else ()))
+    if not planned:
+        roster.join(request("north"))
+    text = refusal(roster, request("south", got), SchemaMismatchError)
+    assert text == f"the site's variables are not those of the run ({difference})"
+
+
+def test_of_very_many_wrong_variables_only_the_first_few_are_named_and_the_others_counted() -> None:
+    roster = Roster(Plan(variables=tuple(f"gene{k}" for k in range(500))))
+    text = refusal(roster, request("north", tuple(f"probe{k}" for k in range(300))), SchemaMismatchError)
+    assert "missing: gene0, gene1, gene2, gene3, gene4, gene5, gene6, gene7 and 492 more; " in text
+    assert "not in the run: probe0, probe1, probe2, probe3, probe4, probe5, probe6, probe7 and 292 more" in text
+
+
+@pytest.mark.parametrize(
+    ("knowledge", "setting"),
+    [
+        ({"required": [["age", "sex"]]}, "knowledge.required names 'sex'"),
+        ({"forbidden": [["height", "age"]]}, "knowledge.forbidden names 'height'"),
+        ({"tiers": [["age"], ["weight"]]}, "knowledge.tiers names 'weight'"),
+    ],
+)
+def test_knowledge_about_a_variable_that_no_site_has_is_refused_at_the_first_join(
+    knowledge: dict[str, object], setting: str
+) -> None:
+    roster = Roster(Plan().with_settings(knowledge=knowledge))
+    text = refusal(roster, request("north"), PlanError)
+    assert text == f"{setting}, which is no variable of this run (age, dose, mass, ...)"
+
+
+# ---- versions and names --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [0, PROTOCOL_VERSION - 1, PROTOCOL_VERSION + 1])
+def test_a_site_of_another_protocol_version_is_told_both_versions(version: int) -> None:
+    text = refusal(Roster(Plan()), replace(request("north"), protocol_version=version), RemoteProtocolError)
+    assert text.startswith(f"the site speaks protocol {version}, the coordinator {PROTOCOL_VERSION}; ")
+    assert "install the same version" in text
+
+
+@pytest.mark.parametrize("name", ["north", "site-1", "a.b_c", "Krankenhaus_München", "_", "9", "x" * 64])
+def test_a_site_name_that_can_name_a_file_is_accepted(name: str) -> None:
+    roster = Roster(Plan())
+    roster.join(request(name))
+    assert list(roster.members) == [name]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", " ", "a b", "a/b", "../a", "..", ".", ".hidden", "-rf", "a\\b", "a\n", "a\0b", "site:1", "a'b", "x" * 65],
+)
+def test_a_site_name_that_cannot_name_a_file_is_refused(name: str) -> None:
+    text = refusal(Roster(Plan()), request(name), RemoteProtocolError)
+    assert text.startswith(f"site name {name!r}: use 1 to 64 letters, digits, ")
+
+
+# ---- presence ------------------------------------------------------------------------------------------------------
+
+
+def test_a_call_of_a_site_is_noted() -> None:
+    roster = Roster(Plan())
+    roster.join(request("north"))
+    roster.members["north"].last_seen = 0.0
+    roster.heard("north")
+    assert roster.members["north"].last_seen > 0.0
+
+
+def test_a_call_of_a_site_that_has_not_joined_is_refused() -> None:
+    roster = Roster(Plan())
+    roster.join(request("north"))
+    with pytest.raises(PlanMismatchError, match="site 'south' has not joined this run"):
+        roster.heard("south")
+
+
+def test_waiting_ends_when_the_last_seat_is_taken() -> None:
+    async def scene() -> None:
+        roster = Roster(Plan(n_participants=2, join_deadline_s=LONG_S))
+        waiting = asyncio.create_task(roster.wait_until_complete())
+        roster.join(request("north"))
+        roster.join(request("north"))
+        _, pending = await asyncio.wait({waiting}, timeout=0.05)
+        assert pending, "one site that comes twice is one site"
+        roster.join(request("south"))
+        await asyncio.wait_for(waiting, LONG_S)
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize(("present", "named"), [((), "none"), (("south", "north"), "north, south")])
+def test_at_the_join_deadline_the_run_ends_and_names_who_is_there(present: tuple[str, ...], named: str) -> None:
+    async def scene() -> None:
+        roster = Roster(Plan(n_participants=3, join_deadline_s=0.05))
+        for site in present:
+            roster.join(request(site))
+        with pytest.raises(QuorumLostError) as caught:
+            await roster.wait_until_complete()
+        assert str(caught.value) == (f"{len(present)} of 3 sites joined within join_deadline_s = 0.05 s ({named})")
+
+    asyncio.run(scene())

@@ -1,0 +1,358 @@
+"""The rules of the architecture, read off the imports of whatever modules exist."""
+
+import ast
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ROOTS = {
+    "fedbnsl": ROOT / "common",
+    "fedbnsl_server": ROOT / "server",
+    "fedbnsl_client": ROOT / "client",
+    "fedbnsl_experiments": ROOT / "experiments",
+}
+GENERATED = "fedbnsl.wire"
+
+# Rule 1: which of the four packages each may import.
+PACKAGES = {
+    "fedbnsl": {"fedbnsl"},
+    "fedbnsl_server": {"fedbnsl", "fedbnsl_server"},
+    "fedbnsl_client": {"fedbnsl", "fedbnsl_client"},
+    "fedbnsl_experiments": set(ROOTS),
+}
+
+# Rule 2: who may import gRPC, and who the generated messages.
+GRPC = ("grpc", "grpc_health", "grpc_status")
+GRPC_MODULES = {
+    "fedbnsl.channel",
+    "fedbnsl_server.servicer",
+    "fedbnsl_server.run_coordinator",  # starts the server that the servicer answers for
+    "fedbnsl_server.observer",
+    "fedbnsl_server.cli",
+    "fedbnsl_client.session",
+    "fedbnsl_client.doctor",
+    "fedbnsl_client.cli",
+}
+PROTOBUF = ("google", "fedbnsl.wire")
+PROTOBUF_MODULES = {
+    "fedbnsl.codec",
+    "fedbnsl_server.servicer",
+    "fedbnsl_server.run_coordinator",  # registers the servicer
+    "fedbnsl_server.observer",
+    "fedbnsl_client.session",
+}
+
+# Rule 3: the mathematics, and all that it may import.
+MATHS = {
+    "fedbnsl_server.acyclicity",
+    "fedbnsl_server.global_step",
+    "fedbnsl_server.admm",
+    "fedbnsl_server.consensus_graph",
+    "fedbnsl_client.squared_loss",
+    "fedbnsl_client.noise",
+}
+MATHS_PACKAGE = "fedbnsl_client.solvers"  # and every module in it
+MATHS_EXTERNAL = ("numpy", "scipy", "numba")
+MATHS_STANDARD = {"collections.abc", "dataclasses", "enum", "fractions", "functools", "itertools", "math", "typing"}
+MATHS_INTERNAL = {
+    "fedbnsl.sparse",
+    "fedbnsl.plan",
+    "fedbnsl.knowledge",
+    "fedbnsl.graph",
+    "fedbnsl.zcdp",
+    "fedbnsl.errors",
+    "fedbnsl.messages",  # frozen values without a wire format: what the state advances by
+}
+NOT_IN_MATHS = {"open", "print", "input", "exec", "eval", "breakpoint"}
+
+# Rule 4: transport, which imports no mathematics.
+TRANSPORT = {
+    "fedbnsl.codec",
+    "fedbnsl.channel",
+    "fedbnsl_server.servicer",
+    "fedbnsl_server.observer",
+    "fedbnsl_client.session",
+}
+
+# Rules 5 and 8: who makes a state, who takes a step of either side; the benchmark times a solver by itself.
+STATE_MODULES = {"fedbnsl_server.admm", "fedbnsl_server.checkpoint"}
+STEP_MODULES = {
+    "advance": {"fedbnsl_server.admm", "fedbnsl_server.rounds"},
+    "advance_refit": {"fedbnsl_server.admm", "fedbnsl_server.rounds"},
+    "global_step": {"fedbnsl_server.global_step", "fedbnsl_server.admm"},
+    "solve": {"fedbnsl_client.participant", "fedbnsl_experiments.bench"},
+}
+
+# Rule 6: randomness that touches a site is drawn in one module; the others draw waiting times and keys.
+RANDOM = ("random", "secrets", "numpy.random")
+RANDOM_MODULES = {"fedbnsl_client.noise", "fedbnsl_client.session", "fedbnsl_client.identity"}
+
+# Rule 7: who sees a private table.
+DATASET_MODULES = {
+    "fedbnsl_client.dataset",
+    "fedbnsl_client.participant",
+    "fedbnsl_client.run_participant",
+    "fedbnsl_client.refit",
+    "fedbnsl_client.doctor",
+    "fedbnsl_client.cli",
+    "fedbnsl_experiments.simulate",
+    "fedbnsl_experiments.bench",
+    "fedbnsl_experiments.cli",
+}
+
+DRAWERS = {"util", "utils", "helper", "helpers", "manager", "managers", "base", "misc", "common", "tools"}
+
+
+@dataclass(frozen=True)
+class Module:
+    """One source file. `known` are the names of all modules, to tell `from package import module` from other names."""
+
+    name: str
+    source: str
+    known: frozenset[str] = frozenset()
+
+    @property
+    def package(self) -> str:
+        return self.name.partition(".")[0]
+
+    @property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.source)
+
+    @property
+    def imports(self) -> set[str]:
+        """Dotted names of all imported modules, wherever in the file they are imported."""
+        found: set[str] = set()
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                found |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                assert node.level == 0, f"{self.name}: relative import"
+                assert node.module is not None
+                for alias in node.names:
+                    whole = f"{node.module}.{alias.name}"
+                    found.add(whole if whole in self.known or whole == "numpy.random" else node.module)
+        return found
+
+    @property
+    def calls(self) -> set[str]:
+        """Last names of everything that is called: f(), m.f() and a.b.f() all give f."""
+        functions = [node.func for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
+        names = {f.id for f in functions if isinstance(f, ast.Name)}
+        return names | {f.attr for f in functions if isinstance(f, ast.Attribute)}
+
+    @property
+    def numpy_random(self) -> set[str]:
+        """What is used of numpy's random module under its usual names, such as `default_rng` in np.random.default_rng."""
+        return {
+            node.attr
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.Attribute) and ast.unparse(node.value) in ("np.random", "numpy.random")
+        }
+
+
+def is_part(name: str, prefixes: tuple[str, ...]) -> bool:
+    return any(name == prefix or name.startswith(f"{prefix}.") for prefix in prefixes)
+
+
+def is_maths(name: str) -> bool:
+    return name in MATHS or name.startswith(f"{MATHS_PACKAGE}.")
+
+
+def modules() -> list[Module]:
+    paths: dict[str, Path] = {}
+    for package, root in ROOTS.items():
+        for path in sorted((root / package).rglob("*.py")):
+            parts = path.relative_to(root).with_suffix("").parts
+            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+            if not is_part(name, (GENERATED,)):
+                paths[name] = path
+    known = frozenset(paths) | {"fedbnsl.wire"}
+    return [Module(name, path.read_text(encoding="utf-8"), known) for name, path in paths.items()]
+
+
+# ---- the rules: each yields what is wrong with a module -------------------------------------------------------------
+
+
+def packages_import_only_what_they_may(module: Module) -> Iterator[str]:
+    """Rule 1."""
+    for name in module.imports:
+        package = name.partition(".")[0]
+        if package in ROOTS and package not in PACKAGES[module.package]:
+            yield name
+
+
+def grpc_and_protobuf_stay_at_the_edge(module: Module) -> Iterator[str]:
+    """Rule 2."""
+    for name in module.imports:
+        if is_part(name, GRPC) and module.name not in GRPC_MODULES:
+            yield name
+        if is_part(name, PROTOBUF) and module.name not in PROTOBUF_MODULES:
+            yield name
+
+
+def mathematics_is_pure(module: Module) -> Iterator[str]:
+    """Rule 3."""
+    if not is_maths(module.name):
+        return
+    for name in module.imports:
+        if not (is_part(name, MATHS_EXTERNAL) or name in MATHS_STANDARD | MATHS_INTERNAL or is_maths(name)):
+            if name == MATHS_PACKAGE:
+                continue
+            yield name
+        if is_part(name, ("numpy.random", "scipy.stats")):
+            yield name
+    yield from module.calls & NOT_IN_MATHS
+    yield from module.numpy_random - {"Generator"}  # generators are arguments
+
+
+def transport_does_no_mathematics(module: Module) -> Iterator[str]:
+    """Rule 4."""
+    if module.name in TRANSPORT:
+        yield from (name for name in module.imports if is_maths(name) or name == MATHS_PACKAGE)
+
+
+def the_state_is_made_in_one_place(module: Module) -> Iterator[str]:
+    """Rule 5."""
+    if "AdmmState" in module.calls and module.name not in STATE_MODULES:
+        yield "AdmmState(...)"
+
+
+def steps_are_taken_in_one_place(module: Module) -> Iterator[str]:
+    """Rules 5 and 8: no kind of run has a round engine of its own."""
+    for step, allowed in STEP_MODULES.items():
+        if step in module.calls and module.name not in allowed:
+            yield f"{step}(...)"
+
+
+def a_site_draws_at_random_in_one_place(module: Module) -> Iterator[str]:
+    """Rule 6."""
+    if module.package not in ("fedbnsl", "fedbnsl_client") or module.name in RANDOM_MODULES:
+        return
+    yield from (name for name in module.imports if is_part(name, RANDOM))
+    yield from module.numpy_random - {"Generator"}
+    if "urandom" in module.calls:
+        yield "os.urandom"
+
+
+def a_private_table_stays_where_it_is(module: Module) -> Iterator[str]:
+    """Rule 7."""
+    if module.name in DATASET_MODULES:
+        return
+    if "fedbnsl_client.dataset" in module.imports:
+        yield "fedbnsl_client.dataset"
+    if any(isinstance(node, ast.Name | ast.Attribute) and _last(node) == "Dataset" for node in ast.walk(module.tree)):
+        yield "Dataset"
+
+
+def _last(node: ast.Name | ast.Attribute) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr
+
+
+def no_module_is_a_drawer(module: Module) -> Iterator[str]:
+    last = module.name.rpartition(".")[2]
+    if set(last.lower().strip("_").split("_")) & DRAWERS:
+        yield last
+
+
+Rule = Callable[[Module], Iterator[str]]
+RULES: list[Rule] = [
+    packages_import_only_what_they_may,
+    grpc_and_protobuf_stay_at_the_edge,
+    mathematics_is_pure,
+    transport_does_no_mathematics,
+    the_state_is_made_in_one_place,
+    steps_are_taken_in_one_place,
+    a_site_draws_at_random_in_one_place,
+    a_private_table_stays_where_it_is,
+    no_module_is_a_drawer,
+]
+
+# One module for each way to break a rule.
+BROKEN: list[tuple[Rule, str, str]] = [
+    (packages_import_only_what_they_may, "fedbnsl.graph", "import fedbnsl_server"),
+    (packages_import_only_what_they_may, "fedbnsl.cli", "def run():\n    from fedbnsl_experiments.cli import demo"),
+    (packages_import_only_what_they_may, "fedbnsl_server.rounds", "from fedbnsl_client.dataset import Dataset"),
+    (packages_import_only_what_they_may, "fedbnsl_client.cli", "from fedbnsl_server import rounds"),
+    (packages_import_only_what_they_may, "fedbnsl_client.cli", "import fedbnsl_experiments.metrics as m"),
+    (grpc_and_protobuf_stay_at_the_edge, "fedbnsl_server.rounds", "import grpc"),
+    (grpc_and_protobuf_stay_at_the_edge, "fedbnsl_server.exchange", "from grpc.aio import Server"),
+    (grpc_and_protobuf_stay_at_the_edge, "fedbnsl_experiments.localnet", "import grpc"),
+    (grpc_and_protobuf_stay_at_the_edge, "fedbnsl.messages", "from fedbnsl.wire import values_pb2"),
+    (grpc_and_protobuf_stay_at_the_edge, "fedbnsl.messages", "from fedbnsl import wire"),
+    (grpc_and_protobuf_stay_at_the_edge, "fedbnsl_client.cli", "import fedbnsl.wire.values_pb2 as v"),
+    (grpc_and_protobuf_stay_at_the_edge, "fedbnsl_server.admm", "from google.protobuf import json_format"),
+    (mathematics_is_pure, "fedbnsl_server.admm", "import logging"),
+    (mathematics_is_pure, "fedbnsl_server.admm", "from time import perf_counter"),
+    (mathematics_is_pure, "fedbnsl_server.global_step", "from pathlib import Path"),
+    (mathematics_is_pure, "fedbnsl_client.solvers.pgcd", "import threading"),
+    (mathematics_is_pure, "fedbnsl_client.solvers.new", "import structlog"),
+    (mathematics_is_pure, "fedbnsl_client.solvers.pgcd", "from fedbnsl_client.dataset import Dataset"),
+    (mathematics_is_pure, "fedbnsl_client.squared_loss", "from fedbnsl import codec"),
+    (mathematics_is_pure, "fedbnsl_server.acyclicity", "import numpy as np\nnp.random.normal()"),
+    (mathematics_is_pure, "fedbnsl_server.acyclicity", "from numpy import random"),
+    (mathematics_is_pure, "fedbnsl_server.acyclicity", "from numpy.random import default_rng"),
+    (mathematics_is_pure, "fedbnsl_client.noise", "import secrets"),
+    (mathematics_is_pure, "fedbnsl_server.admm", "open('state')"),
+    (transport_does_no_mathematics, "fedbnsl_client.session", "from fedbnsl_client.solvers import pgcd"),
+    (transport_does_no_mathematics, "fedbnsl_client.session", "import fedbnsl_client.squared_loss"),
+    (transport_does_no_mathematics, "fedbnsl_server.servicer", "from fedbnsl_server.admm import advance"),
+    (transport_does_no_mathematics, "fedbnsl.codec", "from fedbnsl_server import acyclicity"),
+    (the_state_is_made_in_one_place, "fedbnsl_server.rounds", "state = AdmmState(1, W, 0.0)"),
+    (the_state_is_made_in_one_place, "fedbnsl_experiments.simulate", "state = admm.AdmmState(1, W, 0.0)"),
+    (steps_are_taken_in_one_place, "fedbnsl_experiments.simulate", "state = advance(state, updates, plan, mask)"),
+    (steps_are_taken_in_one_place, "fedbnsl_server.servicer", "state = admm.advance(state, updates, plan, mask)"),
+    (steps_are_taken_in_one_place, "fedbnsl_experiments.simulate", "pgcd.solve(loss, B, W, beta)"),
+    (a_site_draws_at_random_in_one_place, "fedbnsl_client.participant", "import random"),
+    (a_site_draws_at_random_in_one_place, "fedbnsl_client.solvers.dp_pgcd", "from secrets import randbelow"),
+    (a_site_draws_at_random_in_one_place, "fedbnsl.zcdp", "import numpy as np\nrng = np.random.default_rng(0)"),
+    (a_site_draws_at_random_in_one_place, "fedbnsl_client.ledger", "import os\nos.urandom(8)"),
+    (a_private_table_stays_where_it_is, "fedbnsl_client.session", "from fedbnsl_client.dataset import Dataset"),
+    (a_private_table_stays_where_it_is, "fedbnsl_client.session", "from fedbnsl_client import dataset"),
+    (a_private_table_stays_where_it_is, "fedbnsl.messages", "def send(table: Dataset): ..."),
+    (a_private_table_stays_where_it_is, "fedbnsl_experiments.metrics", "from fedbnsl_client.dataset import Dataset"),
+    (no_module_is_a_drawer, "fedbnsl.utils", ""),
+    (no_module_is_a_drawer, "fedbnsl_server.round_manager", ""),
+    (no_module_is_a_drawer, "fedbnsl_client.solvers.base", ""),
+]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_every_module_keeps_the_rule(rule: Rule) -> None:
+    broken = {module.name: sorted(set(rule(module))) for module in modules()}
+    assert {name: what for name, what in broken.items() if what} == {}
+
+
+@pytest.mark.parametrize(("rule", "name", "source"), BROKEN, ids=lambda part: getattr(part, "__name__", None))
+def test_a_module_that_breaks_a_rule_is_found(rule: Rule, name: str, source: str) -> None:
+    known = frozenset(module.name for module in modules()) | {"fedbnsl.wire"}
+    assert list(rule(Module(name, source, known)))
+
+
+def test_every_rule_has_a_module_that_breaks_it() -> None:
+    assert {rule for rule, _, _ in BROKEN} == set(RULES)
+
+
+def test_the_modules_that_the_rules_are_about_are_found() -> None:
+    found = {module.name for module in modules()}
+    assert found >= {
+        *(MATHS - {"fedbnsl_client.noise"}),
+        *TRANSPORT,
+        *STATE_MODULES,
+        f"{MATHS_PACKAGE}.pgcd",
+        "fedbnsl_client.dataset",
+        "fedbnsl_client.participant",
+        "fedbnsl_server.rounds",
+    }
+    assert all(package in found for package in ROOTS)
+
+
+def test_the_modules_that_take_the_steps_do_take_them() -> None:
+    calls = {module.name: module.calls for module in modules()}
+    assert "advance" in calls["fedbnsl_server.rounds"]
+    assert "global_step" in calls["fedbnsl_server.admm"]
+    assert "solve" in calls["fedbnsl_client.participant"]
+    assert "AdmmState" in calls["fedbnsl_server.admm"]

@@ -83,7 +83,7 @@ STEP_MODULES = {
     "advance": {"fedbnsl_server.admm", "fedbnsl_server.rounds"},
     "advance_refit": {"fedbnsl_server.admm", "fedbnsl_server.rounds"},
     "global_step": {"fedbnsl_server.global_step", "fedbnsl_server.admm"},
-    "solve": {"fedbnsl_client.participant", "fedbnsl_experiments.bench"},
+    "solve": {"fedbnsl_client.participant", "fedbnsl_client.solvers.pgcd", "fedbnsl_experiments.bench"},
 }
 
 # Rule 6: randomness that touches a site is drawn in one module; the others draw waiting times and keys.
@@ -146,7 +146,7 @@ class Module:
 
     @property
     def numpy_random(self) -> set[str]:
-        """What is used of numpy's random module under its usual names, such as `default_rng` in np.random.default_rng."""
+        """What is used of numpy's random module, such as `default_rng` in np.random.default_rng."""
         return {
             node.attr
             for node in ast.walk(self.tree)

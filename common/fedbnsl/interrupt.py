@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and a closed terminal as an ordinary error, so that a command can put its house in order before it ends."""
+"""Ctrl-C, SIGTERM and a closed terminal as an ordinary error, so that a command can end in good order."""
 
 import signal
 from collections.abc import Generator

@@ -127,7 +127,7 @@ weights_of_all_sizes = hnp.arrays(
 
 @settings(max_examples=150, deadline=None)
 @given(weights_of_all_sizes, st.booleans())
-def test_any_weights_give_a_dag_that_no_dropped_edge_could_have_joined(W: Matrix, knowing: bool) -> None:
+def test_any_weights_give_a_dag_and_every_edge_is_kept_dropped_or_excluded(W: Matrix, knowing: bool) -> None:
     np.fill_diagonal(W, 0.0)
     plan = plan_with(knowledge={"required": [["s", "p"]], "forbidden": [["q", "r"]]} if knowing else {})
     weights = {(NAMES[i], NAMES[j]): W[i, j] for i in range(D) for j in range(D) if W[i, j]}

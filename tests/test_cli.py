@@ -1,0 +1,513 @@
+"""The command `fedbnsl` as a person or a script meets it: help, exit codes, JSON, messages."""
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import tomllib
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import click
+import numpy as np
+import pytest
+
+from fedbnsl import errors
+from fedbnsl.cli import fedbnsl as root
+from fedbnsl.cli import main
+from fedbnsl_client.dataset import Dataset
+from fedbnsl_experiments import display, synthetic
+
+CHECKOUT = Path(__file__).parents[1]
+
+
+@dataclass
+class Outcome:
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def fedbnsl(capsys, monkeypatch):
+    """Run a command line in this process."""
+    for variable in ("FORCE_COLOR", "TTY_COMPATIBLE", "COLUMNS"):
+        monkeypatch.delenv(variable, raising=False)
+
+    def run(*arguments):
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        out, err = capsys.readouterr()
+        return Outcome(ended.value.code, out, err)
+
+    return run
+
+
+@pytest.fixture
+def plan(tmp_path):
+    path = tmp_path / "plan.toml"
+    path.write_text('name = "tiny"\nrounds = 3\n', encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def tables(tmp_path, fedbnsl):
+    assert (
+        fedbnsl("data", "synth", "--nodes=5", "--edges=5", "--sites=2", "--rows=60", "--out", tmp_path / "data").code
+        == 0
+    )
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def run(plan, tables, tmp_path, fedbnsl):
+    assert fedbnsl("simulate", plan, "--data", tables, "--out", tmp_path / "run").code == 0
+    return tmp_path / "run"
+
+
+def strict_json(text):
+    def refuse(constant):
+        raise AssertionError(f"{constant} is no JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def contents(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+# ---- the tree of commands --------------------------------------------------------------------------------------
+
+
+def commands(command, *words):
+    """(words, command) of a command and everything below it."""
+    yield words, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            assert inner is not None, name
+            yield from commands(inner, *words, name)
+
+
+TREE = dict(commands(root))
+each_command = pytest.mark.parametrize("words", TREE, ids=lambda words: " ".join(("fedbnsl", *words)))
+
+
+def test_every_command_of_the_project_is_installed_and_no_other(fedbnsl):
+    with (CHECKOUT / "pyproject.toml").open("rb") as file:
+        declared = tomllib.load(file)["project"]["entry-points"]["fedbnsl.commands"]
+    assert {entry.name: entry.value for entry in entry_points(group="fedbnsl.commands")} == declared
+    assert {words[0] for words in TREE if words} == set(declared)
+    leaves = {" ".join(words) for words, command in TREE.items() if not isinstance(command, click.Group)}
+    assert leaves == {
+        *("coordinator serve", "participant join", "participant refit", "data synth", "data split"),
+        *("simulate", "demo", "evaluate", "bench"),
+    }
+    listed = fedbnsl("--help").out
+    for name in declared:
+        assert re.search(rf"^  {name} +\w", listed, re.MULTILINE), name
+
+
+@each_command
+def test_help_explains_every_option_with_its_default(words, fedbnsl):
+    outcome = fedbnsl(*words, "--help")
+    assert outcome.code == 0
+    assert outcome.err == ""
+    shown = " ".join(outcome.out.split())
+    assert shown.startswith("Usage: fedbnsl " + " ".join(words))
+    assert TREE[words].help
+    assert TREE[words].help.split("\n")[0] in shown
+    for option in TREE[words].params:
+        if not isinstance(option, click.Option):
+            continue
+        name = option.opts[-1]
+        assert option.help, name
+        assert " ".join(option.help.split()) in shown, name
+        text = shown[shown.index(f" {name} ") :].partition(" --")[0]
+        if option.required:
+            assert "[required]" in text, name
+        elif not option.is_flag and isinstance(option.default, int | float | str | Path):
+            assert f"[default: {option.default}" in text, name
+    assert fedbnsl(*words, "-h").out == outcome.out
+
+
+@pytest.mark.parametrize(
+    ("words", "option", "unit"),
+    [
+        ("participant join", "--patience", "Seconds"),
+        ("participant join", "--max-file-mib", "MiB"),
+        ("participant refit", "--min-rows", "rows"),
+        ("data synth", "--rows", "Rows of each site"),
+        ("data synth", "--edges", "Expected number of edges"),
+        ("data synth", "--heterogeneous", "variance"),
+        ("evaluate", "--threshold", "absolute value"),
+    ],
+)
+def test_help_says_what_a_quantity_counts(words, option, unit):
+    (found,) = [entry for entry in TREE[tuple(words.split())].params if option in entry.opts]
+    assert unit in found.help
+
+
+def test_version_is_that_of_the_package(fedbnsl):
+    from fedbnsl import __version__
+
+    assert fedbnsl("--version").out == f"fedbnsl, version {__version__}\n"
+
+
+# ---- exit codes ------------------------------------------------------------------------------------------------
+
+
+def subclasses(kind):
+    yield kind
+    for inner in kind.__subclasses__():
+        if inner.__module__ == errors.__name__:
+            yield from subclasses(inner)
+
+
+def test_every_exit_code_is_documented_and_every_documented_one_exists(fedbnsl):
+    documented = {int(code) for code in re.findall(r"^ +(\d+)  \w", fedbnsl("--help").out, re.MULTILINE)}
+    of_errors = {kind.exit_code for kind in subclasses(errors.FedbnslError)}
+    assert documented == {0, 2} | of_errors
+
+
+def test_errors_that_differ_in_blame_differ_in_exit_code():
+    direct = [errors.FedbnslError, *errors.FedbnslError.__subclasses__()]
+    own = [kind for kind in direct if kind.__module__ == errors.__name__]
+    assert len({kind.exit_code for kind in own}) == len(own)
+    for kind in subclasses(errors.ProtocolError):
+        assert kind.exit_code == errors.ProtocolError.exit_code
+
+
+def refused(outcome, code, *said):
+    """One error, its words, a remedy, nothing on standard output, and no traceback."""
+    assert outcome.code == code, outcome
+    assert outcome.out == ""
+    assert "Traceback" not in outcome.err
+    assert outcome.err.count("error: ") == 1
+    for words in said:
+        assert words in outcome.err
+    assert len(outcome.err.strip().splitlines()) >= 2, "a remedy follows"
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("cheese=1", "cheese = 1: no such setting"),
+        ("knowledge.cheese=1", "knowledge.cheese = 1: no such setting"),
+        ("rounds=0", "rounds = 0: input should be greater than or equal to 1"),
+        ("step_size=1.5", "step_size = 1.5: input should be less than or equal to 1"),
+        ("local_solver=magic", "local_solver = 'magic': input should be 'pgcd'"),
+        ("quorum=4", "quorum = 4: must be at most n_participants"),
+        ("l1_weight=nan", "l1_weight = nan: input should be a finite number"),
+        ("rounds", "--set 'rounds': expected key=value"),
+        ("rounds.t=5", "'rounds' is a setting, not a table"),
+    ],
+)
+def test_3_an_unknown_or_impossible_setting_is_named_with_its_value_and_the_rule(
+    setting, said, fedbnsl, plan, tables, tmp_path
+):
+    outcome = fedbnsl("simulate", plan, "--data", tables, "--set", setting, "--out", tmp_path / "run")
+    refused(outcome, 3, said, "Correct the named setting")
+    assert not (tmp_path / "run").exists()
+
+
+def test_3_all_faults_of_a_plan_file_are_named_at_once(fedbnsl, plan, tables, tmp_path):
+    plan.write_text('rounds = -1\ncheese = "blue"\nthreshold = -0.5\n', encoding="utf-8")
+    refused(
+        fedbnsl("simulate", plan, "--data", tables, "--out", tmp_path / "run"),
+        3, f"{plan} cannot be used", "rounds = -1", "cheese = 'blue': no such setting", "threshold = -0.5",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("command", ["simulate", "coordinator serve"])
+def test_3_a_plan_that_is_no_toml_is_named(command, fedbnsl, plan, tables, tmp_path):
+    plan.write_text("rounds = = 3\n", encoding="utf-8")
+    options = ["--data", tables] if command == "simulate" else ["--insecure"]
+    refused(fedbnsl(*command.split(), plan, *options, "--out", tmp_path / "run"), 3, "is not valid TOML")
+
+
+def test_4_a_table_that_cannot_be_used_is_named_with_column_and_count(fedbnsl, plan, tables, tmp_path):
+    table = tables / "site-2.csv"
+    lines = table.read_text(encoding="utf-8").splitlines()
+    for k in (3, 7):
+        lines[k] = "high," + lines[k].partition(",")[2]
+    table.write_text("\n".join(lines), encoding="utf-8")
+    said = "column 'X1': 2 row(s) are not numbers"
+    refused(fedbnsl("simulate", plan, "--data", tables, "--out", tmp_path / "run"), 4, "site-2.csv", said)
+    refused(fedbnsl("participant", "refit", tables / "truth.csv", "--data", table, "--out", tmp_path / "own"), 4, said)
+    join = ("participant", "join", "127.0.0.1:9", "--insecure", "--site=s", "--data", table)
+    refused(fedbnsl(*join), 4, said, "nothing of it was sent")
+
+
+def test_4_too_few_rows_and_missing_tables_are_data_errors(fedbnsl, plan, tables, tmp_path):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    refused(fedbnsl("simulate", plan, "--data", empty, "--out", tmp_path / "run"), 4, "holds no site-*.csv")
+    split = ("data", "split", tables / "site-1.csv", "--sites=61", "--out", tmp_path / "parts")
+    refused(fedbnsl(*split), 4, "60 rows cannot be split over 61 sites")
+    refit = ("participant", "refit", tables / "truth.csv", "--data", tables / "site-1.csv", "--out", tmp_path / "own")
+    refused(fedbnsl(*refit, "--min-rows=61"), 4, "60 rows; at least 61 are needed")
+    refused(fedbnsl(*refit, "--columns=X1,X9"), 4, "no column 'X9'")
+
+
+def test_5_plaintext_must_be_asked_for(fedbnsl, plan, tables, tmp_path):
+    join = ("participant", "join", "127.0.0.1:9", "--site=s", "--data", tables / "site-1.csv")
+    refused(fedbnsl(*join), 5, "pass --insecure")
+    refused(fedbnsl("coordinator", "serve", plan, "--out", tmp_path / "run"), 5, "pass --insecure")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("address", ["192.0.2.1:50051", "0.0.0.0:0", "[::]:0"])
+def test_5_plaintext_does_not_leave_this_machine(address, fedbnsl, plan, tables, tmp_path):
+    join = ("participant", "join", address, "--insecure", "--site=s", "--data", tables / "site-1.csv")
+    refused(fedbnsl(*join), 5, address, "is not on this machine")
+    serve = ("coordinator", "serve", plan, "--insecure", "--listen", address, "--out", tmp_path / "run")
+    refused(fedbnsl(*serve), 5, address, "is not on this machine")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.1:port", ":50051", "127.0.0.1:70000"])
+def test_5_an_address_without_host_or_port_is_refused_with_an_example(address, fedbnsl, tables):
+    join = ("participant", "join", address, "--insecure", "--site=s", "--data", tables / "site-1.csv")
+    refused(fedbnsl(*join), 5, repr(address), "expected host:port, such as 127.0.0.1:50051")
+
+
+def test_5_a_port_in_use_is_named(fedbnsl, plan, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        serve = ("coordinator", "serve", plan, "--insecure", "--listen", listen, "--out", tmp_path / "run")
+        refused(fedbnsl(*serve), 5, f"cannot listen on {listen}")
+    assert strict_json((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))["state"] == "failed"
+
+
+def test_6_a_coordinator_that_is_not_there_is_called_for_no_longer_than_the_patience(fedbnsl, tables):
+    with socket.create_server(("127.0.0.1", 0)) as once:
+        address = f"127.0.0.1:{once.getsockname()[1]}"
+    join = ("participant", "join", address, "--insecure", "--site=s", "--data", tables / "site-1.csv", "--patience=0")
+    refused(fedbnsl(*join), 6, f"the coordinator at {address} did not answer", "Check the address")
+
+
+def test_7_and_10_a_run_for_which_too_few_sites_join_ends_at_both_ends(fedbnsl, plan, tables, tmp_path):
+    address_file, out = tmp_path / "address", tmp_path / "run"
+    serve = ["coordinator", "serve", plan, "--insecure", "--listen=127.0.0.1:0", f"--address-file={address_file}"]
+    deadline = ["--set=join_deadline_s=3", "--set=n_participants=2", f"--out={out}", "--json"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "fedbnsl", *serve, *deadline], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as coordinator:
+        try:
+            while not address_file.exists():
+                assert coordinator.poll() is None, coordinator.stderr.read()
+                time.sleep(0.02)
+            address = address_file.read_text(encoding="utf-8")
+            join = ("participant", "join", address, "--insecure", "--site=here", "--data", tables / "site-1.csv")
+            joined = fedbnsl(*join, "--out", tmp_path / "here")
+            served = Outcome(0, *coordinator.communicate(timeout=30))
+            served.code = coordinator.returncode
+        finally:
+            coordinator.kill()
+    refused(joined, 10, "1 of 2 sites joined", "Ask the coordinator's operator")
+    refused(served, 7, "1 of 2 sites joined within join_deadline_s = 3 s (here)", "Bring the named sites back")
+    assert strict_json((out / "result.json").read_text(encoding="utf-8"))["state"] == "failed"
+
+
+def test_8_a_diverging_run_ends_with_the_settings_to_look_at(fedbnsl, plan, tables, tmp_path):
+    explosive = ("--set", "continuation_end=1e308", "--set", "continuation_share=1.0")
+    outcome = fedbnsl("simulate", plan, "--data", tables, *explosive, "--out", tmp_path / "run", "--json")
+    refused(outcome, 8, "left the finite numbers", "`acyclicity_penalty`")
+    assert strict_json((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))["state"] == "failed"
+
+
+def test_9_a_folder_that_is_no_run_and_files_that_are_no_graph_are_named(fedbnsl, run, tables, tmp_path):
+    truth = tables / "truth.csv"
+    refused(fedbnsl("evaluate", tables, "--truth", truth), 9, f"{tables} is no run folder")
+    refused(fedbnsl("evaluate", run, "--truth", tmp_path / "no.csv"), 9, "no.csv cannot be read")
+    refused(fedbnsl("evaluate", run, "--truth", tables / "site-1.csv"), 9, "lacks the header source,target")
+    cyclic = tmp_path / "cyclic.csv"
+    cyclic.write_text("source,target,weight\nX1,X2,1\nX2,X1,1\n", encoding="utf-8")
+    refit = ("participant", "refit", cyclic, "--data", tables / "site-1.csv", "--out", tmp_path / "own")
+    refused(fedbnsl(*refit), 9, "a Bayesian network has no cycle")
+    refused(fedbnsl("data", "synth", "--out", tables), 9, "holds site tables already")
+    refused(fedbnsl("data", "split", tables / "site-1.csv", "--out", tables), 9, "holds site tables already")
+
+
+def test_1_a_bug_is_told_from_a_mistake_and_asks_to_be_reported(fedbnsl, tmp_path, monkeypatch):
+    def broken(*arguments, **options):
+        raise ZeroDivisionError("by nought")
+
+    monkeypatch.setattr(synthetic, "synthesise", broken)
+    outcome = fedbnsl("data", "synth", "--out", tmp_path / "data")
+    refused(outcome, 1, "unexpected ZeroDivisionError: by nought", "please report it", "--debug")
+
+
+@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
+def test_130_an_interrupted_run_keeps_what_it_has(which, fedbnsl, plan, tables, tmp_path, monkeypatch):
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    monkeypatch.setattr(display.RunDisplay, "show", lambda self, status: signal.raise_signal(which))
+    outcome = fedbnsl("simulate", plan, "--data", tables, "--out", tmp_path / "run", "--json")
+    refused(outcome, 130, f"interrupted by {which.name}", "The run folder holds what was learned so far")
+    result = strict_json((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))
+    assert (result["state"], len(result["rounds"])) == ("interrupted", 1)
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["cheese"], "No such command 'cheese'"),
+        (["data", "cheese"], "No such command 'cheese'"),
+        (["evaluate", "RUN"], "Missing option '--truth'"),
+        (["simulate", "no-such.toml", "--data", "D"], "'no-such.toml' does not exist"),
+        (["data", "synth", "--nodes=1", "--out=D"], "1 is not in the range"),
+        (["data", "synth", "--nodes=3", "--edges=4", "--out=D"], "3 nodes have at most 3 edges"),
+        (["data", "synth", "--edges=nan", "--out=D"], "nan is not a finite number"),
+        (["data", "synth", "--heterogeneous=inf", "--out=D"], "inf is not a finite number"),
+        (["evaluate", "RUN", "--truth=T", "--threshold=nan"], "nan is not a finite number"),
+        (["data", "split", "F", "--contiguous", "--seed=0", "--out=D"], "it cannot go with --seed"),
+        (["demo", "--data=D", "--sites=3"], "--sites goes with generated data"),
+        (["bench", "cheese"], "cheese: choose from accuracy, sachs, local-solve, network"),
+    ],
+)
+def test_2_wrong_usage_is_answered_with_the_way_to_help(arguments, said, fedbnsl, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    outcome = fedbnsl(*arguments)
+    assert outcome.code == 2
+    assert outcome.out == ""
+    assert said in " ".join(outcome.err.split())
+    assert "--help' for help" in outcome.err
+    assert "Traceback" not in outcome.err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("where", [0, 1, 2, 4])
+def test_debug_adds_the_traceback_wherever_it_stands_on_the_line(where, fedbnsl, tmp_path):
+    line = ["evaluate", str(tmp_path), "--truth", "truth.csv"]
+    quiet = fedbnsl(*line)
+    refused(quiet, 9)
+    loud = fedbnsl(*line[:where], "--debug", *line[where:])
+    assert loud.code == 9
+    assert loud.out == ""
+    assert loud.err.startswith("Traceback (most recent call last):")
+    assert "in read_result" in loud.err
+    assert loud.err.endswith(quiet.err)
+
+
+def test_debug_shows_where_a_bug_arose(fedbnsl, tmp_path, monkeypatch):
+    def broken(*arguments, **options):
+        raise ZeroDivisionError("by nought")
+
+    monkeypatch.setattr(synthetic, "synthesise", broken)
+    outcome = fedbnsl("data", "synth", "--out", tmp_path / "data", "--debug")
+    assert outcome.code == 1
+    assert "ZeroDivisionError: by nought" in outcome.err
+    assert "in broken" in outcome.err
+
+
+def test_debug_changes_nothing_where_nothing_is_wrong(fedbnsl, plan, tables, tmp_path):
+    outcome = fedbnsl("--debug", "simulate", plan, "--data", tables, "--out", tmp_path / "run", "--json")
+    assert outcome.code == 0
+    assert strict_json(outcome.out)["state"] == "finished"
+
+
+# ---- JSON for scripts ------------------------------------------------------------------------------------------
+
+
+def test_data_synth_as_json_says_what_was_written(fedbnsl, tmp_path):
+    out = tmp_path / "data"
+    outcome = fedbnsl(
+        "data", "synth", "--nodes=6", "--sites=2", "--rows=30", "--edges=7", "--seed=9", "--out", out, "--json"
+    )
+    said = strict_json(outcome.out)
+    n_edges = len((out / "truth.csv").read_text(encoding="utf-8").splitlines()) - 1
+    assert n_edges > 0
+    assert said == {"folder": str(out), "sites": 2, "rows": 30, "edges": n_edges, "seed": 9}
+
+
+@pytest.mark.parametrize("how", ["--contiguous", "--seed=4"])
+def test_data_split_as_json_counts_the_rows_of_each_site(how, fedbnsl, tables, tmp_path):
+    outcome = fedbnsl("data", "split", tables / "site-1.csv", "--sites=7", how, "--out", tmp_path / "parts", "--json")
+    said = strict_json(outcome.out)
+    lines = {path.stem: len(path.read_text(encoding="utf-8").splitlines()) for path in (tmp_path / "parts").iterdir()}
+    assert said == {"folder": str(tmp_path / "parts"), "rows": {site: n - 1 for site, n in lines.items()}}
+    assert sum(said["rows"].values()) == 60
+
+
+def test_simulate_as_json_prints_the_result_of_the_folder(fedbnsl, plan, tables, tmp_path):
+    outcome = fedbnsl("simulate", plan, "--data", tables, "--out", tmp_path / "run", "--set", "rounds=4", "--json")
+    said = strict_json(outcome.out)
+    assert said == strict_json((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))
+    assert len(said["rounds"]) == 5
+    assert "round 5/5" in outcome.err, "progress is for people"
+
+
+@pytest.mark.parametrize("threshold", [[], ["--threshold=0.1"], ["--threshold=1e300"]])
+def test_evaluate_as_json_gives_scores_beside_the_controls(threshold, fedbnsl, run, tables):
+    outcome = fedbnsl("evaluate", run, "--truth", tables / "truth.csv", *threshold, "--json")
+    assert (outcome.code, outcome.err) == (0, "")
+    said = strict_json(outcome.out)
+    assert {"scores", "empty_graph", "random_dag", "warnings", "threshold"} <= said.keys()
+    assert said["threshold"] == (float(threshold[0].partition("=")[2]) if threshold else None)
+    if threshold == ["--threshold=1e300"]:
+        assert said["scores"] == said["empty_graph"]
+
+
+def test_participant_refit_as_json_prints_the_network_of_its_folder(fedbnsl, run, tables, tmp_path):
+    refit = ("participant", "refit", run / "edges.csv", "--data", tables / "site-2.csv", "--out", tmp_path / "own")
+    outcome = fedbnsl(*refit, "--json")
+    assert (outcome.code, outcome.err) == (0, "")
+    said = strict_json(outcome.out)
+    assert outcome.out == (tmp_path / "own" / "lgbn.json").read_text(encoding="utf-8")
+    rows = np.loadtxt(tables / "site-2.csv", delimiter=",", skiprows=1)
+    column = {f"X{k + 1}": rows[:, k] for k in range(5)}
+    assert sum(len(cpd["parents"]) for cpd in said["cpds"].values()) > 0
+    for name, cpd in said["cpds"].items():
+        residue = column[name]
+        if cpd["parents"]:
+            sources = np.column_stack([column[parent] for parent in cpd["parents"]])
+            fitted = np.linalg.lstsq(sources, column[name], rcond=None)[0]
+            assert [cpd["coefficients"][parent][0] for parent in cpd["parents"]] == pytest.approx(fitted.tolist())
+            residue = column[name] - sources @ fitted
+        assert cpd["variance"] == [pytest.approx(np.mean(residue**2))]
+
+
+def test_demo_as_json_prints_the_result_of_the_folder(fedbnsl, tables, tmp_path):
+    outcome = fedbnsl("demo", "--data", tables, "--set=rounds=2", "--out", tmp_path / "run", "--json")
+    assert outcome.code == 0, outcome.err
+    assert strict_json(outcome.out) == strict_json((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))
+
+
+def test_without_json_the_summary_names_edges_score_bytes_and_folder(fedbnsl, plan, tables, tmp_path):
+    outcome = fedbnsl("simulate", plan, "--data", tables, "--out", tmp_path / "run")
+    edges = (tmp_path / "run" / "edges.csv").read_text(encoding="utf-8").splitlines()[1:]
+    assert f"{len(edges)} edges (source -> target" in outcome.out
+    for words in ("SHD", "bytes, formula", "bytes, serialised", "seconds", str(tmp_path / "run")):
+        assert words in outcome.out
+
+
+# ---- nothing is overwritten ------------------------------------------------------------------------------------
+
+
+def test_a_folder_with_a_run_is_refused_before_any_table_is_read(fedbnsl, run, plan, tables, monkeypatch):
+    def untouchable(*arguments, **options):
+        raise AssertionError("a table was read")
+
+    monkeypatch.setattr(Dataset, "read", untouchable)
+    monkeypatch.setattr(synthetic, "synthesise", untouchable)
+    before = contents(run)
+    for command in (["simulate", plan, "--data", tables], ["demo", "--data", tables], ["demo"]):
+        refused(fedbnsl(*command, "--out", run), 9, f"folder {run} holds a run already", "choose another --out")
+    assert contents(run) == before
+
+
+def test_a_folder_with_a_run_is_refused_before_a_site_can_call(fedbnsl, run, plan, tmp_path):
+    before = contents(run)
+    address = tmp_path / "address"
+    serve = ("coordinator", "serve", plan, "--insecure", "--listen=127.0.0.1:0", f"--address-file={address}")
+    refused(fedbnsl(*serve, "--out", run), 9, f"folder {run} holds a run already")
+    assert not address.exists()
+    assert contents(run) == before

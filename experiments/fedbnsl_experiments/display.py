@@ -136,5 +136,6 @@ def print_summary(
         lines.add_row("cycles", f"{len(result['dropped_edges'])} weak edges left out to break them (see result.json)")
     took = result["seconds"]
     lines.add_row("seconds", f"{seconds:.1f} in all, {took['total']:.1f} from the first round on")
-    lines.add_row("run folder", Text(str(folder)))
-    console.print(lines, soft_wrap=True)
+    console.print(lines)
+    # By itself: a table would cut a long path short.
+    console.print(Text(f"run folder         {folder}"), soft_wrap=True)

@@ -103,7 +103,7 @@ class RunRecorder:
         self._records: list[RoundRecord] = []
         self._state: AdmmState | None = None
         self._created_at = datetime.now(UTC)
-        self._started: float | None = None
+        self._started = self._last_round = 0.0
         # Rounds are recorded on the engine's thread, while an interruption ends the run on another.
         self._lock = threading.Lock()
         self._ended = False
@@ -111,7 +111,7 @@ class RunRecorder:
     def start(self, variables: Sequence[str], n_samples: Mapping[str, int], traffic: Traffic) -> None:
         """All sites are there: the first round is about to begin."""
         self._variables, self._n_samples, self._traffic = tuple(variables), dict(sorted(n_samples.items())), traffic
-        self._started = time.perf_counter()
+        self._started = self._last_round = time.perf_counter()
         self._folder.events.write("started", variables=list(variables), n_samples=self._n_samples)
 
     def on_round(self, state: AdmmState, record: RoundRecord) -> None:
@@ -121,6 +121,7 @@ class RunRecorder:
                 return
             checkpoint.save(self._folder.checkpoint, state, plan_digest=self._plan.digest())
             self._state = state
+            self._last_round = time.perf_counter()
             self._records.append(record)
             self._folder.events.write("round", **self._round(record))
 
@@ -191,7 +192,6 @@ class RunRecorder:
     def _result(self, outcome: str, reason: str, graph: ConsensusGraph | None) -> dict[str, Any]:
         names = self._variables
         rounds = [self._round(record) for record in self._records]
-        now = time.perf_counter()
         return {
             "schema": SCHEMA,
             "state": outcome,
@@ -217,7 +217,7 @@ class RunRecorder:
                 "serialised: protobuf bytes of updates and tasks; control: protobuf bytes of all other messages",
             },
             "seconds": {
-                "total": round(now - self._started, 6) if self._started is not None else 0.0,
+                "total": round(self._last_round - self._started, 6),
                 "local": round(sum(record.local_s for record in self._records), 6),
                 "global": round(sum(record.global_s for record in self._records), 6),
             },

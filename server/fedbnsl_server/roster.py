@@ -75,7 +75,8 @@ class Roster:
             raise PlanMismatchError(f"all {self._plan.n_participants} seats of this run are taken")
         variables = self.variables or request.variables
         _compare(variables, request.variables)
-        EdgeMask(self._plan.knowledge, variables)  # refuses knowledge about variables that the run does not have
+        if not self.members:
+            EdgeMask(self._plan.knowledge, variables)  # refuses knowledge about variables that the run does not have
         self.variables = variables
         self.members[request.site] = Member(request.variables, request.n_samples, time.monotonic())
         if len(self.members) == self._plan.n_participants:

@@ -120,16 +120,19 @@ async def _serve(
 
     for number in signals_to_heed():
         loop.add_signal_handler(number, interrupt)
-    error: FedbnslError | None = None
+    error: Exception | None = None
     try:
         state = await task
         graph = consensus_graph(state, plan, EdgeMask(plan.knowledge, roster.variables)).as_sparse()
         outcome, finished = "finished", Finished(graph)
     except asyncio.CancelledError:
-        error = InterruptedRunError(f"interrupted in round {mailbox.round}")
+        where = f"in round {mailbox.round}" if mailbox.round else "while it waited for sites"
+        error = InterruptedRunError(f"interrupted {where}")
         outcome, finished = "interrupted", Finished(None, "the coordinator was interrupted")
     except FedbnslError as failure:
         error, outcome, finished = failure, "failed", Finished(None, f"the run failed: {failure}")
+    except Exception as bug:  # the folder is closed and the sites are told before it is raised again
+        error, outcome, finished = bug, "failed", Finished(None, "the run failed: an unexpected error")
     servicer.progress.state, servicer.progress.ended = outcome, time.monotonic()
     await mailbox.finish(finished, set(roster.members), _GOODBYE_S if error is None else _HASTY_GOODBYE_S)
     result = recorder.finish(outcome, "" if error is None else str(error))

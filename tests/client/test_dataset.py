@@ -318,7 +318,7 @@ def test_text_is_refused_by_column_and_count(table: Matrix, write: Callable[...,
     assert "age" not in text
 
 
-@pytest.mark.parametrize("number", ["1_000", "0x10", "1e", "½", "#3"])
+@pytest.mark.parametrize("number", ["1_000", "0x10", "1e", "½", "#3", "1.5#3", "1.5 # note"])
 def test_numbers_in_an_odd_form_are_refused_by_column(table: Matrix, write: Callable[..., Path], number: str) -> None:
     rows = as_text(table)
     rows[3][2] = number

@@ -1,0 +1,156 @@
+"""The figures of `fedbnsl bench`, on settings small enough for a test: that they run and count what they say."""
+
+import json
+import statistics
+
+import numpy as np
+import pytest
+
+from fedbnsl.errors import ResultError
+from fedbnsl.plan import Plan
+from fedbnsl_client.dataset import Dataset
+from fedbnsl_client.solvers import pgcd
+from fedbnsl_experiments import bench
+from fedbnsl_experiments.simulate import simulate
+from fedbnsl_experiments.synthetic import synthesise
+
+
+@pytest.fixture
+def plans(tmp_path):
+    folder = tmp_path / "plans"
+    folder.mkdir()
+    for name in ("default", "paper-homogeneous", "paper-sachs"):
+        (folder / f"{name}.toml").write_text(Plan(rounds=3).to_toml(), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    """Networks of five variables and few rows, whatever is asked for."""
+
+    def small(d, edges, n_sites, n, seed, *, weight_variance=0.0):
+        return synthesise(5, 5, n_sites, 60, seed, weight_variance=weight_variance)
+
+    monkeypatch.setattr(bench, "synthesise", small)
+
+
+def test_the_settings_of_the_accuracy_figure_are_those_that_the_project_states(plans):
+    asked = [(d, [*seeds], n_sites, variance) for _, _, d, seeds, n_sites, variance in bench._settings(plans)]
+    assert asked == [
+        (20, [2, 3, 4, 5, 6, 7, 8, 9, 10, 11], 8, 0),
+        (100, [2, 3, 4, 5], 8, 0),
+        (200, [2, 3], 8, 0),
+        (20, [2, 3, 4, 5, 6], 5, 0.1),
+        (20, [2, 3, 4, 5, 6, 7, 8, 9, 10, 11], 8, 0),
+    ]
+
+
+def test_the_accuracy_figure_is_the_mean_over_the_seeds(plans, tmp_path, monkeypatch):
+    plan = Plan.load(plans / "default.toml")
+    monkeypatch.setattr(bench, "_settings", lambda plans: [("tiny", plan, 5, range(2, 5), 2, 0.0)])
+    monkeypatch.setattr(bench, "N_SAMPLES", 60)
+    (row,) = bench.accuracy(plans)
+    shds, megabytes = [], []
+    for seed in (2, 3, 4):
+        truth = synthesise(5, 5, 2, 60, seed)
+        tables = {f"site-{k}": Dataset(truth.variables, X) for k, X in enumerate(truth.tables, start=1)}
+        result = simulate(plan.with_settings(n_participants=2), tables, tmp_path / f"run-{seed}")
+        learned = {(edge["source"], edge["target"]) for edge in result["edges"]}
+        true = {(truth.variables[i], truth.variables[j]) for i, j in np.argwhere(truth.W)}
+        pairs = {frozenset(edge) for edge in learned ^ true}
+        shds.append(len(pairs))  # a reversal differs in two edges of one pair
+        megabytes.append((result["bytes"]["up"]["formula"] + result["bytes"]["down"]["formula"]) / 1e6)
+    assert row["SHD by seed"] == " ".join(map(str, shds))
+    assert row["mean SHD"] == pytest.approx(statistics.mean(shds), abs=0.005)
+    assert row["MB formula"] == pytest.approx(statistics.mean(megabytes), abs=0.005)
+    assert (row["d"], row["P"], row["seeds"]) == (5, 2, "2..4")
+    assert json.dumps(row, allow_nan=False)
+
+
+def test_the_sachs_figure_scores_both_splits_against_every_edge_list(plans, tmp_path, monkeypatch):
+    source = tmp_path / "data" / "sachs"
+    source.mkdir(parents=True)
+    X = synthesise(4, 4, 1, 90, 3)
+    rows = [",".join(X.variables), *(",".join(map(repr, row)) for row in X.tables[0].tolist())]
+    (source / "sachs.csv").write_text("\n".join(rows), encoding="utf-8")
+    for name in ("edges-b", "edges-a"):
+        (source / f"{name}.csv").write_text("source,target\nX1,X2\nX3,X2\n", encoding="utf-8")
+    monkeypatch.setenv("FEDBNSL_DATA", str(tmp_path / "data"))
+    figures = [*bench.sachs(plans)]
+    assert [(row["figure"].split(",")[1].split()[0], row["reference"]) for row in figures] == [
+        ("shuffled", "edges-a"), ("shuffled", "edges-b"), ("contiguous", "edges-a"), ("contiguous", "edges-b"),
+    ]  # fmt: skip
+    for row in figures:
+        assert row["SHD empty"] == 2
+        assert row["v-structures in common"].endswith(" of 1")
+        assert json.dumps(row, allow_nan=False)
+
+
+@pytest.mark.parametrize("folder", [None, "/nowhere"])
+def test_the_sachs_figure_says_which_data_it_needs(folder, plans, monkeypatch):
+    if folder is None:
+        monkeypatch.delenv("FEDBNSL_DATA", raising=False)
+    else:
+        monkeypatch.setenv("FEDBNSL_DATA", folder)
+    with pytest.raises(ResultError, match="FEDBNSL_DATA"):
+        next(bench.sachs(plans))
+
+
+def test_the_speed_figure_measures_both_solvers_on_the_same_problem(plans, monkeypatch):
+    calls = {"ours": [], "literal": []}
+    ours = pgcd.solve
+
+    def solve(loss, B, W, beta, **settings):
+        calls["ours"].append(settings)
+        return ours(loss, B, W, beta, **settings)
+
+    class Oracles:
+        @staticmethod
+        def literal_pgcd(X, B, W, beta, **settings):
+            calls["literal"].append(settings)
+            B, steps = ours(bench.SecondMoments.of(X), B, W, beta, **settings)
+            B[3, 4] += 0.125
+            return B, steps
+
+    monkeypatch.setattr(bench, "N_SAMPLES", 250)
+    monkeypatch.setattr(bench.pgcd, "solve", solve)
+    monkeypatch.setattr(bench, "_oracles", lambda: Oracles)
+    (row,) = bench.local_solve(plans)
+    assert row["largest difference"] == "1.2e-01", "a solver that is fast and wrong does not go unseen"
+    compared = [settings for settings in calls["ours"] if settings["max_steps"] == 200]
+    assert len(compared) == len(calls["literal"]) >= 3
+    for here, there in zip(compared, calls["literal"], strict=True):
+        assert here.keys() == there.keys()
+        assert all(np.array_equal(here[key], there[key]) for key in here)
+    assert json.dumps(row, allow_nan=False)
+
+
+def test_the_literal_solver_is_that_of_the_tests_and_agrees_with_the_fast_one():
+    X = synthesise(6, 8, 1, 50, 4).tables[0]
+    zero, allowed = np.zeros((6, 6)), ~np.eye(6, dtype=bool)
+    settings = {"lam": 0.1, "rho_2": 3.0, "gamma": 1.0, "max_steps": 25, "tol": 1e-9, "allowed": allowed}
+    literal, n_literal = bench._oracles().literal_pgcd(X, zero, zero, zero, **settings)
+    fast, n_fast = pgcd.solve(bench.SecondMoments.of(X), zero, zero, zero, **settings)
+    assert n_literal == n_fast == 25
+    assert np.abs(literal).max() > 0.1
+    assert literal == pytest.approx(fast, abs=1e-12)
+
+
+def test_the_network_figure_divides_a_run_of_processes_by_the_same_run_in_one(plans, tiny, monkeypatch):
+    def in_this_process(plan, tables, out, *, watch, seeds):
+        simulate(plan, {site: Dataset.read(path) for site, path in tables.items()}, out)
+        result = json.loads((out / "result.json").read_text(encoding="utf-8"))
+        result["seconds"]["total"] = 1000.0
+        (out / "result.json").write_text(json.dumps(result), encoding="utf-8")
+
+    monkeypatch.setattr(bench.localnet, "run", in_this_process)
+    figures = [*bench.network(plans)]
+    assert ["d=20" in figures[0]["figure"], "d=200" in figures[1]["figure"]] == [True, True]
+    for row in figures:
+        assert row["s network"] == 1000.0
+        assert row["ratio"] > 100
+        assert row["ms a round, overhead"] == pytest.approx(1000.0 / 4 * 1e3, rel=0.01)  # 3 rounds and a refit
+
+
+def test_every_figure_that_the_command_offers_is_tested_here():
+    assert set(bench.FIGURES) == {"accuracy", "sachs", "local-solve", "network"}

@@ -1,0 +1,426 @@
+"""Whole runs over gRPC in which sites leave, come back without their state, or are too slow; each site is a thread."""
+
+import json
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedbnsl.errors import FedbnslError, QuorumLostError, ResultError, RunAbandonedError
+from fedbnsl.messages import Finished, JoinReply, JoinRequest, LocalUpdate, RoundTask, SiteState, TaskKind
+from fedbnsl.plan import Plan
+from fedbnsl.sparse import Matrix, SparseMatrix
+from fedbnsl_client import run_participant
+from fedbnsl_client.dataset import Dataset
+from fedbnsl_client.participant import Participant
+from fedbnsl_client.session import Session
+from fedbnsl_experiments.simulate import simulate
+from fedbnsl_experiments.synthetic import synthesise
+from fedbnsl_server import checkpoint, rounds
+from fedbnsl_server.admm import AdmmState
+from fedbnsl_server.exchange import Traffic, UpdateCheck
+from fedbnsl_server.rounds import RoundRecord
+from fedbnsl_server.run_coordinator import serve
+
+SITES = ("a", "b", "c")
+D = 6
+LONG_S = 30.0
+GRAPH_FILES = ("weights.csv", "edges.csv", "graph.graphml", "lgbn.json")
+PLAN = Plan(rounds=8, refit_rounds=1, l1_weight=0.05, join_deadline_s=LONG_S)
+
+
+class Crash(BaseException):
+    """A participant ends; `goodbye` as after an error, or without a word like a killed process."""
+
+    def __init__(self, *, goodbye: bool) -> None:
+        super().__init__()
+        self.goodbye = goodbye
+
+
+@dataclass
+class Stage:
+    """What happens to whom and when, and all that the two sides knew.
+
+    Attributes
+    ----------
+    before_handle, after_push, before_pull
+        By site and round (for a pull: the last round seen), each called once.
+    after_round
+        By round, called on the coordinator's engine before the next round opens.
+    come_back
+        Set for a crashed site to join again, with nothing left of its state.
+    duals
+        (site, round, beta) at every answer to an ADMM task; beta is the one of the round before.
+    """
+
+    before_handle: dict[tuple[str, int], Callable[[], None]] = field(default_factory=dict)
+    after_push: dict[tuple[str, int], Callable[[], None]] = field(default_factory=dict)
+    before_pull: dict[tuple[str, int], Callable[[], None]] = field(default_factory=dict)
+    after_round: dict[int, Callable[[], None]] = field(default_factory=dict)
+    come_back: dict[str, threading.Event] = field(default_factory=dict)
+    joins: Counter[str] = field(default_factory=Counter)
+    joined: threading.Condition = field(default_factory=threading.Condition)
+    duals: list[tuple[str, int, Matrix]] = field(default_factory=list)
+    states: dict[int, AdmmState] = field(default_factory=dict)
+    ends: dict[str, SparseMatrix | BaseException] = field(default_factory=dict)
+
+    def wait_for_joins(self, site: str, times: int) -> None:
+        with self.joined:
+            assert self.joined.wait_for(lambda: self.joins[site] >= times, LONG_S)
+
+
+@pytest.fixture
+def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
+    """Participants and sessions of `take_part` that follow a script."""
+    stage = Stage()
+
+    class ScriptedParticipant(Participant):
+        def handle(self, task: RoundTask) -> LocalUpdate:
+            stage.before_handle.pop((self.site, task.round), lambda: None)()
+            update = super().handle(task)
+            if task.kind is TaskKind.ADMM:
+                stage.duals.append((self.site, task.round, self._beta.copy()))
+            return update
+
+    class ScriptedSession(Session):
+        def join(self, request: JoinRequest) -> JoinReply:
+            reply = super().join(request)
+            with stage.joined:
+                stage.joins[request.site] += 1
+                stage.joined.notify_all()
+            return reply
+
+        def pull(self, last_round: int) -> RoundTask | Finished:
+            stage.before_pull.pop((self._site, last_round), lambda: None)()
+            return super().pull(last_round)
+
+        def push(self, update: LocalUpdate) -> None:
+            super().push(update)
+            stage.after_push.pop((update.site, update.round), lambda: None)()
+
+        def leave(self, *, because_of_error: bool) -> None:
+            crash = sys.exception()
+            if not isinstance(crash, Crash) or crash.goodbye:
+                super().leave(because_of_error=because_of_error)
+
+    monkeypatch.setattr(run_participant, "Participant", ScriptedParticipant)
+    monkeypatch.setattr(run_participant, "Session", ScriptedSession)
+    return stage
+
+
+@pytest.fixture(scope="module")
+def tables() -> dict[str, Dataset]:
+    drawn = synthesise(D, 7, len(SITES), 100, 5, weight_variance=0.05)
+    return {site: Dataset(drawn.variables, X) for site, X in zip(SITES, drawn.tables, strict=True)}
+
+
+def play(stage: Stage, plan: Plan, tables: Mapping[str, Dataset], out: Path) -> dict[str, Any]:
+    """One whole run; the coordinator on this thread (it takes the signals), each site on one of its own."""
+
+    def live(site: str, address: str) -> None:
+        while True:
+            try:
+                stage.ends[site] = run_participant.take_part(
+                    site, tables[site], address=address, patience_s=LONG_S, notice=lambda text: None, out=None
+                )
+            except Crash as crash:
+                stage.ends[site] = crash
+                if site in stage.come_back and stage.come_back[site].wait(LONG_S):
+                    continue
+            except FedbnslError as error:
+                stage.ends[site] = error
+            return
+
+    def after_round(state: AdmmState, record: RoundRecord) -> None:
+        stage.states[record.round] = state
+        stage.after_round.pop(record.round, lambda: None)()
+
+    with ThreadPoolExecutor(len(SITES)) as sites:
+        alive = []
+
+        def listening(address: str) -> None:
+            alive.extend(sites.submit(live, site, address) for site in tables)
+
+        try:
+            result = serve(plan, out, listen="127.0.0.1:0", on_listening=listening, on_round=after_round)
+        finally:
+            for site in alive:
+                site.result(LONG_S)
+    return result
+
+
+def contributions(result: Mapping[str, Any]) -> dict[int, str]:
+    return {entry["round"]: "".join(entry["contributed"]) for entry in result["rounds"]}
+
+
+def dense_bits(matrix: Matrix) -> bytes:
+    return (matrix + 0.0).tobytes()  # no signed zeros: they are no difference between two duals
+
+
+def assert_both_sides_hold_the_same_duals(stage: Stage) -> None:
+    """In every ADMM round each site worked with the dual that the coordinator held of it after the round before."""
+    assert len(stage.duals) > 10
+    for site, t, beta in stage.duals:
+        at_the_coordinator = np.zeros((D, D)) if t == 1 else stage.states[t - 1].sites[site].consensus_dual.to_dense()
+        assert dense_bits(beta) == dense_bits(at_the_coordinator), (site, t)
+        assert t == 1 or at_the_coordinator.any()
+
+
+def assert_same_bits(one: Path, other: Path) -> None:
+    for name in GRAPH_FILES:
+        assert (one / name).read_bytes() == (other / name).read_bytes(), name
+    assert (one / "checkpoint.npz").read_bytes() == (other / "checkpoint.npz").read_bytes()
+
+
+class AbsentFrom:
+    """An Exchange in one process in which some sites are not there in some rounds."""
+
+    def __init__(self, participants: Mapping[str, Participant], present: Mapping[int, str]) -> None:
+        self.traffic = Traffic()
+        self._participants = participants
+        self._present = present
+
+    def exchange(
+        self, tasks: Mapping[str, RoundTask], snapshots: Mapping[str, SiteState], check: UpdateCheck
+    ) -> Mapping[str, LocalUpdate]:
+        present = self._present[next(iter(tasks.values())).round]
+        return {site: self._participants[site].handle(task) for site, task in tasks.items() if site in present}
+
+
+# ---- a site that leaves --------------------------------------------------------------------------------------------
+
+
+def test_a_run_with_a_quorum_goes_on_without_a_site_that_fails(
+    stage: Stage, tables: dict[str, Dataset], tmp_path: Path
+) -> None:
+    plan = PLAN.with_settings(quorum=2)
+
+    def fail() -> None:
+        raise Crash(goodbye=True)
+
+    stage.before_handle["c", 3] = fail
+    result = play(stage, plan, tables, tmp_path / "run")
+    present = {t: "abc" if t < 3 else "ab" for t in range(1, 10)}
+    assert result["state"] == "finished"
+    assert contributions(result) == present
+    assert [result["sites"][site]["rounds_contributed"] for site in SITES] == [9, 9, 2]
+    assert result == json.loads((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))
+    for t in range(3, 10):
+        assert result["rounds"][t - 1]["bytes"]["c"]["up"] == {"formula": 0, "serialised": 0}
+    events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    assert [event["contributed"] for event in events if event["event"] == "round"] == [
+        list(w) for w in present.values()
+    ]
+    assert isinstance(stage.ends["c"], Crash)
+    assert stage.ends["a"] == stage.ends["b"]
+    learned = stage.ends["a"]
+    assert isinstance(learned, SparseMatrix)
+    weights = {(e["source"], e["target"]): e["weight"] for e in result["edges"]}
+    names = result["variables"]
+    assert weights == {
+        (names[k // D], names[k % D]): v for k, v in zip(learned.index, learned.value.tolist(), strict=True)
+    }
+    assert_both_sides_hold_the_same_duals(stage)
+
+    participants = {site: Participant(site, table, plan) for site, table in tables.items()}
+    alone = rounds.run(plan, names, SITES, AbsentFrom(participants, present), on_round=lambda state, record: None)
+    over_the_wire = checkpoint.load(tmp_path / "run" / "checkpoint.npz", plan_digest=plan.digest())
+    assert over_the_wire.global_weights == alone.global_weights
+    assert over_the_wire.refitted == alone.refitted
+    assert dict(over_the_wire.sites) == dict(alone.sites)
+
+
+def test_a_run_below_its_quorum_ends_and_says_whom_it_lacked_and_the_others_learn_it(
+    stage: Stage, tables: dict[str, Dataset], tmp_path: Path
+) -> None:
+    plan = PLAN.with_settings(quorum=2, round_deadline_s=0.2, run_deadline_s=3.0)
+
+    def fail() -> None:
+        raise Crash(goodbye=True)
+
+    stage.before_handle["a", 2] = stage.before_handle["c", 2] = fail
+    with pytest.raises(QuorumLostError, match=r"round 2: 1 of the needed 2 sites answered .* missing: a, c"):
+        play(stage, plan, tables, tmp_path / "run")
+    result = json.loads((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))
+    assert result["state"] == "failed"
+    assert "missing: a, c" in result["reason"]
+    assert contributions(result) == {1: "abc"}
+    assert checkpoint.load(tmp_path / "run" / "checkpoint.npz", plan_digest=plan.digest()).round == 1
+    abandoned = stage.ends["b"]
+    assert isinstance(abandoned, RunAbandonedError)
+    assert "the run failed: round 2" in str(abandoned)
+
+
+# ---- a site that comes back without its state ----------------------------------------------------------------------
+
+
+def killed() -> None:
+    raise Crash(goodbye=False)
+
+
+def failed() -> None:
+    raise Crash(goodbye=True)
+
+
+def back_in_the_open_round(stage: Stage) -> None:
+    """c dies after its answer to round 5 and joins again while the others still work on it."""
+    stage.come_back["c"] = threading.Event()
+    stage.come_back["c"].set()
+    stage.after_push["c", 5] = killed
+    stage.before_handle["a", 5] = lambda: stage.wait_for_joins("c", 2)
+
+
+def back_between_two_rounds(stage: Stage) -> None:
+    """c dies after its answer to round 5 and joins again while the coordinator computes W: its snapshot is old."""
+    back = stage.come_back["c"] = threading.Event()
+    stage.after_push["c", 5] = killed
+
+    def computing() -> None:
+        back.set()
+        stage.wait_for_joins("c", 2)
+
+    stage.after_round[5] = computing
+
+
+def back_as_the_round_closes(stage: Stage) -> None:
+    """c dies after its answer to round 5, joins again in the open round, and pulls when the next one is there."""
+    back_in_the_open_round(stage)
+    closed = threading.Event()
+    stage.after_round[5] = closed.set
+
+    def dawdle() -> None:
+        assert closed.wait(LONG_S)
+
+    def second_life() -> None:
+        stage.before_pull["c", 4] = dawdle
+        killed()
+
+    stage.after_push["c", 5] = second_life
+
+
+def back_before_it_answered(stage: Stage) -> None:
+    """c fails in round 3, says good-bye and comes back; nobody else has it left to wait for."""
+    back = stage.come_back["c"] = threading.Event()
+    back.set()
+    stage.before_handle["c", 3] = failed
+
+
+def back_for_the_refit(stage: Stage) -> None:
+    """c dies in the round of least squares, which needs no state."""
+    back = stage.come_back["c"] = threading.Event()
+    back.set()
+    stage.before_handle["c", 9] = killed
+
+
+def back_from_the_start(stage: Stage) -> None:
+    """c dies in round 1, before there is any state."""
+    back = stage.come_back["c"] = threading.Event()
+    back.set()
+    stage.after_push["c", 1] = killed
+
+
+@pytest.mark.parametrize(
+    "scene",
+    [
+        back_in_the_open_round,
+        back_between_two_rounds,
+        back_as_the_round_closes,
+        back_before_it_answered,
+        back_for_the_refit,
+        back_from_the_start,
+    ],
+    ids=lambda scene: scene.__name__.replace("_", " "),
+)
+@pytest.mark.parametrize("value_type", ["float64", "float32"])
+def test_a_site_that_lost_its_state_comes_back_and_the_run_ends_with_the_same_bits(
+    scene: Callable[[Stage], None], value_type: str, stage: Stage, tables: dict[str, Dataset], tmp_path: Path
+) -> None:
+    plan = PLAN.with_settings(value_type=value_type)
+    scene(stage)
+    result = play(stage, plan, tables, tmp_path / "run")
+    assert stage.joins["c"] >= 2
+    assert contributions(result) == dict.fromkeys(range(1, 10), "abc")
+    assert all(isinstance(end, SparseMatrix) for end in stage.ends.values())
+    assert_both_sides_hold_the_same_duals(stage)
+    simulate(plan, tables, tmp_path / "undisturbed")
+    assert_same_bits(tmp_path / "run", tmp_path / "undisturbed")
+
+
+def test_with_a_quorum_a_site_comes_back_after_rounds_without_it(
+    stage: Stage, tables: dict[str, Dataset], tmp_path: Path
+) -> None:
+    back = stage.come_back["c"] = threading.Event()
+    stage.before_handle["c", 3] = failed
+
+    def call_back() -> None:
+        back.set()
+        stage.wait_for_joins("c", 2)
+
+    stage.after_round[5] = call_back
+    result = play(stage, PLAN.with_settings(quorum=2), tables, tmp_path / "run")
+    assert contributions(result) == {t: "ab" if t in (3, 4, 5) else "abc" for t in range(1, 10)}
+    assert_both_sides_hold_the_same_duals(stage)
+    assert {t for site, t, _ in stage.duals if site == "c"} == {1, 2, 6, 7, 8}
+    last = stage.states[8].sites["c"]
+    assert last.local_weights.nnz > 0 < last.consensus_dual.nnz
+    assert stage.ends["c"] == stage.ends["a"]
+
+
+# ---- a site that is too slow ---------------------------------------------------------------------------------------
+
+
+def test_a_site_whose_answer_comes_too_late_goes_on_with_the_next_round(
+    stage: Stage, tables: dict[str, Dataset], tmp_path: Path
+) -> None:
+    closed = threading.Event()
+    stage.after_round[4] = closed.set
+    stage.before_handle["c", 4] = lambda: closed.wait(LONG_S) and None
+    result = play(stage, PLAN.with_settings(quorum=2, round_deadline_s=1.0), tables, tmp_path / "run")
+    present = contributions(result)
+    assert result["state"] == "finished"
+    assert present[4] == "ab"
+    assert "c" in present[3]
+    assert any("c" in present[t] for t in range(5, 9))
+    assert_both_sides_hold_the_same_duals(stage)
+
+
+def test_a_site_that_misses_whole_rounds_takes_over_the_coordinators_state(
+    stage: Stage, tables: dict[str, Dataset], tmp_path: Path
+) -> None:
+    """Its answer to round 3 counted, but the W of round 3, which its dual follows, it never saw."""
+    closed = threading.Event()
+    stage.after_round[5] = closed.set
+    stage.before_pull["c", 3] = lambda: closed.wait(LONG_S) and None
+    result = play(stage, PLAN.with_settings(quorum=2, round_deadline_s=1.0), tables, tmp_path / "run")
+    present = contributions(result)
+    assert result["state"] == "finished"
+    assert "c" in present[3]
+    assert present[4] == present[5] == "ab"
+    assert any("c" in present[t] for t in range(6, 9))
+    assert stage.joins["c"] >= 2
+    assert_both_sides_hold_the_same_duals(stage)
+
+
+# ---- a coordinator that cannot go on -------------------------------------------------------------------------------
+
+
+def test_an_error_of_the_coordinator_ends_the_run_for_everybody(
+    stage: Stage, tables: dict[str, Dataset], tmp_path: Path
+) -> None:
+    def full() -> None:
+        raise ResultError("the disk is full")
+
+    stage.after_round[3] = full
+    with pytest.raises(ResultError, match="the disk is full"):
+        play(stage, PLAN, tables, tmp_path / "run")
+    result = json.loads((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))
+    assert (result["state"], result["reason"]) == ("failed", "the disk is full")
+    assert contributions(result) == dict.fromkeys((1, 2, 3), "abc")
+    assert all(isinstance(end, RunAbandonedError) for end in stage.ends.values())

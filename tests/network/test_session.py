@@ -1,0 +1,847 @@
+"""A participant's session against a real gRPC server on loopback: what goes through and what is refused."""
+
+import asyncio
+import itertools
+import json
+import logging
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import grpc
+import numpy as np
+import pytest
+from google.protobuf.message import Message
+
+from fedbnsl import channel, codec
+from fedbnsl.errors import (
+    DataError,
+    DivergenceError,
+    FedbnslError,
+    LocalProtocolError,
+    MalformedMessageError,
+    PlanError,
+    PlanMismatchError,
+    ProtocolError,
+    QuorumLostError,
+    RemoteProtocolError,
+    SchemaMismatchError,
+    StaleRoundError,
+    UnreachableError,
+)
+from fedbnsl.messages import Finished, JoinRequest, LocalUpdate, RoundTask, SiteState, TaskKind
+from fedbnsl.plan import Plan
+from fedbnsl.sparse import SparseMatrix
+from fedbnsl.wire import federation_pb2 as federation
+from fedbnsl.wire import federation_pb2_grpc as federation_grpc
+from fedbnsl.wire import values_pb2 as values
+from fedbnsl_client import run_participant
+from fedbnsl_client.dataset import Dataset
+from fedbnsl_client.session import Session
+from fedbnsl_server import run_coordinator
+from fedbnsl_server import servicer as servicer_module
+from fedbnsl_server.exchange import Mailbox
+from fedbnsl_server.observer import Observer
+from fedbnsl_server.roster import Roster
+from fedbnsl_server.servicer import Servicer
+
+LONG_S = 30.0
+NAMES = ("age", "dose", "mass")
+CALLS = ("Join", "PullTask", "PushUpdate", "Leave", "Status")
+OTHERWISE = "the coordinator could not handle this call"
+RUN_IDS = itertools.count(7_000_000_000_000_000_001)
+
+T = TypeVar("T")
+
+
+class Tapped(Servicer):
+    """Notes every request as it came, and lets a test put something in the way of an answer."""
+
+    def __init__(self, plan: Plan, run: int, roster: Roster, mailbox: Mailbox) -> None:
+        super().__init__(plan, run, roster, mailbox)
+        self.requests: list[Message] = []
+        self.after: dict[str, Callable[[Any], Any]] = {}  # awaited with the context once a call is handled
+
+    def count(self, kind: type[Message]) -> int:
+        return sum(isinstance(request, kind) for request in self.requests)
+
+
+def _tap(name: str) -> Callable[..., Any]:
+    async def tapped(self: Tapped, request: Message, context: Any) -> Message:
+        self.requests.append(request)
+        reply: Message = await getattr(Servicer, name)(self, request, context)
+        if name in self.after:
+            await self.after[name](context)
+        return reply
+
+    return tapped
+
+
+for call in CALLS:
+    setattr(Tapped, call, _tap(call))
+
+
+class Coordinator:
+    """A coordinator's server on an event loop of its own thread; rounds are opened by hand."""
+
+    def __init__(self, plan: Plan, *, port: int = 0) -> None:
+        self.plan = plan
+        self.run = next(RUN_IDS)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        self._engine = ThreadPoolExecutor(1)
+        self.roster, self.mailbox, self.servicer, self._server, self.port = self._await(self._start(port))
+        self.address = f"127.0.0.1:{self.port}"
+
+    async def _start(self, port: int) -> tuple[Roster, Mailbox, Tapped, grpc.aio.Server, int]:
+        roster, mailbox = Roster(self.plan), Mailbox(self.plan, asyncio.get_running_loop())
+        servicer = Tapped(self.plan, self.run, roster, mailbox)
+        server = grpc.aio.server(options=channel.server_options())
+        federation_grpc.add_FederationServicer_to_server(servicer, server)
+        port = server.add_insecure_port(f"127.0.0.1:{port}")
+        await server.start()
+        return roster, mailbox, servicer, server, port
+
+    def _await(self, work: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(LONG_S)
+
+    def on_loop(self, work: Callable[..., T], *arguments: object) -> T:
+        async def there() -> T:
+            return work(*arguments)
+
+        return self._await(there())
+
+    def open_round(
+        self,
+        t: int,
+        weights: SparseMatrix | None = None,
+        *,
+        contributed: bool = False,
+        snapshots: Mapping[str, SiteState] | None = None,
+    ) -> "Future[Mapping[str, LocalUpdate]]":
+        """Hand out one task to all members; the future holds what `exchange` returns."""
+        matrix = SparseMatrix.zeros(len(self.roster.variables)) if weights is None else weights
+        tasks = {site: RoundTask(t, TaskKind.ADMM, matrix, contributed) for site in self.roster.members}
+        return self._engine.submit(self.mailbox.exchange, tasks, snapshots or {}, lambda update: None)
+
+    def finish(self, finished: Finished) -> None:
+        self._await(self.mailbox.finish(finished, set(), 0.0))
+
+    def stub(self, *options: tuple[str, int]) -> federation_grpc.FederationStub:
+        """Calls without a participant's care."""
+        self._raw = grpc.insecure_channel(self.address, options=list(options))
+        return federation_grpc.FederationStub(self._raw)
+
+    def close(self) -> None:
+        if hasattr(self, "_raw"):
+            self._raw.close()
+        self._loop.call_soon_threadsafe(self.mailbox.stop)
+        self._await(self._server.stop(None))
+        self._engine.shutdown()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+Start = Callable[..., Coordinator]
+Call = Callable[..., Session]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    started: list[Coordinator] = []
+
+    def starting(plan: Plan | None = None, *, port: int = 0) -> Coordinator:
+        started.append(Coordinator(plan or Plan(n_participants=1, rounds=2), port=port))
+        return started[-1]
+
+    yield starting
+    for coordinator in started:
+        coordinator.close()
+
+
+@pytest.fixture
+def connect() -> Iterator[Call]:
+    sessions: list[Session] = []
+
+    def connecting(
+        to: Coordinator | str, *, patience_s: float = LONG_S, notice: Callable[[str], None] = lambda text: None
+    ) -> Session:
+        address = to if isinstance(to, str) else to.address
+        sessions.append(Session(address, patience_s=patience_s, notice=notice))
+        return sessions[-1]
+
+    yield connecting
+    for session in sessions:
+        session.close()
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def request(site: str = "north", variables: tuple[str, ...] = NAMES, n_samples: int = 50) -> JoinRequest:
+    return JoinRequest(site, variables, n_samples)
+
+
+def matrix(*entries: tuple[int, float], d: int = 3) -> SparseMatrix:
+    return SparseMatrix(d, np.array([k for k, _ in entries], dtype=np.int64), np.array([v for _, v in entries]))
+
+
+def update(t: int, value: float = 0.1 + 0.2, site: str = "north") -> LocalUpdate:
+    return LocalUpdate(site, t, matrix((1, value), (6, -1 / 3)))
+
+
+def refused(call: Callable[..., object], *arguments: object, **options: object) -> tuple[grpc.StatusCode, str]:
+    with pytest.raises(grpc.RpcError) as caught:
+        call(*arguments, timeout=LONG_S, **options)
+    return caught.value.code(), caught.value.details()  # type: ignore[attr-defined]
+
+
+# ---- what goes through ---------------------------------------------------------------------------------------------
+
+
+def test_a_site_joins_pulls_and_pushes_until_the_end(start: Start, connect: Call) -> None:
+    coordinator = start(Plan(n_participants=1, rounds=2, name="größer"))
+    session = connect(coordinator)
+    reply = session.join(request())
+    assert Plan.from_toml(reply.plan_toml) == coordinator.plan
+    assert (reply.run, reply.plan_digest) == (coordinator.run, coordinator.plan.digest())
+    assert (reply.variables, reply.round) == (NAMES, 0)
+    assert reply.snapshot == SiteState(SparseMatrix.zeros(3), SparseMatrix.zeros(3))
+    for t in (1, 2):
+        weights = matrix((2, t / 7), (3, 5e-324))
+        closing = coordinator.open_round(t, weights, contributed=t > 1)
+        task = session.pull(t - 1)
+        assert task == RoundTask(t, TaskKind.ADMM, weights, contributed=t > 1)
+        session.push(update(t))
+        taken = closing.result(LONG_S)
+        assert list(taken) == ["north"]
+        assert taken["north"].same_as(update(t))
+    coordinator.finish(Finished(matrix((1, 0.5))))
+    assert session.pull(2) == Finished(matrix((1, 0.5)))
+    session.leave(because_of_error=False)
+    assert coordinator.mailbox.left == {"north"}
+
+
+def test_weights_are_rounded_to_float32_if_the_plan_says_so(start: Start, connect: Call) -> None:
+    coordinator = start(Plan(n_participants=1, value_type="float32"))
+    session = connect(coordinator)
+    session.join(request())
+    session.settle(rpc_timeout_s=LONG_S, patience_s=LONG_S, value_type="float32")
+    closing = coordinator.open_round(1)
+    session.push(update(1))
+    sent = closing.result(LONG_S)["north"].local_weights.value.tolist()
+    assert sent == [float(np.float32(0.1 + 0.2)), float(np.float32(-1 / 3))]
+
+
+def test_a_site_that_joins_again_gets_the_coordinators_snapshot_bit_for_bit(start: Start, connect: Call) -> None:
+    coordinator = start()
+    connect(coordinator).join(request())
+    kept = SiteState(matrix((1, 0.1 + 0.2)), matrix((5, -1e-300), (6, -0.0)))
+    coordinator.open_round(4, snapshots={"north": kept})
+    session = connect(coordinator)
+    reply = session.join(request())
+    while reply.round == 0:  # the round opens on another thread
+        reply = session.join(request())
+    assert reply.round == 3
+    for got, expected in ((reply.snapshot.local_weights, kept.local_weights),
+                          (reply.snapshot.consensus_dual, kept.consensus_dual)):  # fmt: skip
+        assert got.index.tolist() == expected.index.tolist()
+        assert [v.hex() for v in got.value.tolist()] == [v.hex() for v in expected.value.tolist()]
+    task = session.pull(reply.round)
+    assert isinstance(task, RoundTask)
+    assert task.round == 4
+
+
+def test_a_pull_goes_on_asking_until_there_is_something(
+    start: Start, connect: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(servicer_module, "LONG_POLL_S", 0.02)
+    coordinator = start()
+    session = connect(coordinator)
+    session.join(request())
+    asked = threading.Event()
+
+    async def count(context: Any) -> None:
+        if coordinator.servicer.count(federation.PullRequest) == 3:
+            asked.set()
+
+    coordinator.servicer.after["PullTask"] = count
+    with ThreadPoolExecutor(1) as site:
+        pulling = site.submit(session.pull, 0)
+        assert asked.wait(LONG_S)
+        assert not pulling.done()
+        coordinator.open_round(1)
+        task = pulling.result(LONG_S)
+    assert isinstance(task, RoundTask)
+    assert task.round == 1
+
+
+def test_an_observer_sees_where_the_run_stands(start: Start, connect: Call, free_port: int) -> None:
+    coordinator = start(Plan(n_participants=2, quorum=1))
+    for site in ("south", "north"):
+        connect(coordinator).join(request(site))
+    coordinator.open_round(1)
+    session = connect(coordinator)
+    session.join(request("north"))
+    session.pull(0)
+    session.push(update(1))
+    observer = Observer(coordinator.address)
+    status = observer.status()
+    observer.close()
+    assert status is not None
+    assert (status.state, status.round, status.rounds) == ("waiting for sites", 1, coordinator.plan.rounds + 1)
+    assert [(site.site, site.answered, site.left) for site in status.sites] == [
+        ("north", True, False),
+        ("south", False, False),
+    ]
+    update_bytes = codec.update_bytes(update(1), run=coordinator.run, value_type="float64")
+    assert [site.bytes_up for site in status.sites] == [update_bytes, 0]
+    assert status.sites[0].bytes_down > 0 == status.sites[1].bytes_down
+    nobody = Observer(f"127.0.0.1:{free_port}")
+    assert nobody.status() is None
+    nobody.close()
+
+
+# ---- lost messages -------------------------------------------------------------------------------------------------
+
+
+def test_an_update_that_is_pushed_twice_counts_once(start: Start, connect: Call) -> None:
+    coordinator = start(Plan(n_participants=2))
+    session = connect(coordinator)
+    session.join(request())
+    connect(coordinator).join(request("south"))
+    closing = coordinator.open_round(1)
+    session.pull(0)
+    session.push(update(1))
+    session.push(update(1))
+    assert coordinator.mailbox.answered == {"north"}
+    assert not closing.done()
+    session.push(update(1, site="south"))
+    assert sorted(closing.result(LONG_S)) == ["north", "south"]
+    session.push(update(1))
+    assert coordinator.servicer.count(federation.Update) == 4
+
+
+@pytest.mark.parametrize("replies_lost", [1, 6], ids=["a blip", "more than gRPC itself repeats"])
+def test_a_push_whose_reply_is_lost_is_repeated_and_counts_once(replies_lost: int, start: Start, connect: Call) -> None:
+    notices: list[str] = []
+    coordinator = start()
+    session = connect(coordinator, notice=notices.append)
+    session.join(request())
+    closing = coordinator.open_round(1)
+    session.pull(0)
+
+    async def cut(context: Any) -> None:
+        if coordinator.servicer.count(federation.Update) <= replies_lost:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the line was cut")
+
+    coordinator.servicer.after["PushUpdate"] = cut
+    session.push(update(1))
+    assert closing.result(LONG_S)["north"].same_as(update(1))
+    assert coordinator.servicer.count(federation.Update) == replies_lost + 1
+    assert len(notices) == (replies_lost > 4), "an outage is told once"
+
+
+def test_a_push_that_is_not_answered_in_time_is_repeated_and_counts_once(start: Start, connect: Call) -> None:
+    coordinator = start()
+    session = connect(coordinator)
+    session.join(request())
+    session.settle(rpc_timeout_s=0.3, patience_s=LONG_S, value_type="float64")
+    closing = coordinator.open_round(1)
+    session.pull(0)
+
+    async def hang(context: Any) -> None:
+        if coordinator.servicer.count(federation.Update) == 1:
+            await asyncio.sleep(LONG_S)
+
+    coordinator.servicer.after["PushUpdate"] = hang
+    session.push(update(1))
+    assert closing.result(LONG_S)["north"].same_as(update(1))
+    assert coordinator.servicer.count(federation.Update) == 2
+
+
+def test_a_late_push_is_told_apart_from_other_refusals(start: Start, connect: Call) -> None:
+    coordinator = start()
+    session = connect(coordinator)
+    session.join(request())
+    for t in (1, 2):
+        closing = coordinator.open_round(t)
+        session.pull(t - 1)
+        session.push(update(t))
+        closing.result(LONG_S)
+    with pytest.raises(StaleRoundError, match="update for round 1 arrived in round 2; pull the current task"):
+        session.push(update(1))
+    with pytest.raises(LocalProtocolError, match="a second, different update of 'north' for round 2"):
+        session.push(update(2, 0.25))
+
+
+# ---- refusals ------------------------------------------------------------------------------------------------------
+
+MALFORMED = {
+    "another size": values.SparseMatrix(n_variables=4),
+    "more indices than values": values.SparseMatrix(n_variables=3, index_gap=[1, 1], value=[0.5]),
+    "a diagonal entry": values.SparseMatrix(n_variables=3, index_gap=[4], value=[0.5]),
+    "not a number": values.SparseMatrix(n_variables=3, index_gap=[1], value=[float("nan")]),
+    "an index out of range": values.SparseMatrix(n_variables=3, index_gap=[9], value=[0.5]),
+    "a repeated index": values.SparseMatrix(n_variables=3, index_gap=[1, 0], value=[0.5, 0.5]),
+    "both precisions": values.SparseMatrix(n_variables=3, index_gap=[1], value=[0.5], value32=[0.5]),
+}
+
+
+def test_a_malformed_matrix_is_refused_as_an_invalid_argument_and_the_server_goes_on(
+    start: Start, connect: Call
+) -> None:
+    coordinator = start()
+    session = connect(coordinator)
+    session.join(request())
+    closing = coordinator.open_round(1)
+    session.pull(0)
+    stub = coordinator.stub()
+    for name, wire in MALFORMED.items():
+        message = federation.Update(run=coordinator.run, site="north", round=1, local_weights=wire)
+        code, details = refused(stub.PushUpdate, message)
+        assert code is grpc.StatusCode.INVALID_ARGUMENT, name
+        assert details.startswith("matrix "), name
+    assert coordinator.mailbox.answered == frozenset()
+    with pytest.raises(LocalProtocolError, match="the coordinator refused: matrix with an entry on the diagonal"):
+        session.push(LocalUpdate("north", 1, matrix((4, 0.5))))
+    session.push(update(1))
+    assert closing.result(LONG_S)["north"].same_as(update(1))
+
+
+def test_bytes_that_are_no_message_are_refused_and_the_server_goes_on(start: Start, connect: Call) -> None:
+    coordinator = start()
+    coordinator.stub()
+    for call in CALLS:
+        code, details = refused(coordinator._raw.unary_unary(f"/fedbnsl.wire.Federation/{call}"), b"\xff\xff\xff")
+        assert code in (grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL)
+        assert "Traceback" not in details
+    assert coordinator.servicer.requests == []
+    connect(coordinator).join(request())
+
+
+def calls_of(run: int, site: str) -> dict[str, Message]:
+    zero = values.SparseMatrix(n_variables=3)
+    return {
+        "PullTask": federation.PullRequest(run=run, site=site),
+        "PushUpdate": federation.Update(run=run, site=site, round=1, local_weights=zero),
+        "Leave": federation.LeaveRequest(run=run, site=site),
+    }
+
+
+@pytest.mark.parametrize("call", ["PullTask", "PushUpdate", "Leave"])
+def test_calls_of_another_run_and_of_a_site_that_has_not_joined_are_refused(
+    call: str, start: Start, connect: Call
+) -> None:
+    coordinator = start()
+    connect(coordinator).join(request())
+    stub = coordinator.stub()
+    assert refused(getattr(stub, call), calls_of(coordinator.run + 1, "north")[call]) == (
+        grpc.StatusCode.NOT_FOUND,
+        "this call belongs to another run; join again",
+    )
+    assert refused(getattr(stub, call), calls_of(coordinator.run, "south")[call]) == (
+        grpc.StatusCode.NOT_FOUND,
+        "site 'south' has not joined this run",
+    )
+    assert coordinator.mailbox.left == frozenset()
+
+
+def test_a_site_whose_coordinator_was_replaced_by_another_run_learns_it(start: Start, connect: Call) -> None:
+    first = start()
+    session = connect(first)
+    session.join(request())
+    first.close()
+    first.close = lambda: None  # type: ignore[method-assign]
+    second = start(port=first.port)
+    connect(second).join(request())
+    with pytest.raises(PlanMismatchError, match="this call belongs to another run; join again"):
+        session.pull(0)
+
+
+KNOWING = Plan(n_participants=1).with_settings(knowledge={"required": [["age", "größe"]]})
+
+REFUSED_JOINS: dict[str, tuple[Plan, list[JoinRequest], JoinRequest, type[FedbnslError], str]] = {
+    "another version": (
+        Plan(), [], JoinRequest("north", NAMES, 5, protocol_version=99), LocalProtocolError,
+        "the site speaks protocol 99, the coordinator 1; install the same version of fedbnsl",
+    ),
+    "a bad name": (
+        Plan(), [], request("a/b"), LocalProtocolError,
+        "site name 'a/b': use 1 to 64 letters, digits, '.', '-' or '_'",
+    ),
+    "other variables": (
+        Plan(variables=("größe", "IL 6", "mass")), [], request(), SchemaMismatchError,
+        "the site's variables are not those of the run (missing: größe, IL 6; not in the run: age, dose)",
+    ),
+    "no seat left": (
+        Plan(n_participants=1), [request("south")], request(), PlanMismatchError,
+        "all 1 seats of this run are taken",
+    ),
+    "another table than before": (
+        Plan(), [request(n_samples=9)], request(n_samples=8), PlanMismatchError,
+        "site 'north' has already joined, with another table",
+    ),
+    "knowledge about other variables": (
+        KNOWING, [], request(), SchemaMismatchError,
+        "knowledge.required names 'größe', which is no variable of this run (age, dose, mass, ...)",
+    ),
+    "a repeated variable": (
+        Plan(), [], request(variables=("age", "age")), LocalProtocolError,
+        "a table with a repeated variable name",
+    ),
+    "one variable": (
+        Plan(), [], request(variables=("age",)), LocalProtocolError,
+        "a table of 1 variables; between 2 and 65535 can be used",
+    ),
+    "an empty name": (
+        Plan(), [], request(variables=("age", " ")), LocalProtocolError,
+        "an empty name, or one of more than 1000 characters",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED_JOINS)
+def test_every_refusal_of_a_join_reaches_the_site_with_its_text(case: str, start: Start, connect: Call) -> None:
+    plan, before, refused_one, kind, text = REFUSED_JOINS[case]
+    coordinator = start(plan)
+    for earlier in before:
+        connect(coordinator).join(earlier)
+    with pytest.raises(FedbnslError) as caught:
+        connect(coordinator).join(refused_one)
+    assert type(caught.value) is kind
+    assert str(caught.value).startswith(f"the coordinator refused: {text}")
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        tuple(f"gene_{k:04d}" for k in range(2000)),
+        tuple(f"{k}" + "x" * 990 for k in range(20)),
+        tuple(f"{k}" + "漢" * 990 for k in range(20)),
+    ],
+    ids=["2000 names", "long names", "long names of 3 bytes a letter"],
+)
+def test_a_refusal_that_would_name_too_much_is_cut_and_still_arrives(
+    names: tuple[str, ...], start: Start, connect: Call
+) -> None:
+    """Beyond 8 KiB of trailing metadata gRPC would deliver only "received metadata size exceeds limit"."""
+    coordinator = start(Plan(variables=names))
+    with pytest.raises(SchemaMismatchError, match="the site's variables are not those of the run") as caught:
+        connect(coordinator).join(request(variables=tuple(f"other {name}"[:1000] for name in names)))
+    assert f"missing: {names[0][:100]}" in str(caught.value)
+
+
+STATUS_OF = {
+    StaleRoundError: (grpc.StatusCode.ABORTED, StaleRoundError),
+    MalformedMessageError: (grpc.StatusCode.INVALID_ARGUMENT, LocalProtocolError),
+    SchemaMismatchError: (grpc.StatusCode.FAILED_PRECONDITION, SchemaMismatchError),
+    PlanMismatchError: (grpc.StatusCode.NOT_FOUND, PlanMismatchError),
+    PlanError: (grpc.StatusCode.FAILED_PRECONDITION, SchemaMismatchError),
+    RemoteProtocolError: (grpc.StatusCode.PERMISSION_DENIED, LocalProtocolError),
+}
+
+
+@pytest.mark.parametrize("kind", STATUS_OF)
+def test_each_public_error_has_its_status_and_arrives_as_the_error_of_the_other_side(
+    kind: type[FedbnslError], start: Start, connect: Call
+) -> None:
+    coordinator = start()
+
+    def refuse(request: JoinRequest) -> NoReturn:
+        raise kind("what, and what to do")
+
+    coordinator.roster.join = refuse  # type: ignore[method-assign]
+    status, expected = STATUS_OF[kind]
+    wire = codec.encode_join(request())
+    assert refused(coordinator.stub().Join, wire) == (status, "what, and what to do")
+    with pytest.raises(FedbnslError, match="the coordinator refused: what, and what to do") as caught:
+        connect(coordinator).join(request())
+    assert type(caught.value) is expected
+
+
+# ---- nothing leaks -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("secret 42"),
+        KeyError("secret 42"),
+        DataError("column 'secret': 42 rows"),
+        DivergenceError("secret 42"),
+        QuorumLostError("secret 42"),
+        FedbnslError("secret 42"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_any_other_error_leaves_as_one_constant_sentence_and_the_server_goes_on(
+    error: Exception, start: Start, connect: Call, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coordinator = start()
+    connect(coordinator).join(request())
+
+    def fail(*arguments: object) -> NoReturn:
+        raise error
+
+    stub = coordinator.stub()
+    messages = {
+        "Join": codec.encode_join(request()),
+        **calls_of(coordinator.run, "north"),
+        "Status": federation.StatusRequest(),
+    }
+    with monkeypatch.context() as broken, caplog.at_level(logging.ERROR):
+        broken.setattr(coordinator.roster, "join", fail)
+        for name in ("pull", "push", "leave"):
+            broken.setattr(coordinator.mailbox, name, fail)
+        broken.setattr(type(coordinator.mailbox), "answered", property(fail))
+        for call in CALLS:
+            caplog.clear()
+            with pytest.raises(grpc.RpcError) as caught:
+                getattr(stub, call)(messages[call], timeout=LONG_S)
+            raised: Any = caught.value
+            assert (raised.code(), raised.details()) == (grpc.StatusCode.INTERNAL, OTHERWISE), call
+            assert "secret" not in repr(raised.trailing_metadata()) + repr(raised.initial_metadata())
+            assert "secret" not in str(raised)
+            assert "secret" in caplog.text, "the coordinator's own operator reads what happened"
+        with pytest.raises(ProtocolError, match=f"the coordinator refused: {OTHERWISE}$"):
+            connect(coordinator).join(request())
+    connect(coordinator).join(request())
+
+
+@pytest.mark.parametrize("error", [DataError("column 'secret': 42 rows"), ValueError("secret 42")])
+def test_what_goes_wrong_at_a_site_stays_there(
+    error: Exception, start: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Failing(run_participant.Participant):
+        def handle(self, task: RoundTask) -> NoReturn:
+            raise error
+
+    monkeypatch.setattr(run_participant, "Participant", Failing)
+    coordinator = start()
+    table = Dataset(NAMES, np.random.default_rng(1).standard_normal((50, 3)))
+
+    async def open_round(context: Any) -> None:
+        coordinator.open_round(1)
+
+    coordinator.servicer.after["Join"] = open_round
+    notices: list[str] = []
+    with pytest.raises(type(error)):
+        run_participant.take_part(
+            "north", table, address=coordinator.address, patience_s=LONG_S, notice=notices.append, out=None
+        )
+    sent = coordinator.servicer.requests
+    assert [type(message) for message in sent] == [
+        federation.JoinRequest,
+        federation.PullRequest,
+        federation.LeaveRequest,
+    ]
+    assert sent[-1] == federation.LeaveRequest(
+        run=coordinator.run, site="north", reason=federation.LEAVE_REASON_LOCAL_ERROR
+    )
+    assert not any(b"secret" in message.SerializeToString() for message in sent)
+    assert coordinator.mailbox.left == {"north"}
+
+
+# ---- a coordinator that is away ------------------------------------------------------------------------------------
+
+
+def test_a_coordinator_that_is_not_there_is_called_until_patience_is_over(free_port: int, connect: Call) -> None:
+    notices: list[str] = []
+    session = connect(f"127.0.0.1:{free_port}", patience_s=0.5, notice=notices.append)
+    with pytest.raises(UnreachableError, match=rf"127\.0\.0\.1:{free_port} did not answer for 0\.5 s") as caught:
+        session.join(request())
+    assert caught.value.exit_code == 6
+    assert notices == [f"the coordinator at 127.0.0.1:{free_port} does not answer; trying again"]
+
+
+def test_a_coordinator_that_appears_late_is_joined(free_port: int, start: Start, connect: Call) -> None:
+    late: list[Coordinator] = []
+
+    def appear(text: str) -> None:
+        late.append(start(port=free_port))
+
+    session = connect(f"127.0.0.1:{free_port}", notice=appear)
+    assert session.join(request()).run == late[0].run
+    assert len(late) == 1
+    assert list(late[0].roster.members) == ["north"]
+
+
+def test_a_goodbye_that_nobody_hears_is_no_error(start: Start, connect: Call) -> None:
+    notices: list[str] = []
+    coordinator = start()
+    session = connect(coordinator, notice=notices.append)
+    session.join(request())
+    coordinator.close()
+    coordinator.close = lambda: None  # type: ignore[method-assign]
+    session.leave(because_of_error=True)
+    assert notices == ["the coordinator did not hear the good-bye"]
+
+
+# ---- limits and addresses ------------------------------------------------------------------------------------------
+
+
+def test_a_message_over_16_mib_is_refused_with_both_sizes_and_the_server_goes_on(start: Start, connect: Call) -> None:
+    coordinator = start()
+    coordinator.stub(("grpc.max_send_message_length", -1))
+    push = coordinator._raw.unary_unary("/fedbnsl.wire.Federation/PushUpdate")
+    code, details = refused(push, bytes(16 * 2**20 + 1))
+    assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "16777217 vs. 16777216" in details
+    assert coordinator.servicer.requests == []
+    connect(coordinator).join(request())
+
+
+def test_a_site_does_not_even_send_a_message_over_16_mib(start: Start, connect: Call) -> None:
+    coordinator = start()
+    wide = tuple(f"{k:05d}" + "x" * 900 for k in range(19_000))
+    with pytest.raises(ProtocolError, match=r"larger than max \(\d+ vs. 16777216\)"):
+        connect(coordinator).join(request(variables=wide))
+    assert coordinator.servicer.requests == []
+
+
+def test_a_task_over_16_mib_ends_the_call_with_both_sizes(start: Start, connect: Call) -> None:
+    coordinator = start()
+    session = connect(coordinator)
+    session.join(request())
+    n = 2_000_000
+    coordinator.open_round(1, SparseMatrix(3, np.arange(1, n + 1), np.ones(n)))
+    with pytest.raises(ProtocolError, match=r"the coordinator refused: .*larger than max \(\d+ vs. 16777216\)"):
+        session.pull(0)
+
+
+def test_a_message_just_under_16_mib_reaches_the_coordinator(start: Start, connect: Call) -> None:
+    coordinator = start()
+    connect(coordinator).join(request())
+    stub = coordinator.stub(("grpc.max_send_message_length", -1))
+    wide = federation.Update(run=coordinator.run, site="north", round=1, residual_variance=[0.5] * 2_097_100)
+    wide.local_weights.n_variables = 3
+    assert 16 * 2**20 - 1000 < wide.ByteSize() < 16 * 2**20
+    assert refused(stub.PushUpdate, wide) == (
+        grpc.StatusCode.INVALID_ARGUMENT,
+        "2097100 residual variances; this run has 3 variables",
+    )
+
+
+def test_a_second_coordinator_on_the_same_port_fails_loudly(start: Start, connect: Call, tmp_path: Path) -> None:
+    first = start()
+    listening: list[str] = []
+    with pytest.raises(LocalProtocolError, match=rf"cannot listen on {first.address}: the port is in use"):
+        run_coordinator.serve(Plan(), tmp_path / "run", listen=first.address, on_listening=listening.append)
+    assert listening == []
+    result = json.loads((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))
+    assert (result["state"], result["rounds"]) == ("failed", [])
+    assert "the port is in use" in result["reason"]
+    assert connect(first).join(request()).run == first.run
+
+
+@pytest.mark.parametrize(
+    ("address", "text"),
+    [
+        ("192.0.2.1:50051", "not on this machine"),
+        ("0.0.0.0:50051", "not on this machine"),
+        ("[::]:50051", "not on this machine"),
+        ("[2001:db8::1]:50051", "not on this machine"),
+        ("127.0.0.1", "expected host:port"),
+        ("127.0.0.1:", "expected host:port"),
+        (":50051", "expected host:port"),
+        ("127.0.0.1:65536", "expected host:port"),
+        ("127.0.0.1:-1", "expected host:port"),
+        ("127.0.0.1:http", "expected host:port"),
+        ("", "expected host:port"),
+    ],
+)
+def test_plaintext_beyond_this_machine_is_refused_on_both_sides(address: str, text: str, tmp_path: Path) -> None:
+    with pytest.raises(LocalProtocolError, match=text):
+        Session(address, patience_s=0.0, notice=lambda text: None)
+    with pytest.raises(LocalProtocolError, match=text):
+        Observer(address)
+    with pytest.raises(LocalProtocolError, match=text):
+        run_coordinator.serve(Plan(), tmp_path / "run", listen=address, on_listening=lambda address: None)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_host_that_also_has_an_address_elsewhere_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(*hosts: str) -> Callable[..., list[tuple[object, ...]]]:
+        return lambda *arguments, **options: [(0, 0, 0, "", (host, 50051)) for host in hosts]
+
+    monkeypatch.setattr(socket, "getaddrinfo", found("127.0.0.1", "::1"))
+    channel.require_loopback("both:50051")
+    monkeypatch.setattr(socket, "getaddrinfo", found("127.0.0.1", "192.0.2.7"))
+    with pytest.raises(LocalProtocolError, match="not on this machine"):
+        channel.require_loopback("both:50051")
+
+    def unknown(*arguments: object, **options: object) -> NoReturn:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    with pytest.raises(LocalProtocolError, match=r"the host is unknown \(.*Name or service not known\)"):
+        channel.require_loopback("nowhere:50051")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:0", "127.9.9.9:50051", "localhost:50051", "[::1]:50051"])
+def test_loopback_addresses_are_accepted(address: str) -> None:
+    channel.require_loopback(address)
+
+
+def test_a_site_pings_less_often_than_the_coordinator_allows() -> None:
+    server, client = dict(channel.server_options()), dict(channel.client_options())
+    allowed_ms = int(server["grpc.http2.min_recv_ping_interval_without_data_ms"])
+    assert int(client["grpc.keepalive_time_ms"]) > allowed_ms > 0
+    assert channel.CLIENT_PING_INTERVAL_S > channel.SERVER_MIN_PING_INTERVAL_S
+
+
+def test_both_sides_have_the_same_size_limits_and_a_port_is_not_shared() -> None:
+    server, client = dict(channel.server_options()), dict(channel.client_options())
+    for side in (server, client):
+        for direction in ("receive", "send"):
+            assert side[f"grpc.max_{direction}_message_length"] == 16 * 2**20
+    assert server["grpc.so_reuseport"] == 0
+
+
+def test_blips_are_repeated_by_grpc_itself_within_its_own_cap() -> None:
+    client = dict(channel.client_options())
+    assert client["grpc.enable_retries"] == 1
+    (method,) = json.loads(str(client["grpc.service_config"]))["methodConfig"]
+    assert method["name"] == [{"service": federation.DESCRIPTOR.services_by_name["Federation"].full_name}]
+    assert 1 < method["retryPolicy"]["maxAttempts"] <= 5
+    assert method["retryPolicy"]["retryableStatusCodes"] == ["UNAVAILABLE"]
+
+
+def test_no_call_waits_forever(start: Start, connect: Call) -> None:
+    """Whatever a site calls, the coordinator sees a deadline."""
+    coordinator = start()
+    left_s: dict[str, float | None] = {}
+
+    def note(call: str) -> Callable[[Any], Any]:
+        async def noting(context: Any) -> None:
+            left_s[call] = context.time_remaining()
+
+        return noting
+
+    coordinator.servicer.after.update({call: note(call) for call in CALLS})
+    session = connect(coordinator)
+    session.join(request())
+    session.settle(rpc_timeout_s=7.0, patience_s=LONG_S, value_type="float64")
+    coordinator.open_round(1)
+    session.pull(0)
+    session.push(update(1))
+    session.leave(because_of_error=False)
+    observer = Observer(coordinator.address)
+    observer.status()
+    observer.close()
+    at_most_s = {"Join": 10.0, "PullTask": 7.0 + channel.LONG_POLL_S, "PushUpdate": 7.0, "Leave": 0.5, "Status": 2.0}
+    assert set(left_s) == set(CALLS)
+    for call, seconds in left_s.items():
+        assert seconds is not None, call
+        assert seconds < at_most_s[call] + 0.5, call  # gRPC rounds them up a little
+    assert left_s["PullTask"] > channel.LONG_POLL_S  # type: ignore[operator]

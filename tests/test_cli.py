@@ -259,7 +259,16 @@ def test_4_too_few_rows_and_missing_tables_are_data_errors(fedbnsl, plan, tables
 def test_5_plaintext_must_be_asked_for(fedbnsl, plan, tables, tmp_path):
     join = ("participant", "join", "127.0.0.1:9", "--site=s", "--data", tables / "site-1.csv")
     refused(fedbnsl(*join), 5, "pass --insecure")
-    refused(fedbnsl("coordinator", "serve", plan, "--out", tmp_path / "run"), 5, "pass --insecure")
+    serve = (
+        "coordinator",
+        "serve",
+        plan,
+        "--listen=127.0.0.1:0",
+        "--set=join_deadline_s=0.1",
+        "--out",
+        tmp_path / "run",
+    )
+    refused(fedbnsl(*serve), 5, "pass --insecure")
     assert not (tmp_path / "run").exists()
 
 
@@ -267,8 +276,8 @@ def test_5_plaintext_must_be_asked_for(fedbnsl, plan, tables, tmp_path):
 def test_5_plaintext_does_not_leave_this_machine(address, fedbnsl, plan, tables, tmp_path):
     join = ("participant", "join", address, "--insecure", "--site=s", "--data", tables / "site-1.csv")
     refused(fedbnsl(*join), 5, address, "is not on this machine")
-    serve = ("coordinator", "serve", plan, "--insecure", "--listen", address, "--out", tmp_path / "run")
-    refused(fedbnsl(*serve), 5, address, "is not on this machine")
+    serve = ("coordinator", "serve", plan, "--insecure", "--listen", address, "--set=join_deadline_s=0.1")
+    refused(fedbnsl(*serve, "--out", tmp_path / "run"), 5, address, "is not on this machine")
     assert not (tmp_path / "run").exists()
 
 
@@ -317,7 +326,8 @@ def test_7_and_10_a_run_for_which_too_few_sites_join_ends_at_both_ends(fedbnsl, 
 
 
 def test_8_a_diverging_run_ends_with_the_settings_to_look_at(fedbnsl, plan, tables, tmp_path):
-    explosive = ("--set", "continuation_end=1e308", "--set", "continuation_share=1.0")
+    limits = [f"--set={key}=1e308" for key in ("continuation_end", "acyclicity_penalty_max")]
+    explosive = [*limits, "--set=continuation_share=1.0"]
     outcome = fedbnsl("simulate", plan, "--data", tables, *explosive, "--out", tmp_path / "run", "--json")
     refused(outcome, 8, "left the finite numbers", "`acyclicity_penalty`")
     assert strict_json((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))["state"] == "failed"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fedbnsl.errors import LocalProtocolError
+from fedbnsl.errors import SetupError
 
 if TYPE_CHECKING:
     from fedbnsl_client.dataset import Dataset
@@ -86,21 +86,22 @@ def join(
     The table is checked before anything is sent. What leaves the site: column names, row count, and the sparse weights
     of each round (without differential privacy, which this version does not have yet).
     """
-    from fedbnsl.interrupt import interruptible
+    from fedbnsl.messages import SITE_NAME_RULE, is_site_name
     from fedbnsl_client.run_participant import take_part
 
     if not insecure:
-        raise LocalProtocolError("TLS is not part of this version; pass --insecure to call in plaintext on loopback")
-    with interruptible():
-        dataset = _read(data, columns, min_rows, max_file_mib)
-        graph = take_part(
-            site,
-            dataset,
-            address=coordinator,
-            patience_s=patience_s,
-            notice=lambda text: click.echo(text, err=True),
-            out=out,
-        )
+        raise SetupError("TLS is not part of this version; pass --insecure to call in plaintext on loopback")
+    if not is_site_name(site):
+        raise SetupError(f"--site {site!r}: use {SITE_NAME_RULE}")
+    dataset = _read(data, columns, min_rows, max_file_mib)
+    graph = take_part(
+        site,
+        dataset,
+        address=coordinator,
+        patience_s=patience_s,
+        notice=lambda text: click.echo(text, err=True),
+        out=out,
+    )
     click.echo(f"the run is over: {graph.nnz} edges" + (f"; kept in {out}" if out else ""))
 
 

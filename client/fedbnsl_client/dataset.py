@@ -6,7 +6,8 @@ Every refusal names the column and how many rows are concerned, for the people a
 import csv
 import unicodedata
 import warnings
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -71,25 +72,17 @@ class Dataset:
         DataError
             If the file cannot be read or its table cannot be used; the text says why, by column and count.
         """
-        try:
+        with _said_in_words(path):
             before = path.stat()
             if before.st_size > max_file_bytes:
                 raise DataError(
                     f"{path}: {before.st_size / 2**20:,.0f} MiB; at most {max_file_bytes / 2**20:,.0f} MiB are read "
                     "(--max-file-mib raises the limit: about 3 times the file's size is needed in memory)"
                 )
-            header = _read_header(path)
+            header = read_header(path)
             chosen = _choose(path, header, columns)
             X = _read_values(path, header, chosen)
             after = path.stat()
-        except UnicodeDecodeError as error:
-            raise DataError(f"{path}: not UTF-8 text (byte {error.start}); save the table as CSV in UTF-8") from None
-        except csv.Error as error:
-            raise DataError(
-                f"{path}: not a table in CSV form ({error}); is there a quote that is never closed?"
-            ) from None
-        except OSError as error:
-            raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
         if (before.st_mtime_ns, before.st_size, before.st_ino) != (after.st_mtime_ns, after.st_size, after.st_ino):
             raise DataError(f"{path}: the file changed while it was read; wait until it is complete")
         variables = tuple(header[k] for k in chosen)
@@ -111,8 +104,28 @@ class Dataset:
         return type(self)(tuple(variables), np.ascontiguousarray(self.X[:, [position[name] for name in variables]]))
 
 
-def _read_header(path: Path) -> list[str]:
-    with path.open(encoding="utf-8-sig", newline="") as file:
+@contextmanager
+def _said_in_words(path: Path) -> Generator[None]:
+    """Turn what the system says about a file into a DataError."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not UTF-8 text (byte {error.start}); save the table as CSV in UTF-8") from None
+    except csv.Error as error:
+        raise DataError(f"{path}: not a table in CSV form ({error}); is there a quote that is never closed?") from None
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+def read_header(path: Path) -> list[str]:
+    """The column names of a table.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read or its first line is no usable header.
+    """
+    with _said_in_words(path), path.open(encoding="utf-8-sig", newline="") as file:
         header = [name.strip() for name in next(csv.reader(file), list[str]())]
     if not header:
         raise DataError(f"{path}: the file is empty; expected a line of column names and at least one row")

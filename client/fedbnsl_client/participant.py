@@ -13,7 +13,7 @@ from fedbnsl_client.squared_loss import SecondMoments
 
 
 class Participant:
-    """One site's state between rounds: B_p, beta_p and the last answer.
+    """One site's state between rounds: B_p as last contributed, beta_p, and the last answer.
 
     Parameters
     ----------
@@ -36,7 +36,6 @@ class Participant:
         self._B: Matrix = snapshot.local_weights.to_dense() if snapshot else np.zeros((d, d))
         self._beta: Matrix = snapshot.consensus_dual.to_dense() if snapshot else np.zeros((d, d))
         self._answer: LocalUpdate | None = None
-        self._dual_is_current = True
 
     def handle(self, task: RoundTask) -> LocalUpdate:
         """Answer a task; a repeated task gets the same answer.
@@ -61,9 +60,11 @@ class Participant:
 
     def _admm_round(self, task: RoundTask) -> LocalUpdate:
         plan, W = self._plan, task.global_weights.to_dense()
-        if not self._dual_is_current and task.contributed:
+        if task.contributed and self._answer is not None and self._answer.round == task.round - 1:
+            self._B = self._answer.local_weights.to_dense()
             self._beta = self._beta + plan.consensus_penalty * (self._B - W)  # Eq. beta, of the round before
-        self._B, _ = pgcd.solve(
+        # Otherwise B and beta stay what the coordinator holds: a restart from its snapshot gives the same bits.
+        B, _ = pgcd.solve(
             self._loss,
             self._B,
             W,
@@ -75,14 +76,10 @@ class Participant:
             tol=plan.local_tol,
             allowed=self._mask.allowed,
         )
-        if not np.isfinite(self._B).all():
+        if not np.isfinite(B).all():
             raise DivergenceError(f"the local weights of round {task.round} are not finite")
-        sent = SparseMatrix.from_dense(self._B)
-        if plan.value_type == "float32":
-            sent = sent.as_float32()
-            self._B = sent.to_dense()  # the dual must follow what the coordinator sees
-        self._dual_is_current = False
-        return LocalUpdate(self.site, task.round, sent)
+        sent = SparseMatrix.from_dense(B)
+        return LocalUpdate(self.site, task.round, sent.as_float32() if plan.value_type == "float32" else sent)
 
     def _refit_round(self, task: RoundTask) -> LocalUpdate:
         support = task.global_weights.support() & self._mask.allowed

@@ -17,10 +17,11 @@ from fedbnsl.errors import (
     ProtocolError,
     RemoteProtocolError,
     SchemaMismatchError,
+    SeatRefusedError,
     StaleRoundError,
     UnreachableError,
 )
-from fedbnsl.messages import Finished, JoinReply, JoinRequest, LocalUpdate, RoundTask
+from fedbnsl.messages import Finished, JoinReply, JoinRequest, LocalUpdate, RoundTask, run_tag
 from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl.wire import federation_pb2_grpc as federation_grpc
 
@@ -34,6 +35,7 @@ _ERRORS: dict[grpc.StatusCode, type[FedbnslError]] = {
     grpc.StatusCode.ABORTED: StaleRoundError,
     grpc.StatusCode.INVALID_ARGUMENT: LocalProtocolError,
     grpc.StatusCode.FAILED_PRECONDITION: SchemaMismatchError,
+    grpc.StatusCode.ALREADY_EXISTS: SeatRefusedError,
     grpc.StatusCode.NOT_FOUND: PlanMismatchError,
     grpc.StatusCode.PERMISSION_DENIED: LocalProtocolError,
 }
@@ -112,7 +114,7 @@ class Session:
         """
         wire = codec.encode_join(request)
         reply = codec.decode_join_reply(self._call(lambda: self._stub.Join(wire, timeout=self._timeout_s)))
-        self._run, self._site, self._n_variables = reply.run, request.site, len(reply.variables)
+        self._run, self._site, self._n_variables = run_tag(reply.run), request.site, len(reply.variables)
         return reply
 
     def settle(self, *, rpc_timeout_s: float, patience_s: float, value_type: str) -> None:
@@ -162,7 +164,10 @@ class Session:
                 status, details = _status(error)
                 if status in _TRANSIENT:
                     if not self._back_off.waiting:
-                        self._notice(f"the coordinator at {self._address} does not answer; trying again")
+                        self._notice(
+                            f"the coordinator at {self._address} does not answer; "
+                            f"trying again for up to {self._back_off.patience_s:g} s"
+                        )
                     if self._back_off.pause():
                         continue
                     raise UnreachableError(

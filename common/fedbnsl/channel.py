@@ -5,12 +5,13 @@ import json
 import os
 import socket
 
-# Before grpc is imported anywhere: its fork handlers break processes that start others.
+# Before grpc is imported anywhere. Its fork handlers break processes that start others.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what goes wrong is said by our own errors, in words for people
 
 import grpc
 
-from fedbnsl.errors import LocalProtocolError
+from fedbnsl.errors import SetupError
 
 MAX_MESSAGE_BYTES = 16 * 2**20
 LONG_POLL_S = 25.0
@@ -68,7 +69,7 @@ def open_channel(address: str) -> grpc.Channel:
 
     Raises
     ------
-    LocalProtocolError
+    SetupError
         If the address is not on loopback, where plaintext would cross a network.
     """
     require_loopback(address)
@@ -80,17 +81,17 @@ def require_loopback(address: str) -> None:
 
     Raises
     ------
-    LocalProtocolError
+    SetupError
         If host:port is malformed, its host unknown, or not a loopback address.
     """
     host, separator, port = address.rpartition(":")
     if not separator or not host or not port.isdecimal() or int(port) > 65_535:
-        raise LocalProtocolError(f"address {address!r}: expected host:port, such as 127.0.0.1:50051")
+        raise SetupError(f"address {address!r}: expected host:port, such as 127.0.0.1:50051")
     try:
         found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
     except OSError as error:
-        raise LocalProtocolError(f"address {address!r}: the host is unknown ({error})") from None
+        raise SetupError(f"address {address!r}: the host is unknown ({error})") from None
     if not all(ipaddress.ip_address(entry[4][0]).is_loopback for entry in found):
-        raise LocalProtocolError(
+        raise SetupError(
             f"address {address!r} is not on this machine; without TLS the wire may not leave it (use 127.0.0.1)"
         )

@@ -10,6 +10,7 @@ import click
 
 from fedbnsl import __version__
 from fedbnsl.errors import FedbnslError, InterruptedRunError
+from fedbnsl.interrupt import interruptible
 
 _GROUP = "fedbnsl.commands"
 
@@ -17,7 +18,7 @@ _EXIT_CODES = """\b
 Exit codes:
   0  done
   1  unexpected error (a bug)
-  2  wrong usage of a command
+  2  wrong usage of a command, or an address or name that cannot be used
   3  plan: an unknown or impossible setting
   4  data: the table cannot be used
   5  protocol: the two sides do not fit each other
@@ -66,7 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         # Anywhere on the line: whoever reports an error repeats the same command and appends it.
         without_debug = [argument for argument in arguments if argument != "--debug"]
-        code = fedbnsl.main(without_debug, prog_name="fedbnsl", standalone_mode=False)
+        with interruptible():
+            code = fedbnsl.main(without_debug, prog_name="fedbnsl", standalone_mode=False)
     except FedbnslError as error:
         sys.exit(report(error, debug=debug))
     except click.exceptions.Abort:

@@ -15,6 +15,7 @@ from fedbnsl.messages import (
     SiteProgress,
     SiteState,
     TaskKind,
+    run_tag,
 )
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl.wire import federation_pb2 as federation
@@ -181,7 +182,7 @@ def decode_finished(wire: federation.Finished, *, n_variables: int) -> Finished:
 def encode_update(update: LocalUpdate, *, run: int, value_type: str) -> federation.Update:
     """Wire form of a site's answer."""
     return federation.Update(
-        run=run,
+        run=run_tag(run),
         site=update.site,
         round=update.round,
         local_weights=encode_matrix(update.local_weights, value_type=value_type),

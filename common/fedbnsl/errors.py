@@ -66,6 +66,19 @@ class SchemaMismatchError(RemoteProtocolError):
     remedy = "Give the table the variables that the message names, or choose them with --columns."
 
 
+class SeatRefusedError(RemoteProtocolError):
+    """A site may not take part under this name, or not any more."""
+
+    remedy = "Each site joins once, under a name of its own, while seats are free; ask the coordinator's operator."
+
+
+class SetupError(FedbnslError):
+    """An address, a name or an option that cannot be used."""
+
+    exit_code = 2
+    remedy = "Correct the named option and start again; see --help."
+
+
 class UnreachableError(FedbnslError):
     """The other side does not answer."""
 
@@ -93,7 +106,7 @@ class ResultError(FedbnslError):
     """A run folder or a graph file cannot be read, or must not be overwritten."""
 
     exit_code = 9
-    remedy = "Check the path; choose another --out if the folder is in use."
+    remedy = "Check the path; if a folder is in use, choose another one with --out."
 
 
 class RunAbandonedError(FedbnslError):
@@ -107,4 +120,4 @@ class InterruptedRunError(FedbnslError):
     """A person or the system asked the run to stop."""
 
     exit_code = 130
-    remedy = "The run folder holds what was learned so far."
+    remedy = "What was learned up to here is in the run folder, if a first round was complete."

@@ -63,7 +63,7 @@ def extract_dag(edges: Mask, W: Matrix, *, required: Mask | None = None) -> tupl
 
 
 def topological_order(dag: Mask) -> list[int]:
-    """Nodes so that every edge points forward; ties by index.
+    """Nodes so that every edge points forward.
 
     Raises
     ------

@@ -1,5 +1,6 @@
 """What coordinator and participants say to each other, free of any wire format."""
 
+import re
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -8,6 +9,20 @@ import numpy as np
 from fedbnsl.sparse import Matrix, SparseMatrix
 
 PROTOCOL_VERSION = 1
+
+_SITE_NAME = re.compile(r"\w[\w.-]{0,63}")
+
+SITE_NAME_RULE = "1 to 64 letters, digits, '.', '-' or '_', the first neither '.' nor '-' (it names files)"
+
+
+def is_site_name(name: str) -> bool:
+    """Whether a site may be called so; see SITE_NAME_RULE."""
+    return _SITE_NAME.fullmatch(name) is not None
+
+
+def run_tag(run: int) -> int:
+    """The low half of a run's 64-bit number: what the small messages carry to tell runs apart."""
+    return run & 0xFFFF_FFFF
 
 
 class TaskKind(Enum):

@@ -4,6 +4,7 @@ A plan is what coordinator and participants agree on before any record is read. 
 if wished, the names of the variables.
 """
 
+import difflib
 import hashlib
 import json
 import tomllib
@@ -29,7 +30,7 @@ class Plan(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: str = Field(default="run", description="a word for people: shown, never used", max_length=200)
+    name: str = Field(default="default", description="a word for people: shown, never used", max_length=200)
     variables: tuple[str, ...] = Field(
         default=(), description="names of the variables in order; empty: those of the first site that joins"
     )
@@ -55,7 +56,9 @@ class Plan(BaseModel):
     )
     acyclicity_penalty: Positive = Field(default=1.0, description="augmented: weight of h(W)^2 / 2 in round 1 (rho_1)")
     acyclicity_growth: Real = Field(default=1.2, ge=1, le=10, description="augmented: factor of that weight a round")
-    acyclicity_penalty_max: Positive = Field(default=1e16, description="augmented: where the weight stops to grow")
+    acyclicity_penalty_max: Positive = Field(
+        default=1e12, description="both schedules: where the weight or coefficient stops to grow"
+    )
     global_iterations: Count = Field(default=20, ge=1, le=100_000, description="L-BFGS iterations of a global step")
 
     # The local solver
@@ -76,7 +79,7 @@ class Plan(BaseModel):
     # Times, in seconds
     join_deadline_s: Positive = Field(default=600.0, description="s that the coordinator waits for all sites to join")
     round_deadline_s: Positive = Field(default=600.0, description="s after which a round goes on with a quorum")
-    site_grace_s: Positive = Field(default=60.0, description="s of silence after which a site is shown as offline")
+    site_grace_s: Positive = Field(default=30.0, description="s in a round after which it is said whom it waits for")
     run_deadline_s: Positive = Field(default=86_400.0, description="s after which a run without quorum stops")
     rpc_timeout_s: Positive = Field(default=30.0, description="s that one call may take, beside a long poll's wait")
 
@@ -95,6 +98,7 @@ class Plan(BaseModel):
             ),
             (self.refit_threshold <= self.threshold, "refit_threshold", "at most threshold"),
             (len(set(self.variables)) == len(self.variables), "variables", "names without repetition"),
+            (all(name.strip() for name in self.variables), "variables", "names that are not empty"),
             (len(self.variables) != 1, "variables", "at least two names (or none)"),
         ]
         for holds, setting, rule in rules:
@@ -210,7 +214,9 @@ def _explain(error: ValidationError) -> list[str]:
     for problem in error.errors():
         where = ".".join(str(part) for part in problem["loc"])
         if problem["type"] == "extra_forbidden":
-            lines.append(f"  {where} = {problem['input']!r}: no such setting")
+            known = difflib.get_close_matches(where, Plan.model_fields, n=1)
+            hint = f"; did you mean {known[0]}?" if known else ""
+            lines.append(f"  {where} = {problem['input']!r}: no such setting{hint}")
         elif problem["loc"]:
             lines.append(f"  {where} = {problem['input']!r}: {problem['msg'].lower()}")
         else:  # a rule between settings names them itself

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from fedbnsl.plan import Plan
+    from fedbnsl.sparse import Mask
+    from fedbnsl_experiments.metrics import Scores
 
 
 class _Finite(click.FloatRange):
@@ -117,14 +119,13 @@ def split_command(
 def simulate(
     plan_file: Path, folder: Path, truth: Path | None, overrides: tuple[str, ...], out: Path | None, as_json: bool
 ) -> None:
-    """Run PLAN over all tables of a folder in this one process.
+    """Run PLAN over all tables of a folder in this one process; there are as many sites as tables.
 
     The coordinator's and the participants' code is that of a real network, and so are the results, bit for bit; only
     the messages stay in memory. Each site's table must fit in memory at the same time.
     """
     from rich.console import Console
 
-    from fedbnsl.interrupt import interruptible
     from fedbnsl.plan import Plan
     from fedbnsl_client.dataset import Dataset
     from fedbnsl_experiments.display import RunDisplay, print_summary
@@ -139,13 +140,14 @@ def simulate(
     files = site_files(folder)
     plan = _for_sites(plan, len(files))
     tables = {site: Dataset.read(path, columns=plan.variables) for site, path in files.items()}
+    reference = _reference(truth, folder, plan.variables or next(iter(tables.values())).variables)
     title = f"{plan.name}: {len(files)} sites in one process"
-    with interruptible(), RunDisplay(title, Console(stderr=True)) as display:
+    with RunDisplay(title, Console(stderr=True)) as display:
         result = run_simulation(plan, tables, out, watch=display.show)
     if as_json:
         click.echo(json.dumps(result, ensure_ascii=False))
         return
-    scores = _scores(result, truth or _truth_beside(folder))
+    scores = _scores(result, reference)
     print_summary(result, out, Console(), scores=scores, seconds=time.perf_counter() - started)
 
 
@@ -184,6 +186,7 @@ def demo(
     from rich.text import Text
 
     from fedbnsl.plan import Plan
+    from fedbnsl_client.dataset import read_header
     from fedbnsl_experiments import localnet
     from fedbnsl_experiments.display import RunDisplay, print_summary
     from fedbnsl_experiments.synthetic import synthesise
@@ -204,6 +207,7 @@ def demo(
         write_federation(synthesise(20, 20, sites or 3, 5000, seed), folder)
     files = site_files(folder)
     plan = _for_sites(plan, len(files))
+    reference = _reference(truth, folder, plan.variables or read_header(next(iter(files.values()))))
     text = Text(f"{len(files)} participants and a coordinator as separate processes; run folder {out}")
     console.print(text, soft_wrap=True)
     with RunDisplay(f"{plan.name}: {len(files)} sites over loopback gRPC", console) as display:
@@ -212,7 +216,7 @@ def demo(
     if as_json:
         click.echo(json.dumps(result, ensure_ascii=False))
         return
-    scores = _scores(result, truth or _truth_beside(folder))
+    scores = _scores(result, reference)
     print_summary(result, out, Console(), scores=scores, seconds=time.perf_counter() - started)
 
 
@@ -222,18 +226,20 @@ def _for_sites(plan: Plan, n_sites: int) -> Plan:
     return plan.with_settings(n_participants=n_sites, quorum=quorum)
 
 
-def _truth_beside(folder: Path) -> Path | None:
-    path = folder / "truth.csv"
-    return path if path.exists() else None
+def _reference(truth: Path | None, folder: Path, variables: Sequence[str]) -> Mask | None:
+    """The graph to score against, read before a run whose time would be lost on a bad file."""
+    from fedbnsl_experiments.metrics import read_reference
+
+    beside = folder / "truth.csv"
+    path = truth or (beside if beside.exists() else None)
+    return None if path is None else read_reference(path, variables)
 
 
-def _scores(result: Mapping[str, Any], truth: Path | None) -> Any:
-    if truth is None:
-        return None
+def _scores(result: Mapping[str, Any], reference: Mask | None) -> Scores | None:
     from fedbnsl_experiments.evaluation import learned_graph
-    from fedbnsl_experiments.metrics import read_reference, score
+    from fedbnsl_experiments.metrics import score
 
-    return score(learned_graph(result), read_reference(truth, result["variables"]))
+    return None if reference is None else score(learned_graph(result), reference)
 
 
 @click.command()

@@ -110,7 +110,7 @@ def print_summary(
         Wall clock of the whole command.
     """
     edges = result["edges"]
-    table = Table(title=f"{len(edges)} edges (source -> target: the source is the parent)", title_justify="left")
+    table = Table(title=f"edges learned: {len(edges)}", title_justify="left")
     for name in ("source", "target", "weight"):
         table.add_column(name, justify="right" if name == "weight" else "left")
     for edge in edges[:_EDGES_SHOWN]:
@@ -135,6 +135,8 @@ def print_summary(
     if result["dropped_edges"]:
         lines.add_row("cycles", f"{len(result['dropped_edges'])} weak edges left out to break them (see result.json)")
     took = result["seconds"]
+    for warning in result["warnings"]:
+        lines.add_row("be careful", Text(warning, style="yellow"))
     lines.add_row("seconds", f"{seconds:.1f} in all, {took['total']:.1f} from the first round on")
     console.print(lines)
     # By itself: a table would cut a long path short.

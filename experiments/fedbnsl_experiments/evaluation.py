@@ -145,7 +145,9 @@ def print_report(report: Mapping[str, Any], console: Console) -> None:
     scores = report["scores"]
     reference = f"{scores['n_reference_edges']} edges, {scores['v_structures_reference']} v-structures"
     # Text: paths and names may hold what looks like markup.
-    title = Text(f"against {report['truth']} ({reference})", style="table.title")
+    tau = report["threshold"]
+    estimate = "the run's graph" if tau is None else f"raw W, not refitted, cut at {tau:g},"
+    title = Text(f"{estimate} against {report['truth']} ({reference})", style="table.title")
     table = Table(title=title, title_justify="left")
     table.add_column("", no_wrap=True)
     for name in ("this run", "empty graph", "random DAG, as dense"):

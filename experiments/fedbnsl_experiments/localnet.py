@@ -11,9 +11,9 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from fedbnsl.errors import FedbnslError, RunAbandonedError, UnreachableError
-from fedbnsl.interrupt import interruptible
 from fedbnsl.messages import RunStatus
 from fedbnsl.plan import Plan
+from fedbnsl_experiments.tables import csv_line
 from fedbnsl_server.observer import Observer
 
 _START_S = 60.0
@@ -123,24 +123,19 @@ def run(
     Raises
     ------
     ProcessError
-        If a process fails; all others are ended.
-    InterruptedRunError
-        On SIGTERM or Ctrl-C; all processes are ended within 3 s.
+        If a process fails; all others are ended, as after any other exception.
     """
-    with (
-        interruptible(),
-        tempfile.TemporaryDirectory() as scratch,
-        LocalNetwork(out / "logs") as network,
-    ):
+    with tempfile.TemporaryDirectory() as scratch, LocalNetwork(out / "logs") as network:
         plan_file, address_file = Path(scratch, "plan.toml"), Path(scratch, "address")
         plan_file.write_text(plan.to_toml(), encoding="utf-8")
         noted = [f"--seed={name}={seed}" for name, seed in seeds.items()]
         serve: list[str | Path] = ["coordinator", "serve", plan_file, "--listen=127.0.0.1:0", "--insecure"]
         network.start(_COORDINATOR, [*serve, f"--out={out}", f"--address-file={address_file}", *noted])
         address = _await_address(address_file, network)
+        columns = [f"--columns={csv_line(plan.variables)}"] if plan.variables else []
         for site, table in tables.items():
             join: list[str | Path] = ["participant", "join", address, f"--site={site}", f"--data={table}", "--insecure"]
-            network.start(site, [*join, f"--out={out / 'sites' / site}"])
+            network.start(site, [*join, f"--out={out / 'sites' / site}", *columns])
         _watch(network, address, list(tables), watch)
 
 

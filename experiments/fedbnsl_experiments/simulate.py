@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedbnsl import codec
-from fedbnsl.errors import FedbnslError, InterruptedRunError
+from fedbnsl.errors import FedbnslError, InterruptedRunError, SchemaMismatchError
 from fedbnsl.messages import LocalUpdate, RoundTask, RunStatus, SiteProgress, SiteState
 from fedbnsl.plan import Plan
 from fedbnsl_client.dataset import Dataset
@@ -17,6 +17,7 @@ from fedbnsl_server import rounds
 from fedbnsl_server.admm import AdmmState
 from fedbnsl_server.exchange import Traffic, UpdateCheck
 from fedbnsl_server.results import RunFolder, RunRecorder
+from fedbnsl_server.roster import compare_variables
 from fedbnsl_server.rounds import RoundRecord
 
 
@@ -72,6 +73,11 @@ def simulate(
     """
     pgcd.warm_up()
     variables = plan.variables or next(iter(tables.values())).variables
+    for site, table in tables.items():
+        try:
+            compare_variables(variables, table.variables)
+        except SchemaMismatchError as error:
+            raise SchemaMismatchError(f"{site}: {error}") from None
     participants = {site: Participant(site, table.reordered(variables), plan) for site, table in tables.items()}
     run = secrets.randbits(64)
     recorder = RunRecorder(RunFolder.create(out, plan), run=run, seeds=seeds)

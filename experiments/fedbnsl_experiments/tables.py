@@ -1,6 +1,7 @@
 """The tables of several sites in one folder: site-1.csv, site-2.csv, ... and perhaps truth.csv."""
 
 import csv
+import io
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ import numpy as np
 
 from fedbnsl.errors import DataError, ResultError
 from fedbnsl.graph_files import make_folder
+from fedbnsl_client.dataset import read_header
 from fedbnsl_experiments.synthetic import SyntheticFederation
 
 
@@ -63,11 +65,15 @@ def split(path: Path, n_sites: int, out: Path, *, seed: int | None) -> dict[str,
     ResultError
         If the output folder holds tables already, or cannot be written.
     """
+    read_header(path)  # refuses what no table can begin with; the header itself is dealt out as it stands
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             header, *rows = [row for row in csv.reader(file) if row]
-    except (OSError, ValueError, csv.Error) as error:
-        raise DataError(f"{path}: cannot be read as a CSV table with a header: {error}") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path}: not a UTF-8 table in CSV form ({error})") from None
+    ragged = sum(len(row) != len(header) for row in rows)
+    if ragged:
+        raise DataError(f"{path}: {ragged} row(s) without exactly {len(header)} fields")
     if len(rows) < n_sites:
         raise DataError(f"{path}: {len(rows)} rows cannot be split over {n_sites} sites")
     order = np.arange(len(rows)) if seed is None else np.random.default_rng(seed).permutation(len(rows))
@@ -78,6 +84,13 @@ def split(path: Path, n_sites: int, out: Path, *, seed: int | None) -> dict[str,
         _write_table(out / f"site-{k + 1}.csv", header, [rows[r] for r in part])
         sizes[f"site-{k + 1}"] = len(part)
     return sizes
+
+
+def csv_line(names: Sequence[str]) -> str:
+    """Names as one CSV line, quoted where needed."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(names)
+    return line.getvalue()
 
 
 def new_folder(out: Path) -> None:

@@ -1,5 +1,6 @@
 """The state of Algorithm 1 at the coordinator, and the one function that moves it by a round."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -56,18 +57,19 @@ def initial_state(n_variables: int, sites: Sequence[str]) -> AdmmState:
 
 def acyclicity_coefficients(plan: Plan, t: int, acyclicity_dual: float) -> tuple[float, float]:
     """Coefficients (alpha, rho_1) of h and h^2 / 2 in the global step of round t, counted from 1."""
+    ceiling = plan.acyclicity_penalty_max
     if plan.acyclicity_schedule == "augmented":
-        rho_1 = plan.acyclicity_penalty_max
-        if (exponent := t - 1) * np.log(plan.acyclicity_growth) < 700:  # beyond, the power overflows
-            rho_1 = min(rho_1, plan.acyclicity_penalty * plan.acyclicity_growth**exponent)
-        return acyclicity_dual, rho_1
+        return acyclicity_dual, _grown(plan.acyclicity_penalty, plan.acyclicity_growth, t - 1, ceiling)
     turn = max(1.0, plan.continuation_share * plan.rounds)
     progress = min(1.0, (t - 1) / max(1.0, turn - 1))
     coefficient = plan.continuation_start * (plan.continuation_end / plan.continuation_start) ** progress
-    late = max(0.0, t - turn)
-    if late * (log_growth := np.log(plan.continuation_growth)) > 600:  # beyond, the power would overflow
-        late = 600 / log_growth
-    return float(coefficient * plan.continuation_growth**late), 0.0
+    return _grown(coefficient, plan.continuation_growth, max(0.0, t - turn), ceiling), 0.0
+
+
+def _grown(start: float, factor: float, times: float, ceiling: float) -> float:
+    """Value start * factor^times, at most the ceiling; in logarithms, where nothing overflows."""
+    logarithm = math.log(start) + times * math.log(factor)
+    return ceiling if logarithm >= math.log(ceiling) else start * factor**times
 
 
 def advance(state: AdmmState, updates: Mapping[str, LocalUpdate], plan: Plan, mask: EdgeMask) -> AdmmState:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from fedbnsl.errors import LocalProtocolError
+from fedbnsl.errors import SetupError
 
 
 @click.group()
@@ -67,7 +67,7 @@ def serve(
 
     plan = Plan.load(plan_file, overrides)
     if not insecure:
-        raise LocalProtocolError("TLS is not part of this version; pass --insecure to serve plaintext on loopback")
+        raise SetupError("TLS is not part of this version; pass --insecure to serve plaintext on loopback")
     folder = out or default_folder(plan.name)
 
     def say(text: str) -> None:

@@ -119,10 +119,12 @@ class Mailbox:
         self._announce()
         if self._deadline is None:
             self._deadline = time.monotonic() + self._plan.run_deadline_s
-        time_left_s = max(0.0, self._deadline - time.monotonic())
-        await self._wait(min(self._plan.round_deadline_s, time_left_s), quorum_is_enough=False)
-        if len(self._updates) < self._plan.needed and not self._stopped:
+        round_s = min(self._plan.round_deadline_s, max(0.0, self._deadline - time.monotonic()))
+        grace_s = min(self._plan.site_grace_s, round_s)
+        if not await self._wait(grace_s, quorum_is_enough=False):
             self._notice(f"round {self.round} waits for {self._missing()}")
+            await self._wait(round_s - grace_s, quorum_is_enough=False)
+        if len(self._updates) < self._plan.needed and not self._stopped:
             await self._wait(max(0.0, self._deadline - time.monotonic()), quorum_is_enough=True)
         self._open = False
         if self._stopped:
@@ -135,14 +137,16 @@ class Mailbox:
         self._last_accepted.update(self._updates)
         return dict(self._updates)
 
-    async def _wait(self, seconds: float, *, quorum_is_enough: bool) -> None:
+    async def _wait(self, seconds: float, *, quorum_is_enough: bool) -> bool:
+        """Wait for every site that may still answer, or for a quorum; False if the time is over first."""
         self._quorum_is_enough = quorum_is_enough
         self._enough.clear()
         self._check_enough()
         try:
             await asyncio.wait_for(self._enough.wait(), seconds)
         except TimeoutError:
-            return  # the caller counts
+            return False
+        return True
 
     def _missing(self) -> str:
         return ", ".join(sorted(set(self._tasks) - set(self._updates)))

@@ -22,6 +22,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+
 from fedbnsl import graph_files
 from fedbnsl.errors import ResultError
 from fedbnsl.graph_formats import ORIENTATION, LearnedGraph
@@ -36,6 +38,9 @@ from fedbnsl_server.exchange import Traffic
 from fedbnsl_server.rounds import RoundRecord
 
 SCHEMA = "fedbnsl.result/1"
+
+# The largest residual variance over the smallest, beyond which a result warns.
+_UNEQUAL_VARIANCES = 2.0
 
 _PACKAGES = ("fedbnsl", "numpy", "scipy", "numba", "grpcio", "protobuf")
 
@@ -200,6 +205,7 @@ class RunRecorder:
             "variables": list(names),
             "edges": [] if graph is None else named_edges(graph, names),
             "dropped_edges": self._dropped(graph),
+            "warnings": self._warnings(),
             "acyclicity": None if self._state is None else self._state.acyclicity,
             "sites": {
                 site: {
@@ -237,6 +243,14 @@ class RunRecorder:
                 },
             },
         }
+
+    def _warnings(self) -> list[str]:
+        """What a person should know before believing the directions of the edges."""
+        variance = np.empty(0) if self._state is None else self._state.residual_variance
+        if not variance.size or variance.max() <= _UNEQUAL_VARIANCES * variance.min():
+            return []
+        low, high = (f"{self._variables[k]} {variance[k]:.3g}" for k in (variance.argmin(), variance.argmax()))
+        return [f"residual variances differ ({low}, {high}): directions rest on their being about equal"]
 
     def _dropped(self, graph: ConsensusGraph | None) -> list[dict[str, Any]]:
         """Edges that were left out to break cycles: before the refit, and at the end."""

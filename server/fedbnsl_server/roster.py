@@ -1,16 +1,19 @@
 """Who may join a run, who has joined, and when each was last heard of."""
 
 import asyncio
-import re
 import time
 from dataclasses import dataclass
 
-from fedbnsl.errors import PlanMismatchError, QuorumLostError, RemoteProtocolError, SchemaMismatchError
+from fedbnsl.errors import (
+    PlanMismatchError,
+    QuorumLostError,
+    RemoteProtocolError,
+    SchemaMismatchError,
+    SeatRefusedError,
+)
 from fedbnsl.knowledge import EdgeMask
-from fedbnsl.messages import PROTOCOL_VERSION, JoinRequest
+from fedbnsl.messages import PROTOCOL_VERSION, SITE_NAME_RULE, JoinRequest, is_site_name
 from fedbnsl.plan import Plan
-
-_SITE_NAME = re.compile(r"\w[\w.-]{0,63}")
 
 _NAMES_SHOWN = 8
 
@@ -49,32 +52,29 @@ class Roster:
         Raises
         ------
         RemoteProtocolError
-            For another protocol version or an unusable site name.
+            For another protocol version.
         SchemaMismatchError
             If its variables are not those of the run; the text says which are missing and which are too many.
-        PlanMismatchError
-            If all seats are taken, or the site had joined with another table.
+        SeatRefusedError
+            For an unusable site name, if all seats are taken, or if the site had joined with another table.
         """
         if request.protocol_version != PROTOCOL_VERSION:
             raise RemoteProtocolError(
                 f"the site speaks protocol {request.protocol_version}, the coordinator {PROTOCOL_VERSION}; "
                 "install the same version of fedbnsl"
             )
-        if not _SITE_NAME.fullmatch(request.site):
-            raise RemoteProtocolError(
-                f"site name {request.site!r}: use 1 to 64 letters, digits, '.', '-' or '_', "
-                "the first neither '.' nor '-' (it names files)"
-            )
+        if not is_site_name(request.site):
+            raise SeatRefusedError(f"site name {request.site!r}: use {SITE_NAME_RULE}")
         known = self.members.get(request.site)
         if known is not None:
             if (known.variables, known.n_samples) != (request.variables, request.n_samples):
-                raise PlanMismatchError(f"site {request.site!r} has already joined, with another table")
+                raise SeatRefusedError(f"site {request.site!r} has already joined, with another table")
             known.last_seen = time.monotonic()
             return
         if len(self.members) >= self._plan.n_participants:
-            raise PlanMismatchError(f"all {self._plan.n_participants} seats of this run are taken")
+            raise SeatRefusedError(f"all {self._plan.n_participants} seats of this run are taken")
         variables = self.variables or request.variables
-        _compare(variables, request.variables)
+        compare_variables(variables, request.variables)
         if not self.members:
             EdgeMask(self._plan.knowledge, variables)  # refuses knowledge about variables that the run does not have
         self.variables = variables
@@ -112,7 +112,14 @@ class Roster:
             ) from None
 
 
-def _compare(expected: tuple[str, ...], got: tuple[str, ...]) -> None:
+def compare_variables(expected: tuple[str, ...], got: tuple[str, ...]) -> None:
+    """Refuse a site whose variables are not those of the run; the order does not matter.
+
+    Raises
+    ------
+    SchemaMismatchError
+        Naming what is missing and what is too many.
+    """
     missing = [name for name in expected if name not in got]
     surplus = [name for name in got if name not in expected]
     if missing or surplus:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import grpc
 
 from fedbnsl.channel import require_loopback, server_options
-from fedbnsl.errors import FedbnslError, InterruptedRunError, LocalProtocolError
+from fedbnsl.errors import FedbnslError, InterruptedRunError, SetupError
 from fedbnsl.interrupt import signals_to_heed
 from fedbnsl.knowledge import EdgeMask
 from fedbnsl.messages import Finished
@@ -22,7 +22,7 @@ from fedbnsl_server import rounds
 from fedbnsl_server.admm import AdmmState
 from fedbnsl_server.consensus_graph import consensus_graph
 from fedbnsl_server.exchange import Mailbox
-from fedbnsl_server.results import RunFolder, RunRecorder
+from fedbnsl_server.results import RunFolder, RunRecorder, refuse_existing_run
 from fedbnsl_server.roster import Roster
 from fedbnsl_server.rounds import RoundRecord
 from fedbnsl_server.servicer import Servicer
@@ -65,13 +65,13 @@ def serve(
         Whatever ended the run; the run folder is readable all the same.
     """
     require_loopback(listen)
-    folder = RunFolder.create(out, plan)
-    return asyncio.run(_serve(plan, folder, listen, on_listening, on_round, notice, seeds))
+    refuse_existing_run(out)
+    return asyncio.run(_serve(plan, out, listen, on_listening, on_round, notice, seeds))
 
 
 async def _serve(
     plan: Plan,
-    folder: RunFolder,
+    out: Path,
     listen: str,
     on_listening: Callable[[str], None],
     on_round: Callable[[AdmmState, RoundRecord], None],
@@ -79,8 +79,15 @@ async def _serve(
     seeds: Mapping[str, int] | None,
 ) -> dict[str, Any]:
     loop = asyncio.get_running_loop()
+    server = grpc.aio.server(options=server_options())
+    try:  # before the folder is made: whoever picks another port can take the same folder
+        port = server.add_insecure_port(listen)
+    except RuntimeError:
+        raise SetupError(
+            f"cannot listen on {listen}: the port is in use or not permitted; choose another one"
+        ) from None
     run = secrets.randbits(64)
-    recorder = RunRecorder(folder, run=run, seeds=seeds)
+    recorder = RunRecorder(RunFolder.create(out, plan), run=run, seeds=seeds)
 
     def note(text: str) -> None:
         recorder.event("notice", text=text)
@@ -88,14 +95,7 @@ async def _serve(
 
     roster, mailbox = Roster(plan), Mailbox(plan, loop, note)
     servicer = Servicer(plan, run, roster, mailbox, note)
-    server = grpc.aio.server(options=server_options())
     federation_grpc.add_FederationServicer_to_server(servicer, server)
-    try:
-        port = server.add_insecure_port(listen)
-    except RuntimeError:
-        busy = LocalProtocolError(f"cannot listen on {listen}: the port is in use or not permitted")
-        recorder.finish("failed", str(busy))
-        raise busy from None
     await server.start()
     on_listening(f"{listen.rpartition(':')[0]}:{port}")
 

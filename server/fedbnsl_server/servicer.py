@@ -18,9 +18,10 @@ from fedbnsl.errors import (
     PlanMismatchError,
     RemoteProtocolError,
     SchemaMismatchError,
+    SeatRefusedError,
     StaleRoundError,
 )
-from fedbnsl.messages import Finished, JoinReply, RunStatus, SiteProgress, SiteState
+from fedbnsl.messages import Finished, JoinReply, RunStatus, SiteProgress, SiteState, run_tag
 from fedbnsl.plan import Plan
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl.wire import federation_pb2 as federation
@@ -38,6 +39,7 @@ _STATUS: list[tuple[type[FedbnslError], grpc.StatusCode]] = [
     (StaleRoundError, grpc.StatusCode.ABORTED),
     (MalformedMessageError, grpc.StatusCode.INVALID_ARGUMENT),
     (SchemaMismatchError, grpc.StatusCode.FAILED_PRECONDITION),
+    (SeatRefusedError, grpc.StatusCode.ALREADY_EXISTS),
     (PlanMismatchError, grpc.StatusCode.NOT_FOUND),
     (PlanError, grpc.StatusCode.FAILED_PRECONDITION),
     (RemoteProtocolError, grpc.StatusCode.PERMISSION_DENIED),
@@ -158,7 +160,7 @@ class Servicer(federation_grpc.FederationServicer):
             return codec.encode_status(status)
 
     def _admit(self, run: int, site: str) -> None:
-        if run != self.run:
+        if run != run_tag(self.run):
             raise PlanMismatchError("this call belongs to another run; join again")
         self.roster.heard(site)
 

@@ -186,7 +186,7 @@ def test_the_largest_file_that_is_read_can_be_chosen(table: Matrix, write: Calla
     assert "MiB are read" in refusal(path, max_file_bytes=size - 1)
 
 
-@pytest.mark.parametrize("reading", ["_read_header", "_read_values"])
+@pytest.mark.parametrize("reading", ["read_header", "_read_values"])
 def test_a_file_that_grows_while_it_is_read_is_refused(
     table: Matrix, write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, reading: str
 ) -> None:

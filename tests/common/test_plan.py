@@ -29,7 +29,7 @@ OTHER_VALUES: dict[str, list[Any]] = {
     "continuation_end": [0.1, 1001.0],
     "continuation_share": [0.5, 1.0],
     "continuation_growth": [1.0, 10.0],
-    "acyclicity_penalty": [2.0, 1e16],
+    "acyclicity_penalty": [2.0, 1e12],
     "acyclicity_growth": [1.0, 10.0],
     "acyclicity_penalty_max": [1.0, 1e17],
     "global_iterations": [1, 21],
@@ -115,7 +115,7 @@ IMPOSSIBLE_KNOWLEDGE: list[tuple[str, Any, str]] = [
     ("knowledge.banned", {"banned": []}, "no such setting"),
 ]
 
-NAMES = st.text(min_size=1, max_size=6)
+NAMES = st.text(min_size=1, max_size=6).filter(str.strip)
 EDGES = st.lists(st.tuples(NAMES, NAMES), max_size=3)
 POSITIVE = st.floats(min_value=1e-300, max_value=1e300)
 

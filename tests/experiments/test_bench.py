@@ -13,6 +13,7 @@ from fedbnsl_client.solvers import pgcd
 from fedbnsl_experiments import bench
 from fedbnsl_experiments.simulate import simulate
 from fedbnsl_experiments.synthetic import synthesise
+from fedbnsl_experiments.tables import split
 
 
 @pytest.fixture
@@ -76,7 +77,15 @@ def test_the_sachs_figure_scores_both_splits_against_every_edge_list(plans, tmp_
     for name in ("edges-b", "edges-a"):
         (source / f"{name}.csv").write_text("source,target\nX1,X2\nX3,X2\n", encoding="utf-8")
     monkeypatch.setenv("FEDBNSL_DATA", str(tmp_path / "data"))
+    seeds = []
+
+    def noting(*arguments, seed):
+        seeds.append(seed)
+        return split(*arguments, seed=seed)
+
+    monkeypatch.setattr(bench, "split", noting)
     figures = [*bench.sachs(plans)]
+    assert seeds == [0, None], "None: contiguous"
     assert [(row["figure"].split(",")[1].split()[0], row["reference"]) for row in figures] == [
         ("shuffled", "edges-a"), ("shuffled", "edges-b"), ("contiguous", "edges-a"), ("contiguous", "edges-b"),
     ]  # fmt: skip

@@ -208,7 +208,7 @@ def test_the_table_for_people_shows_scores_controls_and_warnings_and_leaves_brac
     text = StringIO()
     print_report(report, Console(file=text, width=200))
     lines = text.getvalue().splitlines()
-    assert lines[0].strip() == "against refs [mol] [red].csv (3 edges, 0 v-structures)"
+    assert lines[0].strip() == "the run's graph against refs [mol] [red].csv (3 edges, 0 v-structures)"
     (shd,) = [line for line in lines if " SHD  " in line]
     mean, std = (report["random_dag"][part]["shd"] for part in ("mean", "std"))
     cells = [cell.strip() for cell in shd.split("│") if cell.strip()]

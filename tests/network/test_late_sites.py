@@ -33,7 +33,7 @@ SITES = ("a", "b", "c")
 D = 6
 LONG_S = 30.0
 GRAPH_FILES = ("weights.csv", "edges.csv", "graph.graphml", "lgbn.json")
-PLAN = Plan(rounds=8, refit_rounds=1, l1_weight=0.05, join_deadline_s=LONG_S)
+PLAN = Plan(rounds=8, refit_rounds=1, l1_weight=0.05, join_deadline_s=LONG_S, run_deadline_s=2 * LONG_S)
 
 
 class Crash(BaseException):

@@ -112,7 +112,7 @@ class JoinReply(_message.Message):
 
     @_builtins.property
     def local_weights(self) -> _values_pb2.SparseMatrix:
-        """What the coordinator holds of this site; both absent before its first contribution."""
+        """What the coordinator holds of this site; both empty before its first contribution."""
 
     @_builtins.property
     def consensus_dual(self) -> _values_pb2.SparseMatrix: ...
@@ -143,6 +143,7 @@ class PullRequest(_message.Message):
     SITE_FIELD_NUMBER: _builtins.int
     LAST_ROUND_FIELD_NUMBER: _builtins.int
     run: _builtins.int
+    """The low half of JoinReply.run, here and below: enough to tell runs apart."""
     site: _builtins.str
     last_round: _builtins.int
     """The last round whose task this site has seen (0: none)."""

@@ -304,12 +304,9 @@ BROKEN: list[tuple[Rule, str, str]] = [
     (transport_does_no_mathematics, "fedbnsl.codec", "from fedbnsl_server import acyclicity"),
     (the_state_is_made_in_one_place, "fedbnsl_server.rounds", "state = AdmmState(1, W, 0.0)"),
     (the_state_is_made_in_one_place, "fedbnsl_experiments.simulate", "state = admm.AdmmState(1, W, 0.0)"),
-    "fedbnsl_experiments.tables",  # read_header alone
     (steps_are_taken_in_one_place, "fedbnsl_experiments.simulate", "state = advance(state, updates, plan, mask)"),
-    "fedbnsl_experiments.tables",  # read_header alone
     (steps_are_taken_in_one_place, "fedbnsl_server.servicer", "state = admm.advance(state, updates, plan, mask)"),
     (steps_are_taken_in_one_place, "fedbnsl_experiments.simulate", "pgcd.solve(loss, B, W, beta)"),
-    "fedbnsl_experiments.tables",  # read_header alone
     (a_site_draws_at_random_in_one_place, "fedbnsl_client.participant", "import random"),
     (a_site_draws_at_random_in_one_place, "fedbnsl_client.solvers.dp_pgcd", "from secrets import randbelow"),
     (a_site_draws_at_random_in_one_place, "fedbnsl.zcdp", "import numpy as np\nrng = np.random.default_rng(0)"),

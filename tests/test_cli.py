@@ -256,9 +256,9 @@ def test_4_too_few_rows_and_missing_tables_are_data_errors(fedbnsl, plan, tables
     refused(fedbnsl(*refit, "--columns=X1,X9"), 4, "no column 'X9'")
 
 
-def test_5_plaintext_must_be_asked_for(fedbnsl, plan, tables, tmp_path):
+def test_2_plaintext_must_be_asked_for(fedbnsl, plan, tables, tmp_path):
     join = ("participant", "join", "127.0.0.1:9", "--site=s", "--data", tables / "site-1.csv")
-    refused(fedbnsl(*join), 5, "pass --insecure")
+    refused(fedbnsl(*join), 2, "pass --insecure")
     serve = (
         "coordinator",
         "serve",
@@ -268,31 +268,45 @@ def test_5_plaintext_must_be_asked_for(fedbnsl, plan, tables, tmp_path):
         "--out",
         tmp_path / "run",
     )
-    refused(fedbnsl(*serve), 5, "pass --insecure")
+    refused(fedbnsl(*serve), 2, "pass --insecure")
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("address", ["192.0.2.1:50051", "0.0.0.0:0", "[::]:0"])
-def test_5_plaintext_does_not_leave_this_machine(address, fedbnsl, plan, tables, tmp_path):
+def test_2_plaintext_does_not_leave_this_machine(address, fedbnsl, plan, tables, tmp_path):
     join = ("participant", "join", address, "--insecure", "--site=s", "--data", tables / "site-1.csv")
-    refused(fedbnsl(*join), 5, address, "is not on this machine")
+    refused(fedbnsl(*join), 2, address, "is not on this machine")
     serve = ("coordinator", "serve", plan, "--insecure", "--listen", address, "--set=join_deadline_s=0.1")
-    refused(fedbnsl(*serve, "--out", tmp_path / "run"), 5, address, "is not on this machine")
+    refused(fedbnsl(*serve, "--out", tmp_path / "run"), 2, address, "is not on this machine")
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.1:port", ":50051", "127.0.0.1:70000"])
-def test_5_an_address_without_host_or_port_is_refused_with_an_example(address, fedbnsl, tables):
+def test_2_an_address_without_host_or_port_is_refused_with_an_example(address, fedbnsl, tables):
     join = ("participant", "join", address, "--insecure", "--site=s", "--data", tables / "site-1.csv")
-    refused(fedbnsl(*join), 5, repr(address), "expected host:port, such as 127.0.0.1:50051")
+    refused(fedbnsl(*join), 2, repr(address), "expected host:port, such as 127.0.0.1:50051")
 
 
-def test_5_a_port_in_use_is_named(fedbnsl, plan, tmp_path):
+def test_2_a_port_in_use_is_named_and_the_folder_left_free(fedbnsl, plan, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         listen = f"127.0.0.1:{taken.getsockname()[1]}"
         serve = ("coordinator", "serve", plan, "--insecure", "--listen", listen, "--out", tmp_path / "run")
-        refused(fedbnsl(*serve), 5, f"cannot listen on {listen}")
-    assert strict_json((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))["state"] == "failed"
+        refused(fedbnsl(*serve), 2, f"cannot listen on {listen}: the port is in use")
+    assert not (tmp_path / "run").exists()
+
+
+def test_2_a_site_needs_a_name_that_can_name_a_file(fedbnsl, tables):
+    join = ("participant", "join", "127.0.0.1:9", "--insecure", "--data", tables / "site-1.csv")
+    for name in ("", "../here", "a b", "-x"):
+        refused(fedbnsl(*join, f"--site={name}"), 2, f"--site {name!r}")
+
+
+def test_5_sites_with_different_columns_do_not_fit_each_other(fedbnsl, plan, tables, tmp_path):
+    table = tables / "site-2.csv"
+    table.write_text(table.read_text(encoding="utf-8").replace("X4", "weight", 1), encoding="utf-8")
+    outcome = fedbnsl("simulate", plan, "--data", tables, "--out", tmp_path / "run")
+    refused(outcome, 5, "site-2", "missing: X4", "not in the run: weight", "choose them with --columns")
+    assert not (tmp_path / "run").exists()
 
 
 def test_6_a_coordinator_that_is_not_there_is_called_for_no_longer_than_the_patience(fedbnsl, tables):
@@ -302,26 +316,32 @@ def test_6_a_coordinator_that_is_not_there_is_called_for_no_longer_than_the_pati
     refused(fedbnsl(*join), 6, f"the coordinator at {address} did not answer", "Check the address")
 
 
-def test_7_and_10_a_run_for_which_too_few_sites_join_ends_at_both_ends(fedbnsl, plan, tables, tmp_path):
+def test_5_7_and_10_a_refused_site_and_a_run_for_which_too_few_join_end_at_both_ends(fedbnsl, plan, tables, tmp_path):
     address_file, out = tmp_path / "address", tmp_path / "run"
     serve = ["coordinator", "serve", plan, "--insecure", "--listen=127.0.0.1:0", f"--address-file={address_file}"]
-    deadline = ["--set=join_deadline_s=3", "--set=n_participants=2", f"--out={out}", "--json"]
+    deadline = ["--set=join_deadline_s=4", "--set=n_participants=2", f"--out={out}", "--json"]
+    variables = '--set=variables=["X1", "X2", "X3", "X4", "X5"]'
     with subprocess.Popen(
-        [sys.executable, "-m", "fedbnsl", *serve, *deadline], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "fedbnsl", *serve, *deadline, variables],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as coordinator:
         try:
             while not address_file.exists():
                 assert coordinator.poll() is None, coordinator.stderr.read()
                 time.sleep(0.02)
             address = address_file.read_text(encoding="utf-8")
-            join = ("participant", "join", address, "--insecure", "--site=here", "--data", tables / "site-1.csv")
-            joined = fedbnsl(*join, "--out", tmp_path / "here")
+            join = ("participant", "join", address, "--insecure", "--data", tables / "site-1.csv")
+            misfit = fedbnsl(*join, "--site=misfit", "--columns=X1,X2,X3")
+            joined = fedbnsl(*join, "--site=here", "--out", tmp_path / "here")
             served = Outcome(0, *coordinator.communicate(timeout=30))
             served.code = coordinator.returncode
         finally:
             coordinator.kill()
+    refused(misfit, 5, "the coordinator refused", "missing: X4, X5", "choose them with --columns")
     refused(joined, 10, "1 of 2 sites joined", "Ask the coordinator's operator")
-    refused(served, 7, "1 of 2 sites joined within join_deadline_s = 3 s (here)", "Bring the named sites back")
+    refused(served, 7, "1 of 2 sites joined within join_deadline_s = 4 s (here)", "Bring the named sites back")
     assert strict_json((out / "result.json").read_text(encoding="utf-8"))["state"] == "failed"
 
 
@@ -360,7 +380,7 @@ def test_130_an_interrupted_run_keeps_what_it_has(which, fedbnsl, plan, tables, 
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     monkeypatch.setattr(display.RunDisplay, "show", lambda self, status: signal.raise_signal(which))
     outcome = fedbnsl("simulate", plan, "--data", tables, "--out", tmp_path / "run", "--json")
-    refused(outcome, 130, f"interrupted by {which.name}", "The run folder holds what was learned so far")
+    refused(outcome, 130, f"interrupted by {which.name}", "What was learned up to here is in the run folder")
     result = strict_json((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))
     assert (result["state"], len(result["rounds"])) == ("interrupted", 1)
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
@@ -494,7 +514,7 @@ def test_demo_as_json_prints_the_result_of_the_folder(fedbnsl, tables, tmp_path)
 def test_without_json_the_summary_names_edges_score_bytes_and_folder(fedbnsl, plan, tables, tmp_path):
     outcome = fedbnsl("simulate", plan, "--data", tables, "--out", tmp_path / "run")
     edges = (tmp_path / "run" / "edges.csv").read_text(encoding="utf-8").splitlines()[1:]
-    assert f"{len(edges)} edges (source -> target" in outcome.out
+    assert f"edges learned: {len(edges)}" in outcome.out
     for words in ("SHD", "bytes, formula", "bytes, serialised", "seconds", str(tmp_path / "run")):
         assert words in outcome.out
 
@@ -510,7 +530,7 @@ def test_a_folder_with_a_run_is_refused_before_any_table_is_read(fedbnsl, run, p
     monkeypatch.setattr(synthetic, "synthesise", untouchable)
     before = contents(run)
     for command in (["simulate", plan, "--data", tables], ["demo", "--data", tables], ["demo"]):
-        refused(fedbnsl(*command, "--out", run), 9, f"folder {run} holds a run already", "choose another --out")
+        refused(fedbnsl(*command, "--out", run), 9, f"folder {run} holds a run already", "--out")
     assert contents(run) == before
 
 

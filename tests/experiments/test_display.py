@@ -156,6 +156,7 @@ def a_result(edges):
     return {
         "edges": [{"source": s, "target": t, "weight": w} for s, t, w in edges],
         "dropped_edges": [],
+        "warnings": [],
         "bytes": {
             "up": {"formula": 1_500_000, "serialised": 1_000_000},
             "down": {"formula": 250_000, "serialised": 100_500},
@@ -180,7 +181,7 @@ def test_the_summary_lists_edges_score_bytes_both_ways_seconds_and_folder(tmp_pa
     reference[0, 1] = reference[3, 2] = reference[1, 2] = reference[1, 3] = True
     text = summary(a_result([("a", "b", 1.5), ("c", "d", -0.25)]), folder=tmp_path, scores=score(estimate, reference))
     rows = [cells(line) for line in text.splitlines()]
-    assert "2 edges" in text
+    assert "edges learned: 2" in text
     assert ["a", "b", "+1.500"] in rows
     assert ["c", "d", "-0.250"] in rows
     flat = " ".join(text.split())
@@ -199,6 +200,13 @@ def test_the_summary_claims_no_score_without_a_truth(tmp_path):
 def test_the_summary_says_how_many_edges_were_left_out_to_break_cycles(tmp_path):
     result = {**a_result([("a", "b", 1.0)]), "dropped_edges": [{}, {}]}
     assert re.search(r"cycles +2 weak edges left out to break them", summary(result, folder=tmp_path))
+
+
+def test_the_summary_repeats_the_warnings_of_the_result(tmp_path):
+    result = {**a_result([]), "warnings": ["column [x] looks odd", "h(W) is large"]}
+    flat = " ".join(summary(result, folder=tmp_path).split())
+    assert "column [x] looks odd" in flat
+    assert "h(W) is large" in flat
 
 
 @pytest.mark.parametrize("width", [40, 80])

@@ -112,7 +112,7 @@ def test_fewer_rows_than_sites_are_refused_and_nothing_is_written(tmp_path):
     [
         (None, "cannot be read: No such file"),
         (b"", "the file is empty"),
-        (b"a;b\n1;2\n", "has no comma but ;"),
+        (b"a;b\n1;2\n", "the first line has no comma but ;"),
         (b"a,b\n1,2\n3\n", r"1 row\(s\) without exactly 2 fields"),
         (b"a,b\n\xff,1\n", "not UTF-8"),
         (b'a,b\n"' + b"1,2\n" * 40_000, "not a UTF-8 table in CSV form"),

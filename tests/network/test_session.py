@@ -29,10 +29,12 @@ from fedbnsl.errors import (
     QuorumLostError,
     RemoteProtocolError,
     SchemaMismatchError,
+    SeatRefusedError,
+    SetupError,
     StaleRoundError,
     UnreachableError,
 )
-from fedbnsl.messages import Finished, JoinRequest, LocalUpdate, RoundTask, SiteState, TaskKind
+from fedbnsl.messages import Finished, JoinRequest, LocalUpdate, RoundTask, SiteState, TaskKind, run_tag
 from fedbnsl.plan import Plan
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl.wire import federation_pb2 as federation
@@ -90,6 +92,7 @@ class Coordinator:
     def __init__(self, plan: Plan, *, port: int = 0) -> None:
         self.plan = plan
         self.run = next(RUN_IDS)
+        self.tag = run_tag(self.run)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
@@ -407,7 +410,7 @@ def test_a_malformed_matrix_is_refused_as_an_invalid_argument_and_the_server_goe
     session.pull(0)
     stub = coordinator.stub()
     for name, wire in MALFORMED.items():
-        message = federation.Update(run=coordinator.run, site="north", round=1, local_weights=wire)
+        message = federation.Update(run=coordinator.tag, site="north", round=1, local_weights=wire)
         code, details = refused(stub.PushUpdate, message)
         assert code is grpc.StatusCode.INVALID_ARGUMENT, name
         assert details.startswith("matrix "), name
@@ -429,12 +432,12 @@ def test_bytes_that_are_no_message_are_refused_and_the_server_goes_on(start: Sta
     connect(coordinator).join(request())
 
 
-def calls_of(run: int, site: str) -> dict[str, Message]:
+def calls_of(tag: int, site: str) -> dict[str, Message]:
     zero = values.SparseMatrix(n_variables=3)
     return {
-        "PullTask": federation.PullRequest(run=run, site=site),
-        "PushUpdate": federation.Update(run=run, site=site, round=1, local_weights=zero),
-        "Leave": federation.LeaveRequest(run=run, site=site),
+        "PullTask": federation.PullRequest(run=tag, site=site),
+        "PushUpdate": federation.Update(run=tag, site=site, round=1, local_weights=zero),
+        "Leave": federation.LeaveRequest(run=tag, site=site),
     }
 
 
@@ -445,11 +448,11 @@ def test_calls_of_another_run_and_of_a_site_that_has_not_joined_are_refused(
     coordinator = start()
     connect(coordinator).join(request())
     stub = coordinator.stub()
-    assert refused(getattr(stub, call), calls_of(coordinator.run + 1, "north")[call]) == (
+    assert refused(getattr(stub, call), calls_of(coordinator.tag + 1, "north")[call]) == (
         grpc.StatusCode.NOT_FOUND,
         "this call belongs to another run; join again",
     )
-    assert refused(getattr(stub, call), calls_of(coordinator.run, "south")[call]) == (
+    assert refused(getattr(stub, call), calls_of(coordinator.tag, "south")[call]) == (
         grpc.StatusCode.NOT_FOUND,
         "site 'south' has not joined this run",
     )
@@ -476,7 +479,7 @@ REFUSED_JOINS: dict[str, tuple[Plan, list[JoinRequest], JoinRequest, type[Fedbns
         "the site speaks protocol 99, the coordinator 1; install the same version of fedbnsl",
     ),
     "a bad name": (
-        Plan(), [], request("a/b"), LocalProtocolError,
+        Plan(), [], request("a/b"), SeatRefusedError,
         "site name 'a/b': use 1 to 64 letters, digits, '.', '-' or '_'",
     ),
     "other variables": (
@@ -484,11 +487,11 @@ REFUSED_JOINS: dict[str, tuple[Plan, list[JoinRequest], JoinRequest, type[Fedbns
         "the site's variables are not those of the run (missing: größe, IL 6; not in the run: age, dose)",
     ),
     "no seat left": (
-        Plan(n_participants=1), [request("south")], request(), PlanMismatchError,
+        Plan(n_participants=1), [request("south")], request(), SeatRefusedError,
         "all 1 seats of this run are taken",
     ),
     "another table than before": (
-        Plan(), [request(n_samples=9)], request(n_samples=8), PlanMismatchError,
+        Plan(), [request(n_samples=9)], request(n_samples=8), SeatRefusedError,
         "site 'north' has already joined, with another table",
     ),
     "knowledge about other variables": (
@@ -545,6 +548,7 @@ STATUS_OF = {
     StaleRoundError: (grpc.StatusCode.ABORTED, StaleRoundError),
     MalformedMessageError: (grpc.StatusCode.INVALID_ARGUMENT, LocalProtocolError),
     SchemaMismatchError: (grpc.StatusCode.FAILED_PRECONDITION, SchemaMismatchError),
+    SeatRefusedError: (grpc.StatusCode.ALREADY_EXISTS, SeatRefusedError),
     PlanMismatchError: (grpc.StatusCode.NOT_FOUND, PlanMismatchError),
     PlanError: (grpc.StatusCode.FAILED_PRECONDITION, SchemaMismatchError),
     RemoteProtocolError: (grpc.StatusCode.PERMISSION_DENIED, LocalProtocolError),
@@ -596,7 +600,7 @@ def test_any_other_error_leaves_as_one_constant_sentence_and_the_server_goes_on(
     stub = coordinator.stub()
     messages = {
         "Join": codec.encode_join(request()),
-        **calls_of(coordinator.run, "north"),
+        **calls_of(coordinator.tag, "north"),
         "Status": federation.StatusRequest(),
     }
     with monkeypatch.context() as broken, caplog.at_level(logging.ERROR):
@@ -646,7 +650,7 @@ def test_what_goes_wrong_at_a_site_stays_there(
         federation.LeaveRequest,
     ]
     assert sent[-1] == federation.LeaveRequest(
-        run=coordinator.run, site="north", reason=federation.LEAVE_REASON_LOCAL_ERROR
+        run=coordinator.tag, site="north", reason=federation.LEAVE_REASON_LOCAL_ERROR
     )
     assert not any(b"secret" in message.SerializeToString() for message in sent)
     assert coordinator.mailbox.left == {"north"}
@@ -661,7 +665,7 @@ def test_a_coordinator_that_is_not_there_is_called_until_patience_is_over(free_p
     with pytest.raises(UnreachableError, match=rf"127\.0\.0\.1:{free_port} did not answer for 0\.5 s") as caught:
         session.join(request())
     assert caught.value.exit_code == 6
-    assert notices == [f"the coordinator at 127.0.0.1:{free_port} does not answer; trying again"]
+    assert notices == [f"the coordinator at 127.0.0.1:{free_port} does not answer; trying again for up to 0.5 s"]
 
 
 def test_a_coordinator_that_appears_late_is_joined(free_port: int, start: Start, connect: Call) -> None:
@@ -723,7 +727,7 @@ def test_a_message_just_under_16_mib_reaches_the_coordinator(start: Start, conne
     coordinator = start()
     connect(coordinator).join(request())
     stub = coordinator.stub(("grpc.max_send_message_length", -1))
-    wide = federation.Update(run=coordinator.run, site="north", round=1, residual_variance=[0.5] * 2_097_100)
+    wide = federation.Update(run=coordinator.tag, site="north", round=1, residual_variance=[0.5] * 2_097_100)
     wide.local_weights.n_variables = 3
     assert 16 * 2**20 - 1000 < wide.ByteSize() < 16 * 2**20
     assert refused(stub.PushUpdate, wide) == (
@@ -735,12 +739,10 @@ def test_a_message_just_under_16_mib_reaches_the_coordinator(start: Start, conne
 def test_a_second_coordinator_on_the_same_port_fails_loudly(start: Start, connect: Call, tmp_path: Path) -> None:
     first = start()
     listening: list[str] = []
-    with pytest.raises(LocalProtocolError, match=rf"cannot listen on {first.address}: the port is in use"):
+    with pytest.raises(SetupError, match=rf"cannot listen on {first.address}: the port is in use"):
         run_coordinator.serve(Plan(), tmp_path / "run", listen=first.address, on_listening=listening.append)
     assert listening == []
-    result = json.loads((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))
-    assert (result["state"], result["rounds"]) == ("failed", [])
-    assert "the port is in use" in result["reason"]
+    assert not (tmp_path / "run").exists(), "another try, on another port, can have the folder"
     assert connect(first).join(request()).run == first.run
 
 
@@ -761,11 +763,11 @@ def test_a_second_coordinator_on_the_same_port_fails_loudly(start: Start, connec
     ],
 )
 def test_plaintext_beyond_this_machine_is_refused_on_both_sides(address: str, text: str, tmp_path: Path) -> None:
-    with pytest.raises(LocalProtocolError, match=text):
+    with pytest.raises(SetupError, match=text):
         Session(address, patience_s=0.0, notice=lambda text: None)
-    with pytest.raises(LocalProtocolError, match=text):
+    with pytest.raises(SetupError, match=text):
         Observer(address)
-    with pytest.raises(LocalProtocolError, match=text):
+    with pytest.raises(SetupError, match=text):
         run_coordinator.serve(Plan(), tmp_path / "run", listen=address, on_listening=lambda address: None)
     assert not (tmp_path / "run").exists()
 
@@ -777,14 +779,14 @@ def test_a_host_that_also_has_an_address_elsewhere_is_refused(monkeypatch: pytes
     monkeypatch.setattr(socket, "getaddrinfo", found("127.0.0.1", "::1"))
     channel.require_loopback("both:50051")
     monkeypatch.setattr(socket, "getaddrinfo", found("127.0.0.1", "192.0.2.7"))
-    with pytest.raises(LocalProtocolError, match="not on this machine"):
+    with pytest.raises(SetupError, match="not on this machine"):
         channel.require_loopback("both:50051")
 
     def unknown(*arguments: object, **options: object) -> NoReturn:
         raise socket.gaierror(-2, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
-    with pytest.raises(LocalProtocolError, match=r"the host is unknown \(.*Name or service not known\)"):
+    with pytest.raises(SetupError, match=r"the host is unknown \(.*Name or service not known\)"):
         channel.require_loopback("nowhere:50051")
 
 

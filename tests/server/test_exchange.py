@@ -308,6 +308,23 @@ def test_at_its_deadline_a_round_closes_with_a_quorum() -> None:
     play(HASTY, scene)
 
 
+def test_a_site_that_is_silent_beyond_its_grace_is_named_while_the_round_waits_for_it() -> None:
+    notices: list[str] = []
+
+    async def scene(mailbox: Mailbox) -> None:
+        engine = await opened(mailbox, 1)
+        mailbox.push(update("a", 1))
+        mailbox.push(update("c", 1))
+        while not notices:
+            await asyncio.sleep(0.01)
+        assert await waits(engine), "there is a quorum, but the round's deadline is far"
+        mailbox.push(update("b", 1))
+        assert await closed(engine) == "abc"
+
+    play(PATIENT.with_settings(quorum=2, site_grace_s=SOON_S), scene, notices.append)
+    assert notices == ["round 1 waits for b"]
+
+
 def test_below_the_quorum_a_round_waits_beyond_its_deadline_and_then_for_no_more_than_the_quorum() -> None:
     notices: list[str] = []
 

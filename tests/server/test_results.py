@@ -98,8 +98,8 @@ def test_the_schema_is_versioned_and_its_keys_are_those_of_version_1(finished: P
     result = read(finished)
     assert result["schema"] == "fedbnsl.result/1"
     assert set(result) == {
-        "schema", "state", "reason", "orientation", "variables", "edges", "dropped_edges", "acyclicity", "sites",
-        "bytes", "seconds", "rounds", "manifest",
+        "schema", "state", "reason", "orientation", "variables", "edges", "dropped_edges", "warnings", "acyclicity",
+        "sites", "bytes", "seconds", "rounds", "manifest",
     }  # fmt: skip
     assert set(result["manifest"]) == {
         "run", "plan_digest", "private", "seeds", "versions", "created_at", "ended_at", "sha256"
@@ -290,10 +290,13 @@ def sparse(entries: Mapping[tuple[int, int], float], d: int = 3) -> SparseMatrix
     return SparseMatrix.from_dense(W)
 
 
-def state_of(t: int, W: SparseMatrix, refitted: SparseMatrix | None = None) -> AdmmState:
+def state_of(
+    t: int, W: SparseMatrix, refitted: SparseMatrix | None = None, variance: tuple[float, ...] = (1.0, 1.0, 1.0)
+) -> AdmmState:
     zero = SparseMatrix.zeros(W.n_variables)
-    variance = np.empty(0) if refitted is None else np.ones(W.n_variables)
-    return AdmmState(t, W, 0.0, 0.25, frozenset("ab"), dict.fromkeys("ab", SiteState(zero, zero)), refitted, variance)
+    sites = dict.fromkeys("ab", SiteState(zero, zero))
+    known = np.array(variance if refitted is not None else ())
+    return AdmmState(t, W, 0.0, 0.25, frozenset("ab"), sites, refitted, known)
 
 
 def record_of(t: int, contributed: str, kind: TaskKind = TaskKind.ADMM) -> RoundRecord:
@@ -346,6 +349,24 @@ def test_edges_that_were_dropped_for_a_cycle_are_listed_with_their_weight_in_w(t
         {"source": "v1", "target": "v0", "weight": -0.5, "before": "refit"},
     ]
     assert [edge["weight"] for edge in result["edges"]] == [1.1, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("variance", "warnings"),
+    [
+        ((1.0, 1.5, 1.9), []),
+        ((0.5, 1.5, 0.75), ["residual variances differ (v0 0.5, v1 1.5): directions rest on their being about equal"]),
+        ((0.0, 1.0, 1.0), ["residual variances differ (v0 0, v1 1): directions rest on their being about equal"]),
+    ],
+)
+def test_residual_variances_that_are_far_from_equal_are_warned_of(
+    variance: tuple[float, ...], warnings: list[str], tmp_path: Path
+) -> None:
+    recorder, _ = recorder_in(tmp_path / "run", Plan())
+    W = sparse({(0, 1): 0.9})
+    recorder.on_round(state_of(1, W), record_of(1, "ab"))
+    recorder.on_round(state_of(2, W, W, variance), record_of(2, "ab", TaskKind.REFIT))
+    assert recorder.finish("finished")["warnings"] == warnings
 
 
 def test_a_required_edge_of_weight_zero_is_an_edge_in_every_file(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from fedbnsl.errors import (
     QuorumLostError,
     RemoteProtocolError,
     SchemaMismatchError,
+    SeatRefusedError,
 )
 from fedbnsl.messages import PROTOCOL_VERSION, JoinRequest
 from fedbnsl.plan import Plan
@@ -43,7 +44,7 @@ def test_every_site_gets_a_seat_until_all_are_taken() -> None:
     roster.join(request("north", n_samples=10))
     roster.join(request("south", n_samples=20))
     assert {site: member.n_samples for site, member in roster.members.items()} == {"north": 10, "south": 20}
-    assert refusal(roster, request("east"), PlanMismatchError) == "all 2 seats of this run are taken"
+    assert refusal(roster, request("east"), SeatRefusedError) == "all 2 seats of this run are taken"
 
 
 def test_a_refused_site_takes_no_seat() -> None:
@@ -79,7 +80,7 @@ def test_a_site_that_comes_back_keeps_its_seat_even_if_all_are_taken() -> None:
 def test_a_site_that_comes_back_with_another_table_is_refused(other: JoinRequest) -> None:
     roster = Roster(Plan())
     roster.join(request("north"))
-    assert refusal(roster, other, PlanMismatchError) == "site 'north' has already joined, with another table"
+    assert refusal(roster, other, SeatRefusedError) == "site 'north' has already joined, with another table"
 
 
 # ---- variables -----------------------------------------------------------------------------------------------------
@@ -170,7 +171,7 @@ def test_a_site_name_that_can_name_a_file_is_accepted(name: str) -> None:
     ["", " ", "a b", "a/b", "../a", "..", ".", ".hidden", "-rf", "a\\b", "a\n", "a\0b", "site:1", "a'b", "x" * 65],
 )
 def test_a_site_name_that_cannot_name_a_file_is_refused(name: str) -> None:
-    text = refusal(Roster(Plan()), request(name), RemoteProtocolError)
+    text = refusal(Roster(Plan()), request(name), SeatRefusedError)
     assert text.startswith(f"site name {name!r}: use 1 to 64 letters, digits, ")
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -298,9 +299,16 @@ def of_real(participants: Mapping[str, Participant], *, lost_in: int = 0) -> Scr
 @pytest.mark.parametrize("settings", RESUMED, ids=["float64", "float32", "augmented", "knowledge"])
 @pytest.mark.parametrize("through_disk", [False, True], ids=["in memory", "from a checkpoint"])
 @pytest.mark.parametrize("rebuilt", [False, True], ids=["participants go on", "participants lost their state"])
+@pytest.mark.parametrize("answering", [True, False], ids=["while they answer", "between two rounds"])
 def test_a_run_resumed_after_any_round_ends_with_the_same_bits(
-    settings: dict[str, object], through_disk: bool, rebuilt: bool, tables: dict[str, Matrix], tmp_path: Path
+    settings: dict[str, object],
+    through_disk: bool,
+    rebuilt: bool,
+    answering: bool,
+    tables: dict[str, Matrix],
+    tmp_path: Path,
 ) -> None:
+    """The coordinator dies in every round: when all sites have computed an answer, or before any has its task."""
     plan = Plan().with_settings(**settings)
     whole, _ = run(plan, of_real(participants_from(None, plan, tables)))
     assert whole[-1].global_weights.nnz > 0
@@ -310,11 +318,20 @@ def test_a_run_resumed_after_any_round_ends_with_the_same_bits(
         participants = participants_from(None, plan, tables)
         saved: list[AdmmState] = [initial_state(D, SITES)]
 
-        def save(state: AdmmState, record: RoundRecord, saved: list[AdmmState] = saved) -> None:
-            saved.append(state)
+        last_saved = 0 if answering else lost_in - 1
 
+        def save(
+            state: AdmmState, record: RoundRecord, saved: list[AdmmState] = saved, last_saved: int = last_saved
+        ) -> None:
+            saved.append(state)
+            if record.round == last_saved:
+                raise InterruptedRunError("the coordinator died")
+
+        if not answering and lost_in == 1:
+            continue  # nothing has happened yet
+        script = of_real(participants, lost_in=lost_in if answering else 0)
         with pytest.raises(InterruptedRunError):
-            rounds.run(plan, VARIABLES, SITES, of_real(participants, lost_in=lost_in), on_round=save)
+            rounds.run(plan, VARIABLES, SITES, script, on_round=save)
         state = saved[-1]
         assert state.round == lost_in - 1
         if through_disk:
@@ -326,6 +343,27 @@ def test_a_run_resumed_after_any_round_ends_with_the_same_bits(
         assert [after.round for after in rest] == list(range(lost_in, total + 1))
         for resumed, uninterrupted in zip(rest, whole[lost_in - 1 :], strict=True):
             assert bits(resumed) == bits(uninterrupted), (lost_in, resumed.round)
+
+
+@pytest.mark.parametrize("value_type", ["float64", "float32"])
+def test_a_site_whose_answers_come_too_late_goes_on_with_the_same_bits_as_one_that_starts_from_its_snapshot(
+    value_type: str, tables: dict[str, Matrix]
+) -> None:
+    plan = Plan(rounds=8, refit_rounds=1).with_settings(value_type=value_type)
+    late = {2: "c", 3: "c", 5: "ac", 6: "b"}
+
+    def unless_late(participants: Mapping[str, Participant]) -> Script:
+        def answer(site: str, task: RoundTask) -> LocalUpdate | None:
+            update = participants[site].handle(task)
+            return None if site in late.get(task.round, "") else update
+
+        return Script(answer)
+
+    going_on, _ = run(plan, unless_late(participants_from(None, plan, tables)))
+    for before, after in pairwise([initial_state(D, SITES), *going_on]):
+        started_anew, _ = run(plan, unless_late(participants_from(before, plan, tables)), state=before)
+        assert bits(started_anew[0]) == bits(after), after.round
+    assert len({*(state.contributed for state in going_on)}) == 4
 
 
 def test_a_run_that_is_complete_hands_out_nothing_more() -> None:

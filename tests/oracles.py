@@ -30,14 +30,10 @@ def literal_local_objective(X: Array, B: Array, W: Array, beta: Array, lam: floa
 
 def literal_scores(B: Array, G: Array, M: Array, lam: float, allowed: Allowed) -> Array:
     """(d, d) S_ij = sqrt(M_i) |soft(B_ij - G_ij/M_i, lam/M_i) - B_ij| where allowed, -1 elsewhere."""
-    d = B.shape[0]
-    scores = np.full((d, d), -1.0)
-    for i in range(d):
-        for j in range(d):
-            if allowed[i, j]:
-                target = literal_soft(B[i, j] - G[i, j] / M[i], lam / M[i])
-                scores[i, j] = np.sqrt(M[i]) * abs(target - B[i, j])
-    return scores
+    M = M[:, None]
+    step = B - G / M
+    target = np.sign(step) * np.maximum(np.abs(step) - lam / M, 0.0)
+    return np.where(allowed, np.sqrt(M) * np.abs(target - B), -1.0)
 
 
 def literal_pgcd(
@@ -57,11 +53,12 @@ def literal_pgcd(
     Stops after `max_steps`, when the best score falls below `tol`, or when the best coordinate does not move. Returns
     the (d, d) weights and the number of steps taken.
     """
-    n = X.shape[0]
+    n, d = X.shape
     B = B.copy()
-    M = np.sum(X**2, axis=0) / n + rho_2
+    S = X.T @ X / n
+    M = np.diagonal(S) + rho_2
     for step in range(max_steps):
-        G = literal_gradient(X, B, W, beta, rho_2)
+        G = S @ (B - np.eye(d)) + beta + rho_2 * (B - W)
         scores = literal_scores(B, G, M, lam, allowed)
         j, i = np.unravel_index(np.argmax(scores.T), scores.shape)  # equal scores: first column, then first row
         if scores[i, j] < tol:

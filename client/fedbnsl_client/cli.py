@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import warnings
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -122,7 +124,7 @@ def refit(
     from fedbnsl.graph_formats import lgbn_json
     from fedbnsl_client.refit import personalise
 
-    graph_files.make_folder(out)
+    graph_files.new_graph_folder(out)
     dataset = _read(data, columns, min_rows, max_file_mib)
     learned = graph_files.read_edges(edges, dataset.variables)
     fitted = personalise(dataset, learned.dag)
@@ -134,12 +136,20 @@ def refit(
 
 
 def _read(data: Path, columns: str | None, min_rows: int, max_file_mib: int) -> Dataset:
-    from fedbnsl_client.dataset import Dataset, DataWarning
+    from fedbnsl_client.dataset import Dataset
 
     chosen = next(csv.reader([columns])) if columns else []
+    with warnings_on_stderr():
+        return Dataset.read(data, columns=chosen, min_rows=min_rows, max_file_bytes=max_file_mib * 2**20)
+
+
+@contextmanager
+def warnings_on_stderr() -> Generator[None]:
+    """Show what is odd about a table as plain lines."""
+    from fedbnsl_client.dataset import DataWarning
+
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", DataWarning)
-        dataset = Dataset.read(data, columns=chosen, min_rows=min_rows, max_file_bytes=max_file_mib * 2**20)
+        yield
     for warning in caught:
         click.secho(f"warning: {warning.message}", fg="yellow", err=True)
-    return dataset

@@ -19,6 +19,7 @@ from fedbnsl.sparse import Matrix
 
 MAX_FILE_BYTES = 2**30
 MIN_ROWS = 20
+LARGEST_VALUE = 1e100
 
 _CATEGORICAL_LEVELS = 10
 
@@ -214,6 +215,9 @@ def _check_values(path: Path, variables: Sequence[str], X: Matrix, min_rows: int
         nan, infinite = int(np.isnan(X[:, k]).sum()), int(np.isinf(X[:, k]).sum())
         if nan:
             problems.append(f"column {name!r}: {nan} row(s) are NaN")
+        huge = int((np.abs(X[:, k]) > LARGEST_VALUE).sum()) - infinite
+        if huge:
+            problems.append(f"column {name!r}: {huge} row(s) beyond {LARGEST_VALUE:g}, whose squares overflow")
         if infinite:
             problems.append(f"column {name!r}: {infinite} row(s) are infinite")
         if not nan and not infinite and (X[:, k] == X[0, k]).all():

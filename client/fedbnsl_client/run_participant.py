@@ -45,7 +45,7 @@ def take_part(
         If the coordinator refuses, stays away, or ends the run without a result.
     """
     if out is not None:
-        graph_files.make_folder(out)
+        graph_files.new_graph_folder(out)
     pgcd.warm_up()
     session = Session(address, patience_s=patience_s, notice=notice)
     try:

@@ -66,7 +66,7 @@ class BackOff:
         now = time.monotonic()
         if self._since is None:
             self._since = now
-        if now - self._since > self.patience_s:
+        if not now - self._since <= self.patience_s:  # NaN is no patience
             return False
         time.sleep(self._wait_s * random.uniform(0.5, 1.5))  # noqa: S311  # jitter, not a secret
         self._wait_s = min(5.0, 2 * self._wait_s)

@@ -23,7 +23,7 @@ from fedbnsl.graph import cyclic_edges
 from fedbnsl.graph_formats import EDGES_HEADER, LearnedGraph, dagitty, dot, edges_csv, graphml, lgbn_json, weights_csv
 from fedbnsl.sparse import Matrix
 
-__all__ = ["LearnedGraph", "make_folder", "read_edges", "write_all", "write_text", "write_weights"]
+__all__ = ["LearnedGraph", "make_folder", "new_graph_folder", "read_edges", "write_all", "write_text", "write_weights"]
 
 _FORMATS: Mapping[str, Callable[[LearnedGraph], str]] = {
     "edges.csv": edges_csv,
@@ -72,6 +72,19 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ResultError(f"folder {path} cannot be made: {error.strerror}") from None
+
+
+def new_graph_folder(path: Path) -> None:
+    """Make a folder for a graph; results are never overwritten.
+
+    Raises
+    ------
+    ResultError
+        If it holds a graph already, or cannot be made.
+    """
+    make_folder(path)
+    if (path / "edges.csv").exists():
+        raise ResultError(f"folder {path} holds a graph already (edges.csv); results are never overwritten")
 
 
 def write_text(path: Path, text: str) -> None:

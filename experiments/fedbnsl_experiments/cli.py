@@ -10,8 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fedbnsl.errors import ResultError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from rich.console import Console
 
     from fedbnsl.plan import Plan
     from fedbnsl.sparse import Mask
@@ -127,6 +131,7 @@ def simulate(
     from rich.console import Console
 
     from fedbnsl.plan import Plan
+    from fedbnsl_client.cli import warnings_on_stderr
     from fedbnsl_client.dataset import Dataset
     from fedbnsl_experiments.display import RunDisplay, print_summary
     from fedbnsl_experiments.simulate import simulate as run_simulation
@@ -139,7 +144,8 @@ def simulate(
     refuse_existing_run(out)
     files = site_files(folder)
     plan = _for_sites(plan, len(files))
-    tables = {site: Dataset.read(path, columns=plan.variables) for site, path in files.items()}
+    with warnings_on_stderr():
+        tables = {site: Dataset.read(path, columns=plan.variables) for site, path in files.items()}
     reference = _reference(truth, folder, plan.variables or next(iter(tables.values())).variables)
     title = f"{plan.name}: {len(files)} sites in one process"
     with RunDisplay(title, Console(stderr=True)) as display:
@@ -293,12 +299,21 @@ def bench(figures: tuple[str, ...], plans: Path, as_json: bool) -> None:
         raise click.BadParameter(f"{', '.join(unknown)}: choose from {', '.join(FIGURES)}", param_hint="FIGURES")
     console, progress = Console(), Console(stderr=True)
     for name in figures or FIGURES:
-        with progress.status(f"measuring {name}"):
-            for row in FIGURES[name](plans):
-                if as_json:
-                    click.echo(json.dumps({"bench": name, **row}, ensure_ascii=False))
-                else:
-                    figure, *values = row.items()
-                    console.print(f"[bold]{name}[/]: {figure[1]}", highlight=False, soft_wrap=True)
-                    for key, value in values:
-                        console.print(f"    {key}: {value}", soft_wrap=True)
+        try:
+            with progress.status(f"measuring {name}"):
+                for row in FIGURES[name](plans):
+                    _print_row(name, row, console, as_json=as_json)
+        except ResultError as error:
+            if figures:
+                raise
+            progress.print(f"{name}: skipped: {error}", style="yellow", soft_wrap=True)
+
+
+def _print_row(name: str, row: Mapping[str, Any], console: Console, *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps({"bench": name, **row}, ensure_ascii=False))
+        return
+    (_, figure), *values = row.items()
+    console.print(f"[bold]{name}[/]: {figure}", highlight=False, soft_wrap=True)
+    for key, value in values:
+        console.print(f"    {key}: {value}", soft_wrap=True)

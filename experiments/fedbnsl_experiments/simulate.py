@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedbnsl import codec
-from fedbnsl.errors import FedbnslError, InterruptedRunError, SchemaMismatchError
+from fedbnsl.errors import InterruptedRunError, SchemaMismatchError
 from fedbnsl.messages import LocalUpdate, RoundTask, RunStatus, SiteProgress, SiteState
 from fedbnsl.plan import Plan
 from fedbnsl_client.dataset import Dataset
@@ -92,7 +92,7 @@ def simulate(
     recorder.start(variables, {site: table.n_samples for site, table in tables.items()}, exchange.traffic)
     try:
         rounds.run(plan, variables, list(tables), exchange, on_round=after_round)
-    except FedbnslError as error:
+    except Exception as error:  # the folder is closed, whatever it was
         recorder.finish("interrupted" if isinstance(error, InterruptedRunError) else "failed", str(error))
         raise
     return recorder.finish("finished")

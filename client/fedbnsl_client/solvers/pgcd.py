@@ -62,8 +62,8 @@ def solve(
     # The kernel works on columns: keep each contiguous.
     B_columns = np.ascontiguousarray(B.T)
     G_columns = np.ascontiguousarray(G.T)
-    allowed_columns = np.ascontiguousarray(allowed.T)
-    steps = _descend(B_columns, G_columns, loss.S, M, allowed_columns, lam, rho_2, gamma, max_steps, tol)
+    weight = np.where(allowed.T, np.sqrt(M), 0.0)
+    steps = _descend(B_columns, G_columns, loss.S, M, weight, lam, rho_2, gamma, max_steps, tol)
     return np.ascontiguousarray(B_columns.T), int(steps)
 
 
@@ -78,24 +78,25 @@ def warm_up() -> None:
 
 @_compiled
 def _soft(x: Any, t: Any) -> Any:
-    """Prox of t|.|: sign(x) max(|x| - t, 0)."""
-    if x > t:
-        return x - t
-    if x < -t:
-        return x + t
-    return 0.0
+    """Prox of t|.|, of one number: sign(x) max(|x| - t, 0), without a branch."""
+    return max(x - t, 0.0) + min(x + t, 0.0)
 
 
 @_compiled
-def _best_of_column(b: Matrix, g: Matrix, M: Matrix, sqrt_M: Matrix, allowed: Mask, lam: float) -> tuple[float, int]:
-    """Largest score of one column (Eq. score) and its row."""
-    best, row = -1.0, 0
+def _score_column(b: Matrix, g: Matrix, inverse_M: Matrix, t: Matrix, weight: Matrix, scores: Matrix) -> None:
+    """Eq. score for one column, into `scores`; `t` is lam / M and `weight` sqrt(M), or 0 where not allowed."""
     for i in range(b.size):
-        if allowed[i]:
-            score = sqrt_M[i] * abs(_soft(b[i] - g[i] / M[i], lam / M[i]) - b[i])
-            if score > best:
-                best, row = score, i
-    return best, row
+        scores[i] = weight[i] * abs(_soft(b[i] - g[i] * inverse_M[i], t[i]) - b[i])
+
+
+@_compiled
+def _first_largest(values: Matrix) -> int:
+    """Index of the largest value, the first of equals."""
+    best, index = values[0], 0
+    for k in range(1, values.size):
+        if values[k] > best:
+            best, index = values[k], k
+    return index
 
 
 @_compiled
@@ -104,7 +105,7 @@ def _descend(
     G: Matrix,
     S: Matrix,
     M: Matrix,
-    allowed: Mask,
+    weight: Matrix,
     lam: float,
     rho_2: float,
     gamma: float,
@@ -113,23 +114,30 @@ def _descend(
 ) -> int:
     """Algorithm PGCD in place on the transposes B[j, i], G[j, i]; returns the steps taken."""
     d = M.size
-    sqrt_M = np.sqrt(M)
+    inverse_M = 1.0 / M
+    t = lam * inverse_M
+    scores = np.empty(d)
     best = np.empty(d)
     row = np.empty(d, np.int64)
     for j in range(d):
-        best[j], row[j] = _best_of_column(B[j], G[j], M, sqrt_M, allowed[j], lam)
+        _score_column(B[j], G[j], inverse_M, t, weight[j], scores)
+        row[j] = _first_largest(scores)
+        best[j] = scores[row[j]]
     for step in range(max_steps):
-        j = int(np.argmax(best))
-        if best[j] < tol:
+        j = _first_largest(best)
+        if best[j] < tol or best[j] == 0.0:
             return step
-        i = row[j]
-        new = _soft(B[j, i] - gamma * G[j, i] / M[i], gamma * lam / M[i])  # Eq. update
-        change = new - B[j, i]
+        b, g, i = B[j], G[j], row[j]
+        new = _soft(b[i] - gamma * g[i] * inverse_M[i], gamma * t[i])  # Eq. update
+        change = new - b[i]
         if change == 0.0:
             return step
-        B[j, i] = new
+        b[i] = new
+        S_i = S[i]
         for k in range(d):
-            G[j, k] += change * S[i, k]
-        G[j, i] += rho_2 * change
-        best[j], row[j] = _best_of_column(B[j], G[j], M, sqrt_M, allowed[j], lam)
+            g[k] += change * S_i[k]
+        g[i] += rho_2 * change
+        _score_column(b, g, inverse_M, t, weight[j], scores)
+        row[j] = _first_largest(scores)
+        best[j] = scores[row[j]]
     return max_steps

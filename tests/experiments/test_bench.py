@@ -126,7 +126,7 @@ def test_the_speed_figure_measures_both_solvers_on_the_same_problem(plans, monke
     monkeypatch.setattr(bench, "_oracles", lambda: Oracles)
     (row,) = bench.local_solve(plans)
     assert row["largest difference"] == "1.2e-01", "a solver that is fast and wrong does not go unseen"
-    compared = [settings for settings in calls["ours"] if settings["max_steps"] == 200]
+    compared = [settings for settings in calls["ours"] if settings["max_steps"] == bench._STEPS]
     assert len(compared) == len(calls["literal"]) >= 3
     for here, there in zip(compared, calls["literal"], strict=True):
         assert here.keys() == there.keys()

@@ -59,6 +59,7 @@ def client_options() -> Options:
     return [
         *_SIZES,
         ("grpc.keepalive_time_ms", CLIENT_PING_INTERVAL_S * 1000),
+        ("grpc.max_reconnect_backoff_ms", 5000),  # the caller's own back-off goes no further either
         ("grpc.enable_retries", 1),
         ("grpc.service_config", json.dumps(_RETRY_BLIPS)),
     ]

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
+from scipy.sparse.csgraph import shortest_path
 
 from fedbnsl.errors import PlanError
 from fedbnsl.graph import is_acyclic
@@ -78,8 +79,8 @@ class EdgeMask:
 
 
 def _ancestors(edges: Mask) -> Mask:
-    """(d, d) i is an ancestor of j, by repeated squaring of the reachability matrix."""
-    reach = edges.copy()
-    for _ in range(max(1, edges.shape[0].bit_length())):
-        reach |= (reach.astype(np.int64) @ reach.astype(np.int64)) > 0
-    return reach
+    """(d, d) whether there is a directed path from i to j."""
+    if not edges.any():
+        return edges
+    steps = shortest_path(edges.astype(np.int8), unweighted=True)
+    return np.isfinite(steps) & (steps > 0)

@@ -340,7 +340,7 @@ def test_5_7_and_10_a_refused_site_and_a_run_for_which_too_few_join_end_at_both_
         finally:
             coordinator.kill()
     refused(misfit, 5, "the coordinator refused", "missing: X4, X5", "choose them with --columns")
-    refused(joined, 10, "1 of 2 sites joined", "Ask the coordinator's operator")
+    refused(joined, 10, "too few sites answered in time", "Ask the coordinator's operator")
     refused(served, 7, "1 of 2 sites joined within join_deadline_s = 4 s (here)", "Bring the named sites back")
     assert strict_json((out / "result.json").read_text(encoding="utf-8"))["state"] == "failed"
 

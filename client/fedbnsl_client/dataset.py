@@ -4,7 +4,6 @@ Every refusal names the column and how many rows are concerned, for the people a
 """
 
 import csv
-import unicodedata
 import warnings
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from typing import Self
 import numpy as np
 
 from fedbnsl.errors import DataError
+from fedbnsl.messages import is_variable_name
 from fedbnsl.sparse import Matrix
 
 MAX_FILE_BYTES = 2**30
@@ -139,7 +139,7 @@ def read_header(path: Path) -> list[str]:
     repeated = sorted({name for name in header if header.count(name) > 1})
     if repeated:
         raise DataError(f"{path}: {_names(repeated)} stand(s) more than once in the header")
-    unusable = [name for name in header if name == "(Intercept)" or any(map(_unwritable, name))]
+    unusable = [name for name in header if not is_variable_name(name)]
     if unusable:
         raise DataError(
             f"{path}: column {_names(unusable)}: a name may not be '(Intercept)' nor hold control characters, "
@@ -246,10 +246,6 @@ def _identical_columns(variables: Sequence[str], X: Matrix) -> list[str]:
         if twin != name:
             problems.append(f"columns {twin!r} and {name!r}: equal in all {X.shape[0]} rows; drop one (--columns)")
     return problems
-
-
-def _unwritable(character: str) -> bool:
-    return unicodedata.category(character) in ("Cc", "Cs") or character in "\ufffe\uffff"
 
 
 def _is_number(text: str) -> bool:

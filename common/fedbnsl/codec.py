@@ -15,6 +15,7 @@ from fedbnsl.messages import (
     SiteProgress,
     SiteState,
     TaskKind,
+    is_variable_name,
     run_tag,
 )
 from fedbnsl.sparse import SparseMatrix
@@ -85,6 +86,8 @@ def decode_join(wire: federation.JoinRequest) -> JoinRequest:
     """
     variables = _decode_variables(wire.variable)
     _check_name(wire.site)
+    if wire.n_samples < 1:
+        raise MalformedMessageError("a table without rows")
     return JoinRequest(wire.site, variables, wire.n_samples, wire.protocol_version)
 
 
@@ -96,6 +99,8 @@ def _decode_variables(names: Iterable[str]) -> tuple[str, ...]:
         raise MalformedMessageError("a table with a repeated variable name")
     for name in variables:
         _check_name(name)
+        if not is_variable_name(name):
+            raise MalformedMessageError(f"variable {name!r}: control characters, or a name that graph files reserve")
     return variables
 
 

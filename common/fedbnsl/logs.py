@@ -1,9 +1,12 @@
-"""Structured events, one JSON object a line. No field may hold a value computed from one site's table alone."""
+"""Structured events, one JSON object a line. A field may hold only what the coordinator was sent or made itself."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TextIO, cast
 
 import structlog
+
+from fedbnsl.errors import ResultError
 
 
 class EventLog:
@@ -24,9 +27,19 @@ class EventLog:
         )
 
     def write(self, event: str, **fields: object) -> None:
-        """Append one event; every field must be public."""
-        self._logger.info(event, **fields)
+        """Append one event.
+
+        Raises
+        ------
+        ResultError
+            If it cannot be written.
+        """
+        try:
+            self._logger.info(event, **fields)
+        except OSError as error:
+            raise ResultError(f"{self._file.name} cannot be written: {error.strerror}") from None
 
     def close(self) -> None:
         """Close the file; nothing can be written after it."""
-        self._file.close()
+        with suppress(OSError):  # what a full disk did not take was said when it was written
+            self._file.close()

@@ -1,6 +1,7 @@
 """What coordinator and participants say to each other, free of any wire format."""
 
 import re
+import unicodedata
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -18,6 +19,15 @@ SITE_NAME_RULE = "1 to 64 letters, digits, '.', '-' or '_', the first neither '.
 def is_site_name(name: str) -> bool:
     """Whether a site may be called so; see SITE_NAME_RULE."""
     return _SITE_NAME.fullmatch(name) is not None
+
+
+def is_variable_name(name: str) -> bool:
+    """Whether every graph file can carry a variable's name: not blank, no control characters, not '(Intercept)'."""
+    return bool(name.strip()) and name != "(Intercept)" and not any(map(_unwritable, name))
+
+
+def _unwritable(character: str) -> bool:
+    return unicodedata.category(character) in ("Cc", "Cs") or character in "\ufffe\uffff"
 
 
 def run_tag(run: int) -> int:

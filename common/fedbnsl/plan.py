@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from fedbnsl.errors import PlanError
 from fedbnsl.knowledge import Knowledge
+from fedbnsl.messages import is_variable_name
 
 # Strict: `rounds = true` or `rounds = "1"` is a slip, not a number.
 Count = Annotated[int, Field(strict=True)]
@@ -80,7 +81,10 @@ class Plan(BaseModel):
     join_deadline_s: Positive = Field(default=600.0, description="s that the coordinator waits for all sites to join")
     round_deadline_s: Positive = Field(default=600.0, description="s after which a round goes on with a quorum")
     site_grace_s: Positive = Field(default=30.0, description="s in a round after which it is said whom it waits for")
-    run_deadline_s: Positive = Field(default=86_400.0, description="s after which a run without quorum stops")
+    run_deadline_s: Positive = Field(
+        default=86_400.0,
+        description="s after which a round that is still without quorum stops the run",
+    )
     rpc_timeout_s: Positive = Field(default=30.0, description="s that one call may take, beside a long poll's wait")
 
     # What is known before
@@ -98,7 +102,7 @@ class Plan(BaseModel):
             ),
             (self.refit_threshold <= self.threshold, "refit_threshold", "at most threshold"),
             (len(set(self.variables)) == len(self.variables), "variables", "names without repetition"),
-            (all(name.strip() for name in self.variables), "variables", "names that are not empty"),
+            (all(map(is_variable_name, self.variables)), "variables", "names without control characters, not blank"),
             (len(self.variables) != 1, "variables", "at least two names (or none)"),
         ]
         for holds, setting, rule in rules:

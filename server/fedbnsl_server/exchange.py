@@ -99,7 +99,6 @@ class Mailbox:
         self._told: set[str] = set()
         self._stopped = False
         self._notice = notice
-        self._deadline: float | None = None
 
     # ---- the engine's side -------------------------------------------------------------------------------------
 
@@ -117,21 +116,19 @@ class Mailbox:
         self._awaited = set(tasks) - self._left
         self._open = True
         self._announce()
-        if self._deadline is None:
-            self._deadline = time.monotonic() + self._plan.run_deadline_s
-        round_s = min(self._plan.round_deadline_s, max(0.0, self._deadline - time.monotonic()))
+        round_s = min(self._plan.round_deadline_s, self._plan.run_deadline_s)
         grace_s = min(self._plan.site_grace_s, round_s)
         if not await self._wait(grace_s, quorum_is_enough=False):
             self._notice(f"round {self.round} waits for {self._missing()}")
             await self._wait(round_s - grace_s, quorum_is_enough=False)
         if len(self._updates) < self._plan.needed and not self._stopped:
-            await self._wait(max(0.0, self._deadline - time.monotonic()), quorum_is_enough=True)
+            await self._wait(self._plan.run_deadline_s - round_s, quorum_is_enough=True)
         self._open = False
         if self._stopped:
             raise InterruptedRunError(f"stopped in round {self.round}")
         if len(self._updates) < self._plan.needed:
             raise QuorumLostError(
-                f"round {self.round}: {len(self._updates)} of the needed {self._plan.needed} sites answered before "
+                f"round {self.round}: {len(self._updates)} of the needed {self._plan.needed} sites answered within "
                 f"run_deadline_s = {self._plan.run_deadline_s:g} s; missing: {self._missing()}"
             )
         self._last_accepted.update(self._updates)
@@ -186,7 +183,7 @@ class Mailbox:
         return frozenset(self._left)
 
     def welcome(self, site: str) -> None:
-        """A site has (re)joined: it is counted on again."""
+        """A site is heard of (again): it is counted on."""
         self._left.discard(site)
         if self._open and site in self._tasks and site not in self._updates:
             self._awaited.add(site)
@@ -234,9 +231,8 @@ class Mailbox:
                 return True
             raise RemoteProtocolError(f"a second, different update of {update.site!r} for round {update.round}")
         if not self._open or update.round != self.round:
-            raise StaleRoundError(
-                f"update for round {update.round} arrived in round {self.round}; pull the current task"
-            )
+            when = f"in round {self.round}" if update.round != self.round else "after that round had closed"
+            raise StaleRoundError(f"update for round {update.round} arrived {when}; pull the current task")
         if update.site not in self._tasks or self._check is None:
             raise RemoteProtocolError(f"site {update.site!r} has no task")
         self._check(update)

@@ -78,7 +78,7 @@ class RunFolder:
 
 def default_folder(name: str) -> Path:
     """runs/<name>-<UTC time>, of which a person makes sense."""
-    readable = re.sub(r"[^\w.-]+", "-", name).strip(".-") or "run"
+    readable = re.sub(r"[^\w.-]+", "-", name).strip(".-")[:50] or "run"
     return Path("runs") / f"{readable}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
 
 
@@ -88,10 +88,13 @@ def refuse_existing_run(path: Path) -> None:
     Raises
     ------
     ResultError
-        If the folder holds a run already.
+        If the folder holds a run or a graph already.
     """
-    if (path / "plan.toml").exists():
-        raise ResultError(f"folder {path} holds a run already; results are never overwritten")
+    try:
+        if any((path / name).exists() for name in ("plan.toml", "result.json", "edges.csv")):
+            raise ResultError(f"folder {path} holds a run already; results are never overwritten")
+    except OSError as error:
+        raise ResultError(f"run folder {path} cannot be used: {error.strerror}") from None
 
 
 class RunRecorder:
@@ -149,13 +152,21 @@ class RunRecorder:
         with self._lock:
             self._ended = True
             graph = self._graph()
+            unwritten: ResultError | None = None
             if graph is not None and self._state is not None:
-                self._write_graph(graph, self._state)
+                try:
+                    self._write_graph(graph, self._state)
+                except ResultError as error:  # raised below: first result.json says what happened
+                    unwritten, outcome, reason = error, "failed", str(error)
             result = self._result(outcome, reason, graph)
             text = json.dumps(result, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
             graph_files.write_text(self._folder.path / "result.json", text)
-            self._folder.events.write(outcome, reason=reason)
-            self._folder.events.close()
+            try:
+                self._folder.events.write(outcome, reason=reason)
+            finally:
+                self._folder.events.close()
+            if unwritten is not None:
+                raise unwritten
             return result
 
     def _mask(self) -> EdgeMask:
@@ -188,7 +199,10 @@ class RunRecorder:
                         "formula": formula_bytes(record.entries_up.get(site, 0), d),
                         "serialised": self._traffic.up[site][t],
                     },
-                    "down": {"formula": down, "serialised": self._traffic.down[site][t]},
+                    "down": {
+                        "formula": down if self._traffic.down[site][t] else 0,  # a site that is away pulls nothing
+                        "serialised": self._traffic.down[site][t],
+                    },
                 }
                 for site in self._n_samples
             },
@@ -220,7 +234,8 @@ class RunRecorder:
                 **_total([entry["bytes"][site] for entry in rounds for site in self._n_samples]),
                 "control": sum(self._traffic.control.values()),
                 "meaning": "formula: entries x (8 + ceil(log2(d^2) / 8)) bytes, as in the paper; "
-                "serialised: protobuf bytes of updates and tasks; control: protobuf bytes of all other messages",
+                "serialised: protobuf bytes of updates and tasks, site names and a refit's residual variances "
+                "included; control: protobuf bytes of all other messages until the results were written",
             },
             "seconds": {
                 "total": round(self._last_round - self._started, 6),

@@ -82,6 +82,13 @@ class Roster:
         if len(self.members) == self._plan.n_participants:
             self._complete.set()
 
+    def leave(self, site: str) -> None:
+        """Free a seat again, as long as the run has not begun: a site may come back with another table."""
+        if not self._complete.is_set():
+            del self.members[site]
+            if not self.members:
+                self.variables = self._plan.variables
+
     def heard(self, site: str) -> None:
         """Note a call of a site.
 

@@ -12,7 +12,14 @@ from typing import Any, TypeVar
 import grpc
 
 from fedbnsl.channel import require_loopback, server_options
-from fedbnsl.errors import FedbnslError, InterruptedRunError, SetupError
+from fedbnsl.errors import (
+    DivergenceError,
+    FedbnslError,
+    InterruptedRunError,
+    QuorumLostError,
+    ResultError,
+    SetupError,
+)
 from fedbnsl.interrupt import signals_to_heed
 from fedbnsl.knowledge import EdgeMask
 from fedbnsl.messages import Finished
@@ -30,6 +37,13 @@ from fedbnsl_server.servicer import Servicer
 _GOODBYE_S = 5.0
 _HASTY_GOODBYE_S = 0.5
 _STOP_S = 0.5
+
+_PUBLIC_REASONS: list[tuple[type[FedbnslError], str]] = [
+    (InterruptedRunError, "the coordinator was interrupted"),
+    (QuorumLostError, "too few sites answered in time"),
+    (DivergenceError, "the iteration left the finite numbers"),
+    (ResultError, "the coordinator could not write its results"),
+]
 
 _T = TypeVar("_T")
 
@@ -86,12 +100,17 @@ async def _serve(
         raise SetupError(
             f"cannot listen on {listen}: the port is in use or not permitted; choose another one"
         ) from None
+    broken: list[ResultError] = []
     run = secrets.randbits(64)
     recorder = RunRecorder(RunFolder.create(out, plan), run=run, seeds=seeds)
 
     def note(text: str) -> None:
-        recorder.event("notice", text=text)
         notice(text)
+        try:
+            recorder.event("notice", text=text)
+        except ResultError as error:  # a site's call must not fail for it: the run does
+            broken.append(error)
+            interrupt()
 
     roster, mailbox = Roster(plan), Mailbox(plan, loop, note)
     servicer = Servicer(plan, run, roster, mailbox, note)
@@ -121,25 +140,42 @@ async def _serve(
     for number in signals_to_heed():
         loop.add_signal_handler(number, interrupt)
     error: Exception | None = None
+    outcome, finished, result = "finished", Finished(None), dict[str, Any]()
     try:
         state = await task
-        graph = consensus_graph(state, plan, EdgeMask(plan.knowledge, roster.variables)).as_sparse()
-        outcome, finished = "finished", Finished(graph)
+        finished = Finished(consensus_graph(state, plan, EdgeMask(plan.knowledge, roster.variables)).as_sparse())
     except asyncio.CancelledError:
         where = f"in round {mailbox.round}" if mailbox.round else "while it waited for sites"
-        error = InterruptedRunError(f"interrupted {where}")
-        outcome, finished = "interrupted", Finished(None, "the coordinator was interrupted")
-    except FedbnslError as failure:
-        error, outcome, finished = failure, "failed", Finished(None, f"the run failed: {failure}")
-    except Exception as bug:  # the folder is closed and the sites are told before it is raised again
-        error, outcome, finished = bug, "failed", Finished(None, "the run failed: an unexpected error")
+        error = broken[0] if broken else InterruptedRunError(f"interrupted {where}")
+        outcome = "failed" if broken else "interrupted"
+    except Exception as failure:  # raised again below, once the folder is closed and the sites are told
+        error, outcome = failure, "failed"
     servicer.progress.state, servicer.progress.ended = outcome, time.monotonic()
-    await mailbox.finish(finished, set(roster.members), _GOODBYE_S if error is None else _HASTY_GOODBYE_S)
-    result = recorder.finish(outcome, "" if error is None else str(error))
+    try:  # the results before the good-byes: whoever is impatient cannot lose them
+        result = recorder.finish(outcome, "" if error is None else str(error))
+    except ResultError as unwritten:
+        error = error or unwritten
+    if error is not None:
+        finished = Finished(None, _public_reason(error))
+    goodbye = asyncio.ensure_future(
+        mailbox.finish(finished, set(roster.members), _GOODBYE_S if error is None else _HASTY_GOODBYE_S)
+    )
+    for number in signals_to_heed():
+        loop.add_signal_handler(number, goodbye.cancel)
+    with suppress(asyncio.CancelledError):
+        await goodbye
     await server.stop(_STOP_S)
     if error is not None:
         raise error
     return result
+
+
+def _public_reason(error: Exception) -> str:
+    """What the sites are told: constant sentences, for a text may hold paths of this machine."""
+    for kind, sentence in _PUBLIC_REASONS:
+        if isinstance(error, kind):
+            return sentence
+    return "an unexpected error at the coordinator"
 
 
 async def _in_daemon_thread(work: Callable[[], _T]) -> _T:

@@ -119,16 +119,18 @@ class Servicer(federation_grpc.FederationServicer):
         async with _refusals(context):
             self._admit(request.run, request.site)
             update = codec.decode_update(request, n_variables=len(self.roster.variables))
-            reply = federation.PushReply(duplicate=self.mailbox.push(update))
+            # Late or refused, it crossed the wire all the same.
             self.mailbox.traffic.up[request.site][update.round] += request.ByteSize()
+            reply = federation.PushReply(duplicate=self.mailbox.push(update))
             self._count_control(request.site, reply)
             return reply
 
     async def Leave(self, request: federation.LeaveRequest, context: Context) -> federation.LeaveReply:  # noqa: N802
         """A site's good-bye."""
         async with _refusals(context):
-            self._admit(request.run, request.site)
+            self._admit(request.run, request.site)  # and, having been heard of, out:
             self.mailbox.leave(request.site)
+            self.roster.leave(request.site)
             self.notice(f"{request.site} left the run")
             return federation.LeaveReply()
 
@@ -163,6 +165,7 @@ class Servicer(federation_grpc.FederationServicer):
         if run != run_tag(self.run):
             raise PlanMismatchError("this call belongs to another run; join again")
         self.roster.heard(site)
+        self.mailbox.welcome(site)
 
     def _count_control(self, site: str, *messages: Any) -> None:
         self.mailbox.traffic.control[site] += sum(message.ByteSize() for message in messages)

@@ -25,7 +25,7 @@ from fedbnsl_experiments.simulate import simulate
 from fedbnsl_experiments.synthetic import synthesise
 from fedbnsl_server import checkpoint, rounds
 from fedbnsl_server.admm import AdmmState
-from fedbnsl_server.exchange import Traffic, UpdateCheck
+from fedbnsl_server.exchange import Mailbox, Traffic, UpdateCheck
 from fedbnsl_server.rounds import RoundRecord
 from fedbnsl_server.run_coordinator import serve
 
@@ -255,7 +255,7 @@ def test_a_run_below_its_quorum_ends_and_says_whom_it_lacked_and_the_others_lear
     assert checkpoint.load(tmp_path / "run" / "checkpoint.npz", plan_digest=plan.digest()).round == 1
     abandoned = stage.ends["b"]
     assert isinstance(abandoned, RunAbandonedError)
-    assert "the run failed: round 2" in str(abandoned)
+    assert str(abandoned) == "the run ended without a result: too few sites answered in time"
 
 
 # ---- a site that comes back without its state ----------------------------------------------------------------------
@@ -424,3 +424,31 @@ def test_an_error_of_the_coordinator_ends_the_run_for_everybody(
     assert (result["state"], result["reason"]) == ("failed", "the disk is full")
     assert contributions(result) == dict.fromkeys((1, 2, 3), "abc")
     assert all(isinstance(end, RunAbandonedError) for end in stage.ends.values())
+
+
+def test_the_results_are_written_before_anybody_is_told_of_the_end(
+    stage: Stage, tables: dict[str, Dataset], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = Mailbox.finish
+    written: list[bool] = []
+
+    async def finish(self: Mailbox, *arguments: Any) -> None:
+        written.append((tmp_path / "run" / "result.json").exists())
+        await said(self, *arguments)
+
+    monkeypatch.setattr(Mailbox, "finish", finish)
+    play(stage, Plan(n_participants=len(tables), rounds=2), tables, tmp_path / "run")
+    assert written == [True]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, a disk that is always full")
+def test_a_full_disk_ends_the_run_for_everybody_and_says_so(
+    stage: Stage, tables: dict[str, Dataset], tmp_path: Path
+) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "events.jsonl").symlink_to("/dev/full")
+    with pytest.raises(ResultError, match=r"events\.jsonl cannot be written: No space left"):
+        play(stage, Plan(n_participants=len(tables), rounds=2), tables, tmp_path / "run")
+    result = json.loads((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))
+    assert result["state"] == "failed"
+    assert {type(end) for end in stage.ends.values()} == {RunAbandonedError}

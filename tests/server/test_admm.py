@@ -572,3 +572,11 @@ def test_a_snapshot_is_taken_over_as_it_is() -> None:
     answer = participant.handle(RoundTask(5, TaskKind.ADMM, SparseMatrix.zeros(D), contributed=True))
     assert (answer.local_weights.to_dense() != B.to_dense()).sum() == 1  # one step from B, not from zero
     assert np.array_equal(participant._beta, beta.to_dense())  # advanced already by the coordinator
+
+
+def test_the_coefficient_of_either_schedule_stops_at_its_ceiling() -> None:
+    plan = Plan(rounds=10, acyclicity_penalty_max=2e3, continuation_growth=2.0, acyclicity_growth=10.0)
+    assert acyclicity_coefficients(plan, 8, 0.0)[0] == pytest.approx(1000.0)
+    assert [acyclicity_coefficients(plan, t, 0.0)[0] for t in (9, 10, 50)] == [2e3, 2e3, 2e3]
+    augmented = plan.with_settings(acyclicity_schedule="augmented")
+    assert [acyclicity_coefficients(augmented, t, 0.0)[1] for t in (1, 2, 5, 10**6)] == [1.0, 10.0, 2e3, 2e3]

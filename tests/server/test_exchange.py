@@ -229,7 +229,7 @@ def test_an_update_for_another_round_than_the_open_one_is_refused_and_told_the_p
         mailbox.push(update("a", 1))
         mailbox.push(update("b", 1))
         assert await closed(engine) == "ab"
-        with pytest.raises(StaleRoundError, match="update for round 1 arrived in round 1"):
+        with pytest.raises(StaleRoundError, match="update for round 1 arrived after that round had closed"):
             mailbox.push(update("c", 1))
         engine = await opened(mailbox, 2)
         with pytest.raises(StaleRoundError, match="update for round 1 arrived in round 2"):
@@ -352,7 +352,7 @@ def test_below_the_quorum_at_the_run_deadline_the_run_ends_and_names_who_is_miss
         with pytest.raises(QuorumLostError) as caught:
             await closed(engine)
         assert str(caught.value) == (
-            "round 2: 1 of the needed 2 sites answered before run_deadline_s = 0.5 s; missing: a, c"
+            "round 2: 1 of the needed 2 sites answered within run_deadline_s = 0.5 s; missing: a, c"
         )
         with pytest.raises(StaleRoundError):
             mailbox.push(update("a", 2))

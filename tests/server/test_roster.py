@@ -218,3 +218,17 @@ def test_at_the_join_deadline_the_run_ends_and_names_who_is_there(present: tuple
         assert str(caught.value) == (f"{len(present)} of 3 sites joined within join_deadline_s = 0.05 s ({named})")
 
     asyncio.run(scene())
+
+
+def test_a_site_that_leaves_before_the_run_may_come_back_with_another_table() -> None:
+    async def scene() -> None:
+        roster = Roster(Plan(n_participants=2))
+        roster.join(JoinRequest("a", ("x", "y"), 50))
+        roster.leave("a")
+        roster.join(JoinRequest("b", ("u", "v"), 50))
+        assert roster.variables == ("u", "v"), "nobody is bound to the columns of a site that left"
+        roster.join(JoinRequest("a", ("u", "v"), 60))
+        roster.leave("a")
+        assert set(roster.members) == {"a", "b"}, "once the run has begun a seat stays taken"
+
+    asyncio.run(scene())

@@ -153,7 +153,7 @@ async def _serve(
     servicer.progress.state, servicer.progress.ended = outcome, time.monotonic()
     try:  # the results before the good-byes: whoever is impatient cannot lose them
         result = recorder.finish(outcome, "" if error is None else str(error))
-    except ResultError as unwritten:
+    except Exception as unwritten:  # raised below, once the sites are told
         error = error or unwritten
     if error is not None:
         finished = Finished(None, _public_reason(error))

@@ -1,10 +1,8 @@
 """The scores against oracles that count pair by pair, and the reading of reference graphs."""
 
 import json
-import os
 from collections import Counter
 from itertools import combinations, permutations
-from pathlib import Path
 
 import networkx as nx
 import numpy as np
@@ -15,12 +13,6 @@ from hypothesis.extra.numpy import arrays
 
 from fedbnsl.errors import ResultError
 from fedbnsl_experiments.metrics import empty_graph_scores, random_dag, random_dag_scores, read_reference, score
-
-SACHS = Path(os.environ.get("FEDBNSL_DATA", "")) / "sachs"
-needs_sachs = pytest.mark.skipif(
-    "FEDBNSL_DATA" not in os.environ or not SACHS.is_dir(),
-    reason="the environment variable FEDBNSL_DATA names no folder with sachs/",
-)
 
 # What can stand between two nodes, and the steps of cost 1 between these; only SHD knows the reversal.
 ADD_OR_REMOVE = nx.Graph([("", ">"), ("", "<"), (">", "<>"), ("<", "<>")])
@@ -227,10 +219,9 @@ def test_more_edges_than_a_dag_can_have_are_refused():
         random_dag_scores(graph(3), 4)
 
 
-@needs_sachs
-def test_with_sachs_data_the_empty_graph_has_shd_18_and_random_dags_have_27():
-    variables = (SACHS / "sachs.csv").read_text(encoding="utf-8").split("\n", 1)[0].strip().split(",")
-    reference = read_reference(SACHS / "edges-18-cdt.csv", variables)
+def test_with_sachs_data_the_empty_graph_has_shd_18_and_random_dags_have_27(sachs):
+    variables = (sachs / "sachs.csv").read_text(encoding="utf-8").split("\n", 1)[0].strip().split(",")
+    reference = read_reference(sachs / "edges-18-cdt.csv", variables)
     assert not nx.is_directed_acyclic_graph(nx.from_numpy_array(reference, create_using=nx.DiGraph))
     assert empty_graph_scores(reference).shd == 18
     scores = random_dag_scores(reference, 18)

@@ -11,6 +11,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from fedbnsl.errors import FedbnslError, RunAbandonedError, UnreachableError
+from fedbnsl.graph_files import make_folder
 from fedbnsl.messages import RunStatus
 from fedbnsl.plan import Plan
 from fedbnsl_experiments.tables import csv_line
@@ -51,7 +52,7 @@ class LocalNetwork:
         self._files = ExitStack()
 
     def __enter__(self) -> "LocalNetwork":
-        self._logs.mkdir(parents=True, exist_ok=True)
+        make_folder(self._logs)
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from fedbnsl.errors import ResultError
 from fedbnsl.plan import Plan
 from fedbnsl_client.dataset import Dataset
 from fedbnsl_experiments import localnet
@@ -142,3 +143,9 @@ def alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def test_a_folder_that_cannot_be_made_is_refused_as_such(tables, tmp_path):
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with pytest.raises(ResultError, match="cannot be made"):
+        localnet.run(Plan(rounds=2), tables, tmp_path / "file" / "run", watch=lambda status: None, seeds={})

@@ -15,7 +15,8 @@ from hypothesis.extra import numpy as hnp
 from fedbnsl.errors import DataError
 from fedbnsl.sparse import Matrix
 from fedbnsl_client import dataset
-from fedbnsl_client.dataset import Dataset, DataWarning
+from fedbnsl_client.cli import join
+from fedbnsl_client.dataset import MAX_FILE_BYTES, MIN_ROWS, Dataset, DataWarning
 
 N = 30
 
@@ -448,3 +449,9 @@ def test_many_problems_are_listed_up_to_eight(write: Callable[..., Path]) -> Non
     text = refusal(write(table, ",".join(f"v{k}" for k in range(11))))
     assert text.count("are NaN") == 8
     assert "... and 3 more" in text
+
+
+def test_the_command_line_states_the_limits_of_the_dataset():
+    options = {option.name: option.default for option in join.params}
+    assert options["min_rows"] == MIN_ROWS
+    assert options["max_file_mib"] * 2**20 == MAX_FILE_BYTES

@@ -33,8 +33,11 @@ _STEPS = 2000
 Row = dict[str, Any]
 
 
-def _settings(plans: Path) -> list[tuple[str, Plan, int, range, int, float]]:
-    """(label, plan, d, seeds, P, variance of the weights) of the accuracy figures."""
+Setting = tuple[str, Plan, int, range, int, float]
+
+
+def _settings(plans: Path) -> list[Setting]:
+    """Of the accuracy figures, on graphs that nothing was tuned on: see `_accuracy`."""
     default, paper = Plan.load(plans / "default.toml"), Plan.load(plans / "paper-homogeneous.toml")
     return [
         ("homogeneous, default plan", default, 20, range(2, 12), 8, 0.0),
@@ -45,9 +48,26 @@ def _settings(plans: Path) -> list[tuple[str, Plan, int, range, int, float]]:
     ]
 
 
+def _tuning_settings(plans: Path) -> list[Setting]:
+    """The graphs that the default plan was tuned on."""
+    default = Plan.load(plans / "default.toml")
+    label = "homogeneous, default plan, tuning graphs"
+    return [(label, default, 20, range(100, 130), 8, 0.0), (label, default, 100, range(100, 120), 8, 0.0)]
+
+
 def accuracy(plans: Path) -> Iterator[Row]:
     """SHD and bytes on generated data, by setting."""
-    for label, plan, d, seeds, n_sites, variance in _settings(plans):
+    return _accuracy(_settings(plans))
+
+
+def tuning(plans: Path) -> Iterator[Row]:
+    """The same on the graphs of the tuning."""
+    return _accuracy(_tuning_settings(plans))
+
+
+def _accuracy(settings: list[Setting]) -> Iterator[Row]:
+    """A row for each (label, plan, d, seeds, P, variance of the weights)."""
+    for label, plan, d, seeds, n_sites, variance in settings:
         shds: list[int] = []
         formula: list[float] = []
         serialised: list[float] = []
@@ -178,6 +198,7 @@ def network(plans: Path) -> Iterator[Row]:
 
 FIGURES: dict[str, Callable[[Path], Iterator[Row]]] = {
     "accuracy": accuracy,
+    "tuning": tuning,
     "sachs": sachs,
     "local-solve": local_solve,
     "network": network,

@@ -276,7 +276,7 @@ def evaluate(run: Path, truth: Path, threshold: float | None, as_json: bool) -> 
 
 
 @click.command()
-@click.argument("figures", nargs=-1, metavar="[accuracy | sachs | local-solve | network]...")
+@click.argument("figures", nargs=-1, metavar="[accuracy | tuning | sachs | local-solve | network]...")
 @click.option(
     "--plans",
     type=_PATH,
@@ -288,7 +288,7 @@ def evaluate(run: Path, truth: Path, threshold: float | None, as_json: bool) -> 
 def bench(figures: tuple[str, ...], plans: Path, as_json: bool) -> None:
     """Measure the project's own figures: accuracy and bytes on generated data, Sachs, speed ratios.
 
-    Without a name, all of them (about 3 minutes on two cores). The Sachs figures need FEDBNSL_DATA.
+    Without a name, all of them (about 4 minutes on two cores). The Sachs figures need FEDBNSL_DATA.
     """
     from rich.console import Console
 

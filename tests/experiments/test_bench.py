@@ -35,6 +35,13 @@ def tiny(monkeypatch):
     monkeypatch.setattr(bench, "synthesise", small)
 
 
+def test_no_graph_is_both_tuned_on_and_evaluated(plans):
+    def graphs(settings):
+        return {(d, seed) for _, _, d, seeds, _, _ in settings for seed in seeds}
+
+    assert not graphs(bench._settings(plans)) & graphs(bench._tuning_settings(plans))
+
+
 def test_the_settings_of_the_accuracy_figure_are_those_that_the_project_states(plans):
     asked = [(d, [*seeds], n_sites, variance) for _, _, d, seeds, n_sites, variance in bench._settings(plans)]
     assert asked == [
@@ -162,4 +169,4 @@ def test_the_network_figure_divides_a_run_of_processes_by_the_same_run_in_one(pl
 
 
 def test_every_figure_that_the_command_offers_is_tested_here():
-    assert set(bench.FIGURES) == {"accuracy", "sachs", "local-solve", "network"}
+    assert set(bench.FIGURES) == {"accuracy", "tuning", "sachs", "local-solve", "network"}

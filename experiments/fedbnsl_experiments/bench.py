@@ -125,6 +125,7 @@ def sachs(plans: Path) -> Iterator[Row]:
                     "hits random": f"{chance['mean']['skeleton_hits']:.1f}",
                     "v-structures in common": f"{scores['v_structures_common']} of {scores['v_structures_reference']}",
                     "MB formula": round(_sent(result, "formula") / 1e6, 2),
+                    "h(W) at the end": f"{result['acyclicity']:.1e}",
                 }
 
 

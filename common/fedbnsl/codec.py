@@ -1,4 +1,8 @@
-"""Messages to protobuf and back. Whatever decodes here is valid: everything else raises MalformedMessageError."""
+"""Messages to protobuf and back. Whatever decodes here is valid: everything else raises MalformedMessageError.
+
+Where a run's messages are dense (`Plan.dense_messages`), B_p, beta_p and W cross the wire with all d^2 entries; graphs
+and refitted weights are sparse in every run.
+"""
 
 from collections.abc import Iterable
 
@@ -66,6 +70,39 @@ def decode_matrix(wire: values.SparseMatrix, *, n_variables: int) -> SparseMatri
     return SparseMatrix(n_variables, index, value)
 
 
+def encode_dense(matrix: SparseMatrix, *, value_type: str) -> values.DenseMatrix:
+    """Wire form of all d^2 entries of a matrix, in the plan's `value_type`."""
+    wire = values.DenseMatrix(n_variables=matrix.n_variables)
+    (wire.value32 if value_type == "float32" else wire.value).extend(matrix.to_dense().ravel().tolist())
+    return wire
+
+
+def decode_dense(wire: values.DenseMatrix, *, n_variables: int) -> SparseMatrix:
+    """Matrix with all d^2 entries, zeros and diagonal included, from its dense wire form.
+
+    Raises
+    ------
+    MalformedMessageError
+        Unless n_variables is as expected and there are d^2 finite values in one precision.
+    """
+    if wire.n_variables != n_variables:
+        raise MalformedMessageError(f"matrix over {wire.n_variables} variables; this run has {n_variables}")
+    if wire.value and wire.value32:
+        raise MalformedMessageError("matrix with values in both precisions")
+    value = np.array(wire.value32 or wire.value, dtype=np.float64)
+    if value.size != n_variables**2:
+        raise MalformedMessageError(f"dense matrix with {value.size} values; expected {n_variables**2}")
+    if not np.isfinite(value).all():
+        raise MalformedMessageError("matrix with a value that is not finite")
+    return SparseMatrix(n_variables, np.arange(n_variables**2), value)
+
+
+def _expect_form(found: str | None, expected: str) -> None:
+    """Refuse weights in a representation that the plan does not use, or none at all."""
+    if found != expected:
+        raise MalformedMessageError(f"message with {found or 'no weights'}; this run sends {expected} here")
+
+
 def encode_join(request: JoinRequest) -> federation.JoinRequest:
     """Wire form of a site's application."""
     return federation.JoinRequest(
@@ -109,21 +146,27 @@ def _check_name(name: str) -> None:
         raise MalformedMessageError(f"an empty name, or one of more than {MAX_NAME_LENGTH} characters")
 
 
-def encode_join_reply(reply: JoinReply) -> federation.JoinReply:
+def encode_join_reply(reply: JoinReply, *, dense: bool = False) -> federation.JoinReply:
     """Wire form of the coordinator's answer; the snapshot always in full precision, it restores a state bit by bit."""
-    return federation.JoinReply(
+    wire = federation.JoinReply(
         run=reply.run,
         plan=reply.plan_toml,
         plan_digest=reply.plan_digest,
         variable=reply.variables,
-        local_weights=encode_matrix(reply.snapshot.local_weights, value_type="float64"),
-        consensus_dual=encode_matrix(reply.snapshot.consensus_dual, value_type="float64"),
         round=reply.round,
     )
+    B, beta = reply.snapshot.local_weights, reply.snapshot.consensus_dual
+    if dense:
+        wire.dense_local_weights.CopyFrom(encode_dense(B, value_type="float64"))
+        wire.dense_consensus_dual.CopyFrom(encode_dense(beta, value_type="float64"))
+    else:
+        wire.local_weights.CopyFrom(encode_matrix(B, value_type="float64"))
+        wire.consensus_dual.CopyFrom(encode_matrix(beta, value_type="float64"))
+    return wire
 
 
 def decode_join_reply(wire: federation.JoinReply) -> JoinReply:
-    """The coordinator's answer to an application.
+    """The coordinator's answer to an application: sparse or dense, for the plan that decides comes in the same message.
 
     Raises
     ------
@@ -132,41 +175,55 @@ def decode_join_reply(wire: federation.JoinReply) -> JoinReply:
     """
     variables = _decode_variables(wire.variable)
     d = len(variables)
+    if wire.WhichOneof("weights") == "dense_local_weights":
+        _expect_form(wire.WhichOneof("dual"), "dense_consensus_dual")
+        B = decode_dense(wire.dense_local_weights, n_variables=d)
+        beta = decode_dense(wire.dense_consensus_dual, n_variables=d)
+    else:
+        _expect_form(wire.WhichOneof("weights"), "local_weights")
+        _expect_form(wire.WhichOneof("dual"), "consensus_dual")
+        B = decode_matrix(wire.local_weights, n_variables=d)
+        beta = decode_matrix(wire.consensus_dual, n_variables=d)
     return JoinReply(
         run=wire.run,
         plan_toml=wire.plan,
         plan_digest=wire.plan_digest,
         variables=variables,
-        snapshot=SiteState(
-            decode_matrix(wire.local_weights, n_variables=d), decode_matrix(wire.consensus_dual, n_variables=d)
-        ),
+        snapshot=SiteState(B, beta),
         round=wire.round,
     )
 
 
-def encode_task(task: RoundTask, *, value_type: str) -> federation.Task:
-    """Wire form of a round's task."""
-    return federation.Task(
-        round=task.round,
-        kind=federation.TaskKind.ValueType(task.kind.value),
-        global_weights=encode_matrix(task.global_weights, value_type=value_type),
-        contributed=task.contributed,
+def encode_task(task: RoundTask, *, value_type: str, dense: bool = False) -> federation.Task:
+    """Wire form of a round's task; `dense` as the plan says."""
+    wire = federation.Task(
+        round=task.round, kind=federation.TaskKind.ValueType(task.kind.value), contributed=task.contributed
     )
+    if dense and task.kind is TaskKind.ADMM:
+        wire.dense_global_weights.CopyFrom(encode_dense(task.global_weights, value_type=value_type))
+    else:
+        wire.global_weights.CopyFrom(encode_matrix(task.global_weights, value_type=value_type))
+    return wire
 
 
-def decode_task(wire: federation.Task, *, n_variables: int) -> RoundTask:
+def decode_task(wire: federation.Task, *, n_variables: int, dense: bool = False) -> RoundTask:
     """A round's task.
 
     Raises
     ------
     MalformedMessageError
-        For an unknown kind, round 0 or a malformed matrix.
+        For an unknown kind, round 0, or a matrix that is malformed or in the wrong representation.
     """
     if wire.kind not in (federation.TASK_KIND_ADMM, federation.TASK_KIND_REFIT):
         raise MalformedMessageError(f"task of unknown kind {wire.kind}")
     if wire.round < 1:
         raise MalformedMessageError("task for round 0; rounds count from 1")
-    weights = decode_matrix(wire.global_weights, n_variables=n_variables)
+    if dense and wire.kind == federation.TASK_KIND_ADMM:
+        _expect_form(wire.WhichOneof("weights"), "dense_global_weights")
+        weights = decode_dense(wire.dense_global_weights, n_variables=n_variables)
+    else:
+        _expect_form(wire.WhichOneof("weights"), "global_weights")
+        weights = decode_matrix(wire.global_weights, n_variables=n_variables)
     return RoundTask(wire.round, TaskKind(wire.kind), weights, wire.contributed)
 
 
@@ -184,24 +241,29 @@ def decode_finished(wire: federation.Finished, *, n_variables: int) -> Finished:
     return Finished(graph, wire.stopped_because)
 
 
-def encode_update(update: LocalUpdate, *, run: int, value_type: str) -> federation.Update:
-    """Wire form of a site's answer."""
-    return federation.Update(
+def encode_update(update: LocalUpdate, *, run: int, value_type: str, dense: bool = False) -> federation.Update:
+    """Wire form of a site's answer; `dense` as the plan says. An answer with residual variances is a refit: sparse."""
+    wire = federation.Update(
         run=run_tag(run),
         site=update.site,
         round=update.round,
-        local_weights=encode_matrix(update.local_weights, value_type=value_type),
         residual_variance=update.residual_variance.tolist(),
     )
+    if dense and not update.residual_variance.size:
+        wire.dense_local_weights.CopyFrom(encode_dense(update.local_weights, value_type=value_type))
+    else:
+        wire.local_weights.CopyFrom(encode_matrix(update.local_weights, value_type=value_type))
+    return wire
 
 
-def decode_update(wire: federation.Update, *, n_variables: int) -> LocalUpdate:
+def decode_update(wire: federation.Update, *, n_variables: int, dense: bool = False) -> LocalUpdate:
     """A site's answer.
 
     Raises
     ------
     MalformedMessageError
-        For round 0, a malformed matrix, or residual variances that are not d finite numbers of at least 0 (or none).
+        For round 0, a matrix that is malformed or in the wrong representation, or residual variances that are not d
+        finite numbers of at least 0 (or none).
     """
     if wire.round < 1:
         raise MalformedMessageError("update for round 0; rounds count from 1")
@@ -210,17 +272,23 @@ def decode_update(wire: federation.Update, *, n_variables: int) -> LocalUpdate:
         raise MalformedMessageError(f"{variance.size} residual variances; this run has {n_variables} variables")
     if not (np.isfinite(variance) & (variance >= 0)).all():
         raise MalformedMessageError("a residual variance that is not a finite number of at least 0")
-    return LocalUpdate(wire.site, wire.round, decode_matrix(wire.local_weights, n_variables=n_variables), variance)
+    if dense and not variance.size:
+        _expect_form(wire.WhichOneof("weights"), "dense_local_weights")
+        weights = decode_dense(wire.dense_local_weights, n_variables=n_variables)
+    else:
+        _expect_form(wire.WhichOneof("weights"), "local_weights")
+        weights = decode_matrix(wire.local_weights, n_variables=n_variables)
+    return LocalUpdate(wire.site, wire.round, weights, variance)
 
 
-def task_bytes(task: RoundTask, *, value_type: str) -> int:
+def task_bytes(task: RoundTask, *, value_type: str, dense: bool = False) -> int:
     """Serialised bytes of the message that brings a task to a site."""
-    return federation.PullReply(task=encode_task(task, value_type=value_type)).ByteSize()
+    return federation.PullReply(task=encode_task(task, value_type=value_type, dense=dense)).ByteSize()
 
 
-def update_bytes(update: LocalUpdate, *, run: int, value_type: str) -> int:
+def update_bytes(update: LocalUpdate, *, run: int, value_type: str, dense: bool = False) -> int:
     """Serialised bytes of the message that brings an update to the coordinator."""
-    return encode_update(update, run=run, value_type=value_type).ByteSize()
+    return encode_update(update, run=run, value_type=value_type, dense=dense).ByteSize()
 
 
 def encode_status(status: RunStatus) -> federation.StatusReply:

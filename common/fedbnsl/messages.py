@@ -62,6 +62,8 @@ class SiteState:
         B_p as last contributed, (d, d).
     consensus_dual
         beta_p, (d, d).
+
+    With closed-form both have a diagonal.
     """
 
     local_weights: SparseMatrix

@@ -1,4 +1,4 @@
-"""SparseMatrix: the (d, d) matrices that sites and coordinator exchange, without diagonal, as (flat index, value)."""
+"""SparseMatrix: the (d, d) matrices that sites and coordinator exchange, as (flat index, value)."""
 
 import math
 from dataclasses import dataclass
@@ -14,14 +14,17 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class SparseMatrix:
-    """A real (d, d) matrix by its stored off-diagonal entries; all others are zero.
+    """A real (d, d) matrix by its stored entries; all others are zero.
+
+    Without diagonal, except for B_p and beta_p in a run with dense messages (`Plan.dense_messages`). These are held
+    like all others, for one form of state; only on the wire do d^2 entries follow each other without an index.
 
     Attributes
     ----------
     n_variables
         d, at least 1.
     index
-        (nnz,) flat row-major indices i * d + j, strictly increasing, i != j.
+        (nnz,) flat row-major indices i * d + j, strictly increasing.
     value
         (nnz,) finite values.
     """
@@ -37,13 +40,13 @@ class SparseMatrix:
 
     @classmethod
     def from_dense(cls, dense: Matrix) -> Self:
-        """The non-zero entries of a (d, d) array; its diagonal must be zero."""
+        """The non-zero entries of a (d, d) array."""
         index = np.flatnonzero(dense)
         return cls(dense.shape[0], index, dense.ravel()[index])
 
     @classmethod
     def on_support(cls, dense: Matrix, support: Mask) -> Self:
-        """The entries of a (d, d) array on a (d, d) support without diagonal, zeros included."""
+        """The entries of a (d, d) array on a (d, d) support, zeros included."""
         index = np.flatnonzero(support)
         return cls(dense.shape[0], index, dense.ravel()[index])
 
@@ -84,6 +87,6 @@ class SparseMatrix:
         return f"SparseMatrix({self.n_variables} x {self.n_variables}, {self.nnz} entries)"
 
 
-def formula_bytes(n_entries: int, n_variables: int) -> int:
-    """Bytes of a sparse message as the paper counts them: 8 a value and ceil(log2(d^2) / 8) an index."""
-    return n_entries * (8 + math.ceil(math.log2(n_variables**2) / 8))
+def formula_bytes(n_entries: int, n_variables: int, *, dense: bool = False) -> int:
+    """Bytes of a message as the paper counts them: 8 a value and, if sparse, ceil(log2(d^2) / 8) an index."""
+    return n_entries * (8 if dense else 8 + math.ceil(math.log2(n_variables**2) / 8))

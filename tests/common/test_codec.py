@@ -52,6 +52,15 @@ def matrices(draw: st.DrawFn, *, value_type: str = "float64", max_variables: int
     return SparseMatrix(d, np.array(kept, dtype=np.int64), value)
 
 
+@st.composite
+def full_matrices(draw: st.DrawFn, *, value_type: str = "float64", max_variables: int = 30) -> SparseMatrix:
+    """All d^2 entries, zeros and the diagonal among them, as a dense message brings them."""
+    d = draw(st.integers(2, max_variables))
+    drawn = draw(st.lists(ANY_FINITE_FLOAT32 if value_type == "float32" else ANY_FINITE, min_size=1, max_size=40))
+    value = np.array([drawn[k % len(drawn)] for k in range(d * d)], dtype=np.float64)
+    return SparseMatrix(d, np.arange(d * d), value)
+
+
 def parsed(kind: type[M], message: Message) -> M:
     """The message as the other side's protobuf sees it."""
     return kind.FromString(message.SerializeToString())
@@ -90,6 +99,31 @@ def test_a_matrix_rounded_to_float32_crosses_a_float32_wire_unchanged(matrix: Sp
     small = SparseMatrix(matrix.n_variables, matrix.index, np.clip(matrix.value, -3e38, 3e38)).as_float32()
     wire = parsed(values.SparseMatrix, codec.encode_matrix(small, value_type="float32"))
     assert_same_bits(small, codec.decode_matrix(wire, n_variables=small.n_variables))
+
+
+@QUICK
+@given(full_matrices())
+def test_a_dense_matrix_survives_the_wire_bit_for_bit(matrix: SparseMatrix) -> None:
+    wire = parsed(values.DenseMatrix, codec.encode_dense(matrix, value_type="float64"))
+    assert_same_bits(matrix, codec.decode_dense(wire, n_variables=matrix.n_variables))
+    assert not wire.value32
+
+
+@QUICK
+@given(full_matrices(value_type="float32"))
+def test_a_dense_float32_matrix_survives_the_wire_bit_for_bit(matrix: SparseMatrix) -> None:
+    wire = parsed(values.DenseMatrix, codec.encode_dense(matrix, value_type="float32"))
+    assert_same_bits(matrix, codec.decode_dense(wire, n_variables=matrix.n_variables))
+    assert not wire.value
+
+
+@QUICK
+@given(matrices(max_variables=30))
+def test_what_a_sparse_matrix_leaves_out_is_zero_in_its_dense_message(matrix: SparseMatrix) -> None:
+    d = matrix.n_variables
+    wire = parsed(values.DenseMatrix, codec.encode_dense(matrix, value_type="float64"))
+    stored = dict(zip(matrix.index.tolist(), matrix.value.tolist(), strict=True))
+    assert [v.hex() for v in wire.value] == [stored.get(k, 0.0).hex() for k in range(d * d)]
 
 
 def test_an_explicit_zero_stays_an_entry() -> None:
@@ -139,6 +173,25 @@ def test_an_update_survives_the_wire(
 
 
 @QUICK
+@given(full_matrices(), TASK_KINDS, st.sampled_from(["float64", "float32"]))
+def test_in_a_dense_run_tasks_and_updates_are_dense_and_a_refit_is_sparse(
+    matrix: SparseMatrix, kind: TaskKind, value_type: str
+) -> None:
+    d, refit = matrix.n_variables, kind is TaskKind.REFIT
+    small = SparseMatrix(d, matrix.index, np.clip(matrix.value, -3e38, 3e38)).as_float32()
+    if refit:
+        small = SparseMatrix.on_support(small.to_dense(), ~np.eye(d, dtype=bool))
+    task = RoundTask(3, kind, small, contributed=True)
+    update = LocalUpdate("a", 3, small, np.ones(d) if refit else np.empty(0))
+    down = parsed(federation.Task, codec.encode_task(task, value_type=value_type, dense=True))
+    up = parsed(federation.Update, codec.encode_update(update, run=1, value_type=value_type, dense=True))
+    assert down.WhichOneof("weights") == ("global_weights" if refit else "dense_global_weights")
+    assert up.WhichOneof("weights") == ("local_weights" if refit else "dense_local_weights")
+    assert_same_bits(small, codec.decode_task(down, n_variables=d, dense=True).global_weights)
+    assert codec.decode_update(up, n_variables=d, dense=True).same_as(update)
+
+
+@QUICK
 @given(st.lists(st.text(min_size=1).filter(is_variable_name), min_size=2, unique=True), st.integers(1, 2**64 - 1))
 def test_an_application_survives_the_wire(variables: list[str], n_samples: int) -> None:
     request = JoinRequest("site-1", tuple(variables), n_samples, protocol_version=7)
@@ -146,8 +199,9 @@ def test_an_application_survives_the_wire(variables: list[str], n_samples: int) 
 
 
 @QUICK
-@given(matrices(max_variables=40), st.data())
-def test_a_snapshot_survives_the_wire_in_full_precision(matrix: SparseMatrix, data: st.DataObject) -> None:
+@given(st.booleans(), st.data())
+def test_a_snapshot_survives_the_wire_in_full_precision(dense: bool, data: st.DataObject) -> None:
+    matrix = data.draw(full_matrices(max_variables=40) if dense else matrices(max_variables=40))
     d = matrix.n_variables
     dual = SparseMatrix(d, matrix.index, matrix.value[::-1])
     reply = JoinReply(
@@ -158,7 +212,7 @@ def test_a_snapshot_survives_the_wire_in_full_precision(matrix: SparseMatrix, da
         snapshot=SiteState(matrix, dual),
         round=data.draw(st.integers(0, 2**32 - 1)),
     )
-    back = codec.decode_join_reply(parsed(federation.JoinReply, codec.encode_join_reply(reply)))
+    back = codec.decode_join_reply(parsed(federation.JoinReply, codec.encode_join_reply(reply, dense=dense)))
     assert (back.run, back.plan_toml, back.plan_digest) == (reply.run, reply.plan_toml, reply.plan_digest)
     assert (back.variables, back.round) == (reply.variables, reply.round)
     assert_same_bits(matrix, back.snapshot.local_weights)
@@ -265,6 +319,16 @@ def test_message_sizes_are_those_of_the_serialised_messages() -> None:
     assert codec.update_bytes(update, run=5, value_type="float64") == len(pushed.SerializeToString())
 
 
+@pytest.mark.parametrize(("value_type", "bytes_a_value"), [("float64", 8), ("float32", 4)])
+def test_a_dense_message_is_its_values_and_hardly_more(value_type: str, bytes_a_value: int) -> None:
+    for d in (2, 20, 300):
+        matrix = SparseMatrix(d, np.arange(d * d), np.full(d * d, -1.2345678))
+        update = codec.update_bytes(LocalUpdate("site-6", 100_010, matrix), run=1, value_type=value_type, dense=True)
+        task = RoundTask(100_010, TaskKind.ADMM, matrix, contributed=True)
+        for size in (update, codec.task_bytes(task, value_type=value_type, dense=True)):
+            assert 0 <= size - bytes_a_value * d * d <= 40
+
+
 # ---- malformed messages --------------------------------------------------------------------------------------------
 
 MALFORMED_MATRICES: list[tuple[str, values.SparseMatrix, str]] = [
@@ -316,11 +380,77 @@ def test_a_message_with_a_malformed_matrix_is_refused(wire: values.SparseMatrix,
             codec.decode_join_reply(reply)
 
 
-def test_a_task_or_update_without_its_matrix_is_refused() -> None:
+NINE = [0.5] * 9
+MALFORMED_DENSE: list[tuple[str, values.DenseMatrix, str]] = [
+    ("another number of variables", values.DenseMatrix(n_variables=4, value=[0.5] * 16), "over 4 variables"),
+    ("no number of variables", values.DenseMatrix(value=NINE), "over 0 variables; this run has 3"),
+    ("a value less", values.DenseMatrix(n_variables=3, value=NINE[1:]), "8 values; expected 9"),
+    ("a value more", values.DenseMatrix(n_variables=3, value32=[0.5] * 10), "10 values; expected 9"),
+    ("no values", values.DenseMatrix(n_variables=3), "0 values; expected 9"),
+    ("both precisions", values.DenseMatrix(n_variables=3, value=NINE, value32=NINE), "both"),
+    ("nan", values.DenseMatrix(n_variables=3, value=[*NINE[1:], math.nan]), "not finite"),
+    ("-inf in float32", values.DenseMatrix(n_variables=3, value32=[-math.inf, *NINE[1:]]), "not finite"),
+]
+
+
+@pytest.mark.parametrize(
+    ("wire", "text"), [case[1:] for case in MALFORMED_DENSE], ids=[case[0] for case in MALFORMED_DENSE]
+)
+def test_a_malformed_dense_matrix_is_refused_in_every_message(wire: values.DenseMatrix, text: str) -> None:
+    good = values.DenseMatrix(n_variables=3, value=NINE)
+    task = federation.Task(round=1, kind=federation.TASK_KIND_ADMM, dense_global_weights=wire)
+    with pytest.raises(MalformedMessageError, match=text):
+        codec.decode_task(parsed(federation.Task, task), n_variables=3, dense=True)
+    update = federation.Update(round=1, site="a", dense_local_weights=wire)
+    with pytest.raises(MalformedMessageError, match=text):
+        codec.decode_update(parsed(federation.Update, update), n_variables=3, dense=True)
+    for weights, dual in ((good, wire), (wire, good)):
+        reply = federation.JoinReply(variable=["x", "y", "z"], dense_local_weights=weights, dense_consensus_dual=dual)
+        with pytest.raises(MalformedMessageError, match=text):
+            codec.decode_join_reply(parsed(federation.JoinReply, reply))
+
+
+@pytest.mark.parametrize("sent_dense", [True, False])
+def test_weights_in_the_representation_of_another_plan_are_refused(sent_dense: bool) -> None:
+    matrix = SparseMatrix(3, np.array([1, 3, 7]), np.array([1.0, -2.5, 1e-9]))
+    task = codec.encode_task(RoundTask(1, TaskKind.ADMM, matrix, True), value_type="float64", dense=sent_dense)
+    update = codec.encode_update(LocalUpdate("a", 1, matrix), run=1, value_type="float64", dense=sent_dense)
+    codec.decode_task(task, n_variables=3, dense=sent_dense)
+    codec.decode_update(update, n_variables=3, dense=sent_dense)
+    with pytest.raises(MalformedMessageError, match=r"this run sends (dense_)?global_weights here"):
+        codec.decode_task(task, n_variables=3, dense=not sent_dense)
+    with pytest.raises(MalformedMessageError, match=r"this run sends (dense_)?local_weights here"):
+        codec.decode_update(update, n_variables=3, dense=not sent_dense)
+
+
+def test_a_refit_in_dense_form_is_refused_in_every_run() -> None:
+    full = values.DenseMatrix(n_variables=3, value=NINE)
+    task = federation.Task(round=1, kind=federation.TASK_KIND_REFIT, dense_global_weights=full)
+    update = federation.Update(round=1, site="a", dense_local_weights=full, residual_variance=[1.0] * 3)
+    for dense in (True, False):
+        with pytest.raises(MalformedMessageError, match="this run sends global_weights here"):
+            codec.decode_task(task, n_variables=3, dense=dense)
+        with pytest.raises(MalformedMessageError, match="this run sends local_weights here"):
+            codec.decode_update(update, n_variables=3, dense=dense)
+
+
+def test_a_snapshot_of_two_representations_is_refused() -> None:
+    full, few = values.DenseMatrix(n_variables=2, value=[0.5] * 4), values.SparseMatrix(n_variables=2)
+    for reply in (
+        federation.JoinReply(variable=["x", "y"], dense_local_weights=full, consensus_dual=few),
+        federation.JoinReply(variable=["x", "y"], local_weights=few, dense_consensus_dual=full),
+        federation.JoinReply(variable=["x", "y"], dense_local_weights=full),
+    ):
+        with pytest.raises(MalformedMessageError, match="here"):
+            codec.decode_join_reply(reply)
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_a_task_or_update_without_its_matrix_is_refused(dense: bool) -> None:
     with pytest.raises(MalformedMessageError):
-        codec.decode_task(federation.Task(round=1, kind=federation.TASK_KIND_ADMM), n_variables=3)
+        codec.decode_task(federation.Task(round=1, kind=federation.TASK_KIND_ADMM), n_variables=3, dense=dense)
     with pytest.raises(MalformedMessageError):
-        codec.decode_update(federation.Update(round=1, site="a"), n_variables=3)
+        codec.decode_update(federation.Update(round=1, site="a"), n_variables=3, dense=dense)
 
 
 @pytest.mark.parametrize("number", [federation.TASK_KIND_UNSPECIFIED, 3, -1])
@@ -396,6 +526,13 @@ def test_a_run_over_impossible_variables_is_refused(variables: list[str]) -> Non
 # ---- arbitrary bytes -----------------------------------------------------------------------------------------------
 
 
+def check_full(matrix: SparseMatrix, d: int) -> None:
+    assert matrix.n_variables == d
+    assert matrix.index.tolist() == list(range(d * d))
+    assert len(matrix.value) == d * d
+    assert all(math.isfinite(v) for v in matrix.value)
+
+
 def check_matrix(matrix: SparseMatrix, d: int) -> None:
     index = matrix.index.tolist()
     assert matrix.n_variables == d
@@ -420,6 +557,16 @@ def check_update(data: bytes) -> None:
     check_matrix(update.local_weights, 3)
 
 
+def check_dense_task(data: bytes) -> None:
+    task = codec.decode_task(federation.Task.FromString(data), n_variables=3, dense=True)
+    (check_full if task.kind is TaskKind.ADMM else check_matrix)(task.global_weights, 3)
+
+
+def check_dense_update(data: bytes) -> None:
+    update = codec.decode_update(federation.Update.FromString(data), n_variables=3, dense=True)
+    (check_matrix if update.residual_variance.size else check_full)(update.local_weights, 3)
+
+
 def check_application(data: bytes) -> None:
     request = codec.decode_join(federation.JoinRequest.FromString(data))
     assert len(set(request.variables)) == len(request.variables) >= 2
@@ -429,8 +576,14 @@ def check_application(data: bytes) -> None:
 def check_reply(data: bytes) -> None:
     reply = codec.decode_join_reply(federation.JoinReply.FromString(data))
     assert len(set(reply.variables)) == len(reply.variables) >= 2
-    check_matrix(reply.snapshot.local_weights, len(reply.variables))
-    check_matrix(reply.snapshot.consensus_dual, len(reply.variables))
+    d = len(reply.variables)
+    check = check_full if reply.snapshot.local_weights.nnz == d * d else check_matrix
+    check(reply.snapshot.local_weights, d)
+    check(reply.snapshot.consensus_dual, d)
+
+
+def check_dense_reply(data: bytes) -> None:
+    check_reply(data)
 
 
 def check_end(data: bytes) -> None:
@@ -453,6 +606,15 @@ def _valid_messages() -> dict[Callable[[bytes], None], bytes]:
         check_update: codec.encode_update(update, run=77, value_type="float32"),
         check_application: codec.encode_join(JoinRequest("site-1", names, 100)),
         check_reply: codec.encode_join_reply(JoinReply(1, "rounds = 1", b"12", names, SiteState(matrix, matrix), 4)),
+        check_dense_task: codec.encode_task(
+            RoundTask(2, TaskKind.ADMM, matrix, True), value_type="float32", dense=True
+        ),
+        check_dense_update: codec.encode_update(
+            LocalUpdate("site-1", 2, matrix), run=77, value_type="float64", dense=True
+        ),
+        check_dense_reply: codec.encode_join_reply(
+            JoinReply(1, "rounds = 1", b"12", names, SiteState(matrix, matrix), 4), dense=True
+        ),
         check_end: codec.encode_finished(Finished(matrix, "why"), value_type="float64"),
         check_status: codec.encode_status(progress),
     }

@@ -97,7 +97,9 @@ class JoinReply(_message.Message):
     PLAN_DIGEST_FIELD_NUMBER: _builtins.int
     VARIABLE_FIELD_NUMBER: _builtins.int
     LOCAL_WEIGHTS_FIELD_NUMBER: _builtins.int
+    DENSE_LOCAL_WEIGHTS_FIELD_NUMBER: _builtins.int
     CONSENSUS_DUAL_FIELD_NUMBER: _builtins.int
+    DENSE_CONSENSUS_DUAL_FIELD_NUMBER: _builtins.int
     ROUND_FIELD_NUMBER: _builtins.int
     run: _builtins.int
     """Opaque, drawn at random for each run."""
@@ -111,11 +113,13 @@ class JoinReply(_message.Message):
         """Names and order that the run uses."""
 
     @_builtins.property
-    def local_weights(self) -> _values_pb2.SparseMatrix:
-        """What the coordinator holds of this site; both empty before its first contribution."""
-
+    def local_weights(self) -> _values_pb2.SparseMatrix: ...
+    @_builtins.property
+    def dense_local_weights(self) -> _values_pb2.DenseMatrix: ...
     @_builtins.property
     def consensus_dual(self) -> _values_pb2.SparseMatrix: ...
+    @_builtins.property
+    def dense_consensus_dual(self) -> _values_pb2.DenseMatrix: ...
     def __init__(
         self,
         *,
@@ -124,14 +128,23 @@ class JoinReply(_message.Message):
         plan_digest: _builtins.bytes = ...,
         variable: _abc.Iterable[_builtins.str] | None = ...,
         local_weights: _values_pb2.SparseMatrix | None = ...,
+        dense_local_weights: _values_pb2.DenseMatrix | None = ...,
         consensus_dual: _values_pb2.SparseMatrix | None = ...,
+        dense_consensus_dual: _values_pb2.DenseMatrix | None = ...,
         round: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["consensus_dual", b"consensus_dual", "local_weights", b"local_weights"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["consensus_dual", b"consensus_dual", "dense_consensus_dual", b"dense_consensus_dual", "dense_local_weights", b"dense_local_weights", "dual", b"dual", "local_weights", b"local_weights", "weights", b"weights"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["consensus_dual", b"consensus_dual", "local_weights", b"local_weights", "plan", b"plan", "plan_digest", b"plan_digest", "round", b"round", "run", b"run", "variable", b"variable"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consensus_dual", b"consensus_dual", "dense_consensus_dual", b"dense_consensus_dual", "dense_local_weights", b"dense_local_weights", "dual", b"dual", "local_weights", b"local_weights", "plan", b"plan", "plan_digest", b"plan_digest", "round", b"round", "run", b"run", "variable", b"variable", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType_dual: _TypeAlias = _typing.Literal["consensus_dual", "dense_consensus_dual"]  # noqa: Y015
+    _WhichOneofArgType_dual: _TypeAlias = _typing.Literal["dual", b"dual"]  # noqa: Y015
+    _WhichOneofReturnType_weights: _TypeAlias = _typing.Literal["local_weights", "dense_local_weights"]  # noqa: Y015
+    _WhichOneofArgType_weights: _TypeAlias = _typing.Literal["weights", b"weights"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_dual) -> _WhichOneofReturnType_dual | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_weights) -> _WhichOneofReturnType_weights | None: ...
 
 Global___JoinReply: _TypeAlias = JoinReply  # noqa: Y015
 
@@ -169,28 +182,32 @@ class Task(_message.Message):
     ROUND_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
     GLOBAL_WEIGHTS_FIELD_NUMBER: _builtins.int
+    DENSE_GLOBAL_WEIGHTS_FIELD_NUMBER: _builtins.int
     CONTRIBUTED_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     kind: Global___TaskKind.ValueType
     contributed: _builtins.bool
     """Whether the site's update of the last round entered the consensus."""
     @_builtins.property
-    def global_weights(self) -> _values_pb2.SparseMatrix:
-        """W for an ADMM round; the graph to refit, as its consensus weights, for a refit round."""
-
+    def global_weights(self) -> _values_pb2.SparseMatrix: ...
+    @_builtins.property
+    def dense_global_weights(self) -> _values_pb2.DenseMatrix: ...
     def __init__(
         self,
         *,
         round: _builtins.int = ...,
         kind: Global___TaskKind.ValueType = ...,
         global_weights: _values_pb2.SparseMatrix | None = ...,
+        dense_global_weights: _values_pb2.DenseMatrix | None = ...,
         contributed: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["global_weights", b"global_weights"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["dense_global_weights", b"dense_global_weights", "global_weights", b"global_weights", "weights", b"weights"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["contributed", b"contributed", "global_weights", b"global_weights", "kind", b"kind", "round", b"round"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["contributed", b"contributed", "dense_global_weights", b"dense_global_weights", "global_weights", b"global_weights", "kind", b"kind", "round", b"round", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType_weights: _TypeAlias = _typing.Literal["global_weights", "dense_global_weights"]  # noqa: Y015
+    _WhichOneofArgType_weights: _TypeAlias = _typing.Literal["weights", b"weights"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_weights) -> _WhichOneofReturnType_weights | None: ...
 
 Global___Task: _TypeAlias = Task  # noqa: Y015
 
@@ -273,12 +290,15 @@ class Update(_message.Message):
     SITE_FIELD_NUMBER: _builtins.int
     ROUND_FIELD_NUMBER: _builtins.int
     LOCAL_WEIGHTS_FIELD_NUMBER: _builtins.int
+    DENSE_LOCAL_WEIGHTS_FIELD_NUMBER: _builtins.int
     RESIDUAL_VARIANCE_FIELD_NUMBER: _builtins.int
     run: _builtins.int
     site: _builtins.str
     round: _builtins.int
     @_builtins.property
     def local_weights(self) -> _values_pb2.SparseMatrix: ...
+    @_builtins.property
+    def dense_local_weights(self) -> _values_pb2.DenseMatrix: ...
     @_builtins.property
     def residual_variance(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """Only in a refit round: residual variance of each variable given its parents, in the units of the variable squared."""
@@ -290,13 +310,16 @@ class Update(_message.Message):
         site: _builtins.str = ...,
         round: _builtins.int = ...,
         local_weights: _values_pb2.SparseMatrix | None = ...,
+        dense_local_weights: _values_pb2.DenseMatrix | None = ...,
         residual_variance: _abc.Iterable[_builtins.float] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["local_weights", b"local_weights"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["dense_local_weights", b"dense_local_weights", "local_weights", b"local_weights", "weights", b"weights"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["local_weights", b"local_weights", "residual_variance", b"residual_variance", "round", b"round", "run", b"run", "site", b"site"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dense_local_weights", b"dense_local_weights", "local_weights", b"local_weights", "residual_variance", b"residual_variance", "round", b"round", "run", b"run", "site", b"site", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType_weights: _TypeAlias = _typing.Literal["local_weights", "dense_local_weights"]  # noqa: Y015
+    _WhichOneofArgType_weights: _TypeAlias = _typing.Literal["weights", b"weights"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_weights) -> _WhichOneofReturnType_weights | None: ...
 
 Global___Update: _TypeAlias = Update  # noqa: Y015
 

@@ -56,3 +56,32 @@ class SparseMatrix(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SparseMatrix: _TypeAlias = SparseMatrix  # noqa: Y015
+
+@_typing.final
+class DenseMatrix(_message.Message):
+    """A (d, d) matrix by all its d^2 entries in row-major order, diagonal included: in `value` or in `value32`, as above."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    N_VARIABLES_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    VALUE32_FIELD_NUMBER: _builtins.int
+    n_variables: _builtins.int
+    @_builtins.property
+    def value(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def value32(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    def __init__(
+        self,
+        *,
+        n_variables: _builtins.int = ...,
+        value: _abc.Iterable[_builtins.float] | None = ...,
+        value32: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["n_variables", b"n_variables", "value", b"value", "value32", b"value32"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DenseMatrix: _TypeAlias = DenseMatrix  # noqa: Y015

@@ -9,6 +9,7 @@ from fedbnsl.plan import Plan
 from fedbnsl.sparse import Matrix, SparseMatrix
 from fedbnsl_client.dataset import Dataset
 from fedbnsl_client.solvers import pgcd
+from fedbnsl_client.solvers.closed_form import ClosedForm
 from fedbnsl_client.squared_loss import SecondMoments
 
 
@@ -33,6 +34,8 @@ class Participant:
         self._plan = plan
         self._loss = SecondMoments.of(dataset.X)
         self._mask = EdgeMask(plan.knowledge, dataset.variables)
+        closed_form = plan.local_solver == "closed-form"
+        self._closed_form = ClosedForm.of(self._loss, plan.consensus_penalty) if closed_form else None
         self._B: Matrix = snapshot.local_weights.to_dense() if snapshot else np.zeros((d, d))
         self._beta: Matrix = snapshot.consensus_dual.to_dense() if snapshot else np.zeros((d, d))
         self._answer: LocalUpdate | None = None
@@ -64,6 +67,17 @@ class Participant:
             self._B = self._answer.local_weights.to_dense()
             self._beta = self._beta + plan.consensus_penalty * (self._B - W)  # Eq. beta, of the round before
         # Otherwise B and beta stay what the coordinator holds: a restart from its snapshot gives the same bits.
+        B = self._solve(W)
+        if not np.isfinite(B).all():
+            raise DivergenceError(f"the local weights of round {task.round} are not finite")
+        sent = SparseMatrix.from_dense(B)
+        return LocalUpdate(self.site, task.round, sent.as_float32() if plan.value_type == "float32" else sent)
+
+    def _solve(self, W: Matrix) -> Matrix:
+        """Eq. Bp, or with closed-form Eq. closed-form."""
+        if self._closed_form is not None:
+            return self._closed_form.solve(W, self._beta)
+        plan = self._plan
         B, _ = pgcd.solve(
             self._loss,
             self._B,
@@ -76,10 +90,7 @@ class Participant:
             tol=plan.local_tol,
             allowed=self._mask.allowed,
         )
-        if not np.isfinite(B).all():
-            raise DivergenceError(f"the local weights of round {task.round} are not finite")
-        sent = SparseMatrix.from_dense(B)
-        return LocalUpdate(self.site, task.round, sent.as_float32() if plan.value_type == "float32" else sent)
+        return B
 
     def _refit_round(self, task: RoundTask) -> LocalUpdate:
         support = task.global_weights.support() & self._mask.allowed

@@ -54,7 +54,12 @@ def take_part(
         plan = Plan.from_toml(reply.plan_toml, origin="the coordinator's plan")
         if plan.digest() != reply.plan_digest:
             raise PlanMismatchError("the plan that was received does not have the digest that came with it")
-        session.settle(rpc_timeout_s=plan.rpc_timeout_s, patience_s=plan.join_deadline_s, value_type=plan.value_type)
+        session.settle(
+            rpc_timeout_s=plan.rpc_timeout_s,
+            patience_s=plan.join_deadline_s,
+            value_type=plan.value_type,
+            dense=plan.dense_messages,
+        )
         table = dataset.reordered(reply.variables)
         notice(f"joined as {site}: {table.n_samples} rows, {len(table.variables)} variables, {plan.rounds} rounds")
         try:

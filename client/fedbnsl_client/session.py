@@ -95,7 +95,7 @@ class Session:
         self._timeout_s = _FIRST_CALL_TIMEOUT_S
         self._run = 0
         self._site = ""
-        self._value_type = "float64"
+        self._value_type, self._dense = "float64", False
         self._n_variables = 0
 
     def close(self) -> None:
@@ -117,9 +117,9 @@ class Session:
         self._run, self._site, self._n_variables = run_tag(reply.run), request.site, len(reply.variables)
         return reply
 
-    def settle(self, *, rpc_timeout_s: float, patience_s: float, value_type: str) -> None:
+    def settle(self, *, rpc_timeout_s: float, patience_s: float, value_type: str, dense: bool) -> None:
         """Take over the settings of the plan that was joined."""
-        self._timeout_s, self._value_type = rpc_timeout_s, value_type
+        self._timeout_s, self._value_type, self._dense = rpc_timeout_s, value_type, dense
         self._back_off.patience_s = patience_s
 
     def pull(self, last_round: int) -> RoundTask | Finished:
@@ -129,7 +129,7 @@ class Session:
             reply = self._call(lambda: self._stub.PullTask(wire, timeout=LONG_POLL_S + self._timeout_s))
             answer = reply.WhichOneof("answer")
             if answer == "task":
-                return codec.decode_task(reply.task, n_variables=self._n_variables)
+                return codec.decode_task(reply.task, n_variables=self._n_variables, dense=self._dense)
             if answer == "finished":
                 return codec.decode_finished(reply.finished, n_variables=self._n_variables)
             if answer != "wait":
@@ -143,7 +143,7 @@ class Session:
         StaleRoundError
             If its round is over.
         """
-        wire = codec.encode_update(update, run=self._run, value_type=self._value_type)
+        wire = codec.encode_update(update, run=self._run, value_type=self._value_type, dense=self._dense)
         self._call(lambda: self._stub.PushUpdate(wire, timeout=self._timeout_s))
 
     def leave(self, *, because_of_error: bool) -> None:

@@ -63,8 +63,13 @@ class Plan(BaseModel):
     global_iterations: Count = Field(default=20, ge=1, le=100_000, description="L-BFGS iterations of a global step")
 
     # The local solver
-    local_solver: Literal["pgcd"] = Field(default="pgcd", description="pgcd: proximal greedy coordinate descent")
-    l1_weight: NonNegative = Field(default=0.1, description="L1 weight on B_p (lambda)")
+    local_solver: Literal["pgcd", "closed-form"] = Field(
+        default="pgcd",
+        description="pgcd: proximal greedy coordinate descent; closed-form: exact ridge solution, dense, reveals X'X",
+    )
+    l1_weight: NonNegative = Field(
+        default=0.1, description="L1 weight (lambda) on every B_p; closed-form: on W, once for all sites"
+    )
     step_size: Real = Field(default=1.0, gt=0, le=1, description="share of a full coordinate step (gamma)")
     local_steps: Count = Field(default=100_000, ge=1, le=10**9, description="most coordinate steps a round (K)")
     local_tol: NonNegative = Field(default=1e-4, description="a solve ends when the best score falls below this")
@@ -114,6 +119,11 @@ class Plan(BaseModel):
     def needed(self) -> int:
         """Sites that must contribute to every round."""
         return self.quorum or self.n_participants
+
+    @property
+    def dense_messages(self) -> bool:
+        """Whether B_p, beta_p and W are sent with all d^2 entries, as the solvers without sparsity need it."""
+        return self.local_solver == "closed-form"
 
     @classmethod
     def parse(cls, settings: Mapping[str, Any], *, origin: str = "plan") -> Self:

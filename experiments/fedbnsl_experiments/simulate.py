@@ -34,14 +34,16 @@ class InProcessExchange:
         self, tasks: Mapping[str, RoundTask], snapshots: Mapping[str, SiteState], check: UpdateCheck
     ) -> Mapping[str, LocalUpdate]:
         """See `fedbnsl_server.exchange.Exchange`."""
-        value_type = self._plan.value_type
+        value_type, dense = self._plan.value_type, self._plan.dense_messages
         updates: dict[str, LocalUpdate] = {}
         for site, task in tasks.items():
             update = self._participants[site].handle(task)
             check(update)
             updates[site] = update
-            self.traffic.down[site][task.round] += codec.task_bytes(task, value_type=value_type)
-            self.traffic.up[site][task.round] += codec.update_bytes(update, run=self._run, value_type=value_type)
+            down = codec.task_bytes(task, value_type=value_type, dense=dense)
+            up = codec.update_bytes(update, run=self._run, value_type=value_type, dense=dense)
+            self.traffic.down[site][task.round] += down
+            self.traffic.up[site][task.round] += up
         return updates
 
 

@@ -184,7 +184,7 @@ class RunRecorder:
     def _round(self, record: RoundRecord) -> dict[str, Any]:
         d = len(self._variables)
         t = record.round
-        down = formula_bytes(record.entries_down, d)
+        down = formula_bytes(record.entries_down, d, dense=record.dense)
         return {
             "round": t,
             "kind": record.kind.name.lower(),
@@ -196,7 +196,7 @@ class RunRecorder:
             "bytes": {
                 site: {
                     "up": {
-                        "formula": formula_bytes(record.entries_up.get(site, 0), d),
+                        "formula": formula_bytes(record.entries_up.get(site, 0), d, dense=record.dense),
                         "serialised": self._traffic.up[site][t],
                     },
                     "down": {
@@ -233,7 +233,7 @@ class RunRecorder:
             "bytes": {
                 **_total([entry["bytes"][site] for entry in rounds for site in self._n_samples]),
                 "control": sum(self._traffic.control.values()),
-                "meaning": "formula: entries x (8 + ceil(log2(d^2) / 8)) bytes, as in the paper; "
+                "meaning": "formula: entries x (8 + ceil(log2(d^2) / 8)) bytes (dense: d^2 x 8), as in the paper; "
                 "serialised: protobuf bytes of updates and tasks, site names and a refit's residual variances "
                 "included; control: protobuf bytes of all other messages until the results were written",
             },

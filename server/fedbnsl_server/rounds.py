@@ -12,7 +12,7 @@ from fedbnsl.graph import threshold
 from fedbnsl.knowledge import EdgeMask
 from fedbnsl.messages import LocalUpdate, RoundTask, TaskKind
 from fedbnsl.plan import Plan
-from fedbnsl.sparse import SparseMatrix
+from fedbnsl.sparse import Mask, SparseMatrix
 from fedbnsl_server.admm import AdmmState, advance, advance_refit, initial_state
 from fedbnsl_server.consensus_graph import graph_to_refit
 from fedbnsl_server.exchange import Exchange
@@ -34,6 +34,8 @@ class RoundRecord:
         Edges beyond the plan's threshold after the round.
     local_s, global_s
         Seconds until the last update was in, and seconds of the coordinator's own work.
+    dense
+        Whether the entries were sent without indices.
     """
 
     round: int
@@ -45,6 +47,7 @@ class RoundRecord:
     edges: int
     local_s: float
     global_s: float
+    dense: bool = False
 
 
 def run(
@@ -76,8 +79,10 @@ def run(
     DivergenceError
         If an iterate is not finite.
     """
-    mask = EdgeMask(plan.knowledge, variables)
-    state = initial_state(len(variables), sites) if state is None else state
+    mask, d = EdgeMask(plan.knowledge, variables), len(variables)
+    # The closed form knows no excluded edges: B_p has them, and a diagonal; W never does.
+    sendable = np.ones((d, d), dtype=bool) if plan.dense_messages else mask.allowed
+    state = initial_state(d, sites) if state is None else state
     while state.round < plan.rounds + plan.refit_rounds:
         started = time.perf_counter()
         t = state.round + 1
@@ -86,29 +91,31 @@ def run(
         else:
             kind, weights = TaskKind.REFIT, graph_to_refit(state, plan, mask).as_sparse()
         tasks = {site: RoundTask(t, kind, weights, site in state.contributed) for site in state.sites}
-        updates = exchange.exchange(tasks, state.sites, partial(_check, kind=kind, weights=weights, mask=mask))
+        updates = exchange.exchange(tasks, state.sites, partial(_check, kind=kind, weights=weights, sendable=sendable))
         received = time.perf_counter()
         state = advance(state, updates, plan, mask) if kind is TaskKind.ADMM else advance_refit(state, updates, plan)
         current = state.global_weights if state.refitted is None else state.refitted
+        dense = plan.dense_messages and kind is TaskKind.ADMM
         record = RoundRecord(
             round=t,
             kind=kind,
             contributed=tuple(sorted(updates)),
-            entries_up={site: updates[site].local_weights.nnz for site in sorted(updates)},
-            entries_down=weights.nnz,
+            entries_up={site: d * d if dense else updates[site].local_weights.nnz for site in sorted(updates)},
+            entries_down=d * d if dense else weights.nnz,
             acyclicity=state.acyclicity,
             edges=int(threshold(current.to_dense(), plan.threshold).sum()),
             local_s=received - started,
             global_s=time.perf_counter() - received,
+            dense=dense,
         )
         on_round(state, record)
     return state
 
 
-def _check(update: LocalUpdate, *, kind: TaskKind, weights: SparseMatrix, mask: EdgeMask) -> None:
+def _check(update: LocalUpdate, *, kind: TaskKind, weights: SparseMatrix, sendable: Mask) -> None:
     """Refuse an update that does not fit its task: the codec cannot know, and the mathematics trusts."""
     if kind is TaskKind.ADMM:
-        if update.residual_variance.size or not mask.allowed.flat[update.local_weights.index].all():
+        if update.residual_variance.size or not sendable.flat[update.local_weights.index].all():
             raise RemoteProtocolError(f"{update.site}: update {update.round} has entries that the plan excludes")
     elif not np.array_equal(update.local_weights.index, weights.index) or not update.residual_variance.size:
         raise RemoteProtocolError(f"{update.site}: update {update.round} is no refit of the graph that was sent")

@@ -90,7 +90,8 @@ class Servicer(federation_grpc.FederationServicer):
                     variables=self.roster.variables,
                     snapshot=snapshot,
                     round=max(0, self.mailbox.round - 1),
-                )
+                ),
+                dense=self.plan.dense_messages,
             )
             self._count_control(joining.site, request, reply)
             return reply
@@ -107,7 +108,8 @@ class Servicer(federation_grpc.FederationServicer):
                 end = codec.encode_finished(answer, value_type=self.plan.value_type)
                 reply = federation.PullReply(finished=end)
             else:
-                reply = federation.PullReply(task=codec.encode_task(answer, value_type=self.plan.value_type))
+                task = codec.encode_task(answer, value_type=self.plan.value_type, dense=self.plan.dense_messages)
+                reply = federation.PullReply(task=task)
                 self.mailbox.traffic.down[request.site][answer.round] += reply.ByteSize()
                 self._count_control(request.site, request)
                 return reply
@@ -118,7 +120,9 @@ class Servicer(federation_grpc.FederationServicer):
         """Take in a site's update."""
         async with _refusals(context):
             self._admit(request.run, request.site)
-            update = codec.decode_update(request, n_variables=len(self.roster.variables))
+            update = codec.decode_update(
+                request, n_variables=len(self.roster.variables), dense=self.plan.dense_messages
+            )
             # Late or refused, it crossed the wire all the same.
             self.mailbox.traffic.up[request.site][update.round] += request.ByteSize()
             reply = federation.PushReply(duplicate=self.mailbox.push(update))

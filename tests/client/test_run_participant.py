@@ -37,7 +37,7 @@ def test_a_plan_that_is_not_the_one_of_its_digest_is_refused(dataset, monkeypatc
 def test_the_patience_of_the_plan_follows_that_of_the_first_call():
     session = Session(NOWHERE, patience_s=600.0, notice=lambda text: None)
     try:
-        session.settle(rpc_timeout_s=5.0, patience_s=0.0, value_type="float64")
+        session.settle(rpc_timeout_s=5.0, patience_s=0.0, value_type="float64", dense=False)
         with pytest.raises(UnreachableError, match="did not answer for 0 s"):
             session.pull(0)
     finally:

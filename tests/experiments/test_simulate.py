@@ -16,6 +16,7 @@ from fedbnsl_client.dataset import Dataset
 from fedbnsl_client.refit import personalise
 from fedbnsl_experiments.evaluation import evaluate
 from fedbnsl_experiments.simulate import simulate
+from fedbnsl_experiments.synthetic import synthesise
 from fedbnsl_experiments.tables import site_files, split
 from fedbnsl_server import rounds
 
@@ -75,8 +76,10 @@ def permuted(table, order):
         {"refit_rounds": 0},
         {"acyclicity_schedule": "augmented"},
         {"value_type": "float32", "step_size": 0.5},
+        {"local_solver": "closed-form"},
+        {"local_solver": "closed-form", "refit_rounds": 0, "value_type": "float32"},
     ],
-    ids=["default", "no refit", "augmented", "float32"],
+    ids=["default", "no refit", "augmented", "float32", "closed-form", "closed-form float32"],
 )
 def test_a_small_network_with_strong_weights_is_found_exactly(settings, tables, tmp_path):
     plan = Plan(rounds=40, **settings)
@@ -116,9 +119,12 @@ def test_personalised_weights_are_numpys_least_squares_on_the_sites_own_rows(tab
         assert fitted.residual_variance[j] == pytest.approx(np.mean(residue**2), rel=1e-10)
 
 
+@pytest.mark.parametrize("solver", ["pgcd", "closed-form"])
 @pytest.mark.parametrize("refit_rounds", [0, 1, 2])
-def test_a_forbidden_edge_is_in_no_matrix_and_in_no_graph_however_strong_it_is(refit_rounds, tables, tmp_path):
-    plan = Plan(rounds=40, refit_rounds=refit_rounds)
+def test_a_forbidden_edge_is_in_no_consensus_and_in_no_graph_however_strong_it_is(
+    refit_rounds, solver, tables, tmp_path
+):
+    plan = Plan(rounds=40, refit_rounds=refit_rounds, local_solver=solver)
     simulate(plan, tables, tmp_path / "free")
     assert abs(read_weights(tmp_path / "free")[RESPONSE, OUTCOME]) > 1
     simulate(plan.with_settings(knowledge={"forbidden": [[RESPONSE, OUTCOME]]}), tables, tmp_path / "run")
@@ -232,6 +238,17 @@ def test_bytes_by_the_papers_formula_are_those_of_the_entries_of_each_message(ta
     bytes_an_entry = 8 + math.ceil(math.log2(4 * 4) / 8)
     for direction in ("up", "down"):
         assert result["bytes"][direction]["formula"] == entries[direction] * bytes_an_entry > 0
+
+
+def test_dense_messages_count_8_bytes_for_each_of_the_d_squared_entries_as_in_the_paper(tmp_path):
+    federation = synthesise(20, 20, 8, 30, 100)
+    tables = {f"site-{k}": Dataset(federation.variables, X) for k, X in enumerate(federation.tables)}
+    plan = Plan(n_participants=8, rounds=4, refit_rounds=0, local_solver="closed-form", global_iterations=2)
+    result = simulate(plan, tables, tmp_path / "run")
+    for direction in ("up", "down"):
+        counted, real = (result["bytes"][direction][kind] for kind in ("formula", "serialised"))
+        assert counted * 100 / 4 * 2 == pytest.approx(5.12e6), "d=20, P=8, T=100: the paper's 5.12 MB"
+        assert counted < real < counted + 8 * 4 * 40
 
 
 # The coefficient of h(W) is 0.1 in round 1 and grows by 10^77 a round: round 2 or 3 has no finite minimum.

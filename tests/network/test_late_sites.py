@@ -338,11 +338,19 @@ def back_from_the_start(stage: Stage) -> None:
     ],
     ids=lambda scene: scene.__name__.replace("_", " "),
 )
-@pytest.mark.parametrize("value_type", ["float64", "float32"])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"value_type": "float32"}, {"local_solver": "closed-form"}],
+    ids=["float64", "float32", "closed-form"],
+)
 def test_a_site_that_lost_its_state_comes_back_and_the_run_ends_with_the_same_bits(
-    scene: Callable[[Stage], None], value_type: str, stage: Stage, tables: dict[str, Dataset], tmp_path: Path
+    scene: Callable[[Stage], None],
+    settings: dict[str, Any],
+    stage: Stage,
+    tables: dict[str, Dataset],
+    tmp_path: Path,
 ) -> None:
-    plan = PLAN.with_settings(value_type=value_type)
+    plan = PLAN.with_settings(**settings)
     scene(stage)
     result = play(stage, plan, tables, tmp_path / "run")
     assert stage.joins["c"] >= 2

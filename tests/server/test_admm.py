@@ -102,6 +102,45 @@ def test_the_global_step_finds_the_minimum_over_all_entries(seed: int, alpha: fl
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+def test_without_a_term_in_h_the_l1_term_shrinks_the_mean_by_lambda_over_p_rho_2(seed: int) -> None:
+    A, lam = random_weights(seed, density=1.0), 3.0
+    expected = np.sign(A) * np.maximum(np.abs(A) - lam / (3 * 2.0), 0.0)
+    assert (FREE & (expected == 0.0)).any()
+    found = random_weights(seed + 9)
+    for _ in range(5):
+        found = step(A, found, l1_weight=lam)
+    assert found == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_with_an_l1_term_no_direction_goes_down_from_the_minimum(seed: int) -> None:
+    """0 is in the subdifferential: -gradient = lambda sign(W) at an entry, |gradient| <= lambda where W is zero."""
+    A, lam, alpha, rho_1 = random_weights(seed, scale=0.8), 0.9, 1.0, 2.0
+    found = random_weights(seed + 100, scale=0.3)
+    for _ in range(5):
+        found = step(A, found, alpha=alpha, rho_1=rho_1, l1_weight=lam)
+    smooth = objective(A, 3 * 2.0, alpha, rho_1)
+    gradient = finite_difference(smooth, found)
+    kept = np.abs(found) > 1e-8
+    assert gradient[kept] == pytest.approx(-lam * np.sign(found[kept]), abs=1e-4)
+    assert np.abs(gradient[FREE & ~kept]).max() < lam + 1e-4
+    assert 0 < kept.sum() < FREE.sum(), "the L1 term was felt"
+    without = smooth(step(A, found, alpha=alpha, rho_1=rho_1))
+    assert smooth(found) > without + 0.01
+
+
+def test_a_capped_step_with_an_l1_term_goes_down_from_its_start() -> None:
+    A, W = random_weights(2), random_weights(3)
+
+    def value(M: Matrix) -> float:
+        return objective(A, 3 * 2.0, 1.0, 2.0)(M) + 0.4 * float(np.abs(M).sum())
+
+    once = step(A, W, alpha=1.0, rho_1=2.0, l1_weight=0.4, max_iterations=2)
+    often = step(A, W, alpha=1.0, rho_1=2.0, l1_weight=0.4)
+    assert value(often) < value(once) < value(W)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_without_a_term_in_h_the_minimum_is_the_mean_itself(seed: int) -> None:
     A = random_weights(seed)
     assert step(A, np.zeros((D, D))) == pytest.approx(A, abs=1e-6)
@@ -414,8 +453,10 @@ VARIANTS = pytest.mark.parametrize(
         {"acyclicity_schedule": "augmented"},
         {"step_size": 0.7, "local_steps": 9},
         {"knowledge": {"required": [["v", "w"]], "forbidden": [["x", "v"]]}},
+        {"local_solver": "closed-form", "knowledge": {"forbidden": [["x", "v"]]}},
+        {"local_solver": "closed-form", "value_type": "float32"},
     ],
-    ids=["default", "float32", "augmented", "few short steps", "knowledge"],
+    ids=["default", "float32", "augmented", "few short steps", "knowledge", "closed-form", "closed-form float32"],
 )
 
 
@@ -501,6 +542,21 @@ def test_a_participant_solves_its_local_problem_as_the_plan_says() -> None:
     second = participant.handle(RoundTask(2, TaskKind.ADMM, SparseMatrix.from_dense(W), contributed=True))
     B, _ = literal_pgcd(data.X, B, W, 1.7 * (B - W), 0.2, 1.7, 0.6, 7, 1e-6, allowed)
     assert second.local_weights.to_dense() == pytest.approx(B, abs=1e-12)
+
+
+@pytest.mark.parametrize(("solver", "shrinks"), [("pgcd", False), ("closed-form", True)])
+def test_the_l1_weight_is_on_w_only_where_the_local_solver_has_none(solver: str, *, shrinks: bool) -> None:
+    plan = Plan(local_solver=solver, l1_weight=0.6, consensus_penalty=2.0, continuation_start=1e-12)
+    B = random_weights(4) + np.eye(D)
+    updates = {site: LocalUpdate(site, 1, SparseMatrix.from_dense(B)) for site in SITES}
+    state = advance(initial_state(D, SITES), updates, plan, EVERYTHING)
+    W = np.where(FREE, B, 0.0)
+    if shrinks:
+        W = np.sign(W) * np.maximum(np.abs(W) - 0.6 / (3 * 2.0), 0.0)
+    assert state.global_weights.to_dense() == pytest.approx(W, abs=1e-5)
+    dual = state.sites["a"].consensus_dual.to_dense()
+    assert dual == pytest.approx(2.0 * (B - W), abs=1e-4)
+    assert dual.diagonal() == pytest.approx(2.0), "W has no diagonal to follow the one of B"
 
 
 def test_a_participant_stops_at_the_plans_tolerance() -> None:

@@ -202,7 +202,17 @@ def test_a_record_counts_what_was_sent() -> None:
     assert dict(records[1].entries_up) == {site: drawn(site, 2).nnz for site in "ac"}
     assert [record.acyclicity for record in records] == [state.acyclicity for state in states]
     W = states[0].global_weights.to_dense()
+    assert not any(record.dense for record in records)
     assert records[0].edges == sum(abs(W[i, j]) > 0.3 for i in range(D) for j in range(D)) > 0
+
+
+def test_a_record_of_dense_messages_counts_every_entry_of_the_matrix_and_those_of_the_graph_in_a_refit() -> None:
+    script = Script(made_up_by({2: "ac"}))
+    _, records = run(Plan(rounds=2, refit_rounds=1, local_solver="closed-form"), script)
+    assert [record.dense for record in records] == [True, True, False]
+    assert [record.entries_down for record in records[:2]] == [D * D] * 2
+    assert dict(records[1].entries_up) == {"a": D * D, "c": D * D}
+    assert records[2].entries_down == script.tasks[2]["a"].global_weights.nnz < D * D
 
 
 def test_the_order_in_which_sites_are_named_does_not_change_a_bit() -> None:
@@ -268,6 +278,7 @@ RESUMED = [
     {"rounds": 6, "refit_rounds": 2, "value_type": "float32"},
     {"rounds": 6, "refit_rounds": 1, "acyclicity_schedule": "augmented", "step_size": 0.5},
     {"rounds": 4, "refit_rounds": 0, "knowledge": {"required": [["u", "v"]], "forbidden": [["w", "x"]]}},
+    {"rounds": 4, "refit_rounds": 1, "local_solver": "closed-form", "knowledge": {"forbidden": [["w", "x"]]}},
 ]
 
 
@@ -296,7 +307,7 @@ def of_real(participants: Mapping[str, Participant], *, lost_in: int = 0) -> Scr
     return Script(answer)
 
 
-@pytest.mark.parametrize("settings", RESUMED, ids=["float64", "float32", "augmented", "knowledge"])
+@pytest.mark.parametrize("settings", RESUMED, ids=["float64", "float32", "augmented", "knowledge", "closed-form"])
 @pytest.mark.parametrize("through_disk", [False, True], ids=["in memory", "from a checkpoint"])
 @pytest.mark.parametrize("rebuilt", [False, True], ids=["participants go on", "participants lost their state"])
 @pytest.mark.parametrize("answering", [True, False], ids=["while they answer", "between two rounds"])
@@ -414,9 +425,23 @@ def test_an_update_with_an_entry_that_the_plan_excludes_is_refused(pair: tuple[i
         check(LocalUpdate("b", 1, entries((0, 1), pair, (2, 4), value=value)))
 
 
-def test_an_update_with_residual_variances_is_refused_before_the_refit() -> None:
+def test_a_closed_form_may_have_every_entry_even_those_that_the_plan_excludes_from_w() -> None:
+    plan = KNOWING.with_settings(local_solver="closed-form")
+    script = Script(obedient)
+    states, _ = run(plan, script)
+    full = SparseMatrix(D, np.arange(D * D), np.ones(D * D))
+    script.checks[0](LocalUpdate("b", 1, full))
     with pytest.raises(RemoteProtocolError):
-        checks(KNOWING)[0](LocalUpdate("b", 1, entries((0, 1)), np.ones(D)))
+        script.checks[0](LocalUpdate("b", 1, full, np.ones(D)))
+    with pytest.raises(RemoteProtocolError):
+        script.checks[1](LocalUpdate("b", 2, full, np.ones(D)))
+    assert states[0].global_weights.nnz
+
+
+@pytest.mark.parametrize("solver", ["pgcd", "closed-form"])
+def test_an_update_with_residual_variances_is_refused_before_the_refit(solver: str) -> None:
+    with pytest.raises(RemoteProtocolError):
+        checks(KNOWING.with_settings(local_solver=solver))[0](LocalUpdate("b", 1, entries((0, 1)), np.ones(D)))
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,12 @@ STEP_MODULES = {
 
 # Rule 6: randomness that touches a site is drawn in one module; the others draw waiting times and keys.
 RANDOM = ("random", "secrets", "numpy.random")
-RANDOM_MODULES = {"fedbnsl_client.noise", "fedbnsl_client.session", "fedbnsl_client.identity"}
+RANDOM_MODULES = {
+    "fedbnsl_client.noise",
+    "fedbnsl_client.session",
+    "fedbnsl_client.identity",
+    "fedbnsl_client.ledger",  # its number, its key and the first value of its chain; no noise
+}
 
 # Rule 7: who sees a private table.
 DATASET_MODULES = {
@@ -310,7 +315,7 @@ BROKEN: list[tuple[Rule, str, str]] = [
     (a_site_draws_at_random_in_one_place, "fedbnsl_client.participant", "import random"),
     (a_site_draws_at_random_in_one_place, "fedbnsl_client.solvers.dp_pgcd", "from secrets import randbelow"),
     (a_site_draws_at_random_in_one_place, "fedbnsl.zcdp", "import numpy as np\nrng = np.random.default_rng(0)"),
-    (a_site_draws_at_random_in_one_place, "fedbnsl_client.ledger", "import os\nos.urandom(8)"),
+    (a_site_draws_at_random_in_one_place, "fedbnsl_client.fingerprint", "import os\nos.urandom(8)"),
     (a_private_table_stays_where_it_is, "fedbnsl_client.session", "from fedbnsl_client.dataset import Dataset"),
     (a_private_table_stays_where_it_is, "fedbnsl_client.session", "from fedbnsl_client import dataset"),
     (a_private_table_stays_where_it_is, "fedbnsl.messages", "def send(table: Dataset): ..."),

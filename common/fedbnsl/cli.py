@@ -27,6 +27,9 @@ Exit codes:
   8  divergence: the iteration left the finite numbers
   9  result: a run folder or graph file cannot be read or written
   10  abandoned: the coordinator ended the run without a result
+  11  ledger: the record of spent privacy cannot be used, or refuses an entry
+  12  refused by the site's own policy
+  13  budget exhausted: the dataset's privacy budget does not pay for the run
   130  interrupted"""
 
 

@@ -116,6 +116,33 @@ class RunAbandonedError(FedbnslError):
     remedy = "Ask the coordinator's operator what happened; this site's table and settings need no change."
 
 
+class LedgerError(FedbnslError):
+    """The record of a site's spent privacy cannot be used, or refuses an entry. Its text stays at the site."""
+
+    exit_code = 11
+    remedy = (
+        "Nothing was sent. Never delete a ledger to get past this: what its datasets have spent is forgotten with it. "
+        "Bring back the file that was last written, or correct what the message names."
+    )
+
+
+class PolicyRefusal(FedbnslError):  # noqa: N818 - a decision of the site, not a mistake
+    """The site's own policy does not allow what was asked."""
+
+    exit_code = 12
+    remedy = "Nothing was sent. Ask the run's operator for another plan, or have the site's owner change its policy."
+
+
+class BudgetExhaustedError(FedbnslError):
+    """A dataset's privacy budget does not pay for what was asked."""
+
+    exit_code = 13
+    remedy = (
+        "Nothing was sent. Ask for a cheaper plan, or have the site's owner raise the dataset's budget in its policy; "
+        "what is spent never comes back."
+    )
+
+
 class InterruptedRunError(FedbnslError):
     """A person or the system asked the run to stop."""
 

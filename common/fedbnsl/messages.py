@@ -111,6 +111,28 @@ class Finished:
 
 
 @dataclass(frozen=True)
+class LedgerHead:
+    """Where a site's privacy ledger stands: enough to notice an older copy of it, and nothing about its datasets.
+
+    Attributes
+    ----------
+    ledger_id
+        16 bytes, drawn at random when the ledger was made.
+    n_entries
+        Entries so far; it never goes down.
+    digest
+        32 bytes, the last link of the hash chain; that of a ledger without entries is random.
+    spent_units
+        Everything ever reserved, over all datasets, in 1e-12 zCDP; it never goes down.
+    """
+
+    ledger_id: bytes
+    n_entries: int
+    digest: bytes
+    spent_units: int
+
+
+@dataclass(frozen=True)
 class SiteProgress:
     """One site as the coordinator sees it: bytes are serialised updates (up) and tasks (down)."""
 

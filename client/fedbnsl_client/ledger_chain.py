@@ -1,0 +1,68 @@
+"""The entries of a ledger as a chain: each one's link is a hash of its content and of all that came before."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Self
+
+from fedbnsl.errors import LedgerError
+
+_DOMAIN = b"fedbnsl.ledger/1\0"
+_PRIVATE = "fingerprint"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry, for display.
+
+    Attributes
+    ----------
+    number
+        Counted from 1.
+    time
+        When it was written, by the site's clock, UTC.
+    kind
+        `register`, `approve`, `reserve` or `store`.
+    content
+        The rest of it, without the fingerprint.
+    """
+
+    number: int
+    time: datetime
+    kind: str
+    content: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, number: int, text: bytes) -> Self:
+        """The entry of a canonical text."""
+        content = json.loads(text)
+        content.pop(_PRIVATE, None)
+        return cls(number, datetime.fromisoformat(content.pop("time")), content.pop("kind"), content)
+
+
+def canonical(content: Mapping[str, object]) -> str:
+    """JSON with sorted keys and nothing between its tokens: one text for one content.
+
+    Raises
+    ------
+    LedgerError
+        If the content is not made of plain values (finite numbers, texts, lists, mappings by text).
+    """
+    try:
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        text.encode()  # a lone surrogate has no UTF-8 form
+    except (TypeError, ValueError) as error:
+        raise LedgerError(f"the ledger takes plain values only: {error}") from None
+    return text
+
+
+def first_link(ledger_id: bytes, key: bytes, seed: bytes) -> bytes:
+    """Where the chain begins. The random seed keeps it, and so every later link, from telling anything of the data."""
+    return hashlib.sha256(_DOMAIN + ledger_id + key + seed).digest()
+
+
+def next_link(link: bytes, number: int, text: bytes) -> bytes:
+    """The link of entry `number`, which follows the given one."""
+    return hashlib.sha256(link + number.to_bytes(8, "little") + text).digest()

@@ -1,0 +1,99 @@
+"""One owner of a ledger at a time, on a file system whose locks can be trusted."""
+
+import fcntl
+import os
+import re
+from pathlib import Path
+from typing import Self
+
+from fedbnsl.errors import LedgerError
+
+# Their locks and syncs depend on a server, a mount option and luck: two machines could spend the same budget.
+# fmt: off
+NETWORK_FILESYSTEMS = frozenset({
+    "nfs", "nfs4", "cifs", "smb3", "smbfs", "ncpfs", "9p", "virtiofs", "afs", "coda", "ceph", "glusterfs", "lustre",
+    "gpfs", "orangefs", "beegfs", "davfs", "fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.ceph-fuse",
+    "fuse.s3fs", "fuse.rclone", "fuse.gcsfuse", "fuse.davfs2", "fuse.juicefs", "fuse.curlftpfs", "fuse.smbnetfs",
+})
+# fmt: on
+_MOUNTS = Path("/proc/self/mounts")  # the mounts as this process sees them; what /proc/mounts points to
+
+
+class OwnerLock:
+    """The lock on `<ledger>.lock`, held until it is released or the process ends, however it ends.
+
+    The lock file stays behind: to remove it would let a third process lock another file of that name.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    @classmethod
+    def of(cls, ledger: Path) -> Self:
+        """Lock a ledger, given by its real path.
+
+        Raises
+        ------
+        LedgerError
+            If another process holds it, or the lock file cannot be made.
+        """
+        try:
+            descriptor = os.open(f"{ledger}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise LedgerError(f"{ledger}.lock cannot be opened: {error.strerror or error}") from None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise LedgerError(f"ledger {ledger} is in use by another process; wait until it has ended") from None
+        except OSError as error:
+            os.close(descriptor)
+            raise LedgerError(f"{ledger}.lock cannot be locked: {error.strerror or error}") from None
+        return cls(descriptor)
+
+    def release(self) -> None:
+        """Let another process have the ledger."""
+        os.close(self._descriptor)
+
+
+def refuse_network(ledger: Path) -> None:
+    """Refuse a ledger, given by its real path, on another machine's disk.
+
+    Where the system has no table of mounts (anything but Linux) the question stays open, and nothing is refused.
+
+    Raises
+    ------
+    LedgerError
+        If its file system is one of NETWORK_FILESYSTEMS.
+    """
+    try:
+        mounts = os.fsdecode(_MOUNTS.read_bytes())
+    except OSError:
+        return
+    kind = filesystem_of(ledger, mounts)
+    if kind in NETWORK_FILESYSTEMS:
+        raise LedgerError(
+            f"ledger {ledger} lies on a network file system ({kind}), whose locks do not keep two machines apart; "
+            "put it on a local disk"
+        )
+
+
+def filesystem_of(path: Path, mounts: str) -> str:
+    """The kind of file system that an absolute path without links lies on; empty if no mount holds it.
+
+    Parameters
+    ----------
+    mounts
+        The text of /proc/mounts: device, mount point, kind, and more, one mount a line.
+    """
+    longest, kind = -1, ""
+    for line in mounts.splitlines():
+        fields = line.split(" ")
+        if len(fields) < 3:
+            continue
+        # Blanks and the like stand as three octal digits.
+        point = Path(re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), fields[1]))
+        # The deepest mount point holds the path; of several mounts on one point the last one hides the others.
+        if path.is_relative_to(point) and len(point.parts) >= longest:
+            longest, kind = len(point.parts), fields[2]
+    return kind

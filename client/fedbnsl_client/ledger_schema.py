@@ -1,0 +1,49 @@
+"""The tables of a ledger's file, which take new rows and give up none."""
+
+APPLICATION_ID = 0x6662_6E6C  # "fbnl": tells a ledger from any other SQLite file
+VERSION = 1
+
+# `content` is the truth and what the chain hashes; the other columns are read off it and cannot differ from it.
+# AUTOINCREMENT remembers the last number given, so that a missing tail shows.
+# Runs are 64-bit numbers without sign, which SQLite has not: they stand as 16 hexadecimal digits.
+# REPLACE deletes without asking a DELETE trigger: rows may only be added at the end, each request's payload once.
+SCHEMA = """
+BEGIN;
+CREATE TABLE origin (
+    only INTEGER PRIMARY KEY CHECK (only = 1),
+    ledger_id BLOB NOT NULL,
+    key BLOB NOT NULL,
+    seed BLOB NOT NULL
+);
+CREATE TABLE entries (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    content TEXT NOT NULL,
+    link BLOB NOT NULL,
+    kind TEXT AS (json_extract(content, '$.kind')),
+    dataset TEXT AS (json_extract(content, '$.dataset')),
+    run TEXT AS (json_extract(content, '$.run')),
+    round INTEGER AS (json_extract(content, '$.round')),
+    site TEXT AS (json_extract(content, '$.site')),
+    units INTEGER AS (json_extract(content, '$.units'))
+);
+CREATE TABLE outbox (
+    number INTEGER PRIMARY KEY REFERENCES entries (number),
+    payload BLOB NOT NULL
+);
+CREATE INDEX entries_by_kind ON entries (kind, dataset, run, units);
+CREATE INDEX entries_by_request ON entries (run, round, site, kind, dataset);
+CREATE UNIQUE INDEX stored_once ON entries (run, round, site) WHERE kind = 'store';
+CREATE TRIGGER entries_stay BEFORE UPDATE ON entries BEGIN SELECT RAISE(ABORT, 'entries never change'); END;
+CREATE TRIGGER entries_remain BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT, 'entries never go'); END;
+CREATE TRIGGER entries_follow BEFORE INSERT ON entries
+WHEN NEW.number IS NOT (SELECT COALESCE(MAX(number), 0) + 1 FROM entries)
+BEGIN SELECT RAISE(ABORT, 'an entry follows the last one'); END;
+CREATE TRIGGER outbox_stays BEFORE UPDATE ON outbox BEGIN SELECT RAISE(ABORT, 'payloads never change'); END;
+CREATE TRIGGER outbox_remains BEFORE DELETE ON outbox BEGIN SELECT RAISE(ABORT, 'payloads never go'); END;
+CREATE TRIGGER outbox_follows BEFORE INSERT ON outbox
+WHEN EXISTS (SELECT 1 FROM outbox WHERE number = NEW.number)
+BEGIN SELECT RAISE(ABORT, 'a payload is stored once'); END;
+PRAGMA application_id = 1717726828;
+PRAGMA user_version = 1;
+COMMIT;
+"""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -12,10 +13,14 @@ from typing import TYPE_CHECKING
 import click
 
 from fedbnsl.errors import SetupError
+from fedbnsl.messages import SITE_NAME_RULE, is_site_name
 
 if TYPE_CHECKING:
+    from fedbnsl_client.admission import Admission
     from fedbnsl_client.dataset import Dataset
 
+_EPSILON = click.FloatRange(min=0, min_open=True, max=1000)
+_DELTA = click.FloatRange(min=0, min_open=True, max=0.5, max_open=True)
 _DATA = click.Path(path_type=Path)
 
 
@@ -55,10 +60,155 @@ _data_option = click.option(
 )
 
 
+_folder_argument = click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+
+
+@participant.command()
+@click.argument("folder", type=_DATA)
+@click.option("--site", required=True, help="Name of this site: letters, digits, '.', '-', '_'.")
+@_data_option
+@click.option(
+    "--dataset", "dataset_id", required=True, help="Name under which the ledger counts this table's spending."
+)
+@click.option("--columns", help="Comma-separated names of the columns that may ever be used.  [default: all]")
+@click.option(
+    "--coordinator",
+    "coordinators",
+    multiple=True,
+    default=("127.0.0.1", "localhost"),
+    show_default=True,
+    help="Host, or host:port, that may be called; repeatable.",
+)
+@click.option(
+    "--max-epsilon",
+    type=_EPSILON,
+    default=5.0,
+    show_default=True,
+    help="What all releases of this table together may cost, over all runs.",
+)
+@click.option("--max-delta", type=_DELTA, help="The delta of that epsilon.  [default: 1 / rows^2]")
+@click.option("--max-epsilon-per-run", type=_EPSILON, help="What one run may cost.  [default: all of that]")
+@click.option("--public", is_flag=True, help="Anybody may see this table (generated or published data).")
+def init(
+    folder: Path,
+    site: str,
+    data: Path,
+    dataset_id: str,
+    columns: str | None,
+    coordinators: tuple[str, ...],
+    max_epsilon: float,
+    max_delta: float | None,
+    max_epsilon_per_run: float | None,
+    public: bool,
+) -> None:
+    """Make this site's FOLDER: a commented policy.toml that denies by default, and the ledger of what was spent.
+
+    The table is checked and its content is noted in the ledger, so that it cannot be spent twice. Nothing is sent.
+    """
+    from fedbnsl_client import site_folder
+
+    with warnings_on_stderr():
+        policy = site_folder.create(
+            folder,
+            site=site,
+            data=data,
+            dataset_id=dataset_id,
+            columns=_names(columns),
+            coordinators=coordinators,
+            public=public,
+            max_epsilon=max_epsilon,
+            max_delta=max_delta,
+            max_epsilon_per_run=max_epsilon_per_run,
+        )
+    allowed = policy.dataset(dataset_id)
+    click.echo(
+        f"made {folder / site_folder.POLICY} and {folder / site_folder.LEDGER}: dataset {dataset_id} may lose "
+        f"epsilon {allowed.max_epsilon:g} at delta {allowed.max_delta:g}"
+    )
+    click.echo(f"next: read the policy, then approve a plan: fedbnsl participant approve PLAN {folder}")
+
+
+@participant.command()
+@_folder_argument
+@click.argument("dataset_id", metavar="DATASET")
+@click.option(
+    "--supersedes", is_flag=True, help="The table has new content on purpose; what was spent under its id stays spent."
+)
+def register(folder: Path, dataset_id: str, supersedes: bool) -> None:
+    """Note in FOLDER's ledger the table that its policy names for DATASET: a new one, or one whose content changed."""
+    from fedbnsl_client import site_folder
+    from fedbnsl_client.dataset import MAX_FILE_BYTES
+
+    with site_folder.opened(folder) as (policy, ledger), warnings_on_stderr():
+        table = site_folder.read_table(folder, policy, dataset_id, max_file_bytes=MAX_FILE_BYTES)
+        ledger.register(dataset_id, table.variables, table.X, supersedes=supersedes)
+    click.echo(f"registered {dataset_id}: {table.n_samples} rows, {len(table.variables)} variables")
+
+
+@participant.command()
+@click.argument("plan_file", metavar="PLAN", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@_folder_argument
+@click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Replace a setting of the plan; repeatable."
+)
+@click.option("--dataset", "dataset_id", help="Which dataset the price is for.  [default: the policy's only one]")
+@click.option("--yes", is_flag=True, help="Approve without being asked.")
+def approve(plan_file: Path, folder: Path, overrides: tuple[str, ...], dataset_id: str | None, yes: bool) -> None:
+    """Show PLAN, what a run of it would cost FOLDER's dataset and what would be left; then record its approval.
+
+    An approval is for these very settings: the plan's digest goes into the ledger. Runs are still held to the policy.
+    """
+    from fedbnsl.plan import Plan
+    from fedbnsl_client import site_folder
+    from fedbnsl_client.ledger_report import approval_lines
+
+    plan = Plan.load(plan_file, overrides)
+    with site_folder.opened(folder) as (policy, ledger):
+        for line in approval_lines(plan, policy.dataset(dataset_id), ledger):
+            click.echo(line)
+        if not yes:
+            click.confirm("approve this plan?", abort=True)
+        ledger.approve(plan.digest(), plan.name)
+    click.echo(f"approved: {plan.digest().hex()}")
+
+
+@participant.command("ledger")
+@_folder_argument
+@click.option(
+    "--verify", is_flag=True, help="Recompute the whole chain and say so; a broken one ends with exit code 11."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print spending and entries as JSON.")
+def ledger_command(folder: Path, verify: bool, as_json: bool) -> None:
+    """What FOLDER's datasets have spent and have left, and every entry of the ledger."""
+    from fedbnsl_client import site_folder
+    from fedbnsl_client.ledger_report import ledger_as_json, ledger_lines
+
+    with site_folder.opened(folder) as (policy, ledger):
+        if verify:
+            ledger.verify()
+        if as_json:
+            click.echo(json.dumps(ledger_as_json(policy, ledger), ensure_ascii=False))
+            return
+        for line in ledger_lines(policy, ledger):
+            click.echo(line)
+    if verify:
+        click.echo("the chain is whole")
+
+
 @participant.command()
 @click.argument("coordinator", metavar="HOST:PORT")
-@_data_option
-@click.option("--site", required=True, help="Name of this site: letters, digits, '.', '-', '_'.")
+@click.option(
+    "--policy",
+    "folder",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="The site's folder, made by `participant init`: table, site name, limits and ledger come from it.",
+)
+@click.option("--dataset", "dataset_id", help="Which dataset of the policy.  [default: its only one]")
+@click.option("--data", type=_DATA, help="Without --policy: the table, CSV in UTF-8, column names in the first line.")
+@click.option("--site", help="Without --policy: name of this site: letters, digits, '.', '-', '_'.")
+@click.option(
+    "--public-data", is_flag=True, help="Without --policy: confirm that anybody may see this table; nothing is counted."
+)
 @click.option(
     "--insecure", is_flag=True, help="Plaintext, on loopback only. TLS is not there yet: this flag is needed."
 )
@@ -74,8 +224,11 @@ _data_option = click.option(
 @_table_options
 def join(
     coordinator: str,
-    data: Path,
-    site: str,
+    folder: Path | None,
+    dataset_id: str | None,
+    data: Path | None,
+    site: str | None,
+    public_data: bool,
     insecure: bool,
     out: Path | None,
     patience_s: float,
@@ -85,26 +238,48 @@ def join(
 ) -> None:
     """Join the run of the coordinator at HOST:PORT and answer its rounds until the end.
 
-    The table is checked before anything is sent. What leaves the site: column names, row count, and the sparse weights
-    of each round (without differential privacy, which this version does not have yet).
+    With --policy, the run is checked against the site's policy and budget before a record is read, and everything that
+    is released is paid for in the ledger first. Without it, the table must be public: what leaves the site is then not
+    counted.
     """
-    from fedbnsl.messages import SITE_NAME_RULE, is_site_name
+    from fedbnsl_client import site_folder
+    from fedbnsl_client.admission import GuardedTable, PublicTable
     from fedbnsl_client.run_participant import take_part
 
     if not insecure:
         raise SetupError("TLS is not part of this version; pass --insecure to call in plaintext on loopback")
+
+    def run(admission: Admission) -> None:
+        graph = take_part(
+            admission,
+            address=coordinator,
+            patience_s=patience_s,
+            notice=lambda text: click.echo(text, err=True),
+            out=out,
+        )
+        click.echo(f"the run is over: {graph.nnz} edges" + (f"; kept in {out}" if out else ""))
+
+    if folder is not None:
+        if data or site or public_data:
+            raise SetupError(
+                "--policy already says which table, under which name; leave out --data, --site, --public-data"
+            )
+        with site_folder.opened(folder) as (policy, ledger):
+            policy.check_coordinator(coordinator)
+            run(
+                GuardedTable(
+                    folder, policy, ledger, dataset_id, columns=_names(columns), max_file_bytes=max_file_mib * 2**20
+                )
+            )
+        return
+    if data is None or site is None or not public_data:
+        raise SetupError(
+            "a table is used under a policy (--policy FOLDER, made by `participant init`), or, if anybody may see it, "
+            "with --data FILE --site NAME --public-data"
+        )
     if not is_site_name(site):
         raise SetupError(f"--site {site!r}: use {SITE_NAME_RULE}")
-    dataset = _read(data, columns, min_rows, max_file_mib)
-    graph = take_part(
-        site,
-        dataset,
-        address=coordinator,
-        patience_s=patience_s,
-        notice=lambda text: click.echo(text, err=True),
-        out=out,
-    )
-    click.echo(f"the run is over: {graph.nnz} edges" + (f"; kept in {out}" if out else ""))
+    run(PublicTable(site, _read(data, columns, min_rows, max_file_mib)))
 
 
 @participant.command()
@@ -135,12 +310,15 @@ def refit(
         click.echo(f"refitted {int(fitted.dag.sum())} edges on {dataset.n_samples} rows; kept in {out}")
 
 
+def _names(columns: str | None) -> list[str]:
+    return next(csv.reader([columns])) if columns else []
+
+
 def _read(data: Path, columns: str | None, min_rows: int, max_file_mib: int) -> Dataset:
     from fedbnsl_client.dataset import Dataset
 
-    chosen = next(csv.reader([columns])) if columns else []
     with warnings_on_stderr():
-        return Dataset.read(data, columns=chosen, min_rows=min_rows, max_file_bytes=max_file_mib * 2**20)
+        return Dataset.read(data, columns=_names(columns), min_rows=min_rows, max_file_bytes=max_file_mib * 2**20)
 
 
 @contextmanager

@@ -18,11 +18,11 @@ from typing import Any, Self
 from fedbnsl.errors import BudgetExhaustedError, LedgerError
 from fedbnsl.messages import LedgerHead
 from fedbnsl.sparse import Matrix
+from fedbnsl.zcdp import UNITS_PER_ZCDP
 from fedbnsl_client.fingerprint import fingerprint
 from fedbnsl_client.ledger_chain import Entry
 from fedbnsl_client.ledger_file import LedgerFile, Origin
 
-UNITS_PER_ZCDP = 10**12
 LARGEST_CAP_UNITS = 10**18  # a million zCDP, which protects nobody; sums stay far from the end of 64 bits
 
 

@@ -1,16 +1,50 @@
 """A participant's side of Algorithm 1: RoundTask in, LocalUpdate out. The same code in every kind of run."""
 
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property
+from typing import Protocol
+
 import numpy as np
 
-from fedbnsl.errors import DivergenceError, StaleRoundError
+from fedbnsl import codec
+from fedbnsl.errors import DivergenceError, LocalProtocolError, StaleRoundError
 from fedbnsl.knowledge import EdgeMask
-from fedbnsl.messages import LocalUpdate, RoundTask, SiteState, TaskKind
+from fedbnsl.messages import LedgerHead, LocalUpdate, RoundTask, SiteState, TaskKind
 from fedbnsl.plan import Plan
+from fedbnsl.price import Price, price_of
+from fedbnsl.privacy import Privacy
 from fedbnsl.sparse import Matrix, SparseMatrix
+from fedbnsl_client import entropy
 from fedbnsl_client.dataset import Dataset
-from fedbnsl_client.solvers import pgcd
-from fedbnsl_client.solvers.closed_form import ClosedForm
+from fedbnsl_client.local_solver import LocalSolver, local_solver, needs_setup, private_solver, release_setup
+from fedbnsl_client.noise import Randbelow
 from fedbnsl_client.squared_loss import SecondMoments
+
+
+class Journal(Protocol):
+    """Where a private run pays for what it releases, and where what was released is kept."""
+
+    @property
+    def head(self) -> LedgerHead | None:
+        """What the coordinator may know of the ledger; None without one."""
+        ...
+
+    def release(self, t: int, draw: Callable[[], bytes]) -> bytes:
+        """What round t (0: the setup) released before; or else what `draw` gives, paid for before and kept after."""
+        ...
+
+
+class Unaccounted:
+    """The journal of a simulation: nothing is paid for, nothing is kept, nothing is guaranteed."""
+
+    @property
+    def head(self) -> None:
+        """There is no ledger."""
+
+    def release(self, t: int, draw: Callable[[], bytes]) -> bytes:
+        """What `draw` gives."""
+        return draw()
 
 
 class Participant:
@@ -26,16 +60,33 @@ class Participant:
         Settings of the run.
     snapshot
         B_p and beta_p after the last complete round; None to start from zero.
+    journal
+        Pays for the releases of a private plan.
+    run
+        Number of the run: part of the answers that the journal keeps.
+    randbelow
+        Source of the noise of a private plan.
     """
 
-    def __init__(self, site: str, dataset: Dataset, plan: Plan, snapshot: SiteState | None = None) -> None:
+    def __init__(
+        self,
+        site: str,
+        dataset: Dataset,
+        plan: Plan,
+        snapshot: SiteState | None = None,
+        *,
+        journal: Journal | None = None,
+        run: int = 0,
+        randbelow: Randbelow = entropy.system,
+    ) -> None:
         d = len(dataset.variables)
         self.site = site
         self._plan = plan
-        self._loss = SecondMoments.of(dataset.X)
+        self._X = dataset.X
+        self._journal = journal or Unaccounted()
+        self._run = run
+        self._randbelow = randbelow
         self._mask = EdgeMask(plan.knowledge, dataset.variables)
-        closed_form = plan.local_solver == "closed-form"
-        self._closed_form = ClosedForm.of(self._loss, plan.consensus_penalty) if closed_form else None
         self._B: Matrix = snapshot.local_weights.to_dense() if snapshot else np.zeros((d, d))
         self._beta: Matrix = snapshot.consensus_dual.to_dense() if snapshot else np.zeros((d, d))
         self._answer: LocalUpdate | None = None
@@ -55,42 +106,68 @@ class Participant:
                 return self._answer
             if task.round < self._answer.round:
                 raise StaleRoundError(f"task for round {task.round} came after the answer to {self._answer.round}")
-        if task.kind is TaskKind.ADMM:
-            self._answer = self._admm_round(task)
+        self._follow(task)
+        if self._plan.privacy is None:
+            self._answer = self._admm_round(task) if task.kind is TaskKind.ADMM else self._refit_round(task)
         else:
-            self._answer = self._refit_round(task)
+            self._answer = self._private_round(task)
         return self._answer
 
+    def _private_round(self, task: RoundTask) -> LocalUpdate:
+        """A round whose answer is paid for before it is drawn, and drawn only once."""
+        plan = self._plan
+        if task.kind is not TaskKind.ADMM or not 1 <= task.round <= plan.rounds:  # 0 is the setup, at its own price
+            raise LocalProtocolError(
+                f"round {task.round} ({task.kind.name.lower()}) is not among those that were priced"
+            )
+
+        def draw() -> bytes:
+            update = replace(self._admm_round(task), ledger=self._journal.head)
+            return codec.update_to_bytes(update, run=self._run, value_type=plan.value_type, dense=plan.dense_messages)
+
+        kept = self._journal.release(task.round, draw)
+        return codec.update_from_bytes(kept, n_variables=self._X.shape[1], dense=plan.dense_messages)
+
+    def _follow(self, task: RoundTask) -> None:
+        """Take over what the last round brought, if this site's answer entered it.
+
+        Otherwise B and beta stay what the coordinator holds: a restart from its snapshot gives the same bits.
+        """
+        last = self._answer
+        if task.contributed and task.kind is TaskKind.ADMM and last is not None and last.round == task.round - 1:
+            self._B = last.local_weights.to_dense()
+            W = task.global_weights.to_dense()
+            self._beta = self._beta + self._plan.consensus_penalty * (self._B - W)  # Eq. beta, of the round before
+
     def _admm_round(self, task: RoundTask) -> LocalUpdate:
-        plan, W = self._plan, task.global_weights.to_dense()
-        if task.contributed and self._answer is not None and self._answer.round == task.round - 1:
-            self._B = self._answer.local_weights.to_dense()
-            self._beta = self._beta + plan.consensus_penalty * (self._B - W)  # Eq. beta, of the round before
-        # Otherwise B and beta stay what the coordinator holds: a restart from its snapshot gives the same bits.
-        B = self._solve(W)
+        B = self._solver(self._B, task.global_weights.to_dense(), self._beta)
         if not np.isfinite(B).all():
             raise DivergenceError(f"the local weights of round {task.round} are not finite")
         sent = SparseMatrix.from_dense(B)
-        return LocalUpdate(self.site, task.round, sent.as_float32() if plan.value_type == "float32" else sent)
+        return LocalUpdate(self.site, task.round, sent.as_float32() if self._plan.value_type == "float32" else sent)
 
-    def _solve(self, W: Matrix) -> Matrix:
-        """Eq. Bp, or with closed-form Eq. closed-form."""
-        if self._closed_form is not None:
-            return self._closed_form.solve(W, self._beta)
-        plan = self._plan
-        B, _ = pgcd.solve(
-            self._loss,
-            self._B,
-            W,
-            self._beta,
-            lam=plan.l1_weight,
-            rho_2=plan.consensus_penalty,
-            gamma=plan.step_size,
-            max_steps=plan.local_steps,
-            tol=plan.local_tol,
-            allowed=self._mask.allowed,
-        )
-        return B
+    @cached_property
+    def _loss(self) -> SecondMoments:
+        return SecondMoments.of(self._X)
+
+    @cached_property
+    def _solver(self) -> LocalSolver:
+        """Made when the first round needs it: a private one pays for its setup then."""
+        plan, allowed = self._plan, self._mask.allowed
+        if plan.privacy is None:
+            return local_solver(plan, self._loss, allowed)
+        n, d = self._X.shape
+        price = price_of(plan, n_samples=n, n_variables=d)
+        setup = self._setup(plan.privacy, price) if needs_setup(plan) else None
+        return private_solver(plan, plan.privacy, price, self._X, allowed, setup, self._randbelow)
+
+    def _setup(self, privacy: Privacy, price: Price) -> Matrix:
+        def draw() -> bytes:
+            return release_setup(self._plan, privacy, price, self._X, self._randbelow).tobytes()
+
+        values = np.frombuffer(self._journal.release(0, draw), dtype=np.float64)
+        d = self._X.shape[1]
+        return values.reshape(d, -1) if values.size > d else values
 
     def _refit_round(self, task: RoundTask) -> LocalUpdate:
         support = task.global_weights.support() & self._mask.allowed

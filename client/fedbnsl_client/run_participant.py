@@ -5,11 +5,20 @@ from contextlib import suppress
 from pathlib import Path
 
 from fedbnsl import graph_files
-from fedbnsl.errors import InterruptedRunError, PlanMismatchError, RunAbandonedError, StaleRoundError
+from fedbnsl.errors import (
+    BudgetExhaustedError,
+    InterruptedRunError,
+    LedgerError,
+    PlanMismatchError,
+    PolicyRefusal,
+    RunAbandonedError,
+    StaleRoundError,
+)
 from fedbnsl.graph_formats import LearnedGraph, edges_csv
-from fedbnsl.messages import Finished, JoinReply, JoinRequest, SiteState
+from fedbnsl.messages import Finished, JoinReply, JoinRequest, LeaveReason
 from fedbnsl.plan import Plan
 from fedbnsl.sparse import SparseMatrix
+from fedbnsl_client.admission import Admission
 from fedbnsl_client.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_client.refit import personalise
@@ -18,18 +27,14 @@ from fedbnsl_client.solvers import pgcd
 
 
 def take_part(
-    site: str,
-    dataset: Dataset,
-    *,
-    address: str,
-    patience_s: float,
-    notice: Callable[[str], None],
-    out: Path | None,
+    admission: Admission, *, address: str, patience_s: float, notice: Callable[[str], None], out: Path | None
 ) -> SparseMatrix:
     """Take part in one run until its end and return the learned graph with its consensus weights.
 
     Parameters
     ----------
+    admission
+        The site's table, and what watches over it.
     address
         host:port of the coordinator.
     patience_s
@@ -42,30 +47,32 @@ def take_part(
     Raises
     ------
     FedbnslError
-        If the coordinator refuses, stays away, or ends the run without a result.
+        If the coordinator or the site's policy refuses, the coordinator stays away, or ends the run without a result.
     """
     if out is not None:
         graph_files.new_graph_folder(out)
     pgcd.warm_up()
     session = Session(address, patience_s=patience_s, notice=notice)
     try:
-        request = JoinRequest(site, dataset.variables, dataset.n_samples)
-        reply = session.join(request)
-        plan = Plan.from_toml(reply.plan_toml, origin="the coordinator's plan")
-        if plan.digest() != reply.plan_digest:
-            raise PlanMismatchError("the plan that was received does not have the digest that came with it")
-        session.settle(
-            rpc_timeout_s=plan.rpc_timeout_s,
-            patience_s=plan.join_deadline_s,
-            value_type=plan.value_type,
-            dense=plan.dense_messages,
-        )
-        table = dataset.reordered(reply.variables)
-        notice(f"joined as {site}: {table.n_samples} rows, {len(table.variables)} variables, {plan.rounds} rounds")
+        reply = session.join(_request(admission))
         try:
-            end = _answer_tasks(session, request, reply, lambda snapshot: Participant(site, table, plan, snapshot))
+            plan = Plan.from_toml(reply.plan_toml, origin="the coordinator's plan")
+            if plan.digest() != reply.plan_digest:
+                raise PlanMismatchError("the plan that was received does not have the digest that came with it")
+            session.settle(plan)
+            table, journal = admission.admit(plan, reply.run)
+            table = table.reordered(reply.variables)
+            notice(
+                f"joined as {admission.site}: {table.n_samples} rows, {len(table.variables)} variables, "
+                f"{plan.rounds} rounds"
+            )
+
+            def restore(reply: JoinReply) -> Participant:
+                return Participant(admission.site, table, plan, reply.snapshot, journal=journal, run=reply.run)
+
+            end = _answer_tasks(session, admission, reply, restore)
         except BaseException as error:
-            session.leave(because_of_error=not isinstance(error, InterruptedRunError))
+            session.leave(_reason(error))
             raise
     finally:
         session.close()
@@ -76,22 +83,35 @@ def take_part(
     return end.graph
 
 
+def _request(admission: Admission) -> JoinRequest:
+    return JoinRequest(admission.site, admission.variables, admission.n_samples, ledger=admission.ledger_head)
+
+
 def _answer_tasks(
-    session: Session, request: JoinRequest, reply: JoinReply, restore: Callable[[SiteState], Participant]
+    session: Session, admission: Admission, reply: JoinReply, restore: Callable[[JoinReply], Participant]
 ) -> Finished:
-    participant, last_round = restore(reply.snapshot), reply.round
+    participant, last_round = restore(reply), reply.round
     while True:
         task = session.pull(last_round)
         if isinstance(task, Finished):
             return task
         if task.round != last_round + 1:
             # A round was missed, and with it a W that the dual may have to follow: take over the coordinator's state.
-            reply = session.join(request)
-            participant, last_round = restore(reply.snapshot), reply.round
+            reply = session.join(_request(admission))
+            participant, last_round = restore(reply), reply.round
             continue
         with suppress(StaleRoundError):  # the round closed without this site: the next task's `contributed` says so
             session.push(participant.handle(task))
         last_round = task.round
+
+
+def _reason(error: BaseException) -> LeaveReason:
+    """Why the site goes, as a class: no text of the site's crosses the wire."""
+    if isinstance(error, InterruptedRunError):
+        return LeaveReason.OPERATOR
+    if isinstance(error, PolicyRefusal | BudgetExhaustedError | LedgerError):
+        return LeaveReason.POLICY
+    return LeaveReason.LOCAL_ERROR
 
 
 def _keep(out: Path, table: Dataset, graph: SparseMatrix) -> None:

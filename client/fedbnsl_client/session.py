@@ -21,7 +21,8 @@ from fedbnsl.errors import (
     StaleRoundError,
     UnreachableError,
 )
-from fedbnsl.messages import Finished, JoinReply, JoinRequest, LocalUpdate, RoundTask, run_tag
+from fedbnsl.messages import Finished, JoinReply, JoinRequest, LeaveReason, LocalUpdate, RoundTask, run_tag
+from fedbnsl.plan import Plan
 from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl.wire import federation_pb2_grpc as federation_grpc
 
@@ -117,10 +118,11 @@ class Session:
         self._run, self._site, self._n_variables = run_tag(reply.run), request.site, len(reply.variables)
         return reply
 
-    def settle(self, *, rpc_timeout_s: float, patience_s: float, value_type: str, dense: bool) -> None:
+    def settle(self, plan: Plan) -> None:
         """Take over the settings of the plan that was joined."""
-        self._timeout_s, self._value_type, self._dense = rpc_timeout_s, value_type, dense
-        self._back_off.patience_s = patience_s
+        self._timeout_s = plan.rpc_timeout_s
+        self._value_type, self._dense = plan.value_type, plan.dense_messages
+        self._back_off.patience_s = plan.join_deadline_s
 
     def pull(self, last_round: int) -> RoundTask | Finished:
         """The next task after `last_round`, or the end of the run; waits for it."""
@@ -146,13 +148,13 @@ class Session:
         wire = codec.encode_update(update, run=self._run, value_type=self._value_type, dense=self._dense)
         self._call(lambda: self._stub.PushUpdate(wire, timeout=self._timeout_s))
 
-    def leave(self, *, because_of_error: bool) -> None:
-        """Say good-bye, if anybody listens; says nothing about what went wrong."""
-        reason = federation.LEAVE_REASON_LOCAL_ERROR if because_of_error else federation.LEAVE_REASON_OPERATOR
+    def leave(self, reason: LeaveReason) -> None:
+        """Say good-bye, if anybody listens; says nothing about what went wrong but its class."""
+        wire = federation.LeaveRequest(
+            run=self._run, site=self._site, reason=federation.LeaveReason.ValueType(reason.value)
+        )
         try:
-            self._stub.Leave(
-                federation.LeaveRequest(run=self._run, site=self._site, reason=reason), timeout=_GOODBYE_TIMEOUT_S
-            )
+            self._stub.Leave(wire, timeout=_GOODBYE_TIMEOUT_S)
         except grpc.RpcError:
             self._notice("the coordinator did not hear the good-bye")
 

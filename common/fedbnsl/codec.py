@@ -13,6 +13,7 @@ from fedbnsl.messages import (
     Finished,
     JoinReply,
     JoinRequest,
+    LedgerHead,
     LocalUpdate,
     RoundTask,
     RunStatus,
@@ -103,6 +104,18 @@ def _expect_form(found: str | None, expected: str) -> None:
         raise MalformedMessageError(f"message with {found or 'no weights'}; this run sends {expected} here")
 
 
+def _encode_ledger(head: LedgerHead) -> federation.LedgerHead:
+    return federation.LedgerHead(
+        ledger_id=head.ledger_id, n_entries=head.n_entries, digest=head.digest, spent_units=head.spent_units
+    )
+
+
+def _decode_ledger(wire: federation.LedgerHead) -> LedgerHead:
+    if len(wire.ledger_id) != 16 or len(wire.digest) != 32:
+        raise MalformedMessageError("a ledger head without its 16-byte id or its 32-byte digest")
+    return LedgerHead(wire.ledger_id, wire.n_entries, wire.digest, wire.spent_units)
+
+
 def encode_join(request: JoinRequest) -> federation.JoinRequest:
     """Wire form of a site's application."""
     return federation.JoinRequest(
@@ -110,6 +123,7 @@ def encode_join(request: JoinRequest) -> federation.JoinRequest:
         site=request.site,
         variable=request.variables,
         n_samples=request.n_samples,
+        ledger=_encode_ledger(request.ledger) if request.ledger else None,
     )
 
 
@@ -119,13 +133,14 @@ def decode_join(wire: federation.JoinRequest) -> JoinRequest:
     Raises
     ------
     MalformedMessageError
-        If names are missing, repeated, too long or too many.
+        If names are missing, repeated, too long or too many, or the ledger head is cut.
     """
     variables = _decode_variables(wire.variable)
     _check_name(wire.site)
     if wire.n_samples < 1:
         raise MalformedMessageError("a table without rows")
-    return JoinRequest(wire.site, variables, wire.n_samples, wire.protocol_version)
+    ledger = _decode_ledger(wire.ledger) if wire.HasField("ledger") else None
+    return JoinRequest(wire.site, variables, wire.n_samples, wire.protocol_version, ledger)
 
 
 def _decode_variables(names: Iterable[str]) -> tuple[str, ...]:
@@ -248,6 +263,7 @@ def encode_update(update: LocalUpdate, *, run: int, value_type: str, dense: bool
         site=update.site,
         round=update.round,
         residual_variance=update.residual_variance.tolist(),
+        ledger=_encode_ledger(update.ledger) if update.ledger else None,
     )
     if dense and not update.residual_variance.size:
         wire.dense_local_weights.CopyFrom(encode_dense(update.local_weights, value_type=value_type))
@@ -278,7 +294,18 @@ def decode_update(wire: federation.Update, *, n_variables: int, dense: bool = Fa
     else:
         _expect_form(wire.WhichOneof("weights"), "local_weights")
         weights = decode_matrix(wire.local_weights, n_variables=n_variables)
-    return LocalUpdate(wire.site, wire.round, weights, variance)
+    ledger = _decode_ledger(wire.ledger) if wire.HasField("ledger") else None
+    return LocalUpdate(wire.site, wire.round, weights, variance, ledger)
+
+
+def update_to_bytes(update: LocalUpdate, *, run: int, value_type: str, dense: bool = False) -> bytes:
+    """A site's answer as it is sent."""
+    return encode_update(update, run=run, value_type=value_type, dense=dense).SerializeToString()
+
+
+def update_from_bytes(data: bytes, *, n_variables: int, dense: bool = False) -> LocalUpdate:
+    """The answer that `update_to_bytes` wrote."""
+    return decode_update(federation.Update.FromString(data), n_variables=n_variables, dense=dense)
 
 
 def task_bytes(task: RoundTask, *, value_type: str, dense: bool = False) -> int:

@@ -42,6 +42,36 @@ class TaskKind(Enum):
     REFIT = 2
 
 
+class LeaveReason(Enum):
+    """Why a site leaves a run: all that the coordinator is told."""
+
+    OPERATOR = 1
+    LOCAL_ERROR = 2
+    POLICY = 3
+
+
+@dataclass(frozen=True)
+class LedgerHead:
+    """Where a site's privacy ledger stands: enough to notice an older copy of it, and nothing about its datasets.
+
+    Attributes
+    ----------
+    ledger_id
+        16 bytes, drawn at random when the ledger was made.
+    n_entries
+        Entries so far; it never goes down.
+    digest
+        32 bytes, the last link of the hash chain; that of a ledger without entries is random.
+    spent_units
+        Everything ever reserved, over all datasets, in 1e-12 zCDP; it never goes down.
+    """
+
+    ledger_id: bytes
+    n_entries: int
+    digest: bytes
+    spent_units: int
+
+
 @dataclass(frozen=True)
 class JoinRequest:
     """A site's application: its name, the columns of its table in order, and its row count (public)."""
@@ -50,6 +80,7 @@ class JoinRequest:
     variables: tuple[str, ...]
     n_samples: int
     protocol_version: int = PROTOCOL_VERSION
+    ledger: LedgerHead | None = None
 
 
 @dataclass(frozen=True)
@@ -111,28 +142,6 @@ class Finished:
 
 
 @dataclass(frozen=True)
-class LedgerHead:
-    """Where a site's privacy ledger stands: enough to notice an older copy of it, and nothing about its datasets.
-
-    Attributes
-    ----------
-    ledger_id
-        16 bytes, drawn at random when the ledger was made.
-    n_entries
-        Entries so far; it never goes down.
-    digest
-        32 bytes, the last link of the hash chain; that of a ledger without entries is random.
-    spent_units
-        Everything ever reserved, over all datasets, in 1e-12 zCDP; it never goes down.
-    """
-
-    ledger_id: bytes
-    n_entries: int
-    digest: bytes
-    spent_units: int
-
-
-@dataclass(frozen=True)
 class SiteProgress:
     """One site as the coordinator sees it: bytes are serialised updates (up) and tasks (down)."""
 
@@ -171,12 +180,15 @@ class LocalUpdate:
         B_p, (d, d), for an ADMM round; for a refit round the least-squares weights on the graph.
     residual_variance
         (d,) in a refit round, in squared units of the variables; otherwise empty.
+    ledger
+        The site's ledger when the answer was drawn; None without privacy.
     """
 
     site: str
     round: int
     local_weights: SparseMatrix
     residual_variance: Matrix = field(default_factory=_no_variances)
+    ledger: LedgerHead | None = None
 
     def same_as(self, other: "LocalUpdate") -> bool:
         """Equal bit for bit: a repeat of a message, not another one."""
@@ -184,4 +196,5 @@ class LocalUpdate:
             (self.site, self.round) == (other.site, other.round)
             and self.local_weights == other.local_weights
             and self.residual_variance.tobytes() == other.residual_variance.tobytes()
+            and self.ledger == other.ledger
         )

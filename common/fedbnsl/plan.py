@@ -14,16 +14,21 @@ from typing import Annotated, Any, Literal, Self, cast
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic.fields import FieldInfo
 
 from fedbnsl.errors import PlanError
 from fedbnsl.knowledge import Knowledge
 from fedbnsl.messages import is_variable_name
+from fedbnsl.privacy import Positive, Privacy, Real
 
 # Strict: `rounds = true` or `rounds = "1"` is a slip, not a number.
 Count = Annotated[int, Field(strict=True)]
-Real = Annotated[float, Field(strict=True, allow_inf_nan=False)]
-Positive = Annotated[Real, Field(gt=0)]
 NonNegative = Annotated[Real, Field(ge=0)]
+
+PRIVATE_SOLVERS = ("dp-pgcd", "dp-pgcd-laplace", "noisy-covariance")
+
+# Every private step costs budget: more of them than this is the non-private default left standing.
+_MOST_PRIVATE_STEPS = 10_000
 
 
 class Plan(BaseModel):
@@ -63,12 +68,13 @@ class Plan(BaseModel):
     global_iterations: Count = Field(default=20, ge=1, le=100_000, description="L-BFGS iterations of a global step")
 
     # The local solver
-    local_solver: Literal["pgcd", "closed-form"] = Field(
+    local_solver: Literal["pgcd", "closed-form", "dp-pgcd", "dp-pgcd-laplace", "noisy-covariance"] = Field(
         default="pgcd",
-        description="pgcd: proximal greedy coordinate descent; closed-form: exact ridge solution, dense, reveals X'X",
+        description="pgcd: proximal greedy coordinate descent; closed-form: exact ridge solution, dense, reveals X'X; "
+        "with [privacy]: dp-pgcd, dp-pgcd-laplace (Mangold et al.), noisy-covariance (closed form of a noisy X'X)",
     )
     l1_weight: NonNegative = Field(
-        default=0.1, description="L1 weight (lambda) on every B_p; closed-form: on W, once for all sites"
+        default=0.1, description="L1 weight (lambda) on every B_p; closed forms: on W, once for all sites"
     )
     step_size: Real = Field(default=1.0, gt=0, le=1, description="share of a full coordinate step (gamma)")
     local_steps: Count = Field(default=100_000, ge=1, le=10**9, description="most coordinate steps a round (K)")
@@ -95,8 +101,12 @@ class Plan(BaseModel):
     # What is known before
     knowledge: Knowledge = Field(default=Knowledge(), description="required and forbidden edges, tiers of variables")
 
+    # What may be learned about one record
+    privacy: Privacy | None = Field(default=None, description="what a private run may spend; absent: no privacy")
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        private, solver = self.privacy is not None, self.local_solver
         rules = [
             (self.quorum <= self.n_participants, "quorum", "at most n_participants"),
             (self.continuation_end >= self.continuation_start, "continuation_end", "at least continuation_start"),
@@ -109,10 +119,39 @@ class Plan(BaseModel):
             (len(set(self.variables)) == len(self.variables), "variables", "names without repetition"),
             (all(map(is_variable_name, self.variables)), "variables", "names without control characters, not blank"),
             (len(self.variables) != 1, "variables", "at least two names (or none)"),
+            (
+                not private or solver in PRIVATE_SOLVERS,
+                "local_solver",
+                f"one of {', '.join(PRIVATE_SOLVERS)}, with [privacy]",
+            ),
+            (
+                private or solver not in PRIVATE_SOLVERS,
+                "local_solver",
+                "pgcd or closed-form, without [privacy] (epsilon)",
+            ),
+            (not private or self.refit_rounds == 0, "refit_rounds", "0 with [privacy]: a refit is one more release"),
+            (
+                not private or solver == "noisy-covariance" or self.local_steps <= _MOST_PRIVATE_STEPS,
+                "local_steps",
+                f"at most {_MOST_PRIVATE_STEPS} with [privacy]: every step shares the budget",
+            ),
         ]
         for holds, setting, rule in rules:
             if not holds:
                 raise ValueError(f"{setting} = {getattr(self, setting)!r}: must be {rule}")
+        if self.privacy is not None:
+            for setting in ("feature_bounds", "second_moments"):
+                given = len(getattr(self.privacy, setting))
+                if given not in (0, 1, len(self.variables)):
+                    raise ValueError(
+                        f"privacy.{setting}: must be one value for all, or one for each name in `variables`"
+                    )
+            if (
+                solver != "noisy-covariance"
+                and self.privacy.smoothness == "estimated"
+                and not self.privacy.feature_bounds
+            ):
+                raise ValueError("privacy.feature_bounds = []: must be given for smoothness = 'estimated'")
         return self
 
     @property
@@ -123,7 +162,7 @@ class Plan(BaseModel):
     @property
     def dense_messages(self) -> bool:
         """Whether B_p, beta_p and W are sent with all d^2 entries, as the solvers without sparsity need it."""
-        return self.local_solver == "closed-form"
+        return self.local_solver in ("closed-form", "noisy-covariance")
 
     @classmethod
     def parse(cls, settings: Mapping[str, Any], *, origin: str = "plan") -> Self:
@@ -160,9 +199,9 @@ class Plan(BaseModel):
         return cls._parse_with(settings, overrides, origin=str(path))
 
     @classmethod
-    def with_overrides(cls, overrides: Iterable[str]) -> Self:
-        """The default plan with `key=value` overrides, as in `load`."""
-        return cls._parse_with({}, overrides, origin="the default plan")
+    def with_overrides(cls, overrides: Iterable[str], **settings: object) -> Self:
+        """The default plan with some settings replaced, then with `key=value` overrides, as in `load`."""
+        return cls._parse_with(settings, overrides, origin=f"plan {settings.get('name', 'default')!r}")
 
     @classmethod
     def _parse_with(cls, settings: dict[str, Any], overrides: Iterable[str], *, origin: str) -> Self:
@@ -177,24 +216,36 @@ class Plan(BaseModel):
     def to_toml(self) -> str:
         """Every setting with its meaning as a comment; `from_toml` reads it back to an equal plan."""
         lines: list[str] = []
-        values = self.model_dump(mode="json")
-        tables: dict[str, Any] = {}
+        values = self.model_dump(mode="json", exclude_none=True)
+        tables: dict[str, tuple[type[BaseModel], dict[str, Any]]] = {}
         for key, info in type(self).model_fields.items():
-            if isinstance(values[key], dict):
-                tables[key] = values[key]
-                continue
-            default = tomli_w.dumps({key: info.get_default()}).partition("=")[2].strip()
-            lines += [f"# {info.description} [default: {default}]", tomli_w.dumps({key: values[key]}).strip(), ""]
-        for table, content in tables.items():
+            if isinstance(inner := getattr(self, key), BaseModel):
+                tables[key] = type(inner), values[key]
+            elif inner is not None:
+                lines += _setting(key, info, values[key])
+        for table, (model, content) in tables.items():
             lines.append(f"[{table}]")
-            for key, info in Knowledge.model_fields.items():
-                lines += [f"# {info.description}", tomli_w.dumps({key: content[key]}).strip(), ""]
+            for key, info in model.model_fields.items():
+                lines += _setting(key, info, content[key])
         return "\n".join(lines)
 
     def digest(self) -> bytes:
         """SHA-256 of the canonical form: the same settings give the same digest, whatever the file looked like."""
         canonical = json.dumps(self.model_dump(mode="json"), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).digest()
+
+
+def _setting(key: str, info: FieldInfo, value: object) -> list[str]:
+    """A setting as TOML under its meaning and default."""
+    default = "" if info.is_required() else f" [default: {_toml(info.get_default())}]"
+    return [f"# {info.description}{default}", f"{key} = {_toml(value)}", ""]
+
+
+def _toml(value: object) -> str:
+    return tomli_w.dumps({"value": value}).partition("=")[2].strip()
+
+
+_TABLES: dict[str, type[BaseModel]] = {"knowledge": Knowledge, "privacy": Privacy}
 
 
 def _read_toml(text: str, origin: str) -> dict[str, Any]:
@@ -228,11 +279,15 @@ def _explain(error: ValidationError) -> list[str]:
     for problem in error.errors():
         where = ".".join(str(part) for part in problem["loc"])
         if problem["type"] == "extra_forbidden":
-            known = difflib.get_close_matches(where, Plan.model_fields, n=1)
+            first, last = str(problem["loc"][0]), str(problem["loc"][-1])
+            model = _TABLES.get(first, Plan) if len(problem["loc"]) > 1 else Plan
+            known = difflib.get_close_matches(last, model.model_fields, n=1)
             hint = f"; did you mean {known[0]}?" if known else ""
             lines.append(f"  {where} = {problem['input']!r}: no such setting{hint}")
+        elif problem["type"] == "value_error" and where in _TABLES:  # a rule between settings of a table, likewise
+            lines.append(f"  {where}.{problem['msg'].removeprefix('Value error, ')}")
         elif problem["loc"]:
-            lines.append(f"  {where} = {problem['input']!r}: {problem['msg'].lower()}")
+            lines.append(f"  {where} = {problem['input']!r}: {problem['msg'].removeprefix('Value error, ').lower()}")
         else:  # a rule between settings names them itself
             lines.append(f"  {problem['msg'].removeprefix('Value error, ')}")
     return lines

@@ -4,14 +4,11 @@ Every speed is a ratio of two measurements made in turns in the same run; absolu
 orientation only.
 """
 
-import importlib.util
 import os
 import statistics
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -22,16 +19,15 @@ from fedbnsl_client.dataset import Dataset
 from fedbnsl_client.solvers import pgcd
 from fedbnsl_client.squared_loss import SecondMoments
 from fedbnsl_experiments import localnet
+from fedbnsl_experiments.bench_privacy import privacy, privacy_tuning
 from fedbnsl_experiments.evaluation import evaluate, learned_graph, read_result
+from fedbnsl_experiments.measure import N_SAMPLES, Row, oracles, timed
 from fedbnsl_experiments.metrics import score
 from fedbnsl_experiments.simulate import simulate
 from fedbnsl_experiments.synthetic import synthesise
 from fedbnsl_experiments.tables import site_files, split, write_federation
 
-N_SAMPLES = 5000
 _STEPS = 2000
-Row = dict[str, Any]
-
 
 Setting = tuple[str, Plan, int, range, int, float]
 
@@ -131,7 +127,7 @@ def sachs(plans: Path) -> Iterator[Row]:
 
 def local_solve(plans: Path) -> Iterator[Row]:
     """One local solve at d=200 against a literal (vectorised) NumPy reading of Algorithm 1, step by step."""
-    oracles = _oracles()
+    literal = oracles()
     plan = Plan.load(plans / "default.toml")
     d = 200
     X = synthesise(d, d, 1, N_SAMPLES, 2).tables[0]
@@ -150,13 +146,13 @@ def local_solve(plans: Path) -> Iterator[Row]:
     slow: list[float] = []
     gap = 0.0
     for _ in range(5):
-        seconds, (B, _) = _timed(lambda: pgcd.solve(moments, zero, zero, zero, **settings))
+        seconds, (B, _) = timed(lambda: pgcd.solve(moments, zero, zero, zero, **settings))
         fast.append(seconds)
-        seconds, (B_literal, _) = _timed(lambda: oracles.literal_pgcd(X, zero, zero, zero, **settings))
+        seconds, (B_literal, _) = timed(lambda: literal.literal_pgcd(X, zero, zero, zero, **settings))
         slow.append(seconds)
         gap = max(gap, float(np.abs(B - B_literal).max()))
     whole: Row = {**settings, "max_steps": plan.local_steps}
-    seconds, (_, steps) = _timed(lambda: pgcd.solve(moments, zero, zero, zero, **whole))
+    seconds, (_, steps) = timed(lambda: pgcd.solve(moments, zero, zero, zero, **whole))
     yield {
         "figure": f"local solve, first {_STEPS} steps at d=200: literal NumPy / ours",
         "ratio": round(statistics.median(s / f for s, f in zip(slow, fast, strict=True))),
@@ -203,25 +199,10 @@ FIGURES: dict[str, Callable[[Path], Iterator[Row]]] = {
     "sachs": sachs,
     "local-solve": local_solve,
     "network": network,
+    "privacy": privacy,
+    "privacy-tuning": privacy_tuning,
 }
 
 
 def _sent(result: dict[str, Any], kind: str) -> float:
     return float(result["bytes"]["up"][kind] + result["bytes"]["down"][kind])
-
-
-def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
-    started = time.perf_counter()
-    value = work()
-    return time.perf_counter() - started, value
-
-
-def _oracles() -> ModuleType:
-    """tests/oracles.py of the checkout that this package is installed from."""
-    path = Path(__file__).resolve().parents[2] / "tests" / "oracles.py"
-    spec = importlib.util.spec_from_file_location("oracles", path)
-    if spec is None or spec.loader is None or not path.exists():
-        raise ResultError("the literal solver is part of the tests: run this figure from a checkout of the project")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedbnsl.errors import ResultError
+from fedbnsl.errors import ResultError, SetupError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,6 +29,9 @@ class _Finite(click.FloatRange):
         number = super().convert(value, param, ctx)
         return number if math.isfinite(number) else self.fail(f"{value!r} is not a finite number.", param, ctx)
 
+
+# What the settings of the private demo were tuned for: noise averages out over sites.
+_PRIVATE_SITES = 8
 
 _PATH = click.Path(path_type=Path)
 _PLAN = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -119,14 +122,26 @@ def split_command(
 @_truth_option
 @_set_option
 @click.option("--out", type=_PATH, help="Run folder.  [default: runs/<plan name>-<UTC time>]")
+@click.option(
+    "--public-data", is_flag=True, help="Confirm that anybody may see the tables: a private plan needs it here."
+)
+@click.option("--noise-seed", type=click.IntRange(min=0), help="Make a private plan's noise reproducible.")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
 def simulate(
-    plan_file: Path, folder: Path, truth: Path | None, overrides: tuple[str, ...], out: Path | None, as_json: bool
+    plan_file: Path,
+    folder: Path,
+    truth: Path | None,
+    overrides: tuple[str, ...],
+    out: Path | None,
+    public_data: bool,
+    noise_seed: int | None,
+    as_json: bool,
 ) -> None:
     """Run PLAN over all tables of a folder in this one process; there are as many sites as tables.
 
     The coordinator's and the participants' code is that of a real network, and so are the results, bit for bit; only
-    the messages stay in memory. Each site's table must fit in memory at the same time.
+    the messages stay in memory. Each site's table must fit in memory at the same time. A private plan is simulated
+    without ledgers and guarantees nothing.
     """
     from rich.console import Console
 
@@ -140,6 +155,13 @@ def simulate(
 
     started = time.perf_counter()
     plan = Plan.load(plan_file, overrides)
+    if plan.privacy is not None and not public_data:
+        raise SetupError(
+            "a simulation counts nothing in a ledger; with a private plan, confirm by --public-data that the tables "
+            "are generated or published, or run real sites (fedbnsl demo --private, fedbnsl participant join --policy)"
+        )
+    if plan.privacy is None and noise_seed is not None:
+        raise SetupError("--noise-seed: the plan has no [privacy], and so no noise")
     out = out or default_folder(plan.name)
     refuse_existing_run(out)
     files = site_files(folder)
@@ -149,7 +171,7 @@ def simulate(
     reference = _reference(truth, folder, plan.variables or next(iter(tables.values())).variables)
     title = f"{plan.name}: {len(files)} sites in one process"
     with RunDisplay(title, Console(stderr=True)) as display:
-        result = run_simulation(plan, tables, out, watch=display.show)
+        result = run_simulation(plan, tables, out, watch=display.show, noise_seed=noise_seed)
     if as_json:
         click.echo(json.dumps(result, ensure_ascii=False))
         return
@@ -169,8 +191,15 @@ def simulate(
     "--plan", "plan_file", type=_PLAN, help="Plan file.  [default: the built-in settings, as in plans/default.toml]"
 )
 @_set_option
-@click.option("--sites", type=click.IntRange(1, 64), help="Participants, when data is generated.  [default: 3]")
+@click.option(
+    "--sites", type=click.IntRange(1, 64), help="Participants, when data is generated.  [default: 3, private: 8]"
+)
 @click.option("--seed", type=click.IntRange(min=0), default=2, show_default=True, help="Seed of generated data.")
+@click.option(
+    "--private",
+    is_flag=True,
+    help="Differential privacy: every site gets a policy and a ledger. Without --plan: epsilon 5 for each table.",
+)
 @click.option("--out", type=_PATH, help="Run folder.  [default: runs/demo-<UTC time>]")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
 def demo(
@@ -180,13 +209,16 @@ def demo(
     overrides: tuple[str, ...],
     sites: int | None,
     seed: int,
+    private: bool,
     out: Path | None,
     as_json: bool,
 ) -> None:
     """Run a whole federation on this machine: a coordinator and its participants as separate processes over gRPC.
 
     Each participant reads its own table only and keeps its personalised weights in RUN/sites/<site>. Ctrl-C ends all
-    processes; the run folder stays readable.
+    processes; the run folder stays readable. With --private, the noise comes from the operating system, each site's
+    policy and ledger are in RUN/sites/<site>/guard, and the summary says what was spent; without it, the tables are
+    taken as public.
     """
     from rich.console import Console
     from rich.text import Text
@@ -195,6 +227,7 @@ def demo(
     from fedbnsl_client.dataset import read_header
     from fedbnsl_experiments import localnet
     from fedbnsl_experiments.display import RunDisplay, print_summary
+    from fedbnsl_experiments.private_plans import private_plan
     from fedbnsl_experiments.synthetic import synthesise
     from fedbnsl_experiments.tables import site_files, write_federation
     from fedbnsl_server.results import default_folder, refuse_existing_run
@@ -202,7 +235,14 @@ def demo(
     started = time.perf_counter()
     if folder is not None and sites is not None:
         raise click.UsageError("--sites goes with generated data; the tables in --data say how many sites there are")
-    plan = Plan.load(plan_file, overrides) if plan_file else Plan.with_overrides(overrides)
+    if plan_file is not None:
+        plan = Plan.load(plan_file, overrides)
+    else:
+        plan = private_plan(5.0, overrides) if private else Plan.with_overrides(overrides)
+    if private != (plan.privacy is not None):
+        raise SetupError(
+            "the plan has [privacy]: add --private" if plan.privacy else "--private needs a plan with [privacy]"
+        )
     out = out or default_folder("demo")
     refuse_existing_run(out)
     seeds: dict[str, int] = {}
@@ -210,7 +250,7 @@ def demo(
     if folder is None:
         folder = out / "data"
         seeds = {"data": seed}
-        write_federation(synthesise(20, 20, sites or 3, 5000, seed), folder)
+        write_federation(synthesise(20, 20, sites or (_PRIVATE_SITES if private else 3), 5000, seed), folder)
     files = site_files(folder)
     plan = _for_sites(plan, len(files))
     reference = _reference(truth, folder, plan.variables or read_header(next(iter(files.values()))))
@@ -219,6 +259,8 @@ def demo(
     with RunDisplay(f"{plan.name}: {len(files)} sites over loopback gRPC", console) as display:
         localnet.run(plan, files, out, watch=display.show, seeds=seeds)
     result = json.loads((out / "result.json").read_text(encoding="utf-8"))
+    if private:
+        result["ledgers"] = localnet.read_ledgers(out, list(files))
     if as_json:
         click.echo(json.dumps(result, ensure_ascii=False))
         return

@@ -103,7 +103,7 @@ def print_summary(
     Parameters
     ----------
     result
-        The content of result.json.
+        The content of result.json; with "ledgers", what each site's ledger has spent and has left.
     scores
         Against a known truth, if there is one.
     seconds
@@ -132,6 +132,14 @@ def print_summary(
         lines.add_row(
             f"bytes, {kind}", f"{megabytes(up + down)} ({megabytes(up)} up, {megabytes(down)} down): {meaning}"
         )
+    for site, of in result.get("ledgers", {}).items():
+        spent, left = of["spent"]["epsilon"], of["left"]["epsilon"]
+        lines.add_row(
+            f"{site}'s ledger",
+            f"epsilon {spent:.4g} spent, {left:.4g} of {of['max_epsilon']:g} left (delta {of['delta']:.3g})",
+        )
+    if result["privacy"] and result["privacy"]["guarantee"]:
+        lines.add_row("guarantee", result["privacy"]["guarantee"])
     if result["dropped_edges"]:
         lines.add_row("cycles", f"{len(result['dropped_edges'])} weak edges left out to break them (see result.json)")
     took = result["seconds"]

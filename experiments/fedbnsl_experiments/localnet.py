@@ -9,11 +9,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 from fedbnsl.errors import FedbnslError, RunAbandonedError, UnreachableError
 from fedbnsl.graph_files import make_folder
 from fedbnsl.messages import RunStatus
 from fedbnsl.plan import Plan
+from fedbnsl.privacy import Privacy
+from fedbnsl_client import site_folder
+from fedbnsl_client.ledger_report import ledger_as_json
 from fedbnsl_experiments.tables import csv_line
 from fedbnsl_server.observer import Observer
 
@@ -119,7 +123,8 @@ def run(
 ) -> None:
     """One run over loopback; on return `out` holds the coordinator's run folder.
 
-    Participants keep their graph and personalised weights in out/sites/<site>, logs are in out/logs.
+    Participants keep their graph and personalised weights in out/sites/<site>, logs are in out/logs. With a private
+    plan, each has a policy, which lets its table lose twice the plan's epsilon, and a ledger in out/sites/<site>/guard.
 
     Raises
     ------
@@ -131,13 +136,42 @@ def run(
         plan_file.write_text(plan.to_toml(), encoding="utf-8")
         noted = [f"--seed={name}={seed}" for name, seed in seeds.items()]
         serve: list[str | Path] = ["coordinator", "serve", plan_file, "--listen=127.0.0.1:0", "--insecure"]
-        network.start(_COORDINATOR, [*serve, f"--out={out}", f"--address-file={address_file}", *noted])
+        serve += [f"--out={out}", f"--address-file={address_file}", f"--site-ledgers={out / 'site-ledgers.json'}"]
+        network.start(_COORDINATOR, [*serve, *noted])
         address = _await_address(address_file, network)
         columns = [f"--columns={csv_line(plan.variables)}"] if plan.variables else []
         for site, table in tables.items():
-            join: list[str | Path] = ["participant", "join", address, f"--site={site}", f"--data={table}", "--insecure"]
-            network.start(site, [*join, f"--out={out / 'sites' / site}", *columns])
+            join: list[str | Path] = ["participant", "join", address, "--insecure", f"--out={out / 'sites' / site}"]
+            if plan.privacy is None:
+                network.start(site, [*join, f"--site={site}", f"--data={table}", "--public-data", *columns])
+            else:
+                network.start(site, [*join, f"--policy={_guard(out, site, table, plan, plan.privacy)}"])
         _watch(network, address, list(tables), watch)
+
+
+def read_ledgers(out: Path, sites: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """What each site of a private run has spent and has left, from its own ledger."""
+    spent: dict[str, dict[str, Any]] = {}
+    for site in sites:
+        with site_folder.opened(_guard_folder(out, site)) as (policy, ledger):
+            spent[site] = ledger_as_json(policy, ledger)["datasets"][0]
+    return spent
+
+
+def _guard_folder(out: Path, site: str) -> Path:
+    return out / "sites" / site / "guard"
+
+
+def _guard(out: Path, site: str, table: Path, plan: Plan, privacy: Privacy) -> Path:
+    """A site's folder with policy and ledger, in which the plan is approved."""
+    folder = _guard_folder(out, site)
+    site_folder.create(
+        folder, site=site, data=table, dataset_id=table.stem, columns=plan.variables, max_epsilon=2 * privacy.epsilon,
+        max_epsilon_per_run=privacy.epsilon,
+    )  # fmt: skip
+    with site_folder.opened(folder) as (_, ledger):
+        ledger.approve(plan.digest(), plan.name)
+    return folder
 
 
 def _await_address(address_file: Path, network: LocalNetwork) -> str:

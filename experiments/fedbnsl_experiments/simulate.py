@@ -10,7 +10,9 @@ from fedbnsl import codec
 from fedbnsl.errors import InterruptedRunError, SchemaMismatchError
 from fedbnsl.messages import LocalUpdate, RoundTask, RunStatus, SiteProgress, SiteState
 from fedbnsl.plan import Plan
+from fedbnsl_client import entropy
 from fedbnsl_client.dataset import Dataset
+from fedbnsl_client.noise import Randbelow
 from fedbnsl_client.participant import Participant
 from fedbnsl_client.solvers import pgcd
 from fedbnsl_server import rounds
@@ -54,8 +56,11 @@ def simulate(
     *,
     watch: Callable[[RunStatus], None] = lambda status: None,
     seeds: Mapping[str, int] | None = None,
+    noise_seed: int | None = None,
 ) -> dict[str, Any]:
     """Run a plan over the tables of all sites and return what result.json holds.
+
+    A simulation guarantees nothing, whatever its plan says: one process holds all tables, and no ledger counts.
 
     Parameters
     ----------
@@ -67,6 +72,8 @@ def simulate(
         Run folder; must not hold a run yet.
     watch
         Told after each round where the run stands.
+    noise_seed
+        Makes the noise of a private plan reproducible; None: the operating system's entropy.
 
     Raises
     ------
@@ -80,7 +87,14 @@ def simulate(
             compare_variables(variables, table.variables)
         except SchemaMismatchError as error:
             raise SchemaMismatchError(f"{site}: {error}") from None
-    participants = {site: Participant(site, table.reordered(variables), plan) for site, table in tables.items()}
+
+    def randbelow(site: str) -> Randbelow:
+        return entropy.system if noise_seed is None else entropy.seeded(f"{noise_seed}/{site}")
+
+    participants = {
+        site: Participant(site, table.reordered(variables), plan, randbelow=randbelow(site))
+        for site, table in tables.items()
+    }
     run = secrets.randbits(64)
     recorder = RunRecorder(RunFolder.create(out, plan), run=run, seeds=seeds)
     exchange = InProcessExchange(plan, participants, run=run)
@@ -91,7 +105,12 @@ def simulate(
         recorder.on_round(state, record)
         watch(_status(plan, record, exchange.traffic, time.monotonic() - started))
 
-    recorder.start(variables, {site: table.n_samples for site, table in tables.items()}, exchange.traffic)
+    recorder.start(
+        variables,
+        {site: table.n_samples for site, table in tables.items()},
+        exchange.traffic,
+        uncounted=["a simulation keeps no ledger"] + ([] if noise_seed is None else ["its noise came from a seed"]),
+    )
     try:
         rounds.run(plan, variables, list(tables), exchange, on_round=after_round)
     except Exception as error:  # the folder is closed, whatever it was

@@ -91,7 +91,7 @@ def advance(state: AdmmState, updates: Mapping[str, LocalUpdate], plan: Plan, ma
         rho_2=rho_2,
         alpha=alpha,
         rho_1=rho_1,
-        l1_weight=plan.l1_weight if plan.local_solver == "closed-form" else 0.0,
+        l1_weight=plan.l1_weight if plan.dense_messages else 0.0,
         allowed=mask.allowed,
         max_iterations=plan.global_iterations,
     )

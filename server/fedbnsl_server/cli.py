@@ -40,6 +40,11 @@ def coordinator() -> None:
     help="Note in the manifest a seed that generated data came from; repeatable.",
 )
 @click.option(
+    "--site-ledgers",
+    type=click.Path(path_type=Path),
+    help="File that remembers the sites' privacy ledgers from run to run.  [default: beside the run folder]",
+)
+@click.option(
     "--address-file",
     type=click.Path(path_type=Path),
     help="Write the listening host:port to this file once sites can call.",
@@ -52,6 +57,7 @@ def serve(
     insecure: bool,
     out: Path | None,
     seeds: tuple[str, ...],
+    site_ledgers: Path | None,
     address_file: Path | None,
     as_json: bool,
 ) -> None:
@@ -88,7 +94,14 @@ def serve(
         )
 
     result = serve_run(
-        plan, folder, listen=listen, on_listening=listening, on_round=after_round, notice=say, seeds=_parse_seeds(seeds)
+        plan,
+        folder,
+        listen=listen,
+        on_listening=listening,
+        on_round=after_round,
+        notice=say,
+        seeds=_parse_seeds(seeds),
+        site_ledgers=site_ledgers,
     )
     if as_json:
         click.echo(json.dumps(result, ensure_ascii=False))
@@ -108,3 +121,6 @@ def _parse_seeds(seeds: tuple[str, ...]) -> dict[str, int]:
 
 def _summarise(result: dict[str, Any], folder: Path) -> None:
     click.echo(f"learned {len(result['edges'])} edges in {result['seconds']['total']:.1f} s; results: {folder}")
+    if result["privacy"]:
+        for line in [result["privacy"]["guarantee"], *result["privacy"]["no_guarantee_because"]]:
+            click.echo(line)

@@ -24,12 +24,14 @@ from typing import Any, Self
 
 import numpy as np
 
-from fedbnsl import graph_files
+from fedbnsl import graph_files, zcdp
 from fedbnsl.errors import ResultError
 from fedbnsl.graph_formats import ORIENTATION, LearnedGraph
 from fedbnsl.knowledge import EdgeMask
 from fedbnsl.logs import EventLog
 from fedbnsl.plan import Plan
+from fedbnsl.price import price_of
+from fedbnsl.price_report import guarantee_sentence, guarantees
 from fedbnsl.sparse import formula_bytes
 from fedbnsl_server import checkpoint
 from fedbnsl_server.admm import AdmmState
@@ -108,6 +110,7 @@ class RunRecorder:
         self._variables: tuple[str, ...] = ()
         self._n_samples: dict[str, int] = {}
         self._traffic = Traffic()
+        self._uncounted: list[str] = []
         self._records: list[RoundRecord] = []
         self._state: AdmmState | None = None
         self._created_at = datetime.now(UTC)
@@ -116,8 +119,22 @@ class RunRecorder:
         self._lock = threading.Lock()
         self._ended = False
 
-    def start(self, variables: Sequence[str], n_samples: Mapping[str, int], traffic: Traffic) -> None:
-        """All sites are there: the first round is about to begin."""
+    def start(
+        self,
+        variables: Sequence[str],
+        n_samples: Mapping[str, int],
+        traffic: Traffic,
+        *,
+        uncounted: Sequence[str] = (),
+    ) -> None:
+        """All sites are there: the first round is about to begin.
+
+        Parameters
+        ----------
+        uncounted
+            Why a private plan gives no guarantee in this run after all; empty: it does.
+        """
+        self._uncounted = list(uncounted)
         self._variables, self._n_samples, self._traffic = tuple(variables), dict(sorted(n_samples.items())), traffic
         self._started = self._last_round = time.perf_counter()
         self._folder.events.write("started", variables=list(variables), n_samples=self._n_samples)
@@ -220,6 +237,7 @@ class RunRecorder:
             "edges": [] if graph is None else named_edges(graph, names),
             "dropped_edges": self._dropped(graph),
             "warnings": self._warnings(),
+            "privacy": self._privacy(),
             "acyclicity": None if self._state is None else self._state.acyclicity,
             "sites": {
                 site: {
@@ -246,7 +264,7 @@ class RunRecorder:
             "manifest": {
                 "run": f"{self._run:016x}",
                 "plan_digest": self._plan.digest().hex(),
-                "private": False,
+                "private": self._plan.privacy is not None and not self._no_guarantee(),
                 "seeds": self._seeds,
                 "versions": {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}},
                 "created_at": self._created_at.isoformat(timespec="seconds"),
@@ -259,13 +277,39 @@ class RunRecorder:
             },
         }
 
+    def _no_guarantee(self) -> list[str]:
+        exact = self._plan.privacy is not None and not guarantees(self._plan)
+        return [*self._uncounted, *(["second moments were used exactly, which nobody paid for"] if exact else [])]
+
+    def _privacy(self) -> dict[str, Any] | None:
+        """What each site's table has lost at most, in one sentence and in numbers; null without privacy."""
+        if self._plan.privacy is None or not self._n_samples:
+            return None
+        d, reasons = len(self._variables), self._no_guarantee()
+        sites: dict[str, Any] = {}
+        for site, n in self._n_samples.items():
+            price = price_of(self._plan, n_samples=n, n_variables=d)
+            answered = sum(site in record.contributed for record in self._records)
+            sites[site] = {
+                "epsilon": price.epsilon,
+                "delta": price.delta,
+                "price_zcdp": zcdp.zcdp_of(price.units),
+                "contributed_zcdp": zcdp.zcdp_of((price.setup_units + answered * price.round_units) if answered else 0),
+            }
+        return {
+            "guarantee": "" if reasons else guarantee_sentence(self._plan, d, min(self._n_samples.values())),
+            "no_guarantee_because": reasons,
+            "sites": sites,
+        }
+
     def _warnings(self) -> list[str]:
         """What a person should know before believing the directions of the edges."""
+        without = [f"no privacy guarantee: {reason}" for reason in self._no_guarantee() if self._plan.privacy]
         variance = np.empty(0) if self._state is None else self._state.residual_variance
         if not variance.size or variance.max() <= _UNEQUAL_VARIANCES * variance.min():
-            return []
+            return without
         low, high = (f"{self._variables[k]} {variance[k]:.3g}" for k in (variance.argmin(), variance.argmax()))
-        return [f"residual variances differ ({low}, {high}): directions rest on their being about equal"]
+        return [*without, f"residual variances differ ({low}, {high}): directions rest on their being about equal"]
 
     def _dropped(self, graph: ConsensusGraph | None) -> list[dict[str, Any]]:
         """Edges that were left out to break cycles: before the refit, and at the end."""

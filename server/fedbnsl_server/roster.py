@@ -28,12 +28,15 @@ class Member:
         Its columns, in the order of its table.
     n_samples
         Its rows (public).
+    has_ledger
+        Whether it counts what it releases.
     last_seen
         Seconds of the monotonic clock.
     """
 
     variables: tuple[str, ...]
     n_samples: int
+    has_ledger: bool
     last_seen: float
 
 
@@ -67,7 +70,7 @@ class Roster:
             raise SeatRefusedError(f"site name {request.site!r}: use {SITE_NAME_RULE}")
         known = self.members.get(request.site)
         if known is not None:
-            if (known.variables, known.n_samples) != (request.variables, request.n_samples):
+            if Member(request.variables, request.n_samples, request.ledger is not None, known.last_seen) != known:
                 raise SeatRefusedError(f"site {request.site!r} has already joined, with another table")
             known.last_seen = time.monotonic()
             return
@@ -78,7 +81,9 @@ class Roster:
         if not self.members:
             EdgeMask(self._plan.knowledge, variables)  # refuses knowledge about variables that the run does not have
         self.variables = variables
-        self.members[request.site] = Member(request.variables, request.n_samples, time.monotonic())
+        self.members[request.site] = Member(
+            request.variables, request.n_samples, request.ledger is not None, time.monotonic()
+        )
         if len(self.members) == self._plan.n_participants:
             self._complete.set()
 

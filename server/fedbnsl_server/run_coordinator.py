@@ -33,6 +33,7 @@ from fedbnsl_server.results import RunFolder, RunRecorder, refuse_existing_run
 from fedbnsl_server.roster import Roster
 from fedbnsl_server.rounds import RoundRecord
 from fedbnsl_server.servicer import Servicer
+from fedbnsl_server.site_ledgers import FILE, SiteLedgers
 
 _GOODBYE_S = 5.0
 _HASTY_GOODBYE_S = 0.5
@@ -57,6 +58,7 @@ def serve(
     on_round: Callable[[AdmmState, RoundRecord], None] = lambda state, record: None,
     notice: Callable[[str], None] = lambda text: None,
     seeds: Mapping[str, int] | None = None,
+    site_ledgers: Path | None = None,
 ) -> dict[str, Any]:
     """Serve one run and return what its result.json holds.
 
@@ -72,6 +74,8 @@ def serve(
         Told who joins, who leaves, and whom a round waits for.
     seeds
         For the manifest: seeds of generated data.
+    site_ledgers
+        File that remembers the sites' privacy ledgers from run to run; None: beside the run folder.
 
     Raises
     ------
@@ -80,7 +84,8 @@ def serve(
     """
     require_loopback(listen)
     refuse_existing_run(out)
-    return asyncio.run(_serve(plan, out, listen, on_listening, on_round, notice, seeds))
+    ledgers = SiteLedgers(site_ledgers or out.parent / FILE)
+    return asyncio.run(_serve(plan, out, listen, on_listening, on_round, notice, seeds, ledgers))
 
 
 async def _serve(
@@ -91,6 +96,7 @@ async def _serve(
     on_round: Callable[[AdmmState, RoundRecord], None],
     notice: Callable[[str], None],
     seeds: Mapping[str, int] | None,
+    ledgers: SiteLedgers,
 ) -> dict[str, Any]:
     loop = asyncio.get_running_loop()
     server = grpc.aio.server(options=server_options())
@@ -113,19 +119,25 @@ async def _serve(
             interrupt()
 
     roster, mailbox = Roster(plan), Mailbox(plan, loop, note)
-    servicer = Servicer(plan, run, roster, mailbox, note)
+    servicer = Servicer(plan, run, roster, mailbox, ledgers, note)
     federation_grpc.add_FederationServicer_to_server(servicer, server)
     await server.start()
     on_listening(f"{listen.rpartition(':')[0]}:{port}")
 
     def after_round(state: AdmmState, record: RoundRecord) -> None:
+        ledgers.save()
         recorder.on_round(state, record)
         servicer.progress.acyclicity, servicer.progress.edges = record.acyclicity, record.edges
         on_round(state, record)
 
     async def learn() -> AdmmState:
         await roster.wait_until_complete()
-        recorder.start(roster.variables, {s: m.n_samples for s, m in roster.members.items()}, mailbox.traffic)
+        recorder.start(
+            roster.variables,
+            {s: m.n_samples for s, m in roster.members.items()},
+            mailbox.traffic,
+            uncounted=[f"{s} keeps no privacy ledger" for s, m in sorted(roster.members.items()) if not m.has_ledger],
+        )
         servicer.progress.state, servicer.progress.started = "running", time.monotonic()
         return await _in_daemon_thread(
             lambda: rounds.run(plan, roster.variables, list(roster.members), mailbox, on_round=after_round)
@@ -151,6 +163,10 @@ async def _serve(
     except Exception as failure:  # raised again below, once the folder is closed and the sites are told
         error, outcome = failure, "failed"
     servicer.progress.state, servicer.progress.ended = outcome, time.monotonic()
+    try:  # of an unfinished round as well: what a site spent on it is not forgotten
+        ledgers.save()
+    except ResultError as unwritten:
+        error, outcome = error or unwritten, "failed"
     try:  # the results before the good-byes: whoever is impatient cannot lose them
         result = recorder.finish(outcome, "" if error is None else str(error))
     except Exception as unwritten:  # raised below, once the sites are told

@@ -28,6 +28,7 @@ from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl.wire import federation_pb2_grpc as federation_grpc
 from fedbnsl_server.exchange import Mailbox
 from fedbnsl_server.roster import Roster
+from fedbnsl_server.site_ledgers import SiteLedgers
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -44,6 +45,10 @@ _STATUS: list[tuple[type[FedbnslError], grpc.StatusCode]] = [
     (PlanError, grpc.StatusCode.FAILED_PRECONDITION),
     (RemoteProtocolError, grpc.StatusCode.PERMISSION_DENIED),
 ]
+_LEFT_BECAUSE = {
+    federation.LEAVE_REASON_LOCAL_ERROR: ": an error at the site",
+    federation.LEAVE_REASON_POLICY: ": its policy or its privacy budget does not allow the run",
+}
 _OTHERWISE = "the coordinator could not handle this call"
 
 # A text travels in the trailing metadata, up to 12 bytes a character; beyond 8 KiB gRPC loses the call with its text.
@@ -69,6 +74,7 @@ class Servicer(federation_grpc.FederationServicer):
     run: int
     roster: Roster
     mailbox: Mailbox
+    ledgers: SiteLedgers
     notice: Callable[[str], None] = lambda text: None
     progress: Progress = field(default_factory=Progress)
 
@@ -76,7 +82,11 @@ class Servicer(federation_grpc.FederationServicer):
         """Seat a site."""
         async with _refusals(context):
             joining = codec.decode_join(request)
+            if joining.ledger is not None:
+                self.ledgers.check(joining.site, joining.ledger)
             self.roster.join(joining)
+            if joining.ledger is not None:
+                self.ledgers.note(joining.site, joining.ledger)
             self.mailbox.welcome(joining.site)
             seats = f"{len(self.roster.members)} of {self.plan.n_participants} sites"
             self.notice(f"{joining.site} joined with {joining.n_samples} rows ({seats})")
@@ -126,6 +136,8 @@ class Servicer(federation_grpc.FederationServicer):
             # Late or refused, it crossed the wire all the same.
             self.mailbox.traffic.up[request.site][update.round] += request.ByteSize()
             reply = federation.PushReply(duplicate=self.mailbox.push(update))
+            if update.ledger is not None:
+                self.ledgers.note(update.site, update.ledger)
             self._count_control(request.site, reply)
             return reply
 
@@ -135,7 +147,8 @@ class Servicer(federation_grpc.FederationServicer):
             self._admit(request.run, request.site)  # and, having been heard of, out:
             self.mailbox.leave(request.site)
             self.roster.leave(request.site)
-            self.notice(f"{request.site} left the run")
+            because = _LEFT_BECAUSE.get(request.reason, "")
+            self.notice(f"{request.site} left the run{because}")
             return federation.LeaveReply()
 
     async def Status(self, request: federation.StatusRequest, context: Context) -> federation.StatusReply:  # noqa: N802

@@ -7,7 +7,7 @@ from fedbnsl.errors import DivergenceError
 from fedbnsl.messages import RoundTask, TaskKind
 from fedbnsl.plan import Plan
 from fedbnsl.sparse import Matrix, SparseMatrix
-from fedbnsl_client import participant
+from fedbnsl_client import local_solver
 from fedbnsl_client.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_client.solvers.closed_form import ClosedForm
@@ -85,7 +85,7 @@ def test_a_participant_factorises_once_and_ignores_what_is_known_about_edges(mon
             factorised.append(rho_2)
             return ClosedForm.of(loss, rho_2)
 
-    monkeypatch.setattr(participant, "ClosedForm", Counting)
+    monkeypatch.setattr(local_solver, "ClosedForm", Counting)
     X, W, _ = problem(2)
     names = tuple("uvwxyz")
     plan = Plan(local_solver="closed-form", consensus_penalty=RHO_2).with_settings(

@@ -70,6 +70,7 @@ def test_a_table_is_read_bit_for_bit(table: Matrix, write: Callable[..., Path]) 
         unique=True,
     )
 )
+@pytest.mark.filterwarnings("ignore::fedbnsl_client.dataset.DataWarning")  # few whole values look like categories
 def test_any_finite_table_with_distinct_values_survives_a_file(table: Matrix, tmp_path: Path) -> None:
     path = tmp_path / "any.csv"
     with path.open("w", encoding="utf-8", newline="") as file:

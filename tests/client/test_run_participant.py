@@ -6,6 +6,7 @@ from fedbnsl.errors import PlanMismatchError, ResultError, UnreachableError
 from fedbnsl.messages import JoinReply, SiteState
 from fedbnsl.plan import Plan
 from fedbnsl.sparse import SparseMatrix
+from fedbnsl_client.admission import PublicTable
 from fedbnsl_client.dataset import Dataset
 from fedbnsl_client.run_participant import take_part
 from fedbnsl_client.session import Session
@@ -22,7 +23,7 @@ def dataset() -> Dataset:
 
 def part(dataset, **settings):
     given = {"address": NOWHERE, "patience_s": 0.0, "notice": lambda text: None, "out": None}
-    return take_part("site-1", dataset, **{**given, **settings})
+    return take_part(PublicTable("site-1", dataset), **{**given, **settings})
 
 
 def test_a_plan_that_is_not_the_one_of_its_digest_is_refused(dataset, monkeypatch):
@@ -37,8 +38,8 @@ def test_a_plan_that_is_not_the_one_of_its_digest_is_refused(dataset, monkeypatc
 def test_the_patience_of_the_plan_follows_that_of_the_first_call():
     session = Session(NOWHERE, patience_s=600.0, notice=lambda text: None)
     try:
-        session.settle(rpc_timeout_s=5.0, patience_s=0.0, value_type="float64", dense=False)
-        with pytest.raises(UnreachableError, match="did not answer for 0 s"):
+        session.settle(Plan(rpc_timeout_s=5.0, join_deadline_s=1e-9))
+        with pytest.raises(UnreachableError, match="did not answer for 1e-09 s"):
             session.pull(0)
     finally:
         session.close()

@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 from fedbnsl.errors import PlanError
 from fedbnsl.knowledge import Knowledge
 from fedbnsl.messages import is_variable_name
-from fedbnsl.plan import Plan
+from fedbnsl.plan import PRIVATE_SOLVERS, Plan
+from fedbnsl.privacy import Privacy
 
 PLANS = Path(__file__).parents[2] / "plans"
+PRIVATE = {"local_solver": "dp-pgcd", "refit_rounds": 0, "local_steps": 10}
+BOUNDED = {"epsilon": 1.0, "feature_bounds": [4.0]}
 REQUIRED_PLANS = {"default.toml", "paper-homogeneous.toml", "paper-sachs.toml"}
 
 # Setting -> values other than the default that are fine by themselves.
@@ -48,6 +51,18 @@ OTHER_VALUES: dict[str, list[Any]] = {
     "site_grace_s": [0.1],
     "run_deadline_s": [0.1],
     "rpc_timeout_s": [0.1],
+    "privacy": [
+        BOUNDED,
+        {**BOUNDED, "epsilon": 2.0},
+        {**BOUNDED, "delta": 1e-6},
+        {**BOUNDED, "clip": 1.0},
+        {**BOUNDED, "smoothness": "exact"},
+        {**BOUNDED, "feature_bounds": [5.0]},
+        {**BOUNDED, "second_moments": [1.0]},
+        {**BOUNDED, "smoothness_share": 0.3},
+        {**BOUNDED, "selection_share": 0.3},
+        {**BOUNDED, "row_norm_bound": 3.0},
+    ],
     "knowledge": [
         {"required": [["x", "y"]]},
         {"forbidden": [["x", "y"]]},
@@ -90,7 +105,10 @@ IMPOSSIBLE: list[tuple[str, Any, str]] = [
     ("acyclicity_growth", math.inf, "finite"),
     ("acyclicity_penalty_max", 0.5, "at least acyclicity_penalty"),
     ("global_iterations", 0, "greater than or equal to 1"),
-    ("local_solver", "newton", "'pgcd' or 'closed-form'"),
+    ("local_solver", "newton", "'pgcd', 'closed-form'"),
+    ("local_solver", "dp-pgcd", "without [privacy]"),
+    ("local_solver", "noisy-covariance", "without [privacy]"),
+    ("privacy", 5.0, "valid dictionary"),
     ("l1_weight", -0.1, "greater than or equal to 0"),
     ("step_size", 0.0, "greater than 0"),
     ("step_size", 1.5, "less than or equal to 1"),
@@ -173,11 +191,11 @@ def test_a_plan_survives_its_own_toml(plan: Plan) -> None:
 
 def test_the_toml_names_every_setting_and_says_what_each_means() -> None:
     text = Plan().to_toml()
-    assert set(tomllib.loads(text)) == set(Plan.model_fields)
+    assert set(tomllib.loads(text)) == set(Plan.model_fields) - {"privacy"}, "no privacy is not a table"
     assert set(tomllib.loads(text)["knowledge"]) == set(Knowledge.model_fields)
     for field in (*Plan.model_fields.values(), *Knowledge.model_fields.values()):
         assert field.description
-        if field.annotation is not Knowledge:
+        if field.annotation not in (Knowledge, Privacy | None):
             assert f"# {field.description}" in text
 
 
@@ -213,7 +231,8 @@ def test_a_setting_left_out_and_its_default_written_down_give_the_same_digest() 
 
 @pytest.mark.parametrize("setting", sorted(OTHER_VALUES))
 def test_every_change_of_a_setting_changes_the_digest(setting: str) -> None:
-    alternatives = [Plan().with_settings(**{setting: value}) for value in OTHER_VALUES[setting]]
+    given = PRIVATE if setting == "privacy" else {}
+    alternatives = [Plan().with_settings(**given, **{setting: value}) for value in OTHER_VALUES[setting]]
     digests = {plan.digest() for plan in [Plan(), *alternatives]}
     assert len(digests) == 1 + len(alternatives)
     assert all(len(digest) == 32 for digest in digests)
@@ -357,6 +376,117 @@ def test_a_plan_that_cannot_be_read_is_refused_by_its_path(tmp_path: Path) -> No
         Plan.load(tmp_path / "wrong.toml")
 
 
+# ---- [privacy] -----------------------------------------------------------------------------------------------------
+
+
+def private(solver: str = "dp-pgcd", **privacy: Any) -> dict[str, Any]:
+    return {**PRIVATE, "local_solver": solver, "privacy": {**BOUNDED, **privacy}}
+
+
+@pytest.mark.parametrize("solver", PRIVATE_SOLVERS)
+def test_a_private_plan_survives_its_own_toml_with_every_meaning(solver: str) -> None:
+    plan = Plan.parse({**private(solver, delta=1e-7), "variables": ["x", "y"]})
+    text = plan.to_toml()
+    assert Plan.from_toml(text) == plan
+    assert Plan.from_toml(text).digest() == plan.digest()
+    assert set(tomllib.loads(text)["privacy"]) == set(Privacy.model_fields)
+    for field in Privacy.model_fields.values():
+        assert f"# {field.description}" in text
+
+
+@pytest.mark.parametrize("solver", ["pgcd", "closed-form"])
+def test_a_solver_that_protects_nobody_is_refused_with_privacy(solver: str) -> None:
+    with pytest.raises(PlanError, match=rf"local_solver = '{solver}': must be one of .*with \[privacy\]"):
+        Plan.parse(private(solver))
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("epsilom", "epsilon"),
+        ("clipp", "clip"),
+        ("feature_bound", "feature_bounds"),
+        ("selection_shares", "selection_share"),
+    ],
+)
+def test_a_misspelt_privacy_setting_is_refused_with_the_one_that_was_meant(key: str, meant: str) -> None:
+    with pytest.raises(PlanError, match=rf"privacy.{key} = 1: no such setting; did you mean {meant}\?"):
+        Plan.parse(private(**{key: 1}))
+
+
+@pytest.mark.parametrize("scale", ["sigma", "noise_multiplier", "noise_std", "selection_scale"])
+def test_no_noise_scale_can_be_typed_in(scale: str) -> None:
+    with pytest.raises(PlanError, match=f"privacy.{scale} = 0.1: no such setting"):
+        Plan.parse(private(**{scale: 0.1}))
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "rule"),
+    [
+        ("epsilon", 0.0, "greater than 0"),
+        ("epsilon", -1.0, "greater than 0"),
+        ("epsilon", 1000.1, "less than or equal to 1000"),
+        ("epsilon", True, "valid number"),
+        ("epsilon", math.nan, "finite"),
+        ("delta", -1e-9, "greater than or equal to 0"),
+        ("delta", 1.0, "less than 1"),
+        ("clip", 0.0, "greater than 0"),
+        ("clip", math.inf, "finite"),
+        ("smoothness", "guessed", "'estimated', 'public' or 'exact'"),
+        ("smoothness_share", 0.0, "greater than 0"),
+        ("smoothness_share", 1.0, "less than 1"),
+        ("selection_share", 1.0, "less than 1"),
+        ("row_norm_bound", 0.0, "greater than 0"),
+    ],
+)
+def test_an_impossible_privacy_setting_is_refused(setting: str, value: object, rule: str) -> None:
+    with pytest.raises(PlanError) as refusal:
+        Plan.parse(private(**{setting: value}))
+    assert f"privacy.{setting} = {value!r}: " in str(refusal.value)
+    assert rule in str(refusal.value)
+
+
+def test_privacy_without_epsilon_is_refused() -> None:
+    with pytest.raises(PlanError, match=r"privacy\.epsilon.*field required"):
+        Plan.parse({**PRIVATE, "privacy": {"feature_bounds": [4.0]}})
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_a_private_plan_has_no_refit_since_a_refit_is_one_more_release(rounds: int) -> None:
+    with pytest.raises(PlanError, match=f"refit_rounds = {rounds}: must be 0 with"):
+        Plan.parse({**private(), "refit_rounds": rounds})
+
+
+def test_a_private_plan_does_not_keep_the_many_steps_of_the_default() -> None:
+    with pytest.raises(PlanError, match="local_steps = 100000: must be at most 10000"):
+        Plan.parse({**private(), "local_steps": Plan().local_steps})
+
+
+@pytest.mark.parametrize("setting", ["feature_bounds", "second_moments"])
+def test_bounds_are_one_for_all_or_one_for_each_named_variable(setting: str) -> None:
+    for fine in ([1.0], [1.0, 2.0]):
+        Plan.parse({**private(**{setting: fine}), "variables": ["x", "y"]})
+    for names in ([], ["x", "y", "z"]):
+        with pytest.raises(PlanError, match=f"privacy.{setting}: must be one value for all, or one for each name"):
+            Plan.parse({**private(**{setting: [1.0, 2.0]}), "variables": names})
+    with pytest.raises(PlanError, match=rf"privacy.{setting}.0 = 0.0: .*greater than 0"):
+        Plan.parse(private(**{setting: [0.0]}))
+
+
+@pytest.mark.parametrize(("smoothness", "needed"), [("estimated", "feature_bounds"), ("public", "second_moments")])
+def test_each_way_to_know_the_second_moments_asks_for_its_own_numbers(smoothness: str, needed: str) -> None:
+    with pytest.raises(PlanError, match=f"{needed} = .*must be given for smoothness = '{smoothness}'"):
+        Plan.parse(private(smoothness=smoothness, feature_bounds=[], second_moments=[]))
+
+
+def test_an_override_reaches_into_privacy(plan_file: Path) -> None:
+    plan_file.write_text(Plan.parse(private()).to_toml(), encoding="utf-8")
+    plan = Plan.load(plan_file, ["privacy.epsilon=5.0", "privacy.clip=2.5"])
+    assert plan.privacy is not None
+    assert (plan.privacy.epsilon, plan.privacy.clip) == (5.0, 2.5)
+    assert Plan.load(plan_file, ["privacy.epsilon=5"]) == Plan.load(plan_file, ["privacy.epsilon=5.0"])
+
+
 # ---- the plans of the project --------------------------------------------------------------------------------------
 
 
@@ -373,5 +503,6 @@ def test_a_plan_of_the_project_loads_and_names_every_setting(path: Path) -> None
     text = path.read_text(encoding="utf-8")
     named = tomllib.loads(text)
     assert text.endswith("\n\n" + Plan.load(path).to_toml()), "comments, values and defaults are those of today"
-    assert set(named) == set(Plan.model_fields)
+    assert set(named) - {"privacy"} == set(Plan.model_fields) - {"privacy"}
+    assert set(named.get("privacy", Privacy.model_fields)) == set(Privacy.model_fields)
     assert set(named["knowledge"]) == set(Knowledge.model_fields)

@@ -130,7 +130,7 @@ def test_the_speed_figure_measures_both_solvers_on_the_same_problem(plans, monke
 
     monkeypatch.setattr(bench, "N_SAMPLES", 250)
     monkeypatch.setattr(bench.pgcd, "solve", solve)
-    monkeypatch.setattr(bench, "_oracles", lambda: Oracles)
+    monkeypatch.setattr(bench, "oracles", lambda: Oracles)
     (row,) = bench.local_solve(plans)
     assert row["largest difference"] == "1.2e-01", "a solver that is fast and wrong does not go unseen"
     compared = [settings for settings in calls["ours"] if settings["max_steps"] == bench._STEPS]
@@ -145,7 +145,7 @@ def test_the_literal_solver_is_that_of_the_tests_and_agrees_with_the_fast_one():
     X = synthesise(6, 8, 1, 50, 4).tables[0]
     zero, allowed = np.zeros((6, 6)), ~np.eye(6, dtype=bool)
     settings = {"lam": 0.1, "rho_2": 3.0, "gamma": 1.0, "max_steps": 25, "tol": 1e-9, "allowed": allowed}
-    literal, n_literal = bench._oracles().literal_pgcd(X, zero, zero, zero, **settings)
+    literal, n_literal = bench.oracles().literal_pgcd(X, zero, zero, zero, **settings)
     fast, n_fast = pgcd.solve(bench.SecondMoments.of(X), zero, zero, zero, **settings)
     assert n_literal == n_fast == 25
     assert np.abs(literal).max() > 0.1
@@ -169,4 +169,4 @@ def test_the_network_figure_divides_a_run_of_processes_by_the_same_run_in_one(pl
 
 
 def test_every_figure_that_the_command_offers_is_tested_here():
-    assert set(bench.FIGURES) == {"accuracy", "tuning", "sachs", "local-solve", "network"}
+    assert set(bench.FIGURES) == {"accuracy", "tuning", "sachs", "local-solve", "network", "privacy", "privacy-tuning"}

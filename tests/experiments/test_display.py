@@ -157,6 +157,7 @@ def a_result(edges):
         "edges": [{"source": s, "target": t, "weight": w} for s, t, w in edges],
         "dropped_edges": [],
         "warnings": [],
+        "privacy": None,
         "bytes": {
             "up": {"formula": 1_500_000, "serialised": 1_000_000},
             "down": {"formula": 250_000, "serialised": 100_500},

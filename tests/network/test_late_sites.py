@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 from fedbnsl.errors import FedbnslError, QuorumLostError, ResultError, RunAbandonedError
-from fedbnsl.messages import Finished, JoinReply, JoinRequest, LocalUpdate, RoundTask, SiteState, TaskKind
+from fedbnsl.messages import Finished, JoinReply, JoinRequest, LeaveReason, LocalUpdate, RoundTask, SiteState, TaskKind
 from fedbnsl.plan import Plan
 from fedbnsl.sparse import Matrix, SparseMatrix
 from fedbnsl_client import run_participant
+from fedbnsl_client.admission import PublicTable
 from fedbnsl_client.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_client.session import Session
@@ -105,10 +106,10 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
             super().push(update)
             stage.after_push.pop((update.site, update.round), lambda: None)()
 
-        def leave(self, *, because_of_error: bool) -> None:
+        def leave(self, reason: LeaveReason) -> None:
             crash = sys.exception()
             if not isinstance(crash, Crash) or crash.goodbye:
-                super().leave(because_of_error=because_of_error)
+                super().leave(reason)
 
     monkeypatch.setattr(run_participant, "Participant", ScriptedParticipant)
     monkeypatch.setattr(run_participant, "Session", ScriptedSession)
@@ -128,7 +129,11 @@ def play(stage: Stage, plan: Plan, tables: Mapping[str, Dataset], out: Path) -> 
         while True:
             try:
                 stage.ends[site] = run_participant.take_part(
-                    site, tables[site], address=address, patience_s=LONG_S, notice=lambda text: None, out=None
+                    PublicTable(site, tables[site]),
+                    address=address,
+                    patience_s=LONG_S,
+                    notice=lambda text: None,
+                    out=None,
                 )
             except Crash as crash:
                 stage.ends[site] = crash

@@ -34,13 +34,14 @@ from fedbnsl.errors import (
     StaleRoundError,
     UnreachableError,
 )
-from fedbnsl.messages import Finished, JoinRequest, LocalUpdate, RoundTask, SiteState, TaskKind, run_tag
+from fedbnsl.messages import Finished, JoinRequest, LeaveReason, LocalUpdate, RoundTask, SiteState, TaskKind, run_tag
 from fedbnsl.plan import Plan
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl.wire import federation_pb2_grpc as federation_grpc
 from fedbnsl.wire import values_pb2 as values
 from fedbnsl_client import run_participant
+from fedbnsl_client.admission import PublicTable
 from fedbnsl_client.dataset import Dataset
 from fedbnsl_client.session import Session
 from fedbnsl_server import run_coordinator
@@ -49,6 +50,7 @@ from fedbnsl_server.exchange import Mailbox
 from fedbnsl_server.observer import Observer
 from fedbnsl_server.roster import Roster
 from fedbnsl_server.servicer import Servicer
+from fedbnsl_server.site_ledgers import SiteLedgers
 
 LONG_S = 30.0
 NAMES = ("age", "dose", "mass")
@@ -63,7 +65,7 @@ class Tapped(Servicer):
     """Notes every request as it came, and lets a test put something in the way of an answer."""
 
     def __init__(self, plan: Plan, run: int, roster: Roster, mailbox: Mailbox) -> None:
-        super().__init__(plan, run, roster, mailbox)
+        super().__init__(plan, run, roster, mailbox, SiteLedgers(Path("never-saved.json")))
         self.requests: list[Message] = []
         self.after: dict[str, Callable[[Any], Any]] = {}  # awaited with the context once a call is handled
 
@@ -230,7 +232,7 @@ def test_a_site_joins_pulls_and_pushes_until_the_end(start: Start, connect: Call
         assert taken["north"].same_as(update(t))
     coordinator.finish(Finished(matrix((1, 0.5))))
     assert session.pull(2) == Finished(matrix((1, 0.5)))
-    session.leave(because_of_error=False)
+    session.leave(LeaveReason.OPERATOR)
     assert coordinator.mailbox.left == {"north"}
 
 
@@ -238,7 +240,7 @@ def test_weights_are_rounded_to_float32_if_the_plan_says_so(start: Start, connec
     coordinator = start(Plan(n_participants=1, value_type="float32"))
     session = connect(coordinator)
     session.join(request())
-    session.settle(rpc_timeout_s=LONG_S, patience_s=LONG_S, value_type="float32", dense=False)
+    session.settle(Plan(rpc_timeout_s=LONG_S, join_deadline_s=LONG_S, value_type="float32"))
     closing = coordinator.open_round(1)
     session.push(update(1))
     sent = closing.result(LONG_S)["north"].local_weights.value.tolist()
@@ -358,7 +360,7 @@ def test_a_push_that_is_not_answered_in_time_is_repeated_and_counts_once(start: 
     coordinator = start()
     session = connect(coordinator)
     session.join(request())
-    session.settle(rpc_timeout_s=0.3, patience_s=LONG_S, value_type="float64", dense=False)
+    session.settle(Plan(rpc_timeout_s=0.3, join_deadline_s=LONG_S))
     closing = coordinator.open_round(1)
     session.pull(0)
 
@@ -641,7 +643,7 @@ def test_what_goes_wrong_at_a_site_stays_there(
     notices: list[str] = []
     with pytest.raises(type(error)):
         run_participant.take_part(
-            "north", table, address=coordinator.address, patience_s=LONG_S, notice=notices.append, out=None
+            PublicTable("north", table), address=coordinator.address, patience_s=LONG_S, notice=notices.append, out=None
         )
     sent = coordinator.servicer.requests
     assert [type(message) for message in sent] == [
@@ -687,7 +689,7 @@ def test_a_goodbye_that_nobody_hears_is_no_error(start: Start, connect: Call) ->
     session.join(request())
     coordinator.close()
     coordinator.close = lambda: None  # type: ignore[method-assign]
-    session.leave(because_of_error=True)
+    session.leave(LeaveReason.LOCAL_ERROR)
     assert notices == ["the coordinator did not hear the good-bye"]
 
 
@@ -833,11 +835,11 @@ def test_no_call_waits_forever(start: Start, connect: Call) -> None:
     coordinator.servicer.after.update({call: note(call) for call in CALLS})
     session = connect(coordinator)
     session.join(request())
-    session.settle(rpc_timeout_s=7.0, patience_s=LONG_S, value_type="float64", dense=False)
+    session.settle(Plan(rpc_timeout_s=7.0, join_deadline_s=LONG_S))
     coordinator.open_round(1)
     session.pull(0)
     session.push(update(1))
-    session.leave(because_of_error=False)
+    session.leave(LeaveReason.OPERATOR)
     observer = Observer(coordinator.address)
     observer.status()
     observer.close()

@@ -5,21 +5,12 @@ G = S (B - I) + beta + rho_2 (B - W). A step changes one entry B_ij, hence only 
 other column stays what it was. Selection and stopping look at the data: for non-private plans only.
 """
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
-
-import numba
 import numpy as np
 
 from fedbnsl.sparse import Mask, Matrix
+from fedbnsl_client.compiled import compiled
+from fedbnsl_client.solvers.coordinate import score_column, soft
 from fedbnsl_client.squared_loss import SecondMoments
-
-_Kernel = TypeVar("_Kernel", bound=Callable[..., Any])
-
-
-def _compiled(kernel: _Kernel) -> _Kernel:
-    """Machine code, cached on disk; without fastmath, so that every run gives the same bits."""
-    return cast(_Kernel, numba.njit(cache=True, nogil=True)(kernel))
 
 
 def solve(
@@ -76,20 +67,7 @@ def warm_up() -> None:
     )  # fmt: skip
 
 
-@_compiled
-def _soft(x: Any, t: Any) -> Any:
-    """Prox of t|.|, of one number: sign(x) max(|x| - t, 0), without a branch."""
-    return max(x - t, 0.0) + min(x + t, 0.0)
-
-
-@_compiled
-def _score_column(b: Matrix, g: Matrix, inverse_M: Matrix, t: Matrix, weight: Matrix, scores: Matrix) -> None:
-    """Eq. score for one column, into `scores`; `t` is lam / M and `weight` sqrt(M), or 0 where not allowed."""
-    for i in range(b.size):
-        scores[i] = weight[i] * abs(_soft(b[i] - g[i] * inverse_M[i], t[i]) - b[i])
-
-
-@_compiled
+@compiled
 def _first_largest(values: Matrix) -> int:
     """Index of the largest value, the first of equals."""
     best, index = values[0], 0
@@ -99,7 +77,7 @@ def _first_largest(values: Matrix) -> int:
     return index
 
 
-@_compiled
+@compiled
 def _descend(
     B: Matrix,
     G: Matrix,
@@ -120,7 +98,7 @@ def _descend(
     best = np.empty(d)
     row = np.empty(d, np.int64)
     for j in range(d):
-        _score_column(B[j], G[j], inverse_M, t, weight[j], scores)
+        score_column(B[j], G[j], inverse_M, t, weight[j], scores)
         row[j] = _first_largest(scores)
         best[j] = scores[row[j]]
     for step in range(max_steps):
@@ -128,7 +106,7 @@ def _descend(
         if best[j] < tol or best[j] == 0.0:
             return step
         b, g, i = B[j], G[j], row[j]
-        new = _soft(b[i] - gamma * g[i] * inverse_M[i], gamma * t[i])  # Eq. update
+        new = soft(b[i] - gamma * g[i] * inverse_M[i], gamma * t[i])  # Eq. update
         change = new - b[i]
         if change == 0.0:
             return step
@@ -137,7 +115,7 @@ def _descend(
         for k in range(d):
             g[k] += change * S_i[k]
         g[i] += rho_2 * change
-        _score_column(b, g, inverse_M, t, weight[j], scores)
+        score_column(b, g, inverse_M, t, weight[j], scores)
         row[j] = _first_largest(scores)
         best[j] = scores[row[j]]
     return max_steps

@@ -48,13 +48,50 @@ class _LeaveReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LeaveReas
     LEAVE_REASON_UNSPECIFIED: _LeaveReason.ValueType  # 0
     LEAVE_REASON_OPERATOR: _LeaveReason.ValueType  # 1
     LEAVE_REASON_LOCAL_ERROR: _LeaveReason.ValueType  # 2
+    LEAVE_REASON_POLICY: _LeaveReason.ValueType  # 3
+    """The site's own policy, budget or ledger does not allow this run."""
 
 class LeaveReason(_LeaveReason, metaclass=_LeaveReasonEnumTypeWrapper): ...
 
 LEAVE_REASON_UNSPECIFIED: LeaveReason.ValueType  # 0
 LEAVE_REASON_OPERATOR: LeaveReason.ValueType  # 1
 LEAVE_REASON_LOCAL_ERROR: LeaveReason.ValueType  # 2
+LEAVE_REASON_POLICY: LeaveReason.ValueType  # 3
+"""The site's own policy, budget or ledger does not allow this run."""
 Global___LeaveReason: _TypeAlias = LeaveReason  # noqa: Y015
+
+@_typing.final
+class LedgerHead(_message.Message):
+    """Where a site's privacy ledger stands: enough to notice one that was set back; tells nothing of the data."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEDGER_ID_FIELD_NUMBER: _builtins.int
+    N_ENTRIES_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    SPENT_UNITS_FIELD_NUMBER: _builtins.int
+    ledger_id: _builtins.bytes
+    """16 random bytes."""
+    n_entries: _builtins.int
+    """Length of its hash chain, and the SHA-256 of the last entry."""
+    digest: _builtins.bytes
+    spent_units: _builtins.int
+    """Spent so far over all datasets, in units of 1e-12 zCDP."""
+    def __init__(
+        self,
+        *,
+        ledger_id: _builtins.bytes = ...,
+        n_entries: _builtins.int = ...,
+        digest: _builtins.bytes = ...,
+        spent_units: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "ledger_id", b"ledger_id", "n_entries", b"n_entries", "spent_units", b"spent_units"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LedgerHead: _TypeAlias = LedgerHead  # noqa: Y015
 
 @_typing.final
 class JoinRequest(_message.Message):
@@ -64,6 +101,7 @@ class JoinRequest(_message.Message):
     SITE_FIELD_NUMBER: _builtins.int
     VARIABLE_FIELD_NUMBER: _builtins.int
     N_SAMPLES_FIELD_NUMBER: _builtins.int
+    LEDGER_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
     site: _builtins.str
     n_samples: _builtins.int
@@ -72,6 +110,10 @@ class JoinRequest(_message.Message):
     def variable(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Column names in the order of the site's table."""
 
+    @_builtins.property
+    def ledger(self) -> Global___LedgerHead:
+        """Absent for a site without a ledger: nothing that it releases is counted."""
+
     def __init__(
         self,
         *,
@@ -79,10 +121,11 @@ class JoinRequest(_message.Message):
         site: _builtins.str = ...,
         variable: _abc.Iterable[_builtins.str] | None = ...,
         n_samples: _builtins.int = ...,
+        ledger: Global___LedgerHead | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ledger", b"ledger"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["n_samples", b"n_samples", "protocol_version", b"protocol_version", "site", b"site", "variable", b"variable"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ledger", b"ledger", "n_samples", b"n_samples", "protocol_version", b"protocol_version", "site", b"site", "variable", b"variable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -292,6 +335,7 @@ class Update(_message.Message):
     LOCAL_WEIGHTS_FIELD_NUMBER: _builtins.int
     DENSE_LOCAL_WEIGHTS_FIELD_NUMBER: _builtins.int
     RESIDUAL_VARIANCE_FIELD_NUMBER: _builtins.int
+    LEDGER_FIELD_NUMBER: _builtins.int
     run: _builtins.int
     site: _builtins.str
     round: _builtins.int
@@ -303,6 +347,10 @@ class Update(_message.Message):
     def residual_variance(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """Only in a refit round: residual variance of each variable given its parents, in the units of the variable squared."""
 
+    @_builtins.property
+    def ledger(self) -> Global___LedgerHead:
+        """When the answer was drawn; only in private runs."""
+
     def __init__(
         self,
         *,
@@ -312,10 +360,11 @@ class Update(_message.Message):
         local_weights: _values_pb2.SparseMatrix | None = ...,
         dense_local_weights: _values_pb2.DenseMatrix | None = ...,
         residual_variance: _abc.Iterable[_builtins.float] | None = ...,
+        ledger: Global___LedgerHead | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["dense_local_weights", b"dense_local_weights", "local_weights", b"local_weights", "weights", b"weights"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["dense_local_weights", b"dense_local_weights", "ledger", b"ledger", "local_weights", b"local_weights", "weights", b"weights"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dense_local_weights", b"dense_local_weights", "local_weights", b"local_weights", "residual_variance", b"residual_variance", "round", b"round", "run", b"run", "site", b"site", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dense_local_weights", b"dense_local_weights", "ledger", b"ledger", "local_weights", b"local_weights", "residual_variance", b"residual_variance", "round", b"round", "run", b"run", "site", b"site", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_weights: _TypeAlias = _typing.Literal["local_weights", "dense_local_weights"]  # noqa: Y015
     _WhichOneofArgType_weights: _TypeAlias = _typing.Literal["weights", b"weights"]  # noqa: Y015

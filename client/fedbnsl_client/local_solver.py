@@ -1,0 +1,109 @@
+"""Which solver a plan asks for and, for a private one, what has to be released before it can start."""
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from fedbnsl.plan import Plan
+from fedbnsl.price import Price
+from fedbnsl.privacy import Privacy
+from fedbnsl.sparse import Mask, Matrix
+from fedbnsl_client.noise import (
+    ExponentialMechanism,
+    Noise,
+    NoisyMax,
+    Randbelow,
+    Selection,
+    discrete_gaussian,
+    discrete_laplace,
+)
+from fedbnsl_client.private_moments import release_covariance, release_second_moments
+from fedbnsl_client.solvers import pgcd
+from fedbnsl_client.solvers.closed_form import ClosedForm
+from fedbnsl_client.solvers.dp_pgcd import DpPgcd
+from fedbnsl_client.squared_loss import SecondMoments
+
+LocalSolver = Callable[[Matrix, Matrix, Matrix], Matrix]
+"""Minimises the local objective (Eq. Bp) of one site: (d, d) B_p, W and beta_p to the new (d, d) B_p."""
+
+# An estimated second moment counts as at least this share of its bound: with noise it may come out as zero or less.
+_SMALLEST_SHARE = 0.005
+
+
+def local_solver(plan: Plan, loss: SecondMoments, allowed: Mask) -> LocalSolver:
+    """The solver of a plan without privacy, or on moments that are released."""
+    if plan.dense_messages:
+        closed_form = ClosedForm.of(loss, plan.consensus_penalty)
+        return lambda B, W, beta: closed_form.solve(W, beta)
+    return lambda B, W, beta: pgcd.solve(
+        loss,
+        B,
+        W,
+        beta,
+        lam=plan.l1_weight,
+        rho_2=plan.consensus_penalty,
+        gamma=plan.step_size,
+        max_steps=plan.local_steps,
+        tol=plan.local_tol,
+        allowed=allowed,
+    )[0]
+
+
+def needs_setup(plan: Plan) -> bool:
+    """Whether the solver starts from a private release of its own."""
+    privacy = plan.privacy
+    return privacy is not None and (plan.local_solver == "noisy-covariance" or privacy.smoothness == "estimated")
+
+
+def release_setup(plan: Plan, privacy: Privacy, price: Price, X: Matrix, randbelow: Randbelow) -> Matrix:
+    """What a run releases once: the covariance, (d, d), for noisy-covariance, otherwise the (d,) second moments."""
+    if plan.local_solver == "noisy-covariance":
+        return release_covariance(X, privacy.row_norm_bound, price.setup_variance, randbelow)
+    bounds = np.broadcast_to(np.array(privacy.feature_bounds), X.shape[1:])
+    return release_second_moments(X, bounds, price.setup_variance, randbelow)
+
+
+def private_solver(
+    plan: Plan, privacy: Privacy, price: Price, X: Matrix, allowed: Mask, setup: Matrix | None, randbelow: Randbelow
+) -> LocalSolver:
+    """The solver of a private plan.
+
+    Parameters
+    ----------
+    setup
+        What `release_setup` gave, for a plan that needs it.
+    """
+    if plan.local_solver == "noisy-covariance" and setup is not None:
+        return local_solver(plan, SecondMoments(setup), allowed)
+    selection: Selection
+    noise: Noise
+    if plan.local_solver == "dp-pgcd":
+        selection = ExponentialMechanism(price.sharpness, allowed)
+        noise = partial(discrete_gaussian, price.update_variance)
+    else:  # dp-pgcd-laplace
+        selection = NoisyMax(price.sharpness, allowed)
+        noise = partial(discrete_laplace, price.update_scale)
+    return DpPgcd(
+        X,
+        _second_moments(privacy, X, setup) + plan.consensus_penalty,
+        lam=plan.l1_weight,
+        rho_2=plan.consensus_penalty,
+        gamma=plan.step_size,
+        steps=plan.local_steps,
+        clip=privacy.clip,
+        selection=selection,
+        noise=noise,
+        randbelow=randbelow,
+        allowed=allowed,
+    ).solve
+
+
+def _second_moments(privacy: Privacy, X: Matrix, setup: Matrix | None) -> Matrix:
+    """(d,) as the plan wants them known; exact ones are an uncharged release."""
+    shape = X.shape[1:]
+    if privacy.smoothness == "exact":
+        return np.asarray((X * X).mean(axis=0))
+    if setup is None:
+        return np.broadcast_to(np.array(privacy.second_moments), shape)
+    return np.maximum(setup, _SMALLEST_SHARE * np.broadcast_to(np.array(privacy.feature_bounds), shape))

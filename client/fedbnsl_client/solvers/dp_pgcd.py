@@ -1,0 +1,126 @@
+"""DP-PGCD (Algorithm 2): private proximal greedy coordinate descent on the local objective, O(n d) a step.
+
+A step sees the table through two releases: which coordinate (i, j) a noisy selection among the scores picked, and the
+clipped gradient of that coordinate plus noise. Everything else, W, beta, B and M, was public before. The gradient of
+the ADMM terms holds no data and is added after clipping. Always K steps: when to stop would be a release too.
+"""
+
+import numpy as np
+
+from fedbnsl.errors import DivergenceError
+from fedbnsl.sparse import Mask, Matrix
+from fedbnsl_client.clipped_gradient import ClippedGradient
+from fedbnsl_client.noise import Noise, Randbelow, Selection
+from fedbnsl_client.solvers.coordinate import score_column, soft
+
+# With four terms of up to 2^28 score sensitivities each, eight roundings of 2^-53 of their sum stay below 2^-20 of a
+# sensitivity: what the accountant (zcdp.selection) allows for.
+_MOST_SENSITIVITIES = 2.0**28
+
+_UNIFORM = 1e-9
+
+
+def clips(M: Matrix, clip: float) -> Matrix:
+    """(d,) C_i = C sqrt(M_i / sum M): thresholds that give all scores the same sensitivity."""
+    return np.asarray(clip * np.sqrt(M / M.sum()))
+
+
+class DpPgcd:
+    """Private local solver of one run at one site.
+
+    Parameters
+    ----------
+    X
+        (n, d) table.
+    M
+        (d,) smoothness constants: public, or released before.
+    lam, rho_2, gamma
+        L1 weight, consensus penalty, step size in (0, 1].
+    steps
+        K.
+    clip
+        C.
+    selection, noise
+        How a coordinate is picked, and what is added to its integer gradient sum.
+    randbelow
+        Where both take their randomness from.
+    allowed
+        (d, d) coordinates that may change.
+
+    Raises
+    ------
+    DivergenceError
+        If M cannot be used: it must give every score the same sensitivity.
+    """
+
+    def __init__(
+        self,
+        X: Matrix,
+        M: Matrix,
+        *,
+        lam: float,
+        rho_2: float,
+        gamma: float,
+        steps: int,
+        clip: float,
+        selection: Selection,
+        noise: Noise,
+        randbelow: Randbelow,
+        allowed: Mask,
+    ) -> None:
+        bounds = clips(M, clip)
+        sensitivities = 2.0 * bounds / (X.shape[0] * np.sqrt(M))
+        self._sensitivity = float(sensitivities.max())
+        if not (np.isfinite(M).all() and sensitivities.min() >= (1.0 - _UNIFORM) * self._sensitivity > 0.0):
+            raise DivergenceError("second moments of so different sizes cannot share one score sensitivity")
+        self._gradient = ClippedGradient(X, bounds)
+        self._M, self._inverse_M, self._root_M = M, 1.0 / M, np.sqrt(M)
+        self._lam, self._rho_2, self._gamma = lam, rho_2, gamma
+        self._steps = steps if allowed.any() else 0
+        self._selection, self._noise, self._randbelow = selection, noise, randbelow
+        self._weight = np.where(allowed.T, self._root_M / self._sensitivity, 0.0)
+        self._require_small(bounds / self._root_M)
+        self._require_small(lam / self._root_M)
+
+    def solve(self, B: Matrix, W: Matrix, beta: Matrix) -> Matrix:
+        """K steps from B (Alg. 2); returns a new (d, d) array.
+
+        Raises
+        ------
+        DivergenceError
+            If released weights have grown so large that the noise would not cover rounding errors.
+        """
+        gradient, M, rho_2 = self._gradient, self._M, self._rho_2
+        gradient.move_to(B)
+        # Columns are what a step changes: keep each contiguous.
+        b, w, dual = (np.ascontiguousarray(matrix.T) for matrix in (B, W, beta))
+        public = dual + rho_2 * (b - w)
+        self._require_small(b * self._root_M)
+        self._require_small(public / self._root_M)
+        for j in range(M.size):
+            self._score(j, b, public)
+        for _ in range(self._steps):
+            i, j = self._selection.draw(self._randbelow)  # Alg. 2, lines 3 and 4
+            total = int(gradient.sums[j, i]) + self._noise(self._randbelow)
+            slope = total * gradient.unit[i] + public[j, i]
+            new = soft(b[j, i] - self._gamma * slope / M[i], self._gamma * self._lam / M[i])  # line 5
+            change = new - b[j, i]
+            if change != 0.0:  # a released value: whether the pass is saved is known to all
+                b[j, i] = new
+                public[j, i] = dual[j, i] + rho_2 * (new - w[j, i])
+                self._require_small(new * self._root_M[i])
+                self._require_small(public[j, i] / self._root_M[i])
+                gradient.step(i, j, change)
+                self._score(j, b, public)
+        return np.ascontiguousarray(b.T)
+
+    def _score(self, j: int, b: Matrix, public: Matrix) -> None:
+        """Eq. score with the clipped gradient, for column j, in units of the sensitivity."""
+        scores = np.empty(self._M.size)
+        slopes = self._gradient.sums[j] * self._gradient.unit + public[j]
+        score_column(b[j], slopes, self._inverse_M, self._lam * self._inverse_M, self._weight[j], scores)
+        self._selection.set_column(j, scores)
+
+    def _require_small(self, terms: Matrix | float) -> None:
+        if not np.max(np.abs(terms)) <= _MOST_SENSITIVITIES * self._sensitivity:
+            raise DivergenceError("the released weights have grown beyond what the noise was made for")

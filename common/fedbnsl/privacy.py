@@ -1,0 +1,56 @@
+"""Privacy: the settings of a private run. They say what may be spent and on what; noise scales follow, see price.py."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+# Strict, as in the plan: `epsilon = true` is a slip, not a number.
+Real = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Positive = Annotated[Real, Field(gt=0)]
+Share = Annotated[Real, Field(gt=0, lt=1)]
+
+
+def _far_from_the_ends(value: float) -> float:
+    if not 1e-100 <= value <= 1e100:
+        raise ValueError("must lie between 1e-100 and 1e100")
+    return value
+
+
+# Wider than any table, and far enough from the ends of floating point: a sensitivity that underflows is understated.
+Scale = Annotated[Real, Field(gt=0), AfterValidator(_far_from_the_ends)]
+
+
+class Privacy(BaseModel):
+    """What one site's table may lose in a run, under replacement of one record, and how the budget is used."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    epsilon: Positive = Field(le=1000, description="epsilon of the whole run, for each site's table (required)")
+    delta: Real = Field(default=0.0, ge=0, lt=1, description="delta of that guarantee; 0: 1 / rows^2 at each site")
+    clip: Scale = Field(
+        default=10.0, description="clipping threshold of a record's gradient (C), in squared units of the variables"
+    )
+    smoothness: Literal["estimated", "public", "exact"] = Field(
+        default="estimated",
+        description="second moments: estimated (privately, charged), public (declared here) or exact "
+        "(uncharged: no guarantee, for public data only)",
+    )
+    feature_bounds: tuple[Scale, ...] = Field(
+        default=(),
+        description="estimated: bound on each variable's square, from public knowledge; one for all, or one a variable",
+    )
+    second_moments: tuple[Scale, ...] = Field(
+        default=(),
+        description="public: each variable's mean square, from public knowledge; one for all, or one a variable",
+    )
+    smoothness_share: Share = Field(default=0.2, description="estimated: share of the budget for the second moments")
+    selection_share: Share = Field(default=0.5, description="share of a step's budget for choosing the coordinate")
+    row_norm_bound: Scale = Field(
+        default=10.0, description="noisy-covariance: longer records are shortened to this norm, in the variables' unit"
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.smoothness == "public" and not self.second_moments:
+            raise ValueError("second_moments = []: must be given for smoothness = 'public'")
+        return self

@@ -1,0 +1,94 @@
+"""What the coordinator remembers of the sites' privacy ledgers, so that one that was set back is noticed."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from fedbnsl import graph_files
+from fedbnsl.errors import ResultError, SeatRefusedError
+from fedbnsl.messages import LedgerHead
+
+FILE = "site-ledgers.json"
+
+
+class SiteLedgers:
+    """The furthest head seen of each site's ledger, over all runs of a folder.
+
+    Parameters
+    ----------
+    path
+        Where they are kept; made when there is something to keep.
+
+    Raises
+    ------
+    ResultError
+        If the file is there and cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._heads: dict[str, LedgerHead] = {}
+        try:
+            stored: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+            for site, head in stored.items():
+                self._heads[site] = LedgerHead(
+                    bytes.fromhex(head["ledger_id"]),
+                    int(head["n_entries"]),
+                    bytes.fromhex(head["digest"]),
+                    int(head["spent_units"]),
+                )
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ResultError(f"{path}, the memory of the sites' ledgers, cannot be read: {error}") from None
+
+    def check(self, site: str, head: LedgerHead) -> None:
+        """Refuse a ledger that is behind what was seen of it.
+
+        Raises
+        ------
+        SeatRefusedError
+            If it is another ledger, shorter, has spent less, or took another way.
+        """
+        seen = self._heads.get(site)
+        if seen is None:
+            return
+        if head.ledger_id != seen.ledger_id:
+            raise SeatRefusedError(
+                f"site {site!r} had another privacy ledger before; what it spent may not be forgotten (if the site "
+                f"began anew, with other data, remove its entry from {self._path.name} at the coordinator)"
+            )
+        behind = head.n_entries < seen.n_entries or head.spent_units < seen.spent_units
+        if behind or (head.n_entries == seen.n_entries and head.digest != seen.digest):
+            raise SeatRefusedError(
+                f"the privacy ledger of site {site!r} is behind what it told before ({head.n_entries} entries, then "
+                f"{seen.n_entries}): a backup was restored; its budget cannot be trusted"
+            )
+
+    def note(self, site: str, head: LedgerHead) -> None:
+        """Remember a head, unless a further one was seen (a repeated answer brings an old one)."""
+        seen = self._heads.get(site)
+        if seen is None or (head.ledger_id == seen.ledger_id and head.n_entries > seen.n_entries):
+            self._heads[site] = head
+
+    def save(self) -> None:
+        """Write what is remembered, whole or not at all.
+
+        Raises
+        ------
+        ResultError
+            If it cannot be written.
+        """
+        stored = {
+            site: {
+                "ledger_id": head.ledger_id.hex(),
+                "n_entries": head.n_entries,
+                "digest": head.digest.hex(),
+                "spent_units": head.spent_units,
+            }
+            for site, head in sorted(self._heads.items())
+        }
+        if stored:
+            graph_files.write_text(self._path, json.dumps(stored, indent=1) + "\n")
+
+    def spent_units(self, site: str) -> int | None:
+        """All that the site's ledger has spent, over all its datasets and runs; None without one."""
+        return self._heads[site].spent_units if site in self._heads else None

@@ -1,0 +1,185 @@
+"""A site goes into a run: refusals come before a record is read, and the table is the one that was registered."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedbnsl.errors import BudgetExhaustedError, DataError, LedgerError, PolicyRefusal
+from fedbnsl.plan import Plan
+from fedbnsl_client import site_folder
+from fedbnsl_client.admission import GuardedTable, PublicTable
+from fedbnsl_client.dataset import Dataset
+from fedbnsl_client.ledger import Request
+from fedbnsl_client.participant import Unaccounted
+from private_site import DATASET, NAMES, ROWS, edit, make_site, private_plan, rows, write_table
+
+RUN = 2**63 + 5
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    make_site(tmp_path / "north")
+    return tmp_path / "north"
+
+
+def admit(folder: Path, plan: Plan, *, approve: bool = True, **options: Any) -> tuple[Dataset, Any]:
+    with site_folder.opened(folder) as (policy, ledger):
+        if approve:
+            ledger.approve(plan.digest(), plan.name)
+        return GuardedTable(folder, policy, ledger, None, **options).admit(plan, RUN)
+
+
+def without_rows(folder: Path) -> None:
+    """The registered table is there no more: whoever wants to read it fails."""
+    (folder / "table.csv").unlink()
+
+
+def spend(folder: Path, units: int) -> None:
+    with site_folder.opened(folder) as (_, ledger):
+        ledger.reserve(Request(DATASET, 1, 1, "north"), units, cap_units=10**18, recipe={})
+
+
+def test_an_approved_plan_within_the_budget_gets_the_table(folder: Path) -> None:
+    table, _ = admit(folder, private_plan())
+    assert table.variables == NAMES
+    assert np.array_equal(table.X, rows())
+
+
+def test_rows_and_columns_are_known_without_the_table(folder: Path) -> None:
+    without_rows(folder)
+    with site_folder.opened(folder) as (policy, ledger):
+        site = GuardedTable(folder, policy, ledger, None)
+        assert (site.site, site.variables, site.n_samples) == ("north", NAMES, ROWS)
+        assert site.ledger_head == ledger.head
+
+
+@pytest.mark.parametrize(
+    ("plan", "rule"),
+    [
+        (Plan(), "allow_non_private"),
+        (private_plan(local_solver="dp-pgcd-laplace"), "allowed_solvers"),
+        (private_plan(n_participants=1), "min_participants"),
+        (private_plan(privacy={"smoothness": "exact"}), "public"),
+        (private_plan(privacy={"delta": 1e-5}), "max_delta"),
+        (private_plan(privacy={"epsilon": 5.1}), "max_epsilon_per_run"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_plan_that_the_policy_forbids_is_refused_before_the_table_is_opened(
+    plan: Plan, rule: str, folder: Path
+) -> None:
+    if rule == "allow_non_private":
+        edit(folder / "policy.toml", 'allowed_solvers = ["dp-pgcd"]', 'allowed_solvers = ["dp-pgcd", "pgcd"]')
+    without_rows(folder)
+    with pytest.raises(PolicyRefusal, match=f"rule `{rule}`"):
+        admit(folder, plan)
+
+
+def test_a_plan_that_nobody_approved_is_refused_before_the_table_is_opened(folder: Path) -> None:
+    without_rows(folder)
+    with pytest.raises(PolicyRefusal, match="rule `auto_approve`"):
+        admit(folder, private_plan(), approve=False)
+
+
+def test_an_exhausted_budget_is_told_before_the_table_is_opened(folder: Path) -> None:
+    with site_folder.opened(folder) as (policy, _):
+        cap = policy.datasets[0].cap_units
+    spend(folder, cap)
+    without_rows(folder)
+    with pytest.raises(BudgetExhaustedError, match="spent so far epsilon 5 "):
+        admit(folder, private_plan())
+
+
+def test_after_all_refusals_the_table_is_missed(folder: Path) -> None:
+    """What the tests above rest on: without a refusal, the missing file is noticed."""
+    without_rows(folder)
+    with pytest.raises(DataError, match=r"table\.csv"):
+        admit(folder, private_plan())
+
+
+def test_a_refusal_spends_and_enters_nothing(folder: Path) -> None:
+    with site_folder.opened(folder) as (_, ledger):
+        before = ledger.head
+    with pytest.raises(PolicyRefusal):
+        admit(folder, private_plan(), approve=False)
+    with site_folder.opened(folder) as (_, ledger):
+        assert ledger.head == before
+
+
+@pytest.mark.parametrize("change", ["one value", "one row more", "one row less", "a column renamed"])
+def test_a_table_that_has_changed_is_refused(change: str, folder: Path) -> None:
+    X, names = rows(), NAMES
+    if change == "one value":
+        X[17, 1] = np.nextafter(X[17, 1], 10.0)
+    elif change == "one row more":
+        X = np.vstack([X, rows(2)[:1]])
+    elif change == "one row less":
+        X = X[1:]
+    else:
+        names = ("age", "dose", "height")
+    write_table(folder / "table.csv", X, names)
+    with pytest.raises(LedgerError, match="is not the one registered"):
+        admit(folder, private_plan())
+
+
+def test_a_new_table_is_used_once_it_supersedes_the_old_one_and_what_was_spent_stays_spent(folder: Path) -> None:
+    spend(folder, 12345)
+    write_table(folder / "table.csv", rows(9))
+    with site_folder.opened(folder) as (policy, ledger):
+        table = site_folder.read_table(folder, policy, DATASET, max_file_bytes=10**6)
+        ledger.register(DATASET, table.variables, table.X, supersedes=True)
+    assert np.array_equal(admit(folder, private_plan())[0].X, rows(9))
+    with site_folder.opened(folder) as (_, ledger):
+        assert ledger.spent(DATASET) == 12345
+
+
+def test_some_of_the_columns_can_be_offered_in_any_order(folder: Path) -> None:
+    table, _ = admit(folder, private_plan(), columns=["mass", "age"])
+    assert table.variables == ("mass", "age")
+    assert np.array_equal(table.X, rows()[:, [2, 0]])
+
+
+def test_a_column_that_is_not_registered_is_refused_by_name(folder: Path) -> None:
+    without_rows(folder)
+    with pytest.raises(PolicyRefusal, match="rule `columns`: the registered table has no height"):
+        admit(folder, private_plan(), columns=["age", "height"])
+
+
+def test_a_column_that_the_policy_leaves_out_is_not_there(tmp_path: Path) -> None:
+    folder = tmp_path / "north"
+    make_site(folder, columns=["age", "mass"])
+    assert admit(folder, private_plan())[0].variables == ("age", "mass")
+    with pytest.raises(PolicyRefusal, match="has no dose"):
+        admit(folder, private_plan(), columns=["dose"])
+
+
+def test_a_dataset_that_the_ledger_does_not_know_is_refused(folder: Path) -> None:
+    edit(folder / "policy.toml", f'id = "{DATASET}"', 'id = "ward-8"')
+    with pytest.raises(PolicyRefusal, match=r"rule `datasets`: 'ward-8' is not registered \(participant register\)"):
+        admit(folder, private_plan())
+
+
+def test_a_second_name_for_the_same_table_is_no_second_budget(folder: Path) -> None:
+    edit(folder / "policy.toml", f'id = "{DATASET}"', 'id = "ward-8"')
+    with site_folder.opened(folder) as (policy, ledger):
+        table = site_folder.read_table(folder, policy, "ward-8", max_file_bytes=10**6)
+        with pytest.raises(LedgerError, match="a second id would be a second budget"):
+            ledger.register("ward-8", table.variables, table.X)
+
+
+def test_a_public_table_under_a_policy_may_be_used_without_privacy_and_is_not_charged(tmp_path: Path) -> None:
+    folder = tmp_path / "north"
+    make_site(folder, public=True)
+    edit(folder / "policy.toml", 'allowed_solvers = ["dp-pgcd"]', 'allowed_solvers = ["pgcd"]')
+    _, journal = admit(folder, Plan())
+    assert isinstance(journal, Unaccounted)
+
+
+def test_a_public_table_without_a_policy_is_refused_nothing_and_has_no_ledger() -> None:
+    site = PublicTable("north", Dataset(NAMES, rows()))
+    table, journal = site.admit(private_plan(privacy={"smoothness": "exact"}), RUN)
+    assert isinstance(journal, Unaccounted)
+    assert site.ledger_head is None
+    assert np.array_equal(table.X, rows())

@@ -1,0 +1,260 @@
+"""A site's policy: what is not allowed is refused, by rule and value."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedbnsl.errors import BudgetExhaustedError, PolicyRefusal, SetupError
+from fedbnsl.plan import Plan
+from fedbnsl.price import price_of
+from fedbnsl.zcdp import epsilon_of
+from fedbnsl_client.policy import DatasetPolicy, Policy, check_price
+from private_site import private_plan
+
+TABLE: dict[str, Any] = {
+    "id": "ward-7", "path": "ward.csv", "max_epsilon": 5.0, "max_delta": 1e-6, "max_epsilon_per_run": 2.0
+}  # fmt: skip
+OPEN: dict[str, Any] = {
+    "site": "north",
+    "coordinators": ("hub.example",),
+    "allowed_solvers": ("dp-pgcd", "pgcd"),
+    "auto_approve": True,
+    "datasets": (TABLE,),
+}
+UNITS = 10**12
+
+
+def policy(**settings: Any) -> Policy:
+    return Policy.model_validate({**OPEN, **settings})
+
+
+def refusal(policy: Policy, plan: Plan, *, n_samples: int = 100, approved: bool = False) -> str:
+    with pytest.raises(PolicyRefusal) as caught:
+        policy.check_plan(plan, policy.datasets[0], n_samples=n_samples, approved=approved)
+    return str(caught.value)
+
+
+def allow(policy: Policy, plan: Plan, *, n_samples: int = 100, approved: bool = False) -> None:
+    policy.check_plan(plan, policy.datasets[0], n_samples=n_samples, approved=approved)
+
+
+# ---- deny by default -----------------------------------------------------------------------------------------------
+
+
+def test_an_empty_policy_refuses_every_coordinator_every_dataset_and_every_plan() -> None:
+    empty = Policy.parse('site = "north"\n', origin="policy.toml")
+    with pytest.raises(PolicyRefusal, match=r"rule `coordinators`: 127.0.0.1:50051 is not among them \(none\)"):
+        empty.check_coordinator("127.0.0.1:50051")
+    for asked in (None, "ward-7"):
+        with pytest.raises(PolicyRefusal, match=r"rule `datasets`.*the policy has: none"):
+            empty.dataset(asked)
+    dataset = DatasetPolicy.model_validate(TABLE)
+    for plan in (private_plan(), Plan(), Plan(local_solver="closed-form")):
+        with pytest.raises(PolicyRefusal):
+            empty.check_plan(plan, dataset, n_samples=10**6, approved=True)
+
+
+def test_a_policy_that_names_a_dataset_and_nothing_else_still_refuses_a_private_plan() -> None:
+    bare = Policy.model_validate({"site": "north", "datasets": (TABLE,)})
+    assert "`allowed_solvers` = []" in refusal(bare, private_plan(), approved=True)
+    named = Policy.model_validate({"site": "north", "datasets": (TABLE,), "allowed_solvers": ("dp-pgcd",)})
+    assert "is not approved (participant approve PLAN)" in refusal(named, private_plan())
+    allow(named, private_plan(), approved=True)
+
+
+# ---- one rule each -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "plan", "rows", "said"),
+    [
+        ({"min_participants": 3}, private_plan(), 100, "`min_participants` = 3: the plan has n_participants = 2"),
+        ({}, private_plan(n_participants=1), 100, "`min_participants` = 2: the plan has n_participants = 1"),
+        ({"min_rows": 101}, private_plan(), 100, "`min_rows` = 101: the table has 100 rows"),
+        ({}, private_plan(), 99, "`min_rows` = 100: the table has 99 rows"),
+        (
+            {"allowed_solvers": ("dp-pgcd-laplace",)},
+            private_plan(),
+            100,
+            "`allowed_solvers` = ['dp-pgcd-laplace']: the plan has local_solver = 'dp-pgcd'",
+        ),
+        ({}, Plan(), 100, "`allow_non_private` = false: the plan has no [privacy], and dataset 'ward-7' is not public"),
+        (
+            {"allow_non_private": True},
+            private_plan(privacy={"smoothness": "exact"}),
+            100,
+            "`public` = false for dataset 'ward-7': the plan has smoothness = 'exact', which is not charged",
+        ),
+        ({"auto_approve": False}, private_plan(), 100, "`auto_approve`: the plan "),
+        ({"auto_approve": ("0" * 64,)}, private_plan(), 100, "is not approved"),
+    ],
+)
+def test_each_rule_refuses_by_its_name_and_value(settings: Any, plan: Plan, rows: int, said: str) -> None:
+    text = refusal(policy(**settings), plan, n_samples=rows)
+    assert text.startswith("rule `")
+    assert said in text
+
+
+def test_every_rule_allows_what_it_is_there_for() -> None:
+    allow(policy(min_participants=2, min_rows=100), private_plan())
+    allow(policy(allow_non_private=True), Plan())
+
+
+@pytest.mark.parametrize("plan", [Plan(), private_plan(privacy={"smoothness": "exact"})])
+def test_a_public_table_may_be_used_without_privacy_and_with_exact_moments(plan: Plan) -> None:
+    allow(policy(datasets=({**TABLE, "public": True},)), plan)
+    refusal(policy(), plan)
+
+
+def test_a_plan_is_approved_by_the_ledger_by_a_listed_digest_or_wholesale() -> None:
+    plan = private_plan()
+    other = private_plan(rounds=4)
+    listed = policy(auto_approve=(plan.digest().hex(),))
+    allow(listed, plan)
+    assert other.digest().hex()[:16] in refusal(listed, other)
+    allow(policy(auto_approve=False), plan, approved=True)
+    refusal(policy(auto_approve=False), plan)
+    allow(policy(auto_approve=True), other)
+
+
+@pytest.mark.parametrize("named", ["hub.example", "hub.example:7000"])
+def test_a_coordinator_is_allowed_by_host_or_by_host_and_port(named: str) -> None:
+    policy(coordinators=(named,)).check_coordinator("hub.example:7000")
+    for stranger in ("hub.example.evil.org:7000", "evil.org:7000", "127.0.0.1:7000"):
+        with pytest.raises(PolicyRefusal, match=f"rule `coordinators`: {stranger} is not among them"):
+            policy(coordinators=(named,)).check_coordinator(stranger)
+    if named.endswith("7000"):
+        with pytest.raises(PolicyRefusal):
+            policy(coordinators=(named,)).check_coordinator("hub.example:7001")
+
+
+def test_of_two_datasets_one_must_be_named() -> None:
+    two = policy(datasets=(TABLE, {**TABLE, "id": "ward-8"}))
+    assert two.dataset("ward-8").id == "ward-8"
+    with pytest.raises(PolicyRefusal, match="no --dataset was named; the policy has: ward-7, ward-8"):
+        two.dataset(None)
+    with pytest.raises(PolicyRefusal, match="--dataset 'ward-9'; the policy has: ward-7, ward-8"):
+        two.dataset("ward-9")
+
+
+# ---- budget --------------------------------------------------------------------------------------------------------
+
+
+def cost(epsilon: float, **settings: Any) -> int:
+    """Units of a run whose plan asks epsilon at delta 1e-6."""
+    return price_of(private_plan(privacy={"epsilon": epsilon, **settings}), n_samples=100, n_variables=3).units
+
+
+def check(dataset: DatasetPolicy, epsilon: float, *, spent: int = 0, spent_in_run: int = 0, **privacy: Any) -> None:
+    price = price_of(private_plan(privacy={"epsilon": epsilon, **privacy}), n_samples=100, n_variables=3)
+    check_price(dataset, price, units_left=price.units, spent=spent, spent_in_run=spent_in_run)
+
+
+DATA = DatasetPolicy.model_validate(TABLE)
+
+
+def test_a_run_may_cost_exactly_what_the_policy_allows_a_run() -> None:
+    check(DATA, 2.0)
+    with pytest.raises(PolicyRefusal, match=r"rule `max_epsilon_per_run` = 2: the run costs epsilon 2\.1 "):
+        check(DATA, 2.1)
+
+
+def test_a_plan_with_a_larger_delta_is_refused_and_one_with_a_smaller_is_not() -> None:
+    with pytest.raises(PolicyRefusal, match="rule `max_delta` = 1e-06: the plan has delta = 2e-06"):
+        check(DATA, 0.1, delta=2e-6)
+    check(DATA, 0.1, delta=1e-9)
+
+
+def test_the_delta_of_a_small_site_counts_too() -> None:
+    with pytest.raises(PolicyRefusal, match=r"`max_delta` = 1e-06: the plan has delta = 0\.0001"):
+        check(DATA, 0.1, delta=0.0)  # 1 / rows^2
+
+
+def test_a_run_over_the_cap_is_refused_with_all_the_numbers() -> None:
+    spent = cost(4.9)
+    with pytest.raises(BudgetExhaustedError) as caught:
+        check(DATA, 2.0, spent=spent)
+    text = str(caught.value)
+    together = epsilon_of((spent + cost(2.0)) / UNITS, 1e-6)
+    for part in (
+        "'ward-7'",
+        "costs epsilon 2 ",
+        "spent so far epsilon 4.9 ",
+        f"together epsilon {together:.4g}",
+        "`max_epsilon` = 5",
+    ):
+        assert part in text, text
+
+
+def test_the_last_unit_of_a_budget_can_be_spent_and_not_one_more() -> None:
+    price = price_of(private_plan(), n_samples=100, n_variables=3)
+    left = DATA.cap_units - price.units
+    check_price(DATA, price, units_left=price.units, spent=left, spent_in_run=0)
+    with pytest.raises(BudgetExhaustedError):
+        check_price(DATA, price, units_left=price.units, spent=left + 1, spent_in_run=0)
+
+
+def test_after_a_restart_what_the_run_has_spent_counts_towards_its_own_limit() -> None:
+    price = price_of(private_plan(privacy={"epsilon": 2.0}), n_samples=100, n_variables=3)
+    half = price.units // 2
+    check_price(DATA, price, units_left=price.units - half, spent=half, spent_in_run=half)
+    with pytest.raises(PolicyRefusal, match="max_epsilon_per_run"):
+        check_price(DATA, price, units_left=price.units, spent=half, spent_in_run=half)
+
+
+def test_caps_are_never_worth_more_than_the_epsilon_they_stand_for() -> None:
+    assert epsilon_of(DATA.cap_units / UNITS, 1e-6) <= 5.0 < epsilon_of((DATA.cap_units + 1000) / UNITS, 1e-6)
+    assert epsilon_of(DATA.run_cap_units / UNITS, 1e-6) <= 2.0
+
+
+# ---- the file ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('site = "north"\nallow_nonprivate = true\n', "allow_nonprivate = True"),
+        ('site = "north"\nmin_rows = true\n', "min_rows = True"),
+        ('site = "north"\nmin_rows = -1\n', "min_rows = -1"),
+        ('site = "north"\nallow_non_private = 1\n', "allow_non_private = 1"),
+        ('site = "north"\nauto_approve = "yes"\n', "auto_approve"),
+        ('site = "../x"\n', "site = '../x'"),
+        ("min_rows = 3\n", "site"),
+        ("site = north\n", "is not valid TOML"),
+        ('site = "n"\n[[datasets]]\nid = "a"\npath = "a.csv"\n', "datasets.0.max_epsilon"),
+        (
+            'site = "n"\n[[datasets]]\nid = "a"\npath = "a.csv"\n'
+            "max_epsilon = inf\nmax_delta=1e-6\nmax_epsilon_per_run=1\n",
+            "datasets.0.max_epsilon = inf",
+        ),
+        (
+            'site = "n"\n[[datasets]]\nid = "a"\npath = "a.csv"\n'
+            "max_epsilon = nan\nmax_delta=1e-6\nmax_epsilon_per_run=1\n",
+            "datasets.0.max_epsilon = nan",
+        ),
+        (
+            'site = "n"\n[[datasets]]\nid = "a"\npath = "a.csv"\n'
+            "max_epsilon = 1.0\nmax_delta=0.5\nmax_epsilon_per_run=1.0\n",
+            "datasets.0.max_delta = 0.5",
+        ),
+    ],
+)
+def test_a_policy_that_is_edited_wrongly_is_refused_as_a_whole(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(SetupError) as caught:
+        Policy.load(path)
+    assert str(path) in str(caught.value)
+    assert said in str(caught.value)
+
+
+def test_two_datasets_with_one_id_are_refused_since_one_budget_belongs_to_one_id() -> None:
+    dataset = '[[datasets]]\nid = "a"\npath = "a.csv"\nmax_epsilon = 1.0\nmax_delta = 1e-6\nmax_epsilon_per_run = 1.0\n'
+    with pytest.raises(SetupError, match="two have the same id"):
+        Policy.parse('site = "n"\n' + dataset + dataset, origin="policy.toml")
+
+
+def test_a_policy_that_is_missing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match=r"policy .*policy.toml cannot be read"):
+        Policy.load(tmp_path / "policy.toml")

@@ -1,0 +1,164 @@
+"""A participant in a private run: every answer is paid for, drawn once, and the same after a restart."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedbnsl import codec
+from fedbnsl.errors import LocalProtocolError, StaleRoundError
+from fedbnsl.messages import LocalUpdate, RoundTask, SiteState, TaskKind
+from fedbnsl.plan import Plan
+from fedbnsl.price import price_of
+from fedbnsl.sparse import Matrix, SparseMatrix
+from fedbnsl_client import entropy, site_folder
+from fedbnsl_client.dataset import Dataset
+from fedbnsl_client.ledger import Ledger, Request
+from fedbnsl_client.participant import Participant
+from fedbnsl_client.run_journal import RunJournal
+from private_site import DATASET, NAMES, ROWS, make_site, private_plan, rows
+
+PLAN = private_plan(privacy={"epsilon": 4.0})
+RUN = 77
+SOLVERS = {
+    "dp-pgcd": PLAN,
+    "float32": private_plan(value_type="float32", privacy={"epsilon": 4.0}),
+    "public moments": private_plan(privacy={"epsilon": 4.0, "smoothness": "public", "second_moments": [1.0]}),
+    "dp-pgcd-laplace": private_plan(local_solver="dp-pgcd-laplace", privacy={"epsilon": 4.0}),
+    "noisy-covariance": private_plan(local_solver="noisy-covariance", privacy={"epsilon": 4.0}),
+}
+every_solver = pytest.mark.parametrize("plan", SOLVERS.values(), ids=SOLVERS)
+
+
+def matrix(value: float) -> SparseMatrix:
+    return SparseMatrix.from_dense(np.triu(np.full((3, 3), value), k=1))
+
+
+def task(
+    t: int, W: SparseMatrix | None = None, *, contributed: bool = False, kind: TaskKind = TaskKind.ADMM
+) -> RoundTask:
+    return RoundTask(t, kind, matrix(0.25) if W is None else W, contributed)
+
+
+def no_more(n: int) -> int:
+    raise AssertionError("noise was drawn")
+
+
+class Site:
+    """A site's ledger, and participants of one run that come and go."""
+
+    def __init__(self, folder: Path) -> None:
+        self.dataset = make_site(folder, max_epsilon=50.0).datasets[0]
+        self.ledger = Ledger.open(folder / site_folder.LEDGER)
+
+    def start(self, plan: Plan, snapshot: SiteState | None = None, **options: Any) -> Participant:
+        price = price_of(plan, n_samples=ROWS, n_variables=3)
+        journal = RunJournal(self.ledger, self.dataset, plan, price, run=RUN, site="north")
+        return Participant("north", Dataset(NAMES, rows()), plan, snapshot, journal=journal, run=RUN, **options)
+
+    def stored(self, t: int) -> bytes | None:
+        return self.ledger.stored(Request(DATASET, RUN, t, "north"))
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    made = Site(tmp_path)
+    yield made
+    made.ledger.close()
+
+
+def sent(update: LocalUpdate, plan: Plan) -> bytes:
+    return codec.update_to_bytes(update, run=RUN, value_type=plan.value_type, dense=plan.dense_messages)
+
+
+@every_solver
+def test_what_is_sent_is_what_was_paid_for_and_kept(plan: Plan, site: Site) -> None:
+    price = price_of(plan, n_samples=ROWS, n_variables=3)
+    participant = site.start(plan)
+    for t in range(1, plan.rounds + 1):
+        before = site.ledger.head
+        update = participant.handle(task(t, contributed=t > 1))
+        assert sent(update, plan) == site.stored(t)
+        assert np.isfinite(update.local_weights.to_dense()).all()
+        assert update.local_weights.nnz > 0
+        assert update.ledger is not None
+        assert update.ledger.n_entries > before.n_entries, "the ledger as it stood after the reservation"
+        assert update.ledger.spent_units == price.setup_units + t * price.round_units
+        assert site.ledger.spent(DATASET) == price.setup_units + t * price.round_units
+    assert site.ledger.spent(DATASET) == price.units
+
+
+def test_a_refit_is_refused_and_nothing_is_paid_or_drawn(site: Site) -> None:
+    participant = site.start(PLAN, randbelow=no_more)
+    with pytest.raises(LocalProtocolError, match=r"round 1 \(refit\) is not among those that were priced"):
+        participant.handle(task(1, kind=TaskKind.REFIT))
+    with pytest.raises(LocalProtocolError, match=r"round 4 \(refit\)"):
+        participant.handle(task(4, kind=TaskKind.REFIT))
+    assert site.ledger.spent(DATASET) == 0
+
+
+@pytest.mark.parametrize("t", [4, 5, 10**6])
+def test_a_round_beyond_the_plan_is_refused_and_nothing_is_paid_or_drawn(t: int, site: Site) -> None:
+    with pytest.raises(LocalProtocolError, match=rf"round {t} \(admm\) is not among those that were priced"):
+        site.start(PLAN, randbelow=no_more).handle(task(t))
+    assert site.ledger.spent(DATASET) == 0
+
+
+@pytest.mark.parametrize("t", [0, -1])
+def test_there_is_no_round_before_the_first_one(t: int, site: Site) -> None:
+    """Round 0 is the setup's place in the ledger: an answer stored there would be read as second moments."""
+    with pytest.raises((LocalProtocolError, StaleRoundError)):
+        site.start(PLAN, randbelow=no_more).handle(task(t))
+    assert site.ledger.spent(DATASET) == 0
+
+
+@every_solver
+def test_the_same_round_with_another_w_gets_the_same_bytes_and_draws_nothing(plan: Plan, site: Site) -> None:
+    """A coordinator that asks twice, for the difference of two noises, gets one."""
+    first = site.start(plan).handle(task(1))
+    spent = site.ledger.spent(DATASET)
+    participant = site.start(plan, randbelow=no_more)
+    again = participant.handle(task(1, matrix(-3.0)))
+    assert sent(again, plan) == sent(first, plan)
+    assert again.same_as(first)
+    assert participant.handle(task(1, matrix(7.0), contributed=True)) is again
+    assert site.ledger.spent(DATASET) == spent
+
+
+@every_solver
+def test_after_a_restart_a_site_replays_its_rounds_and_goes_on_with_its_old_setup(plan: Plan, site: Site) -> None:
+    participant = site.start(plan)
+    first = participant.handle(task(1))
+    second = participant.handle(task(2, contributed=True))
+    setup = site.stored(0)
+
+    dual = plan.consensus_penalty * (first.local_weights.to_dense() - matrix(0.25).to_dense())
+    held = SiteState(first.local_weights, SparseMatrix.from_dense(dual))
+    restarted = site.start(plan, held)
+    assert sent(restarted.handle(task(2)), plan) == sent(second, plan)
+    third = restarted.handle(task(3, contributed=True))
+    assert sent(third, plan) == site.stored(3)
+    assert site.stored(0) == setup, "the moments are released once a run"
+    assert site.ledger.spent(DATASET) == price_of(plan, n_samples=ROWS, n_variables=3).units
+
+
+@every_solver
+def test_with_a_seed_and_without_a_ledger_a_run_can_be_repeated(plan: Plan) -> None:
+    def play(seed: str) -> list[Matrix]:
+        participant = Participant("north", Dataset(NAMES, rows()), plan, randbelow=entropy.seeded(seed))
+        return [participant.handle(task(t, contributed=t > 1)).local_weights.to_dense() for t in (1, 2, 3)]
+
+    one, same, other = play("1"), play("1"), play("2")
+    assert all(np.array_equal(a, b) for a, b in zip(one, same, strict=True))
+    assert not np.array_equal(one[0], other[0])
+
+
+def test_real_runs_draw_from_the_operating_system() -> None:
+    import inspect
+    import secrets
+
+    assert inspect.signature(Participant.__init__).parameters["randbelow"].default is secrets.randbelow
+    plays = [Participant("north", Dataset(NAMES, rows()), PLAN).handle(task(1)) for _ in range(2)]
+    assert not plays[0].same_as(plays[1])

@@ -1,0 +1,178 @@
+"""What a private run does with the ledger: pay, draw, keep; never draw twice, never draw unpaid."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedbnsl.errors import BudgetExhaustedError, LedgerError, PolicyRefusal
+from fedbnsl.price import price_of
+from fedbnsl_client import site_folder
+from fedbnsl_client.ledger import Ledger
+from fedbnsl_client.policy import DatasetPolicy
+from fedbnsl_client.run_journal import RunJournal
+from private_site import DATASET, make_site, private_plan
+
+PLAN = private_plan()
+PRICE = price_of(PLAN, n_samples=120, n_variables=3)
+RUN = 2**64 - 3
+
+
+class Site:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.policy = make_site(folder).datasets[0]
+        self.ledger = Ledger.open(folder / site_folder.LEDGER)
+
+    def journal(self, *, units: int | None = None, run: int = RUN) -> RunJournal:
+        """The journal of a run; with `units`, of a site whose budget holds no more than that."""
+        policy = self.policy if units is None else Capped.model_validate({**self.policy.model_dump(), "units": units})
+        return RunJournal(self.ledger, policy, PLAN, PRICE, run=run, site="north")
+
+    @property
+    def kinds(self) -> list[str]:
+        return [entry.kind for entry in self.ledger.entries()][1:]  # without the registration
+
+
+class Capped(DatasetPolicy):
+    units: int
+
+    @property
+    def cap_units(self) -> int:
+        return self.units
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    made = Site(tmp_path)
+    yield made
+    made.ledger.close()
+
+
+def untouched() -> bytes:
+    raise AssertionError("noise was drawn")
+
+
+def test_a_release_is_on_the_disk_before_its_noise_is_drawn_and_kept_before_it_is_returned(site: Site) -> None:
+    seen: list[tuple[list[str], int]] = []
+
+    def draw() -> bytes:
+        seen.append((site.kinds, site.ledger.spent(DATASET)))
+        return b"answer"
+
+    assert site.journal().release(1, draw) == b"answer"
+    assert seen == [(["reserve"], PRICE.round_units)]
+    assert site.kinds == ["reserve", "store"]
+
+
+def test_what_was_released_is_given_again_bit_for_bit_and_costs_nothing(site: Site) -> None:
+    first = site.journal().release(2, lambda: b"\x00first\xff")
+    spent = site.ledger.spent(DATASET)
+    assert site.journal().release(2, untouched) == first
+    site.ledger.close()
+    site.ledger = Ledger.open(site.folder / site_folder.LEDGER)
+    assert site.journal().release(2, untouched) == first, "after a restart as well"
+    assert site.ledger.spent(DATASET) == spent
+
+
+def test_the_setup_and_the_rounds_cost_their_own_price(site: Site) -> None:
+    journal = site.journal()
+    for t in range(PLAN.rounds + 1):
+        journal.release(t, lambda: b"x")
+    assert site.ledger.spent(DATASET) == PRICE.setup_units + 3 * PRICE.round_units == PRICE.units
+
+
+def test_another_run_pays_again_and_gets_its_own_answer(site: Site) -> None:
+    site.journal().release(1, lambda: b"one")
+    assert site.journal(run=RUN - 1).release(1, lambda: b"other") == b"other"
+    assert site.ledger.spent(DATASET) == 2 * PRICE.round_units
+
+
+def test_nothing_is_drawn_if_the_budget_does_not_hold_the_round(site: Site) -> None:
+    journal = site.journal(units=PRICE.round_units)
+    journal.release(1, lambda: b"x")
+    with pytest.raises(BudgetExhaustedError, match="cap"):
+        journal.release(2, untouched)
+    assert site.ledger.spent(DATASET) == PRICE.round_units
+    assert journal.release(1, untouched) == b"x", "what is paid for is still given"
+
+
+def test_nothing_is_drawn_if_the_ledger_cannot_be_written(site: Site) -> None:
+    journal = site.journal()
+    site.ledger.close()
+    with pytest.raises(LedgerError):
+        journal.release(1, untouched)
+
+
+@pytest.mark.parametrize("crash", [RuntimeError, KeyboardInterrupt, SystemExit])
+def test_a_crash_while_drawing_wastes_the_round_and_gives_nothing_back(crash: type[BaseException], site: Site) -> None:
+    def draw() -> bytes:
+        raise crash
+
+    with pytest.raises(crash):
+        site.journal().release(1, draw)
+    assert site.ledger.spent(DATASET) == PRICE.round_units
+    site.journal().release(1, lambda: b"drawn after the crash")
+    assert site.ledger.spent(DATASET) == 2 * PRICE.round_units, "whether the first noise was seen, nobody knows"
+
+
+def test_each_reservation_keeps_what_its_cost_is_computed_from(site: Site) -> None:
+    site.journal().release(1, lambda: b"x")
+    (entry,) = [entry for entry in site.ledger.entries() if entry.kind == "reserve"]
+    recipe = entry.content["recipe"]
+    assert recipe["solver"] == "dp-pgcd"
+    assert (recipe["price"]["rounds"], recipe["price"]["local_steps"]) == (3, 4)
+    assert recipe["privacy"]["clip"] == 2.0
+    assert {"version", "round"} <= set(recipe)
+
+
+# ---- at the start of a run -----------------------------------------------------------------------------------------
+
+
+def rejoin(n_rounds: int) -> Callable[[Site], None]:
+    def play(site: Site) -> None:
+        for t in range(n_rounds + 1):
+            site.journal().release(t, lambda: b"x")
+
+    return play
+
+
+def test_a_run_is_checked_as_a_whole_before_its_first_round(site: Site) -> None:
+    site.journal(units=PRICE.units).check()
+    with pytest.raises(BudgetExhaustedError):
+        site.journal(units=PRICE.units - 1).check()
+    assert site.kinds == [], "a check enters nothing"
+
+
+@pytest.mark.parametrize("done", [0, 1, 2, 3])
+def test_after_a_restart_only_what_is_still_to_come_must_fit(done: int, site: Site) -> None:
+    rejoin(done)(site)
+    site.journal(units=PRICE.units).check()
+    if done < PLAN.rounds:
+        with pytest.raises(BudgetExhaustedError):
+            site.journal(units=PRICE.units - 1).check()
+
+
+def test_a_round_that_a_crash_wasted_must_fit_once_more(site: Site) -> None:
+    with pytest.raises(AssertionError, match="drawn"):
+        site.journal().release(1, untouched)
+    with pytest.raises(BudgetExhaustedError):
+        site.journal(units=PRICE.units).check()
+    site.journal(units=PRICE.units + PRICE.round_units).check()
+
+
+def test_the_limit_of_a_run_holds_over_its_restarts(site: Site) -> None:
+    strict = site.policy.model_copy(update={"max_epsilon_per_run": 1.0})
+    journal = RunJournal(site.ledger, strict, PLAN, PRICE, run=RUN, site="north")
+    journal.check()
+    with pytest.raises(AssertionError, match="drawn"):
+        journal.release(1, untouched)
+    with pytest.raises(PolicyRefusal, match="max_epsilon_per_run"):
+        journal.check()
+
+
+def test_two_sites_of_one_ledger_do_not_get_each_others_answers(site: Site) -> None:
+    site.journal().release(1, lambda: b"north")
+    other = RunJournal(site.ledger, site.policy, PLAN, replace(PRICE), run=RUN, site="south")
+    assert other.release(1, lambda: b"south") == b"south"

@@ -1,0 +1,147 @@
+"""What a private run costs: from the plan and public counts alone, whole units, never more than the plan allows."""
+
+import inspect
+import json
+import math
+
+import pytest
+
+from fedbnsl import zcdp
+from fedbnsl.errors import PlanError
+from fedbnsl.plan import PRIVATE_SOLVERS, Plan
+from fedbnsl.price import price_of
+from fedbnsl.price_report import guarantee_sentence, noise_table, price_lines, price_summary
+from private_site import private_plan
+
+every_solver = pytest.mark.parametrize("solver", PRIVATE_SOLVERS)
+UNITS = 10**12
+
+
+def plan_of(solver: str = "dp-pgcd", epsilon: float = 1.0, **settings: object) -> Plan:
+    given = {"rounds": 10, "local_steps": 10, **settings}
+    return private_plan(local_solver=solver, privacy={"epsilon": epsilon}, **given)
+
+
+def test_a_price_is_asked_of_nothing_but_the_plan_and_counts() -> None:
+    assert list(inspect.signature(price_of).parameters) == ["plan", "n_samples", "n_variables"]
+    plan = plan_of()
+    prices = {price_of(plan, n_samples=n, n_variables=5) for n in (10, 100, 10**6)}
+    assert len(prices) == 1, "with a delta in the plan, not even rows matter"
+
+
+def test_without_a_delta_each_site_has_one_over_the_square_of_its_rows() -> None:
+    plan = private_plan(privacy={"delta": 0.0})
+    assert price_of(plan, n_samples=1000, n_variables=3).delta == 1e-6
+    assert price_of(plan, n_samples=100, n_variables=3).delta == pytest.approx(1e-4)
+
+
+@every_solver
+def test_a_larger_epsilon_buys_more_zcdp_and_less_noise(solver: str) -> None:
+    small, large = (price_of(plan_of(solver, e), n_samples=100, n_variables=5) for e in (1.0, 2.0))
+    assert large.units > small.units
+    for noise in ("setup_variance", "update_variance", "update_scale"):
+        assert getattr(large, noise) < getattr(small, noise) or getattr(small, noise) == 0
+
+
+@pytest.mark.parametrize("solver", ["dp-pgcd", "dp-pgcd-laplace"])
+@pytest.mark.parametrize("more", [{"rounds": 40}, {"local_steps": 40}])
+def test_more_steps_share_the_same_budget(solver: str, more: dict[str, int]) -> None:
+    few, many = (price_of(p, n_samples=100, n_variables=5) for p in (plan_of(solver), plan_of(solver, **more)))
+    assert many.update_variance + many.update_scale > few.update_variance + few.update_scale
+    assert many.sharpness < few.sharpness
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0, 50.0])
+@pytest.mark.parametrize("rounds", [1, 3, 7, 99])
+def test_the_units_of_all_rounds_never_add_up_to_more_than_the_plan_asks_for(epsilon: float, rounds: int) -> None:
+    price = price_of(plan_of(epsilon=epsilon, rounds=rounds), n_samples=100, n_variables=5)
+    assert sum(price.units_of(t) for t in range(rounds + 1)) == price.units
+    assert zcdp.epsilon_of(price.units / UNITS, 1e-6) <= epsilon
+    assert zcdp.epsilon_of((price.units + rounds + 2) / UNITS, 1e-6) > epsilon * (1 - 1e-6), "nor to much less"
+    each = (2 * 2**20) ** 2 / (2 * price.update_variance) + zcdp.selection(price.sharpness)
+    assert math.ceil(10 * each * UNITS) <= price.round_units + 1, "a round's noise costs no more than its units"
+
+
+@pytest.mark.parametrize("bits", range(0, 60, 7))
+def test_a_budget_becomes_units_by_rounding_down(bits: int) -> None:
+    amount = math.pi * 2.0**-bits
+    units = zcdp.units_within(amount)
+    assert zcdp.zcdp_of(units) <= amount < zcdp.zcdp_of(units + 1)
+
+
+def test_epsilon_grows_with_zcdp_and_falls_with_delta() -> None:
+    epsilons = [zcdp.epsilon_of(x, 1e-6) for x in (0.0, 1e-6, 1e-3, 0.1, 1.0, 10.0)]
+    assert epsilons == sorted(epsilons)
+    assert epsilons[0] == 0.0
+    assert zcdp.epsilon_of(0.1, 1e-4) < zcdp.epsilon_of(0.1, 1e-8)
+    assert zcdp.epsilon_of(0.1, 1e-6) < zcdp.epsilon_as_in_the_paper(0.1, 1e-6)
+
+
+# ---- refusals ------------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_without_privacy_has_no_price() -> None:
+    with pytest.raises(PlanError, match=r"the plan has no \[privacy\]"):
+        price_of(Plan(), n_samples=100, n_variables=5)
+
+
+@pytest.mark.parametrize(("delta", "rows"), [(0.5, 100), (0.9, 100), (0.0, 1)])
+def test_a_delta_of_one_half_or_more_protects_nobody(delta: float, rows: int) -> None:
+    with pytest.raises(PlanError, match=rf"privacy\.delta = .* for a site of {rows} rows: must be below 0\.5"):
+        price_of(private_plan(privacy={"delta": delta}), n_samples=rows, n_variables=3)
+
+
+def test_a_budget_that_cannot_be_split_is_refused() -> None:
+    plan = private_plan(rounds=100_000, local_steps=10_000, privacy={"epsilon": 1e-6})
+    with pytest.raises(PlanError, match="too small for 100000 rounds of 10000 steps"):
+        price_of(plan, n_samples=100, n_variables=3)
+
+
+# ---- in words ------------------------------------------------------------------------------------------------------
+
+
+@every_solver
+def test_a_summary_is_strict_json_and_says_what_the_price_says(solver: str) -> None:
+    plan = plan_of(solver)
+    summary = price_summary(plan, n_samples=100, n_variables=5)
+    assert json.loads(json.dumps(summary, allow_nan=False)) == summary
+    price = price_of(plan, n_samples=100, n_variables=5)
+    assert summary["zcdp"]["total"] == price.units / UNITS
+    assert summary["guarantee"] is True
+    text = "\n".join(price_lines(summary))
+    assert solver in text
+    assert "epsilon 1, delta 1e-06" in text
+
+
+def test_the_sentence_names_epsilon_delta_neighbours_and_what_was_released() -> None:
+    sentence = guarantee_sentence(plan_of(epsilon=2.5), 5, 100)
+    for part in (
+        "(epsilon = 2.5, delta = 1e-06)",
+        "replacement of one record",
+        "5 noisy second moments",
+        "10 rounds x 10 steps",
+    ):
+        assert part in sentence
+    assert sentence.count(".") - sentence.count("2.5") == 1, "one sentence"
+
+
+def test_no_sentence_is_said_where_nothing_is_guaranteed() -> None:
+    for plan in (Plan(), private_plan(privacy={"smoothness": "exact"})):
+        with pytest.raises(PlanError, match="no privacy guarantee"):
+            guarantee_sentence(plan, 5, 100)
+    assert any(
+        "no guarantee" in line
+        for line in price_lines(
+            price_summary(private_plan(privacy={"smoothness": "exact"}), n_samples=100, n_variables=3)
+        )
+    )
+
+
+def test_the_table_of_noise_holds_the_plan_itself() -> None:
+    plan = plan_of()
+    header, *lines = noise_table(plan, n_samples=100, n_variables=5)
+    multiplier = price_summary(plan, n_samples=100, n_variables=5)["noise"]["update"]["noise_multiplier"]
+    row = next(line for line in lines if line[0] == "10")
+    assert row[header.index("10")] == f"{multiplier:.4g}"
+    with pytest.raises(PlanError, match="takes no private steps"):
+        noise_table(plan_of("noisy-covariance"), n_samples=100, n_variables=5)

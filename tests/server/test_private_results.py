@@ -1,0 +1,84 @@
+"""What a result says about privacy: the guarantee in one sentence, or why there is none."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedbnsl.messages import JoinRequest, LedgerHead
+from fedbnsl.plan import Plan
+from fedbnsl_client.dataset import Dataset
+from fedbnsl_experiments.simulate import simulate
+from fedbnsl_server.exchange import Traffic
+from fedbnsl_server.results import RunFolder, RunRecorder
+from fedbnsl_server.roster import Roster
+from private_site import NAMES, private_plan, rows
+
+HEAD = LedgerHead(b"i" * 16, 1, b"d" * 32, 0)
+EXACT = private_plan(privacy={"smoothness": "exact"})
+
+
+def result_of(plan: Plan, out: Path, *, uncounted: Sequence[str] = ()) -> dict[str, Any]:
+    """The result of a run that began and ended before its first round."""
+    recorder = RunRecorder(RunFolder.create(out, plan), run=1)
+    recorder.start(NAMES, {"north": 120, "south": 1000}, Traffic(), uncounted=uncounted)
+    return recorder.finish("finished")
+
+
+def test_a_private_run_names_its_guarantee_in_one_sentence(tmp_path: Path) -> None:
+    result = result_of(private_plan(privacy={"delta": 0.0}), tmp_path)
+    assert result["manifest"]["private"] is True
+    sentence = result["privacy"]["guarantee"]
+    assert sentence.startswith("Every site's table is protected by (epsilon = 1, delta = 6.94e-05 or less")
+    assert sentence.endswith(".")
+    assert result["privacy"]["no_guarantee_because"] == []
+    assert result["privacy"]["sites"]["south"]["delta"] == pytest.approx(1e-6)
+    assert result["privacy"]["sites"]["north"]["contributed_zcdp"] == 0.0, "it has answered nothing"
+
+
+def test_a_run_without_privacy_says_nothing_about_it(tmp_path: Path) -> None:
+    result = result_of(Plan(), tmp_path)
+    assert (result["manifest"]["private"], result["privacy"]) == (False, None)
+
+
+@pytest.mark.parametrize(
+    ("plan", "uncounted", "reason"),
+    [
+        (private_plan(), ["south keeps no privacy ledger"], "south keeps no privacy ledger"),
+        (EXACT, [], "second moments were used exactly"),
+    ],
+    ids=["no ledger", "exact"],
+)
+def test_a_run_that_guarantees_nothing_says_why_and_claims_nothing(
+    plan: Plan, uncounted: list[str], reason: str, tmp_path: Path
+) -> None:
+    result = result_of(plan, tmp_path, uncounted=uncounted)
+    assert result["manifest"]["private"] is False
+    assert result["privacy"]["guarantee"] == ""
+    assert reason in result["privacy"]["no_guarantee_because"][0]
+    assert any("no privacy guarantee" in warning and reason in warning for warning in result["warnings"])
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+def test_a_simulation_is_never_private(seed: int | None, tmp_path: Path) -> None:
+    tables = {name: Dataset(NAMES, rows(k)) for k, name in enumerate(("north", "south"))}
+    result = simulate(private_plan(), tables, tmp_path, noise_seed=seed)
+    assert result["manifest"]["private"] is False
+    assert result["privacy"]["guarantee"] == ""
+    reasons = result["privacy"]["no_guarantee_because"]
+    assert "a simulation keeps no ledger" in reasons
+    assert ("its noise came from a seed" in reasons) == (seed is not None)
+
+
+def test_the_roster_knows_who_counts_what_it_releases() -> None:
+    async def seats() -> Roster:
+        roster = Roster(private_plan())
+        roster.join(JoinRequest("north", NAMES, 120, ledger=HEAD))
+        roster.join(JoinRequest("south", NAMES, 120))
+        return roster
+
+    import asyncio
+
+    members = asyncio.run(seats()).members
+    assert {name: member.has_ledger for name, member in members.items()} == {"north": True, "south": False}

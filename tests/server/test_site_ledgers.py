@@ -1,0 +1,105 @@
+"""The coordinator's memory of the sites' ledgers: one that was set back is noticed, a repeated old answer is not."""
+
+from pathlib import Path
+
+import pytest
+
+from fedbnsl.errors import ResultError, SeatRefusedError
+from fedbnsl.messages import LedgerHead
+from fedbnsl_server.site_ledgers import SiteLedgers
+
+
+def head(n_entries: int, spent_units: int, *, digest: int | None = None, ledger: int = 7) -> LedgerHead:
+    return LedgerHead(
+        bytes([ledger]) * 16, n_entries, bytes([n_entries if digest is None else digest]) * 32, spent_units
+    )
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "site-ledgers.json"
+
+
+@pytest.fixture
+def ledgers(path: Path) -> SiteLedgers:
+    seen = SiteLedgers(path)
+    seen.note("north", head(10, 500))
+    return seen
+
+
+def test_a_site_that_was_never_seen_and_one_that_went_on_are_welcome(ledgers: SiteLedgers) -> None:
+    ledgers.check("south", head(0, 0))
+    ledgers.check("north", head(10, 500))
+    ledgers.check("north", head(11, 500))
+    ledgers.check("north", head(12, 900))
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (head(9, 500), "9 entries, then 10"),
+        (head(9, 400), "a backup was restored"),
+        (head(11, 499), "its budget cannot be trusted"),
+        (head(10, 500, digest=99), "a backup was restored"),
+        (head(10, 500, ledger=8), "had another privacy ledger before"),
+        (head(99, 9999, ledger=8), "what it spent may not be forgotten"),
+    ],
+    ids=["shorter", "older", "spent less", "forked", "new", "new and longer"],
+)
+def test_a_ledger_that_was_set_back_forked_or_replaced_is_refused(
+    other: LedgerHead, said: str, ledgers: SiteLedgers
+) -> None:
+    with pytest.raises(SeatRefusedError, match=said) as caught:
+        ledgers.check("north", other)
+    assert "'north'" in str(caught.value)
+    ledgers.check("south", other)
+
+
+def test_a_repeated_answer_brings_an_old_head_which_changes_nothing(ledgers: SiteLedgers) -> None:
+    ledgers.note("north", head(8, 300))
+    with pytest.raises(SeatRefusedError):
+        ledgers.check("north", head(9, 400))
+    assert ledgers.spent_units("north") == 500
+    assert ledgers.spent_units("south") is None
+
+
+def test_an_answer_from_another_ledger_does_not_replace_the_one_that_is_known(ledgers: SiteLedgers) -> None:
+    ledgers.note("north", head(99, 0, ledger=8))
+    ledgers.check("north", head(10, 500))
+    with pytest.raises(SeatRefusedError, match="another privacy ledger"):
+        ledgers.check("north", head(99, 0, ledger=8))
+
+
+def test_what_is_remembered_survives_the_coordinator(ledgers: SiteLedgers, path: Path) -> None:
+    ledgers.save()
+    again = SiteLedgers(path)
+    again.check("north", head(10, 500))
+    with pytest.raises(SeatRefusedError):
+        again.check("north", head(9, 400))
+    before = path.read_bytes()
+    again.save()
+    assert path.read_bytes() == before
+
+
+def test_without_ledgers_no_file_is_made(path: Path) -> None:
+    SiteLedgers(path).save()
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"north": 3}',
+        '{"north": {"ledger_id": "00"}}',
+        '{"north": {"ledger_id": "zz", "n_entries": 1, "digest": "00", "spent_units": 1}}',
+        '{"north": {"ledger_id": "00", "n_entries": "many", "digest": "00", "spent_units": 1}}',
+        "\ud800",
+    ],
+)
+def test_a_damaged_memory_is_an_error_and_not_an_empty_one(text: str, path: Path) -> None:
+    path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    with pytest.raises(ResultError, match=r"site-ledgers\.json, the memory of the sites' ledgers, cannot be read"):
+        SiteLedgers(path)

@@ -1,0 +1,161 @@
+"""The commands of a site's folder and of prices, as a person or a script meets them."""
+
+import io
+import json
+import sqlite3
+from pathlib import Path
+
+import click
+import pytest
+
+from fedbnsl.cli import main
+from fedbnsl.price import price_of
+from fedbnsl_client.ledger import Ledger, Request
+from private_site import DATASET, make_site, private_plan, rows, write_table
+
+
+@pytest.fixture
+def fedbnsl(capsys, monkeypatch):
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+
+    def run(*arguments):
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        return ended.value.code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def plan(tmp_path):
+    path = tmp_path / "plan.toml"
+    path.write_text(private_plan().to_toml(), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path):
+    make_site(tmp_path / "north")
+    return tmp_path / "north"
+
+
+def approvals(folder):
+    with Ledger.open(folder / "ledger.db") as ledger:
+        return [entry.content["digest"] for entry in ledger.entries() if entry.kind == "approve"]
+
+
+def test_init_makes_policy_and_ledger_and_says_what_comes_next(fedbnsl, tmp_path):
+    table = write_table(tmp_path / "ward.csv", rows())
+    code, out, _ = fedbnsl("participant", "init", tmp_path / "n", "--site=north", "--data", table, "--dataset=w")
+    assert code == 0
+    assert "dataset w may lose epsilon 5 at delta 6.94444e-05" in out
+    assert "fedbnsl participant approve PLAN" in out
+    code, _, err = fedbnsl("participant", "init", tmp_path / "n", "--site=north", "--data", table, "--dataset=w")
+    assert code == 2
+    assert "never overwritten" in err
+
+
+def test_register_takes_a_changed_table_only_if_it_is_said_to_supersede(fedbnsl, folder):
+    write_table(folder / "table.csv", rows(5))
+    code, _, err = fedbnsl("participant", "register", folder, DATASET)
+    assert code == 11
+    assert "is not the one registered" in err
+    code, out, _ = fedbnsl("participant", "register", folder, DATASET, "--supersedes")
+    assert (code, out) == (0, f"registered {DATASET}: 120 rows, 3 variables\n")
+
+
+def test_approve_shows_plan_price_and_what_is_left_and_asks(fedbnsl, folder, plan, monkeypatch):
+    digest = private_plan().digest().hex()
+    monkeypatch.setattr("click.confirm", lambda text, abort: click.echo(text))
+    code, out, _ = fedbnsl("participant", "approve", plan, folder)
+    assert code == 0
+    for part in ("rounds = 3", "zCDP", "after a run: 1 of 5", "4 left", "approve this plan?", f"approved: {digest}"):
+        assert part in out, part
+    assert approvals(folder) == [digest]
+
+
+def test_a_plan_is_not_approved_by_silence_or_no(fedbnsl, folder, plan, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    code, _, err = fedbnsl("participant", "approve", plan, folder)
+    assert code == 130, err
+    assert approvals(folder) == []
+
+
+def test_approve_with_yes_records_the_very_settings(fedbnsl, folder, plan):
+    code, _, _ = fedbnsl("participant", "approve", plan, folder, "--yes", "--set=rounds=4")
+    assert code == 0
+    assert approvals(folder) == [private_plan(rounds=4).digest().hex()]
+
+
+def test_a_plan_over_the_budget_is_shown_as_such(fedbnsl, folder, plan):
+    _, out, _ = fedbnsl("participant", "approve", plan, folder, "--yes", "--set=privacy.epsilon=6")
+    assert "MORE THAN THE POLICY ALLOWS" in out
+
+
+def spend(folder):
+    with Ledger.open(folder / "ledger.db") as ledger:
+        request = Request(DATASET, 7, 1, "north")
+        ledger.reserve(request, 10**9, cap_units=10**12, recipe={})
+        ledger.store(request, b"answer")
+
+
+def test_the_ledger_is_shown_to_people_and_to_scripts(fedbnsl, folder):
+    spend(folder)
+    code, out, _ = fedbnsl("participant", "ledger", folder, "--verify")
+    assert code == 0
+    for part in (f"dataset {DATASET}: spent epsilon", "(0.001 zCDP)", "3 entries", "the chain is whole"):
+        assert part in out, part
+    code, out, _ = fedbnsl("participant", "ledger", folder, "--json")
+    said = json.loads(out)
+    assert [entry["kind"] for entry in said["entries"]] == ["register", "reserve", "store"]
+    assert said["datasets"][0]["spent"]["zcdp"] == 0.001
+
+
+def test_11_a_tampered_ledger_is_not_used(fedbnsl, folder):
+    spend(folder)
+    with sqlite3.connect(folder / "ledger.db") as database:
+        database.execute("DROP TRIGGER entries_stay")
+        database.execute("UPDATE entries SET content = replace(content, '1000000000', '1000000') WHERE number = 2")
+    database.close()
+    code, out, err = fedbnsl("participant", "ledger", folder, "--verify")
+    assert (code, out) == (11, "")
+    assert "entry 2 is not what was written" in err
+    assert "Never delete a ledger" in err
+
+
+def test_privacy_price_for_people_scripts_and_as_a_table(fedbnsl, plan):
+    price = price_of(private_plan(), n_samples=120, n_variables=3)
+    code, out, _ = fedbnsl("privacy", "price", plan, "--rows=120", "--variables=3", "--json")
+    said = json.loads(out)
+    assert (code, said["zcdp"]["total"]) == (0, price.units / 10**12)
+    code, out, _ = fedbnsl("privacy", "price", plan, "--rows=120", "--variables=3", "--table")
+    assert code == 0
+    assert "epsilon 1, delta 1e-06" in out
+    assert "T \\ K" in out
+    code, _, err = fedbnsl("privacy", "price", plan, "--rows=120")
+    assert code == 2
+    assert "--variables" in err
+
+
+def test_2_join_needs_a_policy_or_a_confirmation_that_the_table_is_public(fedbnsl, tmp_path):
+    table = write_table(tmp_path / "ward.csv", rows())
+    join = ("participant", "join", "127.0.0.1:9", "--insecure")
+    for options in ((), ("--data", table), ("--data", table, "--site=north"), ("--site=north", "--public-data")):
+        code, _, err = fedbnsl(*join, *options)
+        assert code == 2
+        assert "--policy FOLDER" in err
+        assert "--public-data" in err
+        assert "Correct the named option" in err
+
+
+def test_2_a_policy_leaves_nothing_to_say_about_the_table(fedbnsl, folder):
+    code, _, err = fedbnsl("participant", "join", "127.0.0.1:9", "--insecure", "--policy", folder, "--public-data")
+    assert code == 2
+    assert "--policy already says which table" in err
+
+
+def test_12_a_coordinator_that_the_policy_does_not_name_is_not_called(fedbnsl, folder: Path):
+    code, _, err = fedbnsl("participant", "join", "[::1]:9", "--insecure", "--policy", folder)
+    assert code == 12
+    assert "rule `coordinators`: [::1]:9 is not among them" in err

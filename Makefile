@@ -34,6 +34,10 @@ demo: setup ## The main job: a coordinator and three participants over loopback,
 test: $(DEV_STAMP) ## All tests (set FEDBNSL_DATA to a folder with sachs/ to include the real data)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
+.PHONY: audit
+audit: $(DEV_STAMP) ## The thorough privacy audit: many runs of the private code, judged by what they send (about 10 minutes)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/audit -m "audit or not audit" --verbose --log-cli-level=INFO --durations=10 $(PYTEST_ARGS)
+
 .PHONY: format
 format: $(DEV_STAMP) ## Rewrite the sources in the project's format
 	$(BIN)/ruff format $(SOURCES)

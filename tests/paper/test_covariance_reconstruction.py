@@ -120,3 +120,22 @@ def test_the_sparse_message_of_the_default_solver_does_not_give_the_covariance_a
     for site, S in attack(PLAN.with_settings(local_solver="pgcd"), 1).items():
         X = TABLES[site]
         assert np.abs(S - X.T @ X / N).max() > 0.5
+
+
+def relative_error(found: Matrix, X: Matrix) -> float:
+    S = X.T @ X / len(X)
+    return float(np.linalg.norm(found - S) / np.linalg.norm(S))
+
+
+@pytest.mark.parametrize("t", [1, 2])
+def test_a_private_message_does_not_give_the_covariance_away(t: int) -> None:
+    privacy = {"epsilon": 1.0, "smoothness": "public", "second_moments": [3.0]}
+    plan = PLAN.with_settings(local_solver="dp-pgcd", local_steps=10, l1_weight=0.02, privacy=privacy)
+    for site, S in attack(plan, t).items():
+        assert relative_error(S, TABLES[site]) > 0.5
+
+
+@pytest.mark.parametrize("t", [1, 2])
+def test_the_sparse_message_without_privacy_is_no_equation_for_it_either(t: int) -> None:
+    for site, S in attack(PLAN.with_settings(local_solver="pgcd"), t).items():
+        assert relative_error(S, TABLES[site]) > 0.5

@@ -1,0 +1,246 @@
+"""Bugs that break the guarantee, each planted in the real code for as long as a `with` lasts."""
+
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from fedbnsl import price as pricing
+from fedbnsl.messages import LocalUpdate, RoundTask, SiteState
+from fedbnsl.plan import Plan
+from fedbnsl.price import LATTICE
+from fedbnsl.sparse import Matrix
+from fedbnsl_client import clipped_gradient, entropy, local_solver, noise, participant, private_moments, run_journal
+from fedbnsl_client.clipped_gradient import ClippedGradient
+from fedbnsl_client.dataset import Dataset
+from fedbnsl_client.participant import Participant
+from fedbnsl_client.solvers import dp_pgcd
+
+Plant = Callable[[Path], AbstractContextManager[None]]
+
+
+def rewritten(module: ModuleType, folder: Path, *changes: tuple[str, str]) -> ModuleType:
+    """The module with some of its text changed, compiled from a file of its own."""
+    text = Path(str(module.__file__)).read_text(encoding="utf-8")
+    for old, new in changes:
+        assert text.count(old) == 1, f"{module.__name__} has {text.count(old)} of: {old}"
+        text = text.replace(old, new)
+    name = f"planted_{module.__name__.rpartition('.')[2]}"
+    path = folder / f"{name}.py"
+    path.write_text(text, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    changed = importlib.util.module_from_spec(spec)
+    with mock.patch.dict(sys.modules, {name: changed}):
+        spec.loader.exec_module(changed)
+    return changed
+
+
+class MeanClipped(ClippedGradient):
+    """Clips the mean over the records, as the paper's text can be read."""
+
+    def move_to(self, B: Matrix) -> None:
+        super().move_to(B)
+        for j in range(B.shape[0]):
+            self._clip_mean(j)
+
+    def step(self, i: int, j: int, change: float) -> None:
+        super().step(i, j, change)
+        self._clip_mean(j)
+
+    def _clip_mean(self, j: int) -> None:
+        n = self._residual.shape[1]
+        with np.errstate(all="ignore"):
+            means = np.nan_to_num((self._lattice_X * self._residual[j]).mean(axis=1), posinf=1e300, neginf=-1e300)
+        self.sums[j] = -np.rint(np.clip(means, -LATTICE, LATTICE)).astype(np.int64) * n
+
+
+@contextmanager
+def clip_of_the_mean(_: Path) -> Iterator[None]:
+    with mock.patch.object(dp_pgcd, "ClippedGradient", MeanClipped):
+        yield
+
+
+@contextmanager
+def a_price(folder: Path, *changes: tuple[str, str]) -> Iterator[None]:
+    """Another price module, wherever prices are made."""
+    changed = rewritten(pricing, folder, *changes)
+    with (
+        mock.patch.object(participant, "price_of", changed.price_of),
+        mock.patch.object(pricing, "price_of", changed.price_of),
+    ):
+        yield
+
+
+def priced(name: str, old: str, new: str) -> Plant:
+    """A bug that is one change of the price module."""
+
+    def plant(folder: Path) -> AbstractContextManager[None]:
+        return a_price(folder, (old, new))
+
+    plant.__name__ = name
+    return plant
+
+
+half_the_sensitivity = priced("half_the_sensitivity", "_variance((2 * LATTICE) ** 2", "_variance(LATTICE**2")
+twice_the_sharpness = priced(
+    "twice_the_sharpness",
+    "sharpness=zcdp.selection_sharpness(privacy",
+    "sharpness=2.0 * zcdp.selection_sharpness(privacy",
+)
+half_the_moments_sensitivity = priced(
+    "half_the_moments_sensitivity", "_variance(d * LATTICE**2", "_variance(LATTICE**2"
+)
+setup_not_charged = priced(
+    "setup_not_charged", "return self.round_units if t else self.setup_units", "return self.round_units if t else 0"
+)
+last_round_not_charged = priced(
+    "last_round_not_charged",
+    "return self.round_units if t else",
+    "return self.round_units * (t < self.rounds) if t else",
+)
+total_without_a_round = priced(
+    "total_without_a_round", "self.setup_units + self.rounds *", "self.setup_units + (self.rounds - 1) *"
+)
+
+
+@contextmanager
+def half_the_variance(_: Path) -> Iterator[None]:
+    def narrow(variance: int, randbelow: noise.Randbelow) -> int:
+        return noise.discrete_gaussian(variance // 2, randbelow)
+
+    with mock.patch.object(local_solver, "discrete_gaussian", narrow):
+        yield
+
+
+@contextmanager
+def half_the_variance_in_the_sampler(_: Path) -> Iterator[None]:
+    genuine = noise.discrete_gaussian
+    with mock.patch.object(noise, "discrete_gaussian", lambda variance, randbelow: genuine(variance // 2, randbelow)):
+        yield
+
+
+@contextmanager
+def doubled_logits(_: Path) -> Iterator[None]:
+    class Doubled(noise.ExponentialMechanism):
+        def __init__(self, sharpness: float, allowed: Any) -> None:
+            super().__init__(2 * sharpness, allowed)
+
+    with (
+        mock.patch.object(noise, "ExponentialMechanism", Doubled),
+        mock.patch.object(local_solver, "ExponentialMechanism", Doubled),
+    ):
+        yield
+
+
+@contextmanager
+def half_the_noise_of_noisy_max(folder: Path) -> Iterator[None]:
+    changed = rewritten(
+        noise, folder, ("math.ceil(SCORE_SENSITIVITY / sharpness)", "math.ceil(LATTICE / 2 / sharpness)")
+    )
+    with mock.patch.object(noise, "NoisyMax", changed.NoisyMax):
+        yield
+
+
+@contextmanager
+def unclipped_nan(folder: Path) -> Iterator[None]:
+    nan = ("product = product if product == product else 0.0", "pass")
+    order = (
+        "min(max(product, -_LIMIT), _LIMIT)",
+        "product if product != product else min(max(product, -_LIMIT), _LIMIT)",
+    )
+    changed = rewritten(clipped_gradient, folder, nan, order)
+    with (
+        mock.patch.object(clipped_gradient, "ClippedGradient", changed.ClippedGradient),
+        mock.patch.object(dp_pgcd, "ClippedGradient", changed.ClippedGradient),
+    ):
+        yield
+
+
+@contextmanager
+def admm_terms_inside_the_clip(folder: Path) -> Iterator[None]:
+    inside = (
+        "slope = total * gradient.unit[i] + public[j, i]",
+        "unit = gradient.unit[i]; exact = int(gradient.sums[j, i]) * unit\n"
+        "            bound = unit * gradient._residual.shape[1] * 2**20\n"
+        "            slope = total * unit - exact + min(max(exact + public[j, i], -bound), bound)",
+    )
+    changed = rewritten(dp_pgcd, folder, inside)
+    with mock.patch.object(local_solver, "DpPgcd", changed.DpPgcd):
+        yield
+
+
+@contextmanager
+def unclipped_moments(folder: Path) -> Iterator[None]:
+    changed = rewritten(private_moments, folder, ("np.minimum(X * X / bounds, 1.0)", "X * X / bounds"))
+    with mock.patch.object(private_moments, "release_second_moments", changed.release_second_moments):
+        yield
+
+
+@contextmanager
+def unshortened_records(folder: Path) -> Iterator[None]:
+    changed = rewritten(
+        private_moments, folder, ("np.maximum(np.sqrt((X * X).sum(axis=1)), norm_bound)", "norm_bound * np.ones(n)")
+    )
+    with mock.patch.object(private_moments, "release_covariance", changed.release_covariance):
+        yield
+
+
+@contextmanager
+def paid_after_drawing(folder: Path) -> Iterator[None]:
+    early = ("        # Reserve before drawing:", "        payload = draw()\n        # Reserve before drawing:")
+    changed = rewritten(
+        run_journal,
+        folder,
+        early,
+        ("        payload = draw()\n        self._ledger.store", "        self._ledger.store"),
+    )
+    with mock.patch.object(run_journal, "RunJournal", changed.RunJournal):
+        yield
+
+
+@contextmanager
+def drawn_again_for_the_same_round(folder: Path) -> Iterator[None]:
+    changed = rewritten(run_journal, folder, ("if kept is not None:", "if False:"))
+    with mock.patch.object(run_journal, "RunJournal", changed.RunJournal):
+        yield
+
+
+@contextmanager
+def setup_released_anew_after_a_restart(folder: Path) -> Iterator[None]:
+    changed = rewritten(run_journal, folder, ("if kept is not None:", "if kept is not None and t:"))
+    with mock.patch.object(run_journal, "RunJournal", changed.RunJournal):
+        yield
+
+
+# ---- participants whose noise is not fresh --------------------------------------------------------------------------
+
+
+def the_same_noise_every_round(site: str, dataset: Dataset, plan: Plan, snapshot: SiteState | None) -> Participant:
+    class Forgetful(Participant):
+        def handle(self, task: RoundTask) -> LocalUpdate:
+            if "_solver" in vars(self):  # bound to its source when it was made
+                del self._solver
+            self._randbelow = entropy.seeded(f"{site} {snapshot}")
+            return super().handle(task)
+
+    return Forgetful(site, dataset, plan, snapshot)
+
+
+def the_same_noise_at_every_site(site: str, dataset: Dataset, plan: Plan, snapshot: SiteState | None) -> Participant:
+    start = snapshot.local_weights.nnz if snapshot else 0
+    return Participant(site, dataset, plan, snapshot, randbelow=entropy.seeded(f"start {start > 0}"))
+
+
+def the_same_noise_after_a_restart(site: str, dataset: Dataset, plan: Plan, snapshot: SiteState | None) -> Participant:
+    return Participant(site, dataset, plan, snapshot, randbelow=entropy.seeded(site))
+
+
+STALE_NOISE = [the_same_noise_every_round, the_same_noise_at_every_site, the_same_noise_after_a_restart]

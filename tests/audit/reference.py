@@ -1,0 +1,65 @@
+"""What the audits compare with: the mechanisms of docs/algorithm.md once more, slow, plain and from their definitions.
+
+Nothing here calls the code under audit.
+"""
+
+import math
+from decimal import Decimal, localcontext
+
+import numpy as np
+
+from fedbnsl.sparse import Matrix
+
+LATTICE = 2**20
+
+
+def thresholds(M: Matrix, clip: float) -> Matrix:
+    """C_i = C sqrt(M_i / sum M)."""
+    return clip * np.sqrt(M / M.sum())
+
+
+def clipped_sums(X: Matrix, B: Matrix, clips: Matrix) -> Matrix:
+    """(d, d) sums over records of the clipped loss gradient, entry (i, j) in units of C_i / LATTICE."""
+    sums = np.zeros(B.shape)
+    with np.errstate(all="ignore"):
+        for x in X:
+            residual = x - B.T @ x
+            gradient = -np.outer(x, residual)
+            gradient[np.isnan(gradient)] = 0.0
+            sums += np.rint(np.clip(gradient, -clips[:, None], clips[:, None]) / clips[:, None] * LATTICE)
+    return sums
+
+
+def epsilon_of(zcdp: float, delta: float) -> float:
+    """Corollary 13 of Canonne, Kamath, Steinke 2020 by trying a great many orders."""
+    a = 1.0 + np.geomspace(1e-4, 1e6, 400_001)
+    return max(0.0, float(np.min(zcdp * a + np.log(1 / (a * delta)) / (a - 1) + np.log1p(-1 / a))))
+
+
+def budget(epsilon: float, delta: float) -> float:
+    """The zCDP whose `epsilon_of` is epsilon."""
+    low, high = 0.0, 2.0 * epsilon
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if epsilon_of(middle, delta) <= epsilon else (low, middle)
+    return low
+
+
+def gaussian_law(variance: int, reach: int) -> Matrix:
+    """Probabilities of -reach, ..., reach under the discrete Gaussian."""
+    x = np.arange(-reach, reach + 1, dtype=float)
+    weights = np.exp(-x * x / (2.0 * variance))
+    return weights / weights.sum()
+
+
+def laplace_law(scale: int, reach: int) -> Matrix:
+    """Probabilities of -reach, ..., reach under the discrete Laplace law."""
+    x = np.arange(-reach, reach + 1, dtype=float)
+    return np.exp(-np.abs(x) / scale) * math.tanh(0.5 / scale)
+
+
+def exact_exp(x: Decimal) -> Decimal:
+    """To 60 digits."""
+    with localcontext() as context:
+        context.prec = 60
+        return x.exp()

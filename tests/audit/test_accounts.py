@@ -1,0 +1,168 @@
+"""Arithmetic against three independent accountants, prices against the noise that is drawn, and who pays when."""
+
+import math
+from typing import Any
+
+import dp_accounting
+import numpy as np
+import opendp.prelude as opendp
+import pytest
+from dp_accounting import rdp
+from scipy import stats
+from scipy.special import logsumexp
+
+from audit import accounts, reference
+from fedbnsl import zcdp
+from fedbnsl.errors import LocalProtocolError, PlanError
+from fedbnsl.messages import RoundTask, TaskKind
+from fedbnsl.plan import Plan
+from fedbnsl.price import LATTICE, SCORE_SENSITIVITY, price_of
+from fedbnsl.sparse import SparseMatrix
+from fedbnsl_client.dataset import Dataset
+from fedbnsl_client.participant import Participant
+
+COSTS = [(1e-6, 1e-9), (0.001, 1e-6), (0.03, 1e-5), (0.4, 4e-8), (3.0, 0.05), (60.0, 1e-10)]
+
+
+@pytest.fixture
+def contrib() -> Any:
+    opendp.enable_features("contrib")
+    yield
+    opendp.disable_features("contrib")
+
+
+@pytest.mark.parametrize(("cost", "delta"), COSTS)
+def test_epsilon_is_the_best_that_many_orders_find(cost: float, delta: float) -> None:
+    found = zcdp.epsilon_of(cost, delta)
+    assert found == pytest.approx(reference.epsilon_of(cost, delta), rel=1e-6)
+    assert zcdp.epsilon_of(zcdp.budget(found, delta), delta) <= found
+    assert zcdp.budget(found, delta) == pytest.approx(cost, rel=1e-6)
+
+
+@pytest.mark.parametrize(("cost", "delta"), COSTS)
+def test_dp_accounting_agrees_on_gaussian_noise(cost: float, delta: float) -> None:
+    orders = (1 + np.geomspace(1e-3, 1e5, 4000)).tolist()
+    relation = dp_accounting.NeighboringRelation.REPLACE_ONE
+    accountant = rdp.RdpAccountant(orders, relation)
+    # Four releases that together cost as much.
+    accountant.compose(dp_accounting.GaussianDpEvent(1 / math.sqrt(2 * cost / 4)), 4)
+    assert zcdp.gaussian(1 / math.sqrt(2 * cost / 4)) * 4 == pytest.approx(cost)
+    assert zcdp.epsilon_of(cost, delta) == pytest.approx(accountant.get_epsilon(delta), rel=1e-3)
+
+
+@pytest.mark.parametrize(("cost", "delta"), COSTS)
+def test_opendp_agrees_on_the_conversion_and_on_gaussian_noise(cost: float, delta: float, contrib: None) -> None:
+    space = opendp.atom_domain(T=int), opendp.absolute_distance(T=int)
+    scale = 7.0 / math.sqrt(2 * cost)
+    measurement = opendp.m.make_gaussian(*space, scale=scale)
+    assert measurement.map(7) == pytest.approx(zcdp.gaussian(scale / 7), rel=1e-9)
+    profile = opendp.c.make_zCDP_to_approxDP(measurement).map(7)
+    assert profile.epsilon(delta) == pytest.approx(zcdp.epsilon_of(cost, delta), rel=1e-4)
+
+
+@pytest.mark.parametrize("sharpness", [1e-3, 0.2, 3.0])
+def test_opendp_agrees_on_both_selections(sharpness: float, contrib: None) -> None:
+    space = opendp.vector_domain(opendp.atom_domain(T=float, nan=False)), opendp.linf_distance(T=float)
+    gumbel = opendp.m.make_noisy_max(*space, opendp.zero_concentrated_divergence(), scale=1 / sharpness)
+    assert zcdp.selection(sharpness) == pytest.approx(gumbel.map(1.0), rel=1e-4)
+    assert zcdp.selection(sharpness) >= gumbel.map(1.0)
+    laplace = opendp.m.make_noisy_max(*space, opendp.max_divergence(), scale=1 / sharpness)
+    assert 2 * sharpness == pytest.approx(laplace.map(1.0), rel=1e-9)
+    assert 2 * (LATTICE + 4) / math.ceil(SCORE_SENSITIVITY / sharpness) <= 2 * sharpness
+
+
+@pytest.mark.parametrize("sharpness", [0.01, 0.5, 2.0])
+def test_no_selection_among_few_scores_costs_more_than_its_price(sharpness: float) -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(200):
+        scores = rng.normal(size=4) * 3 * rng.integers(0, 2)
+        moves = rng.choice([-1.0, 1.0], size=4)
+        p, q = (sharpness * s - logsumexp(sharpness * s) for s in (scores, scores + moves))
+        for order in (1.001, 2.0, 5.0, 30.0):
+            divergence = logsumexp(order * p + (1 - order) * q) / (order - 1)
+            assert divergence <= zcdp.selection(sharpness) * order * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "rounds", "steps", "papers_z", "ratio"),
+    [
+        (0.5, 10, 10, 166.29, 0.846),
+        (1, 10, 10, 83.74, 0.869),
+        (2, 100, 10, 134.24, 0.892),
+        (5, 100, 20, 78.90, 0.922),
+        (10, 100, 30, 51.09, 0.943),
+        (25, 100, 30, 23.25, 0.967),
+        (50, 100, 50, 17.42, 0.980),
+    ],
+)
+def test_noise_is_narrower_than_the_papers_by_the_better_conversion(
+    epsilon: float, rounds: int, steps: int, papers_z: float, ratio: float
+) -> None:
+    plan = accounts.private_plan("dp-pgcd", epsilon, rounds, steps, "public")
+    assert plan.privacy is not None
+    plan = plan.with_settings(privacy={**plan.privacy.model_dump(), "delta": 4e-8})
+    z = math.sqrt(price_of(plan, n_samples=5000, n_variables=20).update_variance) / (2 * LATTICE)
+    assert z / papers_z == pytest.approx(ratio, abs=0.001)
+
+
+def test_the_analytic_gaussian_has_its_known_value_and_its_delta() -> None:
+    assert zcdp.analytic_gaussian(1.0, 1e-5) == pytest.approx(3.7306, abs=1e-4)
+    for epsilon in (0.01, 0.5, 1.0, 5.0, 50.0):
+        for delta in (1e-10, 1e-5, 0.05):
+            shift = 1 / zcdp.analytic_gaussian(epsilon, delta)
+            x = np.linspace(-9, 9 + shift, 500_001)
+            lost = np.trapezoid(np.maximum(stats.norm.pdf(x, shift) - math.exp(epsilon) * stats.norm.pdf(x), 0.0), x)
+            assert lost == pytest.approx(delta, rel=1e-3)
+
+
+def test_a_price_covers_the_noise_that_is_drawn_and_no_more_than_the_plan_promises() -> None:
+    accounts.check_prices(price_of)
+
+
+def test_a_whole_run_pays_its_price_before_the_table_is_read() -> None:
+    accounts.check_whole_runs()
+
+
+def test_a_release_is_paid_for_before_it_is_drawn_and_drawn_once() -> None:
+    accounts.check_order()
+
+
+def test_advanced_composition_of_the_laplace_plan_stays_within_its_epsilon() -> None:
+    for plan in accounts.plans():
+        if plan.local_solver != "dp-pgcd-laplace" or plan.privacy is None:
+            continue
+        price = price_of(plan, n_samples=50, n_variables=3)
+        times = plan.rounds * plan.local_steps
+        each = [2 * (LATTICE + 4) / math.ceil((LATTICE + 4) / price.sharpness), 2 * LATTICE / price.update_scale]
+        setup = reference.epsilon_of(price.setup_units * 1e-12, 5e-7) if price.setup_units else 0.0
+        left = 5e-7 if price.setup_units else 1e-6
+        squares, drift = sum(times * e * e for e in each), sum(times * e * math.expm1(e) for e in each)
+        assert setup + math.sqrt(2 * math.log(1 / left) * squares) + drift <= plan.privacy.epsilon * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("solver", ["dp-pgcd", "dp-pgcd-laplace"])
+def test_a_setup_without_budget_is_refused_and_not_released_without_noise(solver: str) -> None:
+    plan = accounts.private_plan(solver, 0.01, 2, 1, "estimated", smoothness_share=1e-14)
+    with pytest.raises(PlanError, match="too small"):
+        price_of(plan, n_samples=50, n_variables=3)
+
+
+@pytest.mark.parametrize("setting", ["clip", "row_norm_bound", "second_moments"])
+@pytest.mark.parametrize("value", [5e-324, 1e-200, 1e200])
+def test_a_scale_at_the_ends_of_floating_point_is_refused(setting: str, value: float) -> None:
+    with pytest.raises(PlanError, match=setting):
+        accounts.private_plan("dp-pgcd", 1.0, 2, 1, "public", **{setting: [value] if "moments" in setting else value})
+
+
+@pytest.mark.parametrize(
+    ("t", "kind"), [(0, TaskKind.ADMM), (-1, TaskKind.ADMM), (3, TaskKind.ADMM), (1, TaskKind.REFIT)]
+)
+def test_a_task_that_was_not_priced_is_refused_before_anything_is_paid_or_read(t: int, kind: TaskKind) -> None:
+    plan: Plan = accounts.private_plan("dp-pgcd", 1.0, 2, 1, "public")
+    recorder = accounts.Recorder()
+    entries = accounts.journal(recorder, plan, price_of(plan, n_samples=50, n_variables=3))
+    table = Dataset(tuple("abc"), np.random.default_rng(0).normal(size=(50, 3)))
+    site = Participant("site", table, plan, journal=entries)
+    with pytest.raises(LocalProtocolError, match="not among those that were priced"):
+        site.handle(RoundTask(t, kind, SparseMatrix.zeros(3), True))
+    assert recorder.log == []

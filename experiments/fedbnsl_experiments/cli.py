@@ -318,7 +318,9 @@ def evaluate(run: Path, truth: Path, threshold: float | None, as_json: bool) -> 
 
 
 @click.command()
-@click.argument("figures", nargs=-1, metavar="[accuracy | tuning | sachs | local-solve | network]...")
+@click.argument(
+    "figures", nargs=-1, metavar="[accuracy | tuning | sachs | local-solve | network | privacy | privacy-tuning]..."
+)
 @click.option(
     "--plans",
     type=_PATH,
@@ -328,9 +330,10 @@ def evaluate(run: Path, truth: Path, threshold: float | None, as_json: bool) -> 
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a row.")
 def bench(figures: tuple[str, ...], plans: Path, as_json: bool) -> None:
-    """Measure the project's own figures: accuracy and bytes on generated data, Sachs, speed ratios.
+    """Measure the project's own figures: accuracy and bytes on generated data, Sachs, privacy, speed ratios.
 
-    Without a name, all of them (about 4 minutes on two cores). The Sachs figures need FEDBNSL_DATA.
+    Without a name, all of them (about 20 minutes on two cores, of which privacy takes 5 and privacy-tuning 12). The
+    Sachs figures need FEDBNSL_DATA.
     """
     from rich.console import Console
 

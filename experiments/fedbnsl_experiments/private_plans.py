@@ -15,9 +15,9 @@ _COMMON: dict[str, Any] = {
 # By epsilon: settings of the plan, then of its [privacy].
 _TUNED: dict[float, tuple[dict[str, Any], dict[str, Any]]] = {
     0.5: (
-        {"rounds": 80, "local_steps": 6, "l1_weight": 0.1, "consensus_penalty": 0.43, "threshold": 0.4}
-        | {"acyclicity_penalty": 10.0, "acyclicity_growth": 1.24},
-        {"clip": 15.5, "feature_bounds": [50.0], "smoothness_share": 0.1, "selection_share": 0.5},
+        {"rounds": 80, "local_steps": 6, "l1_weight": 0.099, "consensus_penalty": 0.425, "threshold": 0.4}
+        | {"acyclicity_penalty": 10.0, "acyclicity_growth": 1.241},
+        {"clip": 16.45, "feature_bounds": [50.0], "smoothness_share": 0.1, "selection_share": 0.7},
     ),
     1.0: (
         {"rounds": 70, "local_steps": 6, "l1_weight": 0.032, "consensus_penalty": 1.04, "threshold": 0.35}

@@ -396,7 +396,12 @@ def test_130_an_interrupted_run_keeps_what_it_has(which, fedbnsl, plan, tables, 
         assert signal.getsignal(which) is signal.SIG_DFL, "the handler of whoever called is back"
     finally:
         signal.signal(which, outside)
-    refused(outcome, 130, f"interrupted by {which.name}", "What was learned up to here is in the run folder")
+    refused(
+        outcome,
+        130,
+        f"interrupted by {which.name}",
+        "A coordinator's run folder, if there is one, holds what was learned",
+    )
     result = strict_json((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))
     assert (result["state"], len(result["rounds"])) == ("interrupted", 1)
 

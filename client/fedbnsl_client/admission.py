@@ -94,7 +94,10 @@ class GuardedTable:
         self._dataset = policy.dataset(dataset_id)
         registered = ledger.registered(self._dataset.id)
         if registered is None:
-            raise PolicyRefusal(f"rule `datasets`: {self._dataset.id!r} is not registered (participant register)")
+            raise PolicyRefusal(
+                f"rule `datasets`: {self._dataset.id!r} is not registered in the ledger "
+                f"(fedbnsl participant register {folder} {self._dataset.id})"
+            )
         missing = [name for name in columns if name not in registered.variables]
         if missing:
             raise PolicyRefusal(f"rule `columns`: the registered table has no {', '.join(missing)}")
@@ -125,6 +128,9 @@ class GuardedTable:
             price = price_of(plan, n_samples=self.n_samples, n_variables=len(self.variables))
             journal = RunJournal(self._ledger, self._dataset, plan, price, run=run, site=self.site)
             journal.check()
+        elif not self._dataset.public:
+            # Before a record is read: what it loses in this run has no measure.
+            self._ledger.note_unprotected(self._dataset.id, run, plan.digest())
         table = site_folder.read_table(
             self._folder, self._policy, self._dataset.id, max_file_bytes=self._max_file_bytes
         )

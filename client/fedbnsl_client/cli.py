@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fedbnsl.errors import SetupError
+from fedbnsl.errors import PolicyRefusal, SetupError
 from fedbnsl.messages import SITE_NAME_RULE, is_site_name
 
 if TYPE_CHECKING:
     from fedbnsl_client.admission import Admission
     from fedbnsl_client.dataset import Dataset
 
-_EPSILON = click.FloatRange(min=0, min_open=True, max=1000)
-_DELTA = click.FloatRange(min=0, min_open=True, max=0.5, max_open=True)
+_EPSILON = click.FloatRange(min=1e-6, max=1000)
+_DELTA = click.FloatRange(min=1e-100, max=0.5, max_open=True)
 _DATA = click.Path(path_type=Path)
 
 
@@ -103,7 +103,8 @@ def init(
 ) -> None:
     """Make this site's FOLDER: a commented policy.toml that denies by default, and the ledger of what was spent.
 
-    The table is checked and its content is noted in the ledger, so that it cannot be spent twice. Nothing is sent.
+    The table is checked and its content is noted in the ledger: from this folder it cannot be spent twice, under
+    whatever name. Keep one folder for a table: another one would be another budget. Nothing is sent.
     """
     from fedbnsl_client import site_folder
 
@@ -160,14 +161,16 @@ def approve(plan_file: Path, folder: Path, overrides: tuple[str, ...], dataset_i
     """
     from fedbnsl.plan import Plan
     from fedbnsl_client import site_folder
-    from fedbnsl_client.ledger_report import approval_lines
+    from fedbnsl_client.ledger_report import approval_lines, refuse_what_cannot_run
 
     plan = Plan.load(plan_file, overrides)
     with site_folder.opened(folder) as (policy, ledger):
-        for line in approval_lines(plan, policy.dataset(dataset_id), ledger):
+        dataset = policy.dataset(dataset_id)
+        for line in approval_lines(plan, dataset, ledger):
             click.echo(line)
-        if not yes:
-            click.confirm("approve this plan?", abort=True)
+        refuse_what_cannot_run(plan, policy, dataset, ledger)
+        if not yes and not click.confirm("approve this plan?"):
+            raise PolicyRefusal("not approved; nothing was recorded")
         ledger.approve(plan.digest(), plan.name)
     click.echo(f"approved: {plan.digest().hex()}")
 
@@ -264,6 +267,8 @@ def join(
             raise SetupError(
                 "--policy already says which table, under which name; leave out --data, --site, --public-data"
             )
+        if click.get_current_context().get_parameter_source("min_rows") is click.core.ParameterSource.COMMANDLINE:
+            raise SetupError("--min-rows goes with --data; under --policy the policy's own `min_rows` counts")
         with site_folder.opened(folder) as (policy, ledger):
             policy.check_coordinator(coordinator)
             run(

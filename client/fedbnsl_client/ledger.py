@@ -159,6 +159,17 @@ class Ledger:
             if not self._is_approved(digest):
                 self._file.append("approve", digest=digest.hex(), name=name)
 
+    def note_unprotected(self, dataset: str, run: int, digest: bytes) -> None:
+        """Enter that a dataset is about to be used in a run without privacy: its guarantee ends here."""
+        with self._file.transaction():
+            self._registration(dataset)
+            self._file.append("unprotected", dataset=dataset, run=_run(run), digest=digest.hex())
+
+    def unprotected(self, dataset: str) -> bool:
+        """Whether a dataset was ever used without privacy."""
+        with self._file.transaction():
+            return any(entry["dataset"] == dataset for entry in self._file.contents("unprotected"))
+
     def approved(self, digest: bytes) -> bool:
         """Whether the plan with this digest was approved."""
         with self._file.transaction():
@@ -312,5 +323,6 @@ def _zcdp(units: int) -> str:
 def _changed(dataset: str) -> LedgerError:
     return LedgerError(
         f"the table of dataset {dataset!r} is not the one registered under this id; bring the registered table back, "
-        "or say that the new one supersedes it (what was spent stays spent)"
+        "or, if the new one is meant, run `fedbnsl participant register FOLDER DATASET --supersedes` (what was spent "
+        "stays spent)"
     )

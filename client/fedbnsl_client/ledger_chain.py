@@ -24,7 +24,7 @@ class Entry:
     time
         When it was written, by the site's clock, UTC.
     kind
-        `register`, `approve`, `reserve` or `store`.
+        `register`, `approve`, `unprotected`, `reserve` or `store`.
     content
         The rest of it, without the fingerprint.
     """

@@ -45,7 +45,9 @@ class OwnerLock:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(descriptor)
-            raise LedgerError(f"ledger {ledger} is in use by another process; wait until it has ended") from None
+            busy = LedgerError(f"ledger {ledger} is in use by another process: a run of this site, or another command")
+            busy.remedy = "Wait until it has ended; a ledger has one user at a time."
+            raise busy from None
         except OSError as error:
             os.close(descriptor)
             raise LedgerError(f"{ledger}.lock cannot be locked: {error.strerror or error}") from None

@@ -1,8 +1,12 @@
 """What a site allows, from its own policy.toml: whatever is not allowed there is refused. No message can change it."""
 
+import difflib
+import os
+import re
 import tomllib
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -12,9 +16,13 @@ from fedbnsl.messages import SITE_NAME_RULE, is_site_name
 from fedbnsl.plan import Plan
 from fedbnsl.price import Price
 
+Solver = Literal["pgcd", "closed-form", "dp-pgcd", "dp-pgcd-laplace", "noisy-covariance"]
 Count = Annotated[int, Field(strict=True, ge=0)]
-Epsilon = Annotated[float, Field(strict=True, gt=0, le=1000)]
-Delta = Annotated[float, Field(strict=True, gt=0, lt=0.5)]
+Epsilon = Annotated[float, Field(strict=True, ge=1e-6, le=1000)]
+Delta = Annotated[float, Field(strict=True, ge=1e-100, lt=0.5)]
+
+
+_DIGEST = re.compile("[0-9a-f]{64}")
 
 
 class DatasetPolicy(BaseModel):
@@ -30,12 +38,12 @@ class DatasetPolicy(BaseModel):
     max_delta: Delta
     max_epsilon_per_run: Epsilon
 
-    @property
+    @cached_property
     def cap_units(self) -> int:
         """What all releases of this table together may cost, in units of 1e-12 zCDP."""
         return zcdp.units_within(zcdp.budget(self.max_epsilon, self.max_delta))
 
-    @property
+    @cached_property
     def run_cap_units(self) -> int:
         """What one run may cost."""
         return zcdp.units_within(zcdp.budget(self.max_epsilon_per_run, self.max_delta))
@@ -48,7 +56,7 @@ class Policy(BaseModel):
 
     site: str
     coordinators: tuple[str, ...] = ()
-    allowed_solvers: tuple[str, ...] = ()
+    allowed_solvers: tuple[Solver, ...] = ()
     allow_non_private: bool = Field(default=False, strict=True)
     auto_approve: Annotated[bool, Field(strict=True)] | tuple[str, ...] = False
     min_participants: Count = 2
@@ -62,6 +70,11 @@ class Policy(BaseModel):
         ids = [dataset.id for dataset in self.datasets]
         if len(set(ids)) != len(ids):
             raise ValueError("datasets: two have the same id; one budget belongs to one id")
+        if not isinstance(self.auto_approve, bool) and not all(map(_DIGEST.fullmatch, self.auto_approve)):
+            raise ValueError("auto_approve: a list holds whole digests of plans, 64 hexadecimal digits each")
+        paths = [os.path.normpath(dataset.path) for dataset in self.datasets]
+        if len(set(paths)) != len(paths):
+            raise ValueError("datasets: two have the same path; one table has one id, and so one budget")
         return self
 
     @classmethod
@@ -76,7 +89,7 @@ class Policy(BaseModel):
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise SetupError(f"policy {path} cannot be read: {error}") from None
+            raise _unusable(f"policy {path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
         return cls.parse(text, origin=str(path))
 
     @classmethod
@@ -85,15 +98,9 @@ class Policy(BaseModel):
         try:
             return cls.model_validate(tomllib.loads(text))
         except tomllib.TOMLDecodeError as error:
-            raise SetupError(f"policy {origin} is not valid TOML: {error}") from None
+            raise _unusable(f"policy {origin} is not valid TOML: {error}") from None
         except ValidationError as error:
-            lines = [
-                f"  {'.'.join(map(str, e['loc'])) or 'policy'} = {e['input']!r}: {e['msg'].lower()}"
-                if e["loc"]
-                else f"  {e['msg'].removeprefix('Value error, ')}"
-                for e in error.errors()
-            ]
-            raise SetupError("\n".join([f"policy {origin} cannot be used:", *lines])) from None
+            raise _unusable(f"policy {origin} cannot be used:\n" + "\n".join(map(_in_words, error.errors()))) from None
 
     def dataset(self, dataset_id: str | None) -> DatasetPolicy:
         """The dataset of that id; None: the only one.
@@ -141,12 +148,12 @@ class Policy(BaseModel):
             ),
             (n_samples >= self.min_rows, f"`min_rows` = {self.min_rows}: the table has {n_samples} rows"),
             (
-                plan.local_solver in self.allowed_solvers,
-                f"`allowed_solvers` = {list(self.allowed_solvers)}: the plan has local_solver = '{plan.local_solver}'",
-            ),
-            (
                 privacy is not None or self.allow_non_private or dataset.public,
                 f"`allow_non_private` = false: the plan has no [privacy], and dataset {dataset.id!r} is not public",
+            ),
+            (
+                plan.local_solver in self.allowed_solvers,
+                f"`allowed_solvers` = {list(self.allowed_solvers)}: the plan has local_solver = '{plan.local_solver}'",
             ),
             (
                 not exact or dataset.public,
@@ -154,12 +161,35 @@ class Policy(BaseModel):
             ),
             (
                 approved or listed,
-                f"`auto_approve`: the plan {digest[:16]}... is not approved (participant approve PLAN)",
+                f"`auto_approve`: the plan with digest {digest} is not approved; approve the very plan that the "
+                "coordinator serves, plan.toml in its run folder: fedbnsl participant approve PLAN FOLDER",
             ),
         ]
         for holds, rule in rules:
             if not holds:
                 raise PolicyRefusal(f"rule {rule}")
+
+
+def _unusable(text: str) -> SetupError:
+    error = SetupError(text)
+    error.remedy = "Correct policy.toml; without a policy that can be read, nothing is allowed."
+    return error
+
+
+def _in_words(problem: Any) -> str:
+    """One thing that is wrong with a policy, by the name of its rule."""
+    # Of ("datasets", 0, "path") the person needs "dataset 1: path"; pydantic names branches of a union, too.
+    names = [part for part in problem["loc"] if isinstance(part, str) and "[" not in part and part != "bool"]
+    number = next((f"dataset {part + 1}: " for part in problem["loc"] if isinstance(part, int)), "")
+    where = number + names[-1] if names else ""
+    if problem["type"] == "extra_forbidden":
+        model = DatasetPolicy if number else Policy
+        known = difflib.get_close_matches(names[-1], model.model_fields, n=1)
+        return f"  {where}: no such rule" + (f"; did you mean {known[0]}?" if known else "")
+    if problem["type"] == "missing":
+        return f"  {where} is missing"
+    message = problem["msg"].removeprefix("Value error, ")
+    return f"  {where} = {problem['input']!r}: {message.lower()}" if where else f"  {message}"
 
 
 def check_price(dataset: DatasetPolicy, price: Price, *, units_left: int, spent: int, spent_in_run: int) -> None:

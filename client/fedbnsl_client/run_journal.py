@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from fedbnsl.errors import PolicyRefusal
 from fedbnsl.messages import LedgerHead
 from fedbnsl.plan import Plan
 from fedbnsl.price import Price, recipe
@@ -27,6 +28,7 @@ class RunJournal:
         self._dataset = dataset
         self._price = price
         self._recipe = recipe(plan, price)
+        self._cap_units = dataset.cap_units
         self._run = run
         self._site = site
 
@@ -43,6 +45,10 @@ class RunJournal:
         PolicyRefusal, BudgetExhaustedError
             With the numbers.
         """
+        if self._ledger.unprotected(self._dataset.id):
+            raise PolicyRefusal(
+                f"dataset {self._dataset.id!r} was used in a run without privacy: no guarantee can be given now"
+            )
         to_pay = [t for t in range(self._price.rounds + 1) if self._ledger.stored(self._request(t)) is None]
         check_price(
             self._dataset,
@@ -68,7 +74,7 @@ class RunJournal:
             return kept
         # Reserve before drawing: a crash may waste budget, never overspend it.
         self._ledger.reserve(
-            request, self._price.units_of(t), cap_units=self._dataset.cap_units, recipe={"round": t, **self._recipe}
+            request, self._price.units_of(t), cap_units=self._cap_units, recipe={"round": t, **self._recipe}
         )
         payload = draw()
         self._ledger.store(request, payload)

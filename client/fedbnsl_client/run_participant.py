@@ -7,6 +7,7 @@ from pathlib import Path
 from fedbnsl import graph_files
 from fedbnsl.errors import (
     BudgetExhaustedError,
+    FedbnslError,
     InterruptedRunError,
     LedgerError,
     PlanMismatchError,
@@ -55,24 +56,33 @@ def take_part(
     session = Session(address, patience_s=patience_s, notice=notice)
     try:
         reply = session.join(_request(admission))
+        reason: LeaveReason | None = None
         try:
             plan = Plan.from_toml(reply.plan_toml, origin="the coordinator's plan")
             if plan.digest() != reply.plan_digest:
                 raise PlanMismatchError("the plan that was received does not have the digest that came with it")
             session.settle(plan)
-            table, journal = admission.admit(plan, reply.run)
+            try:
+                table, journal = admission.admit(plan, reply.run)
+            except FedbnslError:
+                reason = LeaveReason.POLICY  # one class for all: what is wrong with a table is not told
+                raise
             table = table.reordered(reply.variables)
             notice(
                 f"joined as {admission.site}: {table.n_samples} rows, {len(table.variables)} variables, "
                 f"{plan.rounds} rounds"
             )
 
+            first = (reply.run, reply.plan_digest, reply.variables)
+
             def restore(reply: JoinReply) -> Participant:
+                if (reply.run, reply.plan_digest, reply.variables) != first:
+                    raise PlanMismatchError("the coordinator went on with another run; join anew")
                 return Participant(admission.site, table, plan, reply.snapshot, journal=journal, run=reply.run)
 
             end = _answer_tasks(session, admission, reply, restore)
         except BaseException as error:
-            session.leave(_reason(error))
+            session.leave(reason or _reason(error))
             raise
     finally:
         session.close()

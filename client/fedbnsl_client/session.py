@@ -12,6 +12,7 @@ from fedbnsl import codec
 from fedbnsl.channel import LONG_POLL_S, open_channel
 from fedbnsl.errors import (
     FedbnslError,
+    LedgerError,
     LocalProtocolError,
     PlanMismatchError,
     ProtocolError,
@@ -37,6 +38,7 @@ _ERRORS: dict[grpc.StatusCode, type[FedbnslError]] = {
     grpc.StatusCode.INVALID_ARGUMENT: LocalProtocolError,
     grpc.StatusCode.FAILED_PRECONDITION: SchemaMismatchError,
     grpc.StatusCode.ALREADY_EXISTS: SeatRefusedError,
+    grpc.StatusCode.DATA_LOSS: LedgerError,
     grpc.StatusCode.NOT_FOUND: PlanMismatchError,
     grpc.StatusCode.PERMISSION_DENIED: LocalProtocolError,
 }

@@ -121,8 +121,8 @@ class LedgerError(FedbnslError):
 
     exit_code = 11
     remedy = (
-        "Nothing was sent. Never delete a ledger to get past this: what its datasets have spent is forgotten with it. "
-        "Bring back the file that was last written, or correct what the message names."
+        "No value of a table was sent. Correct what the message names. Never delete or restore a ledger to get past "
+        "this: if its newest file is lost, take what its datasets may spend as spent."
     )
 
 
@@ -130,7 +130,10 @@ class PolicyRefusal(FedbnslError):  # noqa: N818 - a decision of the site, not a
     """The site's own policy does not allow what was asked."""
 
     exit_code = 12
-    remedy = "Nothing was sent. Ask the run's operator for another plan, or have the site's owner change its policy."
+    remedy = (
+        "No value of a table was sent. Ask the run's operator for another plan, or have the site's owner change "
+        "policy.toml."
+    )
 
 
 class BudgetExhaustedError(FedbnslError):
@@ -138,8 +141,8 @@ class BudgetExhaustedError(FedbnslError):
 
     exit_code = 13
     remedy = (
-        "Nothing was sent. Ask for a cheaper plan, or have the site's owner raise the dataset's budget in its policy; "
-        "what is spent never comes back."
+        "No value of a table was sent for it. Ask for a cheaper plan, or have the site's owner raise the dataset's "
+        "budget in policy.toml; what is spent never comes back."
     )
 
 
@@ -147,4 +150,7 @@ class InterruptedRunError(FedbnslError):
     """A person or the system asked the run to stop."""
 
     exit_code = 130
-    remedy = "What was learned up to here is in the run folder, if a first round was complete."
+    remedy = (
+        "A coordinator's run folder, if there is one, holds what was learned; a site goes on with the same command as "
+        "long as the run lasts."
+    )

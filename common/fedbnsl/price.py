@@ -7,7 +7,7 @@ All noise is drawn on integer lattices. A record's clipped gradient lies in [-LA
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scipy.optimize import brentq
 
@@ -47,6 +47,8 @@ class Price:
         dp-pgcd-laplace: scale of the discrete Laplace noise on that coordinate, in lattice units.
     sharpness
         Sensitivity of a score / scale of the noise that selects among the scores.
+    n_samples, n_variables
+        n and d of the site, which the price is for.
     """
 
     epsilon: float
@@ -59,6 +61,8 @@ class Price:
     update_variance: int = 0
     update_scale: int = 0
     sharpness: float = 0.0
+    n_samples: int = 0
+    n_variables: int = 0
 
     @property
     def units(self) -> int:
@@ -99,13 +103,18 @@ def price_of(plan: Plan, *, n_samples: int, n_variables: int) -> Price:
         raise PlanError(
             f"privacy.epsilon = {privacy.epsilon:g} is too small for {plan.rounds} rounds of {plan.local_steps} steps"
         )
-    return price
+    return replace(price, n_samples=n_samples, n_variables=n_variables)
 
 
 def recipe(plan: Plan, price: Price) -> dict[str, object]:
     """What re-computes a cost, for the ledger: every public quantity that went into it."""
     settings = plan.privacy.model_dump(mode="json") if plan.privacy else {}
-    return {"solver": plan.local_solver, "privacy": settings, "price": vars(price).copy(), "version": __version__}
+    return {
+        "solver": plan.local_solver,
+        "privacy": settings,
+        "price": vars(price).copy(),
+        "version": __version__,
+    }
 
 
 def _exponential(plan: Plan, privacy: Privacy, delta: float, d: int) -> Price:

@@ -47,11 +47,13 @@ def guarantees(plan: Plan) -> bool:
     return plan.local_solver == "noisy-covariance" or not exact
 
 
-def guarantee_sentence(plan: Plan, n_variables: int, fewest_samples: int) -> str:
+def guarantee_sentence(plan: Plan, n_variables: int, fewest_samples: int, rounds: int) -> str:
     """What a private run guarantees, for people.
 
     Parameters
     ----------
+    rounds
+        Rounds that a site answered, at most.
     fewest_samples
         Rows of the smallest site: without a delta in the plan, its delta is the largest.
     """
@@ -59,11 +61,15 @@ def guarantee_sentence(plan: Plan, n_variables: int, fewest_samples: int) -> str
     if privacy is None or not guarantees(plan):
         raise PlanError("the plan gives no privacy guarantee")
     price = price_of(plan, n_samples=fewest_samples, n_variables=n_variables)
+    if not rounds:
+        return "No site's answer was taken in."
     delta = f"delta = {price.delta:.3g}" + ("" if privacy.delta else " or less (1 / rows^2 of each site)")
     if plan.local_solver == "noisy-covariance":
         releases = "its noisy second moments, released once"
     else:
-        steps = f"{plan.rounds} rounds x {plan.local_steps} steps, each one selected coordinate and its noisy gradient"
+        steps = (
+            f"at most {rounds} rounds x {plan.local_steps} steps, each one selected coordinate and its noisy gradient"
+        )
         moments = f"{n_variables} noisy second moments, and " if privacy.smoothness == "estimated" else ""
         releases = moments + steps
     return (
@@ -122,7 +128,11 @@ def price_lines(summary: dict[str, Any]) -> list[str]:
         f"{summary['epsilon_as_in_the_paper']:.4g} by the paper's",
     ]
     if not summary["guarantee"]:
-        lines.append("no guarantee  smoothness = 'exact' uses the data without paying: for public data only")
+        lines.insert(0, "NO GUARANTEE  smoothness = 'exact' uses the data without paying: for public data only")
+    if summary["solver"] == "noisy-covariance":
+        lines.append(
+            "              the plan's epsilon is that of the analytic Gaussian mechanism; ledgers count in zCDP"
+        )
     for name, title, unit in (
         ("covariance", "covariance", "squared units, an entry of the diagonal"),
         ("second_moments", "2nd moments", "squared units of the variable with the largest bound"),

@@ -20,12 +20,15 @@ def _far_from_the_ends(value: float) -> float:
 Scale = Annotated[Real, Field(gt=0), AfterValidator(_far_from_the_ends)]
 
 
+_SMALLEST_DELTA = 1e-100
+
+
 class Privacy(BaseModel):
     """What one site's table may lose in a run, under replacement of one record, and how the budget is used."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    epsilon: Positive = Field(le=1000, description="epsilon of the whole run, for each site's table (required)")
+    epsilon: Real = Field(ge=1e-6, le=1000, description="epsilon of the whole run, for each site's table (required)")
     delta: Real = Field(default=0.0, ge=0, lt=1, description="delta of that guarantee; 0: 1 / rows^2 at each site")
     clip: Scale = Field(
         default=10.0, description="clipping threshold of a record's gradient (C), in squared units of the variables"
@@ -51,6 +54,8 @@ class Privacy(BaseModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        if 0.0 < self.delta < _SMALLEST_DELTA:
+            raise ValueError(f"delta = {self.delta!r}: must be 0 (1 / rows^2) or at least {_SMALLEST_DELTA:g}")
         if self.smoothness == "public" and not self.second_moments:
             raise ValueError("second_moments = []: must be given for smoothness = 'public'")
         return self

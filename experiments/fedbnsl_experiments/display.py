@@ -136,7 +136,7 @@ def print_summary(
         spent, left = of["spent"]["epsilon"], of["left"]["epsilon"]
         lines.add_row(
             f"{site}'s ledger",
-            f"epsilon {spent:.4g} spent, {left:.4g} of {of['max_epsilon']:g} left (delta {of['delta']:.3g})",
+            f"epsilon {spent:.4g} of {of['max_epsilon']:g} spent (delta {of['delta']:.3g}); room for {left:.4g}",
         )
     if result["privacy"] and result["privacy"]["guarantee"]:
         lines.add_row("guarantee", result["privacy"]["guarantee"])

@@ -96,7 +96,8 @@ def simulate(
         for site, table in tables.items()
     }
     run = secrets.randbits(64)
-    recorder = RunRecorder(RunFolder.create(out, plan), run=run, seeds=seeds)
+    noted = {**(seeds or {}), **({} if noise_seed is None else {"noise": noise_seed})}
+    recorder = RunRecorder(RunFolder.create(out, plan), run=run, seeds=noted)
     exchange = InProcessExchange(plan, participants, run=run)
 
     started = time.monotonic()

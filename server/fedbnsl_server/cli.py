@@ -122,5 +122,6 @@ def _parse_seeds(seeds: tuple[str, ...]) -> dict[str, int]:
 def _summarise(result: dict[str, Any], folder: Path) -> None:
     click.echo(f"learned {len(result['edges'])} edges in {result['seconds']['total']:.1f} s; results: {folder}")
     if result["privacy"]:
-        for line in [result["privacy"]["guarantee"], *result["privacy"]["no_guarantee_because"]]:
+        because = [f"no privacy guarantee: {reason}" for reason in result["privacy"]["no_guarantee_because"]]
+        for line in because or [result["privacy"]["guarantee"]]:
             click.echo(line)

@@ -110,7 +110,8 @@ class RunRecorder:
         self._variables: tuple[str, ...] = ()
         self._n_samples: dict[str, int] = {}
         self._traffic = Traffic()
-        self._uncounted: list[str] = []
+        self._uncounted = ["the run did not begin"]
+        self._outcome = ""
         self._records: list[RoundRecord] = []
         self._state: AdmmState | None = None
         self._created_at = datetime.now(UTC)
@@ -168,6 +169,7 @@ class RunRecorder:
         """
         with self._lock:
             self._ended = True
+            self._outcome = outcome
             graph = self._graph()
             unwritten: ResultError | None = None
             if graph is not None and self._state is not None:
@@ -286,6 +288,8 @@ class RunRecorder:
         if self._plan.privacy is None or not self._n_samples:
             return None
         d, reasons = len(self._variables), self._no_guarantee()
+        # A round that broke off may have been answered: it was paid for all the same.
+        rounds = min(len(self._records) + (0 if self._outcome == "finished" else 1), self._plan.rounds)
         sites: dict[str, Any] = {}
         for site, n in self._n_samples.items():
             price = price_of(self._plan, n_samples=n, n_variables=d)
@@ -297,7 +301,7 @@ class RunRecorder:
                 "contributed_zcdp": zcdp.zcdp_of((price.setup_units + answered * price.round_units) if answered else 0),
             }
         return {
-            "guarantee": "" if reasons else guarantee_sentence(self._plan, d, min(self._n_samples.values())),
+            "guarantee": "" if reasons else guarantee_sentence(self._plan, d, min(self._n_samples.values()), rounds),
             "no_guarantee_because": reasons,
             "sites": sites,
         }

@@ -13,6 +13,7 @@ from fedbnsl import codec
 from fedbnsl.channel import LONG_POLL_S
 from fedbnsl.errors import (
     FedbnslError,
+    LedgerError,
     MalformedMessageError,
     PlanError,
     PlanMismatchError,
@@ -41,13 +42,14 @@ _STATUS: list[tuple[type[FedbnslError], grpc.StatusCode]] = [
     (MalformedMessageError, grpc.StatusCode.INVALID_ARGUMENT),
     (SchemaMismatchError, grpc.StatusCode.FAILED_PRECONDITION),
     (SeatRefusedError, grpc.StatusCode.ALREADY_EXISTS),
+    (LedgerError, grpc.StatusCode.DATA_LOSS),
     (PlanMismatchError, grpc.StatusCode.NOT_FOUND),
     (PlanError, grpc.StatusCode.FAILED_PRECONDITION),
     (RemoteProtocolError, grpc.StatusCode.PERMISSION_DENIED),
 ]
 _LEFT_BECAUSE = {
     federation.LEAVE_REASON_LOCAL_ERROR: ": an error at the site",
-    federation.LEAVE_REASON_POLICY: ": its policy or its privacy budget does not allow the run",
+    federation.LEAVE_REASON_POLICY: ": its policy, budget or table does not allow the run; ask the site",
 }
 _OTHERWISE = "the coordinator could not handle this call"
 
@@ -135,9 +137,9 @@ class Servicer(federation_grpc.FederationServicer):
             )
             # Late or refused, it crossed the wire all the same.
             self.mailbox.traffic.up[request.site][update.round] += request.ByteSize()
+            if update.ledger is not None:  # late or refused, it was paid for
+                self.ledgers.note(request.site, update.ledger)
             reply = federation.PushReply(duplicate=self.mailbox.push(update))
-            if update.ledger is not None:
-                self.ledgers.note(update.site, update.ledger)
             self._count_control(request.site, reply)
             return reply
 

@@ -1,11 +1,13 @@
 """What the coordinator remembers of the sites' privacy ledgers, so that one that was set back is noticed."""
 
+import fcntl
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
 from fedbnsl import graph_files
-from fedbnsl.errors import ResultError, SeatRefusedError
+from fedbnsl.errors import LedgerError, ResultError
 from fedbnsl.messages import LedgerHead
 
 FILE = "site-ledgers.json"
@@ -27,38 +29,45 @@ class SiteLedgers:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._heads: dict[str, LedgerHead] = {}
+        self._lock = threading.Lock()  # the rounds' thread saves, and at the end the event loop
+        self._heads = self._read()
+
+    def _read(self) -> dict[str, LedgerHead]:
         try:
-            stored: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-            for site, head in stored.items():
-                self._heads[site] = LedgerHead(
+            if not self._path.exists():
+                return {}
+            stored: dict[str, Any] = json.loads(self._path.read_text(encoding="utf-8"))
+            return {
+                site: LedgerHead(
                     bytes.fromhex(head["ledger_id"]),
                     int(head["n_entries"]),
                     bytes.fromhex(head["digest"]),
                     int(head["spent_units"]),
                 )
+                for site, head in stored.items()
+            }
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ResultError(f"{path}, the memory of the sites' ledgers, cannot be read: {error}") from None
+            raise ResultError(f"{self._path}, the memory of the sites' ledgers, cannot be read: {error}") from None
 
     def check(self, site: str, head: LedgerHead) -> None:
         """Refuse a ledger that is behind what was seen of it.
 
         Raises
         ------
-        SeatRefusedError
+        LedgerError
             If it is another ledger, shorter, has spent less, or took another way.
         """
         seen = self._heads.get(site)
         if seen is None:
             return
         if head.ledger_id != seen.ledger_id:
-            raise SeatRefusedError(
+            raise LedgerError(
                 f"site {site!r} had another privacy ledger before; what it spent may not be forgotten (if the site "
                 f"began anew, with other data, remove its entry from {self._path.name} at the coordinator)"
             )
         behind = head.n_entries < seen.n_entries or head.spent_units < seen.spent_units
         if behind or (head.n_entries == seen.n_entries and head.digest != seen.digest):
-            raise SeatRefusedError(
+            raise LedgerError(
                 f"the privacy ledger of site {site!r} is behind what it told before ({head.n_entries} entries, then "
                 f"{seen.n_entries}): a backup was restored; its budget cannot be trusted"
             )
@@ -70,13 +79,26 @@ class SiteLedgers:
             self._heads[site] = head
 
     def save(self) -> None:
-        """Write what is remembered, whole or not at all.
+        """Write what is remembered, together with what other coordinators have written there meanwhile.
 
         Raises
         ------
         ResultError
             If it cannot be written.
         """
+        if not self._heads:
+            return
+        with self._lock:
+            try:
+                with self._path.with_name(self._path.name + ".lock").open("w") as lock:
+                    fcntl.flock(lock, fcntl.LOCK_EX)
+                    for site, head in self._read().items():
+                        self.note(site, head)
+                    self._write()
+            except OSError as error:
+                raise ResultError(f"{self._path} cannot be written: {error.strerror or error}") from None
+
+    def _write(self) -> None:
         stored = {
             site: {
                 "ledger_id": head.ledger_id.hex(),
@@ -86,9 +108,4 @@ class SiteLedgers:
             }
             for site, head in sorted(self._heads.items())
         }
-        if stored:
-            graph_files.write_text(self._path, json.dumps(stored, indent=1) + "\n")
-
-    def spent_units(self, site: str) -> int | None:
-        """All that the site's ledger has spent, over all its datasets and runs; None without one."""
-        return self._heads[site].spent_units if site in self._heads else None
+        graph_files.write_text(self._path, json.dumps(stored, indent=1) + "\n")

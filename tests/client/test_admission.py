@@ -12,6 +12,7 @@ from fedbnsl_client import site_folder
 from fedbnsl_client.admission import GuardedTable, PublicTable
 from fedbnsl_client.dataset import Dataset
 from fedbnsl_client.ledger import Request
+from fedbnsl_client.ledger_report import ledger_as_json, ledger_lines
 from fedbnsl_client.participant import Unaccounted
 from private_site import DATASET, NAMES, ROWS, edit, make_site, private_plan, rows, write_table
 
@@ -75,6 +76,20 @@ def test_a_plan_that_the_policy_forbids_is_refused_before_the_table_is_opened(
     without_rows(folder)
     with pytest.raises(PolicyRefusal, match=f"rule `{rule}`"):
         admit(folder, plan)
+
+
+def test_a_run_without_privacy_is_noted_before_the_table_is_read_and_ends_its_guarantee(folder: Path) -> None:
+    edit(folder / "policy.toml", 'allowed_solvers = ["dp-pgcd"]', 'allowed_solvers = ["dp-pgcd", "pgcd"]')
+    edit(folder / "policy.toml", "allow_non_private = false", "allow_non_private = true")
+    without_rows(folder)
+    with pytest.raises(DataError):
+        admit(folder, Plan())
+    with pytest.raises(PolicyRefusal, match="was used in a run without privacy"):
+        admit(folder, private_plan())
+    with site_folder.opened(folder) as (policy, ledger):
+        assert ledger_as_json(policy, ledger)["datasets"][0]["unprotected"] is True
+        assert "NO GUARANTEE" in "\n".join(ledger_lines(policy, ledger))
+        ledger.verify()
 
 
 def test_a_plan_that_nobody_approved_is_refused_before_the_table_is_opened(folder: Path) -> None:
@@ -157,7 +172,7 @@ def test_a_column_that_the_policy_leaves_out_is_not_there(tmp_path: Path) -> Non
 
 def test_a_dataset_that_the_ledger_does_not_know_is_refused(folder: Path) -> None:
     edit(folder / "policy.toml", f'id = "{DATASET}"', 'id = "ward-8"')
-    with pytest.raises(PolicyRefusal, match=r"rule `datasets`: 'ward-8' is not registered \(participant register\)"):
+    with pytest.raises(PolicyRefusal, match=r"rule `datasets`: 'ward-8' is not registered in the ledger"):
         admit(folder, private_plan())
 
 

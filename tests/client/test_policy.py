@@ -59,7 +59,7 @@ def test_a_policy_that_names_a_dataset_and_nothing_else_still_refuses_a_private_
     bare = Policy.model_validate({"site": "north", "datasets": (TABLE,)})
     assert "`allowed_solvers` = []" in refusal(bare, private_plan(), approved=True)
     named = Policy.model_validate({"site": "north", "datasets": (TABLE,), "allowed_solvers": ("dp-pgcd",)})
-    assert "is not approved (participant approve PLAN)" in refusal(named, private_plan())
+    assert "is not approved; approve the very plan that the coordinator serves" in refusal(named, private_plan())
     allow(named, private_plan(), approved=True)
 
 
@@ -130,7 +130,7 @@ def test_a_coordinator_is_allowed_by_host_or_by_host_and_port(named: str) -> Non
 
 
 def test_of_two_datasets_one_must_be_named() -> None:
-    two = policy(datasets=(TABLE, {**TABLE, "id": "ward-8"}))
+    two = policy(datasets=(TABLE, {**TABLE, "id": "ward-8", "path": "other.csv"}))
     assert two.dataset("ward-8").id == "ward-8"
     with pytest.raises(PolicyRefusal, match="no --dataset was named; the policy has: ward-7, ward-8"):
         two.dataset(None)
@@ -214,7 +214,10 @@ def test_caps_are_never_worth_more_than_the_epsilon_they_stand_for() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('site = "north"\nallow_nonprivate = true\n', "allow_nonprivate = True"),
+        (
+            'site = "north"\nallow_nonprivate = true\n',
+            "allow_nonprivate: no such rule; did you mean allow_non_private?",
+        ),
         ('site = "north"\nmin_rows = true\n', "min_rows = True"),
         ('site = "north"\nmin_rows = -1\n', "min_rows = -1"),
         ('site = "north"\nallow_non_private = 1\n', "allow_non_private = 1"),
@@ -222,21 +225,21 @@ def test_caps_are_never_worth_more_than_the_epsilon_they_stand_for() -> None:
         ('site = "../x"\n', "site = '../x'"),
         ("min_rows = 3\n", "site"),
         ("site = north\n", "is not valid TOML"),
-        ('site = "n"\n[[datasets]]\nid = "a"\npath = "a.csv"\n', "datasets.0.max_epsilon"),
+        ('site = "n"\n[[datasets]]\nid = "a"\npath = "a.csv"\n', "dataset 1: max_epsilon is missing"),
         (
             'site = "n"\n[[datasets]]\nid = "a"\npath = "a.csv"\n'
             "max_epsilon = inf\nmax_delta=1e-6\nmax_epsilon_per_run=1\n",
-            "datasets.0.max_epsilon = inf",
+            "dataset 1: max_epsilon = inf",
         ),
         (
             'site = "n"\n[[datasets]]\nid = "a"\npath = "a.csv"\n'
             "max_epsilon = nan\nmax_delta=1e-6\nmax_epsilon_per_run=1\n",
-            "datasets.0.max_epsilon = nan",
+            "dataset 1: max_epsilon = nan",
         ),
         (
             'site = "n"\n[[datasets]]\nid = "a"\npath = "a.csv"\n'
             "max_epsilon = 1.0\nmax_delta=0.5\nmax_epsilon_per_run=1.0\n",
-            "datasets.0.max_delta = 0.5",
+            "dataset 1: max_delta = 0.5",
         ),
     ],
 )
@@ -247,6 +250,25 @@ def test_a_policy_that_is_edited_wrongly_is_refused_as_a_whole(text: str, said: 
         Policy.load(path)
     assert str(path) in str(caught.value)
     assert said in str(caught.value)
+
+
+def test_two_datasets_with_one_path_are_refused_since_one_table_has_one_budget() -> None:
+    table = 'path = "{}"\nmax_epsilon = 1.0\nmax_delta = 1e-6\nmax_epsilon_per_run = 1.0\n'
+    entries = [
+        f'[[datasets]]\nid = "{name}"\n' + table.format(path) for name, path in (("a", "x.csv"), ("b", "./x.csv"))
+    ]
+    with pytest.raises(SetupError, match="one table has one id"):
+        Policy.parse('site = "n"\n' + "".join(entries), origin="here")
+
+
+def test_an_approval_in_the_policy_is_a_whole_digest_and_a_solver_one_that_there_is() -> None:
+    for text, said in (
+        ('auto_approve = ["48186961fc125cbe"]', "64 hexadecimal digits"),
+        ('allowed_solvers = ["dp-pgdc"]', "dp-pgdc"),
+    ):
+        with pytest.raises(SetupError, match=said) as caught:
+            Policy.parse(f'site = "n"\n{text}\n', origin="here")
+        assert "policy.toml" in caught.value.remedy
 
 
 def test_two_datasets_with_one_id_are_refused_since_one_budget_belongs_to_one_id() -> None:

@@ -423,8 +423,9 @@ def test_no_noise_scale_can_be_typed_in(scale: str) -> None:
 @pytest.mark.parametrize(
     ("setting", "value", "rule"),
     [
-        ("epsilon", 0.0, "greater than 0"),
-        ("epsilon", -1.0, "greater than 0"),
+        ("epsilon", 0.0, "greater than or equal to"),
+        ("epsilon", -1.0, "greater than or equal to"),
+        ("delta", 1e-101, "at least 1e-100"),
         ("epsilon", 1000.1, "less than or equal to 1000"),
         ("epsilon", True, "valid number"),
         ("epsilon", math.nan, "finite"),

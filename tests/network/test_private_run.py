@@ -150,7 +150,9 @@ def test_a_site_that_is_killed_again_and_again_never_overspends_and_never_draws_
     wire.on_pull = kill_later
     result, error = coordinate(plan, tmp_path / "run", wire, act)
     assert error is None
-    assert ends == {"north": "ok", "south": "ok"}, wire.notices[-1]
+    # Killed after its last answer, it comes back to a run that is over: nobody answers any more (6).
+    assert ends["north"] in ("ok", 6), wire.notices[-1]
+    assert ends["south"] == "ok"
     assert result is not None
     assert result["manifest"]["private"] is True
     assert kills
@@ -187,12 +189,12 @@ def test_a_site_that_is_killed_again_and_again_never_overspends_and_never_draws_
     memory = json.loads((tmp_path / "site-ledgers.json").read_text(encoding="utf-8"))
     assert set(memory) == {"north", "south"}
     ((code, said),) = refused
-    assert code == 5
+    assert code == 11
     assert "a backup was restored" in said
 
 
 def test_without_a_margin_a_killed_site_stops_instead_of_overspending(wire: Wire, tmp_path: Path) -> None:
-    plan = private_plan(rounds=2, local_steps=4000, quorum=1, privacy={"epsilon": 1.0})
+    plan = private_plan(rounds=2, local_steps=9000, quorum=1, privacy={"epsilon": 1.0})
     north = site(tmp_path, "north", plan, max_epsilon=1.0, max_epsilon_per_run=2.0)
     south = site(tmp_path, "south", plan)
     process: list[subprocess.Popen[str]] = []
@@ -200,7 +202,7 @@ def test_without_a_margin_a_killed_site_stops_instead_of_overspending(wire: Wire
 
     def kill_in_the_middle(name: str, last_round: int) -> None:
         if name == "north" and last_round == 1 and len(process) == 1:
-            threading.Timer(0.05, process[0].send_signal, (signal.SIGKILL,)).start()
+            threading.Timer(0.1, process[0].send_signal, (signal.SIGKILL,)).start()
 
     def act(address: str) -> None:
         other = join(south, address)
@@ -249,7 +251,7 @@ def hears_only_the_class(wire: Wire, name: str) -> None:
     (goodbye,) = [m for m in wire.everything if m.DESCRIPTOR.name == "LeaveRequest" and m.site == name]
     fields = {descriptor.name for descriptor, _ in goodbye.ListFields()}
     assert fields == {"run", "site", "reason"}
-    assert f"{name} left the run: its policy or its privacy budget does not allow the run" in wire.notices
+    assert f"{name} left the run: its policy, budget or table does not allow the run; ask the site" in wire.notices
     for message in wire.everything:
         assert b"epsilon" not in message.SerializeToString()
     assert not any("epsilon" in notice or "zCDP" in notice for notice in wire.notices)

@@ -20,21 +20,27 @@ EXACT = private_plan(privacy={"smoothness": "exact"})
 
 
 def result_of(plan: Plan, out: Path, *, uncounted: Sequence[str] = ()) -> dict[str, Any]:
-    """The result of a run that began and ended before its first round."""
+    """The result of a run that broke off in its first round."""
     recorder = RunRecorder(RunFolder.create(out, plan), run=1)
     recorder.start(NAMES, {"north": 120, "south": 1000}, Traffic(), uncounted=uncounted)
-    return recorder.finish("finished")
+    return recorder.finish("interrupted", "in a test")
 
 
 def test_a_private_run_names_its_guarantee_in_one_sentence(tmp_path: Path) -> None:
     result = result_of(private_plan(privacy={"delta": 0.0}), tmp_path)
     assert result["manifest"]["private"] is True
     sentence = result["privacy"]["guarantee"]
+    assert "at most 1 rounds" in sentence, "whoever answered the round that broke off has paid for it"
     assert sentence.startswith("Every site's table is protected by (epsilon = 1, delta = 6.94e-05 or less")
     assert sentence.endswith(".")
     assert result["privacy"]["no_guarantee_because"] == []
     assert result["privacy"]["sites"]["south"]["delta"] == pytest.approx(1e-6)
     assert result["privacy"]["sites"]["north"]["contributed_zcdp"] == 0.0, "it has answered nothing"
+
+
+def test_a_run_that_never_began_claims_nothing(tmp_path: Path) -> None:
+    recorder = RunRecorder(RunFolder.create(tmp_path, private_plan()), run=1)
+    assert recorder.finish("interrupted", "while it waited")["manifest"]["private"] is False
 
 
 def test_a_run_without_privacy_says_nothing_about_it(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fedbnsl.errors import ResultError, SeatRefusedError
+from fedbnsl.errors import LedgerError, ResultError
 from fedbnsl.messages import LedgerHead
 from fedbnsl_server.site_ledgers import SiteLedgers
 
@@ -49,7 +49,7 @@ def test_a_site_that_was_never_seen_and_one_that_went_on_are_welcome(ledgers: Si
 def test_a_ledger_that_was_set_back_forked_or_replaced_is_refused(
     other: LedgerHead, said: str, ledgers: SiteLedgers
 ) -> None:
-    with pytest.raises(SeatRefusedError, match=said) as caught:
+    with pytest.raises(LedgerError, match=said) as caught:
         ledgers.check("north", other)
     assert "'north'" in str(caught.value)
     ledgers.check("south", other)
@@ -57,16 +57,14 @@ def test_a_ledger_that_was_set_back_forked_or_replaced_is_refused(
 
 def test_a_repeated_answer_brings_an_old_head_which_changes_nothing(ledgers: SiteLedgers) -> None:
     ledgers.note("north", head(8, 300))
-    with pytest.raises(SeatRefusedError):
+    with pytest.raises(LedgerError):
         ledgers.check("north", head(9, 400))
-    assert ledgers.spent_units("north") == 500
-    assert ledgers.spent_units("south") is None
 
 
 def test_an_answer_from_another_ledger_does_not_replace_the_one_that_is_known(ledgers: SiteLedgers) -> None:
     ledgers.note("north", head(99, 0, ledger=8))
     ledgers.check("north", head(10, 500))
-    with pytest.raises(SeatRefusedError, match="another privacy ledger"):
+    with pytest.raises(LedgerError, match="another privacy ledger"):
         ledgers.check("north", head(99, 0, ledger=8))
 
 
@@ -74,7 +72,7 @@ def test_what_is_remembered_survives_the_coordinator(ledgers: SiteLedgers, path:
     ledgers.save()
     again = SiteLedgers(path)
     again.check("north", head(10, 500))
-    with pytest.raises(SeatRefusedError):
+    with pytest.raises(LedgerError):
         again.check("north", head(9, 400))
     before = path.read_bytes()
     again.save()
@@ -103,3 +101,15 @@ def test_a_damaged_memory_is_an_error_and_not_an_empty_one(text: str, path: Path
     path.write_bytes(text.encode("utf-8", "surrogatepass"))
     with pytest.raises(ResultError, match=r"site-ledgers\.json, the memory of the sites' ledgers, cannot be read"):
         SiteLedgers(path)
+
+
+def test_two_coordinators_of_one_folder_keep_what_the_other_has_seen(ledgers: SiteLedgers, path: Path) -> None:
+    other = SiteLedgers(path)  # before the first has saved
+    ledgers.save()
+    other.note("south", head(3, 20))
+    other.save()
+    for memory in (other, SiteLedgers(path)):
+        with pytest.raises(LedgerError, match="a backup was restored"):
+            memory.check("north", head(9, 400))
+        with pytest.raises(LedgerError, match="a backup was restored"):
+            memory.check("south", head(2, 10))

@@ -1,0 +1,77 @@
+"""DP-PGCD: what it refuses so that its accounting holds, and that residuals follow B."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from fedbnsl.errors import DivergenceError
+from fedbnsl_client import entropy
+from fedbnsl_client.clipped_gradient import ClippedGradient
+from fedbnsl_client.noise import ExponentialMechanism, discrete_gaussian
+from fedbnsl_client.solvers.dp_pgcd import DpPgcd, clips
+
+D = 4
+X = np.random.default_rng(5).normal(size=(60, D))
+ZERO = np.zeros((D, D))
+ALLOWED = ~np.eye(D, dtype=bool)
+HUGE = np.where(ALLOWED, 1e15, 0.0)
+
+
+def solver(*, lam: float = 0.0, variance: int = 4, steps: int = 3) -> DpPgcd:
+    return DpPgcd(
+        X, np.ones(D), lam=lam, rho_2=1.0, gamma=1.0, steps=steps, clip=1.0,
+        selection=ExponentialMechanism(0.1, ALLOWED), noise=partial(discrete_gaussian, variance),
+        randbelow=entropy.seeded("a test"), allowed=ALLOWED,
+    )  # fmt: skip
+
+
+def test_ordinary_matrices_are_solved() -> None:
+    assert np.abs(solver().solve(ZERO, ZERO, ZERO)).max() > 0
+
+
+@pytest.mark.parametrize(("B", "W", "beta"), [(HUGE, ZERO, ZERO), (ZERO, HUGE, ZERO), (ZERO, ZERO, HUGE)])
+def test_weights_that_noise_would_not_cover_the_rounding_of_are_refused(B, W, beta) -> None:
+    with pytest.raises(DivergenceError, match="beyond what the noise was made for"):
+        solver(steps=0).solve(B, W, beta)
+
+
+def test_a_step_that_releases_such_a_weight_is_refused() -> None:
+    with pytest.raises(DivergenceError, match="beyond what the noise was made for"):
+        solver(variance=10**44).solve(ZERO, ZERO, ZERO)
+
+
+def test_an_l1_weight_of_that_size_is_refused() -> None:
+    with pytest.raises(DivergenceError, match="beyond what the noise was made for"):
+        solver(lam=1e15)
+
+
+def test_second_moments_that_are_not_finite_are_refused() -> None:
+    with pytest.raises(DivergenceError, match="share one score sensitivity"), np.errstate(all="ignore"):
+        DpPgcd(
+            X, np.array([1.0, np.inf, 1.0, 1.0]), lam=0.0, rho_2=1.0, gamma=1.0, steps=1, clip=1.0,
+            selection=ExponentialMechanism(0.1, ALLOWED), noise=partial(discrete_gaussian, 4),
+            randbelow=entropy.system, allowed=ALLOWED,
+        )  # fmt: skip
+
+
+def test_without_an_allowed_coordinate_nothing_moves() -> None:
+    none = np.zeros((D, D), dtype=bool)
+    idle = DpPgcd(
+        X, np.ones(D), lam=0.0, rho_2=1.0, gamma=1.0, steps=3, clip=1.0, selection=ExponentialMechanism(0.1, none),
+        noise=partial(discrete_gaussian, 4), randbelow=entropy.system, allowed=none,
+    )  # fmt: skip
+    assert not idle.solve(ZERO, ZERO, ZERO).any()
+
+
+@pytest.mark.parametrize("change", [0.5, 1e-4])
+def test_sums_follow_b_back_to_where_it_was_after_steps_that_did_not_count(change: float) -> None:
+    bounds = clips(np.ones(D), 1.0)
+    moved, fresh = ClippedGradient(X, bounds), ClippedGradient(X, bounds)
+    for gradient in (moved, fresh):
+        gradient.move_to(ZERO)
+    before = moved.sums.copy()
+    moved.step(0, 1, change)
+    assert (moved.sums[1] != before[1]).any()
+    moved.move_to(ZERO)
+    assert np.array_equal(moved.sums, fresh.sums)

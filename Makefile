@@ -35,7 +35,7 @@ test: $(DEV_STAMP) ## All tests (set FEDBNSL_DATA to a folder with sachs/ to inc
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 .PHONY: audit
-audit: $(DEV_STAMP) ## The thorough privacy audit: many runs of the private code, judged by what they send (about 10 minutes)
+audit: $(DEV_STAMP) ## The thorough privacy audit: many runs of the private code, judged by what they send (3 to 8 minutes)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/audit -m "audit or not audit" --verbose --log-cli-level=INFO --durations=10 $(PYTEST_ARGS)
 
 .PHONY: format

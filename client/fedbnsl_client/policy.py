@@ -6,17 +6,16 @@ import re
 import tomllib
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fedbnsl import zcdp
 from fedbnsl.errors import BudgetExhaustedError, PolicyRefusal, SetupError
 from fedbnsl.messages import SITE_NAME_RULE, is_site_name
-from fedbnsl.plan import Plan
+from fedbnsl.plan import Plan, Solver
 from fedbnsl.price import Price
 
-Solver = Literal["pgcd", "closed-form", "dp-pgcd", "dp-pgcd-laplace", "noisy-covariance"]
 Count = Annotated[int, Field(strict=True, ge=0)]
 Epsilon = Annotated[float, Field(strict=True, ge=1e-6, le=1000)]
 Delta = Annotated[float, Field(strict=True, ge=1e-100, lt=0.5)]

@@ -25,6 +25,7 @@ from fedbnsl.privacy import Positive, Privacy, Real
 Count = Annotated[int, Field(strict=True)]
 NonNegative = Annotated[Real, Field(ge=0)]
 
+Solver = Literal["pgcd", "closed-form", "dp-pgcd", "dp-pgcd-laplace", "noisy-covariance"]
 PRIVATE_SOLVERS = ("dp-pgcd", "dp-pgcd-laplace", "noisy-covariance")
 
 # Every private step costs budget: more of them than this is the non-private default left standing.
@@ -68,7 +69,7 @@ class Plan(BaseModel):
     global_iterations: Count = Field(default=20, ge=1, le=100_000, description="L-BFGS iterations of a global step")
 
     # The local solver
-    local_solver: Literal["pgcd", "closed-form", "dp-pgcd", "dp-pgcd-laplace", "noisy-covariance"] = Field(
+    local_solver: Solver = Field(
         default="pgcd",
         description="pgcd: proximal greedy coordinate descent; closed-form: exact ridge solution, dense, reveals X'X; "
         "with [privacy]: dp-pgcd, dp-pgcd-laplace (Mangold et al.), noisy-covariance (closed form of a noisy X'X)",

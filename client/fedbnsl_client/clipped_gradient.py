@@ -50,9 +50,8 @@ class ClippedGradient:
         for j in np.flatnonzero((self._B != B).any(axis=0)):
             weights = -B[:, j] * self._spacing
             weights[j] += self._spacing[j]
-            with np.errstate(
-                over="ignore", invalid="ignore"
-            ):  # an infinite record stays one, or becomes NaN: then zero
+            # An infinite record stays infinite, or becomes NaN, which counts as zero.
+            with np.errstate(over="ignore", invalid="ignore"):
                 self._residual[j] = weights @ self._lattice_X
             _sum_clipped(self._lattice_X, self._residual[j], self.sums[j])
         self._B = B.copy()

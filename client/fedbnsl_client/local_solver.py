@@ -5,6 +5,7 @@ from functools import partial
 
 import numpy as np
 
+from fedbnsl.errors import LocalProtocolError
 from fedbnsl.plan import Plan
 from fedbnsl.price import Price
 from fedbnsl.privacy import Privacy
@@ -74,7 +75,9 @@ def private_solver(
     setup
         What `release_setup` gave, for a plan that needs it.
     """
-    if plan.local_solver == "noisy-covariance" and setup is not None:
+    if plan.local_solver == "noisy-covariance":
+        if setup is None:  # without its release there is nothing to solve on: never another mechanism instead
+            raise LocalProtocolError("noisy-covariance starts from its released covariance")
         return local_solver(plan, SecondMoments(setup), allowed)
     selection: Selection
     noise: Noise

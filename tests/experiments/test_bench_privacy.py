@@ -68,10 +68,20 @@ def test_the_figures_are_those_that_the_project_states_and_no_graph_was_tuned_on
     assert all(min(seeds) >= 100 for _, seeds in asked)
 
 
-def test_the_time_of_a_step_is_set_against_reading_and_against_the_literal_algorithm(tiny):
+def test_the_time_of_a_step_is_set_against_reading_and_against_the_literal_algorithm(tiny, monkeypatch):
+    """With a clock that says 3 s a step, 1.5 s to read the table and 12 s a literal step."""
+    said = []
+
+    def clock(work):
+        seconds = [3.0 * 200, 1.5 * 2**25 / (60 * 5), 12.0 * 2][len(said) % 3]
+        said.append(seconds)
+        return seconds, work()
+
+    monkeypatch.setattr(bench_privacy, "timed", clock)
     row = bench_privacy._time_of_a_step()
-    assert row["ours / reading n x d doubles once"] > 0
-    assert row["us literal"] > 0
+    assert row["ours / reading n x d doubles once"] == pytest.approx(2.0)
+    assert row["literal NumPy / ours"] == 4
+    assert [row[key] for key in ("us ours", "us reading", "us literal")] == pytest.approx([3e6, 1.5e6, 12e6])
     assert json.dumps(row, allow_nan=False)
 
 

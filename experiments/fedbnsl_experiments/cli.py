@@ -332,8 +332,7 @@ def evaluate(run: Path, truth: Path, threshold: float | None, as_json: bool) -> 
 def bench(figures: tuple[str, ...], plans: Path, as_json: bool) -> None:
     """Measure the project's own figures: accuracy and bytes on generated data, Sachs, privacy, speed ratios.
 
-    Without a name, all of them (about 20 minutes on two cores, of which privacy takes 5 and privacy-tuning 12). The
-    Sachs figures need FEDBNSL_DATA.
+    Without a name, all of them (about 20 minutes on two cores). The Sachs figures need FEDBNSL_DATA.
     """
     from rich.console import Console
 

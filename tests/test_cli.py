@@ -20,7 +20,8 @@ from fedbnsl import errors
 from fedbnsl.cli import fedbnsl as root
 from fedbnsl.cli import main
 from fedbnsl_client.dataset import Dataset
-from fedbnsl_experiments import display, synthetic
+from fedbnsl_experiments import synthetic
+from fedbnsl_server import run_display
 
 CHECKOUT = Path(__file__).parents[1]
 
@@ -108,11 +109,23 @@ def test_every_command_of_the_project_is_installed_and_no_other(fedbnsl):
     assert leaves == {
         *("coordinator serve", "participant join", "participant refit", "data synth", "data split"),
         *("participant init", "participant register", "participant approve", "participant ledger"),
+        *("coordinator init", "coordinator approve", "coordinator revoke", "coordinator renew", "coordinator enrolled"),
+        *("coordinator status", "coordinator watch", "coordinator healthcheck"),
+        *("participant request", "participant enrol", "participant check", "participant leave"),
         *("simulate", "demo", "evaluate", "bench", "privacy price"),
     }
     listed = fedbnsl("--help").out
     for name in declared:
         assert re.search(rf"^  {name} +\w", listed, re.MULTILINE), name
+
+
+def test_commands_of_a_package_that_is_not_installed_are_not_listed_and_not_found(fedbnsl, monkeypatch):
+    monkeypatch.setattr("fedbnsl.cli.find_spec", lambda package: None if package == "fedbnsl_server" else package)
+    listed = re.findall(r"^  ([a-z]+) +\w", fedbnsl("--help").out.partition("Commands:")[2], re.MULTILINE)
+    assert listed == ["bench", "data", "demo", "evaluate", "participant", "privacy", "simulate"]
+    outcome = fedbnsl("coordinator", "serve", "plan.toml")
+    assert outcome.code == 2
+    assert "No such command 'coordinator'" in outcome.err
 
 
 @each_command
@@ -258,8 +271,8 @@ def test_4_too_few_rows_and_missing_tables_are_data_errors(fedbnsl, plan, tables
 
 
 def test_2_plaintext_must_be_asked_for(fedbnsl, plan, tables, tmp_path):
-    join = ("participant", "join", "127.0.0.1:9", "--site=s", "--data", tables / "site-1.csv")
-    refused(fedbnsl(*join), 2, "pass --insecure")
+    join = ("participant", "join", "127.0.0.1:9", "--site=s", "--public-data", "--data", tables / "site-1.csv")
+    refused(fedbnsl(*join), 2, "without --insecure", "certificate")
     serve = (
         "coordinator",
         "serve",
@@ -269,7 +282,7 @@ def test_2_plaintext_must_be_asked_for(fedbnsl, plan, tables, tmp_path):
         "--out",
         tmp_path / "run",
     )
-    refused(fedbnsl(*serve), 2, "pass --insecure")
+    refused(fedbnsl(*serve), 2, "--federation", "--insecure")
     assert not (tmp_path / "run").exists()
 
 
@@ -391,7 +404,7 @@ def test_130_an_interrupted_run_keeps_what_it_has(which, fedbnsl, plan, tables, 
     # A test runner in the background ignores SIGINT, and so would the command.
     outside = signal.signal(which, signal.SIG_DFL)
     try:
-        monkeypatch.setattr(display.RunDisplay, "show", lambda self, status: signal.raise_signal(which))
+        monkeypatch.setattr(run_display.RunDisplay, "show", lambda self, status: signal.raise_signal(which))
         outcome = fedbnsl("simulate", plan, "--data", tables, "--out", tmp_path / "run", "--json")
         assert signal.getsignal(which) is signal.SIG_DFL, "the handler of whoever called is back"
     finally:
@@ -561,3 +574,41 @@ def test_a_folder_with_a_run_is_refused_before_a_site_can_call(fedbnsl, run, pla
     refused(fedbnsl(*serve, "--out", run), 9, f"folder {run} holds a run already")
     assert not address.exists()
     assert contents(run) == before
+
+
+# ---- a run that is paused and gone on with -------------------------------------------------------------------------
+
+
+def test_0_a_paused_coordinator_says_how_to_go_on_and_a_run_takes_no_other_settings(fedbnsl, plan, tmp_path):
+    run, address = tmp_path / "my run", tmp_path / "address"
+    serve = [sys.executable, "-u", "-m", "fedbnsl", "coordinator", "serve", "--insecure", "--listen=127.0.0.1:0"]
+    for life, settings in enumerate(([plan, f"--out={run}", "--seed=data=5"], [run], [plan, f"--out={run}"])):
+        address.unlink(missing_ok=True)
+        coordinator = subprocess.Popen(
+            [*serve, *settings, f"--address-file={address}"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        try:
+            said = coordinator.stdout.readline()
+            if life:
+                assert said.startswith("continuing run ")
+                assert "before round 1" in said
+                said = coordinator.stdout.readline()
+            assert said.startswith("listening on ")
+            coordinator.send_signal(signal.SIGTERM)
+            said = coordinator.communicate(timeout=30)[0]
+        finally:
+            coordinator.kill()
+        assert coordinator.returncode == 0, said
+        again = f"fedbnsl coordinator serve '{run}' --insecure --listen 127.0.0.1:0"
+        assert said.splitlines()[-1] == f"paused before round 1; continue with: {again}"
+        result = strict_json((run / "result.json").read_text(encoding="utf-8"))
+        assert (result["state"], len(result["manifest"]["resumed_at"])) == ("interrupted", life)
+        assert result["manifest"]["seeds"] == {"data": 5}
+    for option in ("--set=rounds=3", f"--out={tmp_path / 'other'}", "--seed=data=6"):
+        refused(fedbnsl("coordinator", "serve", run, "--insecure", option), 2, "goes on with its own settings")
+    refused(fedbnsl("coordinator", "serve", tmp_path, "--insecure"), 9, "holds no run that can be continued")
+    other = ("coordinator", "serve", plan, "--insecure", "--listen=127.0.0.1:0", "--set=rounds=9")
+    refused(fedbnsl(*other, "--out", run), 9, "holds the run of another plan")

@@ -14,6 +14,7 @@ import click
 
 from fedbnsl.errors import PolicyRefusal, SetupError
 from fedbnsl.messages import SITE_NAME_RULE, is_site_name
+from fedbnsl_client import identity_cli
 
 if TYPE_CHECKING:
     from fedbnsl_client.admission import Admission
@@ -27,6 +28,10 @@ _DATA = click.Path(path_type=Path)
 @click.group()
 def participant() -> None:
     """Take part in a federation with a table that stays at this site."""
+
+
+for _command in (identity_cli.request, identity_cli.enrol, identity_cli.check, identity_cli.leave):
+    participant.add_command(_command)
 
 
 def _table_options(command: click.decorators.FC) -> click.decorators.FC:
@@ -199,7 +204,7 @@ def ledger_command(folder: Path, verify: bool, as_json: bool) -> None:
 
 
 @participant.command()
-@click.argument("coordinator", metavar="HOST:PORT")
+@click.argument("coordinator", metavar="[HOST:PORT]", required=False)
 @click.option(
     "--policy",
     "folder",
@@ -213,8 +218,12 @@ def ledger_command(folder: Path, verify: bool, as_json: bool) -> None:
     "--public-data", is_flag=True, help="Without --policy: confirm that anybody may see this table; nothing is counted."
 )
 @click.option(
-    "--insecure", is_flag=True, help="Plaintext, on loopback only. TLS is not there yet: this flag is needed."
+    "--identity",
+    "identity_folder",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Without --policy: the folder of `participant request` and `enrol`, whose name the site joins under.",
 )
+@click.option("--insecure", is_flag=True, help="Plaintext, on loopback only, where no certificate is needed.")
 @click.option("--out", type=_DATA, help="Folder for the learned graph and this site's own refit of it.")
 @click.option(
     "--patience",
@@ -226,12 +235,13 @@ def ledger_command(folder: Path, verify: bool, as_json: bool) -> None:
 )
 @_table_options
 def join(
-    coordinator: str,
+    coordinator: str | None,
     folder: Path | None,
     dataset_id: str | None,
     data: Path | None,
     site: str | None,
     public_data: bool,
+    identity_folder: Path | None,
     insecure: bool,
     out: Path | None,
     patience_s: float,
@@ -241,21 +251,43 @@ def join(
 ) -> None:
     """Join the run of the coordinator at HOST:PORT and answer its rounds until the end.
 
+    The connection is TLS, under the certificate of the site's folder (see `request` and `enrol`); HOST:PORT is then by
+    default the coordinator that enrolled the site. A run that was interrupted at either side goes on with the same
+    command.
+
     With --policy, the run is checked against the site's policy and budget before a record is read, and everything that
     is released is paid for in the ledger first. Without it, the table must be public: what leaves the site is then not
     counted.
     """
-    from fedbnsl_client import site_folder
+    from fedbnsl_client import identity, site_folder
     from fedbnsl_client.admission import GuardedTable, PublicTable
+    from fedbnsl_client.policy import Policy
     from fedbnsl_client.run_participant import take_part
 
-    if not insecure:
-        raise SetupError("TLS is not part of this version; pass --insecure to call in plaintext on loopback")
+    if folder is not None:
+        if data or site or public_data or identity_folder:
+            raise SetupError(
+                "--policy already says which table, under which name; leave out --data, --site, --identity and "
+                "--public-data"
+            )
+        if click.get_current_context().get_parameter_source("min_rows") is click.core.ParameterSource.COMMANDLINE:
+            raise SetupError("--min-rows goes with --data; under --policy the policy's own `min_rows` counts")
+    elif data is None or (site is None) is (identity_folder is None) or not public_data:
+        raise SetupError(
+            "a table is used under a policy (--policy FOLDER, made by `participant init`), or, if anybody may see it, "
+            "with --data FILE --public-data and --identity FOLDER (on loopback: --site NAME)"
+        )
+    if folder is not None:
+        Policy.load(folder / site_folder.POLICY)  # a folder that is none is said to be none, before all else
+    link = identity.link(folder or identity_folder, coordinator, insecure=insecure)
 
     def run(admission: Admission) -> None:
+        if link.site not in ("", admission.site):
+            raise SetupError(f"the policy's site is {admission.site!r}, the certificate's {link.site!r}")
         graph = take_part(
             admission,
-            address=coordinator,
+            address=link.address,
+            credentials=link.credentials,
             patience_s=patience_s,
             notice=lambda text: click.echo(text, err=True),
             out=out,
@@ -263,28 +295,18 @@ def join(
         click.echo(f"the run is over: {graph.nnz} edges" + (f"; kept in {out}" if out else ""))
 
     if folder is not None:
-        if data or site or public_data:
-            raise SetupError(
-                "--policy already says which table, under which name; leave out --data, --site, --public-data"
-            )
-        if click.get_current_context().get_parameter_source("min_rows") is click.core.ParameterSource.COMMANDLINE:
-            raise SetupError("--min-rows goes with --data; under --policy the policy's own `min_rows` counts")
         with site_folder.opened(folder) as (policy, ledger):
-            policy.check_coordinator(coordinator)
+            policy.check_coordinator(link.address, authority=link.authority)
             run(
                 GuardedTable(
                     folder, policy, ledger, dataset_id, columns=_names(columns), max_file_bytes=max_file_mib * 2**20
                 )
             )
-        return
-    if data is None or site is None or not public_data:
-        raise SetupError(
-            "a table is used under a policy (--policy FOLDER, made by `participant init`), or, if anybody may see it, "
-            "with --data FILE --site NAME --public-data"
-        )
-    if not is_site_name(site):
-        raise SetupError(f"--site {site!r}: use {SITE_NAME_RULE}")
-    run(PublicTable(site, _read(data, columns, min_rows, max_file_mib)))
+    elif data is not None:
+        name = site or link.site
+        if not is_site_name(name):
+            raise SetupError(f"--site {name!r}: use {SITE_NAME_RULE}")
+        run(PublicTable(name, _read(data, columns, min_rows, max_file_mib)))
 
 
 @participant.command()

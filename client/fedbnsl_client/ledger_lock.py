@@ -19,6 +19,12 @@ NETWORK_FILESYSTEMS = frozenset({
 _MOUNTS = Path("/proc/self/mounts")  # the mounts as this process sees them; what /proc/mounts points to
 
 
+class LedgerBusyError(LedgerError):
+    """Another process has the ledger."""
+
+    remedy = "Wait until it has ended; a ledger has one user at a time."
+
+
 class OwnerLock:
     """The lock on `<ledger>.lock`, held until it is released or the process ends, however it ends.
 
@@ -45,9 +51,9 @@ class OwnerLock:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(descriptor)
-            busy = LedgerError(f"ledger {ledger} is in use by another process: a run of this site, or another command")
-            busy.remedy = "Wait until it has ended; a ledger has one user at a time."
-            raise busy from None
+            raise LedgerBusyError(
+                f"ledger {ledger} is in use by another process: a run of this site, or another command"
+            ) from None
         except OSError as error:
             os.close(descriptor)
             raise LedgerError(f"{ledger}.lock cannot be locked: {error.strerror or error}") from None

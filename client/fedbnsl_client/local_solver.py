@@ -20,7 +20,7 @@ from fedbnsl_client.noise import (
     discrete_laplace,
 )
 from fedbnsl_client.private_moments import release_covariance, release_second_moments
-from fedbnsl_client.solvers import pgcd
+from fedbnsl_client.solvers import dp_pgcd, pgcd
 from fedbnsl_client.solvers.closed_form import ClosedForm
 from fedbnsl_client.solvers.dp_pgcd import DpPgcd
 from fedbnsl_client.squared_loss import SecondMoments
@@ -30,6 +30,12 @@ LocalSolver = Callable[[Matrix, Matrix, Matrix], Matrix]
 
 # An estimated second moment counts as at least this share of its bound: with noise it may come out as zero or less.
 _SMALLEST_SHARE = 0.005
+
+
+def warm_up() -> None:
+    """Compile every kernel that a plan may ask for, or load it from the cache, so that no round has to wait for it."""
+    pgcd.warm_up()
+    dp_pgcd.warm_up()
 
 
 def local_solver(plan: Plan, loss: SecondMoments, allowed: Mask) -> LocalSolver:

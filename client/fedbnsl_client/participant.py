@@ -13,7 +13,6 @@ from fedbnsl.knowledge import EdgeMask
 from fedbnsl.messages import LedgerHead, LocalUpdate, RoundTask, SiteState, TaskKind
 from fedbnsl.plan import Plan
 from fedbnsl.price import Price, price_of
-from fedbnsl.privacy import Privacy
 from fedbnsl.sparse import Matrix, SparseMatrix
 from fedbnsl_client import entropy
 from fedbnsl_client.dataset import Dataset
@@ -125,6 +124,7 @@ class Participant:
             update = replace(self._admm_round(task), ledger=self._journal.head)
             return codec.update_to_bytes(update, run=self._run, value_type=plan.value_type, dense=plan.dense_messages)
 
+        _ = self._setup  # before the round pays for itself: a crash in the setup then wastes one payment, not two
         kept = self._journal.release(task.round, draw)
         return codec.update_from_bytes(kept, n_variables=self._X.shape[1], dense=plan.dense_messages)
 
@@ -152,18 +152,26 @@ class Participant:
 
     @cached_property
     def _solver(self) -> LocalSolver:
-        """Made when the first round needs it: a private one pays for its setup then."""
+        """Made when the first round needs it."""
         plan, allowed = self._plan, self._mask.allowed
         if plan.privacy is None:
             return local_solver(plan, self._loss, allowed)
-        n, d = self._X.shape
-        price = price_of(plan, n_samples=n, n_variables=d)
-        setup = self._setup(plan.privacy, price) if needs_setup(plan) else None
-        return private_solver(plan, plan.privacy, price, self._X, allowed, setup, self._randbelow)
+        return private_solver(plan, plan.privacy, self._price, self._X, allowed, self._setup, self._randbelow)
 
-    def _setup(self, privacy: Privacy, price: Price) -> Matrix:
+    @cached_property
+    def _price(self) -> Price:
+        n, d = self._X.shape
+        return price_of(self._plan, n_samples=n, n_variables=d)
+
+    @cached_property
+    def _setup(self) -> Matrix | None:
+        """What a private solver starts from, released once and paid for; None if it needs nothing."""
+        plan, privacy = self._plan, self._plan.privacy
+        if privacy is None or not needs_setup(plan):
+            return None
+
         def draw() -> bytes:
-            return release_setup(self._plan, privacy, price, self._X, self._randbelow).tobytes()
+            return release_setup(plan, privacy, self._price, self._X, self._randbelow).tobytes()
 
         values = np.frombuffer(self._journal.release(0, draw), dtype=np.float64)
         d = self._X.shape[1]

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fedbnsl import zcdp
+from fedbnsl.certificates import same_fingerprint
 from fedbnsl.errors import BudgetExhaustedError, PolicyRefusal, SetupError
 from fedbnsl.messages import SITE_NAME_RULE, is_site_name
 from fedbnsl.plan import Plan, Solver
@@ -21,6 +22,11 @@ Epsilon = Annotated[float, Field(strict=True, ge=1e-6, le=1000)]
 Delta = Annotated[float, Field(strict=True, ge=1e-100, lt=0.5)]
 
 
+_OTHER_COORDINATOR = (
+    "Nothing was sent. If this is the right coordinator, have the site's owner name it in policy.toml; otherwise call "
+    "another one."
+)
+_COORDINATOR = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(:\d{1,5})?|[0-9A-Fa-f:.]+")
 _DIGEST = re.compile("[0-9a-f]{64}")
 
 
@@ -55,6 +61,7 @@ class Policy(BaseModel):
 
     site: str
     coordinators: tuple[str, ...] = ()
+    coordinator_ca: str = ""
     allowed_solvers: tuple[Solver, ...] = ()
     allow_non_private: bool = Field(default=False, strict=True)
     auto_approve: Annotated[bool, Field(strict=True)] | tuple[str, ...] = False
@@ -66,6 +73,9 @@ class Policy(BaseModel):
     def _consistent(self) -> Self:
         if not is_site_name(self.site):
             raise ValueError(f"site = {self.site!r}: use {SITE_NAME_RULE}")
+        for named in self.coordinators:
+            if not _COORDINATOR.fullmatch(named):
+                raise ValueError(f"coordinators: {named!r} is no host and no host:port, such as hub.example.org:50051")
         ids = [dataset.id for dataset in self.datasets]
         if len(set(ids)) != len(ids):
             raise ValueError("datasets: two have the same id; one budget belongs to one id")
@@ -116,17 +126,31 @@ class Policy(BaseModel):
             raise PolicyRefusal(f"rule `datasets`: {asked}; the policy has: {known}")
         return found[0]
 
-    def check_coordinator(self, address: str) -> None:
+    def check_coordinator(self, address: str, *, authority: str) -> None:
         """Before the first call.
+
+        Parameters
+        ----------
+        authority
+            Fingerprint of the authority that vouches for the coordinator; empty: nobody does, the wire is plaintext.
 
         Raises
         ------
         PolicyRefusal
-            If the address (host:port), or its host, is not among those that the policy names.
+            If the address (host:port), or its host, is not among those that the policy names, or the authority is
+            not the one that it names.
         """
         if address not in self.coordinators and address.rpartition(":")[0] not in self.coordinators:
             named = ", ".join(self.coordinators) or "none"
-            raise PolicyRefusal(f"rule `coordinators`: {address} is not among them ({named})")
+            raise PolicyRefusal(
+                f"rule `coordinators`: {address} is not among them ({named})", remedy=_OTHER_COORDINATOR
+            )
+        if self.coordinator_ca and not same_fingerprint(self.coordinator_ca, authority):
+            got = authority or "none, the wire is plaintext"
+            raise PolicyRefusal(
+                f"rule `coordinator_ca` = {self.coordinator_ca}: the coordinator's authority is {got}",
+                remedy=_OTHER_COORDINATOR,
+            )
 
     def check_plan(self, plan: Plan, dataset: DatasetPolicy, *, n_samples: int, approved: bool) -> None:
         """After the plan is known and before any record is read; the budget is checked by `check_price`.
@@ -170,9 +194,7 @@ class Policy(BaseModel):
 
 
 def _unusable(text: str) -> SetupError:
-    error = SetupError(text)
-    error.remedy = "Correct policy.toml; without a policy that can be read, nothing is allowed."
-    return error
+    return SetupError(text, remedy="Correct policy.toml; without a policy that can be read, nothing is allowed.")
 
 
 def _in_words(problem: Any) -> str:

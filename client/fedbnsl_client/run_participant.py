@@ -4,7 +4,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from fedbnsl import graph_files
+from fedbnsl import durable, graph_files
+from fedbnsl.certificates import Credentials
 from fedbnsl.errors import (
     BudgetExhaustedError,
     FedbnslError,
@@ -13,22 +14,29 @@ from fedbnsl.errors import (
     PlanMismatchError,
     PolicyRefusal,
     RunAbandonedError,
+    SeatLostError,
     StaleRoundError,
 )
 from fedbnsl.graph_formats import LearnedGraph, edges_csv
-from fedbnsl.messages import Finished, JoinReply, JoinRequest, LeaveReason
+from fedbnsl.messages import Finished, JoinReply, JoinRequest, LeaveReason, RoundTask
 from fedbnsl.plan import Plan
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl_client.admission import Admission
 from fedbnsl_client.dataset import Dataset
+from fedbnsl_client.local_solver import warm_up
 from fedbnsl_client.participant import Participant
 from fedbnsl_client.refit import personalise
 from fedbnsl_client.session import Session
-from fedbnsl_client.solvers import pgcd
 
 
 def take_part(
-    admission: Admission, *, address: str, patience_s: float, notice: Callable[[str], None], out: Path | None
+    admission: Admission,
+    *,
+    address: str,
+    credentials: Credentials | None = None,
+    patience_s: float,
+    notice: Callable[[str], None],
+    out: Path | None,
 ) -> SparseMatrix:
     """Take part in one run until its end and return the learned graph with its consensus weights.
 
@@ -38,6 +46,8 @@ def take_part(
         The site's table, and what watches over it.
     address
         host:port of the coordinator.
+    credentials
+        For TLS; None: plaintext, on loopback only.
     patience_s
         How long to call a coordinator that does not answer, before the run's own plan is known.
     notice
@@ -52,8 +62,8 @@ def take_part(
     """
     if out is not None:
         graph_files.new_graph_folder(out)
-    pgcd.warm_up()
-    session = Session(address, patience_s=patience_s, notice=notice)
+    warm_up()
+    session = Session(address, credentials, patience_s=patience_s, notice=notice)
     try:
         reply = session.join(_request(admission))
         reason: LeaveReason | None = None
@@ -101,18 +111,27 @@ def _answer_tasks(
     session: Session, admission: Admission, reply: JoinReply, restore: Callable[[JoinReply], Participant]
 ) -> Finished:
     participant, last_round = restore(reply), reply.round
+    answered: RoundTask | None = None
+    seat_lost = False
     while True:
-        task = session.pull(last_round)
-        if isinstance(task, Finished):
-            return task
-        if task.round != last_round + 1:
-            # A round was missed, and with it a W that the dual may have to follow: take over the coordinator's state.
-            reply = session.join(_request(admission))
-            participant, last_round = restore(reply), reply.round
-            continue
-        with suppress(StaleRoundError):  # the round closed without this site: the next task's `contributed` says so
-            session.push(participant.handle(task))
-        last_round = task.round
+        try:
+            task = session.pull(last_round)
+            if isinstance(task, Finished):
+                return task
+            # The task that was answered last comes again from a coordinator that did not live to count the answer.
+            if task.round == last_round + 1 or task == answered:
+                with suppress(StaleRoundError):  # the round closed without this site: the next task says so
+                    session.push(participant.handle(task))
+                answered, last_round, seat_lost = task, task.round, False
+                continue
+        except SeatLostError:
+            if seat_lost:
+                raise
+            seat_lost = True
+        # A round was missed, and with it a W that the dual may have to follow; or the coordinator was set back to an
+        # earlier round, or lost the seat: take over its state.
+        reply = session.join(_request(admission))
+        participant, last_round, answered = restore(reply), reply.round, None
 
 
 def _reason(error: BaseException) -> LeaveReason:
@@ -126,5 +145,5 @@ def _reason(error: BaseException) -> LeaveReason:
 
 def _keep(out: Path, table: Dataset, graph: SparseMatrix) -> None:
     consensus = LearnedGraph(table.variables, graph.support(), graph.to_dense(), None)
-    graph_files.write_text(out / "edges.csv", edges_csv(consensus))
-    graph_files.write_text(out / "personalised-edges.csv", edges_csv(personalise(table, consensus.dag)))
+    durable.write_text(out / "personalised-edges.csv", edges_csv(personalise(table, consensus.dag)))
+    durable.write_text(out / "edges.csv", edges_csv(consensus))  # last: a folder with it is whole, and is kept

@@ -9,20 +9,34 @@ from typing import TypeVar, cast
 import grpc
 
 from fedbnsl import codec
+from fedbnsl.certificates import Credentials
 from fedbnsl.channel import LONG_POLL_S, open_channel
 from fedbnsl.errors import (
     FedbnslError,
+    IdentityError,
     LedgerError,
     LocalProtocolError,
     PlanMismatchError,
     ProtocolError,
     RemoteProtocolError,
     SchemaMismatchError,
+    SeatLostError,
     SeatRefusedError,
     StaleRoundError,
     UnreachableError,
 )
-from fedbnsl.messages import Finished, JoinReply, JoinRequest, LeaveReason, LocalUpdate, RoundTask, run_tag
+from fedbnsl.messages import (
+    NOT_SEATED,
+    UNHANDLED,
+    Finished,
+    JoinReply,
+    JoinRequest,
+    LeaveReason,
+    LocalUpdate,
+    RoundTask,
+    RunStatus,
+    run_tag,
+)
 from fedbnsl.plan import Plan
 from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl.wire import federation_pb2_grpc as federation_grpc
@@ -41,8 +55,23 @@ _ERRORS: dict[grpc.StatusCode, type[FedbnslError]] = {
     grpc.StatusCode.DATA_LOSS: LedgerError,
     grpc.StatusCode.NOT_FOUND: PlanMismatchError,
     grpc.StatusCode.PERMISSION_DENIED: LocalProtocolError,
+    grpc.StatusCode.UNAUTHENTICATED: IdentityError,
 }
-_TRANSIENT = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+# A site cancels no call of its own: whoever cancels is a coordinator that goes down and leaves it unanswered.
+_TRANSIENT = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+
+_ASK_THE_OPERATOR = (
+    "Ask the coordinator's operator; `fedbnsl participant check FOLDER` shows what fits and what does not."
+)
+
+# gRPC says UNAVAILABLE for these as well, and calling again would not help before somebody has corrected something.
+_MISCONFIGURED = {
+    "Hostname Verification Check failed": "its certificate is for other host names",
+    "certificate has expired": "its certificate has expired",
+    "certificate is not yet valid": "its certificate is not valid yet: is this machine's clock right?",
+    "CERTIFICATE_VERIFY_FAILED": "its certificate is not of this site's federation",
+    "WRONG_VERSION_NUMBER": "it does not speak TLS",
+}
 
 
 @dataclass
@@ -82,17 +111,21 @@ class Session:
     Parameters
     ----------
     address
-        host:port of the coordinator, on loopback.
+        host:port of the coordinator.
+    credentials
+        For TLS; None: plaintext, on loopback only.
     patience_s
         How long an unreachable coordinator is called again.
     notice
         Told, once an outage, that the coordinator does not answer.
     """
 
-    def __init__(self, address: str, *, patience_s: float, notice: Callable[[str], None]) -> None:
+    def __init__(
+        self, address: str, credentials: Credentials | None = None, *, patience_s: float, notice: Callable[[str], None]
+    ) -> None:
         self._address = address
-        self._channel = open_channel(address)
-        self._stub = federation_grpc.FederationStub(self._channel)
+        self._credentials = credentials
+        self._connect()
         self._back_off = BackOff(patience_s)
         self._notice = notice
         self._timeout_s = _FIRST_CALL_TIMEOUT_S
@@ -101,9 +134,36 @@ class Session:
         self._value_type, self._dense = "float64", False
         self._n_variables = 0
 
+    def _connect(self) -> None:
+        self._channel = open_channel(self._address, self._credentials)
+        self._stub = federation_grpc.FederationStub(self._channel)
+
     def close(self) -> None:
         """Close the channel."""
         self._channel.close()
+
+    def look(self) -> RunStatus:
+        """Where the coordinator's run stands; asked once.
+
+        Raises
+        ------
+        IdentityError, ProtocolError
+            If the coordinator does not take this site for what it says it is, or answers something else.
+        UnreachableError
+            If it does not answer.
+        """
+        self._back_off.patience_s = 0.0
+        status = codec.decode_status(
+            self._call(lambda: self._stub.Status(federation.StatusRequest(), timeout=_FIRST_CALL_TIMEOUT_S))
+        )
+        self._run = status.run
+        return status
+
+    def withdraw(self, site: str) -> None:
+        """Say good-bye for a site whose process is gone; see `look` for the errors."""
+        run = self.look().run
+        wire = federation.LeaveRequest(run=run, site=site, reason=federation.LEAVE_REASON_OPERATOR)
+        self._call(lambda: self._stub.Leave(wire, timeout=_FIRST_CALL_TIMEOUT_S))
 
     def join(self, request: JoinRequest) -> JoinReply:
         """Apply for a seat.
@@ -112,6 +172,8 @@ class Session:
         ------
         SchemaMismatchError, PlanMismatchError, ProtocolError
             If the coordinator refuses; the text is the coordinator's.
+        IdentityError
+            If one side does not take the other for what it says it is.
         UnreachableError
             If it does not answer within the session's patience.
         """
@@ -160,13 +222,24 @@ class Session:
         except grpc.RpcError:
             self._notice("the coordinator did not hear the good-bye")
 
+    def _refuse_misconfigured(self, details: str) -> None:
+        for text, meaning in _MISCONFIGURED.items():
+            if text in details:
+                raise IdentityError(f"the coordinator at {self._address}: {meaning}", remedy=_ASK_THE_OPERATOR)
+
     def _call(self, call: Callable[[], _Reply]) -> _Reply:
         while True:
             try:
                 reply = call()
             except grpc.RpcError as error:
                 status, details = _status(error)
-                if status in _TRANSIENT:
+                damaged = status is grpc.StatusCode.INTERNAL and details != UNHANDLED
+                if damaged:  # gRPC's own word for a broken stream; all later ones of the connection may be so too
+                    self._channel.close()
+                    self._connect()
+                if damaged or status in _TRANSIENT:
+                    if not self._run:  # once joined, it is an outage, which the coordinator's operator can end
+                        self._refuse_misconfigured(details)
                     if not self._back_off.waiting:
                         self._notice(
                             f"the coordinator at {self._address} does not answer; "
@@ -174,11 +247,17 @@ class Session:
                         )
                     if self._back_off.pause():
                         continue
+                    patience_s = self._back_off.patience_s
+                    how_long = f" for {patience_s:g} s" if patience_s else ""
+                    if self._credentials is None and "Socket closed" in details:
+                        details = "it closes plaintext connections: does it speak TLS? Then leave --insecure out"
                     raise UnreachableError(
-                        f"the coordinator at {self._address} did not answer for {self._back_off.patience_s:g} s "
-                        f"({details})"
+                        f"the coordinator at {self._address} did not answer{how_long} ({details})"
                     ) from None
-                raise _ERRORS.get(status, ProtocolError)(f"the coordinator refused: {details}") from None
+                seat_lost = status is grpc.StatusCode.NOT_FOUND and details.endswith(NOT_SEATED)
+                kind = SeatLostError if seat_lost else _ERRORS.get(status, ProtocolError)
+                remedy = _ASK_THE_OPERATOR if kind is IdentityError else None
+                raise kind(f"the coordinator refused: {details}", remedy=remedy) from None
             self._back_off.reset()
             return reply
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import tomli_w
 
-from fedbnsl import graph_files
+from fedbnsl import durable
 from fedbnsl.errors import SetupError
 from fedbnsl_client.dataset import Dataset
 from fedbnsl_client.ledger import Ledger
@@ -24,6 +24,9 @@ site = {site}
 
 # coordinators that may be called: host, or host:port
 coordinators = {coordinators}
+
+# SHA-256 fingerprint of the authority that must vouch for them; empty: the one accepted by `participant enrol`
+coordinator_ca = ""
 
 # local solvers that may run here; "pgcd" and "closed-form" give no privacy, see allow_non_private
 allowed_solvers = ["dp-pgcd"]
@@ -95,7 +98,7 @@ def create(
         if (folder / name).exists():
             raise SetupError(f"{folder / name} is there already; a site's policy and ledger are never overwritten")
     table = Dataset.read(data, columns=columns)
-    graph_files.make_folder(folder)
+    durable.make_folder(folder)
     inside = data.resolve().is_relative_to(folder.resolve())
     path = data.resolve().relative_to(folder.resolve()) if inside else data.resolve()
     values: dict[str, object] = {
@@ -115,7 +118,7 @@ def create(
     with Ledger.create(folder / LEDGER) as ledger:
         try:
             ledger.register(dataset_id, table.variables, table.X)
-            graph_files.write_text(folder / POLICY, text)  # last: a folder without it is not taken for a site's
+            durable.write_text(folder / POLICY, text)  # last: a folder without it is not taken for a site's
         except BaseException:
             (folder / LEDGER).unlink()  # made a moment ago, and nothing was spent: the next try starts afresh
             raise

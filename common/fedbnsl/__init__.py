@@ -9,4 +9,11 @@ where W[i, j] is the weight of the edge i -> j. This package is the language tha
 the participants (`fedbnsl_client`) share; it imports neither.
 """
 
+import os
+
 __version__ = "0.1.0"
+
+# Here, because grpc reads them when it is imported first, by whichever module. Its fork handlers break processes that
+# start others; what goes wrong on the wire is said by our own errors, in words for people.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")

@@ -4,7 +4,8 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 
 import click
 
@@ -30,6 +31,7 @@ Exit codes:
   11  ledger: the record of spent privacy cannot be used, or refuses an entry
   12  refused by the site's own policy
   13  budget exhausted: the dataset's privacy budget does not pay for the run
+  14  identity: a certificate, a key or an enrolment that does not prove who somebody is
   130  interrupted"""
 
 
@@ -37,14 +39,19 @@ class _Commands(click.Group):
     """The commands of whichever fedbnsl packages are installed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(entry.name for entry in entry_points(group=_GROUP))
+        return sorted(entry.name for entry in entry_points(group=_GROUP) if _installed(entry))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         for entry in entry_points(group=_GROUP, name=cmd_name):
-            command = entry.load()
+            command = entry.load() if _installed(entry) else None
             if isinstance(command, click.Command):
                 return command
         return None
+
+
+def _installed(entry: EntryPoint) -> bool:
+    """Whether the entry's package is there: one distribution names all groups, an image holds some of the packages."""
+    return find_spec(entry.module.partition(".")[0]) is not None
 
 
 @click.command(
@@ -75,7 +82,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except FedbnslError as error:
         sys.exit(report(error, debug=debug))
     except click.exceptions.Abort:
-        sys.exit(report(InterruptedRunError("interrupted"), debug=False))
+        unanswered = InterruptedRunError("interrupted at a question", remedy="Nothing was confirmed and nothing done.")
+        sys.exit(report(unanswered, debug=False))
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)

@@ -4,12 +4,14 @@ Where a run's messages are dense (`Plan.dense_messages`), B_p, beta_p and W cros
 and refitted weights are sparse in every run.
 """
 
+import math
 from collections.abc import Iterable
 
 import numpy as np
 
 from fedbnsl.errors import MalformedMessageError
 from fedbnsl.messages import (
+    RUN_STATES,
     Finished,
     JoinReply,
     JoinRequest,
@@ -20,6 +22,7 @@ from fedbnsl.messages import (
     SiteProgress,
     SiteState,
     TaskKind,
+    is_site_name,
     is_variable_name,
     run_tag,
 )
@@ -318,6 +321,11 @@ def update_bytes(update: LocalUpdate, *, run: int, value_type: str, dense: bool 
     return encode_update(update, run=run, value_type=value_type, dense=dense).ByteSize()
 
 
+def finished_bytes(finished: Finished, *, value_type: str) -> int:
+    """Serialised bytes of the message that tells a site the end of the run."""
+    return federation.PullReply(finished=encode_finished(finished, value_type=value_type)).ByteSize()
+
+
 def encode_status(status: RunStatus) -> federation.StatusReply:
     """Wire form of where a run stands."""
     return federation.StatusReply(
@@ -327,7 +335,7 @@ def encode_status(status: RunStatus) -> federation.StatusReply:
         acyclicity=status.acyclicity,
         edges=status.edges,
         elapsed_s=status.elapsed_s,
-        site=[
+        member=[
             federation.SiteStatus(
                 site=site.site,
                 answered=site.answered,
@@ -335,16 +343,74 @@ def encode_status(status: RunStatus) -> federation.StatusReply:
                 last_seen_s=site.last_seen_s,
                 bytes_up=site.bytes_up,
                 bytes_down=site.bytes_down,
+                online_s=site.online_s,
+                last_round=site.last_round,
+                spent_units=site.spent_units or 0,
+                has_ledger=site.spent_units is not None,
             )
             for site in status.sites
         ],
+        run=status.run,
+        protocol_version=status.protocol_version,
+        version=status.version,
+        time_unix_s=status.time_unix_s,
+        site=status.site,
     )
 
 
 def decode_status(wire: federation.StatusReply) -> RunStatus:
-    """Where a run stands."""
-    sites = tuple(
-        SiteProgress(site.site, site.answered, site.left, site.last_seen_s, site.bytes_up, site.bytes_down)
-        for site in wire.site
+    """Where a run stands.
+
+    Raises
+    ------
+    MalformedMessageError
+        For an unknown state, an impossible site name or version, a number that is not finite, or one below 0.
+    """
+    if wire.state not in RUN_STATES:
+        raise MalformedMessageError(f"a run in the state {wire.state[:40]!r}; known are: {', '.join(RUN_STATES)}")
+    if len(wire.version) > MAX_NAME_LENGTH or not wire.version.isprintable():
+        raise MalformedMessageError("a version that cannot be printed")
+    if wire.site and not is_site_name(wire.site):
+        raise MalformedMessageError("a status for an impossible site name")
+    if not math.isfinite(wire.acyclicity):
+        raise MalformedMessageError("an acyclicity that is not a finite number")
+    _check_amounts(wire.elapsed_s, wire.time_unix_s)
+    return RunStatus(
+        state=wire.state,
+        round=wire.round,
+        rounds=wire.rounds,
+        acyclicity=wire.acyclicity,
+        edges=wire.edges,
+        elapsed_s=wire.elapsed_s,
+        sites=tuple(_decode_site(site) for site in wire.member),
+        run=wire.run,
+        protocol_version=wire.protocol_version,
+        version=wire.version,
+        time_unix_s=wire.time_unix_s,
+        site=wire.site,
     )
-    return RunStatus(wire.state, wire.round, wire.rounds, wire.acyclicity, wire.edges, wire.elapsed_s, sites)
+
+
+def _decode_site(wire: federation.SiteStatus) -> SiteProgress:
+    if not is_site_name(wire.site):
+        raise MalformedMessageError("the status of an impossible site name")
+    _check_amounts(wire.last_seen_s, wire.online_s)
+    if wire.spent_units and not wire.has_ledger:
+        raise MalformedMessageError("a site that spends without a ledger")
+    return SiteProgress(
+        site=wire.site,
+        answered=wire.answered,
+        left=wire.left,
+        last_seen_s=wire.last_seen_s,
+        bytes_up=wire.bytes_up,
+        bytes_down=wire.bytes_down,
+        online_s=wire.online_s,
+        last_round=wire.last_round,
+        spent_units=wire.spent_units if wire.has_ledger else None,
+    )
+
+
+def _check_amounts(*numbers: float) -> None:
+    for number in numbers:
+        if not (math.isfinite(number) and number >= 0):
+            raise MalformedMessageError(f"{number} s; expected a finite number of at least 0")

@@ -7,6 +7,11 @@ Exit codes 1 and 2 belong to the unexpected (a bug) and to click (wrong usage).
 class FedbnslError(Exception):
     """Root of the tree.
 
+    Parameters
+    ----------
+    remedy
+        In place of the one of the class.
+
     Attributes
     ----------
     exit_code
@@ -17,6 +22,11 @@ class FedbnslError(Exception):
 
     exit_code: int = 1
     remedy: str = "This should not happen: please report it, with the output of the same command and --debug."
+
+    def __init__(self, text: str, *, remedy: str | None = None) -> None:
+        super().__init__(text)
+        if remedy is not None:
+            self.remedy = remedy
 
 
 class PlanError(FedbnslError):
@@ -56,6 +66,12 @@ class PlanMismatchError(RemoteProtocolError):
     """The other side works on another plan or another run."""
 
 
+class SeatLostError(PlanMismatchError):
+    """The coordinator does not remember the site's seat in the run."""
+
+    remedy = "Join the run first, with `fedbnsl participant join`, at the coordinator that serves it."
+
+
 class StaleRoundError(RemoteProtocolError):
     """A message for a round that is over, or not yet there."""
 
@@ -83,7 +99,10 @@ class UnreachableError(FedbnslError):
     """The other side does not answer."""
 
     exit_code = 6
-    remedy = "Check the address, that the coordinator runs, and that the port is open between the two machines."
+    remedy = (
+        "Check the address, that the coordinator runs, and that the port is open between the two machines; at a site, "
+        "`fedbnsl participant check FOLDER` finds out what is wrong."
+    )
 
 
 class QuorumLostError(FedbnslError):
@@ -144,6 +163,13 @@ class BudgetExhaustedError(FedbnslError):
         "No value of a table was sent for it. Ask for a cheaper plan, or have the site's owner raise the dataset's "
         "budget in policy.toml; what is spent never comes back."
     )
+
+
+class IdentityError(FedbnslError):
+    """A certificate, a key or an enrolment that does not prove who somebody is."""
+
+    exit_code = 14
+    remedy = "Correct what the message names and start again; nothing was changed."
 
 
 class InterruptedRunError(FedbnslError):

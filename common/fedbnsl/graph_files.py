@@ -13,17 +13,17 @@ Each is UTF-8, and written whole or not at all.
 import csv
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
+from fedbnsl.durable import make_folder, write_text
 from fedbnsl.errors import ResultError
 from fedbnsl.graph import cyclic_edges
 from fedbnsl.graph_formats import EDGES_HEADER, LearnedGraph, dagitty, dot, edges_csv, graphml, lgbn_json, weights_csv
 from fedbnsl.sparse import Matrix
 
-__all__ = ["LearnedGraph", "make_folder", "new_graph_folder", "read_edges", "write_all", "write_text", "write_weights"]
+__all__ = ["LearnedGraph", "new_graph_folder", "read_edges", "write_all", "write_weights"]
 
 _FORMATS: Mapping[str, Callable[[LearnedGraph], str]] = {
     "edges.csv": edges_csv,
@@ -60,20 +60,6 @@ def write_weights(variables: Sequence[str], W: Matrix, path: Path) -> None:
     write_text(path, weights_csv(variables, W))
 
 
-def make_folder(path: Path) -> None:
-    """Make a folder and those above it; one that is there already is fine.
-
-    Raises
-    ------
-    ResultError
-        If it cannot be made.
-    """
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ResultError(f"folder {path} cannot be made: {error.strerror}") from None
-
-
 def new_graph_folder(path: Path) -> None:
     """Make a folder for a graph; results are never overwritten.
 
@@ -85,24 +71,6 @@ def new_graph_folder(path: Path) -> None:
     make_folder(path)
     if (path / "edges.csv").exists():
         raise ResultError(f"folder {path} holds a graph already (edges.csv); results are never overwritten")
-
-
-def write_text(path: Path, text: str) -> None:
-    r"""Write a UTF-8 file whole or not at all; lines end in \n on every system.
-
-    Raises
-    ------
-    ResultError
-        If the file cannot be written.
-    """
-    temporary = path.with_name(path.name + ".part")
-    try:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
-        temporary.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            temporary.unlink()
-        raise ResultError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
 def read_edges(path: Path, variables: Sequence[str] | None = None) -> LearnedGraph:

@@ -1,5 +1,6 @@
 """Structured events, one JSON object a line. A field may hold only what the coordinator was sent or made itself."""
 
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import TextIO, cast
@@ -10,10 +11,16 @@ from fedbnsl.errors import ResultError
 
 
 class EventLog:
-    """An append-only file of events, each with its time in UTC."""
+    """An append-only file of events, each with its time in UTC.
+
+    A file that is there already is gone on with; a line that a crash has torn ends where it was torn.
+    """
 
     def __init__(self, path: Path) -> None:
+        torn = _is_torn(path)
         self._file: TextIO = path.open("a", encoding="utf-8", buffering=1)
+        if torn:
+            self._file.write("\n")
         self._logger = cast(
             structlog.typing.FilteringBoundLogger,
             structlog.wrap_logger(
@@ -39,7 +46,29 @@ class EventLog:
         except OSError as error:
             raise ResultError(f"{self._file.name} cannot be written: {error.strerror}") from None
 
+    def sync(self) -> None:
+        """Return when all that was written is on the disk.
+
+        Raises
+        ------
+        ResultError
+            If the disk does not take it.
+        """
+        try:
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise ResultError(f"{self._file.name} cannot be written: {error.strerror}") from None
+
     def close(self) -> None:
         """Close the file; nothing can be written after it."""
         with suppress(OSError):  # what a full disk did not take was said when it was written
             self._file.close()
+
+
+def _is_torn(path: Path) -> bool:
+    """Whether the last line of a file lacks its end."""
+    if not path.exists() or not path.stat().st_size:
+        return False
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) != b"\n"

@@ -7,9 +7,15 @@ from enum import Enum
 
 import numpy as np
 
+from fedbnsl import __version__
 from fedbnsl.sparse import Matrix, SparseMatrix
 
 PROTOCOL_VERSION = 1
+
+UNHANDLED = "the coordinator could not handle this call"  # all that it tells of an error that it did not expect
+
+# What a site is told that has no seat (any more): it may join again.
+NOT_SEATED = "has not joined this run"
 
 _SITE_NAME = re.compile(r"\w[\w.-]{0,63}")
 
@@ -143,7 +149,25 @@ class Finished:
 
 @dataclass(frozen=True)
 class SiteProgress:
-    """One site as the coordinator sees it: bytes are serialised updates (up) and tasks (down)."""
+    """One site as the coordinator sees it.
+
+    Attributes
+    ----------
+    answered
+        Whether its update for the present round is here.
+    left
+        Whether it said good-bye.
+    last_seen_s
+        Seconds since it was last heard of.
+    bytes_up, bytes_down
+        Serialised updates and tasks so far.
+    online_s
+        Seconds since it came online; 0 while it is away.
+    last_round
+        The last round it has answered (0: none).
+    spent_units
+        What its ledger has spent by the head it told last, in 1e-12 zCDP; None without a ledger.
+    """
 
     site: str
     answered: bool
@@ -151,11 +175,35 @@ class SiteProgress:
     last_seen_s: float
     bytes_up: int
     bytes_down: int
+    online_s: float = 0.0
+    last_round: int = 0
+    spent_units: int | None = None
+
+
+RUN_STATES = ("waiting for sites", "running", "draining", "finished", "interrupted", "failed")
 
 
 @dataclass(frozen=True)
 class RunStatus:
-    """Where a run stands. `round` is the one in progress; `elapsed_s` counts from the first one."""
+    """Where a run stands.
+
+    Attributes
+    ----------
+    state
+        One of RUN_STATES.
+    round, rounds
+        The one in progress, and how many there will be.
+    elapsed_s
+        Seconds since the first round was handed out.
+    run
+        The run's tag, see `run_tag`.
+    version
+        Of the coordinator's fedbnsl.
+    time_unix_s
+        The coordinator's clock.
+    site
+        Whom the coordinator takes the asker for; empty: nobody, or the coordinator itself.
+    """
 
     state: str
     round: int
@@ -164,6 +212,11 @@ class RunStatus:
     edges: int
     elapsed_s: float
     sites: tuple[SiteProgress, ...]
+    run: int = 0
+    protocol_version: int = PROTOCOL_VERSION
+    version: str = __version__
+    time_unix_s: float = 0.0
+    site: str = ""
 
 
 def _no_variances() -> Matrix:

@@ -19,6 +19,8 @@ from fedbnsl_client.dataset import Dataset
 from fedbnsl_client.solvers import pgcd
 from fedbnsl_client.squared_loss import SecondMoments
 from fedbnsl_experiments import localnet
+from fedbnsl_experiments.bench_bytes import wire
+from fedbnsl_experiments.bench_load import load
 from fedbnsl_experiments.bench_privacy import privacy, privacy_tuning
 from fedbnsl_experiments.evaluation import evaluate, learned_graph, read_result
 from fedbnsl_experiments.measure import N_SAMPLES, Row, oracles, timed
@@ -199,6 +201,8 @@ FIGURES: dict[str, Callable[[Path], Iterator[Row]]] = {
     "sachs": sachs,
     "local-solve": local_solve,
     "network": network,
+    "bytes": wire,
+    "load": load,
     "privacy": privacy,
     "privacy-tuning": privacy_tuning,
 }

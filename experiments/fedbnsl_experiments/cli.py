@@ -148,10 +148,11 @@ def simulate(
     from fedbnsl.plan import Plan
     from fedbnsl_client.cli import warnings_on_stderr
     from fedbnsl_client.dataset import Dataset
-    from fedbnsl_experiments.display import RunDisplay, print_summary
+    from fedbnsl_experiments.display import print_summary
     from fedbnsl_experiments.simulate import simulate as run_simulation
     from fedbnsl_experiments.tables import site_files
-    from fedbnsl_server.results import default_folder, refuse_existing_run
+    from fedbnsl_server.run_display import RunDisplay
+    from fedbnsl_server.run_folder import default_folder, refuse_existing_run
 
     started = time.perf_counter()
     plan = Plan.load(plan_file, overrides)
@@ -226,11 +227,12 @@ def demo(
     from fedbnsl.plan import Plan
     from fedbnsl_client.dataset import read_header
     from fedbnsl_experiments import localnet
-    from fedbnsl_experiments.display import RunDisplay, print_summary
+    from fedbnsl_experiments.display import print_summary
     from fedbnsl_experiments.private_plans import private_plan
     from fedbnsl_experiments.synthetic import synthesise
     from fedbnsl_experiments.tables import site_files, write_federation
-    from fedbnsl_server.results import default_folder, refuse_existing_run
+    from fedbnsl_server.run_display import RunDisplay
+    from fedbnsl_server.run_folder import default_folder, refuse_existing_run
 
     started = time.perf_counter()
     if folder is not None and sites is not None:
@@ -319,7 +321,9 @@ def evaluate(run: Path, truth: Path, threshold: float | None, as_json: bool) -> 
 
 @click.command()
 @click.argument(
-    "figures", nargs=-1, metavar="[accuracy | tuning | sachs | local-solve | network | privacy | privacy-tuning]..."
+    "figures",
+    nargs=-1,
+    metavar="[accuracy | tuning | sachs | local-solve | network | bytes | load | privacy | privacy-tuning]...",
 )
 @click.option(
     "--plans",
@@ -330,7 +334,7 @@ def evaluate(run: Path, truth: Path, threshold: float | None, as_json: bool) -> 
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a row.")
 def bench(figures: tuple[str, ...], plans: Path, as_json: bool) -> None:
-    """Measure the project's own figures: accuracy and bytes on generated data, Sachs, privacy, speed ratios.
+    """Measure the project's own figures: accuracy and bytes on generated data, Sachs, privacy, speed, many sites.
 
     Without a name, all of them (about 20 minutes on two cores). The Sachs figures need FEDBNSL_DATA.
     """

@@ -11,8 +11,8 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
+from fedbnsl.durable import make_folder
 from fedbnsl.errors import FedbnslError, RunAbandonedError, UnreachableError
-from fedbnsl.graph_files import make_folder
 from fedbnsl.messages import RunStatus
 from fedbnsl.plan import Plan
 from fedbnsl.privacy import Privacy
@@ -26,7 +26,7 @@ _POLL_S = 0.1
 _TERMINATE_S = 2.0
 _LAST_WORDS_S = 5.0
 
-_COORDINATOR = "coordinator"
+COORDINATOR = "coordinator"
 _CONSEQUENCES = (RunAbandonedError.exit_code, UnreachableError.exit_code)
 
 
@@ -75,6 +75,10 @@ class LocalNetwork:
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
         )
 
+    def pid(self, name: str) -> int:
+        """Number of a process."""
+        return self._processes[name].pid
+
     def ended(self, name: str) -> bool:
         """Whether a process is over."""
         return self._processes[name].poll() is not None
@@ -87,9 +91,9 @@ class LocalNetwork:
         failed = self._failed()
         if failed and all(code in _CONSEQUENCES for code in failed.values()):
             with suppress(subprocess.TimeoutExpired):
-                self._processes[_COORDINATOR].wait(_LAST_WORDS_S)
+                self._processes[COORDINATOR].wait(_LAST_WORDS_S)
             failed = self._failed()
-        for name in sorted(failed, key=lambda name: (failed[name] in _CONSEQUENCES, name == _COORDINATOR)):
+        for name in sorted(failed, key=lambda name: (failed[name] in _CONSEQUENCES, name == COORDINATOR)):
             raise ProcessError(name, failed[name], self._log(name))
 
     def _failed(self) -> dict[str, int]:
@@ -131,14 +135,8 @@ def run(
     ProcessError
         If a process fails; all others are ended, as after any other exception.
     """
-    with tempfile.TemporaryDirectory() as scratch, LocalNetwork(out / "logs") as network:
-        plan_file, address_file = Path(scratch, "plan.toml"), Path(scratch, "address")
-        plan_file.write_text(plan.to_toml(), encoding="utf-8")
-        noted = [f"--seed={name}={seed}" for name, seed in seeds.items()]
-        serve: list[str | Path] = ["coordinator", "serve", plan_file, "--listen=127.0.0.1:0", "--insecure"]
-        serve += [f"--out={out}", f"--address-file={address_file}", f"--site-ledgers={out / 'site-ledgers.json'}"]
-        network.start(_COORDINATOR, [*serve, *noted])
-        address = _await_address(address_file, network)
+    with LocalNetwork(out / "logs") as network:
+        address = start_coordinator(network, plan, out, seeds=seeds)
         columns = [f"--columns={csv_line(plan.variables)}"] if plan.variables else []
         for site, table in tables.items():
             join: list[str | Path] = ["participant", "join", address, "--insecure", f"--out={out / 'sites' / site}"]
@@ -147,6 +145,24 @@ def run(
             else:
                 network.start(site, [*join, f"--policy={_guard(out, site, table, plan, plan.privacy)}"])
         _watch(network, address, list(tables), watch)
+
+
+def start_coordinator(
+    network: LocalNetwork, plan: Plan, out: Path, *, seeds: Mapping[str, int], federation: Path | None = None
+) -> str:
+    """Start the process named COORDINATOR, with `out` for its run folder, and return host:port once sites can call.
+
+    With a federation's folder it speaks TLS, otherwise plaintext.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        plan_file, address_file = Path(scratch, "plan.toml"), Path(scratch, "address")
+        plan_file.write_text(plan.to_toml(), encoding="utf-8")
+        noted = [f"--seed={name}={seed}" for name, seed in seeds.items()]
+        serve: list[str | Path] = ["coordinator", "serve", plan_file, "--listen=127.0.0.1:0"]
+        serve.append("--insecure" if federation is None else f"--federation={federation}")
+        serve += [f"--out={out}", f"--address-file={address_file}", f"--site-ledgers={out / 'site-ledgers.json'}"]
+        network.start(COORDINATOR, [*serve, *noted])
+        return _await_address(address_file, network)
 
 
 def read_ledgers(out: Path, sites: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -187,9 +203,9 @@ def _await_address(address_file: Path, network: LocalNetwork) -> str:
 def _watch(network: LocalNetwork, address: str, sites: Sequence[str], watch: Callable[[RunStatus], None]) -> None:
     observer = Observer(address)
     try:
-        while not all(network.ended(name) for name in [_COORDINATOR, *sites]):
+        while not all(network.ended(name) for name in [COORDINATOR, *sites]):
             network.check()
-            if not network.ended(_COORDINATOR) and (status := observer.status()) is not None:
+            if not network.ended(COORDINATOR) and (status := observer.status()) is not None:
                 watch(status)
             time.sleep(_POLL_S)
         network.check()

@@ -12,15 +12,16 @@ from fedbnsl.messages import LocalUpdate, RoundTask, RunStatus, SiteProgress, Si
 from fedbnsl.plan import Plan
 from fedbnsl_client import entropy
 from fedbnsl_client.dataset import Dataset
+from fedbnsl_client.local_solver import warm_up
 from fedbnsl_client.noise import Randbelow
 from fedbnsl_client.participant import Participant
-from fedbnsl_client.solvers import pgcd
 from fedbnsl_server import rounds
 from fedbnsl_server.admm import AdmmState
 from fedbnsl_server.exchange import Traffic, UpdateCheck
-from fedbnsl_server.results import RunFolder, RunRecorder
+from fedbnsl_server.results import RunRecorder
 from fedbnsl_server.roster import compare_variables
 from fedbnsl_server.rounds import RoundRecord
+from fedbnsl_server.run_folder import RunFolder
 
 
 class InProcessExchange:
@@ -80,7 +81,7 @@ def simulate(
     FedbnslError
         Whatever ended the run; the folder is readable all the same.
     """
-    pgcd.warm_up()
+    warm_up()
     variables = plan.variables or next(iter(tables.values())).variables
     for site, table in tables.items():
         try:
@@ -129,8 +130,12 @@ def _status(plan: Plan, record: RoundRecord, traffic: Traffic, elapsed_s: float)
             last_seen_s=0.0,
             bytes_up=sum(traffic.up[site].values()),
             bytes_down=sum(traffic.down[site].values()),
+            online_s=elapsed_s,
+            last_round=record.round,
         )
         for site in record.contributed
     )
     total = plan.rounds + plan.refit_rounds
-    return RunStatus("running", record.round, total, record.acyclicity, record.edges, elapsed_s, sites)
+    return RunStatus(
+        "running", record.round, total, record.acyclicity, record.edges, elapsed_s, sites, time_unix_s=time.time()
+    )

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from fedbnsl.durable import make_folder
 from fedbnsl.errors import DataError, ResultError
-from fedbnsl.graph_files import make_folder
 from fedbnsl_client.dataset import read_header
 from fedbnsl_experiments.synthetic import SyntheticFederation
 

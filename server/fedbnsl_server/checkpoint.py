@@ -1,14 +1,13 @@
 """The state of a run on disk: written whole or not at all, and on the disk before anybody is told."""
 
 import json
-import os
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
+from fedbnsl import durable
 from fedbnsl.errors import ResultError
 from fedbnsl.messages import SiteState
 from fedbnsl.sparse import SparseMatrix
@@ -18,7 +17,7 @@ _SCHEMA = "fedbnsl.checkpoint/1"
 
 
 def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
-    """Write the state beside its destination, force it to the disk, then rename it over the old one.
+    """Write the state; it is on the disk when this returns.
 
     Raises
     ------
@@ -38,30 +37,19 @@ def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
         "contributed": sorted(state.contributed),
         "sites": list(state.sites),
     }
-    temporary = path.with_name(path.name + ".part")
-    try:
-        with temporary.open("wb") as file:
-            np.savez(
-                file,
-                head=np.frombuffer(json.dumps(head).encode(), np.uint8),
-                scalars=np.array([state.acyclicity_dual, state.acyclicity]),
-                residual_variance=state.residual_variance,
-                sizes=np.array([matrix.nnz for matrix in matrices]),
-                index=np.concatenate([matrix.index for matrix in matrices]),
-                value=np.concatenate([matrix.value for matrix in matrices]),
-            )
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except OSError as error:
-        with suppress(OSError):
-            temporary.unlink()
-        raise ResultError(f"checkpoint {path} cannot be written: {error.strerror or error}") from None
+
+    def write(file: BinaryIO) -> None:
+        np.savez(
+            file,
+            head=np.frombuffer(json.dumps(head).encode(), np.uint8),
+            scalars=np.array([state.acyclicity_dual, state.acyclicity]),
+            residual_variance=state.residual_variance,
+            sizes=np.array([matrix.nnz for matrix in matrices]),
+            index=np.concatenate([matrix.index for matrix in matrices]),
+            value=np.concatenate([matrix.value for matrix in matrices]),
+        )
+
+    durable.write_file(path, write)
 
 
 def load(path: Path, *, plan_digest: bytes) -> AdmmState:

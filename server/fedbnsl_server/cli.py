@@ -1,12 +1,15 @@
 """`fedbnsl coordinator`: the commands of the machine that coordinates."""
 
 import json
+import shlex
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import click
 
-from fedbnsl.errors import SetupError
+from fedbnsl.errors import InterruptedRunError, SetupError
+from fedbnsl_server import enrolment_cli, observer_cli
 
 
 @click.group()
@@ -14,23 +17,41 @@ def coordinator() -> None:
     """Coordinate a federation: hand out rounds, compute the consensus, keep the results."""
 
 
+for _command in (
+    enrolment_cli.init,
+    enrolment_cli.approve,
+    enrolment_cli.revoke,
+    enrolment_cli.renew,
+    enrolment_cli.enrolled,
+    observer_cli.status,
+    observer_cli.watch,
+    observer_cli.healthcheck,
+):
+    coordinator.add_command(_command)
+
+
 @coordinator.command()
-@click.argument("plan_file", metavar="PLAN", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("plan_or_run", metavar="PLAN|RUN", type=click.Path(exists=True, path_type=Path))
 @click.option(
     "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Replace a setting of the plan; repeatable."
 )
 @click.option(
     "--listen",
-    default="127.0.0.1:50051",
-    show_default=True,
     metavar="HOST:PORT",
-    help="Where sites call; port 0 takes a free one.",
+    help="Where to listen; port 0 takes a free one.  [default: all addresses of this machine, at the federation's "
+    "port; with --insecure 127.0.0.1:50051]",
 )
 @click.option(
-    "--insecure", is_flag=True, help="Plaintext, on loopback only. TLS is not there yet: this flag is needed."
+    "--federation",
+    "federation_folder",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Folder made by `coordinator init`: TLS, and only its enrolled sites may call.",
 )
+@click.option("--insecure", is_flag=True, help="Instead of --federation: plaintext, on loopback only.")
 @click.option(
-    "--out", type=click.Path(path_type=Path), help="Run folder, new or empty.  [default: runs/<plan name>-<UTC time>]"
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Run folder; one that holds a run of this plan is gone on with.  [default: runs/<plan name>-<UTC time>]",
 )
 @click.option(
     "--seed",
@@ -49,42 +70,62 @@ def coordinator() -> None:
     type=click.Path(path_type=Path),
     help="Write the listening host:port to this file once sites can call.",
 )
+@observer_cli.metrics_option
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON on standard output.")
 def serve(
-    plan_file: Path,
+    plan_or_run: Path,
     overrides: tuple[str, ...],
-    listen: str,
+    listen: str | None,
+    federation_folder: Path | None,
     insecure: bool,
     out: Path | None,
     seeds: tuple[str, ...],
     site_ledgers: Path | None,
     address_file: Path | None,
+    metrics: str | None,
     as_json: bool,
 ) -> None:
     """Wait for the plan's sites, run it, and write the run folder.
 
-    Sites dial in with `fedbnsl participant join`. Ctrl-C or SIGTERM ends the run; what was learned so far is kept.
+    Sites dial in with `fedbnsl participant join`. Given the folder of a RUN instead of a PLAN, it goes on with that run
+    after its last complete round. SIGTERM pauses a run: its sites keep calling. Ctrl-C ends it, and tells them so.
+    Either way what was learned so far is kept, and the run can be continued.
     """
+    from fedbnsl.channel import DEFAULT_PORT
     from fedbnsl.plan import Plan
     from fedbnsl_server.admm import AdmmState
-    from fedbnsl_server.results import default_folder
+    from fedbnsl_server.enrolment import Federation
+    from fedbnsl_server.metrics_port import MetricsPort
     from fedbnsl_server.rounds import RoundRecord
     from fedbnsl_server.run_coordinator import serve as serve_run
+    from fedbnsl_server.run_folder import default_folder, load_plan
 
-    plan = Plan.load(plan_file, overrides)
-    if not insecure:
-        raise SetupError("TLS is not part of this version; pass --insecure to serve plaintext on loopback")
-    folder = out or default_folder(plan.name)
+    observer_cli.one_of_both(federation_folder, insecure)
+    federation = None if federation_folder is None else Federation.open(federation_folder)
+    where = listen or (f"127.0.0.1:{DEFAULT_PORT}" if federation is None else f"0.0.0.0:{federation.port}")
+    if plan_or_run.is_dir():
+        if overrides or out is not None or seeds:
+            raise SetupError(f"{plan_or_run} is a run: it goes on with its own settings; omit --set, --seed and --out")
+        plan, folder = load_plan(plan_or_run), plan_or_run
+    else:
+        plan = Plan.load(plan_or_run, overrides)
+        folder = out or default_folder(plan.name)
+
+    again = ["fedbnsl", "coordinator", "serve", str(folder)]
+    again += ["--insecure"] if federation_folder is None else ["--federation", str(federation_folder)]
+    again += [] if listen is None else ["--listen", listen]
+    again += [] if site_ledgers is None else ["--site-ledgers", str(site_ledgers)]
+    to_continue = f"continue with: {shlex.join(again)}"
 
     def say(text: str) -> None:
         click.echo(text, err=as_json)
 
     def listening(address: str) -> None:
         if address_file is not None:
-            from fedbnsl.graph_files import write_text
+            from fedbnsl.durable import write_text
 
             write_text(address_file, address)
-        say(f"listening on {address}, waiting for {plan.n_participants} sites; run folder: {folder}")
+        say(f"listening on {address}; run folder: {folder}")
 
     def after_round(state: AdmmState, record: RoundRecord) -> None:
         total, kind = plan.rounds + plan.refit_rounds, record.kind.name.lower()
@@ -93,19 +134,30 @@ def serve(
             f"  h(W) {record.acyclicity:.1e}  edges {record.edges}  {record.local_s + record.global_s:.2f} s"
         )
 
-    result = serve_run(
-        plan,
-        folder,
-        listen=listen,
-        on_listening=listening,
-        on_round=after_round,
-        notice=say,
-        seeds=_parse_seeds(seeds),
-        site_ledgers=site_ledgers,
-    )
+    with MetricsPort(metrics) if metrics is not None else nullcontext() as port:
+        if port is not None:
+            say(f"metrics on port {port.port}")
+        try:
+            result = serve_run(
+                plan,
+                folder,
+                listen=where,
+                federation=federation,
+                on_listening=listening,
+                on_round=after_round,
+                notice=say,
+                seeds=_parse_seeds(seeds),
+                site_ledgers=site_ledgers,
+                metrics=port,
+            )
+        except InterruptedRunError as error:
+            remedy = f"What was learned so far is in {folder}; {to_continue}"
+            raise InterruptedRunError(str(error), remedy=remedy) from None
     if as_json:
         click.echo(json.dumps(result, ensure_ascii=False))
-    else:
+    if result["state"] == "interrupted":
+        say(f"{result['reason']}; {to_continue}")
+    elif not as_json:
         _summarise(result, folder)
 
 

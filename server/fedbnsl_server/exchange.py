@@ -13,9 +13,10 @@ from fedbnsl.errors import (
     InterruptedRunError,
     QuorumLostError,
     RemoteProtocolError,
+    SeatLostError,
     StaleRoundError,
 )
-from fedbnsl.messages import Finished, LocalUpdate, RoundTask, SiteState
+from fedbnsl.messages import NOT_SEATED, Finished, LocalUpdate, RoundTask, SiteState
 from fedbnsl.plan import Plan
 
 UpdateCheck = Callable[[LocalUpdate], None]
@@ -73,16 +74,40 @@ class Exchange(Protocol):
 class Mailbox:
     """Tasks wait here to be pulled, updates are pushed here.
 
-    All state is touched on one event loop only; `exchange` is called from the thread of the round engine. `notice` is
-    told whom a round waits for beyond its deadline.
+    All state is touched on one event loop only; `exchange` is called from the thread of the round engine.
+
+    Parameters
+    ----------
+    notice
+        Told whom a round waits for beyond its deadline.
+    complete_rounds, snapshots, traffic, answered
+        Where a run goes on that was taken up again: its complete rounds, B_p and beta_p after the last of them, what
+        was sent until then, and the last round that each site contributed to.
+
+    Attributes
+    ----------
+    round
+        The open one; between rounds the last one.
+    complete_rounds, snapshots
+        Rounds before the open one, and B_p and beta_p after them.
     """
 
     def __init__(
-        self, plan: Plan, loop: asyncio.AbstractEventLoop, notice: Callable[[str], None] = lambda text: None
+        self,
+        plan: Plan,
+        loop: asyncio.AbstractEventLoop,
+        notice: Callable[[str], None] = lambda text: None,
+        *,
+        complete_rounds: int = 0,
+        snapshots: Mapping[str, SiteState] | None = None,
+        traffic: Traffic | None = None,
+        answered: Mapping[str, int] | None = None,
     ) -> None:
-        self.traffic = Traffic()
-        self.snapshots: Mapping[str, SiteState] = {}
-        self.round = 0
+        self.traffic = Traffic() if traffic is None else traffic
+        self._answered_before = answered or {}
+        self.snapshots: Mapping[str, SiteState] = {} if snapshots is None else snapshots
+        self.complete_rounds = self.round = self._taken_up_after = complete_rounds
+        self._met: set[str] = set()  # who has joined here or has a task from here
         self._plan = plan
         self._loop = loop
         self._tasks: Mapping[str, RoundTask] = {}
@@ -113,6 +138,7 @@ class Mailbox:
     ) -> Mapping[str, LocalUpdate]:
         self._tasks, self.snapshots, self._check, self._updates = tasks, snapshots, check, {}
         self.round = next(iter(tasks.values())).round
+        self.complete_rounds = self.round - 1
         self._awaited = set(tasks) - self._left
         self._open = True
         self._announce()
@@ -182,11 +208,27 @@ class Mailbox:
         """Sites that said good-bye."""
         return frozenset(self._left)
 
+    def is_computing(self, site: str) -> bool:
+        """Whether a site has fetched the task of the open round and may still answer it."""
+        return self._open and site in self._awaited and self.round in self.traffic.down[site]
+
+    def last_answered(self, site: str) -> int:
+        """The last round whose update of this site was taken in; 0 if none was."""
+        update = self._updates.get(site) or self._last_accepted.get(site)
+        return self._answered_before.get(site, 0) if update is None else update.round
+
     def welcome(self, site: str) -> None:
         """A site is heard of (again): it is counted on."""
-        self._left.discard(site)
+        if site in self._left:
+            self._left.discard(site)
+            self._notice(f"{site} is back")
         if self._open and site in self._tasks and site not in self._updates:
             self._awaited.add(site)
+
+    def take_over(self, site: str) -> None:
+        """A site joins: it starts from `snapshots` after `complete_rounds`, whatever it has seen before."""
+        self._met.add(site)
+        self.welcome(site)
 
     def leave(self, site: str) -> None:
         """A site will not answer any more; nobody waits for it beyond the quorum."""
@@ -196,7 +238,13 @@ class Mailbox:
             self._check_enough()
 
     async def pull(self, site: str, last_round: int, wait_s: float) -> RoundTask | Finished | None:
-        """The next task of a site, the end of the run, or None if nothing new came in `wait_s` seconds."""
+        """The next task of a site, the end of the run, or None if nothing new came in `wait_s` seconds.
+
+        Raises
+        ------
+        SeatLostError
+            If the site has seen rounds that the run does not have.
+        """
         answer = self._pending(site, last_round)
         if answer is None:
             try:
@@ -210,9 +258,27 @@ class Mailbox:
         if self._finished is not None:
             self._told.add(site)
             return self._finished
-        if self._open and self.round > last_round:
+        self._refuse_another_past(site, last_round)
+        # Whoever has seen the round and is not among its updates answered a coordinator that did not live to count it.
+        if self._open and (self.round > last_round or site not in self._updates):
+            self._met.add(site)
             return self._tasks[site]
         return None
+
+    def _refuse_another_past(self, site: str, last_round: int) -> None:
+        """Let a site join again whose dual follows rounds that were lost since: the run's folder was set back.
+
+        A quorum may have played them again without it; by their numbers alone it would seem to be up to date.
+        """
+        if site in self._met:
+            return
+        common = min(last_round, self._taken_up_after)
+        if last_round > self._taken_up_after + 1 or (common and not self.traffic.down[site][common]):
+            raise SeatLostError(f"after a round {last_round} that this run does not have, site {site!r} {NOT_SEATED}")
+
+    def dismiss(self) -> None:
+        """Let the pulls that wait end without an answer: the sites shall call the next coordinator."""
+        self._announce()
 
     def push(self, update: LocalUpdate) -> bool:
         """Take in an update; True if it is a repeat of one that was taken in before.
@@ -224,7 +290,10 @@ class Mailbox:
         RemoteProtocolError
             If another update of this site for the same round is here already, it does not fit the task, or the site
             has none.
+        SeatLostError
+            If the site has seen rounds that the run does not have.
         """
+        self._refuse_another_past(update.site, update.round)
         stored = self._updates.get(update.site) or self._last_accepted.get(update.site)
         if stored is not None and stored.round == update.round:
             if stored.same_as(update):

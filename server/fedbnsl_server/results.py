@@ -1,8 +1,7 @@
-"""The run folder: what a run writes while it goes on, and what it leaves behind.
+"""What a run writes while it goes on, and what it leaves behind.
 
-plan.toml        the settings, as agreed
-events.jsonl     what happened when, one JSON object a line
-checkpoint.npz   the state after the last complete round
+Beside plan.toml, run.json, events.jsonl and checkpoint.npz (see `fedbnsl_server.run_folder`) a run folder holds
+
 result.json      everything about the run, for programs (schema `fedbnsl.result/1`)
 weights.csv      the raw W of the last ADMM round; row = source, column = target
 edges.csv        the learned edges: source,target,weight
@@ -12,24 +11,21 @@ graph.graphml, graph.dot, dagitty.txt, lgbn.json    the same graph for other too
 import hashlib
 import json
 import platform
-import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from importlib.metadata import version
-from pathlib import Path
-from typing import Any, Self
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 import numpy as np
 
-from fedbnsl import graph_files, zcdp
-from fedbnsl.errors import ResultError
+from fedbnsl import durable, graph_files, zcdp
+from fedbnsl.errors import InterruptedRunError, ResultError
 from fedbnsl.graph_formats import ORIENTATION, LearnedGraph
 from fedbnsl.knowledge import EdgeMask
-from fedbnsl.logs import EventLog
-from fedbnsl.plan import Plan
 from fedbnsl.price import price_of
 from fedbnsl.price_report import guarantee_sentence, guarantees
 from fedbnsl.sparse import formula_bytes
@@ -38,73 +34,41 @@ from fedbnsl_server.admm import AdmmState
 from fedbnsl_server.consensus_graph import ConsensusGraph, consensus_graph, graph_to_refit
 from fedbnsl_server.exchange import Traffic
 from fedbnsl_server.rounds import RoundRecord
+from fedbnsl_server.run_folder import LOCK, RunFolder
 
 SCHEMA = "fedbnsl.result/1"
 
 # The largest residual variance over the smallest, beyond which a result warns.
 _UNEQUAL_VARIANCES = 2.0
 
+# Not in the manifest: the log goes on after the results, and the lock holds nothing.
+_UNHASHED = ("events.jsonl", "result.json", LOCK)
+
 _PACKAGES = ("fedbnsl", "numpy", "scipy", "numba", "grpcio", "protobuf")
 
 
-class RunFolder:
-    """A new folder for one run."""
-
-    def __init__(self, path: Path, plan: Plan) -> None:
-        self.path = path
-        self.plan = plan
-        self.events = EventLog(path / "events.jsonl")
-
-    @classmethod
-    def create(cls, path: Path, plan: Plan) -> Self:
-        """Make the folder and write the plan.
-
-        Raises
-        ------
-        ResultError
-            If the folder holds a run already, or cannot be written.
-        """
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            refuse_existing_run(path)
-            (path / "plan.toml").write_text(plan.to_toml(), encoding="utf-8")
-            return cls(path, plan)
-        except OSError as error:
-            raise ResultError(f"run folder {path} cannot be written: {error.strerror}") from None
-
-    @property
-    def checkpoint(self) -> Path:
-        """Where the state of the run is kept."""
-        return self.path / "checkpoint.npz"
-
-
-def default_folder(name: str) -> Path:
-    """runs/<name>-<UTC time>, of which a person makes sense."""
-    readable = re.sub(r"[^\w.-]+", "-", name).strip(".-")[:50] or "run"
-    return Path("runs") / f"{readable}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
-
-
-def refuse_existing_run(path: Path) -> None:
-    """Results are never overwritten.
-
-    Raises
-    ------
-    ResultError
-        If the folder holds a run or a graph already.
-    """
-    try:
-        if any((path / name).exists() for name in ("plan.toml", "result.json", "edges.csv")):
-            raise ResultError(f"folder {path} holds a run already; results are never overwritten")
-    except OSError as error:
-        raise ResultError(f"run folder {path} cannot be used: {error.strerror}") from None
-
-
 class RunRecorder:
-    """Writes a run's folder: state and event after each round, results at the end."""
+    """Writes a run's folder: event and state after each round, results at the end.
 
-    def __init__(self, folder: RunFolder, *, run: int, seeds: Mapping[str, int] | None = None) -> None:
+    Parameters
+    ----------
+    folder
+        Its past, if it has one, is part of the results.
+    created_at
+        When the run began; None: now.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        *,
+        run: int,
+        seeds: Mapping[str, int] | None = None,
+        created_at: datetime | None = None,
+    ) -> None:
         self._folder = folder
         self._plan = folder.plan
+        self._past = folder.past
         self._run = run
         self._seeds = dict(seeds or {})
         self._variables: tuple[str, ...] = ()
@@ -112,9 +76,9 @@ class RunRecorder:
         self._traffic = Traffic()
         self._uncounted = ["the run did not begin"]
         self._outcome = ""
-        self._records: list[RoundRecord] = []
-        self._state: AdmmState | None = None
-        self._created_at = datetime.now(UTC)
+        self._rounds: list[dict[str, Any]] = list(self._past.rounds)
+        self._state = self._past.state
+        self._created_at = created_at or datetime.now(UTC)
         self._started = self._last_round = 0.0
         # Rounds are recorded on the engine's thread, while an interruption ends the run on another.
         self._lock = threading.Lock()
@@ -128,7 +92,7 @@ class RunRecorder:
         *,
         uncounted: Sequence[str] = (),
     ) -> None:
-        """All sites are there: the first round is about to begin.
+        """All sites are there: the first round, or the one after the last that is complete, is about to begin.
 
         Parameters
         ----------
@@ -138,18 +102,28 @@ class RunRecorder:
         self._uncounted = list(uncounted)
         self._variables, self._n_samples, self._traffic = tuple(variables), dict(sorted(n_samples.items())), traffic
         self._started = self._last_round = time.perf_counter()
-        self._folder.events.write("started", variables=list(variables), n_samples=self._n_samples)
+        if not self._rounds:
+            self._folder.events.write("started", variables=list(variables), n_samples=self._n_samples)
 
     def on_round(self, state: AdmmState, record: RoundRecord) -> None:
-        """Save the state, then note the round."""
+        """Note the round, then save the state: a round counts once it is in the checkpoint, and then has its line.
+
+        Raises
+        ------
+        InterruptedRunError
+            If the results are written already: the round is not among them, and nobody is to be told of it.
+        """
         with self._lock:
             if self._ended:
-                return
+                raise InterruptedRunError(f"round {record.round} was complete after the run had ended")
+            self._last_round = time.perf_counter()
+            entry = self._round(record)
+            control = {site: self._traffic.control[site] for site in self._n_samples}
+            self._folder.events.write("round", **entry, elapsed_s=self._elapsed_s(), control_bytes=control)
+            self._folder.events.sync()
             checkpoint.save(self._folder.checkpoint, state, plan_digest=self._plan.digest())
             self._state = state
-            self._last_round = time.perf_counter()
-            self._records.append(record)
-            self._folder.events.write("round", **self._round(record))
+            self._rounds.append(entry)
 
     def event(self, name: str, **fields: object) -> None:
         """Note something else; every field must be known to the coordinator anyway."""
@@ -168,10 +142,20 @@ class RunRecorder:
             One public sentence, unless finished.
         """
         with self._lock:
-            self._ended = True
-            self._outcome = outcome
-            graph = self._graph()
-            unwritten: ResultError | None = None
+            return self._finish(outcome, reason)
+
+    def pause(self) -> dict[str, Any]:
+        """Write the results as they stand, of a run that will be continued, and return what result.json holds."""
+        with self._lock:
+            t = len(self._rounds)
+            return self._finish("interrupted", f"paused after round {t}" if t else "paused before round 1")
+
+    def _finish(self, outcome: str, reason: str) -> dict[str, Any]:
+        self._ended = True
+        self._outcome = outcome
+        graph = self._graph()
+        unwritten: ResultError | None = None
+        try:
             if graph is not None and self._state is not None:
                 try:
                     self._write_graph(graph, self._state)
@@ -179,14 +163,17 @@ class RunRecorder:
                     unwritten, outcome, reason = error, "failed", str(error)
             result = self._result(outcome, reason, graph)
             text = json.dumps(result, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-            graph_files.write_text(self._folder.path / "result.json", text)
-            try:
-                self._folder.events.write(outcome, reason=reason)
-            finally:
-                self._folder.events.close()
-            if unwritten is not None:
-                raise unwritten
-            return result
+            durable.write_text(self._folder.path / "result.json", text)
+            self._folder.events.write(outcome, reason=reason)
+        finally:
+            self._folder.events.close()
+        if unwritten is not None:
+            raise unwritten
+        return result
+
+    def _elapsed_s(self) -> float:
+        """Seconds of all rounds, without the time between two lives of the coordinator."""
+        return round(self._past.elapsed_s + self._last_round - self._started, 6)
 
     def _mask(self) -> EdgeMask:
         return EdgeMask(self._plan.knowledge, self._variables)
@@ -219,7 +206,8 @@ class RunRecorder:
                         "serialised": self._traffic.up[site][t],
                     },
                     "down": {
-                        "formula": down if self._traffic.down[site][t] else 0,  # a site that is away pulls nothing
+                        # A site that is away pulls nothing. One that answers has pulled: perhaps in a former life.
+                        "formula": down if self._traffic.down[site][t] or site in record.contributed else 0,
                         "serialised": self._traffic.down[site][t],
                     },
                 }
@@ -227,9 +215,16 @@ class RunRecorder:
             },
         }
 
+    def _count_late(self) -> None:
+        """Updates that came after their round had closed crossed the wire all the same."""
+        for entry in self._rounds:
+            for site, counted in entry["bytes"].items():
+                counted["up"]["serialised"] = self._traffic.up[site][entry["round"]]
+
     def _result(self, outcome: str, reason: str, graph: ConsensusGraph | None) -> dict[str, Any]:
         names = self._variables
-        rounds = [self._round(record) for record in self._records]
+        self._count_late()
+        rounds = self._rounds
         return {
             "schema": SCHEMA,
             "state": outcome,
@@ -244,7 +239,7 @@ class RunRecorder:
             "sites": {
                 site: {
                     "n_samples": n,
-                    "rounds_contributed": sum(site in record.contributed for record in self._records),
+                    "rounds_contributed": sum(site in entry["contributed"] for entry in rounds),
                     "bytes": _total([entry["bytes"][site] for entry in rounds]),
                     "control_bytes": self._traffic.control[site],
                 }
@@ -258,9 +253,9 @@ class RunRecorder:
                 "included; control: protobuf bytes of all other messages until the results were written",
             },
             "seconds": {
-                "total": round(self._last_round - self._started, 6),
-                "local": round(sum(record.local_s for record in self._records), 6),
-                "global": round(sum(record.global_s for record in self._records), 6),
+                "total": self._elapsed_s(),
+                "local": round(sum(entry["local_s"] for entry in rounds), 6),
+                "global": round(sum(entry["global_s"] for entry in rounds), 6),
             },
             "rounds": rounds,
             "manifest": {
@@ -268,13 +263,14 @@ class RunRecorder:
                 "plan_digest": self._plan.digest().hex(),
                 "private": self._plan.privacy is not None and not self._no_guarantee(),
                 "seeds": self._seeds,
-                "versions": {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}},
+                "versions": _versions(),
                 "created_at": self._created_at.isoformat(timespec="seconds"),
+                "resumed_at": list(self._past.resumed_at),
                 "ended_at": datetime.now(UTC).isoformat(timespec="seconds"),
                 "sha256": {
                     file.name: hashlib.sha256(file.read_bytes()).hexdigest()
                     for file in sorted(self._folder.path.iterdir())
-                    if file.is_file() and file.name not in ("events.jsonl", "result.json")
+                    if file.is_file() and file.name not in _UNHASHED
                 },
             },
         }
@@ -288,12 +284,16 @@ class RunRecorder:
         if self._plan.privacy is None or not self._n_samples:
             return None
         d, reasons = len(self._variables), self._no_guarantee()
-        # A round that broke off may have been answered: it was paid for all the same.
-        rounds = min(len(self._records) + (0 if self._outcome == "finished" else 1), self._plan.rounds)
+        rounds = len(self._rounds)
+        if self._outcome != "finished":
+            # A round that broke off may have been answered: it was paid for all the same. And so were rounds after a
+            # backup: whether a folder that was taken up again is one, nobody can tell.
+            rounds = self._plan.rounds if self._folder.is_continued else rounds + 1
+        rounds = min(rounds, self._plan.rounds)
         sites: dict[str, Any] = {}
         for site, n in self._n_samples.items():
             price = price_of(self._plan, n_samples=n, n_variables=d)
-            answered = sum(site in record.contributed for record in self._records)
+            answered = sum(site in entry["contributed"] for entry in self._rounds)
             sites[site] = {
                 "epsilon": price.epsilon,
                 "delta": price.delta,
@@ -328,6 +328,15 @@ class RunRecorder:
             {"source": self._variables[i], "target": self._variables[j], "weight": float(W[i, j]), "before": stage}
             for stage, (i, j) in dropped
         ]
+
+
+def _versions() -> dict[str, str]:
+    """What this process runs on; a coordinator's image has no compiler of kernels."""
+    found = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
 
 def named_edges(graph: ConsensusGraph, variables: Sequence[str]) -> list[dict[str, Any]]:

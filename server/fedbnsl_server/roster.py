@@ -2,17 +2,18 @@
 
 import asyncio
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from fedbnsl.errors import (
-    PlanMismatchError,
     QuorumLostError,
     RemoteProtocolError,
     SchemaMismatchError,
+    SeatLostError,
     SeatRefusedError,
 )
 from fedbnsl.knowledge import EdgeMask
-from fedbnsl.messages import PROTOCOL_VERSION, SITE_NAME_RULE, JoinRequest, is_site_name
+from fedbnsl.messages import NOT_SEATED, PROTOCOL_VERSION, SITE_NAME_RULE, JoinRequest, is_site_name
 from fedbnsl.plan import Plan
 
 _NAMES_SHOWN = 8
@@ -30,24 +31,48 @@ class Member:
         Its rows (public).
     has_ledger
         Whether it counts what it releases.
-    last_seen
-        Seconds of the monotonic clock.
+    last_seen, online_since
+        Seconds of the monotonic clock: of its last call, and of when it joined or came back.
     """
 
     variables: tuple[str, ...]
     n_samples: int
     has_ledger: bool
-    last_seen: float
+    last_seen: float = field(default_factory=time.monotonic, compare=False)
+    online_since: float = field(default_factory=time.monotonic, compare=False)
 
 
 class Roster:
-    """The sites of one run; touched on one event loop only."""
+    """The sites of one run; touched on one event loop only.
 
-    def __init__(self, plan: Plan) -> None:
-        self.variables: tuple[str, ...] = plan.variables
-        self.members: dict[str, Member] = {}
+    Parameters
+    ----------
+    variables, members
+        Those of a run that was taken up again; empty: the plan's, and nobody.
+    on_change
+        Called whenever a seat was taken or freed, before the site learns it.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        variables: tuple[str, ...] = (),
+        members: Mapping[str, Member] | None = None,
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.variables: tuple[str, ...] = variables or plan.variables
+        self.members: dict[str, Member] = dict(members or {})
         self._plan = plan
+        self._on_change = on_change
         self._complete = asyncio.Event()
+        if len(self.members) == plan.n_participants:
+            self._complete.set()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every seat is taken; from then on none is freed."""
+        return self._complete.is_set()
 
     def join(self, request: JoinRequest) -> None:
         """Seat a site, or welcome it back.
@@ -68,11 +93,12 @@ class Roster:
             )
         if not is_site_name(request.site):
             raise SeatRefusedError(f"site name {request.site!r}: use {SITE_NAME_RULE}")
+        joining = Member(request.variables, request.n_samples, request.ledger is not None)
         known = self.members.get(request.site)
         if known is not None:
-            if Member(request.variables, request.n_samples, request.ledger is not None, known.last_seen) != known:
+            if joining != known:
                 raise SeatRefusedError(f"site {request.site!r} has already joined, with another table")
-            known.last_seen = time.monotonic()
+            self.members[request.site] = joining
             return
         if len(self.members) >= self._plan.n_participants:
             raise SeatRefusedError(f"all {self._plan.n_participants} seats of this run are taken")
@@ -81,30 +107,33 @@ class Roster:
         if not self.members:
             EdgeMask(self._plan.knowledge, variables)  # refuses knowledge about variables that the run does not have
         self.variables = variables
-        self.members[request.site] = Member(
-            request.variables, request.n_samples, request.ledger is not None, time.monotonic()
-        )
+        self.members[request.site] = joining
         if len(self.members) == self._plan.n_participants:
             self._complete.set()
+        self._on_change()
 
     def leave(self, site: str) -> None:
         """Free a seat again, as long as the run has not begun: a site may come back with another table."""
-        if not self._complete.is_set():
+        if not self.is_complete:
             del self.members[site]
             if not self.members:
                 self.variables = self._plan.variables
+            self._on_change()
 
-    def heard(self, site: str) -> None:
-        """Note a call of a site.
+    def heard(self, site: str, *, came_back: bool = False) -> None:
+        """Note a call of a site, the first one since it was away or any other.
 
         Raises
         ------
-        PlanMismatchError
+        SeatLostError
             If the site has not joined.
         """
         if site not in self.members:
-            raise PlanMismatchError(f"site {site!r} has not joined this run")
-        self.members[site].last_seen = time.monotonic()
+            raise SeatLostError(f"site {site!r} {NOT_SEATED}")
+        member = self.members[site]
+        member.last_seen = time.monotonic()
+        if came_back:
+            member.online_since = member.last_seen
 
     async def wait_until_complete(self) -> None:
         """Return when every seat is taken.

@@ -2,51 +2,27 @@
 
 import asyncio
 import secrets
-import threading
-import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import grpc
-
-from fedbnsl.channel import require_loopback, server_options
-from fedbnsl.errors import (
-    DivergenceError,
-    FedbnslError,
-    InterruptedRunError,
-    QuorumLostError,
-    ResultError,
-    SetupError,
-)
-from fedbnsl.interrupt import signals_to_heed
-from fedbnsl.knowledge import EdgeMask
-from fedbnsl.messages import Finished
+from fedbnsl.channel import require_loopback, split_address
+from fedbnsl.errors import ResultError
 from fedbnsl.plan import Plan
-from fedbnsl.wire import federation_pb2_grpc as federation_grpc
-from fedbnsl_server import rounds
 from fedbnsl_server.admm import AdmmState
-from fedbnsl_server.consensus_graph import consensus_graph
+from fedbnsl_server.door import Door
+from fedbnsl_server.enrolment import Federation
 from fedbnsl_server.exchange import Mailbox
-from fedbnsl_server.results import RunFolder, RunRecorder, refuse_existing_run
+from fedbnsl_server.live_run import LiveRun, end_of, tell_the_end
+from fedbnsl_server.metrics_port import MetricsPort
+from fedbnsl_server.open_files import make_room
 from fedbnsl_server.roster import Roster
 from fedbnsl_server.rounds import RoundRecord
+from fedbnsl_server.run_folder import RunFolder
+from fedbnsl_server.run_register import Register
 from fedbnsl_server.servicer import Servicer
 from fedbnsl_server.site_ledgers import FILE, SiteLedgers
-
-_GOODBYE_S = 5.0
-_HASTY_GOODBYE_S = 0.5
-_STOP_S = 0.5
-
-_PUBLIC_REASONS: list[tuple[type[FedbnslError], str]] = [
-    (InterruptedRunError, "the coordinator was interrupted"),
-    (QuorumLostError, "too few sites answered in time"),
-    (DivergenceError, "the iteration left the finite numbers"),
-    (ResultError, "the coordinator could not write its results"),
-]
-
-_T = TypeVar("_T")
 
 
 def serve(
@@ -54,18 +30,28 @@ def serve(
     out: Path,
     *,
     listen: str,
+    federation: Federation | None = None,
     on_listening: Callable[[str], None],
     on_round: Callable[[AdmmState, RoundRecord], None] = lambda state, record: None,
     notice: Callable[[str], None] = lambda text: None,
     seeds: Mapping[str, int] | None = None,
     site_ledgers: Path | None = None,
+    metrics: MetricsPort | None = None,
 ) -> dict[str, Any]:
     """Serve one run and return what its result.json holds.
 
+    A folder that holds an unfinished run of the same plan is gone on with; of a finished one, the end is told once
+    more to the sites that missed it. SIGTERM pauses the run: what is returned says "interrupted", the sites are not
+    told and go on calling. SIGINT and SIGHUP end it. Both kinds can be continued later.
+
     Parameters
     ----------
+    out
+        The run folder.
     listen
-        host:port on loopback; port 0 takes a free one.
+        host:port; port 0 takes a free one.
+    federation
+        Whose sites may call, over TLS; None: anybody, in plaintext, on loopback only.
     on_listening
         Called with the real address once sites can call.
     on_round
@@ -76,141 +62,58 @@ def serve(
         For the manifest: seeds of generated data.
     site_ledgers
         File that remembers the sites' privacy ledgers from run to run; None: beside the run folder.
+    metrics
+        Shows where the run stands.
 
     Raises
     ------
     FedbnslError
         Whatever ended the run; the run folder is readable all the same.
     """
-    require_loopback(listen)
-    refuse_existing_run(out)
+    if federation is None:
+        require_loopback(listen)
+    else:
+        split_address(listen)
+        federation.credentials()  # refused now rather than by a port that nobody can use
+    make_room(plan.n_participants)
     ledgers = SiteLedgers(site_ledgers or out.parent / FILE)
-    return asyncio.run(_serve(plan, out, listen, on_listening, on_round, notice, seeds, ledgers))
 
-
-async def _serve(
-    plan: Plan,
-    out: Path,
-    listen: str,
-    on_listening: Callable[[str], None],
-    on_round: Callable[[AdmmState, RoundRecord], None],
-    notice: Callable[[str], None],
-    seeds: Mapping[str, int] | None,
-    ledgers: SiteLedgers,
-) -> dict[str, Any]:
-    loop = asyncio.get_running_loop()
-    server = grpc.aio.server(options=server_options())
-    try:  # before the folder is made: whoever picks another port can take the same folder
-        port = server.add_insecure_port(listen)
-    except RuntimeError:
-        raise SetupError(
-            f"cannot listen on {listen}: the port is in use or not permitted; choose another one"
-        ) from None
-    broken: list[ResultError] = []
-    run = secrets.randbits(64)
-    recorder = RunRecorder(RunFolder.create(out, plan), run=run, seeds=seeds)
-
-    def note(text: str) -> None:
-        notice(text)
+    async def serve_run() -> dict[str, Any]:
+        # The port before the folder: whoever picks another port can take the same folder.
+        door = Door(listen, federation, on_open=on_listening, metrics=metrics)
+        folder = RunFolder.open(out, plan, Register(secrets.randbits(64), datetime.now(UTC), seeds or {}))
         try:
-            recorder.event("notice", text=text)
-        except ResultError as error:  # a site's call must not fail for it: the run does
-            broken.append(error)
-            interrupt()
+            stored = folder.finished_result()
+            if stored is not None:
+                await _repeat_the_end(door, folder, ledgers, notice)
+                return stored
+            return await LiveRun(folder, ledgers, on_round=on_round, notice=notice).run(door)
+        finally:
+            folder.close()
 
-    roster, mailbox = Roster(plan), Mailbox(plan, loop, note)
-    servicer = Servicer(plan, run, roster, mailbox, ledgers, note)
-    federation_grpc.add_FederationServicer_to_server(servicer, server)
-    await server.start()
-    on_listening(f"{listen.rpartition(':')[0]}:{port}")
+    return asyncio.run(serve_run())
 
-    def after_round(state: AdmmState, record: RoundRecord) -> None:
-        ledgers.save()
-        recorder.on_round(state, record)
-        servicer.progress.acyclicity, servicer.progress.edges = record.acyclicity, record.edges
-        on_round(state, record)
 
-    async def learn() -> AdmmState:
-        await roster.wait_until_complete()
-        recorder.start(
-            roster.variables,
-            {s: m.n_samples for s, m in roster.members.items()},
-            mailbox.traffic,
-            uncounted=[f"{s} keeps no privacy ledger" for s, m in sorted(roster.members.items()) if not m.has_ledger],
-        )
-        servicer.progress.state, servicer.progress.started = "running", time.monotonic()
-        return await _in_daemon_thread(
-            lambda: rounds.run(plan, roster.variables, list(roster.members), mailbox, on_round=after_round)
-        )
+async def _repeat_the_end(door: Door, folder: RunFolder, ledgers: SiteLedgers, notice: Callable[[str], None]) -> None:
+    """Tell the sites of a finished run the end that they may have missed; the folder stays as it is.
 
-    task = asyncio.ensure_future(learn())
-
-    def interrupt() -> None:
-        mailbox.stop()
-        task.cancel()
-
-    for number in signals_to_heed():
-        loop.add_signal_handler(number, interrupt)
-    error: Exception | None = None
-    outcome, finished, result = "finished", Finished(None), dict[str, Any]()
-    try:
-        state = await task
-        finished = Finished(consensus_graph(state, plan, EdgeMask(plan.knowledge, roster.variables)).as_sparse())
-    except asyncio.CancelledError:
-        where = f"in round {mailbox.round}" if mailbox.round else "while it waited for sites"
-        error = broken[0] if broken else InterruptedRunError(f"interrupted {where}")
-        outcome = "failed" if broken else "interrupted"
-    except Exception as failure:  # raised again below, once the folder is closed and the sites are told
-        error, outcome = failure, "failed"
-    servicer.progress.state, servicer.progress.ended = outcome, time.monotonic()
-    try:  # of an unfinished round as well: what a site spent on it is not forgotten
-        ledgers.save()
-    except ResultError as unwritten:
-        error, outcome = error or unwritten, "failed"
-    try:  # the results before the good-byes: whoever is impatient cannot lose them
-        result = recorder.finish(outcome, "" if error is None else str(error))
-    except Exception as unwritten:  # raised below, once the sites are told
-        error = error or unwritten
-    if error is not None:
-        finished = Finished(None, _public_reason(error))
-    goodbye = asyncio.ensure_future(
-        mailbox.finish(finished, set(roster.members), _GOODBYE_S if error is None else _HASTY_GOODBYE_S)
+    Raises
+    ------
+    ResultError
+        If its checkpoint is gone.
+    """
+    plan, state, register = folder.plan, folder.past.state, folder.register
+    if state is None:
+        raise ResultError(f"{folder.checkpoint}, the end of a finished run, is missing")
+    roster = Roster(plan, variables=register.variables, members=register.members)
+    loop = asyncio.get_running_loop()
+    mailbox = Mailbox(plan, loop, complete_rounds=state.round, snapshots=state.sites, traffic=folder.past.traffic())
+    servicer = Servicer(plan, register.run, roster, mailbox, ledgers, notice)
+    servicer.progress.state = "finished"
+    notice(
+        f"run {register.run:016x} is finished: nothing is run again; for up to {plan.site_grace_s:g} s its sites are "
+        "told the end once more (Ctrl-C ends the waiting)"
     )
-    for number in signals_to_heed():
-        loop.add_signal_handler(number, goodbye.cancel)
-    with suppress(asyncio.CancelledError):
-        await goodbye
-    await server.stop(_STOP_S)
-    if error is not None:
-        raise error
-    return result
-
-
-def _public_reason(error: Exception) -> str:
-    """What the sites are told: constant sentences, for a text may hold paths of this machine."""
-    for kind, sentence in _PUBLIC_REASONS:
-        if isinstance(error, kind):
-            return sentence
-    return "an unexpected error at the coordinator"
-
-
-async def _in_daemon_thread(work: Callable[[], _T]) -> _T:
-    """Run blocking work beside the event loop, in a thread that does not keep an interrupted process alive."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[_T] = loop.create_future()
-
-    def settle(value: _T | None, error: BaseException | None) -> None:
-        if not future.done():
-            future.set_exception(error) if error else future.set_result(value)  # type: ignore[arg-type]
-
-    def body() -> None:
-        value, failure = None, None
-        try:
-            value = work()
-        except BaseException as error:  # handed over to whoever awaits, whatever it is
-            failure = error
-        with suppress(RuntimeError):  # the loop is closed: the run was interrupted
-            loop.call_soon_threadsafe(settle, value, failure)
-
-    threading.Thread(target=body, name="rounds", daemon=True).start()
-    return await future
+    await door.open(servicer)
+    await tell_the_end(mailbox, end_of(state, plan, roster.variables), set(roster.members), plan.site_grace_s)
+    await door.close()

@@ -1,13 +1,15 @@
 """The coordinator's gRPC door: decode, delegate, encode; and the one table from errors to statuses."""
 
+import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from fedbnsl import codec
 from fedbnsl.channel import LONG_POLL_S
@@ -22,16 +24,28 @@ from fedbnsl.errors import (
     SeatRefusedError,
     StaleRoundError,
 )
-from fedbnsl.messages import Finished, JoinReply, RunStatus, SiteProgress, SiteState, run_tag
+from fedbnsl.messages import (
+    UNHANDLED,
+    Finished,
+    JoinReply,
+    LedgerHead,
+    RoundTask,
+    RunStatus,
+    SiteProgress,
+    SiteState,
+    run_tag,
+)
 from fedbnsl.plan import Plan
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl.wire import federation_pb2_grpc as federation_grpc
+from fedbnsl_server.doorkeeper import caller
 from fedbnsl_server.exchange import Mailbox
 from fedbnsl_server.roster import Roster
 from fedbnsl_server.site_ledgers import SiteLedgers
 
 Context = grpc.aio.ServicerContext[Any, Any]
+Handler = Any  # grpc.RpcMethodHandler, whose attributes no stub knows, or None
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +65,7 @@ _LEFT_BECAUSE = {
     federation.LEAVE_REASON_LOCAL_ERROR: ": an error at the site",
     federation.LEAVE_REASON_POLICY: ": its policy, budget or table does not allow the run; ask the site",
 }
-_OTHERWISE = "the coordinator could not handle this call"
+_WATCHING_S = 3.0
 
 # A text travels in the trailing metadata, up to 12 bytes a character; beyond 8 KiB gRPC loses the call with its text.
 _MAX_TEXT_LENGTH = 600
@@ -79,17 +93,21 @@ class Servicer(federation_grpc.FederationServicer):
     ledgers: SiteLedgers
     notice: Callable[[str], None] = lambda text: None
     progress: Progress = field(default_factory=Progress)
+    onlookers: dict[str, float] = field(default_factory=dict)  # who asked for the status when, in monotonic seconds
+
+    def __post_init__(self) -> None:
+        self._task_replies: dict[bool, tuple[RoundTask, federation.PullReply]] = {}
 
     async def Join(self, request: federation.JoinRequest, context: Context) -> federation.JoinReply:  # noqa: N802
         """Seat a site."""
         async with _refusals(context):
             joining = codec.decode_join(request)
             if joining.ledger is not None:
-                self.ledgers.check(joining.site, joining.ledger)
+                self._check_ledger(joining.site, joining.ledger)
             self.roster.join(joining)
             if joining.ledger is not None:
                 self.ledgers.note(joining.site, joining.ledger)
-            self.mailbox.welcome(joining.site)
+            self.mailbox.take_over(joining.site)
             seats = f"{len(self.roster.members)} of {self.plan.n_participants} sites"
             self.notice(f"{joining.site} joined with {joining.n_samples} rows ({seats})")
             zero = SparseMatrix.zeros(len(self.roster.variables))
@@ -101,7 +119,7 @@ class Servicer(federation_grpc.FederationServicer):
                     plan_digest=self.plan.digest(),
                     variables=self.roster.variables,
                     snapshot=snapshot,
-                    round=max(0, self.mailbox.round - 1),
+                    round=self.mailbox.complete_rounds,
                 ),
                 dense=self.plan.dense_messages,
             )
@@ -120,8 +138,7 @@ class Servicer(federation_grpc.FederationServicer):
                 end = codec.encode_finished(answer, value_type=self.plan.value_type)
                 reply = federation.PullReply(finished=end)
             else:
-                task = codec.encode_task(answer, value_type=self.plan.value_type, dense=self.plan.dense_messages)
-                reply = federation.PullReply(task=task)
+                reply = self._task_reply(answer)
                 self.mailbox.traffic.down[request.site][answer.round] += reply.ByteSize()
                 self._count_control(request.site, request)
                 return reply
@@ -135,8 +152,9 @@ class Servicer(federation_grpc.FederationServicer):
             update = codec.decode_update(
                 request, n_variables=len(self.roster.variables), dense=self.plan.dense_messages
             )
-            # Late or refused, it crossed the wire all the same.
-            self.mailbox.traffic.up[request.site][update.round] += request.ByteSize()
+            if update.round <= self.plan.rounds + self.plan.refit_rounds:  # or a site could fill the memory with rounds
+                # Late or refused, it crossed the wire all the same.
+                self.mailbox.traffic.up[request.site][update.round] += request.ByteSize()
             if update.ledger is not None:  # late or refused, it was paid for
                 self.ledgers.note(request.site, update.ledger)
             reply = federation.PushReply(duplicate=self.mailbox.push(update))
@@ -147,47 +165,126 @@ class Servicer(federation_grpc.FederationServicer):
         """A site's good-bye."""
         async with _refusals(context):
             self._admit(request.run, request.site)  # and, having been heard of, out:
-            self.mailbox.leave(request.site)
-            self.roster.leave(request.site)
-            because = _LEFT_BECAUSE.get(request.reason, "")
-            self.notice(f"{request.site} left the run{because}")
+            self._let_go(request.site, _LEFT_BECAUSE.get(request.reason, ""))
             return federation.LeaveReply()
+
+    def _check_ledger(self, site: str, head: LedgerHead) -> None:
+        try:
+            self.ledgers.check(site, head)
+        except LedgerError as error:  # the operator should know: somebody put a backup back
+            self.notice(f"refused: {_clipped(str(error))}")
+            raise
+
+    def turn_out(self, site: str) -> None:
+        """Count on a site no more whose enrolment has ended; it can say no good-bye itself."""
+        if site in self.roster.members and site not in self.mailbox.left:
+            self._let_go(site, ": its certificate was revoked, or has expired")
+
+    def _let_go(self, site: str, because: str) -> None:
+        self.mailbox.leave(site)
+        self.roster.leave(site)
+        self.notice(f"{site} left the run{because}")
 
     async def Status(self, request: federation.StatusRequest, context: Context) -> federation.StatusReply:  # noqa: N802
         """Where the run stands; public to whoever reaches the port."""
         async with _refusals(context):
-            now = time.monotonic()
-            traffic, answered, left = self.mailbox.traffic, self.mailbox.answered, self.mailbox.left
-            started, ended = self.progress.started, self.progress.ended
-            status = RunStatus(
-                state=self.progress.state,
-                round=self.mailbox.round,
-                rounds=self.plan.rounds + self.plan.refit_rounds,
-                acyclicity=self.progress.acyclicity,
-                edges=self.progress.edges,
-                elapsed_s=0.0 if started is None else (now if ended is None else ended) - started,
-                sites=tuple(
-                    SiteProgress(
-                        site=site,
-                        answered=site in answered,
-                        left=site in left,
-                        last_seen_s=now - member.last_seen,
-                        bytes_up=sum(traffic.up[site].values()),
-                        bytes_down=sum(traffic.down[site].values()),
-                    )
-                    for site, member in sorted(self.roster.members.items())
-                ),
-            )
-            return codec.encode_status(status)
+            if self.progress.ended is None:
+                now = time.monotonic()
+                self.onlookers = {who: seen for who, seen in self.onlookers.items() if seen > now - _WATCHING_S}
+                self.onlookers[context.peer()] = now
+            else:
+                self.onlookers.pop(context.peer(), None)
+            return codec.encode_status(replace(self.status(), site=caller.get()))
+
+    def status(self) -> RunStatus:
+        """Where the run stands; on the event loop only."""
+        now = time.monotonic()
+        started, ended = self.progress.started, self.progress.ended
+        return RunStatus(
+            state=self.progress.state,
+            round=self.mailbox.round,
+            rounds=self.plan.rounds + self.plan.refit_rounds,
+            acyclicity=self.progress.acyclicity,
+            edges=self.progress.edges,
+            elapsed_s=0.0 if started is None else (now if ended is None else ended) - started,
+            sites=tuple(self._progress_of(site, now) for site in sorted(self.roster.members)),
+            run=run_tag(self.run),
+            time_unix_s=time.time(),
+        )
+
+    async def last_looks(self, grace_s: float) -> None:
+        """After the end, wait at most so long until everybody who has been watching knows it."""
+        until = time.monotonic() + grace_s
+        watching = {peer for peer, seen in self.onlookers.items() if seen > time.monotonic() - _WATCHING_S}
+        while watching & self.onlookers.keys() and time.monotonic() < until:
+            await asyncio.sleep(0.02)
+
+    def _progress_of(self, site: str, now: float) -> SiteProgress:
+        member, traffic, head = self.roster.members[site], self.mailbox.traffic, self.ledgers.head(site)
+        return SiteProgress(
+            site=site,
+            answered=site in self.mailbox.answered,
+            left=site in self.mailbox.left,
+            last_seen_s=now - member.last_seen,
+            bytes_up=sum(traffic.up[site].values()),
+            bytes_down=sum(traffic.down[site].values()),
+            online_s=now - member.online_since if self._is_online(site, now) else 0.0,
+            last_round=self.mailbox.last_answered(site),
+            spent_units=head.spent_units if member.has_ledger and head is not None else None,
+        )
+
+    def _is_online(self, site: str, now: float) -> bool:
+        if site in self.mailbox.left:
+            return False
+        silent_s = now - self.roster.members[site].last_seen
+        return silent_s <= LONG_POLL_S + self.plan.rpc_timeout_s or self.mailbox.is_computing(site)
 
     def _admit(self, run: int, site: str) -> None:
         if run != run_tag(self.run):
             raise PlanMismatchError("this call belongs to another run; join again")
-        self.roster.heard(site)
+        known = site in self.roster.members
+        self.roster.heard(site, came_back=known and not self._is_online(site, time.monotonic()))
         self.mailbox.welcome(site)
+
+    def _task_reply(self, task: RoundTask) -> federation.PullReply:
+        """A task as it is sent; encoded once a round for all sites whose last update entered W, once for the others."""
+        known, reply = self._task_replies.get(task.contributed, (None, federation.PullReply()))
+        if task != known:
+            wire = codec.encode_task(task, value_type=self.plan.value_type, dense=self.plan.dense_messages)
+            reply = federation.PullReply(task=wire)
+            self._task_replies[task.contributed] = task, reply
+        return reply
 
     def _count_control(self, site: str, *messages: Any) -> None:
         self.mailbox.traffic.control[site] += sum(message.ByteSize() for message in messages)
+
+
+class RefuseGarbage(grpc.aio.ServerInterceptor):
+    """Answers bytes that are no message of their call by the table; by itself gRPC would tell the parser's words."""
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler:
+        """Put the check before a call's own handler."""
+        handler = await continuation(handler_call_details)
+        if handler is None or handler.unary_unary is None:  # no such call, as gRPC says; or a stream, of health alone
+            return handler
+
+        def parsed(data: bytes) -> Any:
+            try:
+                return handler.request_deserializer(data)
+            except DecodeError:
+                return None
+
+        async def answered(request: Any, context: Context) -> Any:
+            async with _refusals(context):
+                if request is None:
+                    raise MalformedMessageError("bytes that are no message of this call")
+            return await handler.unary_unary(request, context)
+
+        return grpc.unary_unary_rpc_method_handler(answered, parsed, handler.response_serializer)
 
 
 @asynccontextmanager
@@ -200,7 +297,7 @@ async def _refusals(context: Context) -> AsyncGenerator[None]:
             if isinstance(error, kind):
                 await context.abort(status, _clipped(str(error)))
         _log.exception("a call failed unexpectedly")
-        await context.abort(grpc.StatusCode.INTERNAL, _OTHERWISE)
+        await context.abort(grpc.StatusCode.INTERNAL, UNHANDLED)
 
 
 def _clipped(text: str) -> str:

@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from fedbnsl import graph_files
+from fedbnsl import durable
 from fedbnsl.errors import LedgerError, ResultError
 from fedbnsl.messages import LedgerHead
 
@@ -49,6 +49,10 @@ class SiteLedgers:
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ResultError(f"{self._path}, the memory of the sites' ledgers, cannot be read: {error}") from None
 
+    def head(self, site: str) -> LedgerHead | None:
+        """The furthest head seen of a site's ledger."""
+        return self._heads.get(site)
+
     def check(self, site: str, head: LedgerHead) -> None:
         """Refuse a ledger that is behind what was seen of it.
 
@@ -56,7 +60,10 @@ class SiteLedgers:
         ------
         LedgerError
             If it is another ledger, shorter, has spent less, or took another way.
+        ResultError
+            If the file cannot be read.
         """
+        self._learn_of_others()
         seen = self._heads.get(site)
         if seen is None:
             return
@@ -92,11 +99,15 @@ class SiteLedgers:
             try:
                 with self._path.with_name(self._path.name + ".lock").open("w") as lock:
                     fcntl.flock(lock, fcntl.LOCK_EX)
-                    for site, head in self._read().items():
-                        self.note(site, head)
+                    self._learn_of_others()
                     self._write()
             except OSError as error:
                 raise ResultError(f"{self._path} cannot be written: {error.strerror or error}") from None
+
+    def _learn_of_others(self) -> None:
+        """Take over what other coordinators have written into the file."""
+        for site, head in self._read().items():
+            self.note(site, head)
 
     def _write(self) -> None:
         stored = {
@@ -108,4 +119,4 @@ class SiteLedgers:
             }
             for site, head in sorted(self._heads.items())
         }
-        graph_files.write_text(self._path, json.dumps(stored, indent=1) + "\n")
+        durable.write_text(self._path, json.dumps(stored, indent=1) + "\n")

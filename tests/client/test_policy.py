@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from fedbnsl.errors import BudgetExhaustedError, PolicyRefusal, SetupError
 from fedbnsl.plan import Plan
@@ -45,7 +46,7 @@ def allow(policy: Policy, plan: Plan, *, n_samples: int = 100, approved: bool = 
 def test_an_empty_policy_refuses_every_coordinator_every_dataset_and_every_plan() -> None:
     empty = Policy.parse('site = "north"\n', origin="policy.toml")
     with pytest.raises(PolicyRefusal, match=r"rule `coordinators`: 127.0.0.1:50051 is not among them \(none\)"):
-        empty.check_coordinator("127.0.0.1:50051")
+        empty.check_coordinator("127.0.0.1:50051", authority="")
     for asked in (None, "ward-7"):
         with pytest.raises(PolicyRefusal, match=r"rule `datasets`.*the policy has: none"):
             empty.dataset(asked)
@@ -118,15 +119,34 @@ def test_a_plan_is_approved_by_the_ledger_by_a_listed_digest_or_wholesale() -> N
     allow(policy(auto_approve=True), other)
 
 
+@pytest.mark.parametrize("named", ["http://hub", "hub:99999999", "", "a b", "hub:50051:1x"])
+def test_a_coordinator_that_could_never_match_is_refused(named: str) -> None:
+    with pytest.raises(ValidationError, match="is no host and no host:port"):
+        policy(coordinators=(named,))
+
+
+@pytest.mark.parametrize("named", ["hub.example.org", "hub:50051", "10.0.0.1:7", "[::1]:50051", "::1", "länge.example"])
+def test_a_coordinator_is_a_host_or_host_and_port(named: str) -> None:
+    policy(coordinators=(named,)).check_coordinator(named, authority="")
+
+
+def test_a_named_authority_must_vouch_for_the_coordinator() -> None:
+    named = policy(coordinators=("hub.example",), coordinator_ca="AB:cd:01")
+    named.check_coordinator("hub.example:7000", authority="sha256:abCD01")
+    for other in ("AB:CD:02", ""):
+        with pytest.raises(PolicyRefusal, match="rule `coordinator_ca` = AB:cd:01"):
+            named.check_coordinator("hub.example:7000", authority=other)
+
+
 @pytest.mark.parametrize("named", ["hub.example", "hub.example:7000"])
 def test_a_coordinator_is_allowed_by_host_or_by_host_and_port(named: str) -> None:
-    policy(coordinators=(named,)).check_coordinator("hub.example:7000")
+    policy(coordinators=(named,)).check_coordinator("hub.example:7000", authority="")
     for stranger in ("hub.example.evil.org:7000", "evil.org:7000", "127.0.0.1:7000"):
         with pytest.raises(PolicyRefusal, match=f"rule `coordinators`: {stranger} is not among them"):
-            policy(coordinators=(named,)).check_coordinator(stranger)
+            policy(coordinators=(named,)).check_coordinator(stranger, authority="")
     if named.endswith("7000"):
         with pytest.raises(PolicyRefusal):
-            policy(coordinators=(named,)).check_coordinator("hub.example:7001")
+            policy(coordinators=(named,)).check_coordinator("hub.example:7001", authority="")
 
 
 def test_of_two_datasets_one_must_be_named() -> None:

@@ -162,3 +162,9 @@ def test_real_runs_draw_from_the_operating_system() -> None:
     assert inspect.signature(Participant.__init__).parameters["randbelow"].default is secrets.randbelow
     plays = [Participant("north", Dataset(NAMES, rows()), PLAN).handle(task(1)) for _ in range(2)]
     assert not plays[0].same_as(plays[1])
+
+
+def test_a_crash_in_the_setup_wastes_the_setup_alone(site: Site) -> None:
+    with pytest.raises(AssertionError, match="noise was drawn"):
+        site.start(PLAN, randbelow=no_more).handle(task(1))
+    assert [entry.content["round"] for entry in site.ledger.entries() if entry.kind == "reserve"] == [0]

@@ -72,7 +72,7 @@ def test_a_folder_is_made_as_a_whole_or_not_at_all(tmp_path: Path, monkeypatch: 
         raise OSError(28, os.strerror(28))
 
     with monkeypatch.context() as broken:
-        broken.setattr(site_folder.graph_files, "write_text", full)
+        broken.setattr(site_folder.durable, "write_text", full)
         with pytest.raises(OSError, match="No space left"):
             make_site(tmp_path / "north")
     make_site(tmp_path / "north")

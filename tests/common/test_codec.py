@@ -1,9 +1,10 @@
 """Messages survive the wire bit for bit, stay as small as promised, and nothing invalid gets through."""
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from fedbnsl import codec
 from fedbnsl.errors import MalformedMessageError
 from fedbnsl.messages import (
+    RUN_STATES,
     Finished,
     JoinReply,
     JoinRequest,
@@ -23,6 +25,7 @@ from fedbnsl.messages import (
     SiteProgress,
     SiteState,
     TaskKind,
+    is_site_name,
     is_variable_name,
 )
 from fedbnsl.sparse import Index, SparseMatrix, formula_bytes
@@ -238,9 +241,51 @@ def test_an_empty_graph_is_not_the_absence_of_one() -> None:
 
 
 def test_a_status_survives_the_wire() -> None:
-    sites = (SiteProgress("a", True, False, 0.25, 10, 2**40), SiteProgress("b", False, True, 3.5, 0, 0))
-    status = RunStatus("running", 3, 10, 1.5e-3, 17, 12.75, sites)
+    sites = (
+        SiteProgress("a", True, False, 0.25, 10, 2**40, online_s=90.5, last_round=3, spent_units=2**60),
+        SiteProgress("b", False, True, 3.5, 0, 0),
+        SiteProgress("c", False, False, 3.5, 0, 0, online_s=4.0, last_round=2, spent_units=0),
+    )
+    status = RunStatus(
+        "running", 3, 10, -1.5e-16, 17, 12.75, sites,
+        run=2**32 - 1, protocol_version=7, version="1.2.3rc1", time_unix_s=1.75e9, site="a",
+    )  # fmt: skip
     assert codec.decode_status(parsed(federation.StatusReply, codec.encode_status(status))) == status
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"state": "cheerful"}, "a run in the state 'cheerful'; known are: waiting for sites, running"),
+        ({"version": "1.0\x1b[2J"}, "a version that cannot be printed"),
+        ({"version": "1" * 1001}, "a version that cannot be printed"),
+        ({"site": "../a"}, "a status for an impossible site name"),
+        ({"acyclicity": float("nan")}, "an acyclicity that is not a finite number"),
+        ({"elapsed_s": -1.0}, "-1.0 s; expected a finite number of at least 0"),
+        ({"time_unix_s": float("inf")}, "inf s; expected a finite number of at least 0"),
+    ],
+)
+def test_an_impossible_status_is_refused(wrong: dict[str, Any], said: str) -> None:
+    wire = codec.encode_status(RunStatus("running", 3, 10, 0.1, 17, 1.0, ()))
+    wire.MergeFrom(federation.StatusReply(**wrong))
+    with pytest.raises(MalformedMessageError, match=re.escape(said)):
+        codec.decode_status(wire)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"site": "a\x1b[2J"}, "the status of an impossible site name"),
+        ({"last_seen_s": float("nan")}, "nan s; expected a finite number"),
+        ({"online_s": -0.5}, "-0.5 s; expected a finite number"),
+        ({"spent_units": 1}, "a site that spends without a ledger"),
+    ],
+)
+def test_an_impossible_site_in_a_status_is_refused(wrong: dict[str, Any], said: str) -> None:
+    wire = codec.encode_status(RunStatus("running", 3, 10, 0.1, 17, 1.0, (SiteProgress("a", True, False, 0.2, 1, 2),)))
+    wire.member[0].MergeFrom(federation.SiteStatus(**wrong))
+    with pytest.raises(MalformedMessageError, match=re.escape(said)):
+        codec.decode_status(wire)
 
 
 # ---- size ----------------------------------------------------------------------------------------------------------
@@ -593,7 +638,16 @@ def check_end(data: bytes) -> None:
 
 
 def check_status(data: bytes) -> None:
-    codec.decode_status(federation.StatusReply.FromString(data))
+    status = codec.decode_status(federation.StatusReply.FromString(data))
+    assert status.state in RUN_STATES
+    assert status.version.isprintable()
+    seconds = [
+        status.elapsed_s,
+        status.time_unix_s,
+        *(s for site in status.sites for s in (site.last_seen_s, site.online_s)),
+    ]
+    assert all(math.isfinite(s) and s >= 0 for s in seconds)
+    assert all(is_site_name(site.site) for site in status.sites)
 
 
 def _valid_messages() -> dict[Callable[[bytes], None], bytes]:

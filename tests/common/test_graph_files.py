@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedbnsl import graph_formats
+from fedbnsl.durable import write_text
 from fedbnsl.errors import ResultError
-from fedbnsl.graph_files import LearnedGraph, read_edges, write_all, write_text, write_weights
+from fedbnsl.graph_files import LearnedGraph, read_edges, write_all, write_weights
 
 NAMES = (
     "a/b",

@@ -507,3 +507,10 @@ def test_a_plan_of_the_project_loads_and_names_every_setting(path: Path) -> None
     assert set(named) - {"privacy"} == set(Plan.model_fields) - {"privacy"}
     assert set(named.get("privacy", Privacy.model_fields)) == set(Privacy.model_fields)
     assert set(named["knowledge"]) == set(Knowledge.model_fields)
+
+
+def test_a_plan_has_five_times_and_no_more() -> None:
+    times = {name for name in Plan.model_fields if name.endswith("_s")}
+    assert times == {"join_deadline_s", "round_deadline_s", "site_grace_s", "run_deadline_s", "rpc_timeout_s"}
+    said = {name for name, field in Plan.model_fields.items() if (field.description or "").startswith("s ")}
+    assert said == times, "a time under another name"

@@ -181,7 +181,7 @@ def test_a_site_that_is_killed_again_and_again_never_overspends_and_never_draws_
         again = join(north, address)
         said = again.communicate()[0]
         refused.append((again.returncode, said))
-        os.kill(os.getpid(), signal.SIGTERM)  # the coordinator, on the main thread, waits for more sites
+        os.kill(os.getpid(), signal.SIGINT)  # the coordinator, on the main thread, waits for more sites
 
     wire.on_pull = lambda name, last_round: None
     _, error = coordinate(plan, tmp_path / "second", wire, rejoin)
@@ -236,7 +236,7 @@ def test_a_site_whose_budget_is_gone_reads_no_record_and_tells_only_the_class(wi
         process = join(north, address)
         said = process.communicate()[0]
         ended.append((process.returncode, said))
-        os.kill(os.getpid(), signal.SIGTERM)  # the coordinator, on the main thread, waits for more sites
+        os.kill(os.getpid(), signal.SIGINT)  # the coordinator, on the main thread, waits for more sites
 
     coordinate(plan, tmp_path / "run", wire, act)
     ((code, said),) = ended

@@ -6,8 +6,10 @@ import json
 import logging
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -16,7 +18,7 @@ import numpy as np
 import pytest
 from google.protobuf.message import Message
 
-from fedbnsl import channel, codec
+from fedbnsl import __version__, channel, codec
 from fedbnsl.errors import (
     DataError,
     DivergenceError,
@@ -34,7 +36,19 @@ from fedbnsl.errors import (
     StaleRoundError,
     UnreachableError,
 )
-from fedbnsl.messages import Finished, JoinRequest, LeaveReason, LocalUpdate, RoundTask, SiteState, TaskKind, run_tag
+from fedbnsl.messages import (
+    PROTOCOL_VERSION,
+    Finished,
+    JoinRequest,
+    LeaveReason,
+    LedgerHead,
+    LocalUpdate,
+    RoundTask,
+    SiteProgress,
+    SiteState,
+    TaskKind,
+    run_tag,
+)
 from fedbnsl.plan import Plan
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl.wire import federation_pb2 as federation
@@ -49,7 +63,7 @@ from fedbnsl_server import servicer as servicer_module
 from fedbnsl_server.exchange import Mailbox
 from fedbnsl_server.observer import Observer
 from fedbnsl_server.roster import Roster
-from fedbnsl_server.servicer import Servicer
+from fedbnsl_server.servicer import RefuseGarbage, Servicer
 from fedbnsl_server.site_ledgers import SiteLedgers
 
 LONG_S = 30.0
@@ -105,7 +119,7 @@ class Coordinator:
     async def _start(self, port: int) -> tuple[Roster, Mailbox, Tapped, grpc.aio.Server, int]:
         roster, mailbox = Roster(self.plan), Mailbox(self.plan, asyncio.get_running_loop())
         servicer = Tapped(self.plan, self.run, roster, mailbox)
-        server = grpc.aio.server(options=channel.server_options())
+        server = grpc.aio.server(interceptors=[RefuseGarbage()], options=channel.server_options())
         federation_grpc.add_FederationServicer_to_server(servicer, server)
         port = server.add_insecure_port(f"127.0.0.1:{port}")
         await server.start()
@@ -311,9 +325,72 @@ def test_an_observer_sees_where_the_run_stands(start: Start, connect: Call, free
     update_bytes = codec.update_bytes(update(1), run=coordinator.run, value_type="float64")
     assert [site.bytes_up for site in status.sites] == [update_bytes, 0]
     assert status.sites[0].bytes_down > 0 == status.sites[1].bytes_down
+    assert [(site.last_round, site.spent_units) for site in status.sites] == [(1, None), (0, None)]
+    assert (status.run, status.protocol_version, status.version) == (coordinator.tag, PROTOCOL_VERSION, __version__)
+    assert abs(status.time_unix_s - time.time()) < LONG_S
+    assert status.site == ""
     nobody = Observer(f"127.0.0.1:{free_port}")
     assert nobody.status() is None
     nobody.close()
+
+
+def test_what_a_site_has_spent_is_by_the_last_head_of_its_ledger(start: Start, connect: Call) -> None:
+    coordinator = start()
+    head = LedgerHead(b"i" * 16, 3, b"d" * 32, 500)
+    session = connect(coordinator)
+    session.join(replace(request(), ledger=head))
+    assert look(coordinator).spent_units == 500
+    coordinator.open_round(1)
+    session.pull(0)
+    session.push(replace(update(1), ledger=replace(head, n_entries=4, spent_units=800)))
+    assert look(coordinator).spent_units == 800
+
+
+def test_a_site_is_online_while_it_is_heard_of_or_computes(start: Start, connect: Call) -> None:
+    coordinator = start(Plan(n_participants=1, rpc_timeout_s=5.0))
+    session = connect(coordinator)
+    session.join(request())
+    member = coordinator.roster.members["north"]
+
+    def go_back(seconds: float) -> None:
+        member.last_seen -= seconds
+        member.online_since -= seconds
+
+    coordinator.on_loop(go_back, channel.LONG_POLL_S)
+    assert channel.LONG_POLL_S < look(coordinator).online_s < channel.LONG_POLL_S + LONG_S
+    coordinator.open_round(1)
+    coordinator.on_loop(go_back, 6.0)
+    assert look(coordinator).online_s == 0, "it has not even fetched its task"
+    session.pull(0)
+    assert 0 < look(coordinator).online_s < LONG_S, "it came back with that call"
+    coordinator.on_loop(go_back, 3600.0)
+    assert 3600 < look(coordinator).online_s < 3600 + LONG_S, "it is silent, for it computes"
+    session.push(update(1))
+    assert 3600 < look(coordinator).online_s < 3600 + LONG_S, "it has been there all the time"
+    coordinator.on_loop(go_back, 3600.0)
+    assert look(coordinator).online_s == 0
+
+
+def test_a_site_that_left_is_away_until_it_calls_again(start: Start, connect: Call) -> None:
+    coordinator = start()
+    session = connect(coordinator)
+    session.join(request())
+    coordinator.open_round(1)
+    coordinator.on_loop(coordinator.mailbox.leave, "north")
+    assert (look(coordinator).left, look(coordinator).online_s) == (True, 0.0)
+    session.pull(0)
+    assert not look(coordinator).left
+    assert look(coordinator).online_s > 0
+
+
+def look(coordinator: Coordinator) -> SiteProgress:
+    """The one site, as an observer sees it."""
+    observer = Observer(coordinator.address)
+    status = observer.status()
+    observer.close()
+    assert status is not None
+    (site,) = status.sites
+    return site
 
 
 # ---- lost messages -------------------------------------------------------------------------------------------------
@@ -354,6 +431,23 @@ def test_a_push_whose_reply_is_lost_is_repeated_and_counts_once(replies_lost: in
     assert closing.result(LONG_S)["north"].same_as(update(1))
     assert coordinator.servicer.count(federation.Update) == replies_lost + 1
     assert len(notices) == (replies_lost > 4), "an outage is told once"
+
+
+def test_a_call_that_a_coordinator_cancels_as_it_goes_down_is_repeated(start: Start, connect: Call) -> None:
+    coordinator = start()
+    session = connect(coordinator)
+    session.join(request())
+    closing = coordinator.open_round(1)
+    session.pull(0)
+
+    async def go_down(context: Any) -> None:
+        if coordinator.servicer.count(federation.Update) == 1:
+            await context.abort(grpc.StatusCode.CANCELLED, "")
+
+    coordinator.servicer.after["PushUpdate"] = go_down
+    session.push(update(1))
+    assert closing.result(LONG_S)["north"].same_as(update(1))
+    assert coordinator.servicer.count(federation.Update) == 2
 
 
 def test_a_push_that_is_not_answered_in_time_is_repeated_and_counts_once(start: Start, connect: Call) -> None:
@@ -428,10 +522,29 @@ def test_bytes_that_are_no_message_are_refused_and_the_server_goes_on(start: Sta
     coordinator.stub()
     for call in CALLS:
         code, details = refused(coordinator._raw.unary_unary(f"/fedbnsl.wire.Federation/{call}"), b"\xff\xff\xff")
-        assert code in (grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL)
-        assert "Traceback" not in details
+        assert (code, details) == (grpc.StatusCode.INVALID_ARGUMENT, "bytes that are no message of this call")
     assert coordinator.servicer.requests == []
     connect(coordinator).join(request())
+
+
+def test_after_a_damaged_stream_or_a_stopping_server_a_site_calls_again_and_the_coordinators_own_error_is_not(
+    start: Start, connect: Call
+) -> None:
+    coordinator = start()
+    said = [
+        (grpc.StatusCode.INTERNAL, "Stream removed (RST_STREAM (Received RST_STREAM with error code 2))"),
+        (grpc.StatusCode.CANCELLED, "CANCELLED"),
+        (grpc.StatusCode.INTERNAL, OTHERWISE),
+    ]
+
+    async def damage(context: Any) -> None:
+        if said:
+            await context.abort(*said.pop(0))
+
+    coordinator.servicer.after["Join"] = damage
+    with pytest.raises(ProtocolError, match=f"the coordinator refused: {OTHERWISE}$"):
+        connect(coordinator).join(request())
+    assert coordinator.servicer.count(federation.JoinRequest) == 3
 
 
 def calls_of(tag: int, site: str) -> dict[str, Message]:

@@ -7,11 +7,11 @@ from typing import TypeVar
 import numpy as np
 import pytest
 
-from fedbnsl.errors import InterruptedRunError, QuorumLostError, RemoteProtocolError, StaleRoundError
+from fedbnsl.errors import InterruptedRunError, QuorumLostError, RemoteProtocolError, SeatLostError, StaleRoundError
 from fedbnsl.messages import Finished, LocalUpdate, RoundTask, SiteState, TaskKind
 from fedbnsl.plan import Plan
 from fedbnsl.sparse import SparseMatrix
-from fedbnsl_server.exchange import Mailbox, UpdateCheck
+from fedbnsl_server.exchange import Mailbox, Traffic, UpdateCheck
 
 SITES = ("a", "b", "c")
 PATIENT = Plan(rounds=3)
@@ -24,10 +24,13 @@ Engine = asyncio.Task[Mapping[str, LocalUpdate]]
 
 
 def play(plan: Plan, scene: Callable[[Mailbox], Awaitable[T]], notice: Callable[[str], None] = lambda text: None) -> T:
-    """Run a scene with a mailbox on an event loop."""
+    """Run a scene with a mailbox, which all sites have joined, on an event loop."""
 
     async def stage() -> T:
-        return await asyncio.wait_for(scene(Mailbox(plan, asyncio.get_running_loop(), notice)), 2 * LONG_S)
+        mailbox = Mailbox(plan, asyncio.get_running_loop(), notice)
+        for site in SITES:
+            mailbox.take_over(site)
+        return await asyncio.wait_for(scene(mailbox), 2 * LONG_S)
 
     return asyncio.run(stage())
 
@@ -117,12 +120,13 @@ def test_a_site_that_lost_the_reply_to_its_push_can_still_pull_the_task_of_the_o
     play(PATIENT, scene)
 
 
-def test_a_site_that_has_seen_the_open_round_waits_for_the_next() -> None:
+def test_a_site_that_has_answered_the_open_round_waits_for_the_next() -> None:
     async def scene(mailbox: Mailbox) -> None:
         engine = await opened(mailbox, 1)
+        mailbox.push(update("a", 1))
         pull = asyncio.create_task(mailbox.pull("a", 1, LONG_S))
         assert await waits(pull)
-        for site in SITES:
+        for site in ("b", "c"):
             mailbox.push(update(site, 1))
         await closed(engine)
         assert await waits(pull)
@@ -133,6 +137,93 @@ def test_a_site_that_has_seen_the_open_round_waits_for_the_next() -> None:
         mailbox.stop()
         with pytest.raises(InterruptedRunError):
             await engine
+
+    play(PATIENT, scene)
+
+
+@pytest.mark.parametrize("last_round", [3, 7], ids=["the open round", "a later one"])
+def test_whoever_answered_a_coordinator_that_did_not_live_to_count_it_gets_the_task_again(last_round: int) -> None:
+    async def scene(mailbox: Mailbox) -> None:
+        pull = asyncio.create_task(mailbox.pull("a", last_round, LONG_S))
+        assert await waits(pull), "no round is open"
+        engine = await opened(mailbox, 3)
+        task = await pull
+        assert isinstance(task, RoundTask)
+        assert task.round == 3
+        mailbox.push(update("a", 3))
+        assert await mailbox.pull("a", last_round, SOON_S) is None, "now its answer counts"
+        mailbox.stop()
+        with pytest.raises(InterruptedRunError):
+            await engine
+
+    play(PATIENT, scene)
+
+
+def test_a_mailbox_that_goes_on_knows_its_round_and_snapshots_before_a_round_is_open() -> None:
+    async def scene(fresh: Mailbox) -> None:
+        assert (fresh.round, fresh.complete_rounds) == (0, 0)
+        kept = {site: SiteState(SparseMatrix.zeros(2), SparseMatrix.zeros(2)) for site in SITES}
+        sent = Traffic()
+        sent.up["a"][4] = 77
+        mailbox = Mailbox(PATIENT, asyncio.get_running_loop(), complete_rounds=4, snapshots=kept, traffic=sent)
+        assert (mailbox.round, mailbox.complete_rounds) == (4, 4)
+        assert mailbox.snapshots["b"] is kept["b"]
+        assert mailbox.traffic.up["a"][4] == 77
+        mailbox.take_over("a")
+        with pytest.raises(StaleRoundError, match="update for round 5 arrived in round 4; pull the current task"):
+            mailbox.push(update("a", 5))
+        assert await mailbox.pull("a", 4, SOON_S) is None
+        engine = await opened(mailbox, 5)
+        assert (mailbox.round, mailbox.complete_rounds) == (5, 4)
+        mailbox.stop()
+        with pytest.raises(InterruptedRunError):
+            await engine
+
+    play(PATIENT, scene)
+
+
+@pytest.mark.parametrize("last_round", range(1, 8))
+def test_a_site_whose_past_is_not_that_of_a_run_that_goes_on_joins_again_first(last_round: int) -> None:
+    """The run goes on after round 4; in round 3 its coordinator handed c nothing, and b and a answered throughout."""
+
+    async def scene(_: Mailbox) -> None:
+        sent = Traffic()
+        for site, present in (("a", range(1, 5)), ("b", range(1, 5)), ("c", (1, 2, 4))):
+            for t in present:
+                sent.down[site][t] = 10
+        mailbox = Mailbox(PATIENT, asyncio.get_running_loop(), complete_rounds=4, traffic=sent)
+        engine = await opened(mailbox, 5)
+        for site in SITES:
+            known = last_round <= 5 and (site, last_round) != ("c", 3)
+            if known:
+                assert await mailbox.pull(site, last_round, SOON_S) == tasks_of(5)[site]
+                continue
+            refusal = f"round {last_round} that this run does not have, site '{site}' has not joined this run$"
+            with pytest.raises(SeatLostError, match=refusal):
+                await mailbox.pull(site, last_round, SOON_S)
+            with pytest.raises(SeatLostError, match=refusal):
+                mailbox.push(update(site, last_round))
+            assert site not in mailbox.answered
+            mailbox.take_over(site)
+            assert await mailbox.pull(site, 4, SOON_S) == tasks_of(5)[site]
+        for site in SITES:  # from here on it is the run's own past
+            mailbox.push(update(site, 5))
+        assert await closed(engine) == "abc"
+        engine = await opened(mailbox, 6)
+        assert await mailbox.pull("c", 5, SOON_S) == tasks_of(6)["c"]
+        mailbox.stop()
+        with pytest.raises(InterruptedRunError):
+            await engine
+
+    play(PATIENT, scene)
+
+
+def test_pulls_that_wait_are_let_go_without_an_answer_when_the_coordinator_goes_down() -> None:
+    async def scene(mailbox: Mailbox) -> None:
+        pulls = [asyncio.create_task(mailbox.pull(site, 0, LONG_S)) for site in SITES]
+        assert await waits(pulls[0])
+        mailbox.dismiss()
+        assert await asyncio.wait_for(asyncio.gather(*pulls), LONG_S / 2) == [None, None, None]
 
     play(PATIENT, scene)
 
@@ -516,3 +607,19 @@ def test_the_end_comes_before_the_task_of_an_open_round() -> None:
         assert await mailbox.pull("a", 0, LONG_S) is end
 
     play(PATIENT, scene)
+
+
+def test_after_a_restart_a_site_has_answered_what_it_answered_before() -> None:
+    async def scene() -> tuple[int, int, int]:
+        mailbox = Mailbox(Plan(), asyncio.get_running_loop(), complete_rounds=4, answered={"a": 4, "b": 2})
+        for site in SITES:
+            mailbox.take_over(site)
+        engine = await opened(mailbox, 5)
+        mailbox.push(update("b", 5))
+        seen = tuple(mailbox.last_answered(site) for site in SITES)
+        mailbox.stop()
+        with pytest.raises(InterruptedRunError):
+            await engine
+        return seen
+
+    assert asyncio.run(scene()) == (4, 5, 0)

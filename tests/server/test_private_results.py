@@ -1,6 +1,7 @@
 """What a result says about privacy: the guarantee in one sentence, or why there is none."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ from fedbnsl.plan import Plan
 from fedbnsl_client.dataset import Dataset
 from fedbnsl_experiments.simulate import simulate
 from fedbnsl_server.exchange import Traffic
-from fedbnsl_server.results import RunFolder, RunRecorder
+from fedbnsl_server.results import RunRecorder
 from fedbnsl_server.roster import Roster
+from fedbnsl_server.run_folder import RunFolder
+from fedbnsl_server.run_register import Register
 from private_site import NAMES, private_plan, rows
 
 HEAD = LedgerHead(b"i" * 16, 1, b"d" * 32, 0)
@@ -36,6 +39,18 @@ def test_a_private_run_names_its_guarantee_in_one_sentence(tmp_path: Path) -> No
     assert result["privacy"]["no_guarantee_because"] == []
     assert result["privacy"]["sites"]["south"]["delta"] == pytest.approx(1e-6)
     assert result["privacy"]["sites"]["north"]["contributed_zcdp"] == 0.0, "it has answered nothing"
+
+
+def test_a_run_that_goes_on_does_not_say_how_many_rounds_were_answered_at_most(tmp_path: Path) -> None:
+    """Its folder may be a backup: the sites may have answered rounds that it does not know of."""
+    plan = private_plan(rounds=7)
+    RunFolder.create(tmp_path, plan, Register(1, datetime.now(UTC))).close()
+    folder = RunFolder.resume(tmp_path, plan)
+    recorder = RunRecorder(folder, run=1)
+    recorder.start(NAMES, {"north": 120, "south": 1000}, Traffic())
+    result = recorder.pause()
+    folder.close()
+    assert "at most 7 rounds" in result["privacy"]["guarantee"]
 
 
 def test_a_run_that_never_began_claims_nothing(tmp_path: Path) -> None:

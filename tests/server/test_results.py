@@ -29,8 +29,9 @@ from fedbnsl_experiments.synthetic import synthesise
 from fedbnsl_server import checkpoint
 from fedbnsl_server.admm import AdmmState
 from fedbnsl_server.exchange import Traffic, UpdateCheck
-from fedbnsl_server.results import RunFolder, RunRecorder, default_folder
+from fedbnsl_server.results import RunRecorder
 from fedbnsl_server.rounds import RoundRecord
+from fedbnsl_server.run_folder import RunFolder, default_folder
 
 AWKWARD = ("a/b", "IL 6", "naïve β", 'with "quotes"', "comma, here", "NF-κB\\p65")
 D = len(AWKWARD)
@@ -102,7 +103,7 @@ def test_the_schema_is_versioned_and_its_keys_are_those_of_version_1(finished: P
         "acyclicity", "sites", "bytes", "seconds", "rounds", "manifest",
     }  # fmt: skip
     assert set(result["manifest"]) == {
-        "run", "plan_digest", "private", "seeds", "versions", "created_at", "ended_at", "sha256"
+        "run", "plan_digest", "private", "seeds", "versions", "created_at", "resumed_at", "ended_at", "sha256"
     }  # fmt: skip
     assert set(result["seconds"]) == {"total", "local", "global"}
     for site in SITES:
@@ -379,7 +380,9 @@ def test_a_required_edge_of_weight_zero_is_an_edge_in_every_file(tmp_path: Path)
     assert nx.read_graphml(tmp_path / "run" / "graph.graphml").has_edge("v2", "v1")
 
 
-def test_the_state_is_saved_before_the_round_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_is_noted_before_its_state_is_saved_and_counts_only_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     recorder, _ = recorder_in(tmp_path / "run", Plan())
     recorder.on_round(state_of(1, sparse({(0, 1): 0.9})), record_of(1, "ab"))
 
@@ -391,7 +394,7 @@ def test_the_state_is_saved_before_the_round_is_noted(tmp_path: Path, monkeypatc
         with pytest.raises(ResultError):
             recorder.on_round(state_of(2, sparse({(0, 1): 0.8})), record_of(2, "ab"))
     result = recorder.finish("failed", "the disk is full")
-    assert [line["event"] for line in events(tmp_path / "run")] == ["started", "round", "failed"]
+    assert [line["event"] for line in events(tmp_path / "run")] == ["started", "round", "round", "failed"]
     assert [entry["round"] for entry in result["rounds"]] == [1]
     assert result["edges"][0]["weight"] == 0.9, "the results are those of the saved state"
 
@@ -412,7 +415,8 @@ def test_a_round_that_comes_after_the_end_changes_nothing(tmp_path: Path) -> Non
     recorder.on_round(state_of(1, sparse({(0, 1): 0.9})), record_of(1, "ab"))
     recorder.finish("interrupted", "interrupted in round 2")
     before = {file.name: file.read_bytes() for file in (tmp_path / "run").iterdir()}
-    recorder.on_round(state_of(2, sparse({(0, 1): 0.1})), record_of(2, "ab"))
+    with pytest.raises(InterruptedRunError, match="round 2 was complete after the run had ended"):
+        recorder.on_round(state_of(2, sparse({(0, 1): 0.1})), record_of(2, "ab"))
     recorder.event("notice", text="too late")
     assert {file.name: file.read_bytes() for file in (tmp_path / "run").iterdir()} == before
 

@@ -113,3 +113,10 @@ def test_two_coordinators_of_one_folder_keep_what_the_other_has_seen(ledgers: Si
             memory.check("north", head(9, 400))
         with pytest.raises(LedgerError, match="a backup was restored"):
             memory.check("south", head(2, 10))
+
+
+def test_a_ledger_is_held_to_what_another_coordinator_has_just_written(ledgers: SiteLedgers, path: Path) -> None:
+    other = SiteLedgers(path)  # before the first has saved, and it saves nothing itself
+    ledgers.save()
+    with pytest.raises(LedgerError, match="a backup was restored"):
+        other.check("north", head(9, 400))

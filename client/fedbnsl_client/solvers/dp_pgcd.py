@@ -10,7 +10,7 @@ import numpy as np
 from fedbnsl.errors import DivergenceError
 from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_client.clipped_gradient import ClippedGradient
-from fedbnsl_client.noise import Noise, Randbelow, Selection
+from fedbnsl_client.noise import ExponentialMechanism, Noise, Randbelow, Selection
 from fedbnsl_client.solvers.coordinate import score_column, soft
 
 # With four terms of up to 2^28 score sensitivities each, eight roundings of 2^-53 of their sum stay below 2^-20 of a
@@ -124,3 +124,12 @@ class DpPgcd:
     def _require_small(self, terms: Matrix | float) -> None:
         if not np.max(np.abs(terms)) <= _MOST_SENSITIVITIES * self._sensitivity:
             raise DivergenceError("the released weights have grown beyond what the noise was made for")
+
+
+def warm_up() -> None:
+    """As `pgcd.warm_up`, for the kernels of private steps: one step on a table of ones, without noise."""
+    zero, allowed = np.zeros((2, 2)), ~np.eye(2, dtype=bool)
+    DpPgcd(
+        np.ones((2, 2)), np.ones(2), lam=0.0, rho_2=1.0, gamma=1.0, steps=1, clip=1.0, allowed=allowed,
+        selection=ExponentialMechanism(1.0, allowed), noise=lambda _: 0, randbelow=lambda _: 0,
+    ).solve(zero, zero, zero)  # fmt: skip

@@ -457,6 +457,10 @@ class SiteStatus(_message.Message):
     LAST_SEEN_S_FIELD_NUMBER: _builtins.int
     BYTES_UP_FIELD_NUMBER: _builtins.int
     BYTES_DOWN_FIELD_NUMBER: _builtins.int
+    ONLINE_S_FIELD_NUMBER: _builtins.int
+    LAST_ROUND_FIELD_NUMBER: _builtins.int
+    SPENT_UNITS_FIELD_NUMBER: _builtins.int
+    HAS_LEDGER_FIELD_NUMBER: _builtins.int
     site: _builtins.str
     answered: _builtins.bool
     """Its update for the present round is here."""
@@ -467,6 +471,13 @@ class SiteStatus(_message.Message):
     bytes_up: _builtins.int
     """Serialised updates and tasks so far."""
     bytes_down: _builtins.int
+    online_s: _builtins.float
+    """Seconds since it came online; 0 while it is away."""
+    last_round: _builtins.int
+    """The last round it has answered (0: none)."""
+    spent_units: _builtins.int
+    """By the head of its ledger that it told last, in units of 1e-12 zCDP; 0 without a ledger."""
+    has_ledger: _builtins.bool
     def __init__(
         self,
         *,
@@ -476,10 +487,14 @@ class SiteStatus(_message.Message):
         last_seen_s: _builtins.float = ...,
         bytes_up: _builtins.int = ...,
         bytes_down: _builtins.int = ...,
+        online_s: _builtins.float = ...,
+        last_round: _builtins.int = ...,
+        spent_units: _builtins.int = ...,
+        has_ledger: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "bytes_down", b"bytes_down", "bytes_up", b"bytes_up", "last_seen_s", b"last_seen_s", "left", b"left", "site", b"site"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "bytes_down", b"bytes_down", "bytes_up", b"bytes_up", "has_ledger", b"has_ledger", "last_round", b"last_round", "last_seen_s", b"last_seen_s", "left", b"left", "online_s", b"online_s", "site", b"site", "spent_units", b"spent_units"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -494,8 +509,13 @@ class StatusReply(_message.Message):
     ROUNDS_FIELD_NUMBER: _builtins.int
     ACYCLICITY_FIELD_NUMBER: _builtins.int
     EDGES_FIELD_NUMBER: _builtins.int
-    SITE_FIELD_NUMBER: _builtins.int
+    MEMBER_FIELD_NUMBER: _builtins.int
     ELAPSED_S_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    PROTOCOL_VERSION_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    TIME_UNIX_S_FIELD_NUMBER: _builtins.int
+    SITE_FIELD_NUMBER: _builtins.int
     state: _builtins.str
     """"waiting for sites", "running", "finished", "interrupted" or "failed"."""
     round: _builtins.int
@@ -505,8 +525,16 @@ class StatusReply(_message.Message):
     edges: _builtins.int
     elapsed_s: _builtins.float
     """Seconds since the first round was handed out."""
+    run: _builtins.int
+    protocol_version: _builtins.int
+    version: _builtins.str
+    """Of the coordinator's fedbnsl."""
+    time_unix_s: _builtins.float
+    """The coordinator's clock."""
+    site: _builtins.str
+    """Whom the coordinator takes the caller for; empty: nobody, or the coordinator itself."""
     @_builtins.property
-    def site(self) -> _containers.RepeatedCompositeFieldContainer[Global___SiteStatus]: ...
+    def member(self) -> _containers.RepeatedCompositeFieldContainer[Global___SiteStatus]: ...
     def __init__(
         self,
         *,
@@ -515,12 +543,17 @@ class StatusReply(_message.Message):
         rounds: _builtins.int = ...,
         acyclicity: _builtins.float = ...,
         edges: _builtins.int = ...,
-        site: _abc.Iterable[Global___SiteStatus] | None = ...,
+        member: _abc.Iterable[Global___SiteStatus] | None = ...,
         elapsed_s: _builtins.float = ...,
+        run: _builtins.int = ...,
+        protocol_version: _builtins.int = ...,
+        version: _builtins.str = ...,
+        time_unix_s: _builtins.float = ...,
+        site: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acyclicity", b"acyclicity", "edges", b"edges", "elapsed_s", b"elapsed_s", "round", b"round", "rounds", b"rounds", "site", b"site", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acyclicity", b"acyclicity", "edges", b"edges", "elapsed_s", b"elapsed_s", "member", b"member", "protocol_version", b"protocol_version", "round", b"round", "rounds", b"rounds", "run", b"run", "site", b"site", "state", b"state", "time_unix_s", b"time_unix_s", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

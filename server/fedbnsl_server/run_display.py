@@ -1,0 +1,161 @@
+"""A run on the terminal while it goes on: a live view, or on a pipe a line now and then."""
+
+from datetime import datetime
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from fedbnsl.messages import RunStatus, SiteProgress
+
+ZCDP_PER_UNIT = 1e-12
+
+_LINES_WITHOUT_TERMINAL = 10
+_SITES_SHOWN = 24
+_COLUMNS = ("site", "state", "online since", "last seen", "last round", "spent zCDP", "up", "down")
+_LEFT_ALIGNED = ("site", "state")
+
+
+class RunDisplay:
+    """Live view of a run; on a pipe or in a file, a line now and then."""
+
+    def __init__(self, title: str, console: Console) -> None:
+        self._title = title
+        self._console = console
+        self._live = Live(Text(title), console=console, refresh_per_second=8, transient=True)
+        self._last_step: tuple[str, int] | None = None
+        self._last_status: RunStatus | None = None
+        self._last_trouble = ""
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._console.is_terminal:
+            self._live.stop()
+
+    def show(self, status: RunStatus) -> None:
+        """Bring the view up to date."""
+        self._last_status, back = status, bool(self._last_trouble)
+        self._last_trouble = ""
+        if self._console.is_terminal:
+            self._live.update(view(self._title, status))
+            return
+        step = status.state, status.round * _LINES_WITHOUT_TERMINAL // status.rounds if status.rounds else 0
+        if step != self._last_step or back:
+            self._last_step = step
+            self._print(headline(status))
+
+    def show_trouble(self, trouble: str) -> None:
+        """Say, above what was seen last, why the view is not up to date."""
+        if self._console.is_terminal:
+            seen = (
+                Text(self._title, style="bold") if self._last_status is None else view(self._title, self._last_status)
+            )
+            self._live.update(Group(Text(trouble, style="red"), seen))
+        elif trouble != self._last_trouble:
+            self._print(trouble)
+        self._last_trouble = trouble
+
+    def _print(self, line: str) -> None:
+        self._console.print(Text(line), soft_wrap=True)
+
+
+def megabytes(n_bytes: float) -> str:
+    """Bytes for people: kB below one MB, both decimal."""
+    return f"{n_bytes / 1e6:.2f} MB" if n_bytes >= 1e6 else f"{n_bytes / 1e3:.1f} kB"
+
+
+def seconds_left(status: RunStatus) -> float | None:
+    """How long the remaining rounds take at the pace of those done; None before one is done, and after the end."""
+    done = status.round - 1
+    if status.state != "running" or done < 1:
+        return None
+    return status.elapsed_s / done * (status.rounds - done)
+
+
+def headline(status: RunStatus) -> str:
+    """A run in one line."""
+    if not status.round:
+        return f"{status.state}: {len(status.sites)} joined"
+    n_bytes = sum(site.bytes_up + site.bytes_down for site in status.sites)
+    answered = sum(site.answered for site in status.sites)
+    ended = "" if status.state == "running" else f"{status.state}  "
+    return (
+        f"{ended}round {status.round}/{status.rounds}  answered {answered}/{len(status.sites)}  "
+        f"h(W) {status.acyclicity:.1e}  edges {status.edges}  {megabytes(n_bytes)}  {_time(status)}"
+    )
+
+
+def _time(status: RunStatus) -> str:
+    left = seconds_left(status)
+    return f"{duration(status.elapsed_s)}" + ("" if left is None else f", about {duration(left)} left")
+
+
+def duration(seconds: float) -> str:
+    """Seconds for people: two units at most."""
+    minutes, rest = divmod(round(seconds), 60)
+    if not minutes:
+        return f"{rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def view(title: str, status: RunStatus) -> Group:
+    """A run with its progress and its sites."""
+    done = status.rounds if status.state == "finished" else max(0, status.round - 1)
+    bar = Table.grid()  # a bare bar does not end its line
+    bar.add_row(ProgressBar(total=max(1, status.rounds), completed=done, width=60))
+    parts: list[RenderableType] = [Text(title, style="bold"), bar, Text(headline(status)), _sites(status)]
+    if any(site.spent_units is not None for site in status.sites):
+        parts.append(Text("spent zCDP: of what each site's ledger last told the coordinator", style="dim"))
+    return Group(*parts)
+
+
+def _sites(status: RunStatus) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for column in _COLUMNS:
+        table.add_column(
+            column,
+            justify="left" if column in _LEFT_ALIGNED else "right",
+            style="" if column in _LEFT_ALIGNED else "dim",
+            no_wrap=column != "site",
+        )
+    for site in status.sites[:_SITES_SHOWN]:
+        table.add_row(
+            Text(site.site),
+            _state(site, status),
+            _moment(status.time_unix_s - site.online_s, status.time_unix_s) if site.online_s else "-",
+            f"{duration(site.last_seen_s)} ago",
+            str(site.last_round or "-"),
+            "-" if site.spent_units is None else f"{site.spent_units * ZCDP_PER_UNIT:.4g}",
+            megabytes(site.bytes_up),
+            megabytes(site.bytes_down),
+        )
+    if len(status.sites) > _SITES_SHOWN:
+        table.add_row(f"... {len(status.sites) - _SITES_SHOWN} more")
+    return table
+
+
+def _moment(unix_s: float, now_unix_s: float) -> str:
+    """A time of the watching machine's zone, with its day unless that is today."""
+    moment, now = datetime.fromtimestamp(unix_s), datetime.fromtimestamp(now_unix_s)
+    return f"{moment:%H:%M:%S}" if moment.date() == now.date() else f"{moment:%m-%d %H:%M}"
+
+
+def _state(site: SiteProgress, status: RunStatus) -> Text:
+    if site.left:
+        return Text("left", style="red")
+    if not site.online_s:
+        return Text("away", style="red")
+    if not status.round:
+        return Text("joined", style="green")
+    return Text("answered", style="green") if site.answered else Text("working", style="yellow")

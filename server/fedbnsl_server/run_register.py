@@ -1,0 +1,94 @@
+"""run.json: the number and the seats of a run, which do not change when its coordinator is started again."""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from fedbnsl import durable
+from fedbnsl.errors import ResultError
+from fedbnsl_server.roster import Member
+
+_SCHEMA = "fedbnsl.run/1"
+
+
+@dataclass(frozen=True)
+class Register:
+    """What does not change between two lives of a coordinator.
+
+    Attributes
+    ----------
+    run
+        64-bit number of the run.
+    seeds
+        Seeds of generated data, for the manifest.
+    variables, members
+        Those of the roster.
+    """
+
+    run: int
+    created_at: datetime
+    seeds: Mapping[str, int] = field(default_factory=dict[str, int])
+    variables: tuple[str, ...] = ()
+    members: Mapping[str, Member] = field(default_factory=dict[str, Member])
+
+
+def write(file: Path, register: Register) -> None:
+    """Write it; it is on the disk when this returns.
+
+    Raises
+    ------
+    ResultError
+        If it cannot be written.
+    """
+    content = {
+        "schema": _SCHEMA,
+        "run": f"{register.run:016x}",
+        "created_at": register.created_at.isoformat(timespec="seconds"),
+        "seeds": dict(register.seeds),
+        "variables": list(register.variables),
+        "members": {
+            site: {
+                "variables": list(member.variables),
+                "n_samples": member.n_samples,
+                "has_ledger": member.has_ledger,
+            }
+            for site, member in register.members.items()
+        },
+    }
+    durable.write_text(file, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+
+def read(file: Path) -> Register:
+    """What `write` wrote.
+
+    Raises
+    ------
+    ResultError
+        If it cannot be read.
+    """
+    now = time.monotonic()  # of a member that has not called yet: as if it had just been heard of
+    try:
+        content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        if content["schema"] != _SCHEMA:
+            raise ResultError(f"{file} has the format {content['schema']!r}; expected {_SCHEMA!r}")
+        return Register(
+            run=int(content["run"], 16),
+            created_at=datetime.fromisoformat(content["created_at"]),
+            seeds=content["seeds"],
+            variables=tuple(content["variables"]),
+            members={
+                site: Member(
+                    variables=tuple(member["variables"]),
+                    n_samples=int(member["n_samples"]),
+                    has_ledger=bool(member["has_ledger"]),
+                    last_seen=now,
+                )
+                for site, member in content["members"].items()
+            },
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ResultError(f"{file} cannot be read: {error}") from None

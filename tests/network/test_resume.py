@@ -1,0 +1,605 @@
+"""Coordinators that end in the middle and are started again, while their sites go on calling; each site is a thread."""
+
+import errno
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedbnsl import codec
+from fedbnsl.errors import DivergenceError, InterruptedRunError, QuorumLostError, ResultError, RunAbandonedError
+from fedbnsl.logs import EventLog
+from fedbnsl.messages import LocalUpdate
+from fedbnsl.plan import Plan
+from fedbnsl.price import price_of
+from fedbnsl.sparse import SparseMatrix
+from fedbnsl_client import site_folder
+from fedbnsl_client.admission import GuardedTable, PublicTable
+from fedbnsl_client.dataset import Dataset
+from fedbnsl_client.run_participant import take_part
+from fedbnsl_client.session import Session
+from fedbnsl_experiments.simulate import simulate
+from fedbnsl_experiments.synthetic import synthesise
+from fedbnsl_server.admm import AdmmState
+from fedbnsl_server.exchange import Mailbox
+from fedbnsl_server.rounds import RoundRecord
+from fedbnsl_server.run_coordinator import serve
+from fedbnsl_server.run_folder import RunFolder
+from fedbnsl_server.run_register import Register
+from private_site import DATASET, NAMES, ROWS, make_site, private_plan, rows, write_table
+
+SITES = ("a", "b", "c")
+D = 5
+LONG_S = 40.0
+GRAPH_FILES = ("weights.csv", "edges.csv", "graph.graphml", "graph.dot", "dagitty.txt", "lgbn.json")
+PLAN = Plan(rounds=4, refit_rounds=2, l1_weight=0.05, join_deadline_s=LONG_S, run_deadline_s=LONG_S)
+TOTAL = PLAN.rounds + PLAN.refit_rounds
+
+
+@pytest.fixture(scope="module")
+def tables() -> dict[str, Dataset]:
+    drawn = synthesise(D, 6, len(SITES), 80, 5, weight_variance=0.05)
+    return {site: Dataset(drawn.variables, X) for site, X in zip(SITES, drawn.tables, strict=True)}
+
+
+@pytest.fixture
+def address() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+class Federation:
+    """Sites that call one address, whatever coordinator answers there."""
+
+    def __init__(self, tables: Mapping[str, Dataset], address: str) -> None:
+        self.address = address
+        self.notices: list[str] = []
+        self.ends: dict[str, Future[SparseMatrix]] = {}
+        self._tables = tables
+        self._threads = ThreadPoolExecutor(2 * len(tables))  # a site may live twice
+
+    def start(self, *sites: str, lives: int = 1) -> None:
+        for site in sites or self._tables:
+            self.ends[site] = self._threads.submit(self._live, site, lives)
+
+    def _live(self, site: str, lives: int) -> SparseMatrix:
+        try:
+            return take_part(
+                PublicTable(site, self._tables[site]),
+                address=self.address,
+                patience_s=LONG_S,
+                notice=lambda text: None,
+                out=None,
+            )
+        except DivergenceError:
+            if lives == 1:
+                raise
+        return self._live(site, lives - 1)
+
+    def coordinate(
+        self,
+        plan: Plan,
+        out: Path,
+        *,
+        on_round: Callable[[int], None] = lambda t: None,
+        on_listening: Callable[[str], None] = lambda address: None,
+    ) -> dict[str, Any]:
+        def after_round(state: AdmmState, record: RoundRecord) -> None:
+            on_round(record.round)
+
+        return serve(
+            plan,
+            out,
+            listen=self.address,
+            on_listening=on_listening,
+            on_round=after_round,
+            notice=self.notices.append,
+        )
+
+    def graphs(self) -> list[SparseMatrix]:
+        return [self.ends[site].result(LONG_S) for site in sorted(self.ends)]
+
+    def errors(self) -> set[type[BaseException] | None]:
+        return {type(end.exception(LONG_S)) for end in self.ends.values()}
+
+    def close(self) -> None:
+        self._threads.shutdown()
+
+
+@pytest.fixture
+def sites(tables: dict[str, Dataset], address: str) -> Iterator[Federation]:
+    federation = Federation(tables, address)
+    yield federation
+    federation.close()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tables: dict[str, Dataset], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("undisturbed") / "run"
+    simulate(PLAN, tables, out)
+    return out
+
+
+def read(run: Path) -> dict[str, Any]:
+    return json.loads((run / "result.json").read_text(encoding="utf-8"))
+
+
+def events(run: Path, name: str) -> list[dict[str, Any]]:
+    lines = (run / "events.jsonl").read_text(encoding="utf-8").splitlines()
+    return [event for event in map(json.loads, lines) if event["event"] == name]
+
+
+def assert_same_run(run: Path, other: Path) -> None:
+    """The same bits in every file, and the same history."""
+    for name in (*GRAPH_FILES, "checkpoint.npz"):
+        assert (run / name).read_bytes() == (other / name).read_bytes(), name
+    here, there = read(run), read(other)
+    assert here["state"] == there["state"] == "finished"
+    assert len(here["rounds"]) == len(there["rounds"])
+    for one, two in zip(here["rounds"], there["rounds"], strict=True):
+        for key in ("round", "kind", "contributed", "acyclicity", "edges"):
+            assert one[key] == two[key], (one["round"], key)
+        for site in SITES:
+            for direction in ("up", "down"):
+                assert one["bytes"][site][direction]["formula"] == two["bytes"][site][direction]["formula"]
+    for direction in ("up", "down"):
+        assert here["bytes"][direction]["formula"] == there["bytes"][direction]["formula"]
+    for part in ("local", "global"):
+        assert here["seconds"][part] == pytest.approx(sum(r[f"{part}_s"] for r in here["rounds"]), abs=1e-4)
+    assert here["seconds"]["local"] + here["seconds"]["global"] <= here["seconds"]["total"] + 1e-4
+
+
+COORDINATOR = """
+import os, signal, sys
+from pathlib import Path
+from fedbnsl import graph_files
+from fedbnsl.logs import EventLog
+from fedbnsl.plan import Plan
+from fedbnsl_server import checkpoint, rounds
+from fedbnsl_server.exchange import Mailbox
+from fedbnsl_server.run_coordinator import serve
+from fedbnsl_server.run_folder import RunFolder
+from fedbnsl_server.servicer import Servicer
+
+def die():
+    os._exit(9)
+
+def terminate():
+    os.kill(os.getpid(), signal.SIGTERM)
+
+def on_round(t):
+    pass
+
+{window}
+plan, out, address = sys.argv[1:]
+serve(
+    Plan.load(Path(plan)), Path(out), listen=address, on_listening=print,
+    on_round=lambda state, record: on_round(record.round),
+)
+"""
+
+
+def coordinate_until(window: str, plan: Plan, out: Path, address: str) -> int:
+    """A coordinator in a process of its own, which this code runs in before it serves; its exit code."""
+    plan_file = out.with_name("plan.toml")
+    plan_file.write_text(plan.to_toml(), encoding="utf-8")
+    command = [sys.executable, "-c", COORDINATOR.format(window=window), plan_file, out, address]
+    ended = subprocess.run(command, timeout=2 * LONG_S, capture_output=True, text=True, check=False)
+    assert ended.returncode in (0, 9), ended.stderr
+    return ended.returncode
+
+
+# ---- SIGTERM -------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_is_paused_after_every_round_gives_the_same_bits(
+    sites: Federation, undisturbed: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    sites.start()
+    numbers = set()
+    for lives in range(1, TOTAL + 1):
+        assert coordinate_until(f"def on_round(t):\n  if t == {lives}: terminate()", PLAN, out, sites.address) == 0
+        result = read(out)
+        numbers.add(result["manifest"]["run"])
+        if result["state"] == "finished":  # the last round was faster than the signal
+            break
+        t = len(result["rounds"])
+        assert t >= lives
+        assert (result["state"], result["reason"]) == ("interrupted", f"paused after round {t}")
+        assert len(result["edges"]) > 0
+        assert not any(end.done() for end in sites.ends.values()), "nobody is told"
+    else:
+        sites.coordinate(PLAN, out)
+    assert len(numbers) == 1
+    assert_same_run(out, undisturbed)
+    assert len(read(out)["manifest"]["resumed_at"]) == len(events(out, "resumed")) >= TOTAL - 1
+    assert all(graph == sites.graphs()[0] for graph in sites.graphs())
+
+
+ENDED_BY = """
+genuine = Servicer.{call}
+async def answer_and_end(self, request, context):
+    terminate()
+    return await genuine(self, request, context)
+Servicer.{call} = answer_and_end
+"""
+
+
+def test_a_run_that_is_paused_while_it_waits_for_sites_keeps_its_number_and_its_seats(
+    sites: Federation, undisturbed: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    sites.start("a")
+    assert coordinate_until(ENDED_BY.format(call="Join"), PLAN, out, sites.address) == 0
+    first = read(out)
+    assert (first["state"], first["reason"], first["rounds"]) == ("interrupted", "paused before round 1", [])
+    assert list(json.loads((out / "run.json").read_text(encoding="utf-8"))["members"]) == ["a"]
+    result = sites.coordinate(PLAN, out, on_listening=lambda address: sites.start("b", "c"))
+    assert result["manifest"]["run"] == first["manifest"]["run"]
+    assert not [text for text in sites.notices if text.startswith("a joined")], "its seat was remembered"
+    assert_same_run(out, undisturbed)
+
+
+def test_a_site_whose_seat_was_forgotten_joins_again_by_itself(sites: Federation, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    sites.start("a")
+    coordinate_until(ENDED_BY.format(call="PullTask"), PLAN, out, sites.address)
+    register = json.loads((out / "run.json").read_text(encoding="utf-8"))
+    register["members"] = {}
+    (out / "run.json").write_text(json.dumps(register), encoding="utf-8")
+    assert sites.coordinate(PLAN, out, on_listening=lambda address: sites.start("b", "c"))["state"] == "finished"
+    assert len([text for text in sites.notices if text.startswith("a joined")]) == 1
+    assert len(sites.graphs()) == 3
+
+
+# ---- a coordinator that is killed ----------------------------------------------------------------------------------
+
+# Each is run in the coordinator's process before it serves; `die` ends it as SIGKILL does.
+WINDOWS = {
+    "after two of three seats were written": """
+genuine = RunFolder.keep_seats
+def keep_seats(self, variables, members):
+    genuine(self, variables, members)
+    if len(members) == 2: die()
+RunFolder.keep_seats = keep_seats
+""",
+    "when one update of round 3 was taken in": """
+genuine = Mailbox.push
+def push(self, update):
+    repeat = genuine(self, update)
+    if update.round == 3: die()
+    return repeat
+Mailbox.push = push
+""",
+    "when all updates of round 3 were taken in": """
+def on_advance(state, *rest):
+    if state.round == 2: die()
+    return genuine(state, *rest)
+genuine, rounds.advance = rounds.advance, on_advance
+""",
+    "while the line of round 3 was written": """
+genuine = EventLog.write
+def write(self, event, **fields):
+    if event == "round" and fields["round"] == 3:
+        self._file.write('{"round": 3, "kind": "ad')
+        self._file.flush()
+        die()
+    genuine(self, event, **fields)
+EventLog.write = write
+""",
+    "between line and checkpoint of round 3": """
+genuine = checkpoint.save
+def save(path, state, **options):
+    if state.round == 3: die()
+    genuine(path, state, **options)
+checkpoint.save = save
+""",
+    "between line and checkpoint of the first round": """
+checkpoint.save = lambda path, state, **options: die()
+""",
+    "between the checkpoint of round 3 and the tasks of the next": """
+def on_round(t):
+    if t == 3: die()
+""",
+    "in the first refit": """
+genuine = Mailbox.push
+def push(self, update):
+    repeat = genuine(self, update)
+    if update.round == 5: die()
+    return repeat
+Mailbox.push = push
+""",
+    "between the two refits": """
+def on_round(t):
+    if t == 5: die()
+""",
+    "between the last checkpoint and the results": """
+def on_round(t):
+    if t == 6: die()
+""",
+    "in the middle of the results": """
+graph_files.write_weights = lambda *arguments: die()
+""",
+    "between the results and the good-byes": """
+Mailbox.finish = lambda *arguments: die()
+""",
+}
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+def test_a_run_whose_coordinator_is_killed_goes_on_and_ends_with_the_same_bits(
+    window: str, sites: Federation, undisturbed: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    sites.start()
+    assert coordinate_until(WINDOWS[window], PLAN, out, sites.address) == 9
+    before = contents(out)
+    assert not any(end.done() for end in sites.ends.values())
+    result = sites.coordinate(PLAN, out)
+    assert result == read(out)
+    assert_same_run(out, undisturbed)
+    assert all(graph == sites.graphs()[0] for graph in sites.graphs())
+    if window == "between the results and the good-byes":
+        assert contents(out) == before, "a finished run stays as it is"
+        assert "is finished: nothing is run again" in sites.notices[0]
+    else:
+        assert len(result["manifest"]["resumed_at"]) == 1
+        assert sites.notices[0].startswith(f"continuing run {result['manifest']['run']} ")
+    assert all(isinstance(event, dict) for event in whole_lines(out))
+
+
+def contents(run: Path) -> dict[str, tuple[bytes, int]]:
+    return {file.name: (file.read_bytes(), file.stat().st_mtime_ns) for file in run.iterdir()}
+
+
+def whole_lines(run: Path) -> list[Any]:
+    """What the lines hold that are JSON; at most one is not."""
+    found = []
+    torn = 0
+    for line in (run / "events.jsonl").read_text(encoding="utf-8").splitlines():
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            torn += 1
+    assert torn <= 1
+    return found
+
+
+@pytest.mark.parametrize(
+    "window",
+    ["when all updates of round 3 were taken in", "between the checkpoint of round 3 and the tasks of the next"],
+)
+def test_coordinator_and_a_site_that_both_start_again_end_with_the_same_bits(
+    window: str, sites: Federation, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pushed, crashed = Session.push, threading.Event()
+
+    def push_and_crash(self: Session, update: LocalUpdate) -> None:
+        pushed(self, update)
+        if (update.site, update.round) == ("c", 3) and not crashed.is_set():
+            crashed.set()
+            raise DivergenceError("c ends here, and begins anew")
+
+    monkeypatch.setattr(Session, "push", push_and_crash)
+    out = tmp_path / "run"
+    sites.start("a", "b")
+    sites.start("c", lives=2)
+    assert coordinate_until(WINDOWS[window], PLAN, out, sites.address) == 9
+    sites.coordinate(PLAN, out)
+    assert crashed.is_set()
+    assert_same_run(out, undisturbed)
+    assert len(sites.graphs()) == 3
+
+
+def test_a_run_folder_that_is_set_back_to_an_earlier_round_gives_the_same_bits(
+    sites: Federation, undisturbed: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    sites.start()
+    coordinate_until("def on_round(t):\n  if t == 1: terminate()", PLAN, out, sites.address)
+    backup = shutil.copytree(out, tmp_path / "backup")
+    t = len(read(out)["rounds"])
+    coordinate_until(f"def on_round(t):\n  if t == {t + 2}: terminate()", PLAN, out, sites.address)
+    assert len(read(out)["rounds"]) >= t + 2
+    shutil.rmtree(out)
+    shutil.copytree(backup, out)
+    sites.coordinate(PLAN, out)
+    assert_same_run(out, undisturbed)
+    assert len(sites.graphs()) == 3
+
+
+# ---- other ends ----------------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_was_interrupted_or_lost_its_quorum_can_be_continued(
+    sites: Federation, undisturbed: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    sites.start()
+    with pytest.raises(InterruptedRunError):
+        sites.coordinate(PLAN, out, on_round=lambda t: os.kill(os.getpid(), signal.SIGINT) if t == 2 else None)
+    assert read(out)["state"] == "interrupted"
+    assert sites.errors() == {RunAbandonedError}, "they were told"
+    shutil.copytree(out, tmp_path / "lonely")
+    with pytest.raises(QuorumLostError):  # nobody calls
+        serve_shortly(tmp_path / "lonely")
+    assert read(tmp_path / "lonely")["state"] == "failed"
+    sites.coordinate(PLAN, out, on_listening=lambda address: sites.start())
+    assert_same_run(out, undisturbed)
+    assert read(out)["reason"] == ""
+
+
+def serve_shortly(out: Path) -> None:
+    """Continue a run whose sites do not come, with no patience."""
+    with pytest.MonkeyPatch.context() as hurried:
+        hurried.setattr(Mailbox, "_wait", no_wait)
+        serve(PLAN, out, listen="127.0.0.1:0", on_listening=lambda address: None)
+
+
+async def no_wait(self: Mailbox, seconds: float, *, quorum_is_enough: bool) -> bool:
+    return False
+
+
+@pytest.mark.parametrize("failing", ["line", "checkpoint", "seat", "results"])
+def test_a_full_disk_ends_the_run_with_a_clear_word_and_it_can_be_continued(
+    failing: str, sites: Federation, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "run"
+    sites.start(*(("a",) if failing == "seat" else SITES))
+    with monkeypatch.context() as full:
+        genuine, real = os.fsync, os.readlink
+        count = {"events.jsonl": 3, "checkpoint.npz.part": 3, "run.json.part": 2, "weights.csv.part": 1}
+        name = {"line": "events.jsonl", "checkpoint": "checkpoint.npz.part", "seat": "run.json.part"}.get(failing)
+
+        def fsync(descriptor: int) -> None:
+            there = Path(real(f"/proc/self/fd/{descriptor}")).name
+            if there == (name or "weights.csv.part"):
+                count[there] -= 1
+                if count[there] <= 0:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            genuine(descriptor)
+
+        full.setattr(os, "fsync", fsync)
+        with pytest.raises(ResultError, match="cannot be written: No space left on device") as caught:
+            sites.coordinate(PLAN, out)
+    assert caught.value.exit_code == 9
+    assert read(out)["state"] == "failed"
+    done = {"line": 2, "checkpoint": 2, "seat": 0, "results": TOTAL}[failing]
+    assert len(read(out)["rounds"]) == done
+    assert sites.errors() == {RunAbandonedError}
+    sites.coordinate(PLAN, out, on_listening=lambda address: sites.start())
+    assert_same_run(out, undisturbed)
+
+
+def test_a_disk_that_is_full_when_a_run_is_taken_up_ends_it_for_everybody(
+    sites: Federation, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before its first round a run that has all its sites says so in events.jsonl at once."""
+    out = tmp_path / "run"
+    sites.start()
+    assert coordinate_until(DIES_WITH_ALL_SEATS_TAKEN, PLAN, out, sites.address) == 9
+    genuine = EventLog.write
+
+    def write(self: EventLog, event: str, **fields: object) -> None:
+        if event == "started":
+            raise ResultError("no space left")
+        genuine(self, event, **fields)
+
+    with monkeypatch.context() as full:
+        full.setattr(EventLog, "write", write)
+        with pytest.raises(ResultError, match="no space left"):
+            sites.coordinate(PLAN, out)
+    assert (read(out)["state"], read(out)["reason"]) == ("failed", "no space left")
+    assert sites.errors() == {RunAbandonedError}
+    sites.coordinate(PLAN, out, on_listening=lambda address: sites.start())
+    assert_same_run(out, undisturbed)
+
+
+DIES_WITH_ALL_SEATS_TAKEN = """
+from fedbnsl_server.results import RunRecorder
+RunRecorder.start = lambda *arguments, **options: die()
+"""
+
+
+def test_a_finished_run_is_told_to_a_site_that_missed_its_end_and_nothing_else(
+    sites: Federation, tables: dict[str, Dataset], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "run"
+    plan = PLAN.with_settings(site_grace_s=1.5)
+    sites.start()
+    result = sites.coordinate(plan, out)
+    (graph, *_) = sites.graphs()
+    before = contents(out)
+    assert sites.coordinate(plan, out, on_listening=lambda address: sites.start("b")) == result
+    assert sites.ends["b"].result(LONG_S) == graph
+    assert contents(out) == before
+
+
+def test_a_second_coordinator_and_another_plan_are_refused_while_the_first_goes_on(
+    sites: Federation, undisturbed: Path, tmp_path: Path
+) -> None:
+    out, refused = tmp_path / "run", []
+
+    def second(t: int) -> None:
+        if t == 2:
+            for plan in (PLAN, PLAN.with_settings(rounds=5)):
+                with pytest.raises(ResultError) as caught:
+                    RunFolder.open(out, plan, Register(1, datetime.now(UTC)))
+                refused.append(str(caught.value))
+
+    sites.start()
+    sites.coordinate(PLAN, out, on_round=second)
+    assert refused[0] == f"another coordinator works on run folder {out}; end it first (SIGTERM pauses it)"
+    assert f"holds the run of another plan ({PLAN.digest().hex()[:12]}…)" in refused[1]
+    assert PLAN.with_settings(rounds=5).digest().hex()[:12] in refused[1]
+    assert_same_run(out, undisturbed)
+
+
+# ---- private runs --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        "when one update of round 3 was taken in",
+        "when all updates of round 3 were taken in",
+        "between line and checkpoint of the first round",
+        "between the checkpoint of round 3 and the tasks of the next",
+    ],
+)
+def test_a_private_run_that_goes_on_pays_for_nothing_twice_and_sends_the_same_noise(
+    window: str, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = private_plan(rounds=4, join_deadline_s=LONG_S, run_deadline_s=LONG_S)
+    folders = {name: tmp_path / name for name in ("north", "south")}
+    sent: dict[tuple[str, int], set[bytes]] = {}
+    pushed = Session.push
+
+    def push(self: Session, update: LocalUpdate) -> None:
+        sent.setdefault((update.site, update.round), set()).add(
+            codec.update_to_bytes(update, run=0, value_type=plan.value_type)
+        )
+        pushed(self, update)
+
+    def take_part_from(name: str) -> SparseMatrix:
+        with site_folder.opened(folders[name]) as (policy, ledger):
+            table = GuardedTable(folders[name], policy, ledger, None)
+            return take_part(table, address=address, patience_s=LONG_S, notice=lambda text: None, out=None)
+
+    monkeypatch.setattr(Session, "push", push)
+    for k, (name, folder) in enumerate(folders.items()):
+        make_site(folder, table=write_table(folder / "table.csv", rows(k)), site=name)
+        with site_folder.opened(folder) as (_, ledger):
+            ledger.approve(plan.digest(), plan.name)
+    with ThreadPoolExecutor(len(folders)) as threads:
+        ends = [threads.submit(take_part_from, name) for name in folders]
+        assert coordinate_until(WINDOWS[window], plan, tmp_path / "run", address) == 9
+        remembered = tmp_path / "site-ledgers.json"
+        before = json.loads(remembered.read_text(encoding="utf-8")) if remembered.exists() else {}
+        result = serve(plan, tmp_path / "run", listen=address, on_listening=lambda text: None)
+        assert ends[0].result(LONG_S) == ends[1].result(LONG_S)
+    assert [entry["contributed"] for entry in result["rounds"]] == [["north", "south"]] * plan.rounds
+    assert result["manifest"]["private"] is True
+    assert set(sent) == {(name, t) for name in folders for t in range(1, plan.rounds + 1)}
+    assert all(len(versions) == 1 for versions in sent.values()), "whatever was sent again was the same"
+    price = price_of(plan, n_samples=ROWS, n_variables=len(NAMES))
+    after = json.loads(remembered.read_text(encoding="utf-8"))
+    for name, folder in folders.items():
+        with site_folder.opened(folder) as (_, ledger):
+            ledger.verify()
+            assert ledger.spent(DATASET) == price.units
+            assert ledger.head.spent_units == after[name]["spent_units"]
+        assert after[name]["n_entries"] >= before.get(name, after[name])["n_entries"]

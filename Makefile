@@ -30,6 +30,14 @@ setup: $(RUN_STAMP) ## Virtual environment in .venv with the locked dependencies
 demo: setup ## The main job: a coordinator and three participants over loopback, on generated data
 	$(BIN)/fedbnsl demo
 
+.PHONY: images
+images: setup ## Container images of the coordinator and of a site (BASE_IMAGE: another Python than the public one)
+	tests/compose/make-images
+
+.PHONY: compose-demo
+compose-demo: setup ## A private run of four containers over TLS, from key to result (needs Docker and Compose)
+	PYTHONPATH=tests $(BIN)/python -m compose.demo
+
 .PHONY: test
 test: $(DEV_STAMP) ## All tests (set FEDBNSL_DATA to a folder with sachs/ to include the real data)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
@@ -37,6 +45,10 @@ test: $(DEV_STAMP) ## All tests (set FEDBNSL_DATA to a folder with sachs/ to inc
 .PHONY: audit
 audit: $(DEV_STAMP) ## The thorough privacy audit: many runs of the private code, judged by what they send (3 to 8 minutes)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/audit -m "audit or not audit" --verbose --log-cli-level=INFO --durations=10 $(PYTEST_ARGS)
+
+.PHONY: faults
+faults: $(DEV_STAMP) ## Kill, cut, fill and garble real processes at every step of the protocol (about 3 minutes; a part of make test)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/faults --durations=15 $(PYTEST_ARGS)
 
 .PHONY: format
 format: $(DEV_STAMP) ## Rewrite the sources in the project's format

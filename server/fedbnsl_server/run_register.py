@@ -1,7 +1,6 @@
 """run.json: the number and the seats of a run, which do not change when its coordinator is started again."""
 
 import json
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -70,7 +69,6 @@ def read(file: Path) -> Register:
     ResultError
         If it cannot be read.
     """
-    now = time.monotonic()  # of a member that has not called yet: as if it had just been heard of
     try:
         content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         if content["schema"] != _SCHEMA:
@@ -85,7 +83,6 @@ def read(file: Path) -> Register:
                     variables=tuple(member["variables"]),
                     n_samples=int(member["n_samples"]),
                     has_ledger=bool(member["has_ledger"]),
-                    last_seen=now,
                 )
                 for site, member in content["members"].items()
             },

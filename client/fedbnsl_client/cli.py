@@ -272,13 +272,12 @@ def join(
             )
         if click.get_current_context().get_parameter_source("min_rows") is click.core.ParameterSource.COMMANDLINE:
             raise SetupError("--min-rows goes with --data; under --policy the policy's own `min_rows` counts")
+        Policy.load(folder / site_folder.POLICY)  # a folder that is none is said to be none, before all else
     elif data is None or (site is None) is (identity_folder is None) or not public_data:
         raise SetupError(
             "a table is used under a policy (--policy FOLDER, made by `participant init`), or, if anybody may see it, "
             "with --data FILE --public-data and --identity FOLDER (on loopback: --site NAME)"
         )
-    if folder is not None:
-        Policy.load(folder / site_folder.POLICY)  # a folder that is none is said to be none, before all else
     link = identity.link(folder or identity_folder, coordinator, insecure=insecure)
 
     def run(admission: Admission) -> None:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 import tomllib
-from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path, PosixPath
 
@@ -16,21 +15,14 @@ import click
 import numpy as np
 import pytest
 
+from command_line import Outcome, run_command
 from fedbnsl import errors
 from fedbnsl.cli import fedbnsl as root
-from fedbnsl.cli import main
 from fedbnsl_client.dataset import Dataset
 from fedbnsl_experiments import synthetic
 from fedbnsl_server import run_display
 
 CHECKOUT = Path(__file__).parents[1]
-
-
-@dataclass
-class Outcome:
-    code: int
-    out: str
-    err: str
 
 
 @pytest.fixture
@@ -40,11 +32,7 @@ def fedbnsl(capsys, monkeypatch):
         monkeypatch.delenv(variable, raising=False)
 
     def run(*arguments):
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
-        return Outcome(ended.value.code, out, err)
+        return run_command(capsys, *arguments)
 
     return run
 

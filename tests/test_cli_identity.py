@@ -6,13 +6,12 @@ import subprocess
 import sys
 import time
 import tomllib
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from command_line import run_command
 from coordinator_thread import start
-from fedbnsl.cli import main
 from fedbnsl.messages import JoinRequest
 from fedbnsl_client.identity import Identity
 from fedbnsl_client.session import Session
@@ -21,13 +20,6 @@ from federation_folder import enrol, make_federation
 from private_site import make_site
 
 __all__ = ["start"]  # a fixture
-
-
-@dataclass
-class Outcome:
-    code: int
-    out: str
-    err: str
 
 
 @pytest.fixture
@@ -39,12 +31,8 @@ def fedbnsl(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path / "here")
 
     def run(*arguments, stdin=""):
-        capsys.readouterr()
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8"))
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
-        return Outcome(ended.value.code, out, err)
+        return run_command(capsys, *arguments)
 
     return run
 

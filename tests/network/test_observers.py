@@ -12,7 +12,6 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
@@ -21,8 +20,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
 
+from command_line import Outcome, run_command
 from fedbnsl import __version__
-from fedbnsl.cli import main
 from fedbnsl.errors import IdentityError, RemoteProtocolError
 from fedbnsl.messages import PROTOCOL_VERSION, JoinRequest, LedgerHead, LocalUpdate
 from fedbnsl.sparse import SparseMatrix
@@ -44,13 +43,6 @@ SITE_KEYS = {
 }  # fmt: skip
 
 
-@dataclass
-class Outcome:
-    code: int
-    out: str
-    err: str
-
-
 @pytest.fixture
 def coordinator_command(capsys, monkeypatch):
     """Run `fedbnsl coordinator ...` in this process."""
@@ -59,10 +51,7 @@ def coordinator_command(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "110")
 
     def run(*arguments: object) -> Outcome:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main(["coordinator", *map(str, arguments)])
-        return Outcome(ended.value.code, *capsys.readouterr())
+        return run_command(capsys, "coordinator", *arguments)
 
     return run
 

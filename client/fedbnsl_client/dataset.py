@@ -90,6 +90,30 @@ class Dataset:
         _check_values(path, variables, X, min_rows)
         return cls(variables, X)
 
+    @classmethod
+    def of_values(cls, variables: Sequence[str], X: Matrix, *, origin: str, min_rows: int = MIN_ROWS) -> Self:
+        """A table that is in memory already, checked as `read` checks a file.
+
+        Parameters
+        ----------
+        variables
+            d column names.
+        X
+            (n, d) values; NaN where one is missing.
+        origin
+            What errors call the table.
+
+        Raises
+        ------
+        DataError
+            As `read`.
+        """
+        _check_names(origin, variables)
+        if len(variables) < 2:
+            raise DataError(f"{origin}: {len(variables)} column(s); a network needs at least two")
+        _check_values(origin, variables, X, min_rows)
+        return cls(tuple(variables), np.ascontiguousarray(X))
+
     def reordered(self, variables: Sequence[str]) -> Self:
         """The same table with its columns in the given order.
 
@@ -134,18 +158,22 @@ def read_header(path: Path) -> list[str]:
         raise DataError(f"{path}: the first line has no comma but {';' if ';' in header[0] else 'a tab'}; use commas")
     if all(_is_number(name) for name in header):
         raise DataError(f"{path}: no header: the first line holds {len(header)} numbers instead of column names")
+    _check_names(path, header)
+    return header
+
+
+def _check_names(origin: Path | str, header: Sequence[str]) -> None:
     if "" in header:
-        raise DataError(f"{path}: column {header.index('') + 1} of {len(header)} has no name")
+        raise DataError(f"{origin}: column {header.index('') + 1} of {len(header)} has no name")
     repeated = sorted({name for name in header if header.count(name) > 1})
     if repeated:
-        raise DataError(f"{path}: {_names(repeated)} stand(s) more than once in the header")
+        raise DataError(f"{origin}: {_names(repeated)} stand(s) more than once in the header")
     unusable = [name for name in header if not is_variable_name(name)]
     if unusable:
         raise DataError(
-            f"{path}: column {_names(unusable)}: a name may not be '(Intercept)' nor hold control characters, "
+            f"{origin}: column {_names(unusable)}: a name may not be '(Intercept)' nor hold control characters, "
             "which the graph files cannot carry"
         )
-    return header
 
 
 def _choose(path: Path, header: Sequence[str], columns: Sequence[str]) -> list[int]:
@@ -206,10 +234,10 @@ def _explain_values(path: Path, header: Sequence[str], chosen: Sequence[int]) ->
     raise DataError(f"{path}: " + _listed(problems or ["the table cannot be parsed as numbers"]))
 
 
-def _check_values(path: Path, variables: Sequence[str], X: Matrix, min_rows: int) -> None:
+def _check_values(origin: Path | str, variables: Sequence[str], X: Matrix, min_rows: int) -> None:
     n = X.shape[0]
     if n < (needed := max(min_rows, 1)):
-        raise DataError(f"{path}: {n} rows; at least {needed} are needed (--min-rows)")
+        raise DataError(f"{origin}: {n} rows; at least {needed} are needed (--min-rows)")
     problems: list[str] = []
     for k, name in enumerate(variables):
         nan, infinite = int(np.isnan(X[:, k]).sum()), int(np.isinf(X[:, k]).sum())
@@ -225,7 +253,14 @@ def _check_values(path: Path, variables: Sequence[str], X: Matrix, min_rows: int
     if not problems:
         problems = _identical_columns(variables, X)
     if problems:
-        raise DataError(f"{path}: " + _listed(problems))
+        raise DataError(f"{origin}: " + _listed(problems))
+    far = [name for name, column in zip(variables, X.T, strict=True) if abs(column.mean()) > column.std()]
+    if far:
+        message = (
+            f"column(s) {_names(far)}: means further from zero than the standard deviation, and regressions have no "
+            "intercept: subtract the means first, or directions and weights come out wrong"
+        )
+        warnings.warn(message, DataWarning, stacklevel=4)
     for k, name in enumerate(variables):
         levels = np.unique(X[: 50 * _CATEGORICAL_LEVELS, k])
         if levels.size <= _CATEGORICAL_LEVELS and (X[:, k] == np.round(X[:, k])).all():

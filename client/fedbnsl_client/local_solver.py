@@ -20,7 +20,7 @@ from fedbnsl_client.noise import (
     discrete_laplace,
 )
 from fedbnsl_client.private_moments import release_covariance, release_second_moments
-from fedbnsl_client.solvers import dp_pgcd, pgcd
+from fedbnsl_client.solvers import dp_pgcd, frank_wolfe, pgcd
 from fedbnsl_client.solvers.closed_form import ClosedForm
 from fedbnsl_client.solvers.dp_pgcd import DpPgcd
 from fedbnsl_client.squared_loss import SecondMoments
@@ -35,6 +35,7 @@ _SMALLEST_SHARE = 0.005
 def warm_up() -> None:
     """Compile every kernel that a plan may ask for, or load it from the cache, so that no round has to wait for it."""
     pgcd.warm_up()
+    frank_wolfe.warm_up()
     dp_pgcd.warm_up()
 
 
@@ -43,6 +44,18 @@ def local_solver(plan: Plan, loss: SecondMoments, allowed: Mask) -> LocalSolver:
     if plan.dense_messages:
         closed_form = ClosedForm.of(loss, plan.consensus_penalty)
         return lambda B, W, beta: closed_form.solve(W, beta)
+    if plan.local_solver == "frank-wolfe":
+        return lambda B, W, beta: frank_wolfe.solve(
+            loss,
+            B,
+            W,
+            beta,
+            lam=plan.l1_weight,
+            rho_2=plan.consensus_penalty,
+            max_steps=plan.local_steps,
+            tol=plan.local_tol,
+            allowed=allowed,
+        )[0]
     return lambda B, W, beta: pgcd.solve(
         loss,
         B,

@@ -28,7 +28,7 @@ coordinators = {coordinators}
 # SHA-256 fingerprint of the authority that must vouch for them; empty: the one accepted by `participant enrol`
 coordinator_ca = ""
 
-# local solvers that may run here; "pgcd" and "closed-form" give no privacy, see allow_non_private
+# local solvers that may run here; "pgcd", "closed-form" and "frank-wolfe" give no privacy, see allow_non_private
 allowed_solvers = ["dp-pgcd"]
 
 # whether plans without [privacy] may use a table that is not public

@@ -25,7 +25,7 @@ from fedbnsl.privacy import Positive, Privacy, Real
 Count = Annotated[int, Field(strict=True)]
 NonNegative = Annotated[Real, Field(ge=0)]
 
-Solver = Literal["pgcd", "closed-form", "dp-pgcd", "dp-pgcd-laplace", "noisy-covariance"]
+Solver = Literal["pgcd", "closed-form", "frank-wolfe", "dp-pgcd", "dp-pgcd-laplace", "noisy-covariance"]
 PRIVATE_SOLVERS = ("dp-pgcd", "dp-pgcd-laplace", "noisy-covariance")
 
 # Every private step costs budget: more of them than this is the non-private default left standing.
@@ -72,14 +72,17 @@ class Plan(BaseModel):
     local_solver: Solver = Field(
         default="pgcd",
         description="pgcd: proximal greedy coordinate descent; closed-form: exact ridge solution, dense, reveals X'X; "
+        "frank-wolfe: the problem of pgcd, slower; "
         "with [privacy]: dp-pgcd, dp-pgcd-laplace (Mangold et al.), noisy-covariance (closed form of a noisy X'X)",
     )
     l1_weight: NonNegative = Field(
         default=0.1, description="L1 weight (lambda) on every B_p; closed forms: on W, once for all sites"
     )
     step_size: Real = Field(default=1.0, gt=0, le=1, description="share of a full coordinate step (gamma)")
-    local_steps: Count = Field(default=100_000, ge=1, le=10**9, description="most coordinate steps a round (K)")
-    local_tol: NonNegative = Field(default=1e-4, description="a solve ends when the best score falls below this")
+    local_steps: Count = Field(default=100_000, ge=1, le=10**9, description="most steps of a local solve, a round (K)")
+    local_tol: NonNegative = Field(
+        default=1e-4, description="a solve ends when the best score (frank-wolfe: the duality gap) falls below this"
+    )
 
     # After the last round
     threshold: NonNegative = Field(default=0.3, description="an edge is kept if its absolute weight exceeds this (tau)")
@@ -128,7 +131,12 @@ class Plan(BaseModel):
             (
                 private or solver not in PRIVATE_SOLVERS,
                 "local_solver",
-                "pgcd or closed-form, without [privacy] (epsilon)",
+                "pgcd, closed-form or frank-wolfe, without [privacy] (epsilon)",
+            ),
+            (
+                solver != "frank-wolfe" or self.l1_weight > 0,
+                "l1_weight",
+                "above 0 with frank-wolfe: without an L1 term it has no ball to walk in",
             ),
             (not private or self.refit_rounds == 0, "refit_rounds", "0 with [privacy]: a refit is one more release"),
             (

@@ -18,7 +18,8 @@ from fedbnsl.errors import DivergenceError
 from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_server.acyclicity import acyclicity
 
-_Objective = Callable[[Matrix], tuple[float, Matrix]]
+Objective = Callable[[Matrix], tuple[float, Matrix]]
+"""Value and gradient at a vector."""
 
 
 def global_step(
@@ -75,7 +76,7 @@ def global_step(
     if support.size:
         w = W.flat[support]
         solution = minimize(
-            _split(smooth, l1_weight) if l1_weight else smooth,
+            split_l1(smooth, l1_weight) if l1_weight else smooth,
             np.concatenate([np.maximum(w, 0.0), np.maximum(-w, 0.0)]) if l1_weight else w,
             jac=True,
             method="L-BFGS-B",
@@ -88,7 +89,7 @@ def global_step(
     return result
 
 
-def _split(smooth: _Objective, l1_weight: float) -> _Objective:
+def split_l1(smooth: Objective, l1_weight: float) -> Objective:
     """Value and gradient of smooth(u - v) + lambda sum(u + v), over u and v >= 0 one after the other.
 
     At a minimum one of u_k, v_k is zero, so that the sum is the L1 norm of w = u - v.

@@ -367,7 +367,7 @@ def test_a_constant_column_is_refused_by_name_and_count(
 
 
 def test_a_column_that_differs_in_one_row_is_not_constant(table: Matrix, write: Callable[..., Path]) -> None:
-    table[:, 1] = 0.1
+    table[:, 1] = 0.0
     table[-1, 1] = 0.2
     assert np.array_equal(Dataset.read(write(table)).X, table)
 
@@ -394,14 +394,25 @@ def test_an_identical_column_that_is_not_chosen_does_not_matter(table: Matrix, w
 
 
 def test_integer_coded_categories_are_warned_of_by_column_and_count(table: Matrix, write: Callable[..., Path]) -> None:
-    table[:, 1] = np.arange(N) % 4
+    table[:, 1] = np.arange(N) % 4 - 2
     with pytest.warns(DataWarning, match=f"column 'dose': 4 whole values in {N} rows") as warned:
         data = Dataset.read(write(table))
     assert len(warned) == 1
     assert np.array_equal(data.X, table)
 
 
-@pytest.mark.parametrize("make", [lambda k: k, lambda k: k % 4 + 0.5], ids=["many whole values", "few broken values"])
+def test_means_that_regressions_without_intercept_cannot_follow_are_warned_of_by_column(
+    table: Matrix, write: Callable[..., Path]
+) -> None:
+    table -= table.mean(axis=0)
+    table[:, 1] += 1.01 * table[:, 1].std()
+    table[:, 2] -= 0.99 * table[:, 2].std()
+    with pytest.warns(DataWarning, match=r"column\(s\) 'dose': means further from zero.*subtract the means") as warned:
+        Dataset.read(write(table))
+    assert len(warned) == 1
+
+
+@pytest.mark.parametrize("make", [lambda k: k - N // 2, lambda k: k % 4 - 1.5], ids=["many whole", "few broken"])
 def test_quantities_are_not_warned_of(
     table: Matrix, write: Callable[..., Path], make: Callable[[Matrix], Matrix]
 ) -> None:

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import get_args
 
-from fedbnsl.plan import Plan, Solver
+from fedbnsl.plan import PRIVATE_SOLVERS, Plan, Solver
 from private_site import private_plan, rows, write_table
 
 # In a process of its own, for in this one other tests have compiled what they needed.
@@ -39,7 +39,7 @@ print(len(before), *sorted(compiled() - before))
 
 def test_after_the_warm_up_no_run_compiles_anything(tmp_path: Path) -> None:
     for solver in get_args(Solver):
-        public = Plan(n_participants=2, rounds=3, local_solver=solver) if solver in ("pgcd", "closed-form") else None
+        public = None if solver in PRIVATE_SOLVERS else Plan(n_participants=2, rounds=3, local_solver=solver)
         plan = public or private_plan(local_solver=solver)
         (tmp_path / f"{solver}.toml").write_text(plan.to_toml(), encoding="utf-8")
     write_table(tmp_path / "north.csv", rows(1))

@@ -37,7 +37,7 @@ OTHER_VALUES: dict[str, list[Any]] = {
     "acyclicity_growth": [1.0, 10.0],
     "acyclicity_penalty_max": [1.0, 1e17],
     "global_iterations": [1, 21],
-    "local_solver": ["closed-form"],
+    "local_solver": ["closed-form", "frank-wolfe"],
     "l1_weight": [0.0, 0.07],
     "step_size": [0.5],
     "local_steps": [1, 10**9],
@@ -105,7 +105,7 @@ IMPOSSIBLE: list[tuple[str, Any, str]] = [
     ("acyclicity_growth", math.inf, "finite"),
     ("acyclicity_penalty_max", 0.5, "at least acyclicity_penalty"),
     ("global_iterations", 0, "greater than or equal to 1"),
-    ("local_solver", "newton", "'pgcd', 'closed-form'"),
+    ("local_solver", "newton", "'pgcd', 'closed-form', 'frank-wolfe'"),
     ("local_solver", "dp-pgcd", "without [privacy]"),
     ("local_solver", "noisy-covariance", "without [privacy]"),
     ("privacy", 5.0, "valid dictionary"),
@@ -394,7 +394,12 @@ def test_a_private_plan_survives_its_own_toml_with_every_meaning(solver: str) ->
         assert f"# {field.description}" in text
 
 
-@pytest.mark.parametrize("solver", ["pgcd", "closed-form"])
+def test_frank_wolfe_without_an_l1_weight_is_refused() -> None:
+    with pytest.raises(PlanError, match=r"l1_weight = 0.0: must be above 0 with frank-wolfe"):
+        Plan.parse({"local_solver": "frank-wolfe", "l1_weight": 0.0})
+
+
+@pytest.mark.parametrize("solver", ["pgcd", "closed-form", "frank-wolfe"])
 def test_a_solver_that_protects_nobody_is_refused_with_privacy(solver: str) -> None:
     with pytest.raises(PlanError, match=rf"local_solver = '{solver}': must be one of .*with \[privacy\]"):
         Plan.parse(private(solver))

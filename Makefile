@@ -14,8 +14,8 @@ help: ## List the targets
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "fedbnsl needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ..."; exit 1; }
 	$(PYTHON) -m venv .venv
 
-$(RUN_STAMP): .venv/pyvenv.cfg requirements/run.txt pyproject.toml
-	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements/run.txt
+$(RUN_STAMP): .venv/pyvenv.cfg requirements/experiments.txt pyproject.toml
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements/experiments.txt
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
@@ -85,7 +85,8 @@ bench: setup ## Accuracy, bytes and speed figures (about 20 minutes; set FEDBNSL
 .PHONY: lock
 lock: $(DEV_STAMP) ## Renew the locked dependencies in requirements/
 	$(BIN)/uv pip compile pyproject.toml --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet --extra build --output-file requirements/run.txt
-	$(BIN)/uv pip compile pyproject.toml --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet --extra build --extra dev --constraint requirements/run.txt --output-file requirements/dev.txt
+	$(BIN)/uv pip compile pyproject.toml --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet --extra build --extra experiments --constraint requirements/run.txt --output-file requirements/experiments.txt
+	$(BIN)/uv pip compile pyproject.toml --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet --extra build --extra experiments --extra dev --constraint requirements/experiments.txt --output-file requirements/dev.txt
 
 .PHONY: clean
 clean: ## Remove .venv and caches (never runs/)

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 import click
 
 from fedbnsl import __version__
-from fedbnsl.errors import FedbnslError, InterruptedRunError
+from fedbnsl.errors import FedbnslError, InterruptedRunError, SetupError
 from fedbnsl.interrupt import interruptible
 
 _GROUP = "fedbnsl.commands"
@@ -88,10 +88,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         error.show()
         sys.exit(error.exit_code)
     except Exception as error:
-        bug = FedbnslError(f"unexpected {type(error).__name__}: {error}")
+        bug = _not_installed(error) or FedbnslError(f"unexpected {type(error).__name__}: {error}")
         bug.__cause__ = error
         sys.exit(report(bug, debug=debug))
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _not_installed(error: Exception) -> SetupError | None:
+    """What to say of a package that a site's image does without."""
+    if not isinstance(error, ModuleNotFoundError) or error.name is None or error.name.startswith("fedbnsl"):
+        return None
+    remedy = "Install what experiments need beside a site's own packages: pip install 'fedbnsl[experiments]'."
+    return SetupError(f"this command needs the package {error.name}, which is not installed", remedy=remedy)
 
 
 def report(error: FedbnslError, *, debug: bool) -> int:

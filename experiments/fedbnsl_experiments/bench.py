@@ -4,16 +4,13 @@ Every speed is a ratio of two measurements made in turns in the same run; absolu
 orientation only.
 """
 
-import os
 import statistics
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from fedbnsl.errors import ResultError
 from fedbnsl.plan import Plan
 from fedbnsl_client.dataset import Dataset
 from fedbnsl_client.solvers import pgcd
@@ -22,12 +19,23 @@ from fedbnsl_experiments import localnet
 from fedbnsl_experiments.bench_bytes import wire
 from fedbnsl_experiments.bench_load import load
 from fedbnsl_experiments.bench_privacy import privacy, privacy_tuning
-from fedbnsl_experiments.evaluation import evaluate, learned_graph, read_result
-from fedbnsl_experiments.measure import N_SAMPLES, Row, oracles, timed
-from fedbnsl_experiments.metrics import score
+from fedbnsl_experiments.evaluation import learned_graph, read_result
+from fedbnsl_experiments.measure import (
+    N_SAMPLES,
+    Row,
+    by_seed,
+    mean_of,
+    megabytes_sent,
+    oracles,
+    run_plan,
+    run_row,
+    timed,
+)
+from fedbnsl_experiments.metrics import empty_graph_scores, random_dag_scores, score
+from fedbnsl_experiments.sachs import federate, read_sachs
 from fedbnsl_experiments.simulate import simulate
 from fedbnsl_experiments.synthetic import synthesise
-from fedbnsl_experiments.tables import site_files, split, write_federation
+from fedbnsl_experiments.tables import site_files, write_federation
 
 _STEPS = 2000
 
@@ -66,29 +74,20 @@ def tuning(plans: Path) -> Iterator[Row]:
 def _accuracy(settings: list[Setting]) -> Iterator[Row]:
     """A row for each (label, plan, d, seeds, P, variance of the weights)."""
     for label, plan, d, seeds, n_sites, variance in settings:
-        shds: list[int] = []
-        formula: list[float] = []
-        serialised: list[float] = []
-        seconds: list[float] = []
+        rows: list[Row] = []
         for seed in seeds:
             federation = synthesise(d, d, n_sites, N_SAMPLES, seed, weight_variance=variance)
-            tables = {f"site-{k + 1}": Dataset(federation.variables, X) for k, X in enumerate(federation.tables)}
-            with tempfile.TemporaryDirectory() as scratch:
-                result = simulate(plan.with_settings(n_participants=n_sites), tables, Path(scratch, "run"))
-            shds.append(score(learned_graph(result), federation.W != 0).shd)
-            formula.append(_sent(result, "formula"))
-            serialised.append(_sent(result, "serialised"))
-            seconds.append(result["seconds"]["total"])
+            rows.append(run_row(run_plan(plan, federation), federation))
         yield {
             "figure": label,
             "d": d,
             "P": n_sites,
             "seeds": f"{seeds.start}..{seeds.stop - 1}",
-            "mean SHD": round(statistics.mean(shds), 2),
-            "SHD by seed": " ".join(map(str, shds)),
-            "MB formula": round(statistics.mean(formula) / 1e6, 2),
-            "MB serialised": round(statistics.mean(serialised) / 1e6, 2),
-            "s a run": round(statistics.mean(seconds), 2),
+            "mean SHD": mean_of(rows, "shd"),
+            "SHD by seed": by_seed(rows, "shd"),
+            "MB formula": mean_of(rows, "mb_formula"),
+            "MB serialised": mean_of(rows, "mb_serialised"),
+            "s a run": mean_of(rows, "seconds"),
         }
 
 
@@ -100,31 +99,27 @@ def sachs(plans: Path) -> Iterator[Row]:
     ResultError
         If FEDBNSL_DATA does not name a folder with sachs/.
     """
-    source = Path(os.environ.get("FEDBNSL_DATA", "")) / "sachs"
-    if not (source / "sachs.csv").exists():
-        raise ResultError("the Sachs figures need the environment variable FEDBNSL_DATA: a folder that holds sachs/")
+    data = read_sachs()
     plan = Plan.load(plans / "paper-sachs.toml")
     for name, seed in (("shuffled (seed 0)", 0), ("contiguous", None)):
-        with tempfile.TemporaryDirectory() as scratch:
-            split(source / "sachs.csv", 3, Path(scratch, "data"), seed=seed)
-            tables = {site: Dataset.read(path) for site, path in site_files(Path(scratch, "data")).items()}
-            result = simulate(plan.with_settings(n_participants=3), tables, Path(scratch, "run"))
-            for edges in sorted(source.glob("edges-*.csv")):
-                report = evaluate(Path(scratch, "run"), edges, tau=None)
-                scores, chance = report["scores"], report["random_dag"]
-                yield {
-                    "figure": f"Sachs, {name}",
-                    "reference": edges.stem,
-                    "edges": scores["n_edges"],
-                    "SHD": scores["shd"],
-                    "SHD empty": report["empty_graph"]["shd"],
-                    "SHD random": f"{chance['mean']['shd']:.1f} +- {chance['std']['shd']:.1f}",
-                    "skeleton hits": scores["skeleton_hits"],
-                    "hits random": f"{chance['mean']['skeleton_hits']:.1f}",
-                    "v-structures in common": f"{scores['v_structures_common']} of {scores['v_structures_reference']}",
-                    "MB formula": round(_sent(result, "formula") / 1e6, 2),
-                    "h(W) at the end": f"{result['acyclicity']:.1e}",
-                }
+        result = run_plan(plan, federate(data, seed=seed))
+        edges = learned_graph(result)
+        for reference_name, reference in data.references.items():
+            scores = score(edges, reference)
+            chance = random_dag_scores(reference, scores.n_edges)
+            yield {
+                "figure": f"Sachs, {name}",
+                "reference": reference_name,
+                "edges": scores.n_edges,
+                "SHD": scores.shd,
+                "SHD empty": empty_graph_scores(reference).shd,
+                "SHD random": f"{chance['mean']['shd']:.1f} +- {chance['std']['shd']:.1f}",
+                "skeleton hits": scores.skeleton_hits,
+                "hits random": f"{chance['mean']['skeleton_hits']:.1f}",
+                "v-structures in common": f"{scores.v_structures_common} of {scores.v_structures_reference}",
+                "MB formula": round(megabytes_sent(result, "formula"), 2),
+                "h(W) at the end": f"{result['acyclicity']:.1e}",
+            }
 
 
 def local_solve(plans: Path) -> Iterator[Row]:
@@ -206,7 +201,3 @@ FIGURES: dict[str, Callable[[Path], Iterator[Row]]] = {
     "privacy": privacy,
     "privacy-tuning": privacy_tuning,
 }
-
-
-def _sent(result: dict[str, Any], kind: str) -> float:
-    return float(result["bytes"]["up"][kind] + result["bytes"]["down"][kind])

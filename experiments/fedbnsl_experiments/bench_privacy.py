@@ -4,7 +4,6 @@ All data is generated and all noise comes from seeds, so that every figure but t
 """
 
 import statistics
-import tempfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -16,13 +15,9 @@ from fedbnsl.plan import Plan
 from fedbnsl.price import price_of
 from fedbnsl_client import entropy
 from fedbnsl_client.compiled import exact_sums
-from fedbnsl_client.dataset import Dataset
 from fedbnsl_client.local_solver import private_solver
-from fedbnsl_experiments.evaluation import learned_graph
-from fedbnsl_experiments.measure import N_SAMPLES, Row, oracles, timed
-from fedbnsl_experiments.metrics import score
+from fedbnsl_experiments.measure import N_SAMPLES, Row, by_seed, mean_of, oracles, run_plan, run_row, timed
 from fedbnsl_experiments.private_plans import EPSILONS, private_plan, private_plan_200
-from fedbnsl_experiments.simulate import simulate
 from fedbnsl_experiments.synthetic import synthesise
 
 _SITES = 8
@@ -66,23 +61,16 @@ def _exactly(plan: Plan) -> Plan:
 
 
 def _accuracy(plan: Plan, d: int, seeds: range) -> Row:
-    shds: list[int] = []
-    seconds: list[float] = []
-    sent: list[int] = []
+    rows: list[Row] = []
     for seed in seeds:
         federation = synthesise(d, d, _SITES, N_SAMPLES, seed)
-        tables = {f"site-{k + 1}": Dataset(federation.variables, X) for k, X in enumerate(federation.tables)}
-        with tempfile.TemporaryDirectory() as scratch:
-            result = simulate(plan, tables, Path(scratch, "run"), noise_seed=seed)
-        shds.append(score(learned_graph(result), federation.W != 0).shd)
-        seconds.append(result["seconds"]["total"])
-        sent.append(result["bytes"]["up"]["serialised"] + result["bytes"]["down"]["serialised"])
+        rows.append(run_row(run_plan(plan, federation, noise_seed=seed), federation))
     return {
-        "mean SHD": round(statistics.mean(shds), 2),
-        "std": round(statistics.stdev(shds), 2),
-        "SHD by seed": " ".join(map(str, shds)),
-        "MB serialised": round(statistics.mean(sent) / 1e6, 2),
-        "s a run": round(statistics.mean(seconds), 2),
+        "mean SHD": mean_of(rows, "shd"),
+        "std": round(statistics.stdev(row["shd"] for row in rows), 2),
+        "SHD by seed": by_seed(rows, "shd"),
+        "MB serialised": mean_of(rows, "mb_serialised"),
+        "s a run": mean_of(rows, "seconds"),
     }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,23 +10,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedbnsl.errors import ResultError, SetupError
+from fedbnsl_experiments.option_types import Finite
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rich.console import Console
 
-    from fedbnsl.plan import Plan
     from fedbnsl.sparse import Mask
     from fedbnsl_experiments.metrics import Scores
-
-
-class _Finite(click.FloatRange):
-    """A range without NaN, which passes every comparison, and without infinity."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        number = super().convert(value, param, ctx)
-        return number if math.isfinite(number) else self.fail(f"{value!r} is not a finite number.", param, ctx)
 
 
 # What the settings of the private demo were tuned for: noise averages out over sites.
@@ -53,7 +44,7 @@ def data() -> None:
 
 @data.command()
 @click.option("--nodes", type=click.IntRange(2, 65_535), default=20, show_default=True, help="Variables (d).")
-@click.option("--edges", type=_Finite(min=0), default=20.0, show_default=True, help="Expected number of edges.")
+@click.option("--edges", type=Finite(min=0), default=20.0, show_default=True, help="Expected number of edges.")
 @click.option("--sites", type=click.IntRange(1, 10_000), default=3, show_default=True, help="Sites (P).")
 @click.option("--rows", type=click.IntRange(min=1), default=5000, show_default=True, help="Rows of each site.")
 @click.option(
@@ -62,7 +53,7 @@ def data() -> None:
 @click.option(
     "--heterogeneous",
     "weight_variance",
-    type=_Finite(min=0),
+    type=Finite(min=0),
     default=0.0,
     show_default=True,
     metavar="VARIANCE",
@@ -149,6 +140,7 @@ def simulate(
     from fedbnsl_client.cli import warnings_on_stderr
     from fedbnsl_client.dataset import Dataset
     from fedbnsl_experiments.display import print_summary
+    from fedbnsl_experiments.plan_settings import for_sites
     from fedbnsl_experiments.simulate import simulate as run_simulation
     from fedbnsl_experiments.tables import site_files
     from fedbnsl_server.run_display import RunDisplay
@@ -166,7 +158,7 @@ def simulate(
     out = out or default_folder(plan.name)
     refuse_existing_run(out)
     files = site_files(folder)
-    plan = _for_sites(plan, len(files))
+    plan = for_sites(plan, len(files))
     with warnings_on_stderr():
         tables = {site: Dataset.read(path, columns=plan.variables) for site, path in files.items()}
     reference = _reference(truth, folder, plan.variables or next(iter(tables.values())).variables)
@@ -228,6 +220,7 @@ def demo(
     from fedbnsl_client.dataset import read_header
     from fedbnsl_experiments import localnet
     from fedbnsl_experiments.display import print_summary
+    from fedbnsl_experiments.plan_settings import for_sites
     from fedbnsl_experiments.private_plans import private_plan
     from fedbnsl_experiments.synthetic import synthesise
     from fedbnsl_experiments.tables import site_files, write_federation
@@ -254,7 +247,7 @@ def demo(
         seeds = {"data": seed}
         write_federation(synthesise(20, 20, sites or (_PRIVATE_SITES if private else 3), 5000, seed), folder)
     files = site_files(folder)
-    plan = _for_sites(plan, len(files))
+    plan = for_sites(plan, len(files))
     reference = _reference(truth, folder, plan.variables or read_header(next(iter(files.values()))))
     text = Text(f"{len(files)} participants and a coordinator as separate processes; run folder {out}")
     console.print(text, soft_wrap=True)
@@ -268,12 +261,6 @@ def demo(
         return
     scores = _scores(result, reference)
     print_summary(result, out, Console(), scores=scores, seconds=time.perf_counter() - started)
-
-
-def _for_sites(plan: Plan, n_sites: int) -> Plan:
-    """The plan for as many sites as there are tables."""
-    quorum = plan.quorum if plan.quorum <= n_sites else 0
-    return plan.with_settings(n_participants=n_sites, quorum=quorum)
 
 
 def _reference(truth: Path | None, folder: Path, variables: Sequence[str]) -> Mask | None:
@@ -297,7 +284,7 @@ def _scores(result: Mapping[str, Any], reference: Mask | None) -> Scores | None:
 @click.option("--truth", required=True, type=_PATH, help="CSV with columns source,target; it may have cycles.")
 @click.option(
     "--threshold",
-    type=_Finite(min=0),
+    type=Finite(min=0),
     help="Cut the raw weights W at this absolute value instead of taking the run's own graph.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the scores as JSON.")

@@ -1,5 +1,6 @@
 """The summary of a run on the terminal, when it is over."""
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -67,4 +68,5 @@ def print_summary(
     lines.add_row("seconds", f"{seconds:.1f} in all, {took['total']:.1f} from the first round on")
     console.print(lines)
     # By itself: a table would cut a long path short.
+    console.print(Text(f"as a page          fedbnsl report {shlex.quote(str(folder))}"), soft_wrap=True)
     console.print(Text(f"run folder         {folder}"), soft_wrap=True)

@@ -14,7 +14,7 @@ from rich.text import Text
 from fedbnsl.errors import ResultError
 from fedbnsl.graph import extract_dag, is_acyclic, threshold
 from fedbnsl.sparse import Mask, Matrix
-from fedbnsl_experiments.metrics import empty_graph_scores, random_dag_scores, read_reference, score
+from fedbnsl_experiments.metrics import empty_graph_scores, random_dag_scores, read_reference, score, sid
 from fedbnsl_server.results import SCHEMA
 
 
@@ -30,7 +30,7 @@ def evaluate(run: Path, truth: Path, *, tau: float | None) -> dict[str, Any]:
     -------
     report
         JSON-ready: `scores` beside `empty_graph` and `random_dag` (mean and standard deviation over random DAGs with as
-        many edges), and `warnings`.
+        many edges, without `sid`, which takes long), and `warnings`.
 
     Raises
     ------
@@ -49,15 +49,16 @@ def evaluate(run: Path, truth: Path, *, tau: float | None) -> dict[str, Any]:
         estimate = learned_graph(result)
     else:
         W = read_weights(run / "weights.csv", variables)
-        estimate, _ = extract_dag(threshold(W, tau), W)
+        estimate = graph_of(W, tau)
     scores = score(estimate, reference)
     return {
         "run": str(run),
         "truth": str(truth),
         "threshold": tau,
         "warnings": warnings,
-        "scores": scores.as_dict(),
-        "empty_graph": empty_graph_scores(reference).as_dict(),
+        "cyclic_reference": not is_acyclic(reference),
+        "scores": {**scores.as_dict(), "sid": sid(estimate, reference)},
+        "empty_graph": {**empty_graph_scores(reference).as_dict(), "sid": sid(np.zeros_like(reference), reference)},
         "random_dag": random_dag_scores(reference, scores.n_edges, n_draws=_draws(len(variables))),
     }
 
@@ -79,7 +80,7 @@ def read_result(run: Path) -> dict[str, Any]:
     try:
         content: object = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ResultError(f"{run} is no run folder with a result: it has no result.json") from None
+        raise _no_result(run) from None
     except (OSError, ValueError) as error:
         raise ResultError(f"{path} cannot be read: {error}") from None
     result = cast(dict[str, Any], content) if isinstance(content, dict) else {}
@@ -89,8 +90,25 @@ def read_result(run: Path) -> dict[str, Any]:
     if lacking:
         raise ResultError(f"{path} is damaged: it lacks {', '.join(lacking)}")
     if not result["rounds"]:
-        raise ResultError(f"the run in {run} ended before its first round: {result['reason']}")
+        raise ResultError(
+            f"the run in {run} ended before its first round: {result['reason']}",
+            remedy="There is nothing to show or to score: continue the run, or start another one.",
+        )
     return result
+
+
+def _no_result(run: Path) -> ResultError:
+    if not (run / "plan.toml").exists():
+        return ResultError(f"{run} is no run folder with a result: it has no result.json", remedy="Check the path.")
+    text = f"the run in {run} has not ended: it has no result.json"
+    if (run / "run.json").exists():  # a coordinator's, which can be continued
+        remedy = (
+            "If its coordinator is running, wait for its end, or end it with Ctrl-C, which writes what was learned so "
+            "far. If it was killed, continue the run with the same command."
+        )
+    else:
+        remedy = "If it is running, wait for its end. If it was killed, start it again with another --out."
+    return ResultError(text, remedy=remedy)
 
 
 def learned_graph(result: Mapping[str, Any]) -> Mask:
@@ -100,6 +118,11 @@ def learned_graph(result: Mapping[str, Any]) -> Mask:
     for edge in result["edges"]:
         edges[position[edge["source"]], position[edge["target"]]] = True
     return edges
+
+
+def graph_of(W: Matrix, tau: float) -> Mask:
+    """(d, d) graph of weights as results have it: |W_ij| > tau, without the weakest edges of its cycles."""
+    return extract_dag(threshold(W, tau), W)[0]
 
 
 def read_weights(path: Path, variables: Sequence[str]) -> Matrix:
@@ -127,6 +150,7 @@ def read_weights(path: Path, variables: Sequence[str]) -> Matrix:
 _ROWS = (
     ("SHD", "shd"),
     ("SHD, reversals twice", "shd_double"),
+    ("SID", "sid"),
     ("edges", "n_edges"),
     ("TPR (recall)", "tpr"),
     ("FDR", "fdr"),
@@ -153,7 +177,7 @@ def print_report(report: Mapping[str, Any], console: Console) -> None:
     for name in ("this run", "empty graph", "random DAG, as dense"):
         table.add_column(name, justify="right")
     for label, key in _ROWS:
-        mean, spread = (report["random_dag"][part][key] for part in ("mean", "std"))
+        mean, spread = (report["random_dag"][part].get(key) for part in ("mean", "std"))
         chance = "-" if mean is None else f"{mean:.2f} +- {spread:.2f}"
         table.add_row(label, _shown(scores[key]), _shown(report["empty_graph"][key]), chance)
     console.print(table)

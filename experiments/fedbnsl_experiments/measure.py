@@ -1,13 +1,23 @@
-"""What the benchmark figures share."""
+"""What the figures share: one plan run over one federation, and its row of numbers."""
 
 import importlib.util
+import statistics
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from fedbnsl.errors import ResultError
+from fedbnsl.plan import Plan
+from fedbnsl.sparse import Matrix
+from fedbnsl_client.dataset import Dataset
+from fedbnsl_experiments.evaluation import learned_graph
+from fedbnsl_experiments.metrics import Scores, score
+from fedbnsl_experiments.simulate import simulate
+from fedbnsl_experiments.synthetic import SyntheticFederation
+from fedbnsl_server.admm import AdmmState
 
 N_SAMPLES = 5000
 """Rows of every site of generated data, as in the paper."""
@@ -15,6 +25,70 @@ N_SAMPLES = 5000
 Row = dict[str, Any]
 
 _T = TypeVar("_T")
+
+
+class Federation(Protocol):
+    """The tables of several sites over the same variables."""
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Names of the d columns."""
+        ...
+
+    @property
+    def tables(self) -> tuple[Matrix, ...]:
+        """One (n, d) table a site."""
+        ...
+
+
+def run_plan(
+    plan: Plan,
+    federation: Federation,
+    *,
+    noise_seed: int | None = None,
+    follow: Callable[[AdmmState], None] = lambda state: None,
+) -> dict[str, Any]:
+    """What result.json holds of a plan simulated over a federation, with as many participants as it has tables."""
+    tables = {f"site-{k + 1}": Dataset(federation.variables, X) for k, X in enumerate(federation.tables)}
+    with tempfile.TemporaryDirectory() as scratch:
+        plan = plan.with_settings(n_participants=len(tables))
+        return simulate(plan, tables, Path(scratch, "run"), noise_seed=noise_seed, follow=follow)
+
+
+def scores_row(scores: Scores) -> Row:
+    """Structural accuracy under the names that all tidy tables use."""
+    return {
+        "shd": scores.shd,
+        "tpr": scores.tpr,
+        "fdr": scores.fdr,
+        "edges": scores.n_edges,
+        "true_edges": scores.n_reference_edges,
+    }
+
+
+def run_row(result: Mapping[str, Any], federation: SyntheticFederation) -> Row:
+    """Accuracy, megabytes of a whole run both ways, and seconds, of what `run_plan` gave."""
+    return {
+        **scores_row(score(learned_graph(result), federation.W != 0)),
+        "mb_formula": megabytes_sent(result, "formula"),
+        "mb_serialised": megabytes_sent(result, "serialised"),
+        "seconds": result["seconds"]["total"],
+    }
+
+
+def megabytes_sent(result: Mapping[str, Any], kind: str) -> float:
+    """MB (10^6 bytes) of a run, both directions, all sites; `kind` is formula or serialised."""
+    return float(result["bytes"]["up"][kind] + result["bytes"]["down"][kind]) / 1e6
+
+
+def mean_of(rows: Sequence[Row], column: str) -> float:
+    """Mean of a column, to two decimals."""
+    return round(statistics.mean(float(row[column]) for row in rows), 2)
+
+
+def by_seed(rows: Sequence[Row], column: str) -> str:
+    """The values of a column one by one."""
+    return " ".join(str(row[column]) for row in rows)
 
 
 def timed(work: Callable[[], _T]) -> tuple[float, _T]:

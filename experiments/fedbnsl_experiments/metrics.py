@@ -17,6 +17,7 @@ import numpy as np
 
 from fedbnsl.errors import ResultError
 from fedbnsl.sparse import Mask
+from fedbnsl_experiments.structural_intervention import sid as sid
 
 _NAMES_SHOWN = 10
 
@@ -177,8 +178,8 @@ def random_dag_scores(
     Returns
     -------
     scores
-        `mean` and `std` (of the draws, without Bessel's correction) of each of `Scores.as_dict()`; both None where the
-        score is, which the numbers of edges alone decide.
+        `mean` and `std` (of a sample: n - 1) of each of `Scores.as_dict()`; both None where the score is, which the
+        numbers of edges alone decide, and no `std` of a single draw.
 
     Raises
     ------
@@ -192,7 +193,7 @@ def random_dag_scores(
     for name in draws[0]:
         values = [value for draw in draws if (value := draw[name]) is not None]
         mean[name] = float(np.mean(values)) if values else None
-        std[name] = float(np.std(values)) if values else None
+        std[name] = float(np.std(values, ddof=1)) if len(values) > 1 else None
     return {"mean": mean, "std": std}
 
 

@@ -56,6 +56,7 @@ def simulate(
     out: Path,
     *,
     watch: Callable[[RunStatus], None] = lambda status: None,
+    follow: Callable[[AdmmState], None] = lambda state: None,
     seeds: Mapping[str, int] | None = None,
     noise_seed: int | None = None,
 ) -> dict[str, Any]:
@@ -73,6 +74,8 @@ def simulate(
         Run folder; must not hold a run yet.
     watch
         Told after each round where the run stands.
+    follow
+        Given the coordinator's state after each round.
     noise_seed
         Makes the noise of a private plan reproducible; None: the operating system's entropy.
 
@@ -105,6 +108,7 @@ def simulate(
 
     def after_round(state: AdmmState, record: RoundRecord) -> None:
         recorder.on_round(state, record)
+        follow(state)
         watch(_status(plan, record, exchange.traffic, time.monotonic() - started))
 
     recorder.start(
@@ -115,8 +119,9 @@ def simulate(
     )
     try:
         rounds.run(plan, variables, list(tables), exchange, on_round=after_round)
-    except Exception as error:  # the folder is closed, whatever it was
-        recorder.finish("interrupted" if isinstance(error, InterruptedRunError) else "failed", str(error))
+    except BaseException as error:  # the folder is closed, whatever it was; in a notebook, Ctrl-C is not an Exception
+        interrupted = isinstance(error, InterruptedRunError | KeyboardInterrupt)
+        recorder.finish("interrupted" if interrupted else "failed", str(error) or type(error).__name__)
         raise
     return recorder.finish("finished")
 

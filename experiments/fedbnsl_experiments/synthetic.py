@@ -26,11 +26,14 @@ class SyntheticFederation:
         (d, d) true weights, W[i, j] for i -> j.
     tables
         One (n, d) table a site.
+    site_weights
+        The (d, d) weights that each site's table was drawn from: W itself without heterogeneity.
     """
 
     variables: tuple[str, ...]
     W: Matrix
     tables: tuple[Matrix, ...]
+    site_weights: tuple[Matrix, ...]
 
 
 def random_weights(n_variables: int, expected_edges: float, rng: np.random.Generator) -> Matrix:
@@ -71,10 +74,13 @@ def synthesise(
     rng = np.random.default_rng(seed)
     W = random_weights(n_variables, expected_edges, rng)
     tables: list[Matrix] = []
+    site_weights: list[Matrix] = []
     for _ in range(n_sites):
         W_site = W
         if weight_variance > 0:
             W_site = np.where(W != 0, W + np.sqrt(weight_variance) * rng.standard_normal(W.shape), 0.0)
         tables.append(sample(W_site, n_samples, rng))
+        site_weights.append(W_site)
     width = len(str(n_variables))
-    return SyntheticFederation(tuple(f"X{k + 1:0{width}d}" for k in range(n_variables)), W, tuple(tables))
+    names = tuple(f"X{k + 1:0{width}d}" for k in range(n_variables))
+    return SyntheticFederation(names, W, tuple(tables), tuple(site_weights))

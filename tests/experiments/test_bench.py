@@ -11,9 +11,9 @@ from fedbnsl.plan import Plan
 from fedbnsl_client.dataset import Dataset
 from fedbnsl_client.solvers import pgcd
 from fedbnsl_experiments import bench
+from fedbnsl_experiments.sachs import federate
 from fedbnsl_experiments.simulate import simulate
 from fedbnsl_experiments.synthetic import synthesise
-from fedbnsl_experiments.tables import split
 
 
 @pytest.fixture
@@ -86,15 +86,15 @@ def test_the_sachs_figure_scores_both_splits_against_every_edge_list(plans, tmp_
     monkeypatch.setenv("FEDBNSL_DATA", str(tmp_path / "data"))
     seeds = []
 
-    def noting(*arguments, seed):
+    def noting(data, *, seed):
         seeds.append(seed)
-        return split(*arguments, seed=seed)
+        return federate(data, seed=seed)
 
-    monkeypatch.setattr(bench, "split", noting)
+    monkeypatch.setattr(bench, "federate", noting)
     figures = [*bench.sachs(plans)]
     assert seeds == [0, None], "None: contiguous"
     assert [(row["figure"].split(",")[1].split()[0], row["reference"]) for row in figures] == [
-        ("shuffled", "edges-a"), ("shuffled", "edges-b"), ("contiguous", "edges-a"), ("contiguous", "edges-b"),
+        ("shuffled", "a"), ("shuffled", "b"), ("contiguous", "a"), ("contiguous", "b"),
     ]  # fmt: skip
     for row in figures:
         assert row["SHD empty"] == 2

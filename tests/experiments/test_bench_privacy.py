@@ -27,14 +27,14 @@ def tiny(monkeypatch):
     def small(d, edges, n_sites, n, seed):
         return synthesise(5, 5, n_sites, 60, seed)
 
-    real = bench_privacy.simulate
+    real = bench_privacy.run_plan
 
-    def noting(plan, tables, out, *, noise_seed):
+    def noting(plan, federation, *, noise_seed):
         simulated.append((plan, noise_seed))
-        return real(plan, tables, out, noise_seed=noise_seed)
+        return real(plan, federation, noise_seed=noise_seed)
 
     monkeypatch.setattr(bench_privacy, "synthesise", small)
-    monkeypatch.setattr(bench_privacy, "simulate", noting)
+    monkeypatch.setattr(bench_privacy, "run_plan", noting)
     monkeypatch.setattr(bench_privacy, "private_plan", tiny_plan)
     monkeypatch.setattr(bench_privacy, "private_plan_200", lambda: tiny_plan(10.0, smoothness="exact"))
     monkeypatch.setattr(bench_privacy, "N_SAMPLES", 60)

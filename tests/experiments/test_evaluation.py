@@ -95,6 +95,10 @@ def test_the_empty_graph_and_chance_at_the_same_density_stand_beside_the_scores(
     assert report["scores"]["n_edges"] == 2
     assert report["empty_graph"]["shd"] == len(TRUTH)
     assert report["empty_graph"]["n_edges"] == 0
+    # Nothing to adjust for: B on A and D, C on A, B and D. With B -> D: B on D, C as before, D on all three.
+    assert report["empty_graph"]["sid"] == 5
+    assert report["scores"]["sid"] == 7
+    assert "sid" not in report["random_dag"]["mean"]
     chance = report["random_dag"]
     assert (chance["mean"]["n_edges"], chance["std"]["n_edges"]) == (2, 0)
     # Two of the six pairs are drawn, each way alike: a true edge is hit with probability 1/6.

@@ -78,8 +78,9 @@ def permuted(table, order):
         {"value_type": "float32", "step_size": 0.5},
         {"local_solver": "closed-form"},
         {"local_solver": "closed-form", "refit_rounds": 0, "value_type": "float32"},
+        {"local_solver": "frank-wolfe", "local_steps": 2000},
     ],
-    ids=["default", "no refit", "augmented", "float32", "closed-form", "closed-form float32"],
+    ids=["default", "no refit", "augmented", "float32", "closed-form", "closed-form float32", "frank-wolfe"],
 )
 def test_a_small_network_with_strong_weights_is_found_exactly(settings, tables, tmp_path):
     plan = Plan(rounds=40, **settings)

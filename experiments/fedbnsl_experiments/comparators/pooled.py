@@ -1,0 +1,74 @@
+"""Comparators that are not federated: each sees all rows in one place, or one site's rows alone."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedbnsl.sparse import Mask, Matrix
+from fedbnsl_client.squared_loss import SecondMoments
+from fedbnsl_experiments.comparators.dagma_adapter import dagma, dagma_installed
+from fedbnsl_experiments.comparators.notears import notears
+from fedbnsl_experiments.comparators.orderings import equal_variance, sortnregress
+from fedbnsl_experiments.evaluation import graph_of
+
+TAU = 0.3
+"""Cut of every comparator's weights, as of a plan's."""
+
+NOTEARS_L1 = 0.1
+DAGMA_L1 = 0.02
+
+Comparator = Callable[[Matrix], Matrix]
+"""(n, d) table of centred columns to (d, d) weights."""
+
+
+@dataclass(frozen=True)
+class Described:
+    """A comparator with what a page says about its settings, and the most variables that it is run on."""
+
+    weights: Comparator
+    settings: dict[str, Any]
+    chosen: str
+    most_variables: int = 65_535
+
+
+_NO_SETTINGS = "edges along the order by lasso with BIC: nothing to choose but the cut"
+
+
+def comparators() -> dict[str, Described]:
+    """By name in the rows; DAGMA only where its optional package is installed."""
+    found = {
+        "NOTEARS, pooled rows": Described(
+            lambda X: notears(SecondMoments.of(X).S, lam=NOTEARS_L1),
+            {"lam": NOTEARS_L1, "threshold": TAU, "centred": True},
+            "the value of the published code's example; the paper names none; not run at d=200, where one graph takes "
+            "longer than all methods here together",
+            most_variables=100,
+        ),
+        "sortnregress, pooled rows": Described(
+            lambda X: sortnregress(SecondMoments.of(X).S, len(X)), {"threshold": TAU, "centred": True}, _NO_SETTINGS
+        ),
+        "equal variances, pooled rows": Described(
+            lambda X: equal_variance(SecondMoments.of(X).S, len(X)), {"threshold": TAU, "centred": True}, _NO_SETTINGS
+        ),
+    }
+    if dagma_installed():
+        found["DAGMA, pooled rows"] = Described(
+            lambda X: dagma(X, lam=DAGMA_L1),
+            {"lam": DAGMA_L1, "threshold": TAU, "centred": True},
+            "the published code's example; not run at d=200, where a graph takes minutes",
+            most_variables=100,
+        )
+    return found
+
+
+def centred_rows(tables: Sequence[Matrix]) -> Matrix:
+    """(n, d) rows of all tables together, without the means of their columns over all rows."""
+    X = np.concatenate(tables)
+    return np.asarray(X - X.mean(axis=0))
+
+
+def pooled_graph(name: str, tables: Sequence[Matrix]) -> Mask:
+    """(d, d) DAG of a comparator on the centred rows of all tables together."""
+    return graph_of(comparators()[name].weights(centred_rows(tables)), TAU)

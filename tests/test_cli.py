@@ -100,7 +100,7 @@ def test_every_command_of_the_project_is_installed_and_no_other(fedbnsl):
         *("coordinator init", "coordinator approve", "coordinator revoke", "coordinator renew", "coordinator enrolled"),
         *("coordinator status", "coordinator watch", "coordinator healthcheck"),
         *("participant request", "participant enrol", "participant check", "participant leave"),
-        *("simulate", "demo", "evaluate", "bench", "privacy price"),
+        *("simulate", "demo", "evaluate", "bench", "privacy price", "report", "reproduce", "tune"),
     }
     listed = fedbnsl("--help").out
     for name in declared:
@@ -110,7 +110,9 @@ def test_every_command_of_the_project_is_installed_and_no_other(fedbnsl):
 def test_commands_of_a_package_that_is_not_installed_are_not_listed_and_not_found(fedbnsl, monkeypatch):
     monkeypatch.setattr("fedbnsl.cli.find_spec", lambda package: None if package == "fedbnsl_server" else package)
     listed = re.findall(r"^  ([a-z]+) +\w", fedbnsl("--help").out.partition("Commands:")[2], re.MULTILINE)
-    assert listed == ["bench", "data", "demo", "evaluate", "participant", "privacy", "simulate"]
+    assert listed == [
+        *("bench", "data", "demo", "evaluate", "participant", "privacy", "report", "reproduce", "simulate", "tune")
+    ]
     outcome = fedbnsl("coordinator", "serve", "plan.toml")
     assert outcome.code == 2
     assert "No such command 'coordinator'" in outcome.err
@@ -385,6 +387,23 @@ def test_1_a_bug_is_told_from_a_mistake_and_asks_to_be_reported(fedbnsl, tmp_pat
     monkeypatch.setattr(synthetic, "synthesise", broken)
     outcome = fedbnsl("data", "synth", "--out", tmp_path / "data")
     refused(outcome, 1, "unexpected ZeroDivisionError: by nought", "please report it", "--debug")
+
+
+def test_2_a_package_that_only_experiments_need_is_named_with_the_way_to_install_it(fedbnsl, tmp_path, monkeypatch):
+    def lacks_jinja2(*arguments, **options):
+        raise ModuleNotFoundError("No module named 'jinja2'", name="jinja2")
+
+    monkeypatch.setattr(synthetic, "synthesise", lacks_jinja2)
+    outcome = fedbnsl("data", "synth", "--out", tmp_path / "data")
+    refused(outcome, 2, "needs the package jinja2", "pip install 'fedbnsl[experiments]'")
+
+
+def test_1_a_missing_module_of_our_own_is_a_bug(fedbnsl, tmp_path, monkeypatch):
+    def lacks_ours(*arguments, **options):
+        raise ModuleNotFoundError("No module named 'fedbnsl.gone'", name="fedbnsl.gone")
+
+    monkeypatch.setattr(synthetic, "synthesise", lacks_ours)
+    refused(fedbnsl("data", "synth", "--out", tmp_path / "data"), 1, "unexpected ModuleNotFoundError")
 
 
 @pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])

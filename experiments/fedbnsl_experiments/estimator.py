@@ -1,0 +1,283 @@
+"""`FedSparseBNSL`: a simulated federation as an estimator in the manner of scikit-learn, for notebooks."""
+
+import math
+import tempfile
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Self, cast
+
+import networkx as nx
+import numpy as np
+from rich.console import Console
+
+from fedbnsl.errors import SetupError
+from fedbnsl.graph_formats import LearnedGraph
+from fedbnsl.plan import Plan
+from fedbnsl.sparse import Matrix
+from fedbnsl_client.dataset import DataWarning
+from fedbnsl_client.refit import personalise
+from fedbnsl_client.squared_loss import SecondMoments
+from fedbnsl_experiments.evaluation import learned_graph
+from fedbnsl_experiments.frames import site_tables, table_over
+from fedbnsl_experiments.plan_settings import for_sites, with_dotted
+from fedbnsl_experiments.private_plans import EPSILONS, private_plan
+from fedbnsl_experiments.simulate import simulate
+from fedbnsl_server.admm import AdmmState
+from fedbnsl_server.run_display import RunDisplay
+
+try:
+    from sklearn.base import BaseEstimator
+    from sklearn.utils import validation
+except ModuleNotFoundError:
+    raise SetupError(
+        "FedSparseBNSL needs scikit-learn, which is not installed", remedy="pip install 'fedbnsl[experiments]'"
+    ) from None
+
+
+check_is_fitted: Callable[[object], None] = cast(Any, validation).check_is_fitted
+
+
+class SimulationWarning(UserWarning):
+    """What a private plan promises does not hold for a simulation."""
+
+
+class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """Learn one Bayesian network from the tables of several sites, simulated in this process.
+
+    The coordinator's and the participants' code is that of a real federation, and so are the results, bit for bit;
+    only the messages stay in memory. Since one process holds all tables, nothing is protected from whoever runs it,
+    and a plan with privacy guarantees nothing either: it shows what a private federation would learn.
+
+    Parameters
+    ----------
+    rounds, l1_weight, consensus_penalty, threshold, local_steps, refit_rounds
+        Settings of the plan, as in a plan file. None: as in `plan`, by default 80, 0.1, 3.0, 0.3, 100000 and 1.
+    epsilon
+        Budget of a private plan, for each site's table. Without a `plan`, the other settings are those of the nearest
+        of the budgets that they were tuned for (`private_plans.EPSILONS`); None: as in `plan`, by default no privacy.
+    plan
+        What all settings start from: a `Plan` or the path of a plan file. None: the default plan.
+    settings
+        Any other settings of the plan by name, such as ``{"value_type": "float32", "privacy.clip": 5.0}``.
+    noise_seed
+        Makes the noise of a private plan reproducible. None: the operating system's entropy.
+    out
+        Folder that keeps the run, for `fedbnsl report` and `fedbnsl evaluate`; it must not hold one yet. None: nothing
+        is kept.
+    progress
+        Show the rounds on standard error.
+
+    Attributes
+    ----------
+    weights_ : ndarray of shape (d, d)
+        Weights of the learned DAG, ``weights_[i, j]`` of the edge from variable i to variable j.
+    raw_weights_ : ndarray of shape (d, d)
+        The consensus weights W of the last ADMM round, before threshold and refit.
+    graph_ : networkx.DiGraph
+        The DAG over the names of the variables, from parent to child, with the attribute ``weight``.
+    edges_ : list of (source, target, weight)
+        By decreasing absolute weight.
+    history_ : list of dict
+        One a round: round, kind, acyclicity, edges, bytes_up, bytes_down (of serialised messages, all sites), seconds.
+    privacy_ : dict or None
+        What a private plan would have spent, and under ``no_guarantee_because`` why nothing is guaranteed.
+    residual_variance_ : ndarray of shape (d,) or None
+        Of each variable given its parents, over all sites; None without a refit.
+    warnings_ : list of str
+        What to know about the tables and before believing the directions of edges.
+    feature_names_in_, n_features_in_
+        Names of the variables in the order of the arrays above, and their number (d).
+    result_ : dict
+        All of result.json.
+    plan_ : Plan
+        The settings that were used.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedbnsl_experiments.estimator import FedSparseBNSL
+    >>> rng = np.random.default_rng(0)
+    >>> def table(n):
+    ...     cause, noise = rng.standard_normal((2, n))
+    ...     return np.column_stack([cause, 1.5 * cause + noise])
+    >>> model = FedSparseBNSL(rounds=20).fit([table(500), table(800)])
+    >>> [(source, target, round(weight, 1)) for source, target, weight in model.edges_]
+    [('X1', 'X2', 1.5)]
+    >>> model.personalised(table(300)).dag.tolist()
+    [[False, True], [False, False]]
+    """
+
+    def __init__(
+        self,
+        *,
+        rounds: int | None = None,
+        l1_weight: float | None = None,
+        consensus_penalty: float | None = None,
+        threshold: float | None = None,
+        local_steps: int | None = None,
+        refit_rounds: int | None = None,
+        epsilon: float | None = None,
+        plan: Plan | Path | str | None = None,
+        settings: Mapping[str, Any] | None = None,
+        noise_seed: int | None = None,
+        out: Path | str | None = None,
+        progress: bool = False,
+    ) -> None:
+        # scikit-learn's convention: kept as given, looked at in fit.
+        self.rounds = rounds
+        self.l1_weight = l1_weight
+        self.consensus_penalty = consensus_penalty
+        self.threshold = threshold
+        self.local_steps = local_steps
+        self.refit_rounds = refit_rounds
+        self.epsilon = epsilon
+        self.plan = plan
+        self.settings = settings
+        self.noise_seed = noise_seed
+        self.out = out
+        self.progress = progress
+
+    def fit(self, tables: object, y: None = None) -> Self:
+        """Run the federation; what an earlier fit has left stays until this one ends well.
+
+        Parameters
+        ----------
+        tables
+            One table a site, in a list or in a dict by site's name: data frames with the same columns in any order, or
+            (n, d) arrays, whose variables are named X1, X2, ...
+        y
+            Ignored.
+
+        Raises
+        ------
+        PlanError
+            If a setting is impossible.
+        DataError
+            If a table cannot be used: missing or infinite values, text, a constant column, other columns.
+        FedbnslError
+            Whatever else ended the run, such as `DivergenceError`.
+        """
+        plan = self._plan()
+        if plan.privacy is None and self.noise_seed is not None:
+            raise SetupError("noise_seed: the plan has no privacy, and so no noise")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", DataWarning)
+            datasets = site_tables(tables, columns=plan.variables)
+        about_tables: list[str] = []
+        for warning in caught:
+            warnings.warn(warning.message, warning.category, stacklevel=2)
+            if issubclass(warning.category, DataWarning):
+                about_tables.append(str(warning.message))
+        if plan.privacy is not None:
+            text = "this simulation guarantees nothing: one process holds all tables, and no ledger counts their budget"
+            warnings.warn(text, SimulationWarning, stacklevel=2)
+        plan = for_sites(plan, len(datasets))
+        states: list[AdmmState] = []
+
+        def follow(state: AdmmState) -> None:
+            states[:] = [state]
+
+        with tempfile.TemporaryDirectory() as scratch:
+            out = Path(scratch, "run") if self.out is None else Path(self.out)
+            if self.progress:
+                with RunDisplay(f"{plan.name}: {len(datasets)} sites in one process", Console(stderr=True)) as display:
+                    result = simulate(
+                        plan, datasets, out, noise_seed=self.noise_seed, follow=follow, watch=display.show
+                    )
+            else:
+                result = simulate(plan, datasets, out, noise_seed=self.noise_seed, follow=follow)
+        self._keep(plan, result, states[0], about_tables)
+        return self
+
+    def _plan(self) -> Plan:
+        """The base plan with what the parameters replace."""
+        named = ("rounds", "l1_weight", "consensus_penalty", "threshold", "local_steps", "refit_rounds")
+        replaced = {name: value for name in named if (value := getattr(self, name)) is not None}
+        if self.epsilon is not None:
+            replaced["privacy.epsilon"] = self.epsilon
+        if self.plan is not None:
+            base = self.plan if isinstance(self.plan, Plan) else Plan.load(Path(self.plan))
+        elif self.epsilon is not None and 0 < self.epsilon < math.inf:
+            epsilon = self.epsilon
+            base = private_plan(min(EPSILONS, key=lambda tuned: abs(math.log(tuned / epsilon))))
+            replaced["name"] = f"private-epsilon-{epsilon:g}"
+        else:
+            base = Plan()
+        return with_dotted(base, {**replaced, **(self.settings or {})}, origin="FedSparseBNSL")
+
+    def _keep(self, plan: Plan, result: dict[str, Any], state: AdmmState, about_tables: list[str]) -> None:
+        names: list[str] = result["variables"]
+        position = {name: k for k, name in enumerate(names)}
+        W = np.zeros((len(names), len(names)))
+        graph: nx.DiGraph[str] = nx.DiGraph()
+        graph.add_nodes_from(names)
+        for edge in result["edges"]:
+            W[position[edge["source"]], position[edge["target"]]] = edge["weight"]
+            graph.add_edge(edge["source"], edge["target"], weight=edge["weight"])
+        # All at once, and last: a fit that is interrupted leaves the earlier one whole.
+        self.__dict__.update(
+            plan_=plan,
+            result_=result,
+            weights_=W,
+            raw_weights_=state.global_weights.to_dense(),
+            graph_=graph,
+            edges_=[(edge["source"], edge["target"], edge["weight"]) for edge in result["edges"]],
+            history_=[_round(entry) for entry in result["rounds"]],
+            privacy_=result["privacy"],
+            residual_variance_=state.residual_variance.copy() if state.residual_variance.size else None,
+            warnings_=[*about_tables, *result["warnings"]],
+            feature_names_in_=np.array(names, dtype=object),
+            n_features_in_=len(names),
+        )
+
+    def score(self, tables: object, y: None = None) -> float:
+        """Minus the mean over sites of 1/(2n) ||X - X W||_F^2 with `weights_`: higher is better, for model selection.
+
+        Of tables that were not fitted, since a denser graph always fits its own better; in squared units of the
+        variables, without the intercepts that tables with other means would need.
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        DataError
+            If a table cannot be used.
+        """
+        check_is_fitted(self)
+        datasets = site_tables(tables, columns=self._names())
+        losses = [SecondMoments.of(t.X).residual_variance(self._weights()).sum() / 2 for t in datasets.values()]
+        return -float(np.mean(losses))
+
+    def personalised(self, table: object) -> LearnedGraph:
+        """Least squares on the learned DAG with one site's own table, as a participant does after a run.
+
+        Returns
+        -------
+        graph
+            With `variables`, `dag`, `weights` (d, d) and `residual_variance` (d,).
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        DataError
+            If the table cannot be used.
+        """
+        check_is_fitted(self)
+        return personalise(table_over(table, self._names()), learned_graph(vars(self)["result_"]))
+
+    def _names(self) -> list[str]:
+        return list(vars(self)["result_"]["variables"])
+
+    def _weights(self) -> Matrix:
+        return np.asarray(vars(self)["weights_"], dtype=np.float64)
+
+
+def _round(entry: Mapping[str, Any]) -> dict[str, Any]:
+    sites = entry["bytes"].values()
+    return {
+        **{key: entry[key] for key in ("round", "kind", "acyclicity", "edges")},
+        **{f"bytes_{way}": sum(site[way]["serialised"] for site in sites) for way in ("up", "down")},
+        "seconds": entry["local_s"] + entry["global_s"],
+    }

@@ -1,0 +1,133 @@
+"""What the reader of a report should be careful about, and what stands behind it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fedbnsl_experiments.comparators.orderings import varsortability
+from fedbnsl_experiments.metrics import score
+from fedbnsl_experiments.report import charts as report_charts
+from fedbnsl_experiments.report.run_files import ReportedRun
+from fedbnsl_experiments.report.threshold_path import acyclic_edges
+
+_TAUS = 80
+# Nearer to the threshold than this share of it: another threshold, or other rows, may well drop the edge.
+_NEAR = 0.2
+# Above it, sorting variables by variance alone finds most of the order.
+_HIGH_VARSORTABILITY = 0.9
+_FAR_FROM_ZERO = 0.1
+# Ratio of residual variances that makes means far from zero a likely cause.
+_UNEQUAL = 10.0
+_MOST_NAMED = 5
+
+
+def cautions(run: ReportedRun, scores: Mapping[str, Any] | None) -> list[str]:
+    """Sentences, the gravest first; what is said of every run is on the page itself."""
+    result = run.result
+    found: list[str] = []
+    if result["state"] != "finished":
+        found.append(f"The run did not finish ({result['reason'].rstrip('.')}): its graph is shown as it stood.")
+    found += [f"{warning[0].upper()}{warning[1:]}." for warning in result["warnings"]]
+    if result["dropped_edges"]:
+        n = len(result["dropped_edges"])
+        found.append(f"{n} edge{'s were' if n > 1 else ' was'} left out to break cycles: see the list above.")
+    tau = run.plan.threshold
+    near = sum(abs(edge["weight"]) < (1 + _NEAR) * tau for edge in result["edges"])
+    if near:
+        found.append(
+            f"{near} of {len(result['edges'])} edges lie{'s' if near == 1 else ''} within {_NEAR:.0%} of the threshold "
+            f"{tau:g}: a slightly higher one would drop them."
+        )
+    found += _of_scales(run)
+    spread = varsortability_of(run)
+    if spread is not None and spread > _HIGH_VARSORTABILITY:
+        found.append(
+            f"Varsortability in the learned graph is {spread:.2f}: variances grow along the arrows. In data "
+            "like these, sorting the variables by variance alone may do as well, and directions may only reflect units."
+        )
+    if scores is not None:
+        chance, empty = scores["random_dag"]["mean"]["shd"], scores["empty_graph"]["shd"]
+        if scores["scores"]["shd"] >= min(chance, empty):
+            found.append("Against this truth, the run does no better than the empty graph or random DAGs.")
+        if scores["cyclic_reference"]:
+            found.append("The truth has a directed cycle: no Bayesian network can match it in full.")
+    return found
+
+
+def _of_scales(run: ReportedRun) -> list[str]:
+    """Means that the model, without an intercept, cannot express; without tables, a sign of them."""
+    found: list[str] = []
+    if run.scales is not None:
+        far = np.flatnonzero(np.abs(run.scales.mean) > np.sqrt(run.scales.variance)).tolist()
+        if far:
+            names = ", ".join(run.variables[k] for k in far[:_MOST_NAMED])
+            more = f" and {len(far) - _MOST_NAMED} more" if len(far) > _MOST_NAMED else ""
+            found.append(
+                f"The mean of {names}{more} is further from zero than the standard deviation. The model has no "
+                "intercept: directions and weights are then wrong. Centre the columns (subtract the mean of each) and "
+                "run again."
+            )
+    # That they differ at all is among the run's own warnings.
+    values = run.residual_variance
+    if run.scales is None and values is not None and max(values) > _UNEQUAL * min(values):
+        found.append(
+            f"Residual variances differ by more than a factor of {_UNEQUAL:g}. One possible cause are means far from "
+            "zero, as the model has no intercept: directions and weights are then wrong. If the columns are not "
+            "centred, subtract the mean of each and run again."
+        )
+    return found
+
+
+def varsortability_of(run: ReportedRun) -> float | None:
+    """Varsortability of the learned graph; None without tables or edges."""
+    return None if run.scales is None else varsortability(np.diag(run.scales.variance), run.dag.astype(np.float64))
+
+
+def variances(run: ReportedRun) -> dict[str, Any] | None:
+    """Residual variances: chart, extremes and their ratio; None where the run has none."""
+    values = run.residual_variance
+    if values is None:
+        return None
+    low, high = int(np.argmin(values)), int(np.argmax(values))
+    return {
+        "chart": report_charts.residual_variances(run.variables, values),
+        "rows": sorted(zip(run.variables, values, strict=True), key=lambda row: -row[1]),
+        "low": (run.variables[low], values[low]),
+        "high": (run.variables[high], values[high]),
+        "ratio": values[high] / values[low] if values[low] > 0 else None,
+    }
+
+
+def scale_table(run: ReportedRun) -> dict[str, Any] | None:
+    """Means and standard deviations of the variables; None without tables."""
+    if run.scales is None:
+        return None
+    std = np.sqrt(run.scales.variance)
+    rows = list(zip(run.variables, run.scales.mean.tolist(), std.tolist(), strict=True))
+    return {
+        "rows": rows,
+        "ratio": float(std.max() / std.min()) if std.min() > 0 else None,
+        "off_centre": sum(abs(mean) > _FAR_FROM_ZERO * deviation for _, mean, deviation in rows),
+        "varsortability": varsortability_of(run),
+        "n_rows": run.scales.n_rows,
+        "n_tables": run.scales.n_tables,
+    }
+
+
+def threshold_path(run: ReportedRun) -> dict[str, Any]:
+    """Number of edges, and SHD to the truth, of raw W cut at rising thresholds and made acyclic."""
+    strength = np.abs(run.W) * acyclic_edges(run.W)
+    tau = run.plan.threshold
+    top = max(float(strength.max()), tau)
+    taus = sorted({*np.linspace(0.0, top, _TAUS).tolist(), tau})
+    edges = [int((strength > t).sum()) for t in taus]
+    shd = None if run.truth is None else [score(strength > t, run.truth.edges).shd for t in taus]
+    at = taus.index(tau)
+    best = None if shd is None else int(np.argmin(shd))
+    return {
+        "chart": report_charts.threshold_path(taus, edges, shd, tau),
+        "edges": edges[at],
+        "shd": None if shd is None else shd[at],
+        "best": None if shd is None or best is None else {"tau": taus[best], "shd": shd[best], "edges": edges[best]},
+    }

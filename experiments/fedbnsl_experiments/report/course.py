@@ -1,0 +1,126 @@
+"""How a run went, as its report shows it: settings, rounds, bytes, and who contributed."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from fedbnsl_experiments.report import charts as report_charts
+from fedbnsl_experiments.report.run_files import ReportedRun
+
+_MOST_SITES = 60
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting of the plan.
+
+    Attributes
+    ----------
+    default
+        As shown; empty if there is none.
+    changed
+        Whether the plan differs from the default.
+    """
+
+    name: str
+    value: str
+    default: str
+    meaning: str
+    changed: bool
+
+
+@dataclass(frozen=True)
+class Attendance:
+    """In which rounds a site contributed.
+
+    Attributes
+    ----------
+    missed
+        Such as "3, 7-9"; empty: none.
+    stretches
+        First round and number of rounds of each stretch without a gap.
+    """
+
+    site: str
+    contributed: int
+    missed: str
+    stretches: list[tuple[int, int]]
+
+
+def settings(run: ReportedRun) -> list[Setting]:
+    """Every setting of the plan, in its order; the tables' as knowledge.required and so on."""
+    rows: list[Setting] = []
+    for key, info in type(run.plan).model_fields.items():
+        value = getattr(run.plan, key)
+        if isinstance(value, BaseModel):
+            for inner, inner_info in type(value).model_fields.items():
+                rows.append(_setting(f"{key}.{inner}", getattr(value, inner), inner_info))
+        else:
+            rows.append(_setting(key, value, info))
+    return rows
+
+
+def _setting(name: str, value: object, info: FieldInfo) -> Setting:
+    default: object = None if info.is_required() else info.get_default()
+    shown = "" if info.is_required() else _shown(default)
+    return Setting(name, _shown(value), shown, info.description or "", info.is_required() or value != default)
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "none"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def charts(run: ReportedRun) -> dict[str, str]:
+    """Convergence, times and bytes by round, as SVG."""
+    steps = [entry for entry in run.rounds if entry["kind"] == "admm"] or run.rounds
+    numbers = [entry["round"] for entry in steps]
+    every = [entry["round"] for entry in run.rounds]
+    sites = list(run.result["sites"])
+    up, down = (
+        np.array([[entry["bytes"][site][way]["serialised"] for entry in run.rounds] for site in sites])
+        for way in ("up", "down")
+    )
+    return {
+        "acyclicity": report_charts.acyclicity(numbers, [entry["acyclicity"] for entry in steps]),
+        "edges": report_charts.edges_by_round(every, [entry["edges"] for entry in run.rounds]),
+        "seconds": report_charts.seconds_by_round(
+            every, [entry["local_s"] for entry in run.rounds], [entry["global_s"] for entry in run.rounds]
+        ),
+        "bytes": report_charts.bytes_by_round(every, up.sum(axis=0).tolist(), down.sum(axis=0).tolist()),
+        "bytes_by_site": report_charts.bytes_by_site(every, sites, (up + down).astype(float)),
+    }
+
+
+def attendance(run: ReportedRun) -> list[Attendance]:
+    """Of each site; where they are many, of those that missed a round."""
+    numbers = [entry["round"] for entry in run.rounds]
+    rows: list[Attendance] = []
+    for site in run.result["sites"]:
+        there = [entry["round"] for entry in run.rounds if site in entry["contributed"]]
+        missed = sorted(set(numbers) - set(there))
+        words = ", ".join(f"{first}" if n == 1 else f"{first}\u2013{first + n - 1}" for first, n in _stretches(missed))
+        rows.append(Attendance(site, len(there), words, _stretches(there)))
+    return rows if len(rows) <= _MOST_SITES else [row for row in rows if row.missed]
+
+
+def _stretches(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    for number in numbers:
+        if found and sum(found[-1]) == number:
+            found[-1] = found[-1][0], found[-1][1] + 1
+        else:
+            found.append((number, 1))
+    return found
+
+
+def bytes_rows(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Bytes by site, and a last row of all."""
+    rows = [{"site": site, **of["bytes"], "control": of["control_bytes"]} for site, of in result["sites"].items()]
+    return [*rows, {"site": "all", **{key: result["bytes"][key] for key in ("up", "down", "control")}}]

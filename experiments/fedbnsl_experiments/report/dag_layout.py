@@ -1,0 +1,272 @@
+"""Where the nodes and edges of a drawn graph go: layers, few crossings, straight lines (Sugiyama's method).
+
+Long edges pass through a dummy in each layer between, so that they keep clear of nodes. Lengths are in pixels.
+"""
+
+import itertools
+from bisect import bisect_right, insort
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedbnsl.graph import Edge
+
+NODE_HEIGHT = 28.0
+_LAYER_GAP = 78.0
+_NODE_GAP = 14.0
+_DUMMY_WIDTH = 8.0
+_LINE_GAP = 4.0
+_COMPONENT_GAP = 34.0
+_ROW_GAP = 44.0
+_ROW_WIDTH = 1000.0
+_ORDER_SWEEPS = 24
+_PLACE_SWEEPS = 16
+# Straight lines are worth more than centred parents.
+_DUMMY_PULL = 4.0
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where everything is.
+
+    Attributes
+    ----------
+    centres
+        x and y of each drawn node's middle.
+    routes
+        The points that each edge passes through, from the source's middle to the target's.
+    width, height
+        Of the whole.
+    """
+
+    centres: dict[int, tuple[float, float]]
+    routes: dict[Edge, list[tuple[float, float]]]
+    width: float
+    height: float
+
+
+def layout(widths: Sequence[float], edges: Sequence[Edge], more: Sequence[Edge] = ()) -> Layout:
+    """Lay out the nodes that have an edge.
+
+    Parameters
+    ----------
+    widths
+        Of each node.
+    edges
+        Acyclic; all of them point down.
+    more
+        Further edges, which may close cycles with `edges`; they point down where they can.
+    """
+    down = _downward(len(widths), edges, more)
+    whole = Layout({}, {}, 0.0, 0.0)
+    x = y = row_height = 0.0
+    for nodes in _components(down):
+        part = _lay_out_component(nodes, widths, [edge for edge in down if edge[0] in nodes])
+        if x and x + part.width > max(_ROW_WIDTH, whole.width):
+            x, y, row_height = 0.0, y + row_height + _ROW_GAP, 0.0
+        whole.centres.update({node: (x + px, y + py) for node, (px, py) in part.centres.items()})
+        whole.routes.update({edge: [(x + px, y + py) for px, py in route] for edge, route in part.routes.items()})
+        row_height = max(row_height, part.height)
+        whole = Layout(whole.centres, whole.routes, max(whole.width, x + part.width), y + row_height)
+        x += part.width + _COMPONENT_GAP
+    for source, target in more:
+        if (source, target) not in whole.routes:
+            whole.routes[source, target] = whole.routes[target, source][::-1]
+    for turned in set(whole.routes) - {*edges, *more}:
+        del whole.routes[turned]
+    return whole
+
+
+def _downward(n_nodes: int, edges: Sequence[Edge], more: Sequence[Edge]) -> list[Edge]:
+    """All edges, those of `more` that would close a cycle turned round."""
+    children: list[set[int]] = [set() for _ in range(n_nodes)]
+    for source, target in edges:
+        children[source].add(target)
+    for source, target in more:
+        first, second = (target, source) if _reaches(children, target, source) else (source, target)
+        children[first].add(second)
+    return [(source, target) for source in range(n_nodes) for target in sorted(children[source])]
+
+
+def _reaches(children: Sequence[set[int]], start: int, end: int) -> bool:
+    seen, waiting = {start}, [start]
+    while waiting:
+        node = waiting.pop()
+        if node == end:
+            return True
+        waiting += children[node] - seen
+        seen |= children[node]
+    return False
+
+
+def _components(edges: Sequence[Edge]) -> list[set[int]]:
+    """Weakly connected parts, the largest first."""
+    part_of: dict[int, set[int]] = {}
+    for source, target in edges:
+        joined = part_of.get(source, {source}) | part_of.get(target, {target})
+        part_of.update(dict.fromkeys(joined, joined))
+    parts = {id(part): part for part in part_of.values()}
+    return sorted(parts.values(), key=lambda part: (-len(part), min(part)))
+
+
+def _lay_out_component(nodes: set[int], widths: Sequence[float], edges: Sequence[Edge]) -> Layout:
+    layer = _layers(nodes, edges)
+    # Nodes and dummies: numbers from len(widths) on are dummies.
+    rank = dict(layer)
+    chains: dict[Edge, list[int]] = {}
+    for source, target in edges:
+        inner = range(layer[source] + 1, layer[target])
+        first = max(len(widths), max(rank) + 1)
+        dummies = {first + k: r for k, r in enumerate(inner)}
+        rank.update(dummies)
+        chains[source, target] = [source, *dummies, target]
+    above: dict[int, list[int]] = {node: [] for node in rank}
+    below: dict[int, list[int]] = {node: [] for node in rank}
+    for chain in chains.values():
+        for upper, lower in itertools.pairwise(chain):
+            below[upper].append(lower)
+            above[lower].append(upper)
+    rows: list[list[int]] = [[] for _ in range(max(rank.values()) + 1)]
+    for node in _depth_first(rank, below, above):
+        rows[rank[node]].append(node)
+    rows = _with_few_crossings(rows, above, below)
+    wide = {node: widths[node] if node < len(widths) else _DUMMY_WIDTH for node in rank}
+    x = _across(rows, wide, above, below, n_nodes=len(widths))
+    left = min(x[node] - wide[node] / 2 for node in rank)
+    right = max(x[node] + wide[node] / 2 for node in rank)
+    point = {node: (x[node] - left, rank[node] * (_LAYER_GAP + NODE_HEIGHT) + NODE_HEIGHT / 2) for node in rank}
+    return Layout(
+        {node: point[node] for node in nodes},
+        {edge: [point[node] for node in chain] for edge, chain in chains.items()},
+        right - left,
+        len(rows) * (_LAYER_GAP + NODE_HEIGHT) - _LAYER_GAP,
+    )
+
+
+def _layers(nodes: set[int], edges: Sequence[Edge]) -> dict[int, int]:
+    """By longest path from the top; then nodes with more children than parents move down to their children."""
+    parents: dict[int, list[int]] = {node: [] for node in nodes}
+    children: dict[int, list[int]] = {node: [] for node in nodes}
+    for source, target in edges:
+        parents[target].append(source)
+        children[source].append(target)
+    layer: dict[int, int] = {}
+    order: list[int] = []
+    waiting = {node: len(parents[node]) for node in nodes}
+    ready = sorted(node for node in nodes if not waiting[node])
+    while ready:
+        node = ready.pop(0)
+        order.append(node)
+        layer[node] = max((layer[parent] + 1 for parent in parents[node]), default=0)
+        for child in children[node]:
+            waiting[child] -= 1
+            if not waiting[child]:
+                ready.append(child)
+    for node in reversed(order):
+        if len(children[node]) > len(parents[node]):
+            layer[node] = min(layer[child] for child in children[node]) - 1
+    top = min(layer.values())
+    return {node: row - top for node, row in layer.items()}
+
+
+def _depth_first(rank: dict[int, int], below: dict[int, list[int]], above: dict[int, list[int]]) -> list[int]:
+    """A first order in which neighbours are near."""
+    order: dict[int, None] = {}
+    for root in sorted(rank, key=lambda node: (rank[node], node)):
+        waiting = [root]
+        while waiting:
+            node = waiting.pop()
+            if node not in order:
+                order[node] = None
+                waiting += [*reversed(above[node]), *reversed(below[node])]
+    return list(order)
+
+
+def _with_few_crossings(
+    rows: list[list[int]], above: dict[int, list[int]], below: dict[int, list[int]]
+) -> list[list[int]]:
+    """Barycentre sweeps, down and up in turns; the best order seen."""
+    best, fewest = [list(row) for row in rows], crossings(rows, below)
+    for sweep in range(_ORDER_SWEEPS):
+        if not fewest:
+            break
+        downwards = sweep % 2 == 0
+        neighbours = above if downwards else below
+        for row in rows[1:] if downwards else rows[-2::-1]:
+            place = {node: k for other in rows for k, node in enumerate(other)}
+            centre = {
+                node: sum(place[n] for n in neighbours[node]) / len(neighbours[node])
+                if neighbours[node]
+                else float(place[node])
+                for node in row
+            }
+            row.sort(key=centre.__getitem__)
+        count = crossings(rows, below)
+        if count < fewest:
+            best, fewest = [list(row) for row in rows], count
+    return best
+
+
+def crossings(rows: Sequence[Sequence[int]], below: dict[int, list[int]]) -> int:
+    """Pairs of edges between neighbouring rows that cross."""
+    count = 0
+    for upper, lower in itertools.pairwise(rows):
+        place = {node: k for k, node in enumerate(lower)}
+        passed: list[int] = []
+        for node in upper:
+            ends = [place[child] for child in below[node]]
+            count += sum(len(passed) - bisect_right(passed, end) for end in ends)
+            for end in ends:
+                insort(passed, end)
+    return count
+
+
+def _across(
+    rows: Sequence[Sequence[int]],
+    wide: dict[int, float],
+    above: dict[int, list[int]],
+    below: dict[int, list[int]],
+    *,
+    n_nodes: int,
+) -> dict[int, float]:
+    """X of each node: near the mean of its neighbours, in the row's order, without overlap."""
+    x: dict[int, float] = {}
+    for row in rows:
+        right = 0.0
+        for node in row:
+            x[node] = right + wide[node] / 2
+            right += wide[node] + _NODE_GAP
+    for sweep in range(_PLACE_SWEEPS):
+        last = sweep >= _PLACE_SWEEPS - 2  # both sides count in the end
+        for row in rows if sweep % 2 == 0 else reversed(rows):
+            wished: list[float] = []
+            pull: list[float] = []
+            for node in row:
+                near = above[node] + below[node] if last else (above[node] if sweep % 2 == 0 else below[node])
+                wished.append(sum(x[n] for n in near) / len(near) if near else x[node])
+                pull.append(_DUMMY_PULL if node >= n_nodes else 1.0)
+            gaps = [
+                (wide[left] + wide[right]) / 2 + (_LINE_GAP if min(left, right) >= n_nodes else _NODE_GAP)
+                for left, right in itertools.pairwise(row)
+            ]
+            x.update(zip(row, _spread(wished, pull, gaps), strict=True))
+    return x
+
+
+def _spread(wished: Sequence[float], pull: Sequence[float], gaps: Sequence[float]) -> list[float]:
+    """The places at least `gaps` apart that are nearest to those wished, by weighted least squares.
+
+    With the gaps taken off, that is isotonic regression: pool adjacent violators.
+    """
+    offsets = [0.0]
+    for gap in gaps:
+        offsets.append(offsets[-1] + gap)
+    blocks: list[tuple[float, float, int]] = []
+    for wish, weight, offset in zip(wished, pull, offsets, strict=True):
+        mean, total, size = wish - offset, weight, 1
+        while blocks and blocks[-1][0] >= mean:
+            other_mean, other_total, other_size = blocks.pop()
+            mean = (mean * total + other_mean * other_total) / (total + other_total)
+            total, size = total + other_total, size + other_size
+        blocks.append((mean, total, size))
+    level = [mean for mean, _, size in blocks for _ in range(size)]
+    return [mean + offset for mean, offset in zip(level, offsets, strict=True)]

@@ -1,0 +1,110 @@
+"""What a run has learned, as its report shows it: edges with their verdicts, and the drawing."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedbnsl.graph import Edge
+from fedbnsl_experiments.report.dag_drawing import STYLES, Arrow, draw, sample
+from fedbnsl_experiments.report.run_files import ReportedRun, Truth
+
+MOST_DRAWN = 1000
+"""Edges of the largest drawing: beyond it nobody could follow a line, and the layout would take minutes."""
+
+
+@dataclass(frozen=True)
+class EdgeRow:
+    """A line of the table of edges.
+
+    Attributes
+    ----------
+    estimate
+        None for an edge that was not learned.
+    truth
+        Weight of this very edge in the truth; None where unknown or where the truth has no such edge.
+    verdict
+        correct, reversed, extra or missing; empty without a truth.
+    """
+
+    source: str
+    target: str
+    estimate: float | None
+    truth: float | None
+    verdict: str
+
+    @property
+    def difference(self) -> float | None:
+        """Estimate - truth."""
+        return None if self.estimate is None or self.truth is None else self.estimate - self.truth
+
+
+def verdict(edge: Edge, truth: Truth | None) -> str:
+    """Of a learned edge, as `metrics.score` counts: one that the truth has the other way round only is reversed."""
+    if truth is None:
+        return ""
+    i, j = edge
+    if truth.edges[i, j]:
+        return "correct"
+    return "reversed" if truth.edges[j, i] else "extra"
+
+
+def learned_edges(run: ReportedRun) -> list[EdgeRow]:
+    """The edges of the result, by decreasing absolute weight."""
+    position = {name: k for k, name in enumerate(run.variables)}
+    rows: list[EdgeRow] = []
+    for edge in run.result["edges"]:
+        pair = position[edge["source"]], position[edge["target"]]
+        true = None if run.truth is None or run.truth.weights is None else run.truth.weights.get(pair)
+        rows.append(EdgeRow(edge["source"], edge["target"], edge["weight"], true, verdict(pair, run.truth)))
+    return rows
+
+
+def missing_edges(run: ReportedRun) -> list[EdgeRow]:
+    """True edges that were learned in neither direction."""
+    if run.truth is None:
+        return []
+    wrong = run.dag & ~run.truth.edges
+    pairs: list[Edge] = [(int(i), int(j)) for i, j in np.argwhere(run.truth.edges & ~run.dag & ~wrong.T)]
+    weights = run.truth.weights or {}
+    names = run.variables
+    return [EdgeRow(names[i], names[j], None, weights.get((i, j)), "missing") for i, j in pairs]
+
+
+def drawing(run: ReportedRun) -> str:
+    """The graph as SVG; with a truth, edges that are missing are drawn too. Empty without edges, or with too many."""
+    rows = [*learned_edges(run), *missing_edges(run)]
+    if not 0 < len(rows) <= MOST_DRAWN:
+        return ""
+    position = {name: k for k, name in enumerate(run.variables)}
+    strongest = max((abs(row.estimate or 0.0) for row in rows), default=0.0) or 1.0
+    arrows: list[Arrow] = []
+    for row in rows:
+        kind = row.verdict or ("negative" if (row.estimate or 0.0) < 0 else "positive")
+        words = f"{row.source} \u2192 {row.target}"
+        words += f", weight {row.estimate:.3g}" if row.estimate is not None else ""
+        words += f", {row.verdict}" if row.verdict else ""
+        strength = abs(row.estimate or 0.0) / strongest
+        arrows.append(Arrow(position[row.source], position[row.target], kind, strength, words))
+    counts = Counter(row.verdict for row in rows)
+    verdicts = ", ".join(f"{counts[kind]} {kind}" for kind in STYLES if counts[kind])
+    n = len(run.result["edges"])
+    title = f"Learned graph: {n} edges among {len(run.variables)} variables" + (f"; {verdicts}" if verdicts else "")
+    return draw(run.variables, arrows, title=f"{title}. The table of edges below lists them all.")
+
+
+def legend(run: ReportedRun) -> list[dict[str, str]]:
+    """The kinds of edges that the drawing tells apart: a sample line and what it means."""
+    kinds = ("positive", "negative") if run.truth is None else ("correct", "reversed", "extra", "missing")
+    counts = Counter(row.verdict for row in [*learned_edges(run), *missing_edges(run)])
+    return [
+        {"sample": sample(kind), "meaning": STYLES[kind].meaning, "count": str(counts[kind]) if run.truth else ""}
+        for kind in kinds
+    ]
+
+
+def isolated(run: ReportedRun) -> list[str]:
+    """Variables without an edge in the drawing."""
+    drawn = run.dag if run.truth is None else run.dag | run.truth.edges
+    degree = drawn.sum(axis=0) + drawn.sum(axis=1)
+    return [name for name, n_edges in zip(run.variables, degree.tolist(), strict=True) if not n_edges]

@@ -1,0 +1,178 @@
+"""The report of a run: one HTML page that needs nothing beside it."""
+
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from fedbnsl import durable
+from fedbnsl_experiments import pages
+from fedbnsl_experiments.evaluation import evaluate
+from fedbnsl_experiments.report import cautions as report_cautions
+from fedbnsl_experiments.report import charts as report_charts
+from fedbnsl_experiments.report import course as report_course
+from fedbnsl_experiments.report import learned as report_graph
+from fedbnsl_experiments.report.run_files import ReportedRun, read_run
+
+# From here on a table is set small, in a box of its own that scrolls.
+_LONG = 60
+# Pixels that the page of a phone leaves to a drawing.
+_PHONE = 350
+
+_SCORES = (
+    ("SHD: edges to add, remove or reverse", "shd"),
+    ("SID: effects between pairs that the graph gets wrong", "sid"),
+    ("edges", "n_edges"),
+    ("missing", "missing"),
+    ("extra", "extra"),
+    ("reversed", "reversed"),
+    ("share of true edges found (TPR)", "tpr"),
+    ("share of learned edges that are wrong (FDR)", "fdr"),
+    ("F1", "f1"),
+    ("pairs found, whatever the direction (recall)", "skeleton_recall"),
+)
+
+
+def write_report(run: Path, *, truth: Path | None = None, data: Path | None = None, out: Path | None = None) -> Path:
+    """Write the report of a run folder and return its path.
+
+    Parameters
+    ----------
+    truth
+        CSV with source,target and perhaps weight; None: RUN/data/truth.csv, if there.
+    data
+        Folder with the tables, for what only they can tell; None: RUN/data, if there and the run was not private.
+    out
+        The file; None: RUN/report.html. One that is there is replaced: a report is derived.
+
+    Raises
+    ------
+    ResultError
+        If a file of the run, or the truth, cannot be read, or the report cannot be written.
+    DataError
+        If a table cannot be used.
+    """
+    return write_page(read_run(run, truth=truth, data=data), out)
+
+
+def write_page(run: ReportedRun, out: Path | None = None) -> Path:
+    """Write the report of a run that was read; see `write_report`."""
+    out = out or run.path / "report.html"
+    durable.write_text(out, report_page(run))
+    return out
+
+
+def report_page(run: ReportedRun) -> str:
+    """The page as text."""
+    result = run.result
+    scores = None if run.truth is None else evaluate(run.path, run.truth.path, tau=None)
+    learned, missing = report_graph.learned_edges(run), report_graph.missing_edges(run)
+    return pages.render(
+        "report.html.j2",
+        run=run,
+        result=result,
+        plan=run.plan,
+        manifest=result["manifest"],
+        long=_LONG,
+        phone=_PHONE,
+        date=_day(result["manifest"]["ended_at"]),
+        n_rows=sum(site["n_samples"] for site in result["sites"].values()),
+        reason=result["reason"].rstrip("."),
+        learned_sentence=_learned_sentence(run, scores),
+        learned=learned,
+        missing=missing,
+        has_true_weights=run.truth is not None and run.truth.weights is not None,
+        drawing=report_graph.drawing(run),
+        legend=report_graph.legend(run),
+        isolated=report_graph.isolated(run),
+        weight_map=report_charts.weight_map(run.W, run.variables),
+        refitted=_n_refits(run) > 0,
+        estimate_sentence=_estimate_sentence(run),
+        planned_rounds=run.plan.rounds + run.plan.refit_rounds,
+        settings=report_course.settings(run),
+        charts=report_course.charts(run),
+        attendance=report_course.attendance(run),
+        bytes_rows=report_course.bytes_rows(result),
+        cautions=report_cautions.cautions(run, scores),
+        variances=report_cautions.variances(run),
+        scales=report_cautions.scale_table(run),
+        path=report_cautions.threshold_path(run),
+        scores=_score_rows(scores) if scores else [],
+        command=_command(run),
+    )
+
+
+def _day(moment: str) -> str:
+    return f"{datetime.fromisoformat(moment):%Y-%m-%d %H:%M} UTC"
+
+
+def _learned_sentence(run: ReportedRun, scores: dict[str, Any] | None) -> str:
+    """One sentence for the head."""
+    edges, d = run.result["edges"], len(run.variables)
+    if not edges:
+        return f"No edge among {d} variables exceeded the threshold {run.plan.threshold:g}."
+    largest = edges[0]
+    words = (
+        f"{len(edges)} directed edge{'s' if len(edges) > 1 else ''} among {d} variables; the largest weight is "
+        f"{largest['source']} \u2192 {largest['target']} ({largest['weight']:+.2f})"
+    )
+    if scores is None:
+        return f"{words}."
+    found = scores["scores"]
+    correct = found["n_reference_edges"] - found["missing"] - found["reversed"]
+    return (
+        f"{words}. Of the {found['n_reference_edges']} edges of the truth, {correct} "
+        f"{'was' if correct == 1 else 'were'} found; {found['reversed']} reversed, {found['missing']} missing, "
+        f"{found['extra']} extra (SHD {found['shd']})."
+    )
+
+
+def _n_refits(run: ReportedRun) -> int:
+    return sum(entry["kind"] == "refit" for entry in run.rounds)
+
+
+def _estimate_sentence(run: ReportedRun) -> str:
+    """What an estimate is."""
+    plan, n_refits = run.plan, _n_refits(run)
+    if not n_refits:
+        shrunk = ", shrunk towards zero by the L1 penalty" if plan.l1_weight else ""
+        return f"An estimate is the raw consensus weight{shrunk}: no refit followed."
+    graph = f"of all raw weights above {plan.refit_threshold:g} (refit_threshold)"
+    if n_refits > 1:
+        graph = f"that the refit before left, at first that {graph}"
+    return (
+        f"An estimate is the average of the sites' least-squares coefficients, without intercept, on the graph "
+        f"{graph}. Edges whose coefficient is at most {plan.threshold:g} (threshold) were cut after that, and the "
+        "others not estimated again: an estimate is also adjusted for parents that were cut."
+    )
+
+
+def _score_rows(scores: dict[str, Any]) -> list[dict[str, Any]]:
+    chance = scores["random_dag"]
+    return [
+        {
+            "key": key,
+            "label": label,
+            "run": scores["scores"][key],
+            "empty": scores["empty_graph"][key],
+            "chance": chance["mean"].get(key),
+            "spread": chance["std"].get(key),
+        }
+        for label, key in _SCORES
+    ]
+
+
+def _command(run: ReportedRun) -> list[str]:
+    """What makes such a run anew, typed in its folder."""
+    seeds: dict[str, int] = run.result["manifest"]["seeds"]
+    private = run.plan.privacy is not None
+    if "data" in seeds:  # a demo with generated tables
+        made = f"--sites {run.plan.n_participants} --seed {seeds['data']}"
+        return [f"fedbnsl demo --plan plan.toml {made}{' --private' if private else ''} --out ANOTHER_FOLDER"]
+    if not (run.path / "run.json").exists():
+        noise = f" --noise-seed {seeds['noise']}" if "noise" in seeds else ""
+        public = " --public-data" if private else ""
+        return [f"fedbnsl simulate plan.toml --data TABLES{public}{noise} --out ANOTHER_FOLDER"]
+    return [
+        "fedbnsl coordinator serve plan.toml --federation FEDERATION --out ANOTHER_FOLDER",
+        "fedbnsl participant join SITE_FOLDER    # at each site",
+    ]

@@ -1,0 +1,153 @@
+"""What a report is made from: the files of a run folder, a truth if there is one, and the tables only if asked."""
+
+import csv
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedbnsl.errors import PlanError, ResultError
+from fedbnsl.graph import Edge
+from fedbnsl.plan import Plan
+from fedbnsl.sparse import Mask, Matrix
+from fedbnsl_experiments.evaluation import learned_graph, read_result, read_weights
+from fedbnsl_experiments.metrics import read_reference
+from fedbnsl_experiments.report.scales import Scales, read_scales
+
+_TRUTH = Path("data") / "truth.csv"
+_TABLES = Path("data")
+
+
+@dataclass(frozen=True)
+class Truth:
+    """A reference graph.
+
+    Attributes
+    ----------
+    edges
+        (d, d); it may have cycles.
+    weights
+        Of the edges, where the file has them.
+    """
+
+    path: Path
+    edges: Mask
+    weights: Mapping[Edge, float] | None
+
+
+@dataclass(frozen=True)
+class ReportedRun:
+    """A run folder as read.
+
+    Attributes
+    ----------
+    result
+        result.json.
+    W
+        (d, d) raw weights of the last ADMM round.
+    dag
+        (d, d) learned graph.
+    residual_variance
+        (d,) values by the order of the variables; None where the run has none.
+    scales
+        Of the tables; None unless they were given.
+    tables
+        The folder that `scales` come from.
+    holds_private
+        Whether `scales` come from tables that this program did not generate itself, as far as the run shows.
+    """
+
+    path: Path
+    result: dict[str, Any]
+    plan: Plan
+    W: Matrix
+    dag: Mask
+    residual_variance: list[float] | None
+    truth: Truth | None
+    scales: Scales | None
+    tables: Path | None
+    holds_private: bool
+
+    @property
+    def variables(self) -> list[str]:
+        """Names, in order."""
+        names: list[str] = self.result["variables"]
+        return names
+
+    @property
+    def rounds(self) -> list[dict[str, Any]]:
+        """The rounds of result.json; there is at least one."""
+        rounds: list[dict[str, Any]] = self.result["rounds"]
+        return rounds
+
+
+def read_run(path: Path, *, truth: Path | None = None, data: Path | None = None) -> ReportedRun:
+    """Read a run folder.
+
+    Parameters
+    ----------
+    truth
+        None: RUN/data/truth.csv, if there.
+    data
+        Folder with the tables; None: RUN/data, if there and the plan is not private.
+
+    Raises
+    ------
+    ResultError
+        If a file of the run, or the truth, cannot be read.
+    DataError
+        If a table cannot be used.
+    """
+    result = read_result(path)
+    try:
+        plan = Plan.load(path / "plan.toml")
+    except PlanError as error:
+        remedy = "A report needs the plan.toml that the run left in its folder, as it was."
+        raise ResultError(str(error), remedy=remedy) from None
+    variables: list[str] = result["variables"]
+    # Tables of a demo, which notes the seed that it drew them with, are nobody's.
+    generated = data is None and "data" in result["manifest"]["seeds"]
+    if data is None and plan.privacy is None and any((path / _TABLES).glob("site-*.csv")):
+        data = path / _TABLES
+    if truth is None and (path / _TRUTH).exists():
+        truth = path / _TRUTH
+    return ReportedRun(
+        path=path,
+        result=result,
+        plan=plan,
+        W=read_weights(path / "weights.csv", variables),
+        dag=learned_graph(result),
+        residual_variance=_residual_variance(path / "lgbn.json", variables),
+        truth=None if truth is None else _read_truth(truth, variables),
+        scales=None if data is None else read_scales(data, variables),
+        tables=data,
+        holds_private=data is not None and not generated,
+    )
+
+
+def _residual_variance(path: Path, variables: Sequence[str]) -> list[float] | None:
+    try:
+        cpds = json.loads(path.read_text(encoding="utf-8"))["cpds"]
+        found = [cpds[name]["variance"][0] for name in variables]
+        if None in found:
+            return None
+        variances = [float(value) for value in found]
+    except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
+        raise ResultError(f"{path} cannot be read as a linear Gaussian network: {error!r}") from None
+    if not all(math.isfinite(value) and value >= 0 for value in variances):
+        raise ResultError(f"{path} holds a variance that is negative or no number")
+    return variances
+
+
+def _read_truth(path: Path, variables: Sequence[str]) -> Truth:
+    edges = read_reference(path, variables)  # refuses what cannot be read; the weights are read after it
+    position = {name: k for k, name in enumerate(variables)}
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        lines = [line for line in file if not line.startswith("#") or next(csv.reader([line]))[0] in position]
+    reader = csv.DictReader(lines)
+    if "weight" not in (reader.fieldnames or ()):
+        return Truth(path, edges, None)
+    weights = {(position[row["source"]], position[row["target"]]): float(row["weight"]) for row in reader}
+    return Truth(path, edges, {edge: weight for edge, weight in weights.items() if edges[edge]})

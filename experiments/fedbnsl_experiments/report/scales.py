@@ -1,0 +1,56 @@
+"""What the tables of all sites say of the scales of their variables."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fedbnsl.errors import DataError
+from fedbnsl.sparse import Matrix
+from fedbnsl_client.dataset import Dataset, DataWarning
+from fedbnsl_experiments.tables import site_files
+
+# That of the class is for a site about to join a run.
+_REMEDY = "Give --data the folder with the tables of this very run, or leave it out: a report needs no tables."
+
+
+@dataclass(frozen=True)
+class Scales:
+    """Every variable over the rows of all tables.
+
+    Attributes
+    ----------
+    mean, variance
+        (d,) in units and squared units of the variables.
+    n_rows, n_tables
+        What they were computed from.
+    """
+
+    mean: Matrix
+    variance: Matrix
+    n_rows: int
+    n_tables: int
+
+
+def read_scales(folder: Path, variables: Sequence[str]) -> Scales:
+    """Means and variances of the tables in a folder, pooled.
+
+    Raises
+    ------
+    DataError
+        If the folder has no table, or one that cannot be used.
+    """
+    if not any(folder.glob("site-*.csv")):
+        raise DataError(f"{folder} holds no site-*.csv to report on", remedy=_REMEDY)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DataWarning)  # the page itself says what the tables are like
+            tables = [Dataset.read(path, columns=variables, min_rows=1).X for path in site_files(folder).values()]
+    except DataError as error:
+        raise DataError(str(error), remedy=_REMEDY) from None
+    n = sum(len(X) for X in tables)
+    mean = np.sum([X.sum(axis=0) for X in tables], axis=0) / n
+    variance = np.sum([((X - mean) ** 2).sum(axis=0) for X in tables], axis=0) / n
+    return Scales(mean, variance, n, len(tables))

@@ -1,0 +1,165 @@
+"""Plans of the private studies beside `private_plans`: larger budgets, more variables, the paper's settings, baselines.
+
+Found by the searches in plans/grids/private-*.toml, never on the graphs of an evaluation (seeds 2 to 11).
+"""
+
+from typing import Any
+
+from fedbnsl import zcdp
+from fedbnsl.plan import Plan
+from fedbnsl.privacy import Privacy
+from fedbnsl_experiments.private_plans import EPSILONS, private_plan, private_plan_200
+
+STUDY_EPSILONS = (0.5, 1.0, 2.0, 5.0, 10.0, 25.0, 50.0)
+"""The budgets of the paper's Figure 3."""
+
+DIMENSIONS = (20, 50, 100, 200)
+"""The numbers of variables of the paper's Figure 4."""
+
+_COMMON: dict[str, Any] = {"n_participants": 8, "refit_rounds": 0, "acyclicity_schedule": "augmented"}
+
+
+def with_privacy(plan: Plan, **changes: object) -> Plan:
+    """A copy of a private plan with some settings of its [privacy] replaced."""
+    return plan.with_settings(privacy={**plan.model_dump()["privacy"], **changes})
+
+
+# As in every plan that does not say otherwise: nothing is shared with moments that are not released.
+_UNUSED_SHARE = Privacy.model_fields["smoothness_share"].default
+
+
+def exactly(plan: Plan) -> Plan:
+    """The same plan with the second moments read off the data without paying, as in the paper's main experiments."""
+    return with_privacy(plan, smoothness="exact", feature_bounds=[], smoothness_share=_UNUSED_SHARE)
+
+
+# By epsilon beyond those of `private_plan`: settings of the plan, then of its [privacy].
+_LARGE: dict[float, tuple[dict[str, Any], dict[str, Any]]] = {
+    25.0: ({"local_steps": 60, "l1_weight": 0.032, "threshold": 0.35}, {"clip": 28.0}),
+    50.0: ({"local_steps": 60, "l1_weight": 0.032, "threshold": 0.35}, {"clip": 28.0}),
+}
+
+
+def study_plan(epsilon: float) -> Plan:
+    """Our plan for a budget of the study, d = 20, with privately estimated second moments."""
+    if epsilon in EPSILONS:
+        return private_plan(epsilon)
+    settings, privacy = _LARGE[epsilon]
+    plan = private_plan(10.0).with_settings(name=f"private-epsilon-{epsilon:g}", **settings)
+    return with_privacy(plan, epsilon=epsilon, **privacy)
+
+
+# C, T and K by epsilon: the paper's table of tuned hyper-parameters. It has no row for 10; that one is the row for
+# d = 20 of its dimensionality study, which has the same epsilon, lambda and gamma.
+PAPER_SETTINGS: dict[float, tuple[float, int, int]] = {
+    0.5: (10.0, 10, 10),
+    1.0: (10.0, 10, 10),
+    2.0: (5.0, 100, 10),
+    5.0: (5.0, 100, 20),
+    10.0: (10.0, 100, 30),
+    25.0: (7.0, 100, 30),
+    50.0: (5.0, 100, 50),
+}
+
+
+def paper_private_plan(epsilon: float) -> Plan:
+    """The paper's hyper-parameters for a budget, under this program's mechanism and accounting."""
+    clip, rounds, local_steps = PAPER_SETTINGS[epsilon]
+    settings = {
+        "local_solver": "dp-pgcd",
+        "rounds": rounds,
+        "local_steps": local_steps,
+        "l1_weight": 0.1,
+        "step_size": 0.5,
+        "consensus_penalty": 1.0,
+        "acyclicity_penalty": 1000.0,
+        "acyclicity_growth": 1.0,
+        "threshold": 0.3,
+    }
+    privacy = {"epsilon": epsilon, "clip": clip, "smoothness": "exact"}
+    return Plan.parse({**_COMMON, "name": f"paper-epsilon-{epsilon:g}", **settings, "privacy": privacy})
+
+
+# By d at epsilon 10: settings, then those of [privacy]; 20 and 200 are in private_plans.
+_WIDE: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {
+    50: ({"local_steps": 31, "l1_weight": 0.032}, {"clip": 30.0}),
+    100: ({"local_steps": 40}, {"clip": 40.0}),
+}
+
+# What estimating the second moments adds: bound on the squares, share of the budget.
+_WIDE_ESTIMATES: dict[int, dict[str, Any]] = {
+    50: {"feature_bounds": [100.0], "smoothness_share": 0.1},
+    100: {"feature_bounds": [100.0], "smoothness_share": 0.1},
+    200: {"feature_bounds": [100.0], "smoothness_share": 0.1},
+}
+
+
+def wide_plan(d: int) -> Plan:
+    """Our plan for d variables at epsilon 10, with privately estimated second moments."""
+    if d == 20:
+        return private_plan(10.0)
+    settings, privacy = _WIDE.get(d, ({}, {}))
+    plan = private_plan_200().with_settings(name=f"private-d{d}-epsilon-10", **settings)
+    return with_privacy(plan, smoothness="estimated", **privacy, **_WIDE_ESTIMATES[d])
+
+
+# By d: settings, then row_norm_bound (b).
+_COVARIANCE: dict[int, tuple[dict[str, Any], float]] = {
+    20: ({"rounds": 60, "l1_weight": 0.01}, 15.0),
+    50: ({"rounds": 50, "l1_weight": 0.3}, 15.0),
+    100: ({"rounds": 50, "l1_weight": 0.3}, 17.0),
+    200: ({"rounds": 100, "l1_weight": 0.03}, 14.0),
+}
+
+
+def covariance_plan(d: int) -> Plan:
+    """DP-Fed-BNSL for d variables at epsilon 10."""
+    settings, bound = _COVARIANCE[d]
+    own = {"name": f"covariance-d{d}-epsilon-10", "local_solver": "noisy-covariance", **settings}
+    return Plan.parse({**_COMMON, **own, "privacy": {"epsilon": 10.0, "row_norm_bound": bound}})
+
+
+# By epsilon: T, K and C.
+_LAPLACE: dict[float, tuple[int, int, float]] = {
+    0.5: (20, 16, 8.0),
+    1.0: (20, 4, 14.0),
+    2.0: (40, 8, 14.0),
+    5.0: (80, 16, 24.0),
+    10.0: (80, 16, 14.0),
+    25.0: (80, 16, 14.0),
+    50.0: (80, 16, 24.0),
+}
+
+
+def laplace_plan(epsilon: float) -> Plan:
+    """DP-PGCD of Mangold et al. with settings of its own, d = 20, exact second moments."""
+    rounds, local_steps, clip = _LAPLACE[epsilon]
+    settings = {
+        "local_solver": "dp-pgcd-laplace",
+        "rounds": rounds,
+        "local_steps": local_steps,
+        "l1_weight": 0.06,
+        "consensus_penalty": 0.6,
+        "acyclicity_penalty": 10.0,
+        "acyclicity_growth": 1.2,
+        "threshold": 0.35,
+    }
+    privacy = {"epsilon": epsilon, "clip": clip, "smoothness": "exact"}
+    return Plan.parse({**_COMMON, "name": f"laplace-epsilon-{epsilon:g}", **settings, "privacy": privacy})
+
+
+def split_plan(share: float, n_samples: int) -> Plan:
+    """Epsilon 5 with `share` of epsilon for the second moments, as the paper splits it.
+
+    The second moments get the zCDP that share x 5 buys by itself at the same delta; the steps get all the rest of the
+    zCDP of epsilon 5, which is more than (1 - share) x 5 would buy by itself.
+    """
+    plan = private_plan(5.0)
+    delta = 1.0 / n_samples**2
+    part = zcdp.budget(share * 5.0, delta) / zcdp.budget(5.0, delta)
+    return with_privacy(plan, smoothness_share=part)
+
+
+def reference_plan() -> Plan:
+    """Fed-Sparse-BNSL without privacy: this program's default plan."""
+    return Plan()

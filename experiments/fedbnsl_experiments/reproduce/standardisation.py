@@ -1,0 +1,178 @@
+"""Appendix, impact of standardisation: three local solvers on raw columns and on each site's z-scores."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from fedbnsl.plan import Plan
+from fedbnsl.sparse import Matrix
+from fedbnsl_client.squared_loss import SecondMoments
+from fedbnsl_experiments import figures
+from fedbnsl_experiments.comparators.orderings import sortnregress, varsortability
+from fedbnsl_experiments.comparators.pooled import TAU, centred_rows
+from fedbnsl_experiments.evaluation import graph_of
+from fedbnsl_experiments.figures import Chart, Figure
+from fedbnsl_experiments.measure import N_SAMPLES, Row, scores_row
+from fedbnsl_experiments.metrics import score
+from fedbnsl_experiments.plan_settings import short_digest
+from fedbnsl_experiments.reproduce.baseline_plans import (
+    PAPER_CHOICE,
+    own_settings,
+    paper_fed_bnsl,
+    paper_fed_bnsl_fw,
+    paper_plan,
+    shown_settings,
+)
+from fedbnsl_experiments.reproduce.curves import SCORES, draw_curve, finish_chart, last_rounds, run_by_round
+from fedbnsl_experiments.reproduce.study import Comparison, Settings, Study, mean_and_spread, select
+from fedbnsl_experiments.synthetic import SyntheticFederation, synthesise
+from fedbnsl_experiments.trials import Trial
+
+N_VARIABLES, N_SITES = 20, 8
+FW_STEPS, MORE_FW_STEPS = 10, 1000
+
+_SPARSE, _CLOSED = "Fed-Sparse-BNSL (PGCD)", "Fed-BNSL (closed form)"
+_FW, _FW_MORE = (f"Fed-BNSL-FW, {steps} steps a round" for steps in (FW_STEPS, MORE_FW_STEPS))
+_ORDER = "sortnregress, pooled rows"
+_COLUMNS_ARE = ("raw", "standardised")
+
+
+def _plans() -> dict[str, tuple[Plan, str]]:
+    borrowed = "the settings of Fed-Sparse-BNSL, as the paper names none"
+    return {
+        _SPARSE: (paper_plan(), PAPER_CHOICE),
+        _CLOSED: (paper_fed_bnsl(), PAPER_CHOICE),
+        _FW: (paper_fed_bnsl_fw(FW_STEPS), f"{borrowed}, nor a number of steps"),
+        _FW_MORE: (paper_fed_bnsl_fw(MORE_FW_STEPS), f"{borrowed}; a hundred times the steps"),
+    }
+
+
+def standardised(federation: SyntheticFederation) -> SyntheticFederation:
+    """The federation with each site's columns as z-scores of its own rows; the graph is the same."""
+    return replace(federation, tables=tuple(_z_scores(X) for X in federation.tables))
+
+
+def _z_scores(X: Matrix) -> Matrix:
+    return np.asarray((X - X.mean(axis=0)) / X.std(axis=0))
+
+
+def _trials(seeds: Sequence[int], quick: bool) -> list[Trial]:
+    size = {"d": N_VARIABLES, "sites": N_SITES, "rows": N_SAMPLES}
+    trials: list[Trial] = []
+    for seed in seeds:
+        for columns in _COLUMNS_ARE:
+            head = {**size, "seed": seed, "columns": columns}
+            trials += [
+                {**head, "method": method, "plan": own_settings(plan), "digest": short_digest(plan)}
+                for method, (plan, _) in _plans().items()
+            ]
+            trials.append({**head, "method": _ORDER, "threshold": TAU, "centred": True})
+    return trials
+
+
+def _run(trial: Trial) -> list[Row]:
+    d = trial["d"]
+    federation = synthesise(d, d, trial["sites"], trial["rows"], trial["seed"])
+    if trial["columns"] == "standardised":
+        federation = standardised(federation)
+    head: Row = {"columns": trial["columns"], "method": trial["method"], "seed": trial["seed"]}
+    if "plan" in trial:
+        _, rows = run_by_round(Plan.parse(trial["plan"]), federation)
+        return [{**head, **row} for row in rows]
+    X = centred_rows(federation.tables)
+    S = SecondMoments.of(X).S
+    dag = graph_of(sortnregress(S, len(X)), trial["threshold"])
+    scores = scores_row(score(dag, federation.W != 0))
+    return [{**head, "round": 1, **scores, "varsortability": varsortability(S, federation.W)}]
+
+
+def _compare(rows: Sequence[Row]) -> list[Comparison]:
+    found: list[Comparison] = []
+    for column, name in SCORES.items():
+        for method in (*_plans(), _ORDER):
+            for columns in _COLUMNS_ARE:
+                mean, spread = mean_and_spread(last_rounds(select(rows, method=method, columns=columns)), column)
+                note = "boxplot without numbers" if method != _ORDER else "not in the paper"
+                found.append(Comparison(f"{name} at the end, {columns}: {method}", None, mean, spread, note=note))
+    for columns in _COLUMNS_ARE:
+        mean, spread = mean_and_spread(select(rows, method=_ORDER, columns=columns), "varsortability")
+        note = "1: variances grow along every path; 0.5: they say nothing"
+        found.append(Comparison(f"varsortability, {columns}", None, mean, spread, note=note))
+    return found
+
+
+def _draw(rows: Sequence[Row]) -> Figure:
+    figure, charts = figures.new_figure(10, 9, columns=3, rows=3)
+    for k, columns in enumerate(_COLUMNS_ARE):
+        for axes, column in zip(charts[3 * k : 3 * k + 3], SCORES, strict=True):
+            for index, method in enumerate(_plans()):
+                draw_curve(axes, select(rows, method=method, columns=columns), column, index, method)
+            finish_chart(axes, column)
+        charts[3 * k].set_title(f"{columns} columns", loc="left", fontsize=10, fontweight="bold")
+    for axes, column in zip(charts[6:], SCORES, strict=True):
+        _draw_ends(axes, rows, column)
+    charts[6].set_title("at the end", loc="left", fontsize=10, fontweight="bold")
+    handles, labels = charts[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
+    return figure
+
+
+def _draw_ends(axes: Chart, rows: Sequence[Row], column: str) -> None:
+    """Boxes of the last values, raw and standardised side by side."""
+    for index, method in enumerate(_plans()):
+        for k, columns in enumerate(_COLUMNS_ARE):
+            ends = [float(row[column]) for row in last_rounds(select(rows, method=method, columns=columns))]
+            x = k * (len(_plans()) + 1) + index
+            drawn = axes.boxplot(
+                [ends],
+                positions=[x],
+                widths=0.7,
+                patch_artist=True,
+                manage_ticks=False,
+                medianprops={"color": "black", "linewidth": 1.2},
+            )
+            drawn["boxes"][0].set(facecolor=figures.COLOURS[index], alpha=0.75, linewidth=0.5)
+    middle = (len(_plans()) - 1) / 2
+    axes.set_xticks([middle + k * (len(_plans()) + 1) for k in range(2)], _COLUMNS_ARE)
+    finish_chart(axes, column, x="")
+
+
+def _settings(quick: bool) -> list[Settings]:
+    found = [Settings(method, shown_settings(plan), chosen) for method, (plan, chosen) in _plans().items()]
+    return [*found, Settings(_ORDER, {"threshold": TAU}, "edges along the order of variances by lasso with BIC")]
+
+
+STUDY = Study(
+    name="standardisation",
+    title="Raw against standardised columns, by local solver",
+    source="Appendix “Impact of Data Standardization on Identifiability”",
+    claim="When the data is standardized, all three algorithms, including the unpenalized baseline, fail to converge. "
+    "On raw data the closed-form baseline recovers the true graph and Fed-Sparse-BNSL achieves the same high "
+    "structural utility, while Fed-BNSL-FW gives a highly inaccurate DAG: the lack of standardization prevents "
+    "Frank-Wolfe from applying the l1 penalty uniformly.",
+    trials=_trials,
+    run=_run,
+    compare=_compare,
+    draw=_draw,
+    settings=_settings,
+    quick="Two seeds; everything else is as in the full version.",
+    notes=(
+        f"Homogeneous data, d={N_VARIABLES}, P={N_SITES}, {N_SAMPLES} rows a site; the paper reports 5 runs, this page "
+        "the seeds named above. A site standardises with the means and standard deviations of its own rows, as it "
+        "would without telling them to anybody.",
+        f"Frank-Wolfe is shown with {FW_STEPS} and with {MORE_FW_STEPS} steps a round, from the last B_p each time, "
+        "because the paper names no number and the method's error falls only like one over the steps. It solves the "
+        "same convex local problem as PGCD, with exact step lengths and an L1 ball no smaller than needed; it stops "
+        "early when its duality gap reaches local_tol. Where it gives what PGCD gives on raw columns, the failure that "
+        "the paper reports is one of step lengths, ball or number of steps, which it does not name, not of Frank-Wolfe "
+        "on columns that are not standardised.",
+        "The weights of standardised columns are on another scale, smaller for most edges, and the cut at 0.3 is the "
+        "same: part of what is lost after standardisation is lost to the cut, not to identifiability.",
+        "Varsortability (Reisach, Seiler and Weichwald 2021) is the share of directed paths along which variance "
+        "grows; sortnregress does nothing but sort by variance and regress, on all rows in one centred table. Where it "
+        "does well on raw columns, so can any method; standardised columns take that away.",
+        "Every graph here is acyclic: the cut, then without the weakest edge of each cycle. Fed-BNSL's L1 term stands "
+        "once beside the sum over all sites, on W; that of the others stands at every site.",
+    ),
+)

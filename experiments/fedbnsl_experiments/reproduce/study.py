@@ -1,0 +1,243 @@
+"""A study: the trials behind one table or figure of the paper, and the page that puts both side by side.
+
+A study's folder holds
+
+trials.jsonl        every trial as it ended, to go on after an interruption
+runs.csv            tidy: one row a method, setting and seed
+comparison.csv      the paper's numbers, ours, the difference
+NAME.svg, NAME.png  the figure
+index.html          all of it on one page, with the settings and how they were chosen
+"""
+
+import statistics
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from fedbnsl import __version__
+from fedbnsl.durable import write_text
+from fedbnsl.errors import ResultError
+from fedbnsl_experiments import figures
+from fedbnsl_experiments.figures import Figure
+from fedbnsl_experiments.measure import Row
+from fedbnsl_experiments.pages import render
+from fedbnsl_experiments.tidy import as_csv
+from fedbnsl_experiments.trials import Function, Trial, run_trials
+
+TUNING_SEEDS = (1, *range(100, 130), 400)
+"""Of the generated graphs on which settings were searched, see plans/grids."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of one method in a study, and where they come from.
+
+    Attributes
+    ----------
+    method
+        As in the rows.
+    values
+        By name of the plan; what is not named is the plan's default.
+    chosen
+        One sentence: by which search, on which seeds, or by whom.
+    """
+
+    method: str
+    values: Mapping[str, Any]
+    chosen: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One number of the paper beside ours.
+
+    Attributes
+    ----------
+    what
+        Method, setting and quantity, in words.
+    paper
+        The paper's mean; None where it shows a curve without numbers.
+    ours
+        Our mean over the seeds, and its standard deviation `spread` (None for a single run).
+    paper_spread
+        The paper's standard deviation, if given.
+    note
+        What a reader must know to compare the two.
+    """
+
+    what: str
+    paper: float | None
+    ours: float
+    spread: float | None = None
+    paper_spread: float | None = None
+    note: str = ""
+
+    @property
+    def difference(self) -> float | None:
+        """Ours minus the paper's."""
+        return None if self.paper is None else self.ours - self.paper
+
+
+@dataclass(frozen=True)
+class PageTable:
+    """One more table on a study's page.
+
+    Attributes
+    ----------
+    title, note
+        What it shows, and what to read off it.
+    columns
+        Names; the first is that of the rows.
+    rows
+        Cells as text, or as numbers.
+    """
+
+    title: str
+    note: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str | float | None]]
+
+
+def _no_tables(rows: Sequence[Row]) -> Sequence[PageTable]:
+    return ()
+
+
+@dataclass(frozen=True)
+class Study:
+    """One table or figure of the paper.
+
+    Attributes
+    ----------
+    name
+        On the command line, and of the figure's files.
+    title
+        What is compared.
+    source
+        Which table or figure of the paper.
+    claim
+        What the paper says, in a sentence or two.
+    trials
+        Seeds and whether the quick version is wanted to the trials; every trial names its "seed".
+    run
+        One trial to rows, each with its "method" and "seed".
+    compare
+        All rows to the numbers beside the paper's.
+    draw
+        All rows to the figure.
+    settings
+        Of every method, for the quick version or the full one.
+    quick
+        What the quick version leaves out, in one sentence.
+    notes
+        Paragraphs for the page: what is done otherwise than in the paper, and what to be careful about.
+    tables
+        All rows to more tables for the page.
+    tuning_seeds
+        What the page warns of: with these seeds the graphs are those on which settings were searched.
+    repeats
+        What the seeds are of, under the table of comparisons.
+    """
+
+    name: str
+    title: str
+    source: str
+    claim: str
+    trials: Callable[[Sequence[int], bool], Sequence[Trial]]
+    run: Function
+    compare: Callable[[Sequence[Row]], Sequence[Comparison]]
+    draw: Callable[[Sequence[Row]], Figure]
+    settings: Callable[[bool], Sequence[Settings]]
+    quick: str
+    notes: Sequence[str] = ()
+    tables: Callable[[Sequence[Row]], Sequence[PageTable]] = _no_tables
+    tuning_seeds: Collection[int] = TUNING_SEEDS
+    repeats: str = (
+        "The graphs are drawn anew by this program: the paper's own, drawn with the same seeds by other code, are "
+        "other graphs."
+    )
+
+
+def reproduce(
+    study: Study, seeds: Sequence[int], out: Path, *, quick: bool, jobs: int, console: Console
+) -> list[Comparison]:
+    """Run what is missing of a study and write its folder.
+
+    Raises
+    ------
+    ResultError
+        If a trial failed: the rest is kept, and the same command tries only that one again.
+    """
+    trials = study.trials(seeds, quick)
+    title = f"{study.name}, quick version" if quick else study.name
+    outcomes = run_trials(
+        study.run,
+        trials,
+        out / "trials.jsonl",
+        work=f"reproduce {study.name}",
+        title=title,
+        console=console,
+        jobs=jobs,
+    )
+    failed = [outcome for outcome in outcomes if outcome.error]
+    if failed:
+        raise ResultError(
+            f"{len(failed)} of {len(trials)} trials failed, first {dict(failed[0].trial)}: {failed[0].error}"
+        )
+    rows = [row for outcome in outcomes for row in outcome.rows]
+    comparisons = list(study.compare(rows))
+    figure = study.draw(rows)
+    write_text(out / "runs.csv", as_csv(rows))
+    write_text(out / "comparison.csv", as_csv([_comparison_row(c) for c in comparisons]))
+    figures.save(figure, out, study.name)
+    page = render(
+        "study.html.j2",
+        study=replace(study, notes=(*_not_held_out(study, seeds), *study.notes)),
+        seeds=seeds,
+        quick=study.quick if quick else "",
+        comparisons=comparisons,
+        settings=study.settings(quick),
+        tables=study.tables(rows),
+        figure=figures.as_svg(figure),
+        n_trials=len(trials),
+        seconds=sum(outcome.seconds for outcome in outcomes),
+        version=__version__,
+    )
+    write_text(out / "index.html", page)
+    return comparisons
+
+
+def _not_held_out(study: Study, seeds: Sequence[int]) -> tuple[str, ...]:
+    """A paragraph for a page with seeds of a search; without any, none."""
+    used = [str(seed) for seed in seeds if seed in study.tuning_seeds]
+    if not used:
+        return ()
+    return (
+        f"Not held out: settings were searched on generated graphs of seed {', '.join(used)}. The numbers of whatever "
+        "was tuned on them are better here than on new graphs; evaluate on other seeds.",
+    )
+
+
+def select(rows: Sequence[Row], **wanted: Any) -> list[Row]:
+    """The rows with these values."""
+    return [row for row in rows if all(row[key] == value for key, value in wanted.items())]
+
+
+def mean_and_spread(rows: Sequence[Row], column: str) -> tuple[float, float | None]:
+    """Mean of a column and its standard deviation (None for a single row)."""
+    values = [float(row[column]) for row in rows]
+    return statistics.mean(values), statistics.stdev(values) if len(values) > 1 else None
+
+
+def _comparison_row(c: Comparison) -> Row:
+    return {
+        "what": c.what,
+        "paper": c.paper,
+        "paper_std": c.paper_spread,
+        "ours": c.ours,
+        "ours_std": c.spread,
+        "difference": c.difference,
+        "note": c.note,
+    }

@@ -1,0 +1,213 @@
+"""Table 1: bytes and structure at d=20 and d=200, beside comparators that see all rows in one place."""
+
+from collections.abc import Sequence
+
+from fedbnsl.plan import Plan
+from fedbnsl_experiments import figures
+from fedbnsl_experiments.comparators.pooled import comparators, pooled_graph
+from fedbnsl_experiments.figures import Chart, Figure
+from fedbnsl_experiments.measure import N_SAMPLES, Row, run_plan, run_row, scores_row, timed
+from fedbnsl_experiments.metrics import score
+from fedbnsl_experiments.plan_settings import short_digest
+from fedbnsl_experiments.reproduce.baseline_plans import (
+    PAPER_CHOICE,
+    own_settings,
+    paper_fed_bnsl,
+    paper_plan,
+    shown_settings,
+    tuned_fed_bnsl,
+)
+from fedbnsl_experiments.reproduce.paper_numbers import CLOSED, SPARSE, TABLE_1, saved_megabytes
+from fedbnsl_experiments.reproduce.study import Comparison, Settings, Study, mean_and_spread, select
+from fedbnsl_experiments.synthetic import synthesise
+from fedbnsl_experiments.trials import Trial
+
+N_SITES = 8
+DIMENSIONS = (20, 200)
+QUICK_DIMENSIONS = (20, 50)
+
+_OURS = "Fed-Sparse-BNSL, default plan"
+_PAPERS = "Fed-Sparse-BNSL, paper's settings"
+_FEW_STEPS = 150
+_FEW = f"Fed-Sparse-BNSL, paper's settings, {_FEW_STEPS} local steps"
+_DENSE = "Fed-BNSL, paper's settings"
+_TUNED = "Fed-BNSL, tuned here"
+_PLANS: dict[str, tuple[Plan, str]] = {
+    _OURS: (Plan(), "on graphs of seeds 100 and up; see fedbnsl bench tuning"),
+    _PAPERS: (paper_plan(), f"{PAPER_CHOICE}; used at every d, as the paper names no others"),
+    _FEW: (
+        paper_plan().with_settings(name="paper, few steps", local_steps=_FEW_STEPS),
+        f"{PAPER_CHOICE}; the paper names no number of local steps: {_FEW_STEPS} send about as many bytes at d=200, "
+        "seed 100, as its table has",
+    ),
+    _DENSE: (paper_fed_bnsl(), f"{PAPER_CHOICE}; used at every d, as the paper names no others"),
+    _TUNED: (
+        tuned_fed_bnsl(),
+        "the schedule and the refit of our default plan; its rho_2 and lambda, too, which are among those with the "
+        "lowest mean SHD at d=20 on seeds 1, 100, 400 (plans/grids/fed-bnsl.toml)",
+    ),
+}
+
+_COLUMNS = {"mb_formula": "MB", "shd": "SHD", "tpr": "TPR", "fdr": "FDR"}
+_ROW_OF_THE_PAPER = {_OURS: SPARSE, _PAPERS: SPARSE, _FEW: SPARSE, _DENSE: CLOSED, _TUNED: CLOSED}
+
+
+def _trials(seeds: Sequence[int], quick: bool) -> list[Trial]:
+    trials: list[Trial] = []
+    for d in QUICK_DIMENSIONS if quick else DIMENSIONS:
+        for seed in seeds:
+            size = {"d": d, "seed": seed, "sites": N_SITES, "rows": N_SAMPLES}
+            trials += [
+                {**size, "method": m, "plan": own_settings(plan), "digest": short_digest(plan)}
+                for m, (plan, _) in _PLANS.items()
+            ]
+            trials += [
+                {**size, "method": name, **c.settings} for name, c in comparators().items() if d <= c.most_variables
+            ]
+    return trials
+
+
+def _run(trial: Trial) -> list[Row]:
+    d = trial["d"]
+    federation = synthesise(d, d, trial["sites"], trial["rows"], trial["seed"])
+    row: Row = {"method": trial["method"], "d": d, "seed": trial["seed"]}
+    if "plan" in trial:
+        return [{**row, **run_row(run_plan(Plan.parse(trial["plan"]), federation), federation)}]
+    seconds, dag = timed(lambda: pooled_graph(trial["method"], federation.tables))
+    return [{**row, **scores_row(score(dag, federation.W != 0)), "seconds": seconds}]
+
+
+def _compare(rows: Sequence[Row]) -> list[Comparison]:
+    found: list[Comparison] = []
+    for d in _dimensions(rows):
+        for method, of_paper in _ROW_OF_THE_PAPER.items():
+            here = select(rows, d=d, method=method)
+            numbers = TABLE_1.get((of_paper, d), {})
+            note = f"paper: {of_paper}" if numbers else ""
+            for column, name in _COLUMNS.items():
+                paper = numbers.get(column, (None, None))
+                mean, spread = mean_and_spread(here, column)
+                found.append(Comparison(f"{name}, d={d}: {method}", paper[0], mean, spread, paper[1], note))
+            mean, spread = mean_and_spread(here, "mb_serialised")
+            found.append(Comparison(f"MB as sent, d={d}: {method}", None, mean, spread, note="serialised messages"))
+    for d in _dimensions(rows):
+        for method in _methods(rows):
+            if method not in _PLANS:
+                here = select(rows, d=d, method=method)
+                for column in ("shd", "tpr", "fdr") if here else ():
+                    mean, spread = mean_and_spread(here, column)
+                    what = f"{_COLUMNS[column]}, d={d}: {method}"
+                    found.append(Comparison(what, None, mean, spread, note="not federated; not in the paper's table"))
+    return found
+
+
+def _dimensions(rows: Sequence[Row]) -> list[int]:
+    return sorted({row["d"] for row in rows})
+
+
+def _methods(rows: Sequence[Row]) -> list[str]:
+    return list(dict.fromkeys(row["method"] for row in rows))
+
+
+def _draw(rows: Sequence[Row]) -> Figure:
+    dimensions, methods = _dimensions(rows), _methods(rows)
+    figure, charts = figures.new_figure(9.5, 0.8 + 2.6 * len(dimensions), columns=2, rows=len(dimensions))
+    for k, d in enumerate(dimensions):
+        for axes, column in zip(charts[2 * k : 2 * k + 2], ("shd", "mb_formula"), strict=True):
+            for y, method in enumerate(methods):
+                _draw_method(axes, y, select(rows, d=d, method=method), method, column, d)
+            axes.set_ylim(len(methods) - 0.5, -0.5)
+            axes.set_yticks(range(len(methods)), methods if column == "shd" else [""] * len(methods))
+            axes.grid(visible=False, axis="y")
+        shd, megabytes = charts[2 * k : 2 * k + 2]
+        shd.set_title(f"d = {d}", loc="left", fontsize=10, fontweight="bold")
+        shd.set_xlim(left=-0.02 * shd.get_xlim()[1])  # a point at zero stays whole
+        _scale_by_logarithm(megabytes)
+        shd.set_xlabel("SHD (edges)")
+        megabytes.set_xlabel("MB by the paper's formula (log scale)")
+    handles = [
+        charts[0].plot([], [], "o", color=figures.COLOURS[0], label="ours, mean ± std")[0],
+        charts[0].plot([], [], ".", color="0.5", label="ours, by seed")[0],
+        charts[0].plot([], [], "D", color=figures.COLOURS[1], fillstyle="none", label="paper, mean ± std")[0],
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False)
+    return figure
+
+
+def _scale_by_logarithm(axes: Chart) -> None:
+    """Ticks at 1, 2, 5, 10, ... in plain numbers."""
+    axes.set_xscale("log")
+    low, high = axes.get_xlim()
+    ticks = [t for t in (m * 10.0**e for e in range(-4, 6) for m in (1, 2, 5)) if low <= t <= high]
+    axes.set_xticks(ticks, [f"{t:g}" for t in ticks])
+    axes.minorticks_off()
+    axes.set_xlim(low, high)
+
+
+def _draw_method(axes: Chart, y: int, rows: Sequence[Row], method: str, column: str, d: int) -> None:
+    values = [row[column] for row in rows if row.get(column) is not None]
+    if not values:
+        axes.text(
+            0.02,
+            y,
+            "not run" if not rows else "not federated",
+            transform=axes.get_yaxis_transform(),
+            va="center",
+            color="0.4",
+            fontsize=8,
+        )
+        return
+    axes.plot(values, [y + 0.32] * len(values), ".", color="0.5", markersize=5)
+    mean, spread = mean_and_spread(rows, column)
+    axes.errorbar(mean, y + 0.12, xerr=spread, fmt="o", color=figures.COLOURS[0], capsize=3)
+    paper = TABLE_1.get((_ROW_OF_THE_PAPER.get(method, ""), d), {}).get(column)
+    if paper is not None:
+        axes.errorbar(paper[0], y - 0.22, xerr=paper[1], fmt="D", color=figures.COLOURS[1], fillstyle="none", capsize=3)
+
+
+def _settings(quick: bool) -> list[Settings]:
+    federated = [Settings(method, shown_settings(plan), chosen) for method, (plan, chosen) in _PLANS.items()]
+    return federated + [Settings(name, c.settings, c.chosen) for name, c in comparators().items()]
+
+
+STUDY = Study(
+    name="table1",
+    title="Communication and structural accuracy",
+    source="Table 1",
+    claim="At d=20 Fed-Sparse-BNSL reduces communication by approximately 64 % compared to Fed-BNSL, while maintaining "
+    "strong structural accuracy; at d=200 it achieves roughly 97.2 % reduction and clearly outperforms Fed-BNSL, with "
+    "lower SHD and FDR while keeping TPR high.",
+    trials=_trials,
+    run=_run,
+    compare=_compare,
+    draw=_draw,
+    settings=_settings,
+    quick=f"d={QUICK_DIMENSIONS[-1]} in place of d={DIMENSIONS[-1]}, of which the paper has no numbers, and two seeds.",
+    notes=(
+        "The paper's text and its table differ: by the MB of Table 1 the reduction is "
+        f"{saved_megabytes(20):.1f} % at d=20 ({TABLE_1[SPARSE, 20]['mb_formula'][0]:g} against "
+        f"{TABLE_1[CLOSED, 20]['mb_formula'][0]:g} MB), not 64 %, and {saved_megabytes(200):.1f} % at d=200.",
+        "The settings of the default plan, and rho_2 and lambda of Fed-BNSL, tuned here, were searched on graphs of "
+        "this kind, and these two end with a refit. All that is our doing alone: the paper's settings are run as they "
+        "are printed, pooled NOTEARS and DAGMA have the values of their published examples, and neither is tuned on "
+        "such graphs nor refitted.",
+        f"P={N_SITES} sites with {N_SAMPLES} rows each, expected number of edges d, threshold 0.3. MB are 10^6 bytes "
+        "of a whole run, both directions, all sites: by the paper's formula (8 bytes a weight, its index in whole "
+        "bytes where messages are sparse), and as the serialised messages are long.",
+        "Every graph here is acyclic: after the cut at 0.3 the weakest edge of each cycle is dropped. The paper cuts "
+        "at 0.3. The default plan ends with one refit round, least squares on the learned support, which takes off the "
+        "shrinkage of the L1 term; the paper's settings are run without it, as the paper is.",
+        "Fed-BNSL's L1 term stands once beside the sum over all sites, on W, as in NOTEARS-ADMM's code; that of "
+        "Fed-Sparse-BNSL stands at every site. The paper writes neither of the two out, so the same lambda need not "
+        "mean the same.",
+        "Fed-BNSL, tuned here, shares schedule, number of rounds and refit with our default plan: what is left between "
+        "the two is the local solver, and with it the bytes. Every message of Fed-BNSL gives away the site's second "
+        "moments X'X/n.",
+        "The comparators see the rows of all sites in one table, which is what a federation is there to avoid: they "
+        "say what these graphs allow, not what a federation can do. That table is centred, for all of them; the sites "
+        "of a federation leave in their means, which are near zero here. NOTEARS and the two orderings need nothing "
+        "but means and second moments, d + d x d numbers a site, sent once: far fewer bytes than any run here. "
+        "Generated data with equal noise everywhere is easy for the orderings, since a variable's variance grows along "
+        "the order.",
+    ),
+)

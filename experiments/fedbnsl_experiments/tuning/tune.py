@@ -1,0 +1,221 @@
+"""The search for a plan's settings on data whose truth is known.
+
+The folder of a search holds
+
+trials.jsonl    every trial as it ended, to go on after an interruption or with a larger grid
+trials.csv      tidy: one row a configuration and seed
+ranking.csv     one row a configuration, the best first
+best.toml       the best configuration as a complete plan
+"""
+
+import hashlib
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from fedbnsl.durable import write_text
+from fedbnsl.errors import DataError, DivergenceError, ResultError
+from fedbnsl.plan import Plan
+from fedbnsl.sparse import Mask
+from fedbnsl_client.dataset import Dataset
+from fedbnsl_experiments.evaluation import learned_graph
+from fedbnsl_experiments.measure import Row, megabytes_sent
+from fedbnsl_experiments.metrics import read_reference, score
+from fedbnsl_experiments.plan_settings import for_sites, short_digest
+from fedbnsl_experiments.simulate import simulate
+from fedbnsl_experiments.synthetic import synthesise
+from fedbnsl_experiments.tables import site_files
+from fedbnsl_experiments.tidy import as_csv
+from fedbnsl_experiments.trials import Trial, run_trials
+from fedbnsl_experiments.tuning.grid import Choice
+from fedbnsl_experiments.tuning.ranking import Ranked, best_plan, rank, row_of, summary
+
+EVALUATED_SEEDS = range(2, 12)
+"""Of the graphs on which the paper's tables and figures are reproduced."""
+
+
+@dataclass(frozen=True)
+class GeneratedData:
+    """Tables drawn anew for every seed; see `synthetic.synthesise`."""
+
+    nodes: int
+    edges: float
+    sites: int
+    rows: int
+    heterogeneous: float
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What tells the data of a trial from others, with its seed."""
+        return {"generated": asdict(self)}
+
+    def tables(self, seed: int) -> tuple[dict[str, Dataset], Mask]:
+        """Tables by site, and the true graph."""
+        made = synthesise(self.nodes, self.edges, self.sites, self.rows, seed, weight_variance=self.heterogeneous)
+        tables = {f"site-{k + 1}": Dataset(made.variables, X) for k, X in enumerate(made.tables)}
+        return tables, made.W != 0
+
+
+@dataclass(frozen=True)
+class FolderData:
+    """The tables of a folder and a truth, by the digest of what they held when the search began."""
+
+    folder: Path
+    truth: Path
+    columns: tuple[str, ...]
+    digest: str
+
+    @classmethod
+    def of(cls, folder: Path, truth: Path, columns: tuple[str, ...]) -> "FolderData":
+        """The folder as it is now; the tables are read and checked once, before any trial.
+
+        Raises
+        ------
+        DataError, ResultError
+            If a table or the truth cannot be used.
+        """
+        found = cls(folder.resolve(), truth.resolve(), columns, _digest(folder, truth))
+        found.tables(0)
+        return found
+
+    @property
+    def sites(self) -> int:
+        """How many tables there are."""
+        return len(site_files(self.folder))
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What tells the data of a trial from others: not the place, which may change."""
+        return {"tables": self.digest}
+
+    def tables(self, seed: int) -> tuple[dict[str, Dataset], Mask]:
+        """Tables by site, and the true graph; the same for every seed."""
+        return _read_tables(self)
+
+
+Data = GeneratedData | FolderData
+
+
+@lru_cache(maxsize=1)
+def _read_tables(data: FolderData) -> tuple[dict[str, Dataset], Mask]:
+    """Once a process."""
+    tables = {site: Dataset.read(path, columns=data.columns) for site, path in site_files(data.folder).items()}
+    reference = read_reference(data.truth, data.columns or next(iter(tables.values())).variables)
+    if _digest(data.folder, data.truth) != data.digest:
+        raise DataError(f"the tables in {data.folder} changed while settings were tuned on them; start again")
+    return tables, reference
+
+
+def _digest(folder: Path, truth: Path) -> str:
+    """Of the content of all tables and of the truth."""
+    whole = hashlib.sha256()
+    for name, path in [*site_files(folder).items(), ("truth", truth)]:
+        try:
+            with path.open("rb") as file:
+                content = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise DataError(f"{path} cannot be read: {error.strerror}") from None
+        whole.update(f"{name} {content}\n".encode())
+    return whole.hexdigest()
+
+
+def tune(
+    configurations: Sequence[tuple[Choice, Plan]],
+    data: Data,
+    seeds: Sequence[int],
+    out: Path,
+    *,
+    metric: str,
+    header: Sequence[str],
+    console: Console,
+    jobs: int = 1,
+    dask: str | None = None,
+) -> list[Ranked]:
+    """Run what is missing of a search, write its folder and return the configurations, best first.
+
+    Parameters
+    ----------
+    seeds
+        Of the data, where it is generated, and of the noise of private plans.
+    metric
+        One of METRICS.
+    header
+        Lines of comment above the best plan.
+    jobs, dask
+        See `run_trials`.
+
+    Raises
+    ------
+    ResultError
+        If every trial failed, or none has the metric: there is no best plan; the tables are written.
+    FedbnslError
+        As `run_trials`.
+    """
+    plans = [(choice, for_sites(plan, data.sites)) for choice, plan in configurations]
+    trials = [trial_of(plan, data, seed) for _, plan in plans for seed in seeds]
+    outcomes = run_trials(
+        partial(run_trial, data),
+        trials,
+        out / "trials.jsonl",
+        work="tune",
+        title="tune",
+        console=console,
+        jobs=jobs,
+        dask=dask,
+    )
+    groups = [outcomes[k : k + len(seeds)] for k in range(0, len(outcomes), len(seeds))]
+    rows = [
+        {**choice, "seed": seed, **row_of(outcome)}
+        for (choice, _), group in zip(plans, groups, strict=True)
+        for seed, outcome in zip(seeds, group, strict=True)
+    ]
+    ranking = rank([summary(*plan, group, metric) for plan, group in zip(plans, groups, strict=True)], metric)
+    write_text(out / "trials.csv", as_csv(rows))
+    write_text(out / "ranking.csv", as_csv([{**r.as_row(k + 1), "metric": metric} for k, r in enumerate(ranking)]))
+    best = ranking[0]
+    if best.mean is None and any(r.undefined for r in ranking):
+        raise ResultError(
+            f"no run has a {metric}, so that there is no best plan: not one graph has what it is a share of",
+            remedy="Rank by --metric shd, or try other candidates.",
+        )
+    if best.mean is None:
+        raise ResultError(
+            f"all {len(trials)} trials failed, so that there is no best plan; the first: {best.error}",
+            remedy=f"See {out / 'trials.csv'} for every error; try other candidates.",
+        )
+    write_text(out / "best.toml", best_plan(best, header, metric))
+    return ranking
+
+
+def trial_of(plan: Plan, data: Data, seed: int) -> Trial:
+    """What a trial depends on, and no more: the same plan from a larger grid, or under another name, is found again."""
+    settings = plan.model_dump(mode="json", exclude_defaults=True, exclude={"name"})
+    # The defaults, too: a program with others must not take the outcome for its own.
+    digest = short_digest(plan.with_settings(name=Plan().name))
+    return {"plan": settings, "digest": digest, "data": data.identity, "seed": seed}
+
+
+def run_trial(data: Data, trial: Trial) -> Sequence[Row]:
+    """One simulated run, scored. A divergence is what the settings lead to, and not tried again."""
+    plan = Plan.parse(trial["plan"])
+    tables, reference = data.tables(trial["seed"])
+    noise_seed = None if plan.privacy is None else trial["seed"]
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
+            result = simulate(plan, tables, Path(scratch, "run"), noise_seed=noise_seed)
+        except DivergenceError as error:
+            return [{"error": f"diverged: {error}"}]
+    return [
+        {
+            **score(learned_graph(result), reference).as_dict(),
+            "mb": megabytes_sent(result, "formula"),
+            "mb_serialised": megabytes_sent(result, "serialised"),
+            "seconds": result["seconds"]["total"],
+            "error": "",
+        }
+    ]

@@ -1,0 +1,254 @@
+"""FedSparseBNSL: the same graph as `fedbnsl simulate`, in the manner of scikit-learn."""
+
+import doctest
+import json
+import pickle
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import cross_val_score
+
+import fedbnsl_experiments
+from command_line import run_command
+from fedbnsl.errors import DataError, PlanError, ResultError, SetupError
+from fedbnsl.plan import Plan
+from fedbnsl_client.dataset import DataWarning
+from fedbnsl_experiments import estimator
+from fedbnsl_experiments.estimator import FedSparseBNSL, SimulationWarning
+from fedbnsl_experiments.synthetic import synthesise
+
+FEDERATION = synthesise(5, 5, 3, 200, 100)
+FAST = {"rounds": 8}
+
+
+def frame(X, names=FEDERATION.variables):
+    return pd.DataFrame(dict(zip(names, X.T, strict=False)))
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return FedSparseBNSL(**FAST).fit([frame(X) for X in FEDERATION.tables])
+
+
+def test_the_result_is_that_of_the_command_bit_for_bit(capsys, tmp_path, fitted):
+    data = tmp_path / "data"
+    synth = ["--nodes", 5, "--edges", 5, "--sites", 3, "--rows", 200, "--seed", 100]
+    assert run_command(capsys, "data", "synth", *synth, "--out", data).code == 0
+    plan = Path(__file__).parents[2] / "plans" / "default.toml"
+    out = tmp_path / "run"
+    run_command(capsys, "simulate", plan, "--data", data, "--set", "rounds=8", "--out", out)
+    result = json.loads((out / "result.json").read_text())
+    assert fitted.edges_ == [(e["source"], e["target"], e["weight"]) for e in result["edges"]]
+    assert len(fitted.edges_) > 0
+    assert [h["acyclicity"] for h in fitted.history_] == [r["acyclicity"] for r in result["rounds"]]
+    raw = np.loadtxt(out / "weights.csv", delimiter=",", skiprows=1, usecols=range(1, 6))
+    assert (fitted.raw_weights_ == raw).all()
+
+
+def test_what_is_learned_stands_in_every_form(fitted):
+    names = list(fitted.feature_names_in_)
+    assert names == list(FEDERATION.variables)
+    assert fitted.n_features_in_ == 5
+    assert {(u, v, d["weight"]) for u, v, d in fitted.graph_.edges(data=True)} == set(fitted.edges_)
+    assert list(fitted.graph_.nodes) == names
+    for source, target, weight in fitted.edges_:
+        assert fitted.weights_[names.index(source), names.index(target)] == weight
+    assert np.count_nonzero(fitted.weights_) == len(fitted.edges_)
+    assert fitted.privacy_ is None
+    assert fitted.residual_variance_.shape == (5,)
+    assert [h["round"] for h in fitted.history_] == list(range(1, 10))
+    assert all(h["bytes_up"] > 0 and h["seconds"] > 0 for h in fitted.history_)
+
+
+def test_columns_in_another_order_are_the_same_table(fitted):
+    tables = [frame(X) for X in FEDERATION.tables]
+    tables[1] = frame(FEDERATION.tables[1][:, ::-1], FEDERATION.variables[::-1])
+    assert FedSparseBNSL(**FAST).fit(tables).edges_ == fitted.edges_
+
+
+def test_arrays_and_dicts_are_tables_too(fitted):
+    by_site = {f"site-{k + 1}": X for k, X in enumerate(FEDERATION.tables)}
+    other = FedSparseBNSL(**FAST).fit(by_site)
+    assert list(other.feature_names_in_) == ["X1", "X2", "X3", "X4", "X5"]
+    assert (other.weights_ == fitted.weights_).all()
+    assert list(
+        FedSparseBNSL(**FAST).fit({"north": by_site["site-1"], "south": by_site["site-2"]}).result_["sites"]
+    ) == [
+        "north",
+        "south",
+    ]
+
+
+def broken(name, cells):
+    columns = {n: FEDERATION.tables[0][:, k] for k, n in enumerate(FEDERATION.variables)}
+    return [pd.DataFrame({**columns, name: cells})]
+
+
+TEXT = np.array(["1.0"] * 200, dtype=object)
+HOLES = np.array([*range(198), pd.NA, None], dtype=object)
+NANS = np.array([*range(199), np.nan])
+TIMES = np.arange(200).astype("datetime64[D]")
+
+
+@pytest.mark.parametrize(
+    ("tables", "said"),
+    [
+        (broken("X2", TEXT), "site-1: column 'X2': 200 row\\(s\\) are not numbers"),
+        (broken("X2", HOLES), "column 'X2': 2 row\\(s\\) are empty"),
+        (broken("X2", NANS), "column 'X2': 1 row\\(s\\) are NaN"),
+        (broken("X2", TIMES), "'X2': 200 row\\(s\\) are not numbers"),
+        (broken("X2", np.ones(200)), "'X2': the same value in all 200 rows"),
+        (broken("(Intercept)", np.arange(200)), "Intercept"),
+        ([frame(FEDERATION.tables[0]), *broken("extra", np.arange(200))], "site-1|site-2: has 'extra', unlike site-1"),
+        ([frame(FEDERATION.tables[0]), frame(FEDERATION.tables[1][:, :4])], "lacks 'X5', unlike site-1"),
+        ([np.zeros((5, 3))], "5 rows; at least 20"),
+        ([np.arange(30)], "1 dimension"),
+        (FEDERATION.tables[0], "got one table"),
+        (frame(FEDERATION.tables[0]), "got one table"),
+        ([], "empty"),
+        (3, "got int"),
+        ({"a/b": FEDERATION.tables[0]}, "no name of a site"),
+    ],
+)
+def test_a_table_that_cannot_be_used_is_refused_as_a_file_is(tables, said):
+    with pytest.raises(DataError, match=said):
+        FedSparseBNSL(**FAST).fit(tables)
+
+
+def test_what_a_file_warns_of_is_warned_of():
+    codes = np.arange(200) % 3 - 1
+    with pytest.warns(DataWarning, match="look like categories"):
+        model = FedSparseBNSL(**FAST).fit(broken("X2", codes))
+    assert any("look like categories" in text for text in model.warnings_)
+
+
+def test_it_keeps_the_conventions_of_scikit_learn(fitted):
+    model = FedSparseBNSL(l1_weight=0.2, settings={"value_type": "float32"})
+    assert repr(model) == "FedSparseBNSL(l1_weight=0.2, settings={'value_type': 'float32'})"
+    copy = clone(model).set_params(rounds=5)
+    assert copy.get_params()["l1_weight"] == 0.2
+    assert model.rounds is None
+    again = pickle.loads(pickle.dumps(fitted))
+    assert again.edges_ == fitted.edges_
+    assert not hasattr(clone(fitted), "edges_")
+    for call in (model.score, model.personalised):
+        with pytest.raises(NotFittedError):
+            call(list(FEDERATION.tables))
+
+
+def test_parameters_replace_settings_of_the_plan_and_the_rest_stays(tmp_path):
+    base = Plan(rounds=5, threshold=0.4)
+    path = tmp_path / "plan.toml"
+    path.write_text(base.to_toml())
+    for plan in (base, path, str(path)):
+        model = FedSparseBNSL(l1_weight=0.3, plan=plan, settings={"value_type": "float32"}).fit(list(FEDERATION.tables))
+        used = model.plan_
+        assert (used.rounds, used.threshold, used.l1_weight, used.value_type) == (5, 0.4, 0.3, "float32")
+        assert used.n_participants == 3
+    with pytest.raises(PlanError, match="did you mean rounds"):
+        FedSparseBNSL(settings={"round": 3}).fit(list(FEDERATION.tables))
+    with pytest.raises(PlanError, match="l1_weight"):
+        FedSparseBNSL(l1_weight=-1).fit(list(FEDERATION.tables))
+
+
+def test_a_private_fit_repeats_with_its_seed_and_says_that_it_guarantees_nothing():
+    model = FedSparseBNSL(rounds=3, epsilon=4.0, noise_seed=1)
+    with pytest.warns(SimulationWarning, match="guarantees nothing") as caught:
+        model.fit(list(FEDERATION.tables))
+    assert len(caught) == 1
+    assert "a simulation keeps no ledger" in model.privacy_["no_guarantee_because"]
+    assert model.plan_.privacy.epsilon == 4.0
+    first = model.raw_weights_
+    with pytest.warns(SimulationWarning):
+        assert (model.fit(list(FEDERATION.tables)).raw_weights_ == first).all()
+    with pytest.raises(SetupError, match="noise_seed"):
+        FedSparseBNSL(noise_seed=1).fit(list(FEDERATION.tables))
+    with pytest.raises(PlanError, match="epsilon"):
+        FedSparseBNSL(epsilon=-1.0).fit(list(FEDERATION.tables))
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "nearest"),
+    [
+        *[(0.1, 0.5), (0.6, 0.5), (0.9, 1.0), (1.3, 1.0), (1.6, 2.0), (2.5, 2.0)],
+        *[(4.0, 5.0), (5.0, 5.0), (6.0, 5.0), (9.0, 10.0), (80.0, 10.0)],
+    ],
+)
+def test_a_budget_between_tuned_ones_has_the_settings_of_the_nearest(epsilon, nearest):
+    with pytest.warns(SimulationWarning):
+        used = FedSparseBNSL(epsilon=epsilon, rounds=1, local_steps=1).fit(list(FEDERATION.tables)).plan_
+    wanted = Plan.load(Path(__file__).parents[2] / "plans" / f"private-epsilon-{nearest:g}.toml")
+    changed = {"rounds": 1, "local_steps": 1, "n_participants": 3, "name": f"private-epsilon-{epsilon:g}"}
+    privacy = {**wanted.model_dump()["privacy"], "epsilon": epsilon}
+    assert used == wanted.with_settings(**changed, privacy=privacy)
+
+
+def test_personalised_weights_are_the_sites_own_regressions(fitted):
+    X = FEDERATION.tables[0]
+    own = fitted.personalised(frame(X[:, ::-1], FEDERATION.variables[::-1]))
+    for j in range(5):
+        parents = np.flatnonzero(fitted.weights_[:, j])
+        expected = np.linalg.lstsq(X[:, parents], X[:, j], rcond=None)[0]
+        np.testing.assert_allclose(own.weights[parents, j], expected, rtol=1e-9)
+
+
+def test_the_score_is_minus_the_mean_loss_and_selects_over_sites(fitted):
+    losses = [((X - X @ fitted.weights_) ** 2).sum() / (2 * len(X)) for X in FEDERATION.tables]
+    assert fitted.score([frame(X) for X in FEDERATION.tables]) == pytest.approx(-np.mean(losses))
+    scores = cross_val_score(FedSparseBNSL(**FAST), list(FEDERATION.tables), cv=3)
+    assert scores.shape == (3,)
+    assert np.isfinite(scores).all()
+
+
+def test_a_run_folder_is_kept_if_asked_and_never_overwritten(tmp_path):
+    model = FedSparseBNSL(**FAST, out=tmp_path / "run").fit(list(FEDERATION.tables))
+    assert json.loads((tmp_path / "run" / "result.json").read_text()) == model.result_
+    with pytest.raises(ResultError, match="holds a run already"):
+        model.fit(list(FEDERATION.tables))
+
+
+def test_an_interrupted_fit_leaves_the_earlier_one_and_a_readable_folder(tmp_path, monkeypatch):
+    model = FedSparseBNSL(**FAST).fit(list(FEDERATION.tables))
+    before = model.edges_
+    display = type(
+        "Interrupts", (estimator.RunDisplay,), {"show": lambda self, status: (_ for _ in ()).throw(KeyboardInterrupt)}
+    )
+    monkeypatch.setattr(estimator, "RunDisplay", display)
+    with pytest.raises(KeyboardInterrupt):
+        model.set_params(progress=True, out=tmp_path / "run", l1_weight=5.0).fit(list(FEDERATION.tables))
+    assert model.edges_ is before
+    assert model.plan_.l1_weight == 0.1
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["state"] == "interrupted"
+
+
+def test_nothing_is_printed_unless_asked(capsys):
+    FedSparseBNSL(**FAST).fit(list(FEDERATION.tables))
+    assert capsys.readouterr() == ("", "")
+    FedSparseBNSL(**FAST, progress=True).fit(list(FEDERATION.tables))
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "round" in err
+
+
+def test_the_example_of_the_docstring_is_true():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        outcome = doctest.testmod(estimator)
+    assert outcome.attempted > 4
+    assert outcome.failed == 0
+
+
+def test_the_package_stays_light_until_the_class_is_asked_for():
+    heavy = "{'numpy', 'sklearn', 'joblib', 'networkx'} & set(sys.modules)"
+    code = f"import sys, fedbnsl_experiments; assert not {heavy}, {heavy}"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert fedbnsl_experiments.FedSparseBNSL is FedSparseBNSL
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = fedbnsl_experiments.nothing

@@ -59,7 +59,8 @@ class Project:
 
     def __init__(self, name: str, tables: Path, plan: Path) -> None:
         self.name = name
-        self.command = [*compose_command(), "--project-name", name]
+        files = (ROOT / "docker-compose.yml", Path(__file__).with_name("same-kernels.yml"))
+        self.command = [*compose_command(), "--project-name", name, *(f"--file={file}" for file in files)]
         self._env = {**os.environ, "FEDBNSL_TABLES": str(tables), "FEDBNSL_PLAN": str(plan)}
 
     def compose(self, *arguments: str) -> str:

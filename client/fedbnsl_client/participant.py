@@ -47,7 +47,7 @@ class Unaccounted:
 
 
 class Participant:
-    """One site's state between rounds: B_p as last contributed, beta_p, and the last answer.
+    """One site's state between rounds: B_p as last contributed, beta_p, W as last seen, and the last answer.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class Participant:
     plan
         Settings of the run.
     snapshot
-        B_p and beta_p after the last complete round; None to start from zero.
+        B_p, beta_p and W after the last complete round; None to start from zero.
     journal
         Pays for the releases of a private plan.
     run
@@ -86,8 +86,11 @@ class Participant:
         self._run = run
         self._randbelow = randbelow
         self._mask = EdgeMask(plan.knowledge, dataset.variables)
-        self._B: Matrix = snapshot.local_weights.to_dense() if snapshot else np.zeros((d, d))
-        self._beta: Matrix = snapshot.consensus_dual.to_dense() if snapshot else np.zeros((d, d))
+        zero = SparseMatrix.zeros(d)
+        start = snapshot or SiteState(zero, zero)
+        self._B: Matrix = start.local_weights.to_dense()
+        self._beta: Matrix = start.consensus_dual.to_dense()
+        self._W: Matrix = (start.global_weights or zero).to_dense()
         self._answer: LocalUpdate | None = None
 
     def handle(self, task: RoundTask) -> LocalUpdate:
@@ -129,22 +132,36 @@ class Participant:
         return codec.update_from_bytes(kept, n_variables=self._X.shape[1], dense=plan.dense_messages)
 
     def _follow(self, task: RoundTask) -> None:
-        """Take over what the last round brought, if this site's answer entered it.
+        """Take over W and, if this site's answer entered it, what that answer makes of B and beta.
 
         Otherwise B and beta stay what the coordinator holds: a restart from its snapshot gives the same bits.
         """
+        if task.kind is not TaskKind.ADMM:
+            return
         last = self._answer
-        if task.contributed and task.kind is TaskKind.ADMM and last is not None and last.round == task.round - 1:
-            self._B = last.local_weights.to_dense()
-            W = task.global_weights.to_dense()
-            self._beta = self._beta + self._plan.consensus_penalty * (self._B - W)  # Eq. beta, of the round before
+        self._W = self._told(self._W, task.global_weights)
+        if task.contributed and last is not None and last.round == task.round - 1:
+            self._B = self._told(self._B, last.local_weights)
+            self._beta = self._beta + self._plan.consensus_penalty * (self._B - self._W)  # Eq. beta, the round before
+
+    def _told(self, before: Matrix, message: SparseMatrix) -> Matrix:
+        """A matrix after a message about it: the matrix itself, or those of its entries that changed."""
+        if not self._plan.sends_changes:
+            return message.to_dense()
+        after = before.copy()
+        after.flat[message.index] = message.value
+        return after
 
     def _admm_round(self, task: RoundTask) -> LocalUpdate:
-        B = self._solver(self._B, task.global_weights.to_dense(), self._beta)
+        B = self._solver(self._B, self._W, self._beta)
         if not np.isfinite(B).all():
             raise DivergenceError(f"the local weights of round {task.round} are not finite")
         sent = SparseMatrix.from_dense(B)
-        return LocalUpdate(self.site, task.round, sent.as_float32() if self._plan.value_type == "float32" else sent)
+        if self._plan.value_type == "float32":
+            sent = sent.as_float32()
+        if self._plan.sends_changes:
+            sent = SparseMatrix.from_dense(self._B).change_to(sent, self._plan.send_tolerance)
+        return LocalUpdate(self.site, task.round, sent)
 
     @cached_property
     def _loss(self) -> SecondMoments:

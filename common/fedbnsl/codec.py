@@ -180,6 +180,8 @@ def encode_join_reply(reply: JoinReply, *, dense: bool = False) -> federation.Jo
     else:
         wire.local_weights.CopyFrom(encode_matrix(B, value_type="float64"))
         wire.consensus_dual.CopyFrom(encode_matrix(beta, value_type="float64"))
+    if reply.snapshot.global_weights is not None:
+        wire.global_weights.CopyFrom(encode_matrix(reply.snapshot.global_weights, value_type="float64"))
     return wire
 
 
@@ -202,12 +204,13 @@ def decode_join_reply(wire: federation.JoinReply) -> JoinReply:
         _expect_form(wire.WhichOneof("dual"), "consensus_dual")
         B = decode_matrix(wire.local_weights, n_variables=d)
         beta = decode_matrix(wire.consensus_dual, n_variables=d)
+    W = decode_matrix(wire.global_weights, n_variables=d) if wire.HasField("global_weights") else None
     return JoinReply(
         run=wire.run,
         plan_toml=wire.plan,
         plan_digest=wire.plan_digest,
         variables=variables,
-        snapshot=SiteState(B, beta),
+        snapshot=SiteState(B, beta, W),
         round=wire.round,
     )
 

@@ -99,12 +99,15 @@ class SiteState:
         B_p as last contributed, (d, d).
     consensus_dual
         beta_p, (d, d).
+    global_weights
+        W as last sent, (d, d), where tasks tell its changes only (`Plan.sends_changes`); otherwise None.
 
-    With closed-form both have a diagonal.
+    With closed-form B_p and beta_p have a diagonal.
     """
 
     local_weights: SparseMatrix
     consensus_dual: SparseMatrix
+    global_weights: SparseMatrix | None = None
 
 
 @dataclass(frozen=True)
@@ -128,7 +131,8 @@ class RoundTask:
     round
         Counted from 1.
     global_weights
-        W, (d, d), for an ADMM round; for a refit round the graph to refit, with its present weights.
+        W, (d, d), or its changes (`Plan.sends_changes`), for an ADMM round; for a refit round the graph to refit, with
+        its present weights.
     contributed
         Whether the site's update of the previous round entered W, so that its dual advances.
     """
@@ -230,7 +234,8 @@ class LocalUpdate:
     Attributes
     ----------
     local_weights
-        B_p, (d, d), for an ADMM round; for a refit round the least-squares weights on the graph.
+        B_p, (d, d), or its changes (`Plan.sends_changes`), for an ADMM round; for a refit round the least-squares
+        weights on the graph.
     residual_variance
         (d,) in a refit round, in squared units of the variables; otherwise empty.
     ledger

@@ -91,6 +91,14 @@ class Plan(BaseModel):
 
     # Messages
     value_type: Literal["float64", "float32"] = Field(default="float64", description="precision of sent weights")
+    send_tolerance: NonNegative = Field(
+        default=0.0,
+        description="an entry of B_p or W is sent when it has moved by more than this since it was last sent, and both "
+        "sides go on with what was last sent; 0: every non-zero entry, every round",
+    )
+    zero_tolerance: NonNegative = Field(
+        default=0.0, description="entries of W of a smaller absolute weight are set to zero after each global step"
+    )
 
     # Times, in seconds
     join_deadline_s: Positive = Field(default=600.0, description="s that the coordinator waits for all sites to join")
@@ -138,6 +146,11 @@ class Plan(BaseModel):
                 "l1_weight",
                 "above 0 with frank-wolfe: without an L1 term it has no ball to walk in",
             ),
+            (
+                not self.dense_messages or self.send_tolerance == self.zero_tolerance == 0.0,
+                "zero_tolerance" if self.zero_tolerance else "send_tolerance",
+                f"0 with {solver}, whose messages are dense",
+            ),
             (not private or self.refit_rounds == 0, "refit_rounds", "0 with [privacy]: a refit is one more release"),
             (
                 not private or solver == "noisy-covariance" or self.local_steps <= _MOST_PRIVATE_STEPS,
@@ -167,6 +180,16 @@ class Plan(BaseModel):
     def needed(self) -> int:
         """Sites that must contribute to every round."""
         return self.quorum or self.n_participants
+
+    @property
+    def n_rounds(self) -> int:
+        """Rounds of the whole run, the refits included."""
+        return self.rounds + self.refit_rounds
+
+    @property
+    def sends_changes(self) -> bool:
+        """Whether B_p and W are sent as the entries that have changed since they were last sent."""
+        return self.send_tolerance > 0.0
 
     @property
     def dense_messages(self) -> bool:

@@ -62,6 +62,25 @@ class SparseMatrix:
         dense.flat[self.index] = self.value
         return dense
 
+    def without_zeros(self) -> Self:
+        """The same matrix without stored zeros."""
+        return self._keep(self.value != 0.0)
+
+    def change_to(self, new: Self, tol: float) -> Self:
+        """The entries of `new` that are more than `tol` away from what they are here; a zero for one that goes."""
+        index, (before, after) = aligned(self, new)
+        moved = np.abs(after - before) > tol
+        return type(self)(self.n_variables, index[moved], after[moved])
+
+    def changed_by(self, change: Self) -> Self:
+        """The matrix with the entries of `change` in place of its own, zeros left out; twice is as good as once."""
+        kept = self._keep(~np.isin(self.index, change.index, assume_unique=True))
+        index, values = aligned(kept, change)
+        return type(self)(self.n_variables, index, values.sum(axis=0)).without_zeros()
+
+    def _keep(self, chosen: Mask) -> Self:
+        return self if chosen.all() else type(self)(self.n_variables, self.index[chosen], self.value[chosen])
+
     @property
     def nnz(self) -> int:
         """Number of entries."""
@@ -85,6 +104,15 @@ class SparseMatrix:
 
     def __repr__(self) -> str:
         return f"SparseMatrix({self.n_variables} x {self.n_variables}, {self.nnz} entries)"
+
+
+def aligned(*matrices: SparseMatrix) -> tuple[Index, Matrix]:
+    """The union of the stored entries, (nnz,), and every matrix's values there, (n_matrices, nnz)."""
+    index = np.unique(np.concatenate([matrix.index for matrix in matrices]))
+    values = np.zeros((len(matrices), index.size))
+    for row, matrix in zip(values, matrices, strict=True):
+        row[np.searchsorted(index, matrix.index)] = matrix.value
+    return index, values
 
 
 def formula_bytes(n_entries: int, n_variables: int, *, dense: bool = False) -> int:

@@ -180,7 +180,7 @@ def network(plans: Path) -> Iterator[Row]:
                 alone_s = alone["seconds"]["total"]
             seconds.append((together, alone_s))
             ratios.append(together / alone_s)
-            overheads.append((together - alone_s) / (plan.rounds + plan.refit_rounds))
+            overheads.append((together - alone_s) / plan.n_rounds)
         yield {
             "figure": f"whole run at d={d}, P=8: over loopback gRPC / in one process",
             "ratio": round(statistics.median(ratios), 2),

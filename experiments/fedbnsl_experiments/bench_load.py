@@ -155,7 +155,7 @@ def _over_grpc(plan: Plan, tables: Mapping[str, Dataset], out: Path) -> Readings
 def _check(result: Result, alone: Result, plan: Plan) -> None:
     """Refuse to state figures of a run in which a site missed a round, or which came out otherwise than alone."""
     sites = sorted(alone["sites"])
-    if [entry["contributed"] for entry in result["rounds"]] != [sites] * (plan.rounds + plan.refit_rounds):
+    if [entry["contributed"] for entry in result["rounds"]] != [sites] * plan.n_rounds:
         raise ResultError("a site missed a round of the run that was to be measured")
     if result["edges"] != alone["edges"]:
         raise ResultError("the run over the network learned another graph than the same run in one process")

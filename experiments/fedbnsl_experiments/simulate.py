@@ -140,7 +140,7 @@ def _status(plan: Plan, record: RoundRecord, traffic: Traffic, elapsed_s: float)
         )
         for site in record.contributed
     )
-    total = plan.rounds + plan.refit_rounds
+    total = plan.n_rounds
     return RunStatus(
         "running", record.round, total, record.acyclicity, record.edges, elapsed_s, sites, time_unix_s=time.time()
     )

@@ -9,7 +9,7 @@ import numpy as np
 from fedbnsl.knowledge import EdgeMask
 from fedbnsl.messages import LocalUpdate, SiteState
 from fedbnsl.plan import Plan
-from fedbnsl.sparse import Matrix, SparseMatrix
+from fedbnsl.sparse import Matrix, SparseMatrix, aligned
 from fedbnsl_server.acyclicity import acyclicity
 from fedbnsl_server.global_step import global_step
 
@@ -23,7 +23,7 @@ class AdmmState:
     round
         Complete rounds.
     global_weights
-        W, (d, d).
+        W as the sites know it, (d, d).
     acyclicity_dual
         alpha (0 throughout in the continuation schedule).
     acyclicity
@@ -36,6 +36,8 @@ class AdmmState:
         Mean of the sites' least-squares weights on the learned support, once a refit round is complete.
     residual_variance
         (d,) mean of what the sites reported in the last refit round; empty before.
+    change
+        What the next task tells of W if the plan sends changes: a zero for an entry that is gone. Otherwise None.
     """
 
     round: int
@@ -46,13 +48,20 @@ class AdmmState:
     sites: Mapping[str, SiteState]
     refitted: SparseMatrix | None
     residual_variance: Matrix
+    change: SparseMatrix | None = None
+
+    @property
+    def message(self) -> SparseMatrix:
+        """What the next task tells of W: W itself, or its changes."""
+        return self.global_weights if self.change is None else self.change
 
 
-def initial_state(n_variables: int, sites: Sequence[str]) -> AdmmState:
+def initial_state(n_variables: int, sites: Sequence[str], *, sends_changes: bool = False) -> AdmmState:
     """Alg. 1, line 1: everything zero."""
     zero = SparseMatrix.zeros(n_variables)
-    start = {site: SiteState(zero, zero) for site in sorted(sites)}
-    return AdmmState(0, zero, 0.0, 0.0, frozenset(), start, None, np.empty(0))
+    change = zero if sends_changes else None
+    start = {site: SiteState(zero, zero, change) for site in sorted(sites)}
+    return AdmmState(0, zero, 0.0, 0.0, frozenset(), start, None, np.empty(0), change)
 
 
 def acyclicity_coefficients(plan: Plan, t: int, acyclicity_dual: float) -> tuple[float, float]:
@@ -78,15 +87,12 @@ def advance(state: AdmmState, updates: Mapping[str, LocalUpdate], plan: Plan, ma
     A site without an update keeps its last B_p and beta_p in the global step, and its dual stays.
     """
     rho_2 = plan.consensus_penalty
-    B = {
-        site: updates[site].local_weights if site in updates else old.local_weights for site, old in state.sites.items()
-    }
-    W_old = state.global_weights.to_dense()
+    B = {site: _told(old.local_weights, updates.get(site), plan) for site, old in state.sites.items()}
     A = _mean(B.values()) + _mean(s.consensus_dual for s in state.sites.values()) / rho_2
     alpha, rho_1 = acyclicity_coefficients(plan, state.round + 1, state.acyclicity_dual)
     W = global_step(
         A,
-        W_old,
+        state.global_weights.to_dense(),
         n_participants=len(state.sites),
         rho_2=rho_2,
         alpha=alpha,
@@ -95,28 +101,47 @@ def advance(state: AdmmState, updates: Mapping[str, LocalUpdate], plan: Plan, ma
         allowed=mask.allowed,
         max_iterations=plan.global_iterations,
     )
-    sent = SparseMatrix.from_dense(W)
+    sent = SparseMatrix.from_dense(np.where(np.abs(W) < plan.zero_tolerance, 0.0, W))
     if plan.value_type == "float32":
         sent = sent.as_float32()
-        W = sent.to_dense()  # the duals must follow what the sites see
-    h, _ = acyclicity(W)
-    sites: dict[str, SiteState] = {}
-    for site, before in state.sites.items():
-        beta = before.consensus_dual
-        if site in updates:
-            # Eq. beta; the same operations in the same order as at the participant, for the same bits.
-            beta = SparseMatrix.from_dense(beta.to_dense() + rho_2 * (B[site].to_dense() - W))
-        sites[site] = SiteState(B[site], beta)
+    change = None
+    if plan.sends_changes:
+        change = state.global_weights.change_to(sent, plan.send_tolerance)
+        sent = state.global_weights.changed_by(change)
+    h, _ = acyclicity(sent.to_dense())
+    seen = None if change is None else sent
+    sites = {
+        site: SiteState(
+            B[site],
+            _dual(before.consensus_dual, B[site], sent, rho_2) if site in updates else before.consensus_dual,
+            seen,
+        )
+        for site, before in state.sites.items()
+    }
     alpha_next = alpha + rho_1 * h if plan.acyclicity_schedule == "augmented" else 0.0  # Eq. alpha
     return replace(
         state,
         round=state.round + 1,
         global_weights=sent,
+        change=change,
         acyclicity_dual=alpha_next,
         acyclicity=h,
         contributed=frozenset(updates),
         sites=sites,
     )
+
+
+def _told(before: SparseMatrix, update: LocalUpdate | None, plan: Plan) -> SparseMatrix:
+    """B_p of a site after its update, if there is one."""
+    if update is None:
+        return before
+    return before.changed_by(update.local_weights) if plan.sends_changes else update.local_weights
+
+
+def _dual(beta: SparseMatrix, B: SparseMatrix, W: SparseMatrix, rho_2: float) -> SparseMatrix:
+    """Eq. beta, in the number of entries; the same operations in the same order as at the participant, bit for bit."""
+    index, (old, b, w) = aligned(beta, B, W)
+    return SparseMatrix(beta.n_variables, index, old + rho_2 * (b - w)).without_zeros()
 
 
 def advance_refit(state: AdmmState, updates: Mapping[str, LocalUpdate], plan: Plan) -> AdmmState:
@@ -134,9 +159,10 @@ def advance_refit(state: AdmmState, updates: Mapping[str, LocalUpdate], plan: Pl
 
 
 def _mean(matrices: Iterable[SparseMatrix]) -> Matrix:
-    """(d, d) mean; summed in the order given."""
+    """(d, d) mean; summed in the order given, in the number of entries."""
     first, *others = matrices
     total = first.to_dense()
+    entries = total.reshape(-1)
     for matrix in others:
-        total += matrix.to_dense()
+        entries[matrix.index] += matrix.value
     return total / (1 + len(others))

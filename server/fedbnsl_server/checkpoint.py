@@ -13,7 +13,7 @@ from fedbnsl.messages import SiteState
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl_server.admm import AdmmState
 
-_SCHEMA = "fedbnsl.checkpoint/1"
+_SCHEMA = "fedbnsl.checkpoint/2"
 
 
 def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
@@ -25,6 +25,8 @@ def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
         If it cannot be written; the old file stays.
     """
     matrices = [state.global_weights]
+    if state.change is not None:
+        matrices.append(state.change)
     for site in state.sites.values():
         matrices += [site.local_weights, site.consensus_dual]
     if state.refitted is not None:
@@ -34,6 +36,7 @@ def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
         "plan_digest": plan_digest.hex(),
         "round": state.round,
         "n_variables": state.global_weights.n_variables,
+        "sends_changes": state.change is not None,
         "contributed": sorted(state.contributed),
         "sites": list(state.sites),
     }
@@ -78,10 +81,13 @@ def load(path: Path, *, plan_digest: bytes) -> AdmmState:
         SparseMatrix(d, index[end - size : end], value[end - size : end]) for size, end in zip(sizes, ends, strict=True)
     ]
     W, *rest = matrices
-    sites = {site: SiteState(rest[2 * k], rest[2 * k + 1]) for k, site in enumerate(head["sites"])}
+    change = rest.pop(0) if head["sends_changes"] else None
+    seen = None if change is None else W
+    sites = {site: SiteState(rest[2 * k], rest[2 * k + 1], seen) for k, site in enumerate(head["sites"])}
     return AdmmState(
         round=int(head["round"]),
         global_weights=W,
+        change=change,
         acyclicity_dual=float(scalars[0]),
         acyclicity=float(scalars[1]),
         contributed=frozenset(head["contributed"]),

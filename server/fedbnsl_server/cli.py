@@ -128,7 +128,7 @@ def serve(
         say(f"listening on {address}; run folder: {folder}")
 
     def after_round(state: AdmmState, record: RoundRecord) -> None:
-        total, kind = plan.rounds + plan.refit_rounds, record.kind.name.lower()
+        total, kind = plan.n_rounds, record.kind.name.lower()
         say(
             f"round {record.round}/{total} {kind:5} sites {len(record.contributed)}/{len(state.sites)}"
             f"  h(W) {record.acyclicity:.1e}  edges {record.edges}  {record.local_s + record.global_s:.2f} s"

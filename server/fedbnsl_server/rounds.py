@@ -82,12 +82,12 @@ def run(
     mask, d = EdgeMask(plan.knowledge, variables), len(variables)
     # The closed form knows no excluded edges: B_p has them, and a diagonal; W never does.
     sendable = np.ones((d, d), dtype=bool) if plan.dense_messages else mask.allowed
-    state = initial_state(d, sites) if state is None else state
-    while state.round < plan.rounds + plan.refit_rounds:
+    state = initial_state(d, sites, sends_changes=plan.sends_changes) if state is None else state
+    while state.round < plan.n_rounds:
         started = time.perf_counter()
         t = state.round + 1
         if t <= plan.rounds:
-            kind, weights = TaskKind.ADMM, state.global_weights
+            kind, weights = TaskKind.ADMM, state.message
         else:
             kind, weights = TaskKind.REFIT, graph_to_refit(state, plan, mask).as_sparse()
         tasks = {site: RoundTask(t, kind, weights, site in state.contributed) for site in state.sites}

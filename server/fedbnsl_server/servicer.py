@@ -152,7 +152,7 @@ class Servicer(federation_grpc.FederationServicer):
             update = codec.decode_update(
                 request, n_variables=len(self.roster.variables), dense=self.plan.dense_messages
             )
-            if update.round <= self.plan.rounds + self.plan.refit_rounds:  # or a site could fill the memory with rounds
+            if update.round <= self.plan.n_rounds:  # or a site could fill the memory with rounds
                 # Late or refused, it crossed the wire all the same.
                 self.mailbox.traffic.up[request.site][update.round] += request.ByteSize()
             if update.ledger is not None:  # late or refused, it was paid for
@@ -203,7 +203,7 @@ class Servicer(federation_grpc.FederationServicer):
         return RunStatus(
             state=self.progress.state,
             round=self.mailbox.round,
-            rounds=self.plan.rounds + self.plan.refit_rounds,
+            rounds=self.plan.n_rounds,
             acyclicity=self.progress.acyclicity,
             edges=self.progress.edges,
             elapsed_s=0.0 if started is None else (now if ended is None else ended) - started,

@@ -207,12 +207,13 @@ def test_a_snapshot_survives_the_wire_in_full_precision(dense: bool, data: st.Da
     matrix = data.draw(full_matrices(max_variables=40) if dense else matrices(max_variables=40))
     d = matrix.n_variables
     dual = SparseMatrix(d, matrix.index, matrix.value[::-1])
+    weights = SparseMatrix(d, np.array([1]), np.array([0.1]))
     reply = JoinReply(
         run=data.draw(st.integers(0, 2**64 - 1)),
         plan_toml="rounds = 3\n",
         plan_digest=b"\x00\xff",
         variables=tuple(f"v{k}" for k in range(d)),
-        snapshot=SiteState(matrix, dual),
+        snapshot=SiteState(matrix, dual, data.draw(st.sampled_from([None, weights]))),
         round=data.draw(st.integers(0, 2**32 - 1)),
     )
     back = codec.decode_join_reply(parsed(federation.JoinReply, codec.encode_join_reply(reply, dense=dense)))
@@ -220,6 +221,7 @@ def test_a_snapshot_survives_the_wire_in_full_precision(dense: bool, data: st.Da
     assert (back.variables, back.round) == (reply.variables, reply.round)
     assert_same_bits(matrix, back.snapshot.local_weights)
     assert_same_bits(dual, back.snapshot.consensus_dual)
+    assert back.snapshot.global_weights == reply.snapshot.global_weights
 
 
 @QUICK

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fedbnsl.sparse import Matrix, SparseMatrix, formula_bytes
+from fedbnsl.sparse import Matrix, SparseMatrix, aligned, formula_bytes
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 
@@ -114,3 +114,26 @@ def test_an_index_of_the_formula_is_the_fewest_whole_bytes_that_tell_all_places_
         while 256**n_bytes < d * d:
             n_bytes += 1
         assert formula_bytes(1, d) == 8 + n_bytes, d
+
+
+@given(dense_matrices(), st.data())
+def test_a_change_holds_what_moved_and_leads_to_the_other_matrix(old: Matrix, data: st.DataObject) -> None:
+    moves = st.sampled_from([0.0, 0.009, -0.011, 3.0])
+    new = np.where(data.draw(hnp.arrays(np.bool_, old.shape)), 0.0, np.clip(old, -9, 9))
+    new = new + data.draw(hnp.arrays(np.float64, old.shape, elements=moves))
+    before, after = SparseMatrix.from_dense(old), SparseMatrix.from_dense(new)
+    change = before.change_to(after, 0.01)
+    assert (change.support() == (np.abs(new - old) > 0.01)).all()
+    reached = before.changed_by(change)
+    assert np.array_equal(reached.to_dense(), np.where(change.support(), new, old))
+    assert (reached.value != 0.0).all()
+    assert reached.changed_by(change) == reached
+    assert before.changed_by(before.change_to(after, 0.0)) == after
+
+
+def test_aligned_matrices_have_a_column_for_every_entry_of_any_of_them() -> None:
+    index, values = aligned(
+        SparseMatrix(3, np.array([1, 5]), np.array([1.0, 2.0])), SparseMatrix(3, np.array([3, 5]), np.array([4.0, 8.0]))
+    )
+    assert index.tolist() == [1, 3, 5]
+    assert values.tolist() == [[1.0, 0.0, 2.0], [0.0, 4.0, 8.0]]

@@ -455,13 +455,27 @@ VARIANTS = pytest.mark.parametrize(
         {"knowledge": {"required": [["v", "w"]], "forbidden": [["x", "v"]]}},
         {"local_solver": "closed-form", "knowledge": {"forbidden": [["x", "v"]]}},
         {"local_solver": "closed-form", "value_type": "float32"},
+        {"send_tolerance": 0.02},
+        {"send_tolerance": 0.02, "zero_tolerance": 0.1, "value_type": "float32"},
+        {"zero_tolerance": 0.1, "rounds": 12},
     ],
-    ids=["default", "float32", "augmented", "few short steps", "knowledge", "closed-form", "closed-form float32"],
+    ids=[
+        "default",
+        "float32",
+        "augmented",
+        "few short steps",
+        "knowledge",
+        "closed-form",
+        "closed-form float32",
+        "changes",
+        "changes without small ones",
+        "without small ones",
+    ],
 )
 
 
 def task_for(state: AdmmState, site: str) -> RoundTask:
-    return RoundTask(state.round + 1, TaskKind.ADMM, state.global_weights, site in state.contributed)
+    return RoundTask(state.round + 1, TaskKind.ADMM, state.message, site in state.contributed)
 
 
 def answers(state: AdmmState, participants: Mapping[str, Participant]) -> dict[str, LocalUpdate]:
@@ -484,7 +498,7 @@ def test_the_duals_of_both_sides_are_the_same_bits(settings: dict[str, object]) 
     plan = plan_of(**settings)
     mask = EdgeMask(plan.knowledge, VARIABLES)
     participants = recruit(plan, tables())
-    state = initial_state(D, SITES)
+    state = initial_state(D, SITES, sends_changes=plan.sends_changes)
     for _ in range(plan.rounds):
         updates = answers(state, participants)
         assert_duals_agree(state, participants)
@@ -499,7 +513,7 @@ def test_the_duals_stay_the_same_bits_when_a_round_closes_without_some_sites(set
     mask = EdgeMask(plan.knowledge, VARIABLES)
     participants = recruit(plan, tables())
     late = {1: {"a"}, 3: {"b", "c"}, 4: {"b"}, 6: {"a", "b"}}
-    state = initial_state(D, SITES)
+    state = initial_state(D, SITES, sends_changes=plan.sends_changes)
     for t in range(1, plan.rounds + 1):
         updates = answers(state, participants)
         assert_duals_agree(state, participants)
@@ -516,7 +530,7 @@ def test_a_restored_participant_answers_with_the_same_bits(settings: dict[str, o
     mask = EdgeMask(plan.knowledge, VARIABLES)
     data = tables()
     participants = recruit(plan, data)
-    state = initial_state(D, SITES)
+    state = initial_state(D, SITES, sends_changes=plan.sends_changes)
     for t in range(1, plan.rounds + 1):
         if t >= restart_in:
             restored = {site: Participant(site, data[site], plan, state.sites[site]) for site in SITES}
@@ -525,6 +539,35 @@ def test_a_restored_participant_answers_with_the_same_bits(settings: dict[str, o
             if t == restart_in:
                 participants = {**participants, "b": restored["b"]}
         state = advance(state, answers(state, participants), plan, mask)
+
+
+@pytest.mark.parametrize("value_type", ["float64", "float32"])
+def test_only_what_moved_is_sent_and_the_algorithm_goes_on_from_it(value_type: str) -> None:
+    plan = plan_of(send_tolerance=0.02, zero_tolerance=0.1, value_type=value_type, rounds=60)
+    participants = recruit(plan, tables())
+    state = initial_state(D, SITES, sends_changes=True)
+    sent_up = sent_down = 0
+    for _ in range(plan.rounds):
+        updates = answers(state, participants)
+        after = advance(state, updates, plan, EVERYTHING)
+        for site in SITES:
+            before, message, now = (
+                m.to_dense()
+                for m in (state.sites[site].local_weights, updates[site].local_weights, after.sites[site].local_weights)
+            )
+            told = updates[site].local_weights.support()
+            assert (now == np.where(told, message, before)).all()
+            assert (np.abs(now - before)[told] > 0.02).all()
+            sent_up += told.sum()
+        W_before, W = state.global_weights.to_dense(), after.global_weights.to_dense()
+        moved = W_before != W
+        assert (np.abs(W - W_before)[moved] > 0.02).all()
+        assert (after.message.support() == moved).all()
+        assert (np.abs(W[W != 0]) > 0.08).all()  # at least 0.1 when it was sent, and it moved by 0.02 at most since
+        sent_down += moved.sum()
+        state = after
+    assert 0 < sent_up < plan.rounds * sum(state.sites[site].local_weights.nnz for site in SITES) / 2
+    assert 0 < sent_down < plan.rounds * state.global_weights.nnz
 
 
 def test_a_participant_solves_its_local_problem_as_the_plan_says() -> None:

@@ -34,7 +34,8 @@ def bits(state: AdmmState) -> list[object]:
         float(state.acyclicity_dual).hex(),
         float(state.acyclicity).hex(),
         state.contributed,
-        [(site, of(s.local_weights), of(s.consensus_dual)) for site, s in state.sites.items()],
+        of(state.change),
+        [(site, of(s.local_weights), of(s.consensus_dual), of(s.global_weights)) for site, s in state.sites.items()],
         of(state.refitted),
         state.residual_variance.dtype,
         [float(v).hex() for v in state.residual_variance],
@@ -52,13 +53,16 @@ def states(draw: st.DrawFn) -> AdmmState:
 
     names = draw(st.lists(st.text("abcé-._9", min_size=1, max_size=4), min_size=1, max_size=4, unique=True))
     refitted = matrix() if draw(st.booleans()) else None
+    W = matrix()
+    change = matrix() if draw(st.booleans()) else None
     return AdmmState(
         round=draw(st.integers(0, 10**6)),
-        global_weights=matrix(),
+        global_weights=W,
+        change=change,
         acyclicity_dual=draw(FINITE),
         acyclicity=draw(FINITE),
         contributed=frozenset(draw(st.sets(st.sampled_from(names)))),
-        sites={name: SiteState(matrix(), matrix()) for name in names},
+        sites={name: SiteState(matrix(), matrix(), W if change else None) for name in names},
         refitted=refitted,
         residual_variance=np.array(draw(st.lists(FINITE, min_size=d, max_size=d))) if refitted else np.empty(0),
     )
@@ -138,7 +142,7 @@ def test_a_file_of_another_format_is_refused(state: AdmmState, tmp_path: Path, m
     with monkeypatch.context() as later:
         later.setattr(checkpoint, "_SCHEMA", "fedbnsl.checkpoint/99")
         checkpoint.save(tmp_path / "state", state, plan_digest=DIGEST)
-    with pytest.raises(ResultError, match=r"'fedbnsl\.checkpoint/99'; expected 'fedbnsl\.checkpoint/1'"):
+    with pytest.raises(ResultError, match=r"'fedbnsl\.checkpoint/99'; expected 'fedbnsl\.checkpoint/2'"):
         checkpoint.load(tmp_path / "state", plan_digest=DIGEST)
 
 

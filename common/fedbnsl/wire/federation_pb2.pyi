@@ -144,6 +144,7 @@ class JoinReply(_message.Message):
     CONSENSUS_DUAL_FIELD_NUMBER: _builtins.int
     DENSE_CONSENSUS_DUAL_FIELD_NUMBER: _builtins.int
     ROUND_FIELD_NUMBER: _builtins.int
+    GLOBAL_WEIGHTS_FIELD_NUMBER: _builtins.int
     run: _builtins.int
     """Opaque, drawn at random for each run."""
     plan: _builtins.str
@@ -163,6 +164,10 @@ class JoinReply(_message.Message):
     def consensus_dual(self) -> _values_pb2.SparseMatrix: ...
     @_builtins.property
     def dense_consensus_dual(self) -> _values_pb2.DenseMatrix: ...
+    @_builtins.property
+    def global_weights(self) -> _values_pb2.SparseMatrix:
+        """W as last sent, where tasks tell its changes only."""
+
     def __init__(
         self,
         *,
@@ -175,10 +180,11 @@ class JoinReply(_message.Message):
         consensus_dual: _values_pb2.SparseMatrix | None = ...,
         dense_consensus_dual: _values_pb2.DenseMatrix | None = ...,
         round: _builtins.int = ...,
+        global_weights: _values_pb2.SparseMatrix | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["consensus_dual", b"consensus_dual", "dense_consensus_dual", b"dense_consensus_dual", "dense_local_weights", b"dense_local_weights", "dual", b"dual", "local_weights", b"local_weights", "weights", b"weights"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["consensus_dual", b"consensus_dual", "dense_consensus_dual", b"dense_consensus_dual", "dense_local_weights", b"dense_local_weights", "dual", b"dual", "global_weights", b"global_weights", "local_weights", b"local_weights", "weights", b"weights"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["consensus_dual", b"consensus_dual", "dense_consensus_dual", b"dense_consensus_dual", "dense_local_weights", b"dense_local_weights", "dual", b"dual", "local_weights", b"local_weights", "plan", b"plan", "plan_digest", b"plan_digest", "round", b"round", "run", b"run", "variable", b"variable", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consensus_dual", b"consensus_dual", "dense_consensus_dual", b"dense_consensus_dual", "dense_local_weights", b"dense_local_weights", "dual", b"dual", "global_weights", b"global_weights", "local_weights", b"local_weights", "plan", b"plan", "plan_digest", b"plan_digest", "round", b"round", "run", b"run", "variable", b"variable", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_dual: _TypeAlias = _typing.Literal["consensus_dual", "dense_consensus_dual"]  # noqa: Y015
     _WhichOneofArgType_dual: _TypeAlias = _typing.Literal["dual", b"dual"]  # noqa: Y015

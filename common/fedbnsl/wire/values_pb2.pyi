@@ -21,7 +21,8 @@ DESCRIPTOR: _descriptor.FileDescriptor
 @_typing.final
 class SparseMatrix(_message.Message):
     """A (d, d) matrix without diagonal by its non-zero entries, in row-major order of the flat index i * d + j
-    (row i is the parent, column j the child: entry (i, j) is the edge i -> j).
+    (row i is the parent, column j the child: entry (i, j) is the edge i -> j). Where the plan sends changes, the entries
+    that moved since they were last sent, a zero for one that is gone.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

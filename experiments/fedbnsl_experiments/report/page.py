@@ -87,7 +87,7 @@ def report_page(run: ReportedRun) -> str:
         weight_map=report_charts.weight_map(run.W, run.variables),
         refitted=_n_refits(run) > 0,
         estimate_sentence=_estimate_sentence(run),
-        planned_rounds=run.plan.rounds + run.plan.refit_rounds,
+        planned_rounds=run.plan.n_rounds,
         settings=report_course.settings(run),
         charts=report_course.charts(run),
         attendance=report_course.attendance(run),

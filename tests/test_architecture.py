@@ -53,6 +53,10 @@ MATHS = {
     "fedbnsl_server.global_step",
     "fedbnsl_server.admm",
     "fedbnsl_server.consensus_graph",
+    "fedbnsl.family_moments",
+    "fedbnsl_server.families",
+    "fedbnsl_server.descent",
+    "fedbnsl_server.graph_search",
     "fedbnsl_client.squared_loss",
     "fedbnsl_client.noise",
     "fedbnsl_client.compiled",
@@ -71,6 +75,7 @@ MATHS_INTERNAL = {
     "fedbnsl.plan",
     "fedbnsl.knowledge",
     "fedbnsl.graph",
+    "fedbnsl.family_moments",
     "fedbnsl.privacy",
     "fedbnsl.errors",
     "fedbnsl.messages",  # frozen values without a wire format: what the state advances by
@@ -92,6 +97,8 @@ STATE_MODULES = {"fedbnsl_server.admm", "fedbnsl_server.checkpoint"}
 STEP_MODULES = {
     "advance": {"fedbnsl_server.admm", "fedbnsl_server.rounds"},
     "advance_refit": {"fedbnsl_server.admm", "fedbnsl_server.rounds"},
+    "advance_moments": {"fedbnsl_server.admm", "fedbnsl_server.rounds"},
+    "begin_start": {"fedbnsl_server.admm", "fedbnsl_server.rounds"},
     "global_step": {"fedbnsl_server.global_step", "fedbnsl_server.admm"},
     "solve": {
         "fedbnsl_client.local_solver",

@@ -9,6 +9,7 @@ import numpy as np
 
 from fedbnsl import codec
 from fedbnsl.errors import DivergenceError, LocalProtocolError, StaleRoundError
+from fedbnsl.family_moments import chosen_moments
 from fedbnsl.knowledge import EdgeMask
 from fedbnsl.messages import LedgerHead, LocalUpdate, RoundTask, SiteState, TaskKind
 from fedbnsl.plan import Plan
@@ -92,6 +93,7 @@ class Participant:
         self._beta: Matrix = start.consensus_dual.to_dense()
         self._W: Matrix = (start.global_weights or zero).to_dense()
         self._answer: LocalUpdate | None = None
+        self._solvers: dict[int, LocalSolver] = {}
 
     def handle(self, task: RoundTask) -> LocalUpdate:
         """Answer a task; a repeated task gets the same answer.
@@ -110,7 +112,12 @@ class Participant:
                 raise StaleRoundError(f"task for round {task.round} came after the answer to {self._answer.round}")
         self._follow(task)
         if self._plan.privacy is None:
-            self._answer = self._admm_round(task) if task.kind is TaskKind.ADMM else self._refit_round(task)
+            answer = {
+                TaskKind.ADMM: self._admm_round,
+                TaskKind.REFIT: self._refit_round,
+                TaskKind.MOMENTS: self._moments_round,
+            }[task.kind]
+            self._answer = answer(task)
         else:
             self._answer = self._private_round(task)
         return self._answer
@@ -139,6 +146,10 @@ class Participant:
         if task.kind is not TaskKind.ADMM:
             return
         last = self._answer
+        _, start, step = self._plan.stage(task.round)
+        if start and step == 1:  # another start from zero
+            self._B = self._beta = self._W = np.zeros_like(self._W)
+            return
         self._W = self._told(self._W, task.global_weights)
         if task.contributed and last is not None and last.round == task.round - 1:
             self._B = self._told(self._B, last.local_weights)
@@ -153,7 +164,7 @@ class Participant:
         return after
 
     def _admm_round(self, task: RoundTask) -> LocalUpdate:
-        B = self._solver(self._B, self._W, self._beta)
+        B = self._solver_of(self._plan.stage(task.round).start)(self._B, self._W, self._beta)
         if not np.isfinite(B).all():
             raise DivergenceError(f"the local weights of round {task.round} are not finite")
         sent = SparseMatrix.from_dense(B)
@@ -167,10 +178,14 @@ class Participant:
     def _loss(self) -> SecondMoments:
         return SecondMoments.of(self._X)
 
-    @cached_property
-    def _solver(self) -> LocalSolver:
-        """Made when the first round needs it."""
-        plan, allowed = self._plan, self._mask.allowed
+    def _solver_of(self, start: int) -> LocalSolver:
+        """Made when the first round of a start needs it."""
+        if start not in self._solvers:
+            self._solvers[start] = self._make_solver(self._plan.of_start(start))
+        return self._solvers[start]
+
+    def _make_solver(self, plan: Plan) -> LocalSolver:
+        allowed = self._mask.allowed
         if plan.privacy is None:
             return local_solver(plan, self._loss, allowed)
         return private_solver(plan, plan.privacy, self._price, self._X, allowed, self._setup, self._randbelow)
@@ -193,6 +208,13 @@ class Participant:
         values = np.frombuffer(self._journal.release(0, draw), dtype=np.float64)
         d = self._X.shape[1]
         return values.reshape(d, -1) if values.size > d else values
+
+    def _moments_round(self, task: RoundTask) -> LocalUpdate:
+        moments = chosen_moments(self._loss.S, task.global_weights.support(), self._mask)
+        if self._plan.value_type == "float32":
+            moments = moments.astype(np.float32).astype(np.float64)
+        nothing = SparseMatrix.zeros(len(self._loss.S))
+        return LocalUpdate(self.site, task.round, nothing, moments=moments)
 
     def _refit_round(self, task: RoundTask) -> LocalUpdate:
         support = task.global_weights.support() & self._mask.allowed

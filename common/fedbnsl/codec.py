@@ -235,7 +235,7 @@ def decode_task(wire: federation.Task, *, n_variables: int, dense: bool = False)
     MalformedMessageError
         For an unknown kind, round 0, or a matrix that is malformed or in the wrong representation.
     """
-    if wire.kind not in (federation.TASK_KIND_ADMM, federation.TASK_KIND_REFIT):
+    if wire.kind not in {kind.value for kind in TaskKind}:
         raise MalformedMessageError(f"task of unknown kind {wire.kind}")
     if wire.round < 1:
         raise MalformedMessageError("task for round 0; rounds count from 1")
@@ -263,7 +263,7 @@ def decode_finished(wire: federation.Finished, *, n_variables: int) -> Finished:
 
 
 def encode_update(update: LocalUpdate, *, run: int, value_type: str, dense: bool = False) -> federation.Update:
-    """Wire form of a site's answer; `dense` as the plan says. An answer with residual variances is a refit: sparse."""
+    """Wire form of a site's answer; `dense` as the plan says, but for a refit and for moments."""
     wire = federation.Update(
         run=run_tag(run),
         site=update.site,
@@ -271,7 +271,8 @@ def encode_update(update: LocalUpdate, *, run: int, value_type: str, dense: bool
         residual_variance=update.residual_variance.tolist(),
         ledger=_encode_ledger(update.ledger) if update.ledger else None,
     )
-    if dense and not update.residual_variance.size:
+    (wire.moment32 if value_type == "float32" else wire.moment).extend(update.moments.tolist())
+    if dense and not update.residual_variance.size and not update.moments.size:
         wire.dense_local_weights.CopyFrom(encode_dense(update.local_weights, value_type=value_type))
     else:
         wire.local_weights.CopyFrom(encode_matrix(update.local_weights, value_type=value_type))
@@ -284,8 +285,8 @@ def decode_update(wire: federation.Update, *, n_variables: int, dense: bool = Fa
     Raises
     ------
     MalformedMessageError
-        For round 0, a matrix that is malformed or in the wrong representation, or residual variances that are not d
-        finite numbers of at least 0 (or none).
+        For round 0, a matrix that is malformed or in the wrong representation, residual variances that are not d
+        finite numbers of at least 0 (or none), or moments that are not finite, too many or in both precisions.
     """
     if wire.round < 1:
         raise MalformedMessageError("update for round 0; rounds count from 1")
@@ -294,14 +295,19 @@ def decode_update(wire: federation.Update, *, n_variables: int, dense: bool = Fa
         raise MalformedMessageError(f"{variance.size} residual variances; this run has {n_variables} variables")
     if not (np.isfinite(variance) & (variance >= 0)).all():
         raise MalformedMessageError("a residual variance that is not a finite number of at least 0")
-    if dense and not variance.size:
+    if wire.moment and wire.moment32:
+        raise MalformedMessageError("moments in both precisions")
+    moments = np.array(wire.moment32 or wire.moment, dtype=np.float64)
+    if moments.size > n_variables * (n_variables + 1) // 2 or not np.isfinite(moments).all():
+        raise MalformedMessageError(f"{moments.size} moments: more than there are pairs, or one that is not finite")
+    if dense and not variance.size and not moments.size:
         _expect_form(wire.WhichOneof("weights"), "dense_local_weights")
         weights = decode_dense(wire.dense_local_weights, n_variables=n_variables)
     else:
         _expect_form(wire.WhichOneof("weights"), "local_weights")
         weights = decode_matrix(wire.local_weights, n_variables=n_variables)
     ledger = _decode_ledger(wire.ledger) if wire.HasField("ledger") else None
-    return LocalUpdate(wire.site, wire.round, weights, variance, ledger)
+    return LocalUpdate(wire.site, wire.round, weights, variance, moments, ledger)
 
 
 def update_to_bytes(update: LocalUpdate, *, run: int, value_type: str, dense: bool = False) -> bytes:

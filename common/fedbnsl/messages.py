@@ -46,6 +46,7 @@ class TaskKind(Enum):
 
     ADMM = 1
     REFIT = 2
+    MOMENTS = 3
 
 
 class LeaveReason(Enum):
@@ -131,8 +132,8 @@ class RoundTask:
     round
         Counted from 1.
     global_weights
-        W, (d, d), or its changes (`Plan.sends_changes`), for an ADMM round; for a refit round the graph to refit, with
-        its present weights.
+        W, (d, d), or its changes (`Plan.sends_changes`), for an ADMM round; for a refit round the graph to refit, for a
+        moments round that of neighbours, with present weights.
     contributed
         Whether the site's update of the previous round entered W, so that its dual advances.
     """
@@ -223,7 +224,7 @@ class RunStatus:
     site: str = ""
 
 
-def _no_variances() -> Matrix:
+def _no_values() -> Matrix:
     return np.empty(0)
 
 
@@ -238,6 +239,8 @@ class LocalUpdate:
         weights on the graph.
     residual_variance
         (d,) in a refit round, in squared units of the variables; otherwise empty.
+    moments
+        In a moments round the second moments at `families.needed_moments`, row by row; otherwise empty.
     ledger
         The site's ledger when the answer was drawn; None without privacy.
     """
@@ -245,7 +248,8 @@ class LocalUpdate:
     site: str
     round: int
     local_weights: SparseMatrix
-    residual_variance: Matrix = field(default_factory=_no_variances)
+    residual_variance: Matrix = field(default_factory=_no_values)
+    moments: Matrix = field(default_factory=_no_values)
     ledger: LedgerHead | None = None
 
     def same_as(self, other: "LocalUpdate") -> bool:
@@ -254,5 +258,6 @@ class LocalUpdate:
             (self.site, self.round) == (other.site, other.round)
             and self.local_weights == other.local_weights
             and self.residual_variance.tobytes() == other.residual_variance.tobytes()
+            and self.moments.tobytes() == other.moments.tobytes()
             and self.ledger == other.ledger
         )

@@ -10,7 +10,7 @@ import json
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Annotated, Any, Literal, NamedTuple, Self, cast
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 
 from fedbnsl.errors import PlanError
 from fedbnsl.knowledge import Knowledge
-from fedbnsl.messages import is_variable_name
+from fedbnsl.messages import TaskKind, is_variable_name
 from fedbnsl.privacy import Positive, Privacy, Real
 
 # Strict: `rounds = true` or `rounds = "1"` is a slip, not a number.
@@ -26,10 +26,37 @@ Count = Annotated[int, Field(strict=True)]
 NonNegative = Annotated[Real, Field(ge=0)]
 
 Solver = Literal["pgcd", "closed-form", "frank-wolfe", "dp-pgcd", "dp-pgcd-laplace", "noisy-covariance"]
+Acyclicity = Literal["exponential", "log-det"]
 PRIVATE_SOLVERS = ("dp-pgcd", "dp-pgcd-laplace", "noisy-covariance")
 
 # Every private step costs budget: more of them than this is the non-private default left standing.
 _MOST_PRIVATE_STEPS = 10_000
+
+
+class Stage(NamedTuple):
+    """What a round is for.
+
+    Attributes
+    ----------
+    start
+        Which start of Algorithm 1 it belongs to or, once all are through, the last one; counted from 0.
+    step
+        Its number among the rounds of its kind in that start, from 1.
+    """
+
+    kind: TaskKind
+    start: int
+    step: int
+
+
+class Start(BaseModel):
+    """Another start of Algorithm 1 from zero; what is given here replaces the plan's setting."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    acyclicity: Acyclicity | None = None
+    continuation_start: Positive | None = None
+    l1_weight: NonNegative | None = None
 
 
 class Plan(BaseModel):
@@ -49,6 +76,10 @@ class Plan(BaseModel):
     # Algorithm 1
     rounds: Count = Field(default=80, ge=1, le=100_000, description="ADMM rounds (T)")
     consensus_penalty: Positive = Field(default=3.0, description="weight of the gap between B_p and W (rho_2)")
+    acyclicity: Acyclicity = Field(
+        default="exponential",
+        description="h(W): exponential (tr exp(W o W) - d) or log-det (-log det(I - W o W), DAGMA)",
+    )
     acyclicity_schedule: Literal["continuation", "augmented"] = Field(
         default="continuation",
         description="how the acyclicity term grows: continuation (one growing coefficient) or augmented (Lagrangian)",
@@ -65,6 +96,12 @@ class Plan(BaseModel):
     acyclicity_growth: Real = Field(default=1.2, ge=1, le=10, description="augmented: factor of that weight a round")
     acyclicity_penalty_max: Positive = Field(
         default=1e12, description="both schedules: where the weight or coefficient stops to grow"
+    )
+    starts: tuple[Start, ...] = Field(
+        default=(),
+        max_length=20,
+        description="further starts from zero, each of as many rounds: the settings that are different there "
+        "(acyclicity, continuation_start, l1_weight); the search takes the graph of least loss",
     )
     global_iterations: Count = Field(default=20, ge=1, le=100_000, description="L-BFGS iterations of a global step")
 
@@ -88,6 +125,17 @@ class Plan(BaseModel):
     threshold: NonNegative = Field(default=0.3, description="an edge is kept if its absolute weight exceeds this (tau)")
     refit_rounds: Count = Field(default=1, ge=0, le=10, description="rounds of least squares on the learned support")
     refit_threshold: NonNegative = Field(default=0.05, description="absolute weight above which an edge is refitted")
+    moments_rounds: Count = Field(
+        default=0,
+        ge=0,
+        le=1,
+        description="1: instead of a refit the sites send second moments of neighbours, among which the coordinator "
+        "searches the DAG of least loss",
+    )
+    neighbour_threshold: NonNegative = Field(
+        default=0.01,
+        description="absolute weight in W, after the first or the last round, above which two variables are neighbours",
+    )
 
     # Messages
     value_type: Literal["float64", "float32"] = Field(default="float64", description="precision of sent weights")
@@ -151,6 +199,9 @@ class Plan(BaseModel):
                 "zero_tolerance" if self.zero_tolerance else "send_tolerance",
                 f"0 with {solver}, whose messages are dense",
             ),
+            (not self.moments_rounds or self.refit_rounds == 0, "refit_rounds", "0 with moments_rounds: it refits"),
+            (not self.starts or self.moments_rounds > 0, "starts", "empty without moments_rounds, which choose one"),
+            (not (private and self.starts), "starts", "empty with [privacy]: each start would spend a budget"),
             (not private or self.refit_rounds == 0, "refit_rounds", "0 with [privacy]: a refit is one more release"),
             (
                 not private or solver == "noisy-covariance" or self.local_steps <= _MOST_PRIVATE_STEPS,
@@ -183,8 +234,24 @@ class Plan(BaseModel):
 
     @property
     def n_rounds(self) -> int:
-        """Rounds of the whole run, the refits included."""
-        return self.rounds + self.refit_rounds
+        """Rounds of the whole run: those of all starts, and what follows."""
+        return self._admm_rounds + self.refit_rounds + self.moments_rounds
+
+    @property
+    def _admm_rounds(self) -> int:
+        return self.rounds * (1 + len(self.starts))
+
+    def stage(self, t: int) -> Stage:
+        """What round t, counted from 1, is for."""
+        if t <= self._admm_rounds:
+            start, step = divmod(t - 1, self.rounds)
+            return Stage(TaskKind.ADMM, start, step + 1)
+        kind = TaskKind.MOMENTS if self.moments_rounds else TaskKind.REFIT
+        return Stage(kind, len(self.starts), t - self._admm_rounds)
+
+    def of_start(self, start: int) -> Self:
+        """The plan with the settings of one of its starts."""
+        return self.model_copy(update=self.starts[start - 1].model_dump(exclude_none=True)) if start else self
 
     @property
     def sends_changes(self) -> bool:

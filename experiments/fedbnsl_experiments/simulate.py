@@ -118,7 +118,8 @@ def simulate(
         uncounted=["a simulation keeps no ledger"] + ([] if noise_seed is None else ["its noise came from a seed"]),
     )
     try:
-        rounds.run(plan, variables, list(tables), exchange, on_round=after_round)
+        n_samples = {site: table.n_samples for site, table in tables.items()}
+        rounds.run(plan, variables, n_samples, exchange, on_round=after_round)
     except BaseException as error:  # the folder is closed, whatever it was; in a notebook, Ctrl-C is not an Exception
         interrupted = isinstance(error, InterruptedRunError | KeyboardInterrupt)
         recorder.finish("interrupted" if interrupted else "failed", str(error) or type(error).__name__)

@@ -6,12 +6,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedbnsl.family_moments import needed_moments, parent_candidates, symmetric
+from fedbnsl.graph import threshold
 from fedbnsl.knowledge import EdgeMask
 from fedbnsl.messages import LocalUpdate, SiteState
 from fedbnsl.plan import Plan
-from fedbnsl.sparse import Matrix, SparseMatrix, aligned
+from fedbnsl.sparse import Mask, Matrix, SparseMatrix, aligned
 from fedbnsl_server.acyclicity import acyclicity
 from fedbnsl_server.global_step import global_step
+from fedbnsl_server.graph_search import search
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,11 +36,16 @@ class AdmmState:
     sites
         B_p and beta_p of every participant, in the order of the names.
     refitted
-        Mean of the sites' least-squares weights on the learned support, once a refit round is complete.
+        Mean of the sites' least-squares weights on the learned support, once a refit or moments round is complete.
     residual_variance
-        (d,) mean of what the sites reported in the last refit round; empty before.
+        (d,) mean over the sites in that round, in squared units of the variables; empty before.
     change
         What the next task tells of W if the plan sends changes: a zero for an entry that is gone. Otherwise None.
+    found
+        W at the end of each start before this one.
+    neighbours
+        Entries beyond `neighbour_threshold` in W after the first or the last round of any start, if there will be a
+        moments round: the first W, without acyclicity, tells whom a variable depends on, the last one what was learned.
     """
 
     round: int
@@ -49,6 +57,8 @@ class AdmmState:
     refitted: SparseMatrix | None
     residual_variance: Matrix
     change: SparseMatrix | None = None
+    found: tuple[SparseMatrix, ...] = ()
+    neighbours: SparseMatrix | None = None
 
     @property
     def message(self) -> SparseMatrix:
@@ -62,6 +72,13 @@ def initial_state(n_variables: int, sites: Sequence[str], *, sends_changes: bool
     change = zero if sends_changes else None
     start = {site: SiteState(zero, zero, change) for site in sorted(sites)}
     return AdmmState(0, zero, 0.0, 0.0, frozenset(), start, None, np.empty(0), change)
+
+
+def begin_start(state: AdmmState) -> AdmmState:
+    """Everything zero again for the next start, with W of the one that is over kept."""
+    zero = initial_state(state.global_weights.n_variables, list(state.sites), sends_changes=state.change is not None)
+    found = (*state.found, state.global_weights)
+    return replace(zero, round=state.round, found=found, neighbours=state.neighbours)
 
 
 def acyclicity_coefficients(plan: Plan, t: int, acyclicity_dual: float) -> tuple[float, float]:
@@ -86,10 +103,11 @@ def advance(state: AdmmState, updates: Mapping[str, LocalUpdate], plan: Plan, ma
 
     A site without an update keeps its last B_p and beta_p in the global step, and its dual stays.
     """
-    rho_2 = plan.consensus_penalty
+    stage = plan.stage(state.round + 1)
+    plan, rho_2 = plan.of_start(stage.start), plan.consensus_penalty
     B = {site: _told(old.local_weights, updates.get(site), plan) for site, old in state.sites.items()}
     A = _mean(B.values()) + _mean(s.consensus_dual for s in state.sites.values()) / rho_2
-    alpha, rho_1 = acyclicity_coefficients(plan, state.round + 1, state.acyclicity_dual)
+    alpha, rho_1 = acyclicity_coefficients(plan, stage.step, state.acyclicity_dual)
     W = global_step(
         A,
         state.global_weights.to_dense(),
@@ -101,6 +119,8 @@ def advance(state: AdmmState, updates: Mapping[str, LocalUpdate], plan: Plan, ma
         allowed=mask.allowed,
         max_iterations=plan.global_iterations,
     )
+    seen_now = plan.moments_rounds and stage.step in (1, plan.rounds)
+    neighbours = _with_neighbours(state.neighbours, W, plan) if seen_now else state.neighbours
     sent = SparseMatrix.from_dense(np.where(np.abs(W) < plan.zero_tolerance, 0.0, W))
     if plan.value_type == "float32":
         sent = sent.as_float32()
@@ -128,7 +148,13 @@ def advance(state: AdmmState, updates: Mapping[str, LocalUpdate], plan: Plan, ma
         acyclicity=h,
         contributed=frozenset(updates),
         sites=sites,
+        neighbours=neighbours,
     )
+
+
+def _with_neighbours(known: SparseMatrix | None, W: Matrix, plan: Plan) -> SparseMatrix:
+    support = threshold(W, plan.neighbour_threshold)
+    return SparseMatrix.on_support(W, support if known is None else support | known.support())
 
 
 def _told(before: SparseMatrix, update: LocalUpdate | None, plan: Plan) -> SparseMatrix:
@@ -155,6 +181,49 @@ def advance_refit(state: AdmmState, updates: Mapping[str, LocalUpdate], plan: Pl
         contributed=frozenset(updates),
         refitted=mean.as_float32() if plan.value_type == "float32" else mean,
         residual_variance=np.mean([update.residual_variance for update in in_order], axis=0),
+    )
+
+
+def advance_moments(
+    state: AdmmState,
+    updates: Mapping[str, LocalUpdate],
+    plan: Plan,
+    mask: EdgeMask,
+    *,
+    neighbours: Mask,
+    starts: Sequence[Mask],
+    n_samples: Mapping[str, int],
+) -> AdmmState:
+    """The moments round: search the DAG of least loss among neighbours, each site with regressions of its own.
+
+    Parameters
+    ----------
+    neighbours
+        (d, d) graph whose moments the sites were asked for.
+    starts
+        (d, d) DAGs to search from.
+    n_samples
+        Rows by site.
+    """
+    candidates = parent_candidates(neighbours, mask)
+    needed = needed_moments(candidates)
+    in_order = [updates[site] for site in state.sites if site in updates]
+    rows = float(np.mean([n_samples[update.site] for update in in_order]))
+    found = search(
+        [symmetric(update.moments, needed) for update in in_order],
+        starts=starts,
+        candidates=candidates,
+        required=mask.required,
+        penalty=0.5 * math.log(rows) / rows,  # BIC
+        threshold=plan.threshold,
+    )
+    weights = SparseMatrix.on_support(found.weights, found.dag)
+    return replace(
+        state,
+        round=state.round + 1,
+        contributed=frozenset(updates),
+        refitted=weights.as_float32() if plan.value_type == "float32" else weights,
+        residual_variance=found.residual_variance,
     )
 
 

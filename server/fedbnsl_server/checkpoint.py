@@ -27,6 +27,9 @@ def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
     matrices = [state.global_weights]
     if state.change is not None:
         matrices.append(state.change)
+    matrices += state.found
+    if state.neighbours is not None:
+        matrices.append(state.neighbours)
     for site in state.sites.values():
         matrices += [site.local_weights, site.consensus_dual]
     if state.refitted is not None:
@@ -37,6 +40,8 @@ def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
         "round": state.round,
         "n_variables": state.global_weights.n_variables,
         "sends_changes": state.change is not None,
+        "found": len(state.found),
+        "neighbours": state.neighbours is not None,
         "contributed": sorted(state.contributed),
         "sites": list(state.sites),
     }
@@ -82,12 +87,16 @@ def load(path: Path, *, plan_digest: bytes) -> AdmmState:
     ]
     W, *rest = matrices
     change = rest.pop(0) if head["sends_changes"] else None
+    found, rest = rest[: head["found"]], rest[head["found"] :]
+    neighbours = rest.pop(0) if head["neighbours"] else None
     seen = None if change is None else W
     sites = {site: SiteState(rest[2 * k], rest[2 * k + 1], seen) for k, site in enumerate(head["sites"])}
     return AdmmState(
         round=int(head["round"]),
         global_weights=W,
         change=change,
+        found=tuple(found),
+        neighbours=neighbours,
         acyclicity_dual=float(scalars[0]),
         acyclicity=float(scalars[1]),
         contributed=frozenset(head["contributed"]),

@@ -45,6 +45,11 @@ def graph_to_refit(state: AdmmState, plan: Plan, mask: EdgeMask) -> ConsensusGra
     return consensus_graph(state, plan, mask)
 
 
+def graphs_to_search(state: AdmmState, plan: Plan, mask: EdgeMask) -> list[ConsensusGraph]:
+    """Where a search may begin: the acyclic part of W after each start, cut at `refit_threshold`."""
+    return [_acyclic_part(W.to_dense(), plan.refit_threshold, mask) for W in (*state.found, state.global_weights)]
+
+
 def consensus_graph(state: AdmmState, plan: Plan, mask: EdgeMask) -> ConsensusGraph:
     """The learned DAG: refitted weights (or W, without a refit) beyond the threshold, and required edges."""
     weights = state.global_weights if state.refitted is None else state.refitted

@@ -160,7 +160,7 @@ class LiveRun:
             lambda: rounds.run(
                 plan,
                 roster.variables,
-                list(roster.members),
+                {site: member.n_samples for site, member in roster.members.items()},
                 self._mailbox,
                 on_round=self._after_round,
                 state=self._past.state,

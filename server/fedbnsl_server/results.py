@@ -190,7 +190,7 @@ class RunRecorder:
     def _round(self, record: RoundRecord) -> dict[str, Any]:
         d = len(self._variables)
         t = record.round
-        down = formula_bytes(record.entries_down, d, dense=record.dense)
+        down = formula_bytes(record.entries_down, d, dense=record.dense_down)
         return {
             "round": t,
             "kind": record.kind.name.lower(),
@@ -202,7 +202,7 @@ class RunRecorder:
             "bytes": {
                 site: {
                     "up": {
-                        "formula": formula_bytes(record.entries_up.get(site, 0), d, dense=record.dense),
+                        "formula": formula_bytes(record.entries_up.get(site, 0), d, dense=record.dense_up),
                         "serialised": self._traffic.up[site][t],
                     },
                     "down": {
@@ -248,8 +248,8 @@ class RunRecorder:
             "bytes": {
                 **_total([entry["bytes"][site] for entry in rounds for site in self._n_samples]),
                 "control": sum(self._traffic.control.values()),
-                "meaning": "formula: entries x (8 + ceil(log2(d^2) / 8)) bytes (dense: d^2 x 8), as in the paper; "
-                "serialised: protobuf bytes of updates and tasks, site names and a refit's residual variances "
+                "meaning": "formula: entries x (8 + ceil(log2(d^2) / 8)) bytes (dense: d^2 x 8), as in the paper; 8 "
+                "a moment; serialised: protobuf bytes of updates and tasks, site names and residual variances "
                 "included; control: protobuf bytes of all other messages until the results were written",
             },
             "seconds": {
@@ -321,7 +321,7 @@ class RunRecorder:
             return []
         W = self._state.global_weights.to_dense()
         dropped = [("graph", edge) for edge in graph.dropped]
-        if self._state.refitted is not None:
+        if self._state.refitted is not None and self._plan.refit_rounds:
             before = graph_to_refit(replace(self._state, refitted=None), self._plan, self._mask())
             dropped = [("refit", edge) for edge in before.dropped] + dropped
         return [

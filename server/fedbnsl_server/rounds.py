@@ -8,13 +8,21 @@ from functools import partial
 import numpy as np
 
 from fedbnsl.errors import RemoteProtocolError
+from fedbnsl.family_moments import count_moments
 from fedbnsl.graph import threshold
 from fedbnsl.knowledge import EdgeMask
 from fedbnsl.messages import LocalUpdate, RoundTask, TaskKind
 from fedbnsl.plan import Plan
 from fedbnsl.sparse import Mask, SparseMatrix
-from fedbnsl_server.admm import AdmmState, advance, advance_refit, initial_state
-from fedbnsl_server.consensus_graph import graph_to_refit
+from fedbnsl_server.admm import (
+    AdmmState,
+    advance,
+    advance_moments,
+    advance_refit,
+    begin_start,
+    initial_state,
+)
+from fedbnsl_server.consensus_graph import graph_to_refit, graphs_to_search
 from fedbnsl_server.exchange import Exchange
 
 
@@ -25,7 +33,7 @@ class RoundRecord:
     Attributes
     ----------
     entries_up
-        Sent entries of B_p, by contributing site.
+        Sent entries of B_p, or moments, by contributing site.
     entries_down
         Sent entries of W (to every site alike).
     acyclicity
@@ -34,7 +42,7 @@ class RoundRecord:
         Edges beyond the plan's threshold after the round.
     local_s, global_s
         Seconds until the last update was in, and seconds of the coordinator's own work.
-    dense
+    dense_up, dense_down
         Whether the entries were sent without indices.
     """
 
@@ -47,13 +55,14 @@ class RoundRecord:
     edges: int
     local_s: float
     global_s: float
-    dense: bool = False
+    dense_up: bool = False
+    dense_down: bool = False
 
 
 def run(
     plan: Plan,
     variables: Sequence[str],
-    sites: Sequence[str],
+    n_samples: Mapping[str, int],
     exchange: Exchange,
     *,
     on_round: Callable[[AdmmState, RoundRecord], None],
@@ -65,8 +74,8 @@ def run(
     ----------
     variables
         d names, in the order of the matrices.
-    sites
-        Names of the participants.
+    n_samples
+        Rows of every participant, by its name.
     on_round
         Called with the new state after each round, before the next one is handed out: the place to save it.
     state
@@ -82,39 +91,78 @@ def run(
     mask, d = EdgeMask(plan.knowledge, variables), len(variables)
     # The closed form knows no excluded edges: B_p has them, and a diagonal; W never does.
     sendable = np.ones((d, d), dtype=bool) if plan.dense_messages else mask.allowed
-    state = initial_state(d, sites, sends_changes=plan.sends_changes) if state is None else state
+    state = initial_state(d, list(n_samples), sends_changes=plan.sends_changes) if state is None else state
     while state.round < plan.n_rounds:
         started = time.perf_counter()
         t = state.round + 1
-        if t <= plan.rounds:
-            kind, weights = TaskKind.ADMM, state.message
-        else:
-            kind, weights = TaskKind.REFIT, graph_to_refit(state, plan, mask).as_sparse()
+        stage = plan.stage(t)
+        kind = stage.kind
+        if kind is TaskKind.ADMM and stage.start and stage.step == 1:
+            state = begin_start(state)
+        weights = _to_send(kind, state, plan, mask)
         tasks = {site: RoundTask(t, kind, weights, site in state.contributed) for site in state.sites}
-        updates = exchange.exchange(tasks, state.sites, partial(_check, kind=kind, weights=weights, sendable=sendable))
+        check = partial(
+            _check,
+            kind=kind,
+            weights=weights,
+            sendable=sendable,
+            n_moments=count_moments(weights.support(), mask) if kind is TaskKind.MOMENTS else 0,
+        )
+        updates = exchange.exchange(tasks, state.sites, check)
         received = time.perf_counter()
-        state = advance(state, updates, plan, mask) if kind is TaskKind.ADMM else advance_refit(state, updates, plan)
+        if kind is TaskKind.ADMM:
+            state = advance(state, updates, plan, mask)
+        elif kind is TaskKind.REFIT:
+            state = advance_refit(state, updates, plan)
+        else:
+            state = advance_moments(
+                state,
+                updates,
+                plan,
+                mask,
+                neighbours=weights.support(),
+                starts=[graph.dag for graph in graphs_to_search(state, plan, mask)],
+                n_samples=n_samples,
+            )
         current = state.global_weights if state.refitted is None else state.refitted
         dense = plan.dense_messages and kind is TaskKind.ADMM
         record = RoundRecord(
             round=t,
             kind=kind,
             contributed=tuple(sorted(updates)),
-            entries_up={site: d * d if dense else updates[site].local_weights.nnz for site in sorted(updates)},
+            entries_up={
+                site: d * d if dense else update.local_weights.nnz + update.moments.size
+                for site, update in sorted(updates.items())
+            },
             entries_down=d * d if dense else weights.nnz,
             acyclicity=state.acyclicity,
             edges=int(threshold(current.to_dense(), plan.threshold).sum()),
             local_s=received - started,
             global_s=time.perf_counter() - received,
-            dense=dense,
+            dense_up=dense or kind is TaskKind.MOMENTS,
+            dense_down=dense,
         )
         on_round(state, record)
     return state
 
 
-def _check(update: LocalUpdate, *, kind: TaskKind, weights: SparseMatrix, sendable: Mask) -> None:
-    """Refuse an update that does not fit its task: the codec cannot know, and the mathematics trusts."""
+def _to_send(kind: TaskKind, state: AdmmState, plan: Plan, mask: EdgeMask) -> SparseMatrix:
+    """What a task of this kind carries."""
     if kind is TaskKind.ADMM:
+        return state.message
+    if kind is TaskKind.REFIT:
+        return graph_to_refit(state, plan, mask).as_sparse()
+    return state.neighbours or SparseMatrix.zeros(state.global_weights.n_variables)
+
+
+def _check(update: LocalUpdate, *, kind: TaskKind, weights: SparseMatrix, sendable: Mask, n_moments: int) -> None:
+    """Refuse an update that does not fit its task: the codec cannot know, and the mathematics trusts."""
+    if update.moments.size != n_moments:
+        raise RemoteProtocolError(f"{update.site}: update {update.round} has {update.moments.size} moments")
+    if kind is TaskKind.MOMENTS:
+        if update.local_weights.nnz or update.residual_variance.size:
+            raise RemoteProtocolError(f"{update.site}: update {update.round} has more than moments")
+    elif kind is TaskKind.ADMM:
         if update.residual_variance.size or not sendable.flat[update.local_weights.index].all():
             raise RemoteProtocolError(f"{update.site}: update {update.round} has entries that the plan excludes")
     elif not np.array_equal(update.local_weights.index, weights.index) or not update.residual_variance.size:

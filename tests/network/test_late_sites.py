@@ -235,7 +235,9 @@ def test_a_run_with_a_quorum_goes_on_without_a_site_that_fails(
     assert_both_sides_hold_the_same_duals(stage)
 
     participants = {site: Participant(site, table, plan) for site, table in tables.items()}
-    alone = rounds.run(plan, names, SITES, AbsentFrom(participants, present), on_round=lambda state, record: None)
+    alone = rounds.run(
+        plan, names, dict.fromkeys(SITES, 100), AbsentFrom(participants, present), on_round=lambda state, record: None
+    )
     over_the_wire = checkpoint.load(tmp_path / "run" / "checkpoint.npz", plan_digest=plan.digest())
     assert over_the_wire.global_weights == alone.global_weights
     assert over_the_wire.refitted == alone.refitted

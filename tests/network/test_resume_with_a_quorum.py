@@ -106,7 +106,9 @@ def assert_as_if_in_one_process(
     assert result["state"] == "finished"
     present = {entry["round"]: entry["contributed"] for entry in result["rounds"]}
     exchange = AnewInEveryRound(tables, present)
-    alone = rounds.run(QUORUM, result["variables"], SITES, exchange, on_round=lambda state, record: None)
+    alone = rounds.run(
+        QUORUM, result["variables"], dict.fromkeys(SITES, 100), exchange, on_round=lambda state, record: None
+    )
     for (site, t), beta in script.duals.items():
         if site in present[t]:
             held = exchange.held[t][site].consensus_dual.to_dense()

@@ -142,7 +142,7 @@ class Walk:
         self.order = []
         self._backwards = backwards
         self._participants = {site: Participant(site, Dataset(VARIABLES, X), plan) for site, X in tables.items()}
-        self.final = rounds.run(plan, VARIABLES, SITES, self, on_round=self._after_round)
+        self.final = rounds.run(plan, VARIABLES, dict.fromkeys(SITES, 100), self, on_round=self._after_round)
 
     def exchange(self, tasks, snapshots, check):
         updates = {}

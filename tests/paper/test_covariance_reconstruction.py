@@ -78,7 +78,7 @@ def message(sent: bytes, plan: Plan) -> LocalUpdate:
 def attack(plan: Plan, t: int) -> dict[str, Matrix]:
     """Every site's S as the coordinator computes it from the one message of round t, counted from 1."""
     tap = Wiretap(plan, TABLES)
-    rounds.run(plan, FEDERATION.variables, list(TABLES), tap, on_round=lambda state, record: None)
+    rounds.run(plan, FEDERATION.variables, dict.fromkeys(TABLES, 100), tap, on_round=lambda state, record: None)
     W, duals = tap.known[t - 1]
     return {
         site: reconstruct(message(sent, plan).local_weights.to_dense(), W, duals[site], plan.consensus_penalty)
@@ -98,7 +98,7 @@ def test_one_message_of_the_closed_form_reveals_the_covariance_of_the_table(t: i
 
 def test_in_the_first_round_the_coordinator_need_know_nothing_but_the_penalty() -> None:
     tap = Wiretap(PLAN, TABLES)
-    rounds.run(PLAN, FEDERATION.variables, list(TABLES), tap, on_round=lambda state, record: None)
+    rounds.run(PLAN, FEDERATION.variables, dict.fromkeys(TABLES, 100), tap, on_round=lambda state, record: None)
     zero = np.zeros((D, D))
     B = message(tap.heard[0]["site-1"], PLAN).local_weights.to_dense()
     X = TABLES["site-1"]
@@ -107,7 +107,7 @@ def test_in_the_first_round_the_coordinator_need_know_nothing_but_the_penalty() 
 
 def test_the_inverse_on_the_left_as_the_paper_has_it_is_right_in_the_first_round_only() -> None:
     tap = Wiretap(PLAN, TABLES)
-    rounds.run(PLAN, FEDERATION.variables, list(TABLES), tap, on_round=lambda state, record: None)
+    rounds.run(PLAN, FEDERATION.variables, dict.fromkeys(TABLES, 100), tap, on_round=lambda state, record: None)
     X = TABLES["site-1"]
     for t, right in ((1, True), (2, False)):
         W, duals = tap.known[t - 1]

@@ -31,12 +31,14 @@ class _TaskKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TaskKind.Val
     TASK_KIND_UNSPECIFIED: _TaskKind.ValueType  # 0
     TASK_KIND_ADMM: _TaskKind.ValueType  # 1
     TASK_KIND_REFIT: _TaskKind.ValueType  # 2
+    TASK_KIND_MOMENTS: _TaskKind.ValueType  # 3
 
 class TaskKind(_TaskKind, metaclass=_TaskKindEnumTypeWrapper): ...
 
 TASK_KIND_UNSPECIFIED: TaskKind.ValueType  # 0
 TASK_KIND_ADMM: TaskKind.ValueType  # 1
 TASK_KIND_REFIT: TaskKind.ValueType  # 2
+TASK_KIND_MOMENTS: TaskKind.ValueType  # 3
 Global___TaskKind: _TypeAlias = TaskKind  # noqa: Y015
 
 class _LeaveReason:
@@ -342,6 +344,8 @@ class Update(_message.Message):
     DENSE_LOCAL_WEIGHTS_FIELD_NUMBER: _builtins.int
     RESIDUAL_VARIANCE_FIELD_NUMBER: _builtins.int
     LEDGER_FIELD_NUMBER: _builtins.int
+    MOMENT_FIELD_NUMBER: _builtins.int
+    MOMENT32_FIELD_NUMBER: _builtins.int
     run: _builtins.int
     site: _builtins.str
     round: _builtins.int
@@ -357,6 +361,14 @@ class Update(_message.Message):
     def ledger(self) -> Global___LedgerHead:
         """When the answer was drawn; only in private runs."""
 
+    @_builtins.property
+    def moment(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Only in a moments round: second moments of the pairs that the graph's families need, i <= j, row by row: in `moment`
+        or in `moment32`, as the plan says.
+        """
+
+    @_builtins.property
+    def moment32(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
     def __init__(
         self,
         *,
@@ -367,10 +379,12 @@ class Update(_message.Message):
         dense_local_weights: _values_pb2.DenseMatrix | None = ...,
         residual_variance: _abc.Iterable[_builtins.float] | None = ...,
         ledger: Global___LedgerHead | None = ...,
+        moment: _abc.Iterable[_builtins.float] | None = ...,
+        moment32: _abc.Iterable[_builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["dense_local_weights", b"dense_local_weights", "ledger", b"ledger", "local_weights", b"local_weights", "weights", b"weights"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dense_local_weights", b"dense_local_weights", "ledger", b"ledger", "local_weights", b"local_weights", "residual_variance", b"residual_variance", "round", b"round", "run", b"run", "site", b"site", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dense_local_weights", b"dense_local_weights", "ledger", b"ledger", "local_weights", b"local_weights", "moment", b"moment", "moment32", b"moment32", "residual_variance", b"residual_variance", "round", b"round", "run", b"run", "site", b"site", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_weights: _TypeAlias = _typing.Literal["local_weights", "dense_local_weights"]  # noqa: Y015
     _WhichOneofArgType_weights: _TypeAlias = _typing.Literal["weights", b"weights"]  # noqa: Y015

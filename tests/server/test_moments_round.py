@@ -1,0 +1,166 @@
+"""Several starts, and the moments round that chooses among their graphs: over an Exchange with real participants."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedbnsl.errors import RemoteProtocolError
+from fedbnsl.family_moments import needed_moments, parent_candidates
+from fedbnsl.knowledge import EdgeMask, Knowledge
+from fedbnsl.messages import LocalUpdate, RoundTask, SiteState, TaskKind
+from fedbnsl.plan import Plan
+from fedbnsl.sparse import SparseMatrix
+from fedbnsl_client.dataset import Dataset
+from fedbnsl_client.participant import Participant
+from fedbnsl_client.squared_loss import SecondMoments
+from fedbnsl_experiments.synthetic import synthesise
+from fedbnsl_server import checkpoint, rounds
+from fedbnsl_server.admm import AdmmState
+from fedbnsl_server.exchange import Traffic, UpdateCheck
+from fedbnsl_server.rounds import RoundRecord
+
+FEDERATION = synthesise(8, 10, 3, 400, 5)
+VARIABLES = FEDERATION.variables
+TABLES = {f"site-{k}": Dataset(VARIABLES, X) for k, X in enumerate(FEDERATION.tables)}
+N_SAMPLES = {site: table.n_samples for site, table in TABLES.items()}
+MASK = EdgeMask(Knowledge(), VARIABLES)
+
+PLAN = Plan(n_participants=3, rounds=12, refit_rounds=0, moments_rounds=1, l1_weight=0.05)
+SEVERAL = PLAN.with_settings(starts=[{"l1_weight": 0.3}, {"acyclicity": "log-det", "continuation_start": 0.3}])
+
+
+class Sites:
+    """Participants as plain objects; `anew`: restored from the coordinator's state before every round."""
+
+    def __init__(self, plan: Plan, *, anew: bool = False) -> None:
+        self.traffic = Traffic()
+        self.tasks: list[RoundTask] = []
+        self.updates: list[Mapping[str, LocalUpdate]] = []
+        self._plan, self._anew = plan, anew
+        self._participants = {site: Participant(site, table, plan) for site, table in TABLES.items()}
+
+    def exchange(
+        self, tasks: Mapping[str, RoundTask], snapshots: Mapping[str, SiteState], check: UpdateCheck
+    ) -> Mapping[str, LocalUpdate]:
+        self.tasks.append(tasks["site-0"])
+        if self._anew:
+            self._participants = {
+                site: Participant(site, table, self._plan, snapshots[site]) for site, table in TABLES.items()
+            }
+        updates = {site: self._participants[site].handle(task) for site, task in tasks.items()}
+        for update in updates.values():
+            check(update)
+        self.updates.append(updates)
+        return updates
+
+
+def run(plan: Plan, sites: Sites, state: AdmmState | None = None) -> list[AdmmState]:
+    states: list[AdmmState] = []
+
+    def keep(state: AdmmState, record: RoundRecord) -> None:
+        states.append(state)
+
+    rounds.run(plan, VARIABLES, N_SAMPLES, sites, on_round=keep, state=state)
+    return states
+
+
+@pytest.fixture(scope="module")
+def played() -> tuple[Sites, list[AdmmState]]:
+    sites = Sites(SEVERAL)
+    return sites, run(SEVERAL, sites)
+
+
+def test_every_start_is_a_run_of_its_own_from_zero(played: tuple[Sites, list[AdmmState]]) -> None:
+    sites, states = played
+    assert [task.kind for task in sites.tasks] == [TaskKind.ADMM] * 36 + [TaskKind.MOMENTS]
+    assert [task.round for task in sites.tasks] == list(range(1, 38))
+    alone = [
+        run(PLAN.with_settings(**settings), Sites(PLAN.with_settings(**settings)))[11].global_weights
+        for settings in ({}, {"l1_weight": 0.3}, {"acyclicity": "log-det", "continuation_start": 0.3})
+    ]
+    assert [*states[-1].found, states[-1].global_weights] == alone
+    assert len({matrix.value.tobytes() for matrix in alone}) == 3
+    for first in (0, 12, 24):
+        assert sites.tasks[first].global_weights.nnz == 0
+        assert sites.tasks[first + 1].global_weights.nnz > 0
+
+
+def test_the_search_finds_the_truth_and_reports_its_weights(played: tuple[Sites, list[AdmmState]]) -> None:
+    end = played[1][-1]
+    assert end.refitted is not None
+    assert np.array_equal(end.refitted.support(), FEDERATION.W != 0)
+    assert end.refitted.to_dense() == pytest.approx(FEDERATION.W, abs=0.15)
+    assert end.residual_variance == pytest.approx(np.ones(8), abs=0.15)
+
+
+@pytest.mark.parametrize("value_type", ["float64", "float32"])
+def test_a_site_sends_the_moments_of_neighbours_and_no_others(value_type: str) -> None:
+    plan = PLAN.with_settings(neighbour_threshold=0.2, value_type=value_type)
+    sites = Sites(plan)
+    states = run(plan, sites)
+    first, last = states[0].global_weights.to_dense(), states[11].global_weights.to_dense()
+    expected = (np.abs(first) > 0.2) | (np.abs(last) > 0.2)
+    assert np.array_equal(sites.tasks[-1].global_weights.support(), expected)
+    needed = needed_moments(parent_candidates(expected, MASK))
+    for i, j in zip(*np.nonzero(expected), strict=True):  # a family: a child and two of its neighbours
+        assert needed[min(i, j), max(i, j)]
+        for k in np.flatnonzero(expected[:, j] | expected[j]):
+            assert needed[min(i, k), max(i, k)]
+    assert needed.sum() < 36
+    assert not np.tril(needed, k=-1).any()
+    for site, update in sites.updates[-1].items():
+        sent = SecondMoments.of(TABLES[site].X).S[needed]
+        assert update.moments.tolist() == (sent.astype(np.float32) if value_type == "float32" else sent).tolist()
+        assert (update.local_weights.nnz, update.residual_variance.size) == (0, 0)
+
+
+@pytest.mark.parametrize("settings", [{}, {"send_tolerance": 0.02, "zero_tolerance": 0.01, "value_type": "float32"}])
+def test_sites_and_coordinator_that_start_again_every_round_get_the_same_bits(
+    settings: dict[str, object], tmp_path: Path
+) -> None:
+    plan = SEVERAL.with_settings(rounds=5, **settings)
+    straight = run(plan, Sites(plan))
+    state: AdmmState | None = None
+    for t in range(plan.n_rounds):
+        sites = Sites(plan, anew=True)
+
+        def save(after: AdmmState, record: RoundRecord) -> None:
+            checkpoint.save(tmp_path / "state", after, plan_digest=plan.digest())
+            raise InterruptedError
+
+        with pytest.raises(InterruptedError):
+            rounds.run(plan, VARIABLES, N_SAMPLES, sites, on_round=save, state=state)
+        state = checkpoint.load(tmp_path / "state", plan_digest=plan.digest())
+        assert state.global_weights == straight[t].global_weights, t
+        assert state.found == straight[t].found
+        assert dict(state.sites) == dict(straight[t].sites)
+        assert state.refitted == straight[t].refitted
+    assert state is not None
+    assert state.refitted is not None
+
+
+def test_a_message_with_other_numbers_than_were_asked_for_is_refused() -> None:
+    class TooMany(Sites):
+        def exchange(
+            self, tasks: Mapping[str, RoundTask], snapshots: Mapping[str, SiteState], check: UpdateCheck
+        ) -> Mapping[str, LocalUpdate]:
+            updates = super().exchange(tasks, snapshots, check)
+            task, zero = tasks["site-0"], SparseMatrix.zeros(8)
+            good = updates["site-0"]
+            wrong = [LocalUpdate("site-0", task.round, good.local_weights, moments=np.append(good.moments, 1.0))]
+            if task.kind is TaskKind.MOMENTS:
+                wrong.append(LocalUpdate("site-0", task.round, zero, moments=good.moments[1:]))
+                wrong.append(LocalUpdate("site-0", task.round, zero, np.ones(8), good.moments))
+                wrong.append(LocalUpdate("site-0", task.round, SparseMatrix(8, np.array([1]), np.ones(1)),
+                                         moments=good.moments))  # fmt: skip
+            for update in wrong:
+                with pytest.raises(RemoteProtocolError, match="moments"):
+                    check(update)
+            self.n_refused = getattr(self, "n_refused", 0) + len(wrong)
+            return updates
+
+    sites = TooMany(PLAN)
+    run(PLAN, sites)
+    assert sites.n_refused == 12 + 4

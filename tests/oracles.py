@@ -131,3 +131,33 @@ def literal_dp_pgcd(
         slope = G[i, j] + rng.normal(0.0, noise_multiplier * 2 * C[i] / n)
         B[i, j] = literal_soft(B[i, j] - gamma * slope / M[i], gamma * lam / M[i])
     return B
+
+
+class LiteralExponentialMechanism:
+    """Every weight of a changed column as an integer of its own, at once."""
+
+    def __init__(self, sharpness: float, allowed: Allowed) -> None:
+        self.sharpness, self.allowed = sharpness, np.ascontiguousarray(allowed.T)
+        self.weights = [[0] * len(allowed) for _ in allowed]
+        self.columns = [0] * len(allowed)
+
+    def set_column(self, j: int, scores: Array) -> None:
+        logs = np.minimum(self.sharpness * scores, 2048.0)
+        powers = np.floor(logs / np.log(2.0))
+        mantissas = np.exp(logs - powers * np.log(2.0)) * 2.0**52 * self.allowed[j]
+        pairs = zip(mantissas.astype(np.int64).tolist(), powers.astype(np.int64).tolist(), strict=True)
+        self.weights[j] = [mantissa << power for mantissa, power in pairs]
+        self.columns[j] = sum(self.weights[j])
+
+    def draw(self, randbelow: Callable[[int], int]) -> tuple[int, int]:
+        j, left = self.locate(self.columns, randbelow(sum(self.columns)))
+        i, _ = self.locate(self.weights[j], left)
+        return i, j
+
+    @staticmethod
+    def locate(weights: list[int], left: int) -> tuple[int, int]:
+        for index, weight in enumerate(weights):
+            if left < weight:
+                return index, left
+            left -= weight
+        raise AssertionError("a draw beyond the total weight")

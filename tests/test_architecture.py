@@ -68,7 +68,17 @@ MATHS = {
 }
 MATHS_PACKAGE = "fedbnsl_client.solvers"  # and every module in it
 MATHS_EXTERNAL = ("numpy", "scipy", "numba")
-MATHS_STANDARD = {"collections.abc", "dataclasses", "enum", "fractions", "functools", "itertools", "math", "typing"}
+MATHS_STANDARD = {
+    "bisect",
+    "collections.abc",
+    "dataclasses",
+    "enum",
+    "fractions",
+    "functools",
+    "itertools",
+    "math",
+    "typing",
+}
 MATHS_INTERNAL = {
     "fedbnsl",  # its version, which a price notes
     "fedbnsl.sparse",
@@ -107,6 +117,7 @@ STEP_MODULES = {
         "fedbnsl_client.solvers.frank_wolfe",
         "fedbnsl_experiments.bench",
         "fedbnsl_experiments.bench_privacy",
+        "fedbnsl_experiments.bench_private_steps",
     },
 }
 

@@ -56,9 +56,10 @@ class ClippedGradient:
             _sum_clipped(self._lattice_X, self._residual[j], self.sums[j])
         self._B = B.copy()
 
-    def step(self, i: int, j: int, change: float) -> None:
-        """B_ij += change."""
-        self._B[i, j] += change
+    def step(self, i: int, j: int, value: float) -> None:
+        """B_ij = value: one pass over the table, and the residuals belong to the new B without another one."""
+        change = value - self._B[i, j]
+        self._B[i, j] = value
         _move_residual(self._lattice_X[i], self._residual[j], change * self._spacing[i])
         _sum_clipped(self._lattice_X, self._residual[j], self.sums[j])
 

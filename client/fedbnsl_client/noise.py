@@ -5,13 +5,19 @@ every probability is a ratio of integers, and every draw is decided by comparing
 """
 
 import math
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from itertools import accumulate
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedbnsl.price import LATTICE, SCORE_SENSITIVITY
 from fedbnsl.sparse import Mask, Matrix
+from fedbnsl_client.compiled import compiled
+
+Integers = NDArray[np.int64]
 
 Randbelow = Callable[[int], int]
 """Uniform on 0, ..., n - 1 for a given n >= 1."""
@@ -73,12 +79,18 @@ class Selection(Protocol):
 # An advantage beyond this is not told from a larger one: it bounds the size of the integer weights.
 _MAX_LOG_WEIGHT = 2048.0
 
+_LOG_2 = math.log(2.0)
+
+# To base 2^32: what the largest weight, below 2^53 << (2048 / log 2), takes, and room for 2^32 of them.
+_DIGITS = 96
+
 
 class ExponentialMechanism:
     """Entry (i, j) with probability proportional to exp(sharpness x score), the law of Gumbel-max, by integer weights.
 
     The weight is floor(2^52 exp(.)), against the fixed reference score 0 and not the largest score, which is data. One
-    uniform integer picks the column, then the row: O(d) a draw and O(d) a changed column.
+    uniform integer picks the column, then the row: O(d) a draw and O(d) a changed column. Changed columns are weighed
+    together by the next draw, and the weights of a column are written out as integers only if it is picked.
 
     Parameters
     ----------
@@ -92,36 +104,77 @@ class ExponentialMechanism:
         d = allowed.shape[0]
         self._sharpness = sharpness
         self._allowed = np.ascontiguousarray(allowed.T)
-        self._weights = [[0] * d for _ in range(d)]
+        self._scores = np.zeros((d, d))
+        self._changed: set[int] = set()
+        # Column by column, a weight is mantissa << power.
+        self._mantissas = np.zeros((d, d), dtype=np.int64)
+        self._powers = np.zeros((d, d), dtype=np.int64)
         self._columns = [0] * d
-        self._total = 0
 
     def set_column(self, j: int, scores: Matrix) -> None:
         """See `Selection.set_column`."""
-        logs = np.minimum(self._sharpness * scores, _MAX_LOG_WEIGHT)
-        powers = np.floor(logs / math.log(2.0))
-        mantissas = np.exp(logs - powers * math.log(2.0)) * 2.0**52 * self._allowed[j]
-        pairs = zip(mantissas.astype(np.int64).tolist(), powers.astype(np.int64).tolist(), strict=True)
-        weights = [mantissa << power for mantissa, power in pairs]
-        column = sum(weights)
-        self._total += column - self._columns[j]
-        self._weights[j], self._columns[j] = weights, column
+        self._scores[j] = scores
+        self._changed.add(j)
 
     def draw(self, randbelow: Randbelow) -> tuple[int, int]:
         """See `Selection.draw`."""
-        left = randbelow(self._total)
-        j, left = _locate(self._columns, left)
-        i, _ = _locate(self._weights[j], left)
-        return i, j
+        if self._changed:
+            self._weigh(np.fromiter(self._changed, dtype=np.int64))
+            self._changed.clear()
+        columns: list[int] = list(accumulate(self._columns))
+        left = randbelow(columns[-1])
+        j = bisect_right(columns, left)
+        left -= columns[j] - self._columns[j]
+        rows: list[int] = list(accumulate(self._weights(j)))
+        return bisect_right(rows, left), j
+
+    def _weigh(self, columns: Integers) -> None:
+        rests = np.empty((columns.size, len(self._columns)))
+        _split(self._scores, columns, self._sharpness, self._powers, rests)
+        digits = np.empty((columns.size, _DIGITS), dtype=np.uint32)
+        _add_up(np.exp(rests), columns, self._allowed, self._mantissas, self._powers, digits)
+        for j, column in zip(columns.tolist(), digits, strict=True):
+            self._columns[j] = int.from_bytes(column.tobytes(), "little")
+
+    def _weights(self, j: int) -> Iterator[int]:
+        mantissas: list[int] = self._mantissas[j].tolist()
+        powers: list[int] = self._powers[j].tolist()
+        return map(int.__lshift__, mantissas, powers)
 
 
-def _locate(weights: list[int], left: int) -> tuple[int, int]:
-    """Index whose interval holds `left`, and how far into it `left` lies."""
-    for index, weight in enumerate(weights):
-        if left < weight:
-            return index, left
-        left -= weight
-    raise AssertionError("a draw beyond the total weight")
+@compiled
+def _split(scores: Matrix, columns: Integers, sharpness: float, powers: Integers, rests: Matrix) -> None:
+    """Logarithms of the weights of some columns: log(2) powers + rests, with 0 <= rests < log(2) but for rounding."""
+    for k, j in enumerate(columns):
+        for i in range(scores.shape[1]):
+            log = max(min(_MAX_LOG_WEIGHT, sharpness * scores[j, i]), 0.0)  # in this range even if it were NaN
+            power = np.floor(log / _LOG_2)
+            powers[j, i] = np.int64(power)
+            rests[k, i] = log - power * _LOG_2
+
+
+@compiled
+def _add_up(
+    factors: Matrix, columns: Integers, allowed: Mask, mantissas: Integers, powers: Integers, digits: NDArray[np.uint32]
+) -> None:
+    """Mantissas of some columns, and the exact sums of their weights to base 2^32, the lowest digit first."""
+    ones = np.int64(2**32 - 1)
+    sums = np.empty(digits.shape[1], dtype=np.int64)  # of digits: a column may have 2^31 of them
+    for k, j in enumerate(columns):
+        sums[:] = 0
+        for i in range(factors.shape[1]):
+            mantissa = np.int64(factors[k, i] * 2.0**52) if allowed[j, i] else np.int64(0)
+            mantissas[j, i] = mantissa
+            digit, shift = powers[j, i] >> 5, powers[j, i] & 31
+            low, high = (mantissa & ones) << shift, (mantissa >> 32) << shift
+            sums[digit] += low & ones
+            sums[digit + 1] += (low >> 32) + (high & ones)
+            sums[digit + 2] += high >> 32
+        carry = np.int64(0)
+        for digit in range(sums.size):
+            carry += sums[digit]
+            digits[k, digit] = carry & ones
+            carry >>= 32
 
 
 class NoisyMax:

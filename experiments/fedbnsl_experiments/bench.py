@@ -19,6 +19,7 @@ from fedbnsl_experiments import localnet
 from fedbnsl_experiments.bench_bytes import wire
 from fedbnsl_experiments.bench_load import load
 from fedbnsl_experiments.bench_privacy import privacy, privacy_tuning
+from fedbnsl_experiments.bench_private_steps import private_steps
 from fedbnsl_experiments.evaluation import learned_graph, read_result
 from fedbnsl_experiments.measure import (
     N_SAMPLES,
@@ -200,4 +201,5 @@ FIGURES: dict[str, Callable[[Path], Iterator[Row]]] = {
     "load": load,
     "privacy": privacy,
     "privacy-tuning": privacy_tuning,
+    "private-steps": private_steps,
 }

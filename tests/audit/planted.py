@@ -51,8 +51,8 @@ class MeanClipped(ClippedGradient):
         for j in range(B.shape[0]):
             self._clip_mean(j)
 
-    def step(self, i: int, j: int, change: float) -> None:
-        super().step(i, j, change)
+    def step(self, i: int, j: int, value: float) -> None:
+        super().step(i, j, value)
         self._clip_mean(j)
 
     def _clip_mean(self, j: int) -> None:

@@ -76,11 +76,12 @@ class DpPgcd:
         self._gradient = ClippedGradient(X, bounds)
         self._M, self._inverse_M, self._root_M = M, 1.0 / M, np.sqrt(M)
         self._lam, self._rho_2, self._gamma = lam, rho_2, gamma
+        self._threshold = lam * self._inverse_M
         self._steps = steps if allowed.any() else 0
         self._selection, self._noise, self._randbelow = selection, noise, randbelow
         self._weight = np.where(allowed.T, self._root_M / self._sensitivity, 0.0)
-        self._require_small(bounds / self._root_M)
-        self._require_small(lam / self._root_M)
+        self._require_small(np.max(bounds / self._root_M))
+        self._require_small(np.max(lam / self._root_M))
 
     def solve(self, B: Matrix, W: Matrix, beta: Matrix) -> Matrix:
         """K steps from B (Alg. 2); returns a new (d, d) array.
@@ -95,34 +96,32 @@ class DpPgcd:
         # Columns are what a step changes: keep each contiguous.
         b, w, dual = (np.ascontiguousarray(matrix.T) for matrix in (B, W, beta))
         public = dual + rho_2 * (b - w)
-        self._require_small(b * self._root_M)
-        self._require_small(public / self._root_M)
-        for j in range(M.size):
-            self._score(j, b, public)
+        self._require_small(np.max(np.abs(b * self._root_M)))
+        self._require_small(np.max(np.abs(public / self._root_M)))
+        for j, slopes in enumerate(gradient.sums * gradient.unit + public):
+            self._score(j, b, slopes)
         for _ in range(self._steps):
             i, j = self._selection.draw(self._randbelow)  # Alg. 2, lines 3 and 4
             total = int(gradient.sums[j, i]) + self._noise(self._randbelow)
             slope = total * gradient.unit[i] + public[j, i]
             new = soft(b[j, i] - self._gamma * slope / M[i], self._gamma * self._lam / M[i])  # line 5
-            change = new - b[j, i]
-            if change != 0.0:  # a released value: whether the pass is saved is known to all
+            if new != b[j, i]:  # a released value: whether the pass is saved is known to all
                 b[j, i] = new
                 public[j, i] = dual[j, i] + rho_2 * (new - w[j, i])
-                self._require_small(new * self._root_M[i])
-                self._require_small(public[j, i] / self._root_M[i])
-                gradient.step(i, j, change)
-                self._score(j, b, public)
+                self._require_small(abs(new * self._root_M[i]))
+                self._require_small(abs(public[j, i] / self._root_M[i]))
+                gradient.step(i, j, new)
+                self._score(j, b, gradient.sums[j] * gradient.unit + public[j])
         return np.ascontiguousarray(b.T)
 
-    def _score(self, j: int, b: Matrix, public: Matrix) -> None:
+    def _score(self, j: int, b: Matrix, slopes: Matrix) -> None:
         """Eq. score with the clipped gradient, for column j, in units of the sensitivity."""
         scores = np.empty(self._M.size)
-        slopes = self._gradient.sums[j] * self._gradient.unit + public[j]
-        score_column(b[j], slopes, self._inverse_M, self._lam * self._inverse_M, self._weight[j], scores)
+        score_column(b[j], slopes, self._inverse_M, self._threshold, self._weight[j], scores)
         self._selection.set_column(j, scores)
 
-    def _require_small(self, terms: Matrix | float) -> None:
-        if not np.max(np.abs(terms)) <= _MOST_SENSITIVITIES * self._sensitivity:
+    def _require_small(self, largest: float) -> None:
+        if not largest <= _MOST_SENSITIVITIES * self._sensitivity:
             raise DivergenceError("the released weights have grown beyond what the noise was made for")
 
 

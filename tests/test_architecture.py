@@ -54,6 +54,7 @@ MATHS = {
     "fedbnsl_server.admm",
     "fedbnsl_server.consensus_graph",
     "fedbnsl.family_moments",
+    "fedbnsl_server.residual_moments",
     "fedbnsl_server.families",
     "fedbnsl_server.descent",
     "fedbnsl_server.graph_search",

@@ -19,6 +19,7 @@ from fedbnsl_client import entropy
 from fedbnsl_client.dataset import Dataset
 from fedbnsl_client.local_solver import LocalSolver, local_solver, needs_setup, private_solver, release_setup
 from fedbnsl_client.noise import Randbelow
+from fedbnsl_client.private_moments import release_residual_moments
 from fedbnsl_client.squared_loss import SecondMoments
 
 
@@ -125,13 +126,19 @@ class Participant:
     def _private_round(self, task: RoundTask) -> LocalUpdate:
         """A round whose answer is paid for before it is drawn, and drawn only once."""
         plan = self._plan
-        if task.kind is not TaskKind.ADMM or not 1 <= task.round <= plan.rounds:  # 0 is the setup, at its own price
+        if not 1 <= task.round <= plan.n_rounds or task.kind is not plan.stage(task.round).kind:  # 0 is the setup
             raise LocalProtocolError(
                 f"round {task.round} ({task.kind.name.lower()}) is not among those that were priced"
             )
 
+        answer = {
+            TaskKind.ADMM: self._admm_round,
+            TaskKind.SCALES: self._scales_round,
+            TaskKind.MOMENTS: self._residual_moments_round,
+        }[task.kind]
+
         def draw() -> bytes:
-            update = replace(self._admm_round(task), ledger=self._journal.head)
+            update = replace(answer(task), ledger=self._journal.head)
             return codec.update_to_bytes(update, run=self._run, value_type=plan.value_type, dense=plan.dense_messages)
 
         _ = self._setup  # before the round pays for itself: a crash in the setup then wastes one payment, not two
@@ -210,11 +217,27 @@ class Participant:
         return values.reshape(d, -1) if values.size > d else values
 
     def _moments_round(self, task: RoundTask) -> LocalUpdate:
-        moments = chosen_moments(self._loss.S, task.global_weights.support(), self._mask)
+        return self._sending(chosen_moments(self._loss.S, task.global_weights.support(), self._mask), task)
+
+    def _scales_round(self, task: RoundTask) -> LocalUpdate:
+        """What the setup released already, and paid for."""
+        if self._setup is None:
+            raise LocalProtocolError("scales come from estimated second moments, which this plan does not have")
+        return self._sending(self._setup, task)
+
+    def _residual_moments_round(self, task: RoundTask) -> LocalUpdate:
+        privacy, d = self._plan.privacy, self._X.shape[1]
+        if privacy is None or task.scales.size != d:
+            raise LocalProtocolError(f"round {task.round} asks for residuals without their scales")
+        W, bound = task.global_weights.to_dense(), privacy.residual_norm_bound(d)
+        variance = self._price.moments_variance
+        released = release_residual_moments(self._X, W, task.scales, bound, variance, self._randbelow)
+        return self._sending(released[np.triu_indices(d)], task)
+
+    def _sending(self, moments: Matrix, task: RoundTask) -> LocalUpdate:
         if self._plan.value_type == "float32":
             moments = moments.astype(np.float32).astype(np.float64)
-        nothing = SparseMatrix.zeros(len(self._loss.S))
-        return LocalUpdate(self.site, task.round, nothing, moments=moments)
+        return LocalUpdate(self.site, task.round, SparseMatrix.zeros(self._X.shape[1]), moments=moments)
 
     def _refit_round(self, task: RoundTask) -> LocalUpdate:
         support = task.global_weights.support() & self._mask.allowed

@@ -49,7 +49,7 @@ class RunJournal:
             raise PolicyRefusal(
                 f"dataset {self._dataset.id!r} was used in a run without privacy: no guarantee can be given now"
             )
-        to_pay = [t for t in range(self._price.rounds + 1) if self._ledger.stored(self._request(t)) is None]
+        to_pay = [t for t in range(self._price.last_round + 1) if self._ledger.stored(self._request(t)) is None]
         check_price(
             self._dataset,
             self._price,

@@ -218,7 +218,10 @@ def decode_join_reply(wire: federation.JoinReply) -> JoinReply:
 def encode_task(task: RoundTask, *, value_type: str, dense: bool = False) -> federation.Task:
     """Wire form of a round's task; `dense` as the plan says."""
     wire = federation.Task(
-        round=task.round, kind=federation.TaskKind.ValueType(task.kind.value), contributed=task.contributed
+        round=task.round,
+        kind=federation.TaskKind.ValueType(task.kind.value),
+        contributed=task.contributed,
+        scale=task.scales.tolist(),
     )
     if dense and task.kind is TaskKind.ADMM:
         wire.dense_global_weights.CopyFrom(encode_dense(task.global_weights, value_type=value_type))
@@ -233,7 +236,8 @@ def decode_task(wire: federation.Task, *, n_variables: int, dense: bool = False)
     Raises
     ------
     MalformedMessageError
-        For an unknown kind, round 0, or a matrix that is malformed or in the wrong representation.
+        For an unknown kind, round 0, a matrix that is malformed or in the wrong representation, or scales that are not
+        d finite numbers above 0 (or none).
     """
     if wire.kind not in {kind.value for kind in TaskKind}:
         raise MalformedMessageError(f"task of unknown kind {wire.kind}")
@@ -245,7 +249,10 @@ def decode_task(wire: federation.Task, *, n_variables: int, dense: bool = False)
     else:
         _expect_form(wire.WhichOneof("weights"), "global_weights")
         weights = decode_matrix(wire.global_weights, n_variables=n_variables)
-    return RoundTask(wire.round, TaskKind(wire.kind), weights, wire.contributed)
+    scales = np.array(wire.scale, dtype=np.float64)
+    if scales.size not in (0, n_variables) or not (np.isfinite(scales) & (scales > 0)).all():
+        raise MalformedMessageError(f"{scales.size} scales, or one that is not a finite number above 0")
+    return RoundTask(wire.round, TaskKind(wire.kind), weights, wire.contributed, scales)
 
 
 def encode_finished(finished: Finished, *, value_type: str) -> federation.Finished:

@@ -47,6 +47,7 @@ class TaskKind(Enum):
     ADMM = 1
     REFIT = 2
     MOMENTS = 3
+    SCALES = 4
 
 
 class LeaveReason(Enum):
@@ -123,7 +124,11 @@ class JoinReply:
     round: int
 
 
-@dataclass(frozen=True)
+def _no_values() -> Matrix:
+    return np.empty(0)
+
+
+@dataclass(frozen=True, eq=False)
 class RoundTask:
     """One round's work for one site.
 
@@ -133,15 +138,30 @@ class RoundTask:
         Counted from 1.
     global_weights
         W, (d, d), or its changes (`Plan.sends_changes`), for an ADMM round; for a refit round the graph to refit, for a
-        moments round that of neighbours, with present weights.
+        moments round that of neighbours or, with privacy, the one whose residuals are asked for, with present weights.
     contributed
         Whether the site's update of the previous round entered W, so that its dual advances.
+    scales
+        (d,) units of the residuals in a private moments round; otherwise empty.
     """
 
     round: int
     kind: TaskKind
     global_weights: SparseMatrix
     contributed: bool
+    scales: Matrix = field(default_factory=_no_values)
+
+    def __eq__(self, other: object) -> bool:
+        """Equal bit for bit."""
+        if not isinstance(other, RoundTask):
+            return NotImplemented
+        return (
+            (self.round, self.kind, self.contributed) == (other.round, other.kind, other.contributed)
+            and self.global_weights == other.global_weights
+            and self.scales.tobytes() == other.scales.tobytes()
+        )
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 @dataclass(frozen=True)
@@ -224,10 +244,6 @@ class RunStatus:
     site: str = ""
 
 
-def _no_values() -> Matrix:
-    return np.empty(0)
-
-
 @dataclass(frozen=True, eq=False)
 class LocalUpdate:
     """One site's answer to a RoundTask.
@@ -240,7 +256,8 @@ class LocalUpdate:
     residual_variance
         (d,) in a refit round, in squared units of the variables; otherwise empty.
     moments
-        In a moments round the second moments at `families.needed_moments`, row by row; otherwise empty.
+        In a moments round the second moments that `family_moments` says, row by row; with privacy those of all pairs of
+        scaled residuals. In a scales round the (d,) mean squares that the site released at first. Otherwise empty.
     ledger
         The site's ledger when the answer was drawn; None without privacy.
     """

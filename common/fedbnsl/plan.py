@@ -74,7 +74,9 @@ class Plan(BaseModel):
     quorum: Count = Field(default=0, ge=0, description="sites that must contribute to every round; 0: all of them")
 
     # Algorithm 1
-    rounds: Count = Field(default=80, ge=1, le=100_000, description="ADMM rounds (T)")
+    rounds: Count = Field(
+        default=80, ge=0, le=100_000, description="ADMM rounds (T); 0 only with [privacy] and moments_rounds"
+    )
     consensus_penalty: Positive = Field(default=3.0, description="weight of the gap between B_p and W (rho_2)")
     acyclicity: Acyclicity = Field(
         default="exponential",
@@ -128,9 +130,9 @@ class Plan(BaseModel):
     moments_rounds: Count = Field(
         default=0,
         ge=0,
-        le=1,
+        le=10,
         description="1: instead of a refit the sites send second moments of neighbours, among which the coordinator "
-        "searches the DAG of least loss",
+        "searches the DAG of least loss; with [privacy]: so many times noisy moments of residuals under the last DAG",
     )
     neighbour_threshold: NonNegative = Field(
         default=0.01,
@@ -200,6 +202,22 @@ class Plan(BaseModel):
                 f"0 with {solver}, whose messages are dense",
             ),
             (not self.moments_rounds or self.refit_rounds == 0, "refit_rounds", "0 with moments_rounds: it refits"),
+            (
+                self.rounds > 0 or (private and self.moments_rounds > 0),
+                "rounds",
+                "at least 1, but with private moments_rounds",
+            ),
+            (
+                private or self.moments_rounds <= 1,
+                "moments_rounds",
+                "at most 1 without [privacy]",
+            ),
+            (
+                not (private and self.moments_rounds)
+                or (solver == "dp-pgcd" and self.privacy is not None and self.privacy.smoothness == "estimated"),
+                "moments_rounds",
+                "0 with [privacy], but for dp-pgcd with smoothness = 'estimated', which gives the first scales",
+            ),
             (not self.starts or self.moments_rounds > 0, "starts", "empty without moments_rounds, which choose one"),
             (not (private and self.starts), "starts", "empty with [privacy]: each start would spend a budget"),
             (not private or self.refit_rounds == 0, "refit_rounds", "0 with [privacy]: a refit is one more release"),
@@ -235,19 +253,24 @@ class Plan(BaseModel):
     @property
     def n_rounds(self) -> int:
         """Rounds of the whole run: those of all starts, and what follows."""
-        return self._admm_rounds + self.refit_rounds + self.moments_rounds
+        return self._admm_rounds + self._scales_rounds + self.refit_rounds + self.moments_rounds
 
     @property
     def _admm_rounds(self) -> int:
         return self.rounds * (1 + len(self.starts))
+
+    @property
+    def _scales_rounds(self) -> int:
+        return 1 if self.privacy is not None and self.moments_rounds else 0
 
     def stage(self, t: int) -> Stage:
         """What round t, counted from 1, is for."""
         if t <= self._admm_rounds:
             start, step = divmod(t - 1, self.rounds)
             return Stage(TaskKind.ADMM, start, step + 1)
-        kind = TaskKind.MOMENTS if self.moments_rounds else TaskKind.REFIT
-        return Stage(kind, len(self.starts), t - self._admm_rounds)
+        step = t - self._admm_rounds - self._scales_rounds
+        kind = TaskKind.SCALES if step == 0 else TaskKind.MOMENTS if self.moments_rounds else TaskKind.REFIT
+        return Stage(kind, len(self.starts), max(step, 1))
 
     def of_start(self, start: int) -> Self:
         """The plan with the settings of one of its starts."""

@@ -38,7 +38,7 @@ class Price:
     setup_units
         Cost of what is released once: the second moments, or the whole covariance.
     round_units
-        Cost of one round.
+        Cost of one ADMM round.
     setup_variance
         Variance of the discrete Gaussian on the sums of the setup, in lattice units squared; 0 without a setup.
     update_variance
@@ -49,6 +49,12 @@ class Price:
         Sensitivity of a score / scale of the noise that selects among the scores.
     n_samples, n_variables
         n and d of the site, which the price is for.
+    moments_rounds
+        R: round T + 1 tells the setup, for scales, and rounds T + 2, ..., T + 1 + R release residual moments.
+    moments_units
+        Cost of one of them.
+    moments_variance
+        Variance of the discrete Gaussian on the diagonal of their sums, half of it off the diagonal.
     """
 
     epsilon: float
@@ -63,14 +69,32 @@ class Price:
     sharpness: float = 0.0
     n_samples: int = 0
     n_variables: int = 0
+    moments_rounds: int = 0
+    moments_units: int = 0
+    moments_variance: int = 0
 
     @property
     def units(self) -> int:
         """Cost of the whole run."""
-        return self.setup_units + self.rounds * self.round_units
+        return self.setup_units + self.rounds * self.round_units + self.moments_rounds * self.moments_units
+
+    @property
+    def last_round(self) -> int:
+        """T, or T + 1 + R."""
+        return self.rounds + self.moments_rounds + (1 if self.moments_rounds else 0)
 
     def units_of(self, t: int) -> int:
-        """Cost of round t; round 0 is the setup."""
+        """Cost of round t; round 0 is the setup.
+
+        Raises
+        ------
+        PlanError
+            If the price holds no such round: what has no price must not be taken for free.
+        """
+        if not 0 <= t <= self.last_round:
+            raise PlanError(f"round {t} has no price: the plan has {self.last_round} rounds")
+        if t > self.rounds:
+            return self.moments_units if t > self.rounds + 1 else 0  # round T + 1 releases nothing anew
         return self.round_units if t else self.setup_units
 
 
@@ -99,10 +123,14 @@ def price_of(plan: Plan, *, n_samples: int, n_variables: int) -> Price:
     price = how(plan, privacy, delta, n_variables)
     steps = plan.local_solver != "noisy-covariance"
     setup = not steps or privacy.smoothness == "estimated"
-    if (steps and price.sharpness <= 0.0) or (setup and price.setup_units == 0):  # no budget is no noise, not no cost
-        raise PlanError(
-            f"privacy.epsilon = {privacy.epsilon:g} is too small for {plan.rounds} rounds of {plan.local_steps} steps"
-        )
+    if (  # no budget is no noise, not no cost
+        (steps and plan.rounds and price.sharpness <= 0.0)
+        or (setup and price.setup_units == 0)
+        or (plan.moments_rounds and price.moments_units == 0)
+    ):
+        rounds = f"{plan.rounds} rounds of {plan.local_steps} steps"
+        moments = f" and {plan.moments_rounds} of residual moments" if plan.moments_rounds else ""
+        raise PlanError(f"privacy.epsilon = {privacy.epsilon:g} is too small for {rounds}{moments}")
     return replace(price, n_samples=n_samples, n_variables=n_variables)
 
 
@@ -118,10 +146,13 @@ def recipe(plan: Plan, price: Price) -> dict[str, object]:
 
 
 def _exponential(plan: Plan, privacy: Privacy, delta: float, d: int) -> Price:
-    """DP-PGCD: one zCDP budget for the second moments, all selections and all updates."""
+    """DP-PGCD: one zCDP budget for the second moments, all selections, all updates and all residual moments."""
     whole = zcdp.units_within(zcdp.budget(privacy.epsilon, delta))
     setup = math.floor(privacy.smoothness_share * whole) if privacy.smoothness == "estimated" else 0
-    a_round = (whole - setup) // plan.rounds
+    left, times = whole - setup, plan.moments_rounds
+    share = privacy.moments_share if plan.rounds else 1.0
+    a_release = math.floor(share * left) // times if times else 0
+    a_round = (left - times * a_release) // plan.rounds if plan.rounds else 0
     step = zcdp.zcdp_of(a_round) / plan.local_steps * _SHORT
     return Price(
         epsilon=privacy.epsilon,
@@ -132,7 +163,12 @@ def _exponential(plan: Plan, privacy: Privacy, delta: float, d: int) -> Price:
         round_units=a_round,
         setup_variance=_moments_variance(zcdp.zcdp_of(setup), d),
         update_variance=_variance((2 * LATTICE) ** 2, (1.0 - privacy.selection_share) * step),
-        sharpness=zcdp.selection_sharpness(privacy.selection_share * step),
+        sharpness=zcdp.selection_sharpness(privacy.selection_share * step) if step else 0.0,
+        moments_rounds=times,
+        moments_units=a_release,
+        moments_variance=_matrix_variance(zcdp.gaussian_multiplier(zcdp.zcdp_of(a_release) * _SHORT), d)
+        if a_release
+        else 0,
     )
 
 
@@ -175,12 +211,7 @@ def _laplace(plan: Plan, privacy: Privacy, delta: float, d: int) -> Price:
 
 
 def _covariance(plan: Plan, privacy: Privacy, delta: float, d: int) -> Price:
-    """The covariance once, by the analytic Gaussian mechanism; everything after it is post-processing.
-
-    Replacing a record of norm at most r moves X'X by at most sqrt(2) r^2 in Frobenius norm. On the lattice, where r^2
-    is LATTICE, rounding a record's d^2 products adds at most d.
-    """
-    sensitivity = math.sqrt(2.0) * LATTICE + d
+    """The covariance once, by the analytic Gaussian mechanism; everything after it is post-processing."""
     multiplier = zcdp.analytic_gaussian(privacy.epsilon, delta)
     return Price(
         epsilon=privacy.epsilon,
@@ -188,12 +219,22 @@ def _covariance(plan: Plan, privacy: Privacy, delta: float, d: int) -> Price:
         rounds=plan.rounds,
         local_steps=0,
         setup_units=math.ceil(zcdp.gaussian(multiplier) * zcdp.UNITS_PER_ZCDP),
-        setup_variance=2 * math.ceil((sensitivity * multiplier) ** 2 / 2.0 * (1.0 + 2.0**-40)),
+        setup_variance=_matrix_variance(multiplier, d),
     )
 
 
 def _moments_variance(cost: float, d: int) -> int:
     return _variance(d * LATTICE**2, cost * _SHORT) if cost else 0
+
+
+def _matrix_variance(multiplier: float, d: int) -> int:
+    """The even variance on the diagonal of a (d, d) sum of lattice products, half of which goes on the other entries.
+
+    Replacing a record z of norm at most r moves Z'Z by at most sqrt(2) r^2 in Frobenius norm. On the lattice, where r^2
+    is LATTICE, rounding a record's d^2 products adds at most d. An entry off the diagonal stands for two.
+    """
+    sensitivity = math.sqrt(2.0) * LATTICE + d
+    return 2 * math.ceil((sensitivity * multiplier) ** 2 / 2.0 * (1.0 + 2.0**-40))
 
 
 def _variance(squared_sensitivity: int, cost: float) -> int:

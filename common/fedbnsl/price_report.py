@@ -28,11 +28,13 @@ def price_summary(plan: Plan, *, n_samples: int, n_variables: int) -> dict[str, 
         "variables": n_variables,
         "rounds": plan.rounds,
         "local_steps": price.local_steps,
+        "moments_rounds": price.moments_rounds,
         "plan": {"epsilon": price.epsilon, "delta": price.delta},
         "zcdp": {
             "total": total,
             "setup": zcdp.zcdp_of(price.setup_units),
             "round": zcdp.zcdp_of(price.round_units),
+            "moments_round": zcdp.zcdp_of(price.moments_units),
         },
         "epsilon": zcdp.epsilon_of(total, price.delta),
         "epsilon_as_in_the_paper": zcdp.epsilon_as_in_the_paper(total, price.delta),
@@ -53,7 +55,7 @@ def guarantee_sentence(plan: Plan, n_variables: int, fewest_samples: int, rounds
     Parameters
     ----------
     rounds
-        Rounds that a site answered, at most.
+        Rounds that a site answered, at most, those of residual moments included.
     fewest_samples
         Rows of the smallest site: without a delta in the plan, its delta is the largest.
     """
@@ -67,11 +69,16 @@ def guarantee_sentence(plan: Plan, n_variables: int, fewest_samples: int, rounds
     if plan.local_solver == "noisy-covariance":
         releases = "its noisy second moments, released once"
     else:
-        steps = (
-            f"at most {rounds} rounds x {plan.local_steps} steps, each one selected coordinate and its noisy gradient"
-        )
-        moments = f"{n_variables} noisy second moments, and " if privacy.smoothness == "estimated" else ""
-        releases = moments + steps
+        admm_rounds = min(rounds, plan.rounds)
+        parts = [f"{n_variables} noisy second moments"] if privacy.smoothness == "estimated" else []
+        if admm_rounds:
+            parts.append(
+                f"at most {admm_rounds} rounds x {plan.local_steps} steps, each one selected coordinate and its noisy "
+                "gradient"
+            )
+        if rounds > plan.rounds + 1:
+            parts.append(f"the noisy moments of its residuals at most {rounds - plan.rounds - 1} times")
+        releases = ", and ".join(parts)
     return (
         f"Every site's table is protected by (epsilon = {privacy.epsilon:g}, {delta}) differential privacy under "
         f"replacement of one record, over everything that the site released in this run: {releases}."
@@ -104,6 +111,12 @@ def noise_scales(
         }
     clip = privacy.clip / math.sqrt(d)
     std = math.sqrt(price.update_variance or 2 * price.update_scale**2)  # Gaussian, or Laplace
+    if price.moments_variance:
+        per_entry = math.sqrt(price.moments_variance / 2) / LATTICE / n
+        scales["residual_moments"] = {
+            "noise_multiplier": math.sqrt(price.moments_variance) / (math.sqrt(2.0) * LATTICE + d),
+            "noise_std": per_entry * privacy.residual_norm_bound(d) ** 2,
+        }
     scales["update"] = {"noise_multiplier": std / (2 * LATTICE), "clip": clip, "noise_std": std / LATTICE * clip / n}
     # Among d (d - 1) coordinates, one is picked half of the time if it leads by this many sensitivities.
     lead = math.log(d * (d - 1)) / price.sharpness
@@ -123,7 +136,8 @@ def price_lines(summary: dict[str, Any]) -> list[str]:
         + (f" of {summary['local_steps']} steps" if summary["local_steps"] else ""),
         f"site          {summary['rows']} rows, {summary['variables']} variables",
         f"the plan asks epsilon {plan['epsilon']:g}, delta {plan['delta']:.3g}, for one replaced record of the table",
-        f"total         {cost['total']:.6g} zCDP: {cost['setup']:.4g} once, {summary['rounds']} x {cost['round']:.4g}",
+        f"total         {cost['total']:.6g} zCDP: {cost['setup']:.4g} once, {summary['rounds']} x {cost['round']:.4g}"
+        + (f", {summary['moments_rounds']} x {cost['moments_round']:.4g}" if summary["moments_rounds"] else ""),
         f"epsilon       {summary['epsilon']:.4g} by the optimal conversion, "
         f"{summary['epsilon_as_in_the_paper']:.4g} by the paper's",
     ]
@@ -136,6 +150,7 @@ def price_lines(summary: dict[str, Any]) -> list[str]:
     for name, title, unit in (
         ("covariance", "covariance", "squared units, an entry of the diagonal"),
         ("second_moments", "2nd moments", "squared units of the variable with the largest bound"),
+        ("residual_moments", "residuals", "squared scales, an entry off the diagonal"),
         ("update", "update", "units of the gradient, at equal second moments"),
     ):
         if name in noise:

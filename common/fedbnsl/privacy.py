@@ -1,5 +1,6 @@
 """Privacy: the settings of a private run. They say what may be spent and on what; noise scales follow, see price.py."""
 
+import math
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
@@ -48,6 +49,13 @@ class Privacy(BaseModel):
     )
     smoothness_share: Share = Field(default=0.2, description="estimated: share of the budget for the second moments")
     selection_share: Share = Field(default=0.5, description="share of a step's budget for choosing the coordinate")
+    moments_share: Share = Field(
+        default=0.7, description="moments_rounds: their share of what the second moments leave of the budget"
+    )
+    moments_norm_bound: Scale = Field(
+        default=0.55,
+        description="moments_rounds: scaled residuals of a record are shortened to this norm, times sqrt(variables)",
+    )
     row_norm_bound: Scale = Field(
         default=10.0, description="noisy-covariance: longer records are shortened to this norm, in the variables' unit"
     )
@@ -59,3 +67,7 @@ class Privacy(BaseModel):
         if self.smoothness == "public" and not self.second_moments:
             raise ValueError("second_moments = []: must be given for smoothness = 'public'")
         return self
+
+    def residual_norm_bound(self, n_variables: int) -> float:
+        """R, the norm that a record's scaled residuals are shortened to."""
+        return self.moments_norm_bound * math.sqrt(n_variables)

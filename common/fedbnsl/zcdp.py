@@ -34,6 +34,11 @@ def gaussian(noise_multiplier: float) -> float:
     return 0.5 / noise_multiplier**2
 
 
+def gaussian_multiplier(zcdp: float) -> float:
+    """The noise multiplier whose cost is `zcdp`."""
+    return math.sqrt(0.5 / zcdp)
+
+
 # What floating point may add to the logarithm of a selection weight; the solver refuses to go on where it could be
 # more.
 _SCORE_ROUNDING = 2.0**-19

@@ -2,19 +2,23 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from fedbnsl.errors import LocalProtocolError
 from fedbnsl.family_moments import needed_moments, parent_candidates, symmetric
 from fedbnsl.graph import threshold
 from fedbnsl.knowledge import EdgeMask
 from fedbnsl.messages import LocalUpdate, SiteState
 from fedbnsl.plan import Plan
+from fedbnsl.price import Price, price_of
+from fedbnsl.privacy import Privacy
 from fedbnsl.sparse import Mask, Matrix, SparseMatrix, aligned
 from fedbnsl_server.acyclicity import acyclicity
 from fedbnsl_server.global_step import global_step
 from fedbnsl_server.graph_search import search
+from fedbnsl_server.residual_moments import first_scales, next_scales, pool, search_pooled
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +47,8 @@ class AdmmState:
         What the next task tells of W if the plan sends changes: a zero for an entry that is gone. Otherwise None.
     found
         W at the end of each start before this one.
+    scales
+        (d,) units of the residuals that the next private moments round asks for; empty before.
     neighbours
         Entries beyond `neighbour_threshold` in W after the first or the last round of any start, if there will be a
         moments round: the first W, without acyclicity, tells whom a variable depends on, the last one what was learned.
@@ -58,6 +64,7 @@ class AdmmState:
     residual_variance: Matrix
     change: SparseMatrix | None = None
     found: tuple[SparseMatrix, ...] = ()
+    scales: Matrix = field(default_factory=lambda: np.empty(0))
     neighbours: SparseMatrix | None = None
 
     @property
@@ -213,8 +220,9 @@ def advance_moments(
         [symmetric(update.moments, needed) for update in in_order],
         starts=starts,
         candidates=candidates,
+        allowed=mask.allowed,
         required=mask.required,
-        penalty=0.5 * math.log(rows) / rows,  # BIC
+        n_samples=rows,
         threshold=plan.threshold,
     )
     weights = SparseMatrix.on_support(found.weights, found.dag)
@@ -225,6 +233,71 @@ def advance_moments(
         refitted=weights.as_float32() if plan.value_type == "float32" else weights,
         residual_variance=found.residual_variance,
     )
+
+
+def advance_scales(
+    state: AdmmState, updates: Mapping[str, LocalUpdate], plan: Plan, n_samples: Mapping[str, int]
+) -> AdmmState:
+    """Before the first private moments round: scales from the mean squares that the sites released."""
+    rows, prices, privacy = _private_answers(state, updates, plan, n_samples)
+    d = state.global_weights.n_variables
+    scales = first_scales(
+        [updates[site].moments for site in prices],
+        rows,
+        [price.setup_variance for price in prices.values()],
+        np.broadcast_to(np.array(privacy.feature_bounds), d),
+    )
+    return replace(state, round=state.round + 1, contributed=frozenset(updates), scales=scales)
+
+
+def advance_residual_moments(
+    state: AdmmState,
+    updates: Mapping[str, LocalUpdate],
+    plan: Plan,
+    mask: EdgeMask,
+    *,
+    weights: Matrix,
+    n_samples: Mapping[str, int],
+) -> AdmmState:
+    """A private moments round: search a DAG with the noisy moments, for the next round's residuals or as the answer.
+
+    Parameters
+    ----------
+    weights
+        (d, d) acyclic, whose residuals the sites were asked for in units of `state.scales`.
+    """
+    rows, prices, privacy = _private_answers(state, updates, plan, n_samples)
+    d = state.global_weights.n_variables
+    everything = np.triu(np.ones((d, d), dtype=bool))
+    pooled = pool(
+        [symmetric(updates[site].moments, everything) for site in prices],
+        rows,
+        [price.moments_variance for price in prices.values()],
+        W=weights,
+        scales=state.scales,
+        norm_bound=privacy.residual_norm_bound(d),
+    )
+    last = plan.stage(state.round + 1).step == plan.moments_rounds
+    found = search_pooled(pooled, weights != 0, state.scales, mask, threshold=plan.threshold, keep_small=not last)
+    kept = SparseMatrix.on_support(found.weights, found.dag)
+    return replace(
+        state,
+        round=state.round + 1,
+        contributed=frozenset(updates),
+        refitted=kept.as_float32() if plan.value_type == "float32" else kept,
+        scales=next_scales(found.residual_variance),
+    )
+
+
+def _private_answers(
+    state: AdmmState, updates: Mapping[str, LocalUpdate], plan: Plan, n_samples: Mapping[str, int]
+) -> tuple[list[int], dict[str, Price], Privacy]:
+    """Rows and prices of the sites that answered, in the order of the state, and what the plan says of privacy."""
+    if plan.privacy is None:
+        raise LocalProtocolError("scales and residual moments belong to private runs")
+    d = state.global_weights.n_variables
+    prices = {site: price_of(plan, n_samples=n_samples[site], n_variables=d) for site in state.sites if site in updates}
+    return [n_samples[site] for site in prices], prices, plan.privacy
 
 
 def _mean(matrices: Iterable[SparseMatrix]) -> Matrix:

@@ -52,6 +52,7 @@ def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
             head=np.frombuffer(json.dumps(head).encode(), np.uint8),
             scalars=np.array([state.acyclicity_dual, state.acyclicity]),
             residual_variance=state.residual_variance,
+            scales=state.scales,
             sizes=np.array([matrix.nnz for matrix in matrices]),
             index=np.concatenate([matrix.index for matrix in matrices]),
             value=np.concatenate([matrix.value for matrix in matrices]),
@@ -73,7 +74,7 @@ def load(path: Path, *, plan_digest: bytes) -> AdmmState:
             arrays: Mapping[str, Any] = {key: stored[key] for key in stored.files}
         head = json.loads(arrays["head"].tobytes())
         sizes, index, value = arrays["sizes"], arrays["index"], arrays["value"]
-        scalars, residual_variance = arrays["scalars"], arrays["residual_variance"]
+        scalars, residual_variance, scales = (arrays[key] for key in ("scalars", "residual_variance", "scales"))
     except Exception as error:  # for a damaged file zipfile, numpy and json raise nearly anything
         raise ResultError(f"checkpoint {path} cannot be read: {error}") from None
     if head.get("schema") != _SCHEMA:
@@ -96,6 +97,7 @@ def load(path: Path, *, plan_digest: bytes) -> AdmmState:
         global_weights=W,
         change=change,
         found=tuple(found),
+        scales=scales,
         neighbours=neighbours,
         acyclicity_dual=float(scalars[0]),
         acyclicity=float(scalars[1]),

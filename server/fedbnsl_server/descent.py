@@ -1,6 +1,6 @@
 """Steepest descent over DAGs: add, drop or turn the edge that lowers the score most, until none lowers it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence, Set
 
 import numpy as np
 
@@ -34,6 +34,7 @@ def descend(families: Families, dag: Mask, loss: Loss, *, required: Mask, penalt
         (d, d) new array; its score is at most that of the start.
     """
     dag = dag.copy()
+    children: list[set[int]] = [set(np.flatnonzero(row).tolist()) for row in dag]
     moves = _Moves(families, dag, loss, required, penalty)
     while True:
         toggle, turn = moves.changes(dag)
@@ -43,7 +44,8 @@ def descend(families: Families, dag: Mask, loss: Loss, *, required: Mask, penalt
                 return dag
             is_turn, k = divmod(int(move), len(toggle))
             i, j = int(moves.source[k]), int(moves.child[k])
-            if _make(dag, i, j, turn=bool(is_turn)):
+            if _make(children, i, j, turn=bool(is_turn)):
+                dag[i, j], dag[j, i] = j in children[i], i in children[j]
                 moves.renew(j, dag)
                 if is_turn:
                     moves.renew(i, dag)
@@ -52,16 +54,20 @@ def descend(families: Families, dag: Mask, loss: Loss, *, required: Mask, penalt
             return dag
 
 
-def _make(dag: Mask, i: int, j: int, *, turn: bool) -> bool:
+def _make(children: list[set[int]], i: int, j: int, *, turn: bool) -> bool:
     """Change the edge i -> j, unless that closes a cycle; returns whether it did."""
-    if not dag[i, j]:
-        dag[i, j] = not leads(dag, j, i)
-        return bool(dag[i, j])
-    dag[i, j] = False
+    if j not in children[i]:
+        legal = not leads(children, j, i)
+        if legal:
+            children[i].add(j)
+        return legal
+    children[i].remove(j)
+    if turn and leads(children, i, j):
+        children[i].add(j)
+        return False
     if turn:
-        dag[j, i] = not leads(dag, i, j)
-        dag[i, j] = not dag[j, i]
-    return not dag[i, j]
+        children[j].add(i)
+    return True
 
 
 class _Moves:
@@ -107,14 +113,14 @@ class _Moves:
         return toggle, turn
 
 
-def leads(dag: Mask, i: int, j: int) -> bool:
+def leads(children: Sequence[Set[int]], i: int, j: int) -> bool:
     """Whether there is a directed path from i to j."""
     seen, ahead = {i}, [i]
     while ahead:
         k = ahead.pop()
         if k == j:
             return True
-        new = [int(c) for c in np.flatnonzero(dag[k]) if int(c) not in seen]
-        seen.update(new)
+        new = children[k] - seen
+        seen |= new
         ahead += new
     return False

@@ -11,12 +11,13 @@ _LEAST_RESIDUAL = 1e-12
 
 
 class Families:
-    """Residual variances of d children given any of their candidate parents, and what one parent more or less changes.
+    """Residual variances of d children given some of their candidate parents, and what one parent changes.
 
     Parameters
     ----------
     moments
-        (P, d, d) symmetric second moments of P sites. Read only between members of a child and its candidates.
+        (P, d, d) symmetric second moments of P sites. Where one is not a number it is unknown, and no regression has
+        both variables; those of a variable with itself are known.
     candidates
         (d, d) edges i -> j that are considered.
     ridge
@@ -38,6 +39,8 @@ class Families:
     def toggled(self, j: int, parents: Index) -> tuple[Matrix, Matrix]:
         """(P,) residual variance given the parents, and (P, m) given them with one of the m candidates more, or less.
 
+        Infinite for a candidate whose moment with the child or a parent is unknown.
+
         Parameters
         ----------
         parents
@@ -54,7 +57,8 @@ class Families:
         left = self._R[:, others, others] - (A * (inverse @ A)).sum(axis=1)
         c = self._R[:, others, j] - (coefficients[:, :, None] * A).sum(axis=1)
         adds = left > _LEAST_SHARE
-        after[:, ~present] = residual[:, None] - np.where(adds, c**2 / np.where(adds, left, 1.0), 0.0)
+        added = residual[:, None] - np.where(adds, c**2 / np.where(adds, left, 1.0), 0.0)
+        after[:, ~present] = np.where(np.isnan(left + c), np.inf, added)
         return self._in_units(j, residual), self._in_units(j, after.T).T
 
     def residual_variances(self, dag: Mask) -> Matrix:

@@ -1,26 +1,32 @@
 """The DAG of least score, searched at the coordinator from second moments that the sites sent once.
 
-The score is that of a Gaussian network per row (BIC), a mean over the sites, each with regressions of its own, plus a
-penalty for every edge. With v_j the residual variance of variable j given its parents at a site, there are two:
+The score is that of a Gaussian network per row, a mean over the sites, each with regressions of its own. With v_j the
+residual variance of variable j given its parents at a site of n rows it is
 
-    equal noise variances:  d/2 log(mean over j of v_j) + penalty * edges,
-    free noise variances:   sum over j of 1/2 log(v_j)  + penalty * (edges + d - 1).
+    sum over j of [ log(v_j) / 2 + log(v_j / sigma^2)^2 / (2 n) ] + edges * log(n) / (2 n).
 
-With equal noise variances the true DAG alone has the least first score in the limit of many rows (Peters and Buhlmann
-2014); without, the second says no more than which edges there are, and the direction of some (Chickering 2002). So both
-are searched, and the graph that explains the moments better is the answer: the first only where the data bear it out.
+Beside the penalty of BIC it has a prior, which weighs as much as one row: noise variances are near a common sigma^2,
+log-normal around it with unit width. The moments decide where they can; without the prior, the score would be the same
+for all directions of an edge that they leave open (Chickering 2002). If noise variances are equal, the true directions
+alone make the residual variances so (Peters and Buhlmann 2014).
 
-Either score is, for a given noise variance, a sum over families (a child and its parents), and a family needs the
-moments of its members alone: where every child has few candidate parents, few of the d^2 moments are needed
-(`fedbnsl.family_moments`). A search starts from graphs that are given, and from the order in which each next variable
-has the least variance given those before it (Chen, Drton and Wang 2019); then it descends.
+The score is a sum over families (a child and its parents), and a family needs the moments of its members alone: where
+every child has few candidate parents, few of the d^2 moments are needed (`family_moments`). These include the moments
+of two parents of one child, whose own edge a sparse regression may miss, because the path over the child cancels it: so
+the search goes over all families of known moments, not of candidates alone.
+
+It descends from graphs that are given, and from graphs of small squared loss: that is least for the truth if noise
+variances are equal. One of these is along the order in which each next variable has the least variance given those
+before it (Chen, Drton and Wang 2019).
 """
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from fedbnsl.family_moments import needed_moments
 from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_server.descent import Loss, descend
 from fedbnsl_server.families import Families
@@ -40,15 +46,12 @@ class FoundGraph:
         (d,) mean over the sites, in squared units of the variables.
     score
         Of the DAG that was found, before its edges of small weight were dropped.
-    equal_variances
-        Whether that is the score of equal noise variances.
     """
 
     dag: Mask
     weights: Matrix
     residual_variance: Matrix
     score: float
-    equal_variances: bool
 
 
 def search(
@@ -56,9 +59,11 @@ def search(
     *,
     starts: Sequence[Mask],
     candidates: Mask,
+    allowed: Mask,
     required: Mask,
-    penalty: float,
+    n_samples: float,
     threshold: float,
+    penalty: float | None = None,
     ridge: float = 1e-9,
 ) -> FoundGraph:
     """Find a DAG of small score, and the weights of its edges.
@@ -68,54 +73,53 @@ def search(
     moments
         One (d, d) symmetric X'X / n a site, or one of all; read only where `needed_moments` of the candidates is True.
     starts
-        (d, d) DAGs to start from; edges that are no candidates are left out.
+        (d, d) DAGs to start from, with the required edges; those that are no candidates are left out.
     candidates
-        (d, d) edges that the DAG may have; never the diagonal.
+        (d, d) edges, all of them allowed, that the DAG probably has, with their reverses.
+    allowed
+        (d, d) edges that it may have; never the diagonal.
     required
-        (d, d) DAG of edges that it must have, all of them candidates; no other candidate may close a cycle with them.
-    penalty
-        Of an edge: 0.5 log(n) / n for n rows a site.
+        (d, d) DAG of edges that it must have, all of them candidates.
+    n_samples
+        Rows of a site; if they differ, their mean.
     threshold
         Edges whose weight is absolutely no more than this are dropped in the end, unless they are required.
+    penalty
+        What an edge costs in units of the score; None: that of BIC.
     ridge
         Added to the moments' diagonal, as a share of it. Moments with noise may have negative eigenvalues: a ridge
         beyond the largest of these keeps all residual variances positive.
     """
-    d = len(candidates)
-    families = Families(np.stack(list(moments)), candidates, ridge=ridge)
+    known = needed_moments(candidates)
+    known |= known.T
+    families = Families(np.where(known, np.stack(list(moments)), np.nan), known & allowed, ridge=ridge)
     order = _least_variance_order(families, candidates, required)
     place = np.argsort(order)
     along = candidates & (place[:, None] < place[None, :])
-    noise_variance = families.residual_variances(along).mean(axis=1)
+    common = families.residual_variances(along).mean(axis=1)  # (P,) sigma^2
+    cost = 0.5 * math.log(n_samples) / n_samples if penalty is None else penalty
 
-    slope = 0.5 / (noise_variance * len(noise_variance))
+    def squared(variance: Matrix) -> Matrix:
+        """What the score changes by, to first order, where all variances are the common one."""
+        return np.asarray((0.5 / common / len(common)) @ variance)
 
-    def equal(variance: Matrix) -> Matrix:  # the first score to first order, which is a sum over children
-        return np.asarray(slope @ variance)
+    def logarithmic(variance: Matrix) -> Matrix:
+        apart = np.log(variance.T / common)
+        return np.asarray((0.5 * np.log(variance.T) + 0.5 * apart * apart / n_samples).mean(axis=-1).T)
 
-    def score_equal(dag: Mask) -> float:
-        variance = families.residual_variances(dag)
-        return 0.5 * d * float(np.log(variance.mean(axis=1)).mean()) + penalty * int(dag.sum())
+    def descended(dag: Mask, loss: Loss) -> Mask:
+        return descend(families, dag, loss, required=required, penalty=cost)
 
-    def score_free(dag: Mask) -> float:
-        return float(_free(families.residual_variances(dag)).sum()) + penalty * (int(dag.sum()) + d - 1)
-
-    def best(starts: Sequence[Mask], loss: Loss, score: Callable[[Mask], float]) -> tuple[Mask, float]:
-        ends = [descend(families, dag, loss, required=required, penalty=penalty) for dag in starts]
-        return min(((dag, score(dag)) for dag in ends), key=lambda end: end[1])
+    def score(dag: Mask) -> float:
+        return float(logarithmic(families.residual_variances(dag)).sum()) + cost * int(dag.sum())
 
     given = [start & candidates for start in starts]
-    with_equal = best([*given, _pruned(families, along, equal, required, penalty)], equal, score_equal)
-    with_free = best([*given, with_equal[0]], _free, score_free)
-    equal_variances = with_equal[1] <= with_free[1]
-    dag, score = with_equal if equal_variances else with_free
+    ordered = _pruned(families, along, squared, required, cost)
+    ends = [*given, *(descended(dag, squared) for dag in (*given, ordered))]
+    dag = min((descended(dag, logarithmic) for dag in ends), key=score)
+    least = score(dag)
     dag, weights = _without_small(families, dag, required, threshold)
-    return FoundGraph(dag, weights, families.residual_variances(dag).mean(axis=0), score, equal_variances)
-
-
-def _free(variance: Matrix) -> Matrix:
-    """What residual variances (P, ...) add to the second score."""
-    return np.asarray(0.5 * np.log(variance).mean(axis=0))
+    return FoundGraph(dag, weights, families.residual_variances(dag).mean(axis=0), least)
 
 
 def _without_small(families: Families, dag: Mask, required: Mask, threshold: float) -> tuple[Mask, Matrix]:
@@ -143,8 +147,7 @@ def _least_variance_order(families: Families, candidates: Mask, required: Mask) 
         order.append(i)
         taken[i] = True
         for j in np.flatnonzero(candidates[i] & ~taken).tolist():
-            parents = families.candidates[j]
-            left[j] = families.residual_variance(j, parents[taken[parents]]).mean()
+            left[j] = families.residual_variance(j, np.flatnonzero(candidates[:, j] & taken)).mean()
     return order
 
 

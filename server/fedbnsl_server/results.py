@@ -288,17 +288,17 @@ class RunRecorder:
         if self._outcome != "finished":
             # A round that broke off may have been answered: it was paid for all the same. And so were rounds after a
             # backup: whether a folder that was taken up again is one, nobody can tell.
-            rounds = self._plan.rounds if self._folder.is_continued else rounds + 1
-        rounds = min(rounds, self._plan.rounds)
+            rounds = self._plan.n_rounds if self._folder.is_continued else rounds + 1
+        rounds = min(rounds, self._plan.n_rounds)
         sites: dict[str, Any] = {}
         for site, n in self._n_samples.items():
             price = price_of(self._plan, n_samples=n, n_variables=d)
-            answered = sum(site in entry["contributed"] for entry in self._rounds)
+            answered = [entry["round"] for entry in self._rounds if site in entry["contributed"]]
             sites[site] = {
                 "epsilon": price.epsilon,
                 "delta": price.delta,
                 "price_zcdp": zcdp.zcdp_of(price.units),
-                "contributed_zcdp": zcdp.zcdp_of((price.setup_units + answered * price.round_units) if answered else 0),
+                "contributed_zcdp": zcdp.zcdp_of(sum(map(price.units_of, [0, *answered])) if answered else 0),
             }
         return {
             "guarantee": "" if reasons else guarantee_sentence(self._plan, d, min(self._n_samples.values()), rounds),

@@ -19,6 +19,8 @@ from fedbnsl_server.admm import (
     advance,
     advance_moments,
     advance_refit,
+    advance_residual_moments,
+    advance_scales,
     begin_start,
     initial_state,
 )
@@ -100,13 +102,15 @@ def run(
         if kind is TaskKind.ADMM and stage.start and stage.step == 1:
             state = begin_start(state)
         weights = _to_send(kind, state, plan, mask)
-        tasks = {site: RoundTask(t, kind, weights, site in state.contributed) for site in state.sites}
+        private_moments = kind is TaskKind.MOMENTS and plan.privacy is not None
+        scales = state.scales if private_moments else np.empty(0)
+        tasks = {site: RoundTask(t, kind, weights, site in state.contributed, scales) for site in state.sites}
         check = partial(
             _check,
             kind=kind,
             weights=weights,
             sendable=sendable,
-            n_moments=count_moments(weights.support(), mask) if kind is TaskKind.MOMENTS else 0,
+            n_moments=_n_moments(kind, weights, plan, mask),
         )
         updates = exchange.exchange(tasks, state.sites, check)
         received = time.perf_counter()
@@ -114,6 +118,12 @@ def run(
             state = advance(state, updates, plan, mask)
         elif kind is TaskKind.REFIT:
             state = advance_refit(state, updates, plan)
+        elif kind is TaskKind.SCALES:
+            state = advance_scales(state, updates, plan, n_samples)
+        elif plan.privacy is not None:
+            state = advance_residual_moments(
+                state, updates, plan, mask, weights=weights.to_dense(), n_samples=n_samples
+            )
         else:
             state = advance_moments(
                 state,
@@ -139,7 +149,7 @@ def run(
             edges=int(threshold(current.to_dense(), plan.threshold).sum()),
             local_s=received - started,
             global_s=time.perf_counter() - received,
-            dense_up=dense or kind is TaskKind.MOMENTS,
+            dense_up=dense or kind in (TaskKind.MOMENTS, TaskKind.SCALES),
             dense_down=dense,
         )
         on_round(state, record)
@@ -152,14 +162,28 @@ def _to_send(kind: TaskKind, state: AdmmState, plan: Plan, mask: EdgeMask) -> Sp
         return state.message
     if kind is TaskKind.REFIT:
         return graph_to_refit(state, plan, mask).as_sparse()
+    if kind is TaskKind.SCALES:
+        return SparseMatrix.zeros(state.global_weights.n_variables)
+    if plan.privacy is not None:
+        return state.refitted or graph_to_refit(state, plan, mask).as_sparse()
     return state.neighbours or SparseMatrix.zeros(state.global_weights.n_variables)
+
+
+def _n_moments(kind: TaskKind, weights: SparseMatrix, plan: Plan, mask: EdgeMask) -> int:
+    """How many moments an answer has."""
+    d = weights.n_variables
+    if kind is TaskKind.SCALES:
+        return d
+    if kind is not TaskKind.MOMENTS:
+        return 0
+    return count_moments(weights.support(), mask) if plan.privacy is None else d * (d + 1) // 2
 
 
 def _check(update: LocalUpdate, *, kind: TaskKind, weights: SparseMatrix, sendable: Mask, n_moments: int) -> None:
     """Refuse an update that does not fit its task: the codec cannot know, and the mathematics trusts."""
     if update.moments.size != n_moments:
         raise RemoteProtocolError(f"{update.site}: update {update.round} has {update.moments.size} moments")
-    if kind is TaskKind.MOMENTS:
+    if kind in (TaskKind.MOMENTS, TaskKind.SCALES):
         if update.local_weights.nnz or update.residual_variance.size:
             raise RemoteProtocolError(f"{update.site}: update {update.round} has more than moments")
     elif kind is TaskKind.ADMM:

@@ -28,6 +28,8 @@ def plans() -> Iterator[Plan]:
         for epsilon, rounds, steps in ((0.05, 3, 1), (1.0, 10, 10), (5.0, 100, 20), (50.0, 1, 7)):
             for smoothness in ("public", "estimated"):
                 yield private_plan(solver, epsilon, rounds, steps, smoothness)
+                if solver == "dp-pgcd":
+                    yield private_plan(solver, epsilon, rounds, steps, smoothness).with_settings(moments_rounds=3)
 
 
 def private_plan(solver: str, epsilon: float, rounds: int, steps: int, smoothness: str, **more: object) -> Plan:
@@ -67,6 +69,11 @@ def cost_of_round(plan: Plan, price: Price) -> float:
     return plan.local_steps * (selection + update)
 
 
+def cost_of_moments(price: Price, d: int) -> float:
+    """zCDP of the noise of a round of residual moments, from its variance."""
+    return (math.sqrt(2) * LATTICE + d) ** 2 / (2 * price.moments_variance) if price.moments_variance else 0.0
+
+
 def check_prices(price_of: PriceOf) -> None:
     """What is charged covers the noise that is drawn, round by round, and the whole is what was promised."""
     for plan in plans():
@@ -75,9 +82,12 @@ def check_prices(price_of: PriceOf) -> None:
         assert cost_of_setup(plan, price, D) <= price.units_of(0) * UNIT * (1 + 1e-12), plan.privacy
         rounds = [price.units_of(t) for t in range(1, plan.rounds + 1)]
         assert cost_of_round(plan, price) <= min(rounds) * UNIT * (1 + 1e-12), (plan.local_solver, plan.privacy)
-        assert price.units_of(0) + sum(rounds) == price.units
+        moments = [price.units_of(plan.rounds + t) for t in range(1, plan.moments_rounds + 1)]
+        assert cost_of_moments(price, D) <= min(moments, default=0) * UNIT * (1 + 1e-12)
+        assert price.units_of(0) + sum(rounds) + sum(moments) == price.units
         if plan.local_solver == "dp-pgcd":
             actual = cost_of_setup(plan, price, D) + plan.rounds * cost_of_round(plan, price)
+            actual += plan.moments_rounds * cost_of_moments(price, D)
             assert reference.epsilon_of(actual, 1e-6) <= plan.privacy.epsilon * (1 + 1e-9)
             assert reference.epsilon_of(price.units * UNIT, 1e-6) >= plan.privacy.epsilon * 0.999  # none is wasted
 

@@ -98,6 +98,12 @@ twice_the_sharpness = priced(
 half_the_moments_sensitivity = priced(
     "half_the_moments_sensitivity", "_variance(d * LATTICE**2", "_variance(LATTICE**2"
 )
+half_the_matrix_sensitivity = priced(
+    "half_the_matrix_sensitivity",
+    "sensitivity = math.sqrt(2.0) * LATTICE + d",
+    "sensitivity = LATTICE / math.sqrt(2.0)",
+)
+moments_not_charged = priced("moments_not_charged", "return self.moments_units", "return 0")
 setup_not_charged = priced(
     "setup_not_charged", "return self.round_units if t else self.setup_units", "return self.round_units if t else 0"
 )
@@ -187,9 +193,28 @@ def unclipped_moments(folder: Path) -> Iterator[None]:
 @contextmanager
 def unshortened_records(folder: Path) -> Iterator[None]:
     changed = rewritten(
-        private_moments, folder, ("np.maximum(np.sqrt((X * X).sum(axis=1)), norm_bound)", "norm_bound * np.ones(n)")
+        private_moments,
+        folder,
+        ("np.maximum(np.sqrt((Z * Z).sum(axis=1)), norm_bound)", "norm_bound * np.ones(len(Z))"),
     )
-    with mock.patch.object(private_moments, "release_covariance", changed.release_covariance):
+    with (
+        mock.patch.object(private_moments, "release_covariance", changed.release_covariance),
+        mock.patch.object(private_moments, "release_residual_moments", changed.release_residual_moments),
+    ):
+        yield
+
+
+@contextmanager
+def shortened_before_they_are_scaled(folder: Path) -> Iterator[None]:
+    """The records are shortened, and not their residuals."""
+    early = (
+        "((rows - rows @ W) / scales for rows in _blocks(X))",
+        "(np.divide(rows, np.maximum(np.sqrt((rows * rows).sum(axis=1)), norm_bound)[:, None]) * norm_bound "
+        "@ (np.eye(len(W)) - W) / scales for rows in _blocks(X))",
+    )
+    never = ("np.maximum(np.sqrt((Z * Z).sum(axis=1)), norm_bound)", "norm_bound * np.ones(len(Z))")
+    changed = rewritten(private_moments, folder, early, never)
+    with mock.patch.object(private_moments, "release_residual_moments", changed.release_residual_moments):
         yield
 
 

@@ -124,3 +124,17 @@ def check_covariance(release: Callable[..., Matrix], records: list[Matrix] = REC
     for record in records:
         moved = (release(replaced(X, record), bound, 2, entropy.seeded("c")) - base) * len(X) / bound**2 * LATTICE
         assert np.linalg.norm(moved) <= np.sqrt(2.0) * LATTICE + X.shape[1] + 0.1, f"{record} moved it by {moved}"
+
+
+def check_residual_moments(release: Callable[..., Matrix], records: list[Matrix] = RECORDS) -> None:
+    """For weights and scales of every kind, even such as no coordinator should send."""
+    X, bound = table(60), 1.5
+    broken = np.full((3, 3), np.nan), weights()[1] * 1e300
+    for W in (*weights(), *broken):
+        for scales in (np.ones(3), np.array([1e-3, 1.0, 50.0]), np.array([0.0, np.inf, -2.0])):
+            base = release(X, W, scales, bound, 2, entropy.seeded("r"))
+            assert np.isfinite(base).all()
+            for record in records:
+                other = release(replaced(X, record), W, scales, bound, 2, entropy.seeded("r"))
+                moved = np.linalg.norm((other - base) * len(X) / bound**2 * LATTICE)
+                assert moved <= np.sqrt(2.0) * LATTICE + X.shape[1] + 0.1, f"{record} moved it by {moved / LATTICE}"

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from audit import accounts, planted, residuals, samplers, sensitivity, two_worlds
+from audit import accounts, moments_two_worlds, planted, residuals, samplers, sensitivity, two_worlds
 from fedbnsl import price
 from fedbnsl_client import clipped_gradient, noise, private_moments
 from fedbnsl_client.solvers import dp_pgcd
@@ -42,6 +42,10 @@ def covariance() -> None:
     sensitivity.check_covariance(private_moments.release_covariance, LARGE)
 
 
+def residual_moments() -> None:
+    sensitivity.check_residual_moments(private_moments.release_residual_moments, LARGE)
+
+
 def gaussian_draws() -> None:
     samplers.check_gaussian(noise.discrete_gaussian, 40)
 
@@ -72,6 +76,11 @@ FAST: list[tuple[planted.Plant, Check]] = [
     (planted.unclipped_nan, gradient_sums),
     (planted.unclipped_moments, moments),
     (planted.unshortened_records, covariance),
+    (planted.unshortened_records, residual_moments),
+    (planted.shortened_before_they_are_scaled, residual_moments),
+    (planted.half_the_matrix_sensitivity, prices),
+    (planted.half_the_matrix_sensitivity, moments_two_worlds.check_law),
+    (planted.moments_not_charged, prices),
     (planted.half_the_sensitivity, prices),
     (planted.half_the_sensitivity, noise_in_messages),
     (planted.half_the_moments_sensitivity, prices),

@@ -9,7 +9,7 @@ from audit import sensitivity
 from audit.sensitivity import EXTREMES
 from fedbnsl.sparse import Matrix
 from fedbnsl_client.clipped_gradient import ClippedGradient
-from fedbnsl_client.private_moments import release_covariance, release_second_moments
+from fedbnsl_client.private_moments import release_covariance, release_residual_moments, release_second_moments
 from fedbnsl_client.solvers.dp_pgcd import DpPgcd
 
 values = st.one_of(st.sampled_from(EXTREMES), st.floats(), st.floats(-10, 10))
@@ -44,6 +44,7 @@ def test_no_record_at_all_moves_more(record: Matrix) -> None:
         sensitivity.check_scores(DpPgcd, [record])
         sensitivity.check_moments(release_second_moments, [record])
         sensitivity.check_covariance(release_covariance, [record])
+        sensitivity.check_residual_moments(release_residual_moments, [record])
 
 
 def test_one_record_moves_each_second_moment_by_at_most_its_bound() -> None:
@@ -55,3 +56,9 @@ def test_one_record_moves_the_covariance_by_at_most_root_two_times_the_bound(bou
     sensitivity.check_covariance(release_covariance, bound=bound)
     many = [np.full(3, x) for x in 10.0 ** np.arange(-120.0, 0.0, 5.0)]
     sensitivity.check_covariance(release_covariance, many, bound=bound)
+
+
+def test_one_record_moves_the_moments_of_residuals_by_at_most_root_two_times_the_bound() -> None:
+    sensitivity.check_residual_moments(release_residual_moments)
+    orthogonal = [1e3 * unit for unit in np.eye(3)]
+    sensitivity.check_residual_moments(release_residual_moments, orthogonal)

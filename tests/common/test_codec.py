@@ -181,15 +181,18 @@ def test_in_a_dense_run_tasks_and_updates_are_dense_and_a_refit_is_sparse(
     matrix: SparseMatrix, kind: TaskKind, value_type: str
 ) -> None:
     d, refit = matrix.n_variables, kind is TaskKind.REFIT
+    sparse = kind is not TaskKind.ADMM
     small = SparseMatrix(d, matrix.index, np.clip(matrix.value, -3e38, 3e38)).as_float32()
-    if refit:
+    if sparse:
         small = SparseMatrix.on_support(small.to_dense(), ~np.eye(d, dtype=bool))
     task = RoundTask(3, kind, small, contributed=True)
-    update = LocalUpdate("a", 3, small, np.ones(d) if refit else np.empty(0))
+    update = LocalUpdate(
+        "a", 3, small, np.ones(d) if refit else np.empty(0), np.empty(0) if refit or not sparse else np.ones(d)
+    )
     down = parsed(federation.Task, codec.encode_task(task, value_type=value_type, dense=True))
     up = parsed(federation.Update, codec.encode_update(update, run=1, value_type=value_type, dense=True))
-    assert down.WhichOneof("weights") == ("global_weights" if refit else "dense_global_weights")
-    assert up.WhichOneof("weights") == ("local_weights" if refit else "dense_local_weights")
+    assert down.WhichOneof("weights") == ("global_weights" if sparse else "dense_global_weights")
+    assert up.WhichOneof("weights") == ("local_weights" if sparse else "dense_local_weights")
     assert_same_bits(small, codec.decode_task(down, n_variables=d, dense=True).global_weights)
     assert codec.decode_update(up, n_variables=d, dense=True).same_as(update)
 
@@ -500,7 +503,7 @@ def test_a_task_or_update_without_its_matrix_is_refused(dense: bool) -> None:
         codec.decode_update(federation.Update(round=1, site="a"), n_variables=3, dense=dense)
 
 
-@pytest.mark.parametrize("number", [federation.TASK_KIND_UNSPECIFIED, 3, -1])
+@pytest.mark.parametrize("number", [federation.TASK_KIND_UNSPECIFIED, 5, -1])
 def test_a_task_of_unknown_kind_is_refused(number: int) -> None:
     wire = federation.Task(round=1, global_weights=values.SparseMatrix(n_variables=3))
     wire.kind = federation.TaskKind.ValueType(number)

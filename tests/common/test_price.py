@@ -147,3 +147,48 @@ def test_the_table_of_noise_holds_the_plan_itself() -> None:
     assert row[header.index("10")] == f"{multiplier:.4g}"
     with pytest.raises(PlanError, match="takes no private steps"):
         noise_table(plan_of("noisy-covariance"), n_samples=100, n_variables=5)
+
+
+# ---- residual moments ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0])
+@pytest.mark.parametrize(("times", "share"), [(1, 0.5), (4, 0.99)])
+def test_residual_moments_are_paid_from_the_same_budget(epsilon: float, times: int, share: float) -> None:
+    plan = plan_of(epsilon=epsilon, moments_rounds=times)
+    assert plan.privacy is not None
+    plan = plan.with_settings(privacy={**plan.privacy.model_dump(), "moments_share": share})
+    price = price_of(plan, n_samples=100, n_variables=5)
+    assert price.last_round == 10 + times
+    assert sum(price.units_of(t) for t in range(price.last_round + 1)) == price.units
+    assert zcdp.epsilon_of(price.units / UNITS, 1e-6) <= epsilon
+    without_setup = price.units - price.setup_units
+    assert price.moments_rounds * price.moments_units == pytest.approx(share * without_setup, rel=1e-6)
+    assert (math.sqrt(2) * 2**20 + 5) ** 2 / (2 * price.moments_variance) * UNITS <= price.moments_units
+    assert price.moments_variance % 2 == 0
+
+
+def test_a_round_that_was_not_priced_is_not_free() -> None:
+    price = price_of(plan_of(moments_rounds=2), n_samples=100, n_variables=5)
+    for t in (-1, 13):
+        with pytest.raises(PlanError, match=f"round {t} has no price: the plan has 12 rounds"):
+            price.units_of(t)
+
+
+@pytest.mark.parametrize("solver", ["dp-pgcd-laplace", "noisy-covariance"])
+def test_other_solvers_have_no_residual_moments(solver: str) -> None:
+    with pytest.raises(PlanError, match="moments_rounds = 1: must be 0 with"):
+        price_of(plan_of(solver, moments_rounds=1), n_samples=100, n_variables=5)
+
+
+def test_a_summary_says_what_residual_moments_cost_and_the_sentence_that_they_were_released() -> None:
+    plan = plan_of(moments_rounds=2)
+    summary = price_summary(plan, n_samples=100, n_variables=5)
+    assert summary["zcdp"]["moments_round"] * UNITS == price_of(plan, n_samples=100, n_variables=5).moments_units
+    text = "\n".join(price_lines(summary))
+    assert "squared scales" in text
+    assert f", 2 x {summary['zcdp']['moments_round']:.4g}" in text
+    assert "the noisy moments of its residuals at most 2 times" in guarantee_sentence(plan, 5, 100, 12)
+    early = guarantee_sentence(plan, 5, 100, 4)
+    assert "at most 4 rounds" in early
+    assert "residuals" not in early

@@ -8,9 +8,13 @@ from fedbnsl.graph import is_acyclic, topological_order
 from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_server.descent import Loss, _Moves, descend, leads  # pyright: ignore[reportPrivateUsage]
 from fedbnsl_server.families import Families
-from fedbnsl_server.graph_search import FoundGraph, search
+from fedbnsl_server.graph_search import (
+    FoundGraph,
+    _least_variance_order,  # pyright: ignore[reportPrivateUsage]
+    search,
+)
 
-PENALTY = 0.5 * np.log(5000) / 5000
+N_SAMPLES = 5000
 
 
 def random_dag(d: int, seed: int, *, share: float = 0.2) -> Matrix:
@@ -41,6 +45,7 @@ def found(
     candidates: Mask,
     *,
     start: Mask | None = None,
+    allowed: Mask | None = None,
     required: Mask | None = None,
     threshold: float = 0.3,
     ridge: float = 1e-9,
@@ -49,13 +54,14 @@ def found(
     nothing = empty(len(candidates))
     required = nothing if required is None else required
     known = needed_moments(candidates)
-    known = known | known.T
+    known |= known.T
     return search(
         [np.where(known, S, np.nan) for S in moments],
         starts=[required if start is None else start],
         candidates=candidates,
+        allowed=everything(len(candidates)) if allowed is None else allowed,
         required=required,
-        penalty=PENALTY,
+        n_samples=N_SAMPLES,
         threshold=threshold,
         ridge=ridge,
     )
@@ -101,6 +107,17 @@ def test_the_neighbours_alone_are_enough_and_far_moments_are_never_read(seed: in
     assert np.array_equal(found([exact_moments(W)], candidates).dag, W != 0)
 
 
+def test_an_edge_that_the_path_over_a_child_hides_is_found_among_the_known_moments() -> None:
+    W = np.zeros((4, 4))
+    W[0, 1], W[0, 2], W[1, 2], W[2, 3] = 1.0, 1.0, 0.9, 1.0
+    S = exact_moments(W)
+    assert np.linalg.inv(S)[0, 1] == pytest.approx(-0.1)  # given all others, the two are almost independent
+    neighbours = W != 0
+    neighbours[0, 1] = False
+    candidates = neighbours | neighbours.T
+    assert np.array_equal(found([S], candidates).dag, W != 0)
+
+
 def test_the_unit_of_all_variables_does_not_matter() -> None:
     W = random_dag(12, 3)
     near, far = (found([exact_moments(W, variance)], everything(12)) for variance in (1.0, 1e12))
@@ -125,19 +142,23 @@ def test_regressions_by_site_find_what_one_regression_for_all_sites_does_not() -
 
 
 def test_without_equal_noise_variances_what_the_moments_decide_is_found_all_the_same() -> None:
-    """Two causes of one effect, which is a cause of a fourth: all edges are compelled."""
+    """Two causes of one effect, which is a cause of a fourth: no edge can be turned. Started with one edge too many."""
     W = np.zeros((4, 4))
     W[0, 2], W[1, 2], W[2, 3] = 1.0, -0.8, 0.7
     noise_std = np.array([3.0, 2.0, 0.5, 0.2])  # against the order
     mixing = np.diag(noise_std) @ np.linalg.inv(np.eye(4) - W)
-    graph = found([mixing.T @ mixing], everything(4))
-    assert not graph.equal_variances
+    start = W != 0
+    start[0, 3] = True
+    graph = found([mixing.T @ mixing], everything(4), start=start)
     assert np.array_equal(graph.dag, W != 0)
     np.testing.assert_allclose(graph.residual_variance, noise_std**2, rtol=1e-5)
 
 
-def test_equal_noise_variances_are_noticed() -> None:
-    assert found([exact_moments(random_dag(12, 2), 4.0)], everything(12)).equal_variances
+def test_a_direction_that_the_moments_leave_open_follows_the_more_equal_variances() -> None:
+    for first, second in ((0, 1), (1, 0)):
+        W = np.zeros((2, 2))
+        W[first, second] = 1.0
+        assert np.array_equal(found([exact_moments(W)], everything(2)).dag, W != 0)
 
 
 def test_small_weights_are_dropped_and_the_others_adjusted_to_the_parents_that_stay() -> None:
@@ -163,7 +184,7 @@ def test_required_edges_are_kept_and_no_others_than_the_candidates_come(seed: in
     forbidden[tuple(np.argwhere(W)[0])] = True
     allowed = everything(10) & ~forbidden & ~required.T
     candidates = allowed | required
-    graph = found([exact_moments(W)], candidates, required=required)
+    graph = found([exact_moments(W)], candidates, allowed=allowed, required=required)
     assert graph.dag[required].all()
     assert not graph.dag[~candidates].any()
     assert is_acyclic(graph.dag)
@@ -172,9 +193,27 @@ def test_required_edges_are_kept_and_no_others_than_the_candidates_come(seed: in
 def test_a_required_edge_stays_whatever_its_weight() -> None:
     required = empty(3)
     required[0, 1] = True
-    graph = found([np.eye(3)], everything(3) & ~required.T, required=required)
+    graph = found([np.eye(3)], everything(3), allowed=everything(3) & ~required.T, required=required)
     assert np.array_equal(graph.dag, required)
     assert graph.weights[0, 1] == pytest.approx(0.0)
+
+
+def test_a_required_edge_is_not_turned_though_the_moments_say_so() -> None:
+    W = np.zeros((2, 2))
+    W[1, 0] = 1.0
+    families = Families(exact_moments(W)[None], everything(2), ridge=1e-9)
+    start = empty(2)
+    start[0, 1] = True
+    assert np.array_equal(descend(families, start, half, required=empty(2), penalty=0.01), start.T)
+    assert np.array_equal(descend(families, start, half, required=start, penalty=0.01), start)
+
+
+def test_the_order_has_required_parents_first() -> None:
+    families = Families(np.diag([1.0, 2.0, 3.0])[None], everything(3), ridge=1e-9)
+    required = empty(3)
+    assert _least_variance_order(families, everything(3), required) == [0, 1, 2]
+    required[2, 0] = True
+    assert _least_variance_order(families, everything(3), required) == [1, 2, 0]
 
 
 # ---- the descent ---------------------------------------------------------------------------------------------------
@@ -227,12 +266,11 @@ def test_a_better_start_is_not_given_up() -> None:
 
 
 def test_a_path_leads_along_the_edges_only() -> None:
-    dag = empty(4)
-    dag[0, 1] = dag[1, 2] = True
-    assert leads(dag, 0, 2)
-    assert leads(dag, 3, 3)
-    assert not leads(dag, 2, 0)
-    assert not leads(dag, 0, 3)
+    children = [{1}, {2}, set[int](), set[int]()]
+    assert leads(children, 0, 2)
+    assert leads(children, 3, 3)
+    assert not leads(children, 2, 0)
+    assert not leads(children, 0, 3)
 
 
 # ---- families ------------------------------------------------------------------------------------------------------
@@ -270,6 +308,13 @@ def test_a_family_needs_the_moments_of_its_members_alone() -> None:
     assert np.array_equal(needed_moments(candidates), np.triu(expected))
 
 
+def test_a_family_with_an_unknown_moment_is_no_choice() -> None:
+    S = exact_moments(random_dag(4, 0, share=0.9))
+    S[0, 3] = S[3, 0] = np.nan
+    _, after = Families(S[None], everything(4), ridge=1e-9).toggled(2, np.array([0]))
+    assert np.isinf(after[0]).tolist() == [False, False, True]  # without 0, with 1, with 3
+
+
 # ---- moments that are hard to regress on ---------------------------------------------------------------------------
 
 
@@ -286,6 +331,13 @@ def test_a_copied_and_a_constant_column_add_nothing() -> None:
     assert not graph.dag[3].any()
     assert not graph.dag[:, 3].any()
     assert graph.dag[[0, 1], 2].sum() == 1
+
+
+def test_a_copy_of_a_parent_changes_nothing() -> None:
+    S = exact_moments(random_dag(3, 0, share=1.0))
+    copied = np.array([0, 0, 1, 2])
+    before, after = Families(S[np.ix_(copied, copied)][None], everything(4), ridge=1e-9).toggled(2, np.array([0]))
+    assert after[0, 1] == before[0]
 
 
 def test_a_ridge_keeps_noisy_moments_from_explaining_more_than_there_is() -> None:

@@ -32,6 +32,7 @@ class _TaskKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TaskKind.Val
     TASK_KIND_ADMM: _TaskKind.ValueType  # 1
     TASK_KIND_REFIT: _TaskKind.ValueType  # 2
     TASK_KIND_MOMENTS: _TaskKind.ValueType  # 3
+    TASK_KIND_SCALES: _TaskKind.ValueType  # 4
 
 class TaskKind(_TaskKind, metaclass=_TaskKindEnumTypeWrapper): ...
 
@@ -39,6 +40,7 @@ TASK_KIND_UNSPECIFIED: TaskKind.ValueType  # 0
 TASK_KIND_ADMM: TaskKind.ValueType  # 1
 TASK_KIND_REFIT: TaskKind.ValueType  # 2
 TASK_KIND_MOMENTS: TaskKind.ValueType  # 3
+TASK_KIND_SCALES: TaskKind.ValueType  # 4
 Global___TaskKind: _TypeAlias = TaskKind  # noqa: Y015
 
 class _LeaveReason:
@@ -235,6 +237,7 @@ class Task(_message.Message):
     GLOBAL_WEIGHTS_FIELD_NUMBER: _builtins.int
     DENSE_GLOBAL_WEIGHTS_FIELD_NUMBER: _builtins.int
     CONTRIBUTED_FIELD_NUMBER: _builtins.int
+    SCALE_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     kind: Global___TaskKind.ValueType
     contributed: _builtins.bool
@@ -243,6 +246,10 @@ class Task(_message.Message):
     def global_weights(self) -> _values_pb2.SparseMatrix: ...
     @_builtins.property
     def dense_global_weights(self) -> _values_pb2.DenseMatrix: ...
+    @_builtins.property
+    def scale(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Only in a private moments round: units of the residuals."""
+
     def __init__(
         self,
         *,
@@ -251,10 +258,11 @@ class Task(_message.Message):
         global_weights: _values_pb2.SparseMatrix | None = ...,
         dense_global_weights: _values_pb2.DenseMatrix | None = ...,
         contributed: _builtins.bool = ...,
+        scale: _abc.Iterable[_builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["dense_global_weights", b"dense_global_weights", "global_weights", b"global_weights", "weights", b"weights"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["contributed", b"contributed", "dense_global_weights", b"dense_global_weights", "global_weights", b"global_weights", "kind", b"kind", "round", b"round", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["contributed", b"contributed", "dense_global_weights", b"dense_global_weights", "global_weights", b"global_weights", "kind", b"kind", "round", b"round", "scale", b"scale", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_weights: _TypeAlias = _typing.Literal["global_weights", "dense_global_weights"]  # noqa: Y015
     _WhichOneofArgType_weights: _TypeAlias = _typing.Literal["weights", b"weights"]  # noqa: Y015
@@ -363,8 +371,9 @@ class Update(_message.Message):
 
     @_builtins.property
     def moment(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """Only in a moments round: second moments of the pairs that the graph's families need, i <= j, row by row: in `moment`
-        or in `moment32`, as the plan says.
+        """Only in a moments round: second moments of the pairs that the graph's families need, or with privacy of all pairs of
+        scaled residuals, i <= j, row by row; in a scales round each variable's mean square as it was released. In `moment` or
+        in `moment32`, as the plan says.
         """
 
     @_builtins.property

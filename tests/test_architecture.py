@@ -62,6 +62,7 @@ MATHS = {
     "fedbnsl_client.noise",
     "fedbnsl_client.compiled",
     "fedbnsl_client.clipped_gradient",
+    "fedbnsl_client.blocked_gradient",
     "fedbnsl_client.private_moments",
     "fedbnsl_client.local_solver",
     "fedbnsl.zcdp",
@@ -89,6 +90,7 @@ MATHS_INTERNAL = {
     "fedbnsl.family_moments",
     "fedbnsl.privacy",
     "fedbnsl.errors",
+    "fedbnsl_client.mapped_array",  # a table block by block, and room for what is kept of one that lies in a file
     "fedbnsl.messages",  # frozen values without a wire format: what the state advances by
 }
 NOT_IN_MATHS = {"open", "print", "input", "exec", "eval", "breakpoint"}
@@ -152,6 +154,7 @@ DATASET_MODULES = {
     "fedbnsl_experiments.bench_bytes",
     "fedbnsl_experiments.bench_load",
     "fedbnsl_experiments.bench_privacy",
+    "fedbnsl_experiments.bench_rows",
     "fedbnsl_experiments.cli",
 }
 

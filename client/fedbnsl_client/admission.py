@@ -9,7 +9,7 @@ from fedbnsl.messages import LedgerHead
 from fedbnsl.plan import Plan
 from fedbnsl.price import price_of
 from fedbnsl_client import site_folder
-from fedbnsl_client.dataset import MAX_FILE_BYTES, Dataset
+from fedbnsl_client.dataset import Dataset
 from fedbnsl_client.ledger import Ledger
 from fedbnsl_client.participant import Journal, Unaccounted
 from fedbnsl_client.policy import Policy
@@ -88,7 +88,7 @@ class GuardedTable:
         dataset_id: str | None,
         *,
         columns: Sequence[str] = (),
-        max_file_bytes: int = MAX_FILE_BYTES,
+        max_file_bytes: int | None = None,
     ) -> None:
         self._folder, self._policy, self._ledger = folder, policy, ledger
         self._dataset = policy.dataset(dataset_id)

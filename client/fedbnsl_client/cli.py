@@ -47,9 +47,7 @@ def _table_options(command: click.decorators.FC) -> click.decorators.FC:
         click.option(
             "--max-file-mib",
             type=click.IntRange(min=1),
-            default=1024,
-            show_default=True,
-            help="Refuse a larger file, in MiB.",
+            help="Refuse a larger file, in MiB.  [default: any size is read]",
         ),
     ]
     for option in reversed(options):
@@ -61,7 +59,7 @@ _data_option = click.option(
     "--data",
     required=True,
     type=_DATA,
-    help="The site's table: CSV in UTF-8, commas, column names in the first line.",
+    help="The site's table: CSV in UTF-8, commas, column names in the first line; or Parquet.",
 )
 
 
@@ -143,10 +141,9 @@ def init(
 def register(folder: Path, dataset_id: str, supersedes: bool) -> None:
     """Note in FOLDER's ledger the table that its policy names for DATASET: a new one, or one whose content changed."""
     from fedbnsl_client import site_folder
-    from fedbnsl_client.dataset import MAX_FILE_BYTES
 
     with site_folder.opened(folder) as (policy, ledger), warnings_on_stderr():
-        table = site_folder.read_table(folder, policy, dataset_id, max_file_bytes=MAX_FILE_BYTES)
+        table = site_folder.read_table(folder, policy, dataset_id)
         ledger.register(dataset_id, table.variables, table.X, supersedes=supersedes)
     click.echo(f"registered {dataset_id}: {table.n_samples} rows, {len(table.variables)} variables")
 
@@ -212,7 +209,9 @@ def ledger_command(folder: Path, verify: bool, as_json: bool) -> None:
     help="The site's folder, made by `participant init`: table, site name, limits and ledger come from it.",
 )
 @click.option("--dataset", "dataset_id", help="Which dataset of the policy.  [default: its only one]")
-@click.option("--data", type=_DATA, help="Without --policy: the table, CSV in UTF-8, column names in the first line.")
+@click.option(
+    "--data", type=_DATA, help="Without --policy: the table, CSV in UTF-8, column names in the first line; or Parquet."
+)
 @click.option("--site", help="Without --policy: name of this site: letters, digits, '.', '-', '_'.")
 @click.option(
     "--public-data", is_flag=True, help="Without --policy: confirm that anybody may see this table; nothing is counted."
@@ -247,7 +246,7 @@ def join(
     patience_s: float,
     columns: str | None,
     min_rows: int,
-    max_file_mib: int,
+    max_file_mib: int | None,
 ) -> None:
     """Join the run of the coordinator at HOST:PORT and answer its rounds until the end.
 
@@ -298,7 +297,7 @@ def join(
             policy.check_coordinator(link.address, authority=link.authority)
             run(
                 GuardedTable(
-                    folder, policy, ledger, dataset_id, columns=_names(columns), max_file_bytes=max_file_mib * 2**20
+                    folder, policy, ledger, dataset_id, columns=_names(columns), max_file_bytes=_bytes(max_file_mib)
                 )
             )
     elif data is not None:
@@ -315,7 +314,7 @@ def join(
 @click.option("--json", "as_json", is_flag=True, help="Print the refitted network (the content of lgbn.json) as well.")
 @_table_options
 def refit(
-    edges: Path, data: Path, out: Path, as_json: bool, columns: str | None, min_rows: int, max_file_mib: int
+    edges: Path, data: Path, out: Path, as_json: bool, columns: str | None, min_rows: int, max_file_mib: int | None
 ) -> None:
     """Refit the weights of a learned graph on this site's own table, by least squares without intercept.
 
@@ -340,17 +339,21 @@ def _names(columns: str | None) -> list[str]:
     return next(csv.reader([columns])) if columns else []
 
 
-def _read(data: Path, columns: str | None, min_rows: int, max_file_mib: int) -> Dataset:
+def _bytes(mib: int | None) -> int | None:
+    return None if mib is None else mib * 2**20
+
+
+def _read(data: Path, columns: str | None, min_rows: int, max_file_mib: int | None) -> Dataset:
     from fedbnsl_client.dataset import Dataset
 
     with warnings_on_stderr():
-        return Dataset.read(data, columns=_names(columns), min_rows=min_rows, max_file_bytes=max_file_mib * 2**20)
+        return Dataset.read(data, columns=_names(columns), min_rows=min_rows, max_file_bytes=_bytes(max_file_mib))
 
 
 @contextmanager
 def warnings_on_stderr() -> Generator[None]:
     """Show what is odd about a table as plain lines."""
-    from fedbnsl_client.dataset import DataWarning
+    from fedbnsl_client.table_checks import DataWarning
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", DataWarning)

@@ -5,6 +5,8 @@ multiple of C_i / LATTICE. Integer sums do not depend on the order of the record
 2 LATTICE.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -33,16 +35,18 @@ class ClippedGradient:
         (n, d) table.
     clips
         (d,) thresholds C_i > 0.
+    empty
+        Makes the two (d, n) arrays that are kept.
     """
 
-    def __init__(self, X: Matrix, clips: Matrix) -> None:
+    def __init__(self, X: Matrix, clips: Matrix, *, empty: Callable[[tuple[int, int]], Matrix] = np.empty) -> None:
         n, d = X.shape
         self.unit = clips / (n * LATTICE)
         self.sums: Integers = np.zeros((d, d), dtype=np.int64)
         self._spacing = clips / LATTICE
         with np.errstate(over="ignore"):  # a record too large for the lattice is infinite there, and clipped
-            self._lattice_X = np.ascontiguousarray(X.T / self._spacing[:, None])
-        self._residual = np.empty((d, n))
+            self._lattice_X = np.divide(X.T, self._spacing[:, None], out=empty((d, n)))
+        self._residual = empty((d, n))
         self._B = np.full((d, d), np.nan)  # the B that the residuals belong to; none yet
 
     def move_to(self, B: Matrix) -> None:

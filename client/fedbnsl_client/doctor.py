@@ -26,11 +26,11 @@ from fedbnsl.errors import (
 )
 from fedbnsl.messages import PROTOCOL_VERSION, RunStatus
 from fedbnsl_client import site_folder
-from fedbnsl_client.dataset import MAX_FILE_BYTES, DataWarning
 from fedbnsl_client.identity import Identity
 from fedbnsl_client.ledger_lock import LedgerBusyError
 from fedbnsl_client.policy import Policy
 from fedbnsl_client.session import Session
+from fedbnsl_client.table_checks import DataWarning
 
 _CONNECT_S = 5.0
 _CLOCKS_DIFFER_S = 60.0
@@ -335,7 +335,7 @@ class _Examination:
                 warnings.simplefilter("always", DataWarning)
                 ledger.verify()
                 for dataset in policy.datasets:
-                    table = site_folder.read_table(self._folder, policy, dataset.id, max_file_bytes=MAX_FILE_BYTES)
+                    table = site_folder.read_table(self._folder, policy, dataset.id)
                     ledger.check_table(dataset.id, table.variables, table.X)
                 found = ", ".join(f"{dataset.id} is as it was registered" for dataset in policy.datasets)
         except LedgerBusyError as busy:

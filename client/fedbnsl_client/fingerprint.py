@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedbnsl.sparse import Matrix
+from fedbnsl_client.sorted_rows import sorted_rows
 
 
 def fingerprint(key: bytes, variables: Sequence[str], X: Matrix) -> bytes:
@@ -37,14 +38,12 @@ def fingerprint(key: bytes, variables: Sequence[str], X: Matrix) -> bytes:
     if X.ndim != 2 or X.shape[1] != len(variables) or len(set(variables)) < len(variables):
         raise ValueError(f"{len(variables)} names, {len(set(variables))} of them distinct, for an array {X.shape}")
     order = sorted(range(len(variables)), key=lambda k: variables[k])
-    columns = X[:, order] + 0.0  # a copy; -0.0 + 0.0 is 0.0
-    # lexsort takes the least significant key first. Equal rows are equal bytes, so that their order does not matter.
-    rows = columns[np.lexsort(columns.T[::-1])]
     # The shape says how many names follow, each after its length, and how many values: no two tables run together.
     code = hmac.new(key, digestmod=hashlib.sha256)
-    for size in rows.shape:
+    for size in X.shape:
         code.update(size.to_bytes(8, "little"))
     for name in (variables[k].encode() for k in order):
         code.update(len(name).to_bytes(8, "little") + name)
-    code.update(np.ascontiguousarray(rows, dtype="<f8").reshape(-1).data.cast("B"))
+    for rows in sorted_rows(X, order):
+        code.update(np.ascontiguousarray(rows, dtype="<f8").reshape(-1).data.cast("B"))
     return code.digest()

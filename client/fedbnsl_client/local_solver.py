@@ -10,6 +10,7 @@ from fedbnsl.plan import Plan
 from fedbnsl.price import Price
 from fedbnsl.privacy import Privacy
 from fedbnsl.sparse import Mask, Matrix
+from fedbnsl_client.mapped_array import sum_over_rows
 from fedbnsl_client.noise import (
     ExponentialMechanism,
     Noise,
@@ -125,7 +126,7 @@ def _second_moments(privacy: Privacy, X: Matrix, setup: Matrix | None) -> Matrix
     """(d,) as the plan wants them known; exact ones are an uncharged release."""
     shape = X.shape[1:]
     if privacy.smoothness == "exact":
-        return np.asarray((X * X).mean(axis=0))
+        return sum_over_rows(X, lambda X: (X * X).sum(axis=0)) / len(X)
     if setup is None:
         return np.broadcast_to(np.array(privacy.second_moments), shape)
     return np.maximum(setup, _SMALLEST_SHARE * np.broadcast_to(np.array(privacy.feature_bounds), shape))

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from fedbnsl.price import LATTICE
 from fedbnsl.sparse import Matrix
+from fedbnsl_client.mapped_array import row_blocks, sum_over_rows
 from fedbnsl_client.noise import Randbelow, discrete_gaussian
 
 
@@ -20,9 +21,13 @@ def release_second_moments(X: Matrix, bounds: Matrix, variance: int, randbelow: 
     variance
         Of the noise, in these units squared.
     """
-    with np.errstate(over="ignore"):  # beyond the bound anyhow
-        shares = np.minimum(X * X / bounds, 1.0)
-    sums = np.rint(LATTICE * np.nan_to_num(shares, nan=0.0)).sum(axis=0)
+
+    def square_sums(X: Matrix) -> Matrix:
+        with np.errstate(over="ignore"):  # beyond the bound anyhow
+            shares = np.minimum(X * X / bounds, 1.0)
+        return np.asarray(np.rint(LATTICE * np.nan_to_num(shares, nan=0.0)).sum(axis=0))
+
+    sums = sum_over_rows(X, square_sums)  # whole numbers, whatever the blocks
     noisy = [int(total) + discrete_gaussian(variance, randbelow) for total in sums]
     return np.asarray(np.array(noisy) * bounds / (LATTICE * X.shape[0]))
 
@@ -68,7 +73,7 @@ _BLOCK = 1024
 
 
 def _blocks(X: Matrix) -> Iterable[Matrix]:
-    return (X[start : start + _BLOCK] for start in range(0, X.shape[0], _BLOCK))
+    return (rows[start : start + _BLOCK] for rows in row_blocks(X) for start in range(0, rows.shape[0], _BLOCK))
 
 
 def _release(

@@ -45,7 +45,7 @@ min_rows = 100
 # the name under which the ledger counts what this table has lost; one table has one id
 id = {dataset}
 
-# CSV in UTF-8; relative to this file
+# CSV in UTF-8, or Parquet; relative to this file
 path = {path}
 
 # columns that may be used; empty: all
@@ -139,7 +139,7 @@ def opened(folder: Path) -> Generator[tuple[Policy, Ledger]]:
         yield policy, ledger
 
 
-def read_table(folder: Path, policy: Policy, dataset_id: str, *, max_file_bytes: int) -> Dataset:
+def read_table(folder: Path, policy: Policy, dataset_id: str, *, max_file_bytes: int | None = None) -> Dataset:
     """The table of a dataset, as the policy allows it to be used.
 
     Raises

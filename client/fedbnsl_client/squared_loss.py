@@ -6,6 +6,7 @@ from typing import Self
 import numpy as np
 
 from fedbnsl.sparse import Mask, Matrix
+from fedbnsl_client.mapped_array import sum_over_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +24,7 @@ class SecondMoments:
     @classmethod
     def of(cls, X: Matrix) -> Self:
         """S of an (n, d) table."""
-        return cls(X.T @ X / X.shape[0])
+        return cls(sum_over_rows(X, lambda X: X.T @ X) / X.shape[0])
 
     def gradient(self, B: Matrix) -> Matrix:
         """(d, d) gradient of the loss at B: S (B - I)."""

@@ -217,7 +217,7 @@ def demo(
     from rich.text import Text
 
     from fedbnsl.plan import Plan
-    from fedbnsl_client.dataset import read_header
+    from fedbnsl_client.csv_table import read_header
     from fedbnsl_experiments import localnet
     from fedbnsl_experiments.display import print_summary
     from fedbnsl_experiments.plan_settings import for_sites

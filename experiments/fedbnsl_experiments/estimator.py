@@ -15,9 +15,9 @@ from fedbnsl.errors import SetupError
 from fedbnsl.graph_formats import LearnedGraph
 from fedbnsl.plan import Plan
 from fedbnsl.sparse import Matrix
-from fedbnsl_client.dataset import DataWarning
 from fedbnsl_client.refit import personalise
 from fedbnsl_client.squared_loss import SecondMoments
+from fedbnsl_client.table_checks import DataWarning
 from fedbnsl_experiments.evaluation import learned_graph
 from fedbnsl_experiments.frames import site_tables, table_over
 from fedbnsl_experiments.plan_settings import for_sites, with_dotted

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedbnsl.durable import make_folder
 from fedbnsl.errors import DataError, ResultError
-from fedbnsl_client.dataset import read_header
+from fedbnsl_client.csv_table import read_header
 from fedbnsl_experiments.synthetic import SyntheticFederation
 
 

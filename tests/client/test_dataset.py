@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -14,11 +15,25 @@ from hypothesis.extra import numpy as hnp
 
 from fedbnsl.errors import DataError
 from fedbnsl.sparse import Matrix
-from fedbnsl_client import dataset
+from fedbnsl_client import csv_table, dataset, mapped_array
 from fedbnsl_client.cli import join
-from fedbnsl_client.dataset import MAX_FILE_BYTES, MIN_ROWS, Dataset, DataWarning
+from fedbnsl_client.dataset import MIN_ROWS, Dataset
+from fedbnsl_client.table_checks import DataWarning
 
 N = 30
+
+
+@pytest.fixture(params=["at once", "by blocks", "by pyarrow"], autouse=True)
+def reading(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of a table in one block and in memory; a few rows at a time and mapped; the same by the other reader."""
+    if request.param != "at once":
+        monkeypatch.setattr(mapped_array, "MAPPED_BYTES", 0)
+        monkeypatch.setattr(mapped_array, "BLOCK_BYTES", 1)
+        monkeypatch.setattr(mapped_array, "_ROWS_ALIKE", 4)
+    if request.param == "by pyarrow":
+        pytest.importorskip("pyarrow")
+        monkeypatch.setattr(csv_table, "_LARGE_BYTES", 0)
+        monkeypatch.setattr(csv_table, "_ARROW_BLOCK_BYTES", 500)
 
 
 @pytest.fixture
@@ -70,7 +85,7 @@ def test_a_table_is_read_bit_for_bit(table: Matrix, write: Callable[..., Path]) 
         unique=True,
     )
 )
-@pytest.mark.filterwarnings("ignore::fedbnsl_client.dataset.DataWarning")  # few whole values look like categories
+@pytest.mark.filterwarnings("ignore::fedbnsl_client.table_checks.DataWarning")  # few whole values look like categories
 def test_any_finite_table_with_distinct_values_survives_a_file(table: Matrix, tmp_path: Path) -> None:
     path = tmp_path / "any.csv"
     with path.open("w", encoding="utf-8", newline="") as file:
@@ -176,7 +191,7 @@ def test_a_file_of_2_gb_is_refused_before_it_is_read(
 
     monkeypatch.setattr(Path, "open", opened)
     started = time.perf_counter()
-    text = refusal(path)
+    text = refusal(path, max_file_bytes=2**30)
     assert time.perf_counter() - started < 1
     assert "2,048 MiB; at most 1,024 MiB are read" in text
 
@@ -188,12 +203,12 @@ def test_the_largest_file_that_is_read_can_be_chosen(table: Matrix, write: Calla
     assert "MiB are read" in refusal(path, max_file_bytes=size - 1)
 
 
-@pytest.mark.parametrize("reading", ["read_header", "_read_values"])
+@pytest.mark.parametrize(("module", "reading"), [(csv_table, "read_header"), (dataset, "_read_values")])
 def test_a_file_that_grows_while_it_is_read_is_refused(
-    table: Matrix, write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, reading: str
+    table: Matrix, write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, module: ModuleType, reading: str
 ) -> None:
     path = write(table)
-    read = getattr(dataset, reading)
+    read = getattr(module, reading)
 
     def read_while_somebody_writes(*arguments: object) -> object:
         result = read(*arguments)
@@ -201,7 +216,7 @@ def test_a_file_that_grows_while_it_is_read_is_refused(
             file.write("1.5,2.5,3.5\n")
         return result
 
-    monkeypatch.setattr(dataset, reading, read_while_somebody_writes)
+    monkeypatch.setattr(module, reading, read_while_somebody_writes)
     assert "the file changed while it was read" in refusal(path)
 
 
@@ -463,7 +478,6 @@ def test_many_problems_are_listed_up_to_eight(write: Callable[..., Path]) -> Non
     assert "... and 3 more" in text
 
 
-def test_the_command_line_states_the_limits_of_the_dataset():
+def test_the_command_line_states_the_limit_of_the_dataset():
     options = {option.name: option.default for option in join.params}
     assert options["min_rows"] == MIN_ROWS
-    assert options["max_file_mib"] * 2**20 == MAX_FILE_BYTES

@@ -19,7 +19,7 @@ import fedbnsl_experiments
 from command_line import run_command
 from fedbnsl.errors import DataError, PlanError, ResultError, SetupError
 from fedbnsl.plan import Plan
-from fedbnsl_client.dataset import DataWarning
+from fedbnsl_client.table_checks import DataWarning
 from fedbnsl_experiments import estimator
 from fedbnsl_experiments.estimator import FedSparseBNSL, SimulationWarning
 from fedbnsl_experiments.synthetic import synthesise

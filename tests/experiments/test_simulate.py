@@ -311,7 +311,7 @@ def test_a_folder_that_holds_a_run_is_left_as_it_is(tables, tmp_path):
 
 
 # Measurements from 1 upwards, taken as they are, as in the paper: the site is warned of it, rightly.
-@pytest.mark.filterwarnings("ignore:column:fedbnsl_client.dataset.DataWarning")
+@pytest.mark.filterwarnings("ignore:column:fedbnsl_client.table_checks.DataWarning")
 def test_the_papers_plan_runs_on_a_shuffled_split_of_the_sachs_data(sachs, tmp_path):
     sizes = split(sachs / "sachs.csv", 3, tmp_path / "data", seed=0)
     assert sorted(sizes.values()) == [2488, 2489, 2489]

@@ -9,7 +9,9 @@ import numpy as np
 
 from fedbnsl.errors import DivergenceError
 from fedbnsl.sparse import Mask, Matrix
+from fedbnsl_client.blocked_gradient import BlockedGradient
 from fedbnsl_client.clipped_gradient import ClippedGradient
+from fedbnsl_client.mapped_array import lies_in_file
 from fedbnsl_client.noise import ExponentialMechanism, Noise, Randbelow, Selection
 from fedbnsl_client.solvers.coordinate import score_column, soft
 
@@ -73,7 +75,7 @@ class DpPgcd:
         self._sensitivity = float(sensitivities.max())
         if not (np.isfinite(M).all() and sensitivities.min() >= (1.0 - _UNIFORM) * self._sensitivity > 0.0):
             raise DivergenceError("second moments of so different sizes cannot share one score sensitivity")
-        self._gradient = ClippedGradient(X, bounds)
+        self._gradient = BlockedGradient(X, bounds) if lies_in_file(X) else ClippedGradient(X, bounds)
         self._M, self._inverse_M, self._root_M = M, 1.0 / M, np.sqrt(M)
         self._lam, self._rho_2, self._gamma = lam, rho_2, gamma
         self._threshold = lam * self._inverse_M

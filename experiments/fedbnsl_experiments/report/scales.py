@@ -9,7 +9,8 @@ import numpy as np
 
 from fedbnsl.errors import DataError
 from fedbnsl.sparse import Matrix
-from fedbnsl_client.dataset import Dataset, DataWarning
+from fedbnsl_client.dataset import Dataset
+from fedbnsl_client.table_checks import DataWarning
 from fedbnsl_experiments.tables import site_files
 
 # That of the class is for a site about to join a run.

@@ -1,0 +1,139 @@
+"""Tables that do not fit in memory: arrays in a temporary file, and any table a block of rows at a time.
+
+A file is made in TMPDIR with mode 0600 and has no name from the beginning (or loses it at once): nobody can open it,
+and the system frees its room when the array goes, or the process ends, however it ends.
+"""
+
+import mmap
+import os
+import tempfile
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import reduce
+from typing import IO, Any
+
+import numpy as np
+
+from fedbnsl.errors import DataError
+from fedbnsl.sparse import Matrix
+
+MAPPED_BYTES = 256 * 2**20
+"""A table with more bytes of values lies in a file."""
+
+BLOCK_BYTES = 16 * 2**20
+
+# A multiple of what vector instructions take at once, so that a row is computed alike in a block and in a whole table.
+_ROWS_ALIKE = 64
+
+
+def rows_a_block(n_columns: int) -> int:
+    """How many rows are in memory at a time."""
+    return max(BLOCK_BYTES // (8 * n_columns * _ROWS_ALIKE), 1) * _ROWS_ALIKE
+
+
+def gathered(blocks: Iterable[Matrix], n_columns: int) -> Matrix:
+    """Blocks of rows as one (n, d) array: in memory, or, if it has more than MAPPED_BYTES, read-only in a file.
+
+    Raises
+    ------
+    DataError
+        If TMPDIR has no room.
+    """
+    held: list[Matrix] = []
+    n_rows, file = 0, None
+    with ExitStack() as files:
+        for block in blocks:
+            held.append(block)
+            n_rows += len(block)
+            if file is None and 8 * n_rows * n_columns > MAPPED_BYTES:
+                file = files.enter_context(_new_file())
+            if file is not None:
+                _append(file, held)
+                held.clear()
+        if file is None:
+            return np.ascontiguousarray(np.concatenate([np.empty((0, n_columns)), *held]))
+        return _mapped(file, (n_rows, n_columns), mmap.ACCESS_READ)
+
+
+def zeros_in_file(shape: tuple[int, ...]) -> Matrix:
+    """A writable array in a file.
+
+    Raises
+    ------
+    DataError
+        If TMPDIR has no room: it is all taken now, since a disk that is full at a later write ends the process.
+    """
+    with _new_file() as file, _said_in_words():
+        size = 8 * int(np.prod(shape))
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, size)
+        else:
+            file.truncate(size)
+        return _mapped(file, shape, mmap.ACCESS_WRITE)
+
+
+def row_blocks(X: Matrix) -> Iterator[Matrix]:
+    """An (n, d) table in blocks of rows; one that is in memory is a single block.
+
+    No block is smaller than `rows_a_block` unless the table is: the last one takes what would be left over.
+    """
+    if not lies_in_file(X):
+        yield X
+        return
+    rows = rows_a_block(X.shape[1])
+    starts = range(0, max(len(X) - rows, 0) + 1, rows)
+    for start in starts:
+        yield X[start : len(X) if start == starts[-1] else start + rows]
+        forget(X)
+
+
+def sum_over_rows(X: Matrix, f: Callable[[Matrix], Matrix]) -> Matrix:
+    """The sum of f over the blocks of a table; f(X) itself, to the bit, for one that is in memory."""
+    return reduce(np.add, map(f, row_blocks(X)))
+
+
+def lies_in_file(X: Matrix) -> bool:
+    """Whether an array, or what it is a view of, is mapped from a file."""
+    return _map_below(X) is not None
+
+
+def forget(X: Matrix) -> None:
+    """Take the pages of a mapped array out of this process's memory; the system keeps or writes them as it likes."""
+    pages = _map_below(X)
+    if pages is not None:
+        pages.madvise(mmap.MADV_DONTNEED)
+
+
+def _map_below(X: Matrix) -> mmap.mmap | None:
+    below: Any = X
+    while isinstance(below, np.ndarray):
+        below = below.base
+    return below if isinstance(below, mmap.mmap) else None
+
+
+def _mapped(file: IO[bytes], shape: tuple[int, ...], access: int) -> Matrix:
+    return np.ndarray(shape, dtype=np.float64, buffer=mmap.mmap(file.fileno(), 0, access=access))
+
+
+def _new_file() -> IO[bytes]:
+    with _said_in_words():
+        return tempfile.TemporaryFile(prefix="fedbnsl-", buffering=0)
+
+
+def _append(file: IO[bytes], blocks: Iterable[Matrix]) -> None:
+    with _said_in_words():
+        for block in blocks:
+            rest = np.ascontiguousarray(block, dtype=np.float64).reshape(-1).data.cast("B")
+            while rest:  # a disk takes what it has room for, and refuses the next write
+                rest = rest[file.write(rest) :]
+
+
+@contextmanager
+def _said_in_words() -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise DataError(
+            f"{tempfile.gettempdir()}: no temporary file for a large table: {error.strerror or error}; it takes 8 "
+            "bytes a value, and three times that for private steps (TMPDIR names another folder)"
+        ) from None

@@ -1,0 +1,147 @@
+"""What is wrong with a table's values, by column and count, found in one pass over blocks of its rows."""
+
+import hashlib
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fedbnsl.errors import DataError
+from fedbnsl.sparse import Matrix
+
+LARGEST_VALUE = 1e100
+
+_CATEGORICAL_LEVELS = 10
+
+
+class DataWarning(UserWarning):
+    """Something about a table that a person should look at, but that does not stop a run."""
+
+
+class TableChecks:
+    """Counts over the rows of a table that have passed.
+
+    Parameters
+    ----------
+    origin
+        What errors call the table.
+    variables
+        d column names.
+    """
+
+    def __init__(self, origin: Path | str, variables: Sequence[str]) -> None:
+        d = len(variables)
+        self._origin, self._variables = origin, variables
+        self._n = 0
+        self._nan, self._infinite, self._huge = (np.zeros(d, dtype=np.int64) for _ in range(3))
+        self._sum, self._square_sum = np.zeros(d), np.zeros(d)
+        self._first = np.full(d, np.nan)
+        self._constant = np.ones(d, dtype=bool)
+        # Columns that may still be twins, and the levels of those that may still be categories.
+        self._content = {k: hashlib.blake2b() for k in range(d)}
+        self._levels = {k: np.empty(0) for k in range(d)}
+
+    def watch(self, blocks: Iterable[Matrix]) -> Iterator[Matrix]:
+        """Pass blocks of (rows, d) values on, and count."""
+        for block in blocks:
+            self.count(block)
+            yield block
+
+    def count(self, block: Matrix) -> None:
+        """Take note of (rows, d) values."""
+        if not len(block):
+            return
+        if not self._n:
+            self._first = block[0].copy()
+        self._n += len(block)
+        if not (block.max() <= LARGEST_VALUE and block.min() >= -LARGEST_VALUE):  # or a NaN
+            infinite = np.isinf(block).sum(axis=0)
+            self._nan += np.isnan(block).sum(axis=0)
+            self._infinite += infinite
+            self._huge += (np.abs(block) > LARGEST_VALUE).sum(axis=0) - infinite
+        with np.errstate(over="ignore", invalid="ignore"):  # such tables are refused
+            self._sum += block.sum(axis=0)
+            self._square_sum += np.einsum("ij,ij->j", block, block)
+        for k in np.flatnonzero(self._constant).tolist():
+            self._constant[k] = (block[:, k] == self._first[k]).all()
+        self._compare_columns(block)
+        for k in list(self._levels):
+            self._look_for_categories(k, block[:, k])
+
+    def _compare_columns(self, block: Matrix) -> None:
+        for k, content in self._content.items():
+            content.update((block[:, k] + 0.0).tobytes())  # + 0.0: -0.0 equals 0.0
+        shared = Counter(content.digest() for content in self._content.values())
+        self._content = {k: content for k, content in self._content.items() if shared[content.digest()] > 1}
+
+    def _look_for_categories(self, k: int, column: Matrix) -> None:
+        few = np.unique(column[: 50 * _CATEGORICAL_LEVELS]).size <= _CATEGORICAL_LEVELS
+        if few and (column == np.round(column)).all():
+            levels = np.unique(np.concatenate([self._levels[k], column]))
+            if levels.size <= _CATEGORICAL_LEVELS:
+                self._levels[k] = levels
+                return
+        del self._levels[k]
+
+    def require(self, min_rows: int) -> None:
+        """Refuse what cannot be used, and warn of what is odd.
+
+        Raises
+        ------
+        DataError
+            By column and count.
+        """
+        if self._n < (needed := max(min_rows, 1)):
+            raise DataError(f"{self._origin}: {self._n} rows; at least {needed} are needed (--min-rows)")
+        problems = list(self._problems()) or list(self._identical_columns())
+        if problems:
+            raise DataError(f"{self._origin}: " + listed(problems))
+        # |mean| > sd: mean^2 > E x^2 - mean^2
+        far = 2.0 * (self._sum / self._n) ** 2 > self._square_sum / self._n
+        if far.any():
+            names = quoted([name for name, is_far in zip(self._variables, far, strict=True) if is_far])
+            _warn(
+                f"column(s) {names}: means further from zero than the standard deviation, and regressions have no "
+                "intercept: subtract the means first, or directions and weights come out wrong"
+            )
+        for k, levels in self._levels.items():
+            _warn(
+                f"column {self._variables[k]!r}: {levels.size} whole values in {self._n} rows look like categories; "
+                "weights take them as quantities"
+            )
+
+    def _problems(self) -> Iterator[str]:
+        for k, name in enumerate(self._variables):
+            if self._nan[k]:
+                yield f"column {name!r}: {self._nan[k]} row(s) are NaN"
+            if self._huge[k]:
+                yield f"column {name!r}: {self._huge[k]} row(s) beyond {LARGEST_VALUE:g}, whose squares overflow"
+            if self._infinite[k]:
+                yield f"column {name!r}: {self._infinite[k]} row(s) are infinite"
+            if self._constant[k] and not self._infinite[k]:  # a NaN equals nothing
+                yield f"column {name!r}: the same value in all {self._n} rows"
+
+    def _identical_columns(self) -> Iterator[str]:
+        first: dict[bytes, str] = {}
+        for k, content in self._content.items():
+            name = self._variables[k]
+            twin = first.setdefault(content.digest(), name)
+            if twin != name:
+                yield f"columns {twin!r} and {name!r}: equal in all {self._n} rows; drop one (--columns)"
+
+
+def quoted(names: Sequence[str]) -> str:
+    """Names in quotes, for a message."""
+    return ", ".join(repr(name) for name in names)
+
+
+def listed(problems: Sequence[str], shown: int = 8) -> str:
+    """Problems in one line; many are cut short."""
+    more = [f"... and {len(problems) - shown} more"] if len(problems) > shown else []
+    return "; ".join([*problems[:shown], *more])
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, DataWarning, stacklevel=4)

@@ -108,7 +108,11 @@ class SparseMatrix:
 
 def aligned(*matrices: SparseMatrix) -> tuple[Index, Matrix]:
     """The union of the stored entries, (nnz,), and every matrix's values there, (n_matrices, nnz)."""
-    index = np.unique(np.concatenate([matrix.index for matrix in matrices]))
+    merged = np.concatenate([matrix.index for matrix in matrices])
+    merged.sort(kind="stable")  # merges runs that are sorted already, in linear time; numpy.unique hashes them first
+    is_first = np.ones(merged.size, dtype=bool)
+    is_first[1:] = merged[1:] != merged[:-1]
+    index = merged[is_first]
     values = np.zeros((len(matrices), index.size))
     for row, matrix in zip(values, matrices, strict=True):
         row[np.searchsorted(index, matrix.index)] = matrix.value

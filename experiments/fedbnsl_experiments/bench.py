@@ -21,6 +21,7 @@ from fedbnsl_experiments.bench_load import load
 from fedbnsl_experiments.bench_privacy import privacy, privacy_tuning
 from fedbnsl_experiments.bench_private_steps import private_steps
 from fedbnsl_experiments.bench_rows import rows
+from fedbnsl_experiments.bench_sites import sites
 from fedbnsl_experiments.evaluation import learned_graph, read_result
 from fedbnsl_experiments.measure import (
     N_SAMPLES,
@@ -201,6 +202,7 @@ FIGURES: dict[str, Callable[[Path], Iterator[Row]]] = {
     "bytes": wire,
     "load": load,
     "rows": rows,
+    "sites": sites,
     "privacy": privacy,
     "privacy-tuning": privacy_tuning,
     "private-steps": private_steps,

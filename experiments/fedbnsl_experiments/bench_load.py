@@ -92,6 +92,19 @@ def load(plans: Path) -> Iterator[Row]:
 
 
 def _load(plan: Plan, *, n_sites: int, n_variables: int) -> Iterator[Row]:
+    result, alone, readings = measured(plan, n_sites=n_sites, n_variables=n_variables)
+    yield _times(result, alone, readings)
+    yield _memory(result, readings)
+
+
+def measured(plan: Plan, *, n_sites: int, n_variables: int) -> tuple[Result, Result, Readings]:
+    """A run over loopback gRPC, the same run in one process, and what the coordinator's process was like.
+
+    Raises
+    ------
+    FedbnslError
+        If anybody fails, a site misses a round, or the two runs learn different graphs.
+    """
     plan = plan.with_settings(
         n_participants=n_sites,
         join_deadline_s=_DEADLINE_S,
@@ -105,8 +118,7 @@ def _load(plan: Plan, *, n_sites: int, n_variables: int) -> Iterator[Row]:
         readings = _over_grpc(plan, tables, Path(scratch, "network"))
         result = read_result(Path(scratch, "network"))
     _check(result, alone, plan)
-    yield _times(result, alone, readings)
-    yield _memory(result, readings)
+    return result, alone, readings
 
 
 def _over_grpc(plan: Plan, tables: Mapping[str, Dataset], out: Path) -> Readings:

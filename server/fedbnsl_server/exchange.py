@@ -4,9 +4,9 @@
 """
 
 import asyncio
-import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
+from contextlib import suppress
 from typing import Protocol
 
 from fedbnsl.errors import (
@@ -121,7 +121,8 @@ class Mailbox:
         self._enough = asyncio.Event()
         self._quorum_is_enough = False
         self._finished: Finished | None = None
-        self._told: set[str] = set()
+        self._untold: set[str] = set()  # who has not left, and has not heard that the run is over
+        self._all_told = asyncio.Event()
         self._stopped = False
         self._notice = notice
 
@@ -191,22 +192,29 @@ class Mailbox:
     async def finish(self, finished: Finished, sites: set[str], grace_s: float) -> None:
         """Tell every site that has not left that the run is over; wait at most so many seconds for them to hear it."""
         self._finished = finished
+        self._untold = sites - self._left
+        self._all_told.clear()
         self._announce()
-        until = time.monotonic() + grace_s
-        while not sites - self._left <= self._told and time.monotonic() < until:
-            await asyncio.sleep(0.02)
+        if self._untold:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._all_told.wait(), grace_s)
+
+    def _need_not_tell(self, site: str) -> None:
+        self._untold.discard(site)
+        if not self._untold:
+            self._all_told.set()
 
     # ---- the sites' side ---------------------------------------------------------------------------------------
 
     @property
-    def answered(self) -> frozenset[str]:
-        """Sites whose update for the present round is here."""
-        return frozenset(self._updates)
+    def answered(self) -> Set[str]:
+        """Sites whose update for the present round is here, as it changes."""
+        return self._updates.keys()
 
     @property
-    def left(self) -> frozenset[str]:
-        """Sites that said good-bye."""
-        return frozenset(self._left)
+    def left(self) -> Set[str]:
+        """Sites that said good-bye, as it changes."""
+        return self._left
 
     def is_computing(self, site: str) -> bool:
         """Whether a site has fetched the task of the open round and may still answer it."""
@@ -236,6 +244,8 @@ class Mailbox:
         self._awaited.discard(site)
         if self._open:
             self._check_enough()
+        if self._finished is not None:
+            self._need_not_tell(site)
 
     async def pull(self, site: str, last_round: int, wait_s: float) -> RoundTask | Finished | None:
         """The next task of a site, the end of the run, or None if nothing new came in `wait_s` seconds.
@@ -256,7 +266,7 @@ class Mailbox:
 
     def _pending(self, site: str, last_round: int) -> RoundTask | Finished | None:
         if self._finished is not None:
-            self._told.add(site)
+            self._need_not_tell(site)
             return self._finished
         self._refuse_another_past(site, last_round)
         # Whoever has seen the round and is not among its updates answered a coordinator that did not live to count it.

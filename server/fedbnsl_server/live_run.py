@@ -20,7 +20,7 @@ from fedbnsl_server.consensus_graph import consensus_graph
 from fedbnsl_server.door import Door
 from fedbnsl_server.exchange import Mailbox
 from fedbnsl_server.results import RunRecorder
-from fedbnsl_server.roster import Roster
+from fedbnsl_server.roster import Member, Roster
 from fedbnsl_server.rounds import RoundRecord
 from fedbnsl_server.run_folder import RunFolder
 from fedbnsl_server.servicer import Servicer
@@ -74,7 +74,6 @@ class LiveRun:
         notice: Callable[[str], None],
     ) -> None:
         plan, past, register = folder.plan, folder.past, folder.register
-        self._folder = folder
         self._plan = plan
         self._past = past
         self._ledgers = ledgers
@@ -88,7 +87,9 @@ class LiveRun:
             where = f"after round {past.round}" if past.round else "before round 1"
             notice(f"continuing run {register.run:016x} {where}")
         self._recorder = RunRecorder(folder, run=register.run, seeds=register.seeds, created_at=register.created_at)
-        self._roster = Roster(plan, variables=register.variables, members=register.members, on_change=self._keep_seats)
+        self._roster = Roster(
+            plan, variables=past.seats.variables, members=past.seats.members, on_change=self._keep_seat
+        )
         self._mailbox = Mailbox(
             plan,
             asyncio.get_running_loop(),
@@ -218,8 +219,8 @@ class LiveRun:
         self._notice(text)
         self._keep(lambda: self._recorder.event("notice", text=text))
 
-    def _keep_seats(self) -> None:
-        self._keep(lambda: self._folder.keep_seats(self._roster.variables, self._roster.members))
+    def _keep_seat(self, site: str, member: Member | None) -> None:
+        self._keep(lambda: self._recorder.seat(site, member))
 
     def _keep(self, write: Callable[[], None]) -> None:
         """Write something down; a site's call must not fail for it: the run does."""

@@ -29,10 +29,11 @@ from fedbnsl.knowledge import EdgeMask
 from fedbnsl.price import price_of
 from fedbnsl.price_report import guarantee_sentence, guarantees
 from fedbnsl.sparse import formula_bytes
-from fedbnsl_server import checkpoint
+from fedbnsl_server import checkpoint, seats
 from fedbnsl_server.admm import AdmmState
 from fedbnsl_server.consensus_graph import ConsensusGraph, consensus_graph, graph_to_refit
 from fedbnsl_server.exchange import Traffic
+from fedbnsl_server.roster import Member
 from fedbnsl_server.rounds import RoundRecord
 from fedbnsl_server.run_folder import LOCK, RunFolder
 
@@ -131,6 +132,18 @@ class RunRecorder:
             if not self._ended:
                 self._folder.events.write(name, **fields)
 
+    def seat(self, site: str, member: Member | None) -> None:
+        """Note a seat that was taken or (None) freed; it is on the disk when this returns.
+
+        Raises
+        ------
+        ResultError
+            If it cannot be written.
+        """
+        with self._lock:
+            if not self._ended:
+                seats.note(self._folder.events, site, member)
+
     def finish(self, outcome: str, reason: str = "") -> dict[str, Any]:
         """Write the results as they stand and return what result.json holds.
 
@@ -190,6 +203,7 @@ class RunRecorder:
     def _round(self, record: RoundRecord) -> dict[str, Any]:
         d = len(self._variables)
         t = record.round
+        contributed = set(record.contributed)
         down = formula_bytes(record.entries_down, d, dense=record.dense_down)
         return {
             "round": t,
@@ -207,7 +221,7 @@ class RunRecorder:
                     },
                     "down": {
                         # A site that is away pulls nothing. One that answers has pulled: perhaps in a former life.
-                        "formula": down if self._traffic.down[site][t] or site in record.contributed else 0,
+                        "formula": down if self._traffic.down[site][t] or site in contributed else 0,
                         "serialised": self._traffic.down[site][t],
                     },
                 }
@@ -224,7 +238,7 @@ class RunRecorder:
     def _result(self, outcome: str, reason: str, graph: ConsensusGraph | None) -> dict[str, Any]:
         names = self._variables
         self._count_late()
-        rounds = self._rounds
+        rounds, contributions = self._rounds, self._contributions()
         return {
             "schema": SCHEMA,
             "state": outcome,
@@ -239,7 +253,7 @@ class RunRecorder:
             "sites": {
                 site: {
                     "n_samples": n,
-                    "rounds_contributed": sum(site in entry["contributed"] for entry in rounds),
+                    "rounds_contributed": len(contributions[site]),
                     "bytes": _total([entry["bytes"][site] for entry in rounds]),
                     "control_bytes": self._traffic.control[site],
                 }
@@ -275,6 +289,14 @@ class RunRecorder:
             },
         }
 
+    def _contributions(self) -> dict[str, list[int]]:
+        """The rounds that each site contributed to."""
+        rounds: dict[str, list[int]] = {site: [] for site in self._n_samples}
+        for entry in self._rounds:
+            for site in entry["contributed"]:
+                rounds[site].append(entry["round"])
+        return rounds
+
     def _no_guarantee(self) -> list[str]:
         exact = self._plan.privacy is not None and not guarantees(self._plan)
         return [*self._uncounted, *(["second moments were used exactly, which nobody paid for"] if exact else [])]
@@ -291,9 +313,10 @@ class RunRecorder:
             rounds = self._plan.n_rounds if self._folder.is_continued else rounds + 1
         rounds = min(rounds, self._plan.n_rounds)
         sites: dict[str, Any] = {}
+        contributions = self._contributions()
         for site, n in self._n_samples.items():
             price = price_of(self._plan, n_samples=n, n_variables=d)
-            answered = [entry["round"] for entry in self._rounds if site in entry["contributed"]]
+            answered = contributions[site]
             sites[site] = {
                 "epsilon": price.epsilon,
                 "delta": price.delta,

@@ -50,7 +50,7 @@ class Roster:
     variables, members
         Those of a run that was taken up again; empty: the plan's, and nobody.
     on_change
-        Called whenever a seat was taken or freed, before the site learns it.
+        Called whenever a seat was taken, with the member, or freed, with None, before the site learns it.
     """
 
     def __init__(
@@ -59,9 +59,9 @@ class Roster:
         *,
         variables: tuple[str, ...] = (),
         members: Mapping[str, Member] | None = None,
-        on_change: Callable[[], None] = lambda: None,
+        on_change: Callable[[str, Member | None], None] = lambda site, member: None,
     ) -> None:
-        self.variables: tuple[str, ...] = variables or plan.variables
+        self.variables: tuple[str, ...] = plan.variables or variables
         self.members: dict[str, Member] = dict(members or {})
         self._plan = plan
         self._on_change = on_change
@@ -110,7 +110,7 @@ class Roster:
         self.members[request.site] = joining
         if len(self.members) == self._plan.n_participants:
             self._complete.set()
-        self._on_change()
+        self._on_change(request.site, joining)
 
     def leave(self, site: str) -> None:
         """Free a seat again, as long as the run has not begun: a site may come back with another table."""
@@ -118,7 +118,7 @@ class Roster:
             del self.members[site]
             if not self.members:
                 self.variables = self._plan.variables
-            self._on_change()
+            self._on_change(site, None)
 
     def heard(self, site: str, *, came_back: bool = False) -> None:
         """Note a call of a site, the first one since it was away or any other.
@@ -161,8 +161,9 @@ def compare_variables(expected: tuple[str, ...], got: tuple[str, ...]) -> None:
     SchemaMismatchError
         Naming what is missing and what is too many.
     """
-    missing = [name for name in expected if name not in got]
-    surplus = [name for name in got if name not in expected]
+    known, given = set(expected), set(got)
+    missing = [name for name in expected if name not in given]
+    surplus = [name for name in got if name not in known]
     if missing or surplus:
         parts = [
             f"{title}: {', '.join(names[:_NAMES_SHOWN])}"

@@ -105,7 +105,8 @@ async def _repeat_the_end(door: Door, folder: RunFolder, ledgers: SiteLedgers, n
     plan, state, register = folder.plan, folder.past.state, folder.register
     if state is None:
         raise ResultError(f"{folder.checkpoint}, the end of a finished run, is missing")
-    roster = Roster(plan, variables=register.variables, members=register.members)
+    seats = folder.past.seats
+    roster = Roster(plan, variables=seats.variables, members=seats.members)
     loop = asyncio.get_running_loop()
     mailbox = Mailbox(plan, loop, complete_rounds=state.round, snapshots=state.sites, traffic=folder.past.traffic())
     servicer = Servicer(plan, register.run, roster, mailbox, ledgers, notice)

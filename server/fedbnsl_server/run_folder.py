@@ -1,9 +1,9 @@
 """The folder of a run: who may write in it, and what a coordinator that is started again finds there.
 
 plan.toml        the settings, as agreed; written last of what makes a run, so where it is the others are too
-run.json         the run's number and who has a seat (schema `fedbnsl.run/1`); a run without it cannot be continued
+run.json         the run's number (schema `fedbnsl.run/2`); a run without it cannot be continued
 run.lock         locked by the coordinator that works on the run, for as long as its process lives
-events.jsonl     what happened when, one JSON object a line
+events.jsonl     what happened when, one JSON object a line: who has a seat, the rounds
 checkpoint.npz   the state after the last complete round
 
 The rest are results: see `fedbnsl_server.results`.
@@ -12,7 +12,6 @@ The rest are results: see `fedbnsl_server.results`.
 import fcntl
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -24,7 +23,6 @@ from fedbnsl.errors import ResultError
 from fedbnsl.logs import EventLog
 from fedbnsl.plan import Plan
 from fedbnsl_server import run_register
-from fedbnsl_server.roster import Member
 from fedbnsl_server.run_history import Past, read_past
 from fedbnsl_server.run_register import Register
 
@@ -133,7 +131,7 @@ class RunFolder:
 
     @property
     def register(self) -> Register:
-        """The run's number and its seats.
+        """The run's number.
 
         Raises
         ------
@@ -153,17 +151,6 @@ class RunFolder:
     def checkpoint(self) -> Path:
         """Where the state of the run is kept."""
         return self.path / _CHECKPOINT
-
-    def keep_seats(self, variables: tuple[str, ...], members: Mapping[str, Member]) -> None:
-        """Write down who has a seat; on the disk when this returns.
-
-        Raises
-        ------
-        ResultError
-            If it cannot be written.
-        """
-        self._register = replace(self.register, variables=variables, members=dict(members))
-        run_register.write(self.path / _REGISTER, self._register)
 
     def take_up(self) -> None:
         """Note that the run goes on.

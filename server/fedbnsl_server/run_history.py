@@ -11,6 +11,7 @@ from fedbnsl.plan import Plan
 from fedbnsl_server import checkpoint
 from fedbnsl_server.admm import AdmmState
 from fedbnsl_server.exchange import Traffic
+from fedbnsl_server.seats import Seats, replay
 
 # What a round's line holds beyond what result.json says of the round.
 _ONLY_IN_EVENTS = ("event", "time", "elapsed_s", "control_bytes")
@@ -32,6 +33,8 @@ class Past:
         Bytes of the small messages until then, by site.
     resumed_at
         When the run was taken up before.
+    seats
+        Who had one.
     """
 
     state: AdmmState | None = None
@@ -39,6 +42,7 @@ class Past:
     elapsed_s: float = 0.0
     control_bytes: Mapping[str, int] = field(default_factory=dict[str, int])
     resumed_at: tuple[str, ...] = ()
+    seats: Seats = field(default_factory=Seats)
 
     @property
     def round(self) -> int:
@@ -75,8 +79,9 @@ def read_past(state_file: Path, events: Path, plan: Plan) -> Past:
         raise ResultError(f"{error.filename} cannot be read: {error.strerror}") from None
     state = checkpoint.load(state_file, plan_digest=plan.digest()) if known else None
     resumed_at = tuple(line["time"] for line in lines if line.get("event") == "resumed")
+    seats = replay(lines)
     if state is None:
-        return Past(resumed_at=resumed_at)
+        return Past(resumed_at=resumed_at, seats=seats)
     # The line is written before the checkpoint: a round that was repeated has several lines, and the last one counts.
     rounds: dict[int, dict[str, Any]] = {line["round"]: line for line in lines if line.get("event") == "round"}
     missing = [t for t in range(1, state.round + 1) if t not in rounds]
@@ -92,6 +97,7 @@ def read_past(state_file: Path, events: Path, plan: Plan) -> Past:
         elapsed_s=last["elapsed_s"],
         control_bytes=last["control_bytes"],
         resumed_at=resumed_at,
+        seats=seats,
     )
 
 

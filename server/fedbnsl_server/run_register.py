@@ -1,4 +1,4 @@
-"""run.json: the number and the seats of a run, which do not change when its coordinator is started again."""
+"""run.json: the number of a run, which does not change when its coordinator is started again."""
 
 import json
 from collections.abc import Mapping
@@ -9,9 +9,8 @@ from typing import Any
 
 from fedbnsl import durable
 from fedbnsl.errors import ResultError
-from fedbnsl_server.roster import Member
 
-_SCHEMA = "fedbnsl.run/1"
+_SCHEMA = "fedbnsl.run/2"
 
 
 @dataclass(frozen=True)
@@ -24,15 +23,11 @@ class Register:
         64-bit number of the run.
     seeds
         Seeds of generated data, for the manifest.
-    variables, members
-        Those of the roster.
     """
 
     run: int
     created_at: datetime
     seeds: Mapping[str, int] = field(default_factory=dict[str, int])
-    variables: tuple[str, ...] = ()
-    members: Mapping[str, Member] = field(default_factory=dict[str, Member])
 
 
 def write(file: Path, register: Register) -> None:
@@ -48,15 +43,6 @@ def write(file: Path, register: Register) -> None:
         "run": f"{register.run:016x}",
         "created_at": register.created_at.isoformat(timespec="seconds"),
         "seeds": dict(register.seeds),
-        "variables": list(register.variables),
-        "members": {
-            site: {
-                "variables": list(member.variables),
-                "n_samples": member.n_samples,
-                "has_ledger": member.has_ledger,
-            }
-            for site, member in register.members.items()
-        },
     }
     durable.write_text(file, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
@@ -77,15 +63,6 @@ def read(file: Path) -> Register:
             run=int(content["run"], 16),
             created_at=datetime.fromisoformat(content["created_at"]),
             seeds=content["seeds"],
-            variables=tuple(content["variables"]),
-            members={
-                site: Member(
-                    variables=tuple(member["variables"]),
-                    n_samples=int(member["n_samples"]),
-                    has_ledger=bool(member["has_ledger"]),
-                )
-                for site, member in content["members"].items()
-            },
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ResultError(f"{file} cannot be read: {error}") from None

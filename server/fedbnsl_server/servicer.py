@@ -96,6 +96,7 @@ class Servicer(federation_grpc.FederationServicer):
     onlookers: dict[str, float] = field(default_factory=dict)  # who asked for the status when, in monotonic seconds
 
     def __post_init__(self) -> None:
+        self._plan_toml, self._plan_digest = self.plan.to_toml(), self.plan.digest()
         self._task_replies: dict[bool, tuple[RoundTask, federation.PullReply]] = {}
 
     async def Join(self, request: federation.JoinRequest, context: Context) -> federation.JoinReply:  # noqa: N802
@@ -115,8 +116,8 @@ class Servicer(federation_grpc.FederationServicer):
             reply = codec.encode_join_reply(
                 JoinReply(
                     run=self.run,
-                    plan_toml=self.plan.to_toml(),
-                    plan_digest=self.plan.digest(),
+                    plan_toml=self._plan_toml,
+                    plan_digest=self._plan_digest,
                     variables=self.roster.variables,
                     snapshot=snapshot,
                     round=self.mailbox.complete_rounds,

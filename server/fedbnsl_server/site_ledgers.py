@@ -30,7 +30,9 @@ class SiteLedgers:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()  # the rounds' thread saves, and at the end the event loop
-        self._heads = self._read()
+        self._heads = dict[str, LedgerHead]()
+        self._read_version: tuple[int, ...] | None = None
+        self._learn_of_others()
 
     def _read(self) -> dict[str, LedgerHead]:
         try:
@@ -105,9 +107,21 @@ class SiteLedgers:
                 raise ResultError(f"{self._path} cannot be written: {error.strerror or error}") from None
 
     def _learn_of_others(self) -> None:
-        """Take over what other coordinators have written into the file."""
+        """Take over what other coordinators have written into the file, unless it is as it was read last."""
+        version = self._version()
+        if version is not None and version == self._read_version:
+            return
         for site, head in self._read().items():
             self.note(site, head)
+        self._read_version = version
+
+    def _version(self) -> tuple[int, ...] | None:
+        """What is another whenever the file was replaced; None if there is none, or if `_read` has to say why not."""
+        try:
+            status = self._path.stat()
+        except OSError:
+            return None
+        return status.st_ino, status.st_mtime_ns, status.st_size
 
     def _write(self) -> None:
         stored = {

@@ -170,6 +170,6 @@ def test_the_network_figure_divides_a_run_of_processes_by_the_same_run_in_one(pl
 
 def test_every_figure_that_the_command_offers_is_tested_here():
     assert set(bench.FIGURES) == {
-        "accuracy", "tuning", "sachs", "local-solve", "network", "bytes", "load", "privacy", "privacy-tuning",
-        "private-steps",
+        "accuracy", "tuning", "sachs", "local-solve", "network", "bytes", "load", "rows", "sites", "privacy",
+        "privacy-tuning", "private-steps",
     }  # fmt: skip

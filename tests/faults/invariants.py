@@ -71,7 +71,7 @@ def what_was_used_is_what_was_paid_for(remains: Remains) -> None:
     assert result["state"] == "finished"
     run, variables = int(result["manifest"]["run"], 16), tuple(result["variables"])
     mask = EdgeMask(remains.plan.knowledge, variables)
-    state = admm.initial_state(len(variables), remains.sites)
+    state = admm.initial_state(len(variables), remains.sites, sends_changes=remains.plan.sends_changes)
     payloads = {site: _payloads(remains, site, run) for site in remains.sites}
     for entry in result["rounds"]:
         updates = {

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from fedbnsl.errors import FedbnslError, QuorumLostError, ResultError, RunAbandonedError
@@ -25,7 +24,7 @@ from fedbnsl_client.session import Session
 from fedbnsl_experiments.simulate import simulate
 from fedbnsl_experiments.synthetic import synthesise
 from fedbnsl_server import checkpoint, rounds
-from fedbnsl_server.admm import AdmmState
+from fedbnsl_server.admm import AdmmState, initial_state
 from fedbnsl_server.exchange import Mailbox, Traffic, UpdateCheck
 from fedbnsl_server.rounds import RoundRecord
 from fedbnsl_server.run_coordinator import serve
@@ -35,6 +34,9 @@ D = 6
 LONG_S = 30.0
 GRAPH_FILES = ("weights.csv", "edges.csv", "graph.graphml", "lgbn.json")
 PLAN = Plan(rounds=8, refit_rounds=1, l1_weight=0.05, join_deadline_s=LONG_S, run_deadline_s=2 * LONG_S)
+CHANGES = {"send_tolerance": 0.02, "zero_tolerance": 0.02, "value_type": "float32"}
+
+either = pytest.mark.parametrize("settings", [{}, CHANGES], ids=["all entries", "changes"])
 
 
 class Crash(BaseException):
@@ -57,8 +59,8 @@ class Stage:
         By round, called on the coordinator's engine before the next round opens.
     come_back
         Set for a crashed site to join again, with nothing left of its state.
-    duals
-        (site, round, beta) at every answer to an ADMM task; beta is the one of the round before.
+    held
+        (site, round, [B, beta, W]) at every answer to an ADMM task; they are those of the round before.
     """
 
     before_handle: dict[tuple[str, int], Callable[[], None]] = field(default_factory=dict)
@@ -68,7 +70,7 @@ class Stage:
     come_back: dict[str, threading.Event] = field(default_factory=dict)
     joins: Counter[str] = field(default_factory=Counter)
     joined: threading.Condition = field(default_factory=threading.Condition)
-    duals: list[tuple[str, int, Matrix]] = field(default_factory=list)
+    held: list[tuple[str, int, list[Matrix]]] = field(default_factory=list)
     states: dict[int, AdmmState] = field(default_factory=dict)
     ends: dict[str, SparseMatrix | BaseException] = field(default_factory=dict)
 
@@ -87,7 +89,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
             stage.before_handle.pop((self.site, task.round), lambda: None)()
             update = super().handle(task)
             if task.kind is TaskKind.ADMM:
-                stage.duals.append((self.site, task.round, self._beta.copy()))
+                stage.held.append((self.site, task.round, [self._B.copy(), self._beta.copy(), self._W.copy()]))
             return update
 
     class ScriptedSession(Session):
@@ -169,13 +171,26 @@ def dense_bits(matrix: Matrix) -> bytes:
     return (matrix + 0.0).tobytes()  # no signed zeros: they are no difference between two duals
 
 
-def assert_both_sides_hold_the_same_duals(stage: Stage) -> None:
-    """In every ADMM round each site worked with the dual that the coordinator held of it after the round before."""
-    assert len(stage.duals) > 10
-    for site, t, beta in stage.duals:
-        at_the_coordinator = np.zeros((D, D)) if t == 1 else stage.states[t - 1].sites[site].consensus_dual.to_dense()
-        assert dense_bits(beta) == dense_bits(at_the_coordinator), (site, t)
-        assert t == 1 or at_the_coordinator.any()
+def assert_both_sides_hold_the_same(stage: Stage) -> None:
+    """In every ADMM round each site worked with the B, beta and W that the coordinator held after the round before."""
+    assert len(stage.held) > 10
+    for site, t, at_the_site in stage.held:
+        state = stage.states.get(t - 1) or initial_state(D, SITES)
+        of_it = state.sites[site]
+        at_the_coordinator = (of_it.local_weights, of_it.consensus_dual, state.global_weights)
+        for name, here, there in zip(("B", "beta", "W"), at_the_site, at_the_coordinator, strict=True):
+            assert dense_bits(here) == dense_bits(there.to_dense()), (name, site, t)
+        assert t == 1 or of_it.consensus_dual.nnz
+
+
+def assert_only_changes_were_sent(
+    result: Mapping[str, Any], tables: Mapping[str, Dataset], plan: Plan, out: Path
+) -> None:
+    """Less went up and down than without a tolerance."""
+    simulate(plan.with_settings(send_tolerance=0.0), tables, out)
+    everything = json.loads((out / "result.json").read_text(encoding="utf-8"))
+    for direction in ("up", "down"):
+        assert result["bytes"][direction]["formula"] < 0.9 * everything["bytes"][direction]["formula"]
 
 
 def assert_same_bits(one: Path, other: Path) -> None:
@@ -232,7 +247,7 @@ def test_a_run_with_a_quorum_goes_on_without_a_site_that_fails(
     assert weights == {
         (names[k // D], names[k % D]): v for k, v in zip(learned.index, learned.value.tolist(), strict=True)
     }
-    assert_both_sides_hold_the_same_duals(stage)
+    assert_both_sides_hold_the_same(stage)
 
     participants = {site: Participant(site, table, plan) for site, table in tables.items()}
     alone = rounds.run(
@@ -347,8 +362,8 @@ def back_from_the_start(stage: Stage) -> None:
 )
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"value_type": "float32"}, {"local_solver": "closed-form"}],
-    ids=["float64", "float32", "closed-form"],
+    [{}, {"value_type": "float32"}, {"local_solver": "closed-form"}, CHANGES],
+    ids=["float64", "float32", "closed-form", "changes"],
 )
 def test_a_site_that_lost_its_state_comes_back_and_the_run_ends_with_the_same_bits(
     scene: Callable[[Stage], None],
@@ -363,13 +378,16 @@ def test_a_site_that_lost_its_state_comes_back_and_the_run_ends_with_the_same_bi
     assert stage.joins["c"] >= 2
     assert contributions(result) == dict.fromkeys(range(1, 10), "abc")
     assert all(isinstance(end, SparseMatrix) for end in stage.ends.values())
-    assert_both_sides_hold_the_same_duals(stage)
+    assert_both_sides_hold_the_same(stage)
     simulate(plan, tables, tmp_path / "undisturbed")
     assert_same_bits(tmp_path / "run", tmp_path / "undisturbed")
+    if plan.sends_changes:
+        assert_only_changes_were_sent(result, tables, plan, tmp_path / "everything")
 
 
+@either
 def test_with_a_quorum_a_site_comes_back_after_rounds_without_it(
-    stage: Stage, tables: dict[str, Dataset], tmp_path: Path
+    settings: dict[str, Any], stage: Stage, tables: dict[str, Dataset], tmp_path: Path
 ) -> None:
     back = stage.come_back["c"] = threading.Event()
     stage.before_handle["c", 3] = failed
@@ -379,10 +397,10 @@ def test_with_a_quorum_a_site_comes_back_after_rounds_without_it(
         stage.wait_for_joins("c", 2)
 
     stage.after_round[5] = call_back
-    result = play(stage, PLAN.with_settings(quorum=2), tables, tmp_path / "run")
+    result = play(stage, PLAN.with_settings(quorum=2, **settings), tables, tmp_path / "run")
     assert contributions(result) == {t: "ab" if t in (3, 4, 5) else "abc" for t in range(1, 10)}
-    assert_both_sides_hold_the_same_duals(stage)
-    assert {t for site, t, _ in stage.duals if site == "c"} == {1, 2, 6, 7, 8}
+    assert_both_sides_hold_the_same(stage)
+    assert {t for site, t, _ in stage.held if site == "c"} == {1, 2, 6, 7, 8}
     last = stage.states[8].sites["c"]
     assert last.local_weights.nnz > 0 < last.consensus_dual.nnz
     assert stage.ends["c"] == stage.ends["a"]
@@ -391,36 +409,38 @@ def test_with_a_quorum_a_site_comes_back_after_rounds_without_it(
 # ---- a site that is too slow ---------------------------------------------------------------------------------------
 
 
+@either
 def test_a_site_whose_answer_comes_too_late_goes_on_with_the_next_round(
-    stage: Stage, tables: dict[str, Dataset], tmp_path: Path
+    settings: dict[str, Any], stage: Stage, tables: dict[str, Dataset], tmp_path: Path
 ) -> None:
     closed = threading.Event()
     stage.after_round[4] = closed.set
     stage.before_handle["c", 4] = lambda: closed.wait(LONG_S) and None
-    result = play(stage, PLAN.with_settings(quorum=2, round_deadline_s=1.0), tables, tmp_path / "run")
+    result = play(stage, PLAN.with_settings(quorum=2, round_deadline_s=1.0, **settings), tables, tmp_path / "run")
     present = contributions(result)
     assert result["state"] == "finished"
     assert present[4] == "ab"
     assert "c" in present[3]
     assert any("c" in present[t] for t in range(5, 9))
-    assert_both_sides_hold_the_same_duals(stage)
+    assert_both_sides_hold_the_same(stage)
 
 
+@either
 def test_a_site_that_misses_whole_rounds_takes_over_the_coordinators_state(
-    stage: Stage, tables: dict[str, Dataset], tmp_path: Path
+    settings: dict[str, Any], stage: Stage, tables: dict[str, Dataset], tmp_path: Path
 ) -> None:
     """Its answer to round 3 counted, but the W of round 3, which its dual follows, it never saw."""
     closed = threading.Event()
     stage.after_round[5] = closed.set
     stage.before_pull["c", 3] = lambda: closed.wait(LONG_S) and None
-    result = play(stage, PLAN.with_settings(quorum=2, round_deadline_s=1.0), tables, tmp_path / "run")
+    result = play(stage, PLAN.with_settings(quorum=2, round_deadline_s=1.0, **settings), tables, tmp_path / "run")
     present = contributions(result)
     assert result["state"] == "finished"
     assert "c" in present[3]
     assert present[4] == present[5] == "ab"
     assert any("c" in present[t] for t in range(6, 9))
     assert stage.joins["c"] >= 2
-    assert_both_sides_hold_the_same_duals(stage)
+    assert_both_sides_hold_the_same(stage)
 
 
 # ---- a coordinator that cannot go on -------------------------------------------------------------------------------

@@ -45,6 +45,7 @@ LONG_S = 40.0
 GRAPH_FILES = ("weights.csv", "edges.csv", "graph.graphml", "graph.dot", "dagitty.txt", "lgbn.json")
 PLAN = Plan(rounds=4, refit_rounds=2, l1_weight=0.05, join_deadline_s=LONG_S, run_deadline_s=LONG_S)
 TOTAL = PLAN.rounds + PLAN.refit_rounds
+CHANGES = PLAN.with_settings(send_tolerance=0.02, zero_tolerance=0.02, value_type="float32")
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +133,13 @@ def undisturbed(tables: dict[str, Dataset], tmp_path_factory: pytest.TempPathFac
     return out
 
 
+@pytest.fixture(scope="module")
+def changes_undisturbed(tables: dict[str, Dataset], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("changes") / "run"
+    simulate(CHANGES, tables, out)
+    return out
+
+
 def read(run: Path) -> dict[str, Any]:
     return json.loads((run / "result.json").read_text(encoding="utf-8"))
 
@@ -167,10 +175,9 @@ from pathlib import Path
 from fedbnsl import graph_files
 from fedbnsl.logs import EventLog
 from fedbnsl.plan import Plan
-from fedbnsl_server import checkpoint, rounds
+from fedbnsl_server import checkpoint, rounds, seats
 from fedbnsl_server.exchange import Mailbox
 from fedbnsl_server.run_coordinator import serve
-from fedbnsl_server.run_folder import RunFolder
 from fedbnsl_server.servicer import Servicer
 
 def die():
@@ -246,7 +253,7 @@ def test_a_run_that_is_paused_while_it_waits_for_sites_keeps_its_number_and_its_
     assert coordinate_until(ENDED_BY.format(call="Join"), PLAN, out, sites.address) == 0
     first = read(out)
     assert (first["state"], first["reason"], first["rounds"]) == ("interrupted", "paused before round 1", [])
-    assert list(json.loads((out / "run.json").read_text(encoding="utf-8"))["members"]) == ["a"]
+    assert [event["site"] for event in events(out, "seated")] == ["a"]
     result = sites.coordinate(PLAN, out, on_listening=lambda address: sites.start("b", "c"))
     assert result["manifest"]["run"] == first["manifest"]["run"]
     assert not [text for text in sites.notices if text.startswith("a joined")], "its seat was remembered"
@@ -257,9 +264,8 @@ def test_a_site_whose_seat_was_forgotten_joins_again_by_itself(sites: Federation
     out = tmp_path / "run"
     sites.start("a")
     coordinate_until(ENDED_BY.format(call="PullTask"), PLAN, out, sites.address)
-    register = json.loads((out / "run.json").read_text(encoding="utf-8"))
-    register["members"] = {}
-    (out / "run.json").write_text(json.dumps(register), encoding="utf-8")
+    kept = [event for event in whole_lines(out) if event["event"] != "seated"]
+    (out / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in kept), encoding="utf-8")
     assert sites.coordinate(PLAN, out, on_listening=lambda address: sites.start("b", "c"))["state"] == "finished"
     assert len([text for text in sites.notices if text.startswith("a joined")]) == 1
     assert len(sites.graphs()) == 3
@@ -270,11 +276,12 @@ def test_a_site_whose_seat_was_forgotten_joins_again_by_itself(sites: Federation
 # Each is run in the coordinator's process before it serves; `die` ends it as SIGKILL does.
 WINDOWS = {
     "after two of three seats were written": """
-genuine = RunFolder.keep_seats
-def keep_seats(self, variables, members):
-    genuine(self, variables, members)
-    if len(members) == 2: die()
-RunFolder.keep_seats = keep_seats
+genuine, written = seats.note, []
+def note(log, site, member):
+    genuine(log, site, member)
+    written.append(site)
+    if len(written) == 2: die()
+seats.note = note
 """,
     "when one update of round 3 was taken in": """
 genuine = Mailbox.push
@@ -380,10 +387,43 @@ def whole_lines(run: Path) -> list[Any]:
 
 @pytest.mark.parametrize(
     "window",
-    ["when all updates of round 3 were taken in", "between the checkpoint of round 3 and the tasks of the next"],
+    [
+        "when one update of round 3 was taken in",
+        "between line and checkpoint of round 3",
+        "between the checkpoint of round 3 and the tasks of the next",
+        "in the first refit",
+    ],
+)
+def test_a_run_that_sends_changes_goes_on_and_ends_with_the_same_bits(
+    window: str, sites: Federation, changes_undisturbed: Path, undisturbed: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    sites.start()
+    assert coordinate_until(WINDOWS[window], CHANGES, out, sites.address) == 9
+    result = sites.coordinate(CHANGES, out)
+    assert_same_run(out, changes_undisturbed)
+    for direction in ("up", "down"):
+        assert result["bytes"][direction]["formula"] < read(undisturbed)["bytes"][direction]["formula"]
+
+
+@pytest.mark.parametrize(
+    ("window", "plan"),
+    [
+        ("when all updates of round 3 were taken in", PLAN),
+        ("between the checkpoint of round 3 and the tasks of the next", PLAN),
+        ("when all updates of round 3 were taken in", CHANGES),
+        ("between the checkpoint of round 3 and the tasks of the next", CHANGES),
+    ],
+    ids=["in round 3", "after round 3", "changes-in round 3", "changes-after round 3"],
 )
 def test_coordinator_and_a_site_that_both_start_again_end_with_the_same_bits(
-    window: str, sites: Federation, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    window: str,
+    plan: Plan,
+    sites: Federation,
+    undisturbed: Path,
+    changes_undisturbed: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pushed, crashed = Session.push, threading.Event()
 
@@ -397,10 +437,10 @@ def test_coordinator_and_a_site_that_both_start_again_end_with_the_same_bits(
     out = tmp_path / "run"
     sites.start("a", "b")
     sites.start("c", lives=2)
-    assert coordinate_until(WINDOWS[window], PLAN, out, sites.address) == 9
-    sites.coordinate(PLAN, out)
+    assert coordinate_until(WINDOWS[window], plan, out, sites.address) == 9
+    sites.coordinate(plan, out)
     assert crashed.is_set()
-    assert_same_run(out, undisturbed)
+    assert_same_run(out, changes_undisturbed if plan.sends_changes else undisturbed)
     assert len(sites.graphs()) == 3
 
 
@@ -461,8 +501,9 @@ def test_a_full_disk_ends_the_run_with_a_clear_word_and_it_can_be_continued(
     sites.start(*(("a",) if failing == "seat" else SITES))
     with monkeypatch.context() as full:
         genuine, real = os.fsync, os.readlink
-        count = {"events.jsonl": 3, "checkpoint.npz.part": 3, "run.json.part": 2, "weights.csv.part": 1}
-        name = {"line": "events.jsonl", "checkpoint": "checkpoint.npz.part", "seat": "run.json.part"}.get(failing)
+        # The line of a seat is put on the disk as well: of each of three, then of each round.
+        count = {"events.jsonl": 1 if failing == "seat" else 6, "checkpoint.npz.part": 3, "weights.csv.part": 1}
+        name = {"line": "events.jsonl", "checkpoint": "checkpoint.npz.part", "seat": "events.jsonl"}.get(failing)
 
         def fsync(descriptor: int) -> None:
             there = Path(real(f"/proc/self/fd/{descriptor}")).name

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from fedbnsl.messages import Finished, LocalUpdate, RoundTask, SiteState, TaskKind
+from fedbnsl.plan import Plan
 from fedbnsl.sparse import Matrix
 from fedbnsl_client import run_participant
 from fedbnsl_client.dataset import Dataset
@@ -25,6 +26,7 @@ from fedbnsl_server.exchange import Traffic, UpdateCheck
 from network.test_resume import LONG_S, PLAN, SITES, D, Federation, coordinate_until
 
 QUORUM = PLAN.with_settings(rounds=7, refit_rounds=1, quorum=2, round_deadline_s=1.0)
+CHANGES = {"send_tolerance": 0.02, "zero_tolerance": 0.02, "value_type": "float32"}
 
 
 class Script:
@@ -82,8 +84,9 @@ def sites(tables: dict[str, Dataset]) -> Iterator[Federation]:
 class AnewInEveryRound:
     """An Exchange in one process in which only some sites contribute, each starting from what the coordinator holds."""
 
-    def __init__(self, tables: Mapping[str, Dataset], present: Mapping[int, list[str]]) -> None:
+    def __init__(self, plan: Plan, tables: Mapping[str, Dataset], present: Mapping[int, list[str]]) -> None:
         self.traffic = Traffic()
+        self._plan = plan
         self.held: dict[int, Mapping[str, SiteState]] = {}
         self._tables = tables
         self._present = present
@@ -94,26 +97,26 @@ class AnewInEveryRound:
         t = next(iter(tasks.values())).round
         self.held[t] = snapshots
         return {
-            site: Participant(site, self._tables[site], QUORUM, snapshots[site]).handle(tasks[site])
+            site: Participant(site, self._tables[site], self._plan, snapshots[site]).handle(tasks[site])
             for site in self._present[t]
         }
 
 
 def assert_as_if_in_one_process(
-    result: Mapping[str, Any], out: Path, tables: Mapping[str, Dataset], script: Script
+    plan: Plan, result: Mapping[str, Any], out: Path, tables: Mapping[str, Dataset], script: Script
 ) -> dict[int, str]:
     """The bits of a run of one process in which the same sites contributed, on both sides; who contributed."""
     assert result["state"] == "finished"
     present = {entry["round"]: entry["contributed"] for entry in result["rounds"]}
-    exchange = AnewInEveryRound(tables, present)
+    exchange = AnewInEveryRound(plan, tables, present)
     alone = rounds.run(
-        QUORUM, result["variables"], dict.fromkeys(SITES, 100), exchange, on_round=lambda state, record: None
+        plan, result["variables"], dict.fromkeys(SITES, 100), exchange, on_round=lambda state, record: None
     )
     for (site, t), beta in script.duals.items():
         if site in present[t]:
             held = exchange.held[t][site].consensus_dual.to_dense()
             assert np.array_equal(beta, held), f"{site} answered round {t} with another dual than the coordinator held"
-    kept = checkpoint.load(out / "checkpoint.npz", plan_digest=QUORUM.digest())
+    kept = checkpoint.load(out / "checkpoint.npz", plan_digest=plan.digest())
     assert kept.global_weights == alone.global_weights
     assert kept.refitted == alone.refitted
     assert dict(kept.sites) == dict(alone.sites)
@@ -138,40 +141,51 @@ Mailbox.push = push
 """
 
 
-@pytest.mark.parametrize("wakes_after", [0, 3, 4, 5], ids=["at once", "round 3", "round 4", "round 5"])
+@pytest.mark.parametrize(
+    ("wakes_after", "settings"),
+    [(0, {}), (3, {}), (4, {}), (5, {}), (0, CHANGES), (3, CHANGES), (5, CHANGES)],
+    ids=["at once", "round 3", "round 4", "round 5", "changes-at once", "changes-round 3", "changes-round 5"],
+)
 def test_a_site_whose_answer_died_with_its_coordinator_is_not_taken_for_one_that_contributed(
-    wakes_after: int, script: Script, sites: Federation, tables: dict[str, Dataset], tmp_path: Path
+    wakes_after: int,
+    settings: dict[str, Any],
+    script: Script,
+    sites: Federation,
+    tables: dict[str, Dataset],
+    tmp_path: Path,
 ) -> None:
     answered, woken = threading.Event(), threading.Event()
+    plan = QUORUM.with_settings(**settings)
     script.after_push["c", 3] = answered.set
     script.before_push["a", 3] = script.before_push["b", 3] = wait_for(answered)
     if wakes_after:
         script.before_pull["c", 3] = wait_for(woken)
     out = tmp_path / "run"
     sites.start()
-    assert coordinate_until(DIES_WITH_TWO_OF_THREE, QUORUM, out, sites.address) == 9
-    result = sites.coordinate(QUORUM, out, on_round=lambda t: woken.set() if t == wakes_after else None)
-    present = assert_as_if_in_one_process(result, out, tables, script)
+    assert coordinate_until(DIES_WITH_TWO_OF_THREE, plan, out, sites.address) == 9
+    result = sites.coordinate(plan, out, on_round=lambda t: woken.set() if t == wakes_after else None)
+    present = assert_as_if_in_one_process(plan, result, out, tables, script)
     for t in range(3, wakes_after + 1):
         assert present[t] == "ab"
     assert any("c" in present[t] for t in range(max(3, wakes_after + 1), 8))
     assert sites.graphs()[0] == sites.graphs()[2]
 
 
+@pytest.mark.parametrize("settings", [{}, CHANGES], ids=["all entries", "changes"])
 def test_a_site_that_sleeps_while_a_folder_is_set_back_and_catches_up_takes_over_the_new_history(
-    script: Script, sites: Federation, tables: dict[str, Dataset], tmp_path: Path
+    settings: dict[str, Any], script: Script, sites: Federation, tables: dict[str, Dataset], tmp_path: Path
 ) -> None:
-    woken = threading.Event()
+    plan, woken = QUORUM.with_settings(**settings), threading.Event()
     script.before_pull["c", 5] = wait_for(woken)
     out = tmp_path / "run"
     sites.start()
-    coordinate_until("def on_round(t):\n  if t == 2: die()", QUORUM, out, sites.address)
+    coordinate_until("def on_round(t):\n  if t == 2: die()", plan, out, sites.address)
     backup = shutil.copytree(out, tmp_path / "backup")
-    coordinate_until("def on_round(t):\n  if t == 5: die()", QUORUM, out, sites.address)
+    coordinate_until("def on_round(t):\n  if t == 5: die()", plan, out, sites.address)
     shutil.rmtree(out)
     shutil.copytree(backup, out)
-    result = sites.coordinate(QUORUM, out, on_round=lambda t: woken.set() if t == 5 else None)
-    present = assert_as_if_in_one_process(result, out, tables, script)
+    result = sites.coordinate(plan, out, on_round=lambda t: woken.set() if t == 5 else None)
+    present = assert_as_if_in_one_process(plan, result, out, tables, script)
     assert [present[t] for t in (3, 4, 5)] == ["ab", "ab", "ab"]
     assert any("c" in present[t] for t in (6, 7))
     assert sites.graphs()[0] == sites.graphs()[2]

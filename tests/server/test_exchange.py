@@ -597,6 +597,18 @@ def test_the_end_waits_neither_for_sites_that_left_nor_longer_than_its_grace() -
     play(PATIENT, scene)
 
 
+def test_the_end_waits_no_longer_for_a_site_that_leaves_instead_of_hearing_it() -> None:
+    async def scene(mailbox: Mailbox) -> None:
+        finishing = asyncio.create_task(mailbox.finish(Finished(None, "lost"), {"a", "b"}, LONG_S))
+        assert await waits(finishing)
+        mailbox.leave("a")
+        assert await waits(finishing), "b has not heard it"
+        mailbox.leave("b")
+        await asyncio.wait_for(finishing, LONG_S / 2)
+
+    play(PATIENT, scene)
+
+
 def test_the_end_comes_before_the_task_of_an_open_round() -> None:
     async def scene(mailbox: Mailbox) -> None:
         engine = await opened(mailbox, 1)

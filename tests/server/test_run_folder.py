@@ -11,11 +11,12 @@ import pytest
 from fedbnsl.errors import ResultError
 from fedbnsl.logs import EventLog
 from fedbnsl.plan import Plan
-from fedbnsl_server import checkpoint
+from fedbnsl_server import checkpoint, seats
 from fedbnsl_server.admm import initial_state
 from fedbnsl_server.roster import Member
 from fedbnsl_server.run_folder import RunFolder, load_plan
 from fedbnsl_server.run_register import Register
+from fedbnsl_server.seats import Seats
 
 PLAN = Plan(name="again", n_participants=2)
 NAMES = ("age", "größe", "IL 6")
@@ -61,20 +62,45 @@ def test_number_seeds_and_seats_are_found_again(run: Path) -> None:
         BEGUN,
         {"data": -3},
     )
-    assert (folder.register.variables, folder.register.members) == ((), {})
-    seats = {"b": Member(NAMES[::-1], 7, has_ledger=True, last_seen=0.0), "a": Member(NAMES, 9, False, 0.0)}
-    folder.keep_seats(NAMES, seats)
+    assert folder.past.seats == Seats()
+    gone, b, a = Member(NAMES, 3, False), Member(NAMES[::-1], 7, True), Member(NAMES, 9, False)
+    for site, member in (("c", gone), ("b", b), ("c", None), ("a", a)):
+        seats.note(folder.events, site, member)
     folder.close()
     folder = RunFolder.resume(run, PLAN)
-    register = folder.register
+    found = folder.past.seats
     folder.close()
-    assert register.variables == NAMES
-    assert list(register.members) == ["b", "a"]
-    for site, member in register.members.items():
-        before = seats[site]
-        assert (member.variables, member.n_samples, member.has_ledger) == (
-            before.variables, before.n_samples, before.has_ledger
-        )  # fmt: skip
+    assert found == Seats(NAMES, {"b": b, "a": a}), "the order of the first, who left, stays the run's"
+    assert list(found.members) == ["b", "a"]
+
+
+def test_a_run_that_everybody_left_has_no_variables(run: Path) -> None:
+    folder = RunFolder.resume(run, PLAN)
+    for member in (Member(NAMES, 3, False), None, Member(NAMES[::-1], 3, False)):
+        seats.note(folder.events, "a", member)
+    folder.close()
+    events = [json.loads(text) for text in (run / "events.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert seats.replay(events[:2]) == Seats()
+    assert seats.replay(events) == Seats(NAMES[::-1], {"a": Member(NAMES[::-1], 3, False)})
+
+
+def test_a_line_that_frees_a_seat_nobody_had_is_refused(run: Path) -> None:
+    (run / "events.jsonl").write_text('{"event": "seat freed", "site": "a"}\n', encoding="utf-8")
+    with pytest.raises(ResultError, match="seats of the run cannot be read"):
+        RunFolder.resume(run, PLAN)
+
+
+def test_what_is_written_of_seats_grows_with_their_number(run: Path) -> None:
+    folder = RunFolder.resume(run, PLAN)
+    sizes = []
+    for k in range(100):
+        seats.note(folder.events, f"site-{k:02}", Member(NAMES, 3, False))
+        sizes.append((run / "events.jsonl").stat().st_size)
+    folder.close()
+    assert sizes[99] < 1.1 * 100 * sizes[0], "a line a seat"
+    again = RunFolder.resume(run, PLAN)
+    again.close()
+    assert len(again.past.seats.members) == 100
 
 
 def test_a_folder_whose_making_broke_off_before_the_plan_was_there_is_made_anew(run: Path) -> None:
@@ -85,7 +111,7 @@ def test_a_folder_whose_making_broke_off_before_the_plan_was_there_is_made_anew(
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{}", "[]", '{"schema": "fedbnsl.run/9"}', '{"schema": "fedbnsl.run/1", "run": 7}']
+    "text", ["", "{}", "[]", '{"schema": "fedbnsl.run/9"}', '{"schema": "fedbnsl.run/2", "run": 7}']
 )
 def test_a_register_that_cannot_be_read_is_refused_by_name(text: str, run: Path) -> None:
     (run / "run.json").write_text(text, encoding="utf-8")

@@ -115,6 +115,24 @@ def test_two_coordinators_of_one_folder_keep_what_the_other_has_seen(ledgers: Si
             memory.check("south", head(2, 10))
 
 
+def test_a_memory_that_nobody_has_written_to_is_not_read_again(
+    ledgers: SiteLedgers, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand sites join without a thousand readings of the ledgers of a thousand sites."""
+    ledgers.save()
+    memory, read, readings = SiteLedgers(path), SiteLedgers._read, []
+    monkeypatch.setattr(SiteLedgers, "_read", lambda self: readings.append(1) or read(self))
+    for _ in range(3):
+        memory.check("north", head(10, 500))
+    assert not readings
+    ledgers.note("south", head(3, 20))
+    ledgers.save()
+    readings.clear()
+    with pytest.raises(LedgerError, match="a backup was restored"):
+        memory.check("south", head(2, 10))
+    assert len(readings) == 1
+
+
 def test_a_ledger_is_held_to_what_another_coordinator_has_just_written(ledgers: SiteLedgers, path: Path) -> None:
     other = SiteLedgers(path)  # before the first has saved, and it saves nothing itself
     ledgers.save()

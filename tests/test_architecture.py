@@ -111,8 +111,10 @@ STEP_MODULES = {
     "advance": {"fedbnsl_server.admm", "fedbnsl_server.rounds"},
     "advance_refit": {"fedbnsl_server.admm", "fedbnsl_server.rounds"},
     "advance_moments": {"fedbnsl_server.admm", "fedbnsl_server.rounds"},
+    "advance_scales": {"fedbnsl_server.admm", "fedbnsl_server.rounds"},
+    "advance_residual_moments": {"fedbnsl_server.admm", "fedbnsl_server.rounds"},
     "begin_start": {"fedbnsl_server.admm", "fedbnsl_server.rounds"},
-    "global_step": {"fedbnsl_server.global_step", "fedbnsl_server.admm"},
+    "global_step": {"fedbnsl_server.global_step", "fedbnsl_server.admm", "fedbnsl_experiments.bench_scale"},
     "solve": {
         "fedbnsl_client.local_solver",
         "fedbnsl_client.solvers.pgcd",

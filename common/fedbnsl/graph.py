@@ -4,9 +4,10 @@ A graph is a boolean (d, d) array `edges`, edges[i, j] for i -> j, beside the we
 """
 
 import numpy as np
+from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from fedbnsl.sparse import Mask, Matrix
+from fedbnsl.sparse import Index, Mask, Matrix
 
 Edge = tuple[int, int]
 
@@ -16,11 +17,21 @@ def threshold(W: Matrix, tau: float) -> Mask:
     return np.abs(W) > tau
 
 
+def strong_components(index: Index, n_variables: int) -> Index:
+    """(d,) number of each node's strongly connected component, of a graph by the flat indices of its edges."""
+    graph = csr_array((np.ones(index.size, np.int8), np.divmod(index, n_variables)), (n_variables, n_variables))
+    _, component = connected_components(graph, directed=True, connection="strong")
+    return np.asarray(component, dtype=np.int64)
+
+
 def cyclic_edges(edges: Mask) -> Mask:
     """Edges that lie on at least one directed cycle: both ends in one strongly connected component."""
-    _, component = connected_components(edges.astype(np.int8), directed=True, connection="strong")
-    same: Mask = component[:, None] == component[None, :]
-    return edges & same
+    index = np.flatnonzero(edges)
+    component = strong_components(index, edges.shape[0])
+    i, j = np.divmod(index, edges.shape[0])
+    cyclic = np.zeros_like(edges)
+    cyclic.flat[index[component[i] == component[j]]] = True
+    return cyclic
 
 
 def is_acyclic(edges: Mask) -> bool:
@@ -45,21 +56,32 @@ def extract_dag(edges: Mask, W: Matrix, *, required: Mask | None = None) -> tupl
     dag
         (d, d) acyclic subset of `edges`.
     dropped
-        The dropped edges (i, j), in the order they were dropped.
+        The dropped edges (i, j), the weakest first.
+
+    Raises
+    ------
+    ValueError
+        If the required edges form a cycle.
     """
+    d = edges.shape[0]
+    fixed = np.zeros_like(edges) if required is None else edges & required
     dag = edges.copy()
     dropped: list[Edge] = []
-    while True:
-        candidates = cyclic_edges(dag)
-        if not candidates.any():
-            return dag, dropped
-        if required is not None:
-            candidates &= ~required
-        flat = np.flatnonzero(candidates)
-        weakest = int(flat[np.argmin(np.abs(W).flat[flat])])
-        i, j = divmod(weakest, dag.shape[0])
-        dag[i, j] = False
-        dropped.append((i, j))
+    # An edge that is kept lies on no cycle when the stronger ones are judged. So an edge is dropped exactly if it lies
+    # on a cycle with stronger and required edges, dropped or not: one pass from the strongest, over who reaches whom.
+    reaches = np.eye(d, dtype=bool)
+    index = np.flatnonzero(edges)
+    weakest_first = index[np.lexsort((index, np.abs(W).flat[index], fixed.flat[index]))]
+    for flat in weakest_first[::-1].tolist():
+        i, j = divmod(flat, d)
+        if reaches[j, i]:
+            if fixed[i, j]:
+                raise ValueError("the required edges form a cycle")
+            dag[i, j] = False
+            dropped.append((i, j))
+        if not reaches[i, j]:
+            reaches[reaches[:, i] & ~reaches[:, j]] |= reaches[j]
+    return dag, dropped[::-1]
 
 
 def topological_order(dag: Mask) -> list[int]:

@@ -106,6 +106,12 @@ class Plan(BaseModel):
         "(acyclicity, continuation_start, l1_weight); the search takes the graph of least loss",
     )
     global_iterations: Count = Field(default=20, ge=1, le=100_000, description="L-BFGS iterations of a global step")
+    global_gain: Real = Field(
+        default=0.1,
+        ge=0,
+        lt=1,
+        description="a global step ends when an iteration gains at most this share of what all of them did",
+    )
 
     # The local solver
     local_solver: Solver = Field(

@@ -21,6 +21,7 @@ from fedbnsl_experiments.bench_load import load
 from fedbnsl_experiments.bench_privacy import privacy, privacy_tuning
 from fedbnsl_experiments.bench_private_steps import private_steps
 from fedbnsl_experiments.bench_rows import rows
+from fedbnsl_experiments.bench_scale import one_step, thousand
 from fedbnsl_experiments.bench_sites import sites
 from fedbnsl_experiments.evaluation import learned_graph, read_result
 from fedbnsl_experiments.measure import (
@@ -206,4 +207,6 @@ FIGURES: dict[str, Callable[[Path], Iterator[Row]]] = {
     "privacy": privacy,
     "privacy-tuning": privacy_tuning,
     "private-steps": private_steps,
+    "global-step": one_step,
+    "d1000": thousand,
 }

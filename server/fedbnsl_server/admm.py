@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from fedbnsl.errors import LocalProtocolError
+from fedbnsl.errors import DivergenceError, LocalProtocolError
 from fedbnsl.family_moments import needed_moments, parent_candidates, symmetric
 from fedbnsl.graph import threshold
 from fedbnsl.knowledge import EdgeMask
@@ -34,7 +34,7 @@ class AdmmState:
     acyclicity_dual
         alpha (0 throughout in the continuation schedule).
     acyclicity
-        h(W).
+        tr exp(W o W) - d, whichever h the plan has.
     contributed
         Sites whose update entered the last round.
     sites
@@ -125,6 +125,8 @@ def advance(state: AdmmState, updates: Mapping[str, LocalUpdate], plan: Plan, ma
         l1_weight=plan.l1_weight if plan.dense_messages else 0.0,
         allowed=mask.allowed,
         max_iterations=plan.global_iterations,
+        least_gain=plan.global_gain,
+        measure=plan.acyclicity,
     )
     seen_now = plan.moments_rounds and stage.step in (1, plan.rounds)
     neighbours = _with_neighbours(state.neighbours, W, plan) if seen_now else state.neighbours
@@ -145,7 +147,11 @@ def advance(state: AdmmState, updates: Mapping[str, LocalUpdate], plan: Plan, ma
         )
         for site, before in state.sites.items()
     }
-    alpha_next = alpha + rho_1 * h if plan.acyclicity_schedule == "augmented" else 0.0  # Eq. alpha
+    alpha_next = 0.0
+    if plan.acyclicity_schedule == "augmented":
+        alpha_next = alpha + rho_1 * acyclicity(sent.to_dense(), plan.acyclicity)[0]  # Eq. alpha
+        if not math.isfinite(alpha_next):
+            raise DivergenceError("alpha left the finite numbers")
     return replace(
         state,
         round=state.round + 1,

@@ -171,5 +171,5 @@ def test_the_network_figure_divides_a_run_of_processes_by_the_same_run_in_one(pl
 def test_every_figure_that_the_command_offers_is_tested_here():
     assert set(bench.FIGURES) == {
         "accuracy", "tuning", "sachs", "local-solve", "network", "bytes", "load", "rows", "sites", "privacy",
-        "privacy-tuning", "private-steps",
+        "privacy-tuning", "private-steps", "global-step", "d1000",
     }  # fmt: skip

@@ -23,6 +23,7 @@ VARIABLES = ("a", "b", "c", "d")
 SITES = ("p1", "p2", "p3")
 LAM, RHO_1, RHO_2 = 0.3, 100.0, 1.5
 PLAN = Plan(
+    global_gain=0.0,
     n_participants=3,
     rounds=3,
     refit_rounds=0,

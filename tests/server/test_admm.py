@@ -83,7 +83,7 @@ def objective(A: Matrix, weight: float, alpha: float, rho_1: float) -> Callable[
 
 def step(A: Matrix, W: Matrix, *, allowed: Mask = FREE, max_iterations: int = 10_000, **terms: float) -> Matrix:
     settings = {"rho_2": 2.0, "alpha": 0.0, "rho_1": 0.0, **terms}
-    return global_step(A, W, n_participants=3, allowed=allowed, max_iterations=max_iterations, **settings)
+    return global_step(A, W, n_participants=3, allowed=allowed, max_iterations=max_iterations, least_gain=0, **settings)
 
 
 @pytest.mark.parametrize(("alpha", "rho_1"), [(0.5, 0.0), (5.0, 0.0), (0.0, 3.0), (1.0, 2.0)])

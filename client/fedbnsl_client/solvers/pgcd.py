@@ -3,6 +3,10 @@
 The smooth part is f(B) = 1/(2n) ||X - XB||^2 + <beta, B - W> + rho_2/2 ||B - W||^2 with gradient
 G = S (B - I) + beta + rho_2 (B - W). A step changes one entry B_ij, hence only column j of G; the best score of every
 other column stays what it was. Selection and stopping look at the data: for non-private plans only.
+
+A column's own steps do not depend on the others. So the greedy order over all columns matters only for where
+`max_steps` ends it: when every best score has fallen below some level, each column has taken just the steps that it
+takes by itself down to that level. Column after column is faster, for its entries stay in the processor's cache.
 """
 
 import numpy as np
@@ -11,6 +15,9 @@ from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_client.compiled import compiled
 from fedbnsl_client.solvers.coordinate import score_column, soft
 from fedbnsl_client.squared_loss import SecondMoments
+
+_LEVELS = tuple(4.0**k for k in range(7, -1, -1))
+"""Scores, in units of `tol`, down to which all columns are brought before any goes on."""
 
 
 def solve(
@@ -54,16 +61,25 @@ def solve(
     B_columns = np.ascontiguousarray(B.T)
     G_columns = np.ascontiguousarray(G.T)
     weight = np.where(allowed.T, np.sqrt(M), 0.0)
-    steps = _descend(B_columns, G_columns, loss.S, M, weight, lam, rho_2, gamma, max_steps, tol)
-    return np.ascontiguousarray(B_columns.T), int(steps)
+    problem = (loss.S, M, weight, lam, rho_2, gamma)
+    steps = 0
+    for level in _LEVELS:
+        before = B_columns.copy(), G_columns.copy()
+        taken = int(_descend_by_columns(B_columns, G_columns, *problem, max_steps - steps, level * tol))
+        if taken < 0:  # the steps end on the way to this level
+            B_columns, G_columns = before
+            steps += int(_descend(B_columns, G_columns, *problem, max_steps - steps, tol))
+            break
+        steps += taken
+    return np.ascontiguousarray(B_columns.T), steps
 
 
 def warm_up() -> None:
     """Compile the kernels, or load them from the cache on disk, so that the first round need not wait for it."""
     zero = np.zeros((2, 2))
     solve(
-        SecondMoments(np.eye(2)), zero, zero, zero,
-        lam=0.0, rho_2=1.0, gamma=1.0, max_steps=1, tol=0.0, allowed=~np.eye(2, dtype=bool),
+        SecondMoments(np.ones((2, 2))), zero, zero, zero,
+        lam=0.0, rho_2=1.0, gamma=1.0, max_steps=0, tol=0.0, allowed=~np.eye(2, dtype=bool),
     )  # fmt: skip
 
 
@@ -75,6 +91,21 @@ def _first_largest(values: Matrix) -> int:
         if values[k] > best:
             best, index = values[k], k
     return index
+
+
+@compiled
+def _step(b: Matrix, g: Matrix, S: Matrix, i: int, inverse_M: Matrix, t: Matrix, rho_2: float, gamma: float) -> bool:
+    """Eq. update of entry i of a column, and its gradient; whether the entry moved."""
+    new = soft(b[i] - gamma * g[i] * inverse_M[i], gamma * t[i])
+    change = new - b[i]
+    if change == 0.0:
+        return False
+    b[i] = new
+    S_i = S[i]
+    for k in range(b.size):
+        g[k] += change * S_i[k]
+    g[i] += rho_2 * change
+    return True
 
 
 @compiled
@@ -90,7 +121,7 @@ def _descend(
     max_steps: int,
     tol: float,
 ) -> int:
-    """Algorithm PGCD in place on the transposes B[j, i], G[j, i]; returns the steps taken."""
+    """Proximal greedy coordinate descent in place on the transposes B[j, i], G[j, i]; returns the steps taken."""
     d = M.size
     inverse_M = 1.0 / M
     t = lam * inverse_M
@@ -105,17 +136,40 @@ def _descend(
         j = _first_largest(best)
         if best[j] < tol or best[j] == 0.0:
             return step
-        b, g, i = B[j], G[j], row[j]
-        new = soft(b[i] - gamma * g[i] * inverse_M[i], gamma * t[i])  # Eq. update
-        change = new - b[i]
-        if change == 0.0:
+        if not _step(B[j], G[j], S, row[j], inverse_M, t, rho_2, gamma):
             return step
-        b[i] = new
-        S_i = S[i]
-        for k in range(d):
-            g[k] += change * S_i[k]
-        g[i] += rho_2 * change
-        score_column(b, g, inverse_M, t, weight[j], scores)
+        score_column(B[j], G[j], inverse_M, t, weight[j], scores)
         row[j] = _first_largest(scores)
         best[j] = scores[row[j]]
     return max_steps
+
+
+@compiled
+def _descend_by_columns(
+    B: Matrix,
+    G: Matrix,
+    S: Matrix,
+    M: Matrix,
+    weight: Matrix,
+    lam: float,
+    rho_2: float,
+    gamma: float,
+    max_steps: int,
+    level: float,
+) -> int:
+    """The same until all scores are below `level`, one column after the other; -1 if that takes more steps."""
+    inverse_M = 1.0 / M
+    t = lam * inverse_M
+    scores = np.empty(M.size)
+    steps = 0
+    for j in range(M.size):
+        b, g = B[j], G[j]
+        while True:
+            score_column(b, g, inverse_M, t, weight[j], scores)
+            i = _first_largest(scores)
+            if scores[i] < level or scores[i] == 0.0:
+                break
+            if steps == max_steps or not _step(b, g, S, i, inverse_M, t, rho_2, gamma):
+                return -1
+            steps += 1
+    return steps

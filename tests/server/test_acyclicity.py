@@ -1,0 +1,161 @@
+"""h by strongly connected components against dense matrices, and where the log-determinant is defined."""
+
+import numpy as np
+import pytest
+from scipy.linalg import expm
+
+from fedbnsl.sparse import Mask, Matrix
+from fedbnsl_server.acyclicity import CyclicPart, acyclicity, expm1
+from oracles import finite_difference, literal_acyclicity
+
+SEEDS = range(6)
+
+
+def shuffled_blocks(seed: int, sizes: tuple[int, ...], *, scale: float = 0.6) -> Matrix:
+    """Weights with one component of each of the sizes, edges between them one way, the nodes shuffled."""
+    rng = np.random.default_rng(seed)
+    d = sum(sizes)
+    W = np.triu(np.where(rng.random((d, d)) < 0.5, rng.standard_normal((d, d)), 0.0), k=1)
+    start = 0
+    for n in sizes:
+        block = np.where(rng.random((n, n)) < 0.4, scale * rng.standard_normal((n, n)), 0.0)
+        if n > 1:
+            block[np.arange(n), (np.arange(n) + 1) % n] = scale  # a cycle through all of them
+        np.fill_diagonal(block, 0.0)
+        W[start : start + n, start : start + n] = block
+        start += n
+    order = rng.permutation(d)
+    return W[np.ix_(order, order)]
+
+
+def dense_exponential(W: Matrix) -> tuple[float, Matrix]:
+    E = expm(W * W)
+    return float(np.trace(E)) - len(W), E.T * 2.0 * W
+
+
+def dense_log_det(W: Matrix) -> tuple[float, Matrix]:
+    M = np.eye(len(W)) - W * W
+    return -float(np.linalg.slogdet(M)[1]), 2.0 * W * np.linalg.inv(M).T
+
+
+@pytest.mark.parametrize("sizes", [(1,), (2,), (7,), (1, 1, 1), (2, 2, 3, 1, 2, 5), (1, 12, 1, 12, 2), (3, 3, 3, 3)])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_components_give_what_the_whole_matrix_gives(seed: int, sizes: tuple[int, ...]) -> None:
+    W = shuffled_blocks(seed, sizes)
+    h, gradient = acyclicity(W)
+    h_dense, gradient_dense = dense_exponential(W)
+    assert h == pytest.approx(h_dense, rel=1e-12, abs=1e-11)
+    assert gradient == pytest.approx(gradient_dense, rel=1e-12, abs=1e-12)
+    assert (h > 0) == (max(sizes) > 1)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_components_are_those_of_the_graph(seed: int) -> None:
+    sizes = (2, 5, 1, 2, 3, 1, 5, 2)
+    W = shuffled_blocks(seed, sizes)
+    part = CyclicPart.of(W != 0)
+    assert sorted(n for group in part.components for n in [group.shape[1]] * group.shape[0]) == [2, 2, 2, 3, 5, 5]
+    assert np.unique(part.edges).size == part.edges.size
+    stacks = [np.zeros(group.shape) for group in part.components]
+    for group, stack in zip(part.components, stacks, strict=True):
+        stack.flat[group.place] = part.edges[group.edges]
+        mirrored = np.zeros(group.shape)
+        mirrored.flat[group.back] = part.edges[group.edges]
+        assert np.array_equal(mirrored, np.swapaxes(stack, 1, 2))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_an_edge_between_components_has_no_part_in_h(seed: int) -> None:
+    W = shuffled_blocks(seed, (3, 4, 2))
+    between = W.copy()
+    between.flat[CyclicPart.of(W != 0).edges] = 0.0
+    assert np.count_nonzero(between) > 3
+    for measure in ("exponential", "log-det"):
+        h, gradient = acyclicity(0.5 * W, measure)
+        assert not gradient[between != 0].any()
+        assert acyclicity(0.5 * (W + 1e3 * between), measure)[0] == h
+
+
+@pytest.mark.parametrize("scale", [1e-3, 0.1, 0.7, 1.5, 4.0])
+@pytest.mark.parametrize("density", [0.05, 0.5])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_exponential_is_exact_at_every_norm(seed: int, density: float, scale: float) -> None:
+    """Entry by entry, against the sum of the series: a sum of numbers at least 0 loses nothing."""
+    rng = np.random.default_rng(seed)
+    A = np.where(rng.random((2, 15, 15)) < density, scale * rng.random((2, 15, 15)), 0.0)
+    expected = np.zeros_like(A)
+    for block, total in zip(A, expected, strict=True):
+        term = np.eye(15)
+        for k in range(1, 400):
+            term = term @ block / k
+            total += term
+    norm = expected.sum(axis=1).max()
+    assert np.abs(expm1(A) - expected).max() <= 2e-14 * norm
+    assert np.trace(expm1(A), axis1=1, axis2=2) == pytest.approx(np.trace(expected, axis1=1, axis2=2), rel=1e-12)
+
+
+def test_a_trace_far_below_rounding_is_exact() -> None:
+    W = np.array([[0.0, 2.0], [1e-20, 0.0]])
+    assert acyclicity(W)[0] == pytest.approx((2.0 * 1e-20) ** 2, rel=1e-12)
+
+
+def test_a_weight_beyond_all_numbers_gives_an_infinite_value() -> None:
+    W = np.array([[0.0, 1e200], [1e200, 0.0]])
+    with np.errstate(over="ignore", invalid="ignore"):
+        assert acyclicity(W)[0] == np.inf
+
+
+# ---- the log-determinant -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sizes", [(2,), (6,), (2, 2, 3, 1, 2, 5), (1, 1)])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_log_determinant_is_that_of_the_whole_matrix(seed: int, sizes: tuple[int, ...]) -> None:
+    W = shuffled_blocks(seed, sizes, scale=0.3)
+    h, gradient = acyclicity(W, "log-det")
+    h_dense, gradient_dense = dense_log_det(W)
+    assert h == pytest.approx(h_dense, rel=1e-12, abs=1e-13)
+    # The dense gradient of an edge between components is zero as well, but for rounding.
+    assert gradient == pytest.approx(gradient_dense, rel=1e-12, abs=1e-12)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_gradient_of_the_log_determinant_agrees_with_finite_differences(seed: int) -> None:
+    W = shuffled_blocks(seed, (4, 2), scale=0.4)
+    _, gradient = acyclicity(W, "log-det")
+    assert np.abs(gradient).max() > 0.05
+    assert gradient == pytest.approx(finite_difference(lambda M: dense_log_det(M)[0], W), rel=1e-5, abs=1e-7)
+
+
+def test_the_log_determinant_sums_closed_walks_as_the_exponential_does() -> None:
+    """tr(A^k) / k here, tr(A^k) / k! there: of a two-cycle, -log(1 - x^2) against 2 cosh(x) - 2."""
+    W = np.array([[0.0, 0.9], [0.5, 0.0]])
+    x = 0.45
+    assert acyclicity(W, "log-det")[0] == pytest.approx(-np.log(1 - x * x))
+    assert acyclicity(W)[0] == pytest.approx(2 * np.cosh(x) - 2) == pytest.approx(literal_acyclicity(W))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_log_determinant_is_finite_exactly_where_the_spectral_radius_is_below_one(seed: int) -> None:
+    """Beyond, the determinant may well be positive again: an even number of eigenvalues above 1."""
+    rng = np.random.default_rng(seed)
+    W = shuffled_blocks(seed, (5, 2, 4), scale=1.0)
+    W *= rng.choice([0.5, 1.0, 1.5, 3.0])
+    radius = np.abs(np.linalg.eigvals(W * W)).max()
+    for radius_wanted in (0.5, 0.999999, 1.000001, 1.5, 30.0):
+        h, gradient = acyclicity(W * np.sqrt(radius_wanted / radius), "log-det")
+        assert np.isfinite(h) == (radius_wanted < 1)
+        assert gradient.any() == (radius_wanted < 1)
+
+
+def test_a_positive_determinant_beyond_the_domain_does_not_deceive() -> None:
+    W = np.kron(np.eye(2), np.array([[0.0, 2.0], [2.0, 0.0]]))
+    assert np.linalg.det(np.eye(4) - W * W) > 0
+    tied: Mask = np.zeros((4, 4), dtype=bool)
+    tied[1, 2] = tied[3, 0] = True  # one component of the two pairs
+    assert np.linalg.det(np.eye(4) - W * W - 1e-3 * tied) > 0
+    assert acyclicity(W + np.where(tied, 0.03, 0.0), "log-det")[0] == np.inf
+
+
+def test_the_singular_point_itself_is_outside() -> None:
+    assert acyclicity(np.array([[0.0, 1.0], [1.0, 0.0]]), "log-det")[0] == np.inf

@@ -1,0 +1,164 @@
+"""The global step on components against the dense one, and on the domain of the log-determinant."""
+
+import numpy as np
+import pytest
+
+from fedbnsl.errors import DivergenceError
+from fedbnsl.sparse import Matrix
+from fedbnsl_server.acyclicity import CyclicPart, Measure, acyclicity
+from fedbnsl_server.global_step import global_step
+from oracles import dense_global_step, finite_difference
+
+SEEDS = range(5)
+P, RHO_2 = 3, 2.0
+
+
+def sparse_weights(seed: int, d: int, *, scale: float = 1.0) -> Matrix:
+    """A graph with about one edge a node and, much smaller, some against it."""
+    rng = np.random.default_rng(seed)
+    W = np.triu(np.where(rng.random((d, d)) < 2.0 / d, rng.uniform(0.5, 2.0, (d, d)), 0.0), k=1)
+    against = np.tril(np.where(rng.random((d, d)) < 1.5 / d, rng.uniform(-0.7, 0.7, (d, d)), 0.0), k=-1)
+    order = rng.permutation(d)
+    return scale * (W + against)[np.ix_(order, order)]
+
+
+def step(
+    A: Matrix,
+    W: Matrix,
+    *,
+    alpha: float = 0.0,
+    rho_1: float = 0.0,
+    l1_weight: float = 0.0,
+    max_iterations: int = 10_000,
+    least_gain: float = 0.0,
+    measure: Measure = "exponential",
+) -> Matrix:
+    return global_step(
+        A,
+        W,
+        n_participants=P,
+        rho_2=RHO_2,
+        alpha=alpha,
+        rho_1=rho_1,
+        l1_weight=l1_weight,
+        allowed=~np.eye(len(A), dtype=bool),
+        max_iterations=max_iterations,
+        least_gain=least_gain,
+        measure=measure,
+    )
+
+
+def value(A: Matrix, W: Matrix, alpha: float, rho_1: float = 0.0, measure: Measure = "exponential") -> float:
+    h, _ = acyclicity(W, measure)
+    return float(P * RHO_2 / 2 * np.sum((W - A) ** 2) + alpha * h + rho_1 / 2 * h * h)
+
+
+@pytest.mark.parametrize(("alpha", "rho_1"), [(0.3, 0.0), (30.0, 0.0), (1e5, 0.0), (0.5, 3.0)])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_few_iterations_get_lower_than_as_many_of_the_dense_step(seed: int, alpha: float, rho_1: float) -> None:
+    A = sparse_weights(seed, 30)
+    W = step(A, np.zeros_like(A), alpha=alpha / 1.3, rho_1=rho_1)
+    settings = {"weight": P * RHO_2, "alpha": alpha, "rho_1": rho_1, "allowed": ~np.eye(30, dtype=bool)}
+    dense = dense_global_step(A, W, **settings, max_iterations=4)
+    ours = step(A, W, alpha=alpha, rho_1=rho_1, max_iterations=4)
+    gained = value(A, W, alpha, rho_1) - value(A, dense, alpha, rho_1)
+    assert gained > 0
+    assert value(A, ours, alpha, rho_1) <= value(A, dense, alpha, rho_1) + 1e-3 * gained
+
+
+@pytest.mark.parametrize("measure", ["exponential", "log-det"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_an_edge_between_components_keeps_its_mean(seed: int, measure: Measure) -> None:
+    A = sparse_weights(seed, 40)
+    found = step(A, np.zeros_like(A), alpha=5.0, max_iterations=30, measure=measure)
+    between = A != 0
+    between.flat[CyclicPart.of(A != 0).edges] = False
+    assert between.sum() > 5
+    assert np.array_equal(found[between], A[between])
+    assert not np.array_equal(found, A)
+
+
+def test_an_edge_of_the_start_alone_that_closes_no_cycle_is_gone() -> None:
+    W = np.zeros((3, 3))
+    W[0, 1] = W[1, 2] = 0.5
+    assert not step(np.zeros((3, 3)), W, alpha=1.0).any()
+
+
+def test_between_components_the_l1_term_shrinks_exactly() -> None:
+    A = np.zeros((3, 3))
+    A[0, 1], A[1, 2], A[0, 2] = 1.0, -1.0, 0.1
+    found = step(A, np.zeros((3, 3)), alpha=1.0, l1_weight=1.5)
+    assert found[0, 1] == pytest.approx(1.0 - 1.5 / (P * RHO_2), rel=1e-15)
+    assert found[1, 2] == -found[0, 1]
+    assert found[0, 2] == 0.0
+
+
+def test_a_rounding_error_ties_no_components_together() -> None:
+    A = np.zeros((3, 3))
+    A[0, 1], A[1, 2], A[2, 0] = 1.0, 1.0, 1e-18
+    found = step(A, np.zeros((3, 3)), alpha=1e3)
+    assert np.array_equal(found, A)
+
+
+@pytest.mark.parametrize("l1_weight", [0.0, 0.2])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_step_ends_when_an_iteration_gains_too_little(seed: int, l1_weight: float) -> None:
+    A = sparse_weights(seed, 30)
+
+    def worth(W: Matrix) -> float:
+        return value(A, W, 50.0) + l1_weight * float(np.abs(W).sum())
+
+    def reached(**limits: float) -> float:
+        return worth(step(A, np.zeros_like(A), alpha=50.0, l1_weight=l1_weight, **limits))  # type: ignore[arg-type]
+
+    start = step(A, np.zeros_like(A), l1_weight=l1_weight)
+    start.flat[CyclicPart.of(A != 0).edges] = 0.0  # the other edges are known from the first
+    by_iterations = [reached(max_iterations=k) for k in range(1, 30)]
+    gains = -np.diff([worth(start), *by_iterations])
+    for share in (0.5, 0.1, 0.01):
+        last = next(k for k in range(len(gains)) if gains[k] <= share * gains[: k + 1].sum())
+        assert reached(least_gain=share) == pytest.approx(by_iterations[last], rel=1e-12)
+
+
+# ---- the log-determinant: a start, a mean and trial steps outside its domain -----------------------------------------
+
+
+@pytest.mark.parametrize("l1_weight", [0.0, 0.3])
+@pytest.mark.parametrize("scale", [0.3, 1.0, 5.0, 1e3])
+@pytest.mark.parametrize("alpha", [1e-3, 1.0, 1e4])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_step_stays_where_the_log_determinant_is_defined(
+    seed: int, alpha: float, scale: float, l1_weight: float
+) -> None:
+    A = sparse_weights(seed, 25, scale=scale)
+    for start in (np.zeros_like(A), A):  # the mean itself is outside for all but the smallest scale
+        found = step(A, start, alpha=alpha, l1_weight=l1_weight, max_iterations=20, measure="log-det")
+        squares = found * found
+        assert np.abs(np.linalg.eigvals(squares)).max() < 1.0
+        assert np.isfinite(acyclicity(found, "log-det")[0])
+        zero = value(A, np.zeros_like(A), alpha)
+        assert value(A, found, alpha, measure="log-det") + l1_weight * np.abs(found).sum() < zero
+
+
+@pytest.mark.parametrize("alpha", [0.1, 3.0])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_log_determinant_is_minimised(seed: int, alpha: float) -> None:
+    rng = np.random.default_rng(seed)
+    A = np.where(rng.random((4, 4)) < 0.8, 1.2 * rng.standard_normal((4, 4)), 0.0)
+    np.fill_diagonal(A, 0.0)
+    found = A
+    for _ in range(4):
+        found = step(A, found, alpha=alpha, measure="log-det")
+    slope = finite_difference(lambda W: value(A, W, alpha, measure="log-det"), found)
+    on = (A != 0) & ~np.eye(4, dtype=bool)
+    assert np.abs(slope[on]).max() < 1e-2
+    assert np.abs(found - A).max() > 1e-2
+
+
+def test_a_term_beyond_all_numbers_is_a_divergence() -> None:
+    A = np.array([[0.0, 2.0], [2.0, 0.0]])
+    for measure in ("exponential", "log-det"):
+        with pytest.raises(DivergenceError):
+            step(A, A / 4, alpha=1e308, rho_1=1e308, measure=measure)
+    with pytest.raises(DivergenceError):
+        step(np.where(A > 0, np.inf, 0.0), A, measure="log-det")

@@ -204,7 +204,7 @@ def refused(outcome, code, *said):
     [
         ("cheese=1", "cheese = 1: no such setting"),
         ("knowledge.cheese=1", "knowledge.cheese = 1: no such setting"),
-        ("rounds=0", "rounds = 0: input should be greater than or equal to 1"),
+        ("rounds=-1", "rounds = -1: input should be greater than or equal to 0"),
         ("step_size=1.5", "step_size = 1.5: input should be less than or equal to 1"),
         ("local_solver=magic", "local_solver = 'magic': input should be 'pgcd'"),
         ("quorum=4", "quorum = 4: must be at most n_participants"),

@@ -211,7 +211,7 @@ class Plan(BaseModel):
             (
                 self.rounds > 0 or (private and self.moments_rounds > 0),
                 "rounds",
-                "at least 1, but with private moments_rounds",
+                "at least 1 without private moments_rounds",
             ),
             (
                 private or self.moments_rounds <= 1,

@@ -49,7 +49,6 @@ OTHER_VALUES: dict[str, list[Any]] = {
     "local_tol": [0.0, 1e-5],
     "threshold": [0.05, 0.4],
     "refit_rounds": [0, 10],
-    "moments_rounds": [1, 4],
     "refit_threshold": [0.0, 0.3],
     "value_type": ["float32"],
     "send_tolerance": [0.01],
@@ -116,9 +115,7 @@ IMPOSSIBLE: list[tuple[str, Any, str]] = [
     ("global_iterations", 0, "greater than or equal to 1"),
     ("global_gain", 1.0, "less than 1"),
     ("acyclicity", "trace", "'exponential' or 'log-det'"),
-    ("starts", [{"l1_weight": 0.2}], "empty without moments_rounds"),
-    ("moments_rounds", 1, "0 with moments_rounds"),
-    ("moments_rounds", 11, "less than or equal to 10"),
+    ("starts", 3, "valid tuple"),
     ("neighbour_threshold", -0.1, "greater than or equal to 0"),
     ("local_solver", "newton", "'pgcd', 'closed-form', 'frank-wolfe'"),
     ("local_solver", "dp-pgcd", "without [privacy]"),
@@ -293,9 +290,9 @@ def test_a_number_in_another_guise_is_refused(setting: str, value: object) -> No
 
 def test_all_problems_of_a_plan_are_reported_at_once() -> None:
     with pytest.raises(PlanError) as refusal:
-        Plan.parse({"rounds": 0, "step_size": 2.0, "colour": "red"})
+        Plan.parse({"rounds": -1, "step_size": 2.0, "colour": "red"})
     text = str(refusal.value)
-    assert all(part in text for part in ("rounds = 0", "step_size = 2.0", "colour = 'red'"))
+    assert all(part in text for part in ("rounds = -1", "step_size = 2.0", "colour = 'red'"))
 
 
 def test_a_plan_cannot_be_changed() -> None:
@@ -309,6 +306,55 @@ def test_a_copy_with_other_settings_is_checked_too() -> None:
         Plan().with_settings(rounds=0)
     with pytest.raises(PlanError, match="quorum = 4"):
         Plan().with_settings(quorum=4)
+
+
+BUDGET = {"epsilon": 1.0, "feature_bounds": [4.0]}
+SEARCHING = {"refit_rounds": 0, "moments_rounds": 1}
+SPENDING = {"local_solver": "dp-pgcd", "local_steps": 5, "refit_rounds": 0, "privacy": BUDGET}
+
+
+@pytest.mark.parametrize(
+    ("settings", "rule"),
+    [
+        ({"moments_rounds": 1}, "refit_rounds = 1: must be 0 with moments_rounds"),
+        ({**SEARCHING, "moments_rounds": 2}, "moments_rounds = 2: must be at most 1 without"),
+        ({**SEARCHING, "rounds": 0}, "rounds = 0: must be at least 1"),
+        ({**SPENDING, "rounds": 0}, "rounds = 0: must be at least 1"),
+        ({"starts": [{"l1_weight": 0.2}]}, "starts = .*: must be empty without moments_rounds"),
+        ({**SPENDING, "moments_rounds": 2, "starts": [{}]}, "starts = .*: must be empty with"),
+        ({**SPENDING, "moments_rounds": 2, "local_solver": "dp-pgcd-laplace"}, "moments_rounds = 2: must be 0 with"),
+        (
+            {**SPENDING, "moments_rounds": 2, "privacy": {**BUDGET, "smoothness": "exact"}},
+            "moments_rounds = 2: must be 0",
+        ),
+        ({"local_solver": "closed-form", "send_tolerance": 0.1}, "send_tolerance = 0.1: must be 0 with closed-form"),
+        ({"local_solver": "closed-form", "zero_tolerance": 0.1}, "zero_tolerance = 0.1: must be 0 with closed-form"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(settings: dict[str, Any], rule: str) -> None:
+    with pytest.raises(PlanError, match=rule):
+        Plan.parse(settings)
+
+
+def test_the_rounds_of_a_plan_follow_each_other_by_kind() -> None:
+    def stages(**settings: Any) -> list[tuple[str, int, int]]:
+        plan = Plan.parse(settings)
+        return [(kind.name, start, step) for kind, start, step in map(plan.stage, range(1, plan.n_rounds + 1))]
+
+    assert stages(rounds=2, refit_rounds=2) == [("ADMM", 0, 1), ("ADMM", 0, 2), ("REFIT", 0, 1), ("REFIT", 0, 2)]
+    assert stages(rounds=2, starts=[{"l1_weight": 0.3}], **SEARCHING) == [
+        ("ADMM", 0, 1), ("ADMM", 0, 2), ("ADMM", 1, 1), ("ADMM", 1, 2), ("MOMENTS", 1, 1),
+    ]  # fmt: skip
+    moments = [("SCALES", 0, 1), ("MOMENTS", 0, 1), ("MOMENTS", 0, 2)]
+    assert stages(**SPENDING, rounds=1, moments_rounds=2) == [("ADMM", 0, 1), *moments]
+    assert stages(**SPENDING, rounds=0, moments_rounds=2) == moments
+
+
+def test_a_start_replaces_what_it_names_and_nothing_else() -> None:
+    plan = Plan.parse({**SEARCHING, "starts": [{"l1_weight": 0.3, "acyclicity": "log-det"}]})
+    assert plan.of_start(0) == plan
+    assert plan.of_start(1) == plan.with_settings(l1_weight=0.3, acyclicity="log-det")
+    assert Plan.from_toml(plan.to_toml()) == plan
 
 
 def test_without_a_quorum_all_sites_are_needed() -> None:
@@ -370,7 +416,7 @@ def test_overrides_together_may_mend_what_one_alone_would_break(plan_file: Path)
         ("=5", "'=5': expected key=value"),
         ("", "expected key=value"),
         ("round=5", "round = 5: no such setting"),
-        ("rounds=0", "rounds = 0: input should be greater than or equal to 1"),
+        ("rounds=-1", "rounds = -1: input should be greater than or equal to 0"),
         ("rounds=fifty", "rounds = 'fifty': input should be a valid integer"),
         ("rounds.x=1", "'rounds' is a setting, not a table"),
         ("knowledge.banned=[]", "knowledge.banned = .*: no such setting"),
@@ -398,7 +444,7 @@ def test_a_plan_that_cannot_be_read_is_refused_by_its_path(tmp_path: Path) -> No
 
 
 def private(solver: str = "dp-pgcd", **privacy: Any) -> dict[str, Any]:
-    return {**PRIVATE, "local_solver": solver, "privacy": {**BOUNDED, **privacy}}
+    return {**SPENDING, "local_solver": solver, "privacy": {**BOUNDED, **privacy}}
 
 
 @pytest.mark.parametrize("solver", PRIVATE_SOLVERS)
@@ -472,7 +518,7 @@ def test_an_impossible_privacy_setting_is_refused(setting: str, value: object, r
 
 def test_privacy_without_epsilon_is_refused() -> None:
     with pytest.raises(PlanError, match=r"privacy\.epsilon.*field required"):
-        Plan.parse({**PRIVATE, "privacy": {"feature_bounds": [4.0]}})
+        Plan.parse({**SPENDING, "privacy": {"feature_bounds": [4.0]}})
 
 
 @pytest.mark.parametrize("rounds", [1, 2])

@@ -159,7 +159,8 @@ def test_residual_moments_are_paid_from_the_same_budget(epsilon: float, times: i
     assert plan.privacy is not None
     plan = plan.with_settings(privacy={**plan.privacy.model_dump(), "moments_share": share})
     price = price_of(plan, n_samples=100, n_variables=5)
-    assert price.last_round == 10 + times
+    assert price.last_round == 10 + 1 + times == plan.n_rounds
+    assert price.units_of(11) == 0, "the setup is told again, which was paid for"
     assert sum(price.units_of(t) for t in range(price.last_round + 1)) == price.units
     assert zcdp.epsilon_of(price.units / UNITS, 1e-6) <= epsilon
     without_setup = price.units - price.setup_units
@@ -170,8 +171,8 @@ def test_residual_moments_are_paid_from_the_same_budget(epsilon: float, times: i
 
 def test_a_round_that_was_not_priced_is_not_free() -> None:
     price = price_of(plan_of(moments_rounds=2), n_samples=100, n_variables=5)
-    for t in (-1, 13):
-        with pytest.raises(PlanError, match=f"round {t} has no price: the plan has 12 rounds"):
+    for t in (-1, 14):
+        with pytest.raises(PlanError, match=f"round {t} has no price: the plan has 13 rounds"):
             price.units_of(t)
 
 
@@ -188,7 +189,7 @@ def test_a_summary_says_what_residual_moments_cost_and_the_sentence_that_they_we
     text = "\n".join(price_lines(summary))
     assert "squared scales" in text
     assert f", 2 x {summary['zcdp']['moments_round']:.4g}" in text
-    assert "the noisy moments of its residuals at most 2 times" in guarantee_sentence(plan, 5, 100, 12)
+    assert "the noisy moments of its residuals at most 2 times" in guarantee_sentence(plan, 5, 100, 13)
     early = guarantee_sentence(plan, 5, 100, 4)
     assert "at most 4 rounds" in early
     assert "residuals" not in early

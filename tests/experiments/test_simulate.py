@@ -276,7 +276,7 @@ def test_a_run_that_diverges_leaves_a_readable_folder_with_what_was_learned_befo
 
 
 def test_a_run_that_diverges_in_its_first_round_says_so_and_has_no_graph(tables, tmp_path):
-    plan = EXPLOSIVE.with_settings(continuation_start=1e307)
+    plan = EXPLOSIVE.with_settings(continuation_start=1e308)
     with pytest.raises(DivergenceError) as caught:
         simulate(plan, tables, tmp_path / "run")
     result = read_result(tmp_path / "run")

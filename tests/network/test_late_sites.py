@@ -1,6 +1,7 @@
 """Whole runs over gRPC in which sites leave, come back without their state, or are too slow; each site is a thread."""
 
 import json
+import os
 import sys
 import threading
 from collections import Counter
@@ -480,8 +481,14 @@ def test_the_results_are_written_before_anybody_is_told_of_the_end(
 def test_a_full_disk_ends_the_run_for_everybody_and_says_so(
     stage: Stage, tables: dict[str, Dataset], tmp_path: Path
 ) -> None:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "events.jsonl").symlink_to("/dev/full")
+    events = tmp_path / "run" / "events.jsonl"
+
+    def fill() -> None:  # once everybody has a seat: whoever has none yet cannot be told
+        (log,) = (fd for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink() and fd.readlink() == events)
+        with open("/dev/full", "a") as full:
+            os.dup2(full.fileno(), int(log.name))
+
+    stage.before_handle["a", 1] = fill
     with pytest.raises(ResultError, match=r"events\.jsonl cannot be written: No space left"):
         play(stage, Plan(n_participants=len(tables), rounds=2), tables, tmp_path / "run")
     result = json.loads((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))

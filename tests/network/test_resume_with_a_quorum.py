@@ -109,9 +109,8 @@ def assert_as_if_in_one_process(
     assert result["state"] == "finished"
     present = {entry["round"]: entry["contributed"] for entry in result["rounds"]}
     exchange = AnewInEveryRound(plan, tables, present)
-    alone = rounds.run(
-        plan, result["variables"], dict.fromkeys(SITES, 100), exchange, on_round=lambda state, record: None
-    )
+    n_samples = dict.fromkeys(SITES, 100)
+    alone = rounds.run(plan, result["variables"], n_samples, exchange, on_round=lambda state, record: None)
     for (site, t), beta in script.duals.items():
         if site in present[t]:
             held = exchange.held[t][site].consensus_dual.to_dense()

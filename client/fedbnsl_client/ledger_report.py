@@ -31,7 +31,13 @@ def approval_lines(plan: Plan, dataset: DatasetPolicy, ledger: Ledger) -> list[s
     """The plan, its price for a registered dataset, and what a run would leave."""
     lines = ["the plan:", *(f"  {line}" for line in plan.to_toml().splitlines() if line and not line.startswith("#"))]
     if plan.privacy is None:
-        return [*lines, "no privacy: the weights that it sends are exact functions of the table"]
+        lines.append("no privacy: the weights that it sends are exact functions of the table")
+        if plan.moments_rounds:
+            lines.append(
+                "no privacy: after the ADMM rounds it sends exact second moments: every variable's mean square, and "
+                "the mean products of neighbouring variables and of those with a common neighbour"
+            )
+        return lines
     registered = ledger.registered(dataset.id)
     if registered is None:
         return [*lines, f"dataset {dataset.id} is not registered: no price can be given"]

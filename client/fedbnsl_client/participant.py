@@ -103,6 +103,8 @@ class Participant:
         ------
         StaleRoundError
             If the task is for a round before the last answered one.
+        LocalProtocolError
+            If the plan has no such round, or one of another kind.
         DivergenceError
             If the weights leave the finite numbers.
         """
@@ -111,26 +113,27 @@ class Participant:
                 return self._answer
             if task.round < self._answer.round:
                 raise StaleRoundError(f"task for round {task.round} came after the answer to {self._answer.round}")
+        self._check(task)
         self._follow(task)
-        if self._plan.privacy is None:
-            answer = {
-                TaskKind.ADMM: self._admm_round,
-                TaskKind.REFIT: self._refit_round,
-                TaskKind.MOMENTS: self._moments_round,
-            }[task.kind]
-            self._answer = answer(task)
-        else:
-            self._answer = self._private_round(task)
+        self._answer = self._exact_round(task) if self._plan.privacy is None else self._private_round(task)
         return self._answer
+
+    def _exact_round(self, task: RoundTask) -> LocalUpdate:
+        if task.kind is TaskKind.ADMM:
+            return self._admm_round(task)
+        return self._refit_round(task) if task.kind is TaskKind.REFIT else self._moments_round(task)
+
+    def _check(self, task: RoundTask) -> None:
+        """Refuse what the plan does not say, before anything is computed, paid for or drawn."""
+        plan, t, kind = self._plan, task.round, task.kind
+        if not 1 <= t <= plan.n_rounds or kind is not plan.stage(t).kind:  # 0 is the setup
+            raise LocalProtocolError(f"round {t} ({kind.name.lower()}) is not among those of the plan")
+        if plan.privacy is not None and kind is TaskKind.MOMENTS and task.scales.size != self._X.shape[1]:
+            raise LocalProtocolError(f"round {t} asks for residuals without their scales")
 
     def _private_round(self, task: RoundTask) -> LocalUpdate:
         """A round whose answer is paid for before it is drawn, and drawn only once."""
         plan = self._plan
-        if not 1 <= task.round <= plan.n_rounds or task.kind is not plan.stage(task.round).kind:  # 0 is the setup
-            raise LocalProtocolError(
-                f"round {task.round} ({task.kind.name.lower()}) is not among those that were priced"
-            )
-
         answer = {
             TaskKind.ADMM: self._admm_round,
             TaskKind.SCALES: self._scales_round,
@@ -227,8 +230,8 @@ class Participant:
 
     def _residual_moments_round(self, task: RoundTask) -> LocalUpdate:
         privacy, d = self._plan.privacy, self._X.shape[1]
-        if privacy is None or task.scales.size != d:
-            raise LocalProtocolError(f"round {task.round} asks for residuals without their scales")
+        if privacy is None:
+            raise LocalProtocolError("residual moments belong to private runs")
         W, bound = task.global_weights.to_dense(), privacy.residual_norm_bound(d)
         variance = self._price.moments_variance
         released = release_residual_moments(self._X, W, task.scales, bound, variance, self._randbelow)

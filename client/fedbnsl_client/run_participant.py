@@ -80,7 +80,7 @@ def take_part(
             table = table.reordered(reply.variables)
             notice(
                 f"joined as {admission.site}: {table.n_samples} rows, {len(table.variables)} variables, "
-                f"{plan.rounds} rounds"
+                f"{plan.n_rounds} rounds"
             )
 
             first = (reply.run, reply.plan_digest, reply.variables)

@@ -109,14 +109,16 @@ def noise_scales(
             "noise_multiplier": multiplier,
             "noise_std": math.sqrt(price.setup_variance) / LATTICE * largest / n,
         }
-    clip = privacy.clip / math.sqrt(d)
-    std = math.sqrt(price.update_variance or 2 * price.update_scale**2)  # Gaussian, or Laplace
     if price.moments_variance:
         per_entry = math.sqrt(price.moments_variance / 2) / LATTICE / n
         scales["residual_moments"] = {
             "noise_multiplier": math.sqrt(price.moments_variance) / (math.sqrt(2.0) * LATTICE + d),
             "noise_std": per_entry * privacy.residual_norm_bound(d) ** 2,
         }
+    if not plan.rounds:
+        return scales
+    clip = privacy.clip / math.sqrt(d)
+    std = math.sqrt(price.update_variance or 2 * price.update_scale**2)  # Gaussian, or Laplace
     scales["update"] = {"noise_multiplier": std / (2 * LATTICE), "clip": clip, "noise_std": std / LATTICE * clip / n}
     # Among d (d - 1) coordinates, one is picked half of the time if it leads by this many sensitivities.
     lead = math.log(d * (d - 1)) / price.sharpness
@@ -131,16 +133,26 @@ def noise_scales(
 def price_lines(summary: dict[str, Any]) -> list[str]:
     """The same for people."""
     plan, cost, noise = summary["plan"], summary["zcdp"], summary["noise"]
+    rounds, releases, d = summary["rounds"], summary["moments_rounds"], summary["variables"]
     lines = [
-        f"solver        {summary['solver']}, {summary['rounds']} rounds"
-        + (f" of {summary['local_steps']} steps" if summary["local_steps"] else ""),
+        f"solver        {summary['solver']}, {rounds} rounds"
+        + (f" of {summary['local_steps']} steps" if summary["local_steps"] else "")
+        if rounds
+        else "solver        none: the plan has no ADMM rounds",
         f"site          {summary['rows']} rows, {summary['variables']} variables",
         f"the plan asks epsilon {plan['epsilon']:g}, delta {plan['delta']:.3g}, for one replaced record of the table",
-        f"total         {cost['total']:.6g} zCDP: {cost['setup']:.4g} once, {summary['rounds']} x {cost['round']:.4g}"
-        + (f", {summary['moments_rounds']} x {cost['moments_round']:.4g}" if summary["moments_rounds"] else ""),
+        f"total         {cost['total']:.6g} zCDP: {cost['setup']:.4g} once"
+        + (f", {rounds} x {cost['round']:.4g}" if rounds else "")
+        + (f", {releases} x {cost['moments_round']:.4g}" if releases else ""),
         f"epsilon       {summary['epsilon']:.4g} by the optimal conversion, "
         f"{summary['epsilon_as_in_the_paper']:.4g} by the paper's",
     ]
+    if releases:
+        lines.append(
+            f"moments       {releases} times the site releases noisy second moments of residuals, {d * (d + 1) // 2} "
+            f"numbers, each time for {cost['moments_round']:.4g} zCDP; the noisy mean squares, paid for once, set "
+            "their scales"
+        )
     if not summary["guarantee"]:
         lines.insert(0, "NO GUARANTEE  smoothness = 'exact' uses the data without paying: for public data only")
     if summary["solver"] == "noisy-covariance":
@@ -175,8 +187,9 @@ def noise_table(plan: Plan, *, n_samples: int, n_variables: int) -> list[list[st
     PlanError
         If the plan has no steps.
     """
-    if plan.local_solver == "noisy-covariance":
-        raise PlanError("local_solver = 'noisy-covariance' takes no private steps: there is nothing to tabulate")
+    if plan.local_solver == "noisy-covariance" or not plan.rounds:
+        what = "local_solver = 'noisy-covariance'" if plan.rounds else "rounds = 0"
+        raise PlanError(f"{what} takes no private steps: there is nothing to tabulate")
     rounds = sorted({max(1, plan.rounds * share // 4) for share in (1, 2, 4, 8)})
     steps = sorted({max(1, plan.local_steps * share // 4) for share in (1, 2, 4, 8)})
     table = [["T \\ K", *map(str, steps)]]

@@ -2,18 +2,21 @@
 
 import math
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, cast
+from unittest import mock
 
 import numpy as np
 
 from audit import reference
 from audit.reference import LATTICE
 from fedbnsl import price as pricing
-from fedbnsl.messages import RoundTask, TaskKind
+from fedbnsl.errors import LocalProtocolError
+from fedbnsl.messages import LocalUpdate, RoundTask, TaskKind
 from fedbnsl.plan import Plan
 from fedbnsl.price import Price
-from fedbnsl.sparse import Matrix, SparseMatrix
-from fedbnsl_client import participant, run_journal
+from fedbnsl.sparse import SparseMatrix
+from fedbnsl_client import noise, participant, private_moments, run_journal
 from fedbnsl_client.dataset import Dataset
 from fedbnsl_client.ledger import Ledger, Request
 from fedbnsl_client.policy import DatasetPolicy
@@ -28,8 +31,10 @@ def plans() -> Iterator[Plan]:
         for epsilon, rounds, steps in ((0.05, 3, 1), (1.0, 10, 10), (5.0, 100, 20), (50.0, 1, 7)):
             for smoothness in ("public", "estimated"):
                 yield private_plan(solver, epsilon, rounds, steps, smoothness)
-                if solver == "dp-pgcd":
-                    yield private_plan(solver, epsilon, rounds, steps, smoothness).with_settings(moments_rounds=3)
+                if (solver, smoothness) == ("dp-pgcd", "estimated"):
+                    for n_rounds in (0, rounds):
+                        plan = private_plan(solver, epsilon, rounds, steps, smoothness)
+                        yield plan.with_settings(rounds=n_rounds, moments_rounds=3)
 
 
 def private_plan(solver: str, epsilon: float, rounds: int, steps: int, smoothness: str, **more: object) -> Plan:
@@ -56,7 +61,7 @@ def cost_of_setup(plan: Plan, price: Price, d: int) -> float:
 
 def cost_of_round(plan: Plan, price: Price) -> float:
     """zCDP of a round's noise, from its scales: selections and updates of K steps."""
-    if plan.local_solver == "noisy-covariance":
+    if plan.local_solver == "noisy-covariance" or not plan.rounds:
         return 0.0
     if plan.local_solver == "dp-pgcd":
         # 2^-19 of a score, 2^-38 of a logarithm: what floating point may add.
@@ -74,6 +79,12 @@ def cost_of_moments(price: Price, d: int) -> float:
     return (math.sqrt(2) * LATTICE + d) ** 2 / (2 * price.moments_variance) if price.moments_variance else 0.0
 
 
+def cost_of_run(plan: Plan, price: Price, d: int) -> float:
+    """zCDP of all noise of a run of dp-pgcd, from its scales alone."""
+    rounds = plan.rounds * cost_of_round(plan, price) + plan.moments_rounds * cost_of_moments(price, d)
+    return cost_of_setup(plan, price, d) + rounds
+
+
 def check_prices(price_of: PriceOf) -> None:
     """What is charged covers the noise that is drawn, round by round, and the whole is what was promised."""
     for plan in plans():
@@ -81,13 +92,14 @@ def check_prices(price_of: PriceOf) -> None:
         price = price_of(plan, n_samples=N, n_variables=D)
         assert cost_of_setup(plan, price, D) <= price.units_of(0) * UNIT * (1 + 1e-12), plan.privacy
         rounds = [price.units_of(t) for t in range(1, plan.rounds + 1)]
-        assert cost_of_round(plan, price) <= min(rounds) * UNIT * (1 + 1e-12), (plan.local_solver, plan.privacy)
-        moments = [price.units_of(plan.rounds + t) for t in range(1, plan.moments_rounds + 1)]
+        assert cost_of_round(plan, price) <= min(rounds, default=0) * UNIT * (1 + 1e-12), (plan.rounds, plan.privacy)
+        after = [price.units_of(plan.rounds + t) for t in range(1, plan.n_rounds - plan.rounds + 1)]
+        scales, moments = after[:1], after[1:]
+        assert sum(scales) == 0, "they tell what the setup has paid for"
         assert cost_of_moments(price, D) <= min(moments, default=0) * UNIT * (1 + 1e-12)
         assert price.units_of(0) + sum(rounds) + sum(moments) == price.units
         if plan.local_solver == "dp-pgcd":
-            actual = cost_of_setup(plan, price, D) + plan.rounds * cost_of_round(plan, price)
-            actual += plan.moments_rounds * cost_of_moments(price, D)
+            actual = cost_of_run(plan, price, D)
             assert reference.epsilon_of(actual, 1e-6) <= plan.privacy.epsilon * (1 + 1e-9)
             assert reference.epsilon_of(price.units * UNIT, 1e-6) >= plan.privacy.epsilon * 0.999  # none is wasted
 
@@ -101,12 +113,14 @@ class Recorder:
         self.log: list[str] = []
         self.units: dict[int, int] = {}
         self.kept: dict[int, bytes] = {}
+        self.recipes: list[Any] = []
 
     def stored(self, request: Request) -> bytes | None:
         return self.kept.get(request.round)
 
-    def reserve(self, request: Request, units: int, **_: object) -> None:
+    def reserve(self, request: Request, units: int, *, recipe: Any, **_: object) -> None:
         self.log.append(f"reserve {request.round}")
+        self.recipes.append(recipe)
         self.units[request.round] = self.units.get(request.round, 0) + units
 
     def store(self, request: Request, payload: bytes) -> None:
@@ -114,12 +128,14 @@ class Recorder:
         self.kept[request.round] = payload
 
 
+POLICY = DatasetPolicy.model_validate(
+    {"id": "table", "path": "table.csv", "max_epsilon": 100.0, "max_delta": 1e-5, "max_epsilon_per_run": 100.0}
+)
+
+
 def journal(recorder: Recorder, plan: Plan, price: Price) -> Any:
-    dataset = DatasetPolicy.model_validate(
-        {"id": "table", "path": "table.csv", "max_epsilon": 100.0, "max_delta": 1e-5, "max_epsilon_per_run": 100.0}
-    )
     ledger = cast(Ledger, recorder)
-    return run_journal.RunJournal(ledger, dataset, plan, price, run=1, site="site")
+    return run_journal.RunJournal(ledger, POLICY, plan, price, run=1, site="site")
 
 
 def check_order() -> None:
@@ -150,23 +166,46 @@ class Touched(np.ndarray):
         self.log = getattr(parent, "log", [])
 
 
-def play(plan: Plan, recorder: Recorder, *, restart_before: int = 0) -> list[Matrix]:
-    """All rounds of a run with a journal, perhaps with one restart."""
-    X = np.random.default_rng(2).normal(size=(N, D))
-    table = X.view(Touched)
+def site_of(plan: Plan, recorder: Recorder, price: Price) -> participant.Participant:
+    """A participant with a journal, whose table writes into the recorder's log when it is read."""
+    table = np.random.default_rng(2).normal(size=(N, D)).view(Touched)
     table.log = recorder.log
+    return participant.Participant("site", Dataset(tuple("abc"), table), plan, journal=journal(recorder, plan, price))
+
+
+def task_of(plan: Plan, t: int, *, weight: float = 0.0, scale: float = 1.0) -> RoundTask:
+    """The task of round t as the plan says it, with one weight in W and like scales for all variables."""
+    kind = plan.stage(t).kind
+    W = SparseMatrix(D, np.array([1]), np.array([weight])) if weight else SparseMatrix.zeros(D)
+    return RoundTask(t, kind, W, t > 1, np.full(D, scale) if kind is TaskKind.MOMENTS else np.empty(0))
+
+
+def play(plan: Plan, recorder: Recorder, *, restart_before: int = 0) -> None:
+    """All rounds of a run with a journal, perhaps with one restart, after which the last round is asked for again."""
     price = pricing.price_of(plan, n_samples=N, n_variables=D)
-
-    def start() -> participant.Participant:
-        names = tuple("abc")
-        return participant.Participant("site", Dataset(names, table), plan, journal=journal(recorder, plan, price))
-
-    site, sent = start(), []
-    for t in range(1, plan.rounds + 1):
+    site = site_of(plan, recorder, price)
+    sent: list[LocalUpdate] = []
+    for t in range(1, plan.n_rounds + 1):
         if t == restart_before:
-            site = start()
-        sent.append(site.handle(RoundTask(t, TaskKind.ADMM, SparseMatrix.zeros(D), t > 1)).local_weights.to_dense())
-    return sent
+            site = site_of(plan, recorder, price)
+            n_entries = len(recorder.log)
+            again = site.handle(task_of(plan, t - 1, weight=0.5, scale=3.0))  # the difference would tell of the table
+            assert again.same_as(sent[-1]), "another answer for the same round"
+            assert len(recorder.log) == n_entries, recorder.log[n_entries:]
+        sent.append(site.handle(task_of(plan, t)))
+
+
+@contextmanager
+def counted_draws() -> Iterator[list[int]]:
+    """The variance of each draw of Gaussian noise on moments, in the order drawn."""
+    genuine, drawn = private_moments.discrete_gaussian, list[int]()
+
+    def draw(variance: int, randbelow: noise.Randbelow) -> int:
+        drawn.append(variance)
+        return genuine(variance, randbelow)
+
+    with mock.patch.object(private_moments, "discrete_gaussian", draw):
+        yield drawn
 
 
 def check_whole_runs() -> None:
@@ -174,16 +213,85 @@ def check_whole_runs() -> None:
     for solver in ("dp-pgcd", "dp-pgcd-laplace", "noisy-covariance"):
         for smoothness in ("estimated", "public"):
             plan = private_plan(solver, 2.0, 4, 2, smoothness)
-            recorder = Recorder()
-            play(plan, recorder, restart_before=3)
-            price = pricing.price_of(plan, n_samples=N, n_variables=D)
-            rounds = [recorder.units.get(t, 0) for t in range(1, plan.rounds + 1)]
-            assert sum(recorder.units.values()) == price.units, (recorder.units, price)
-            assert min(rounds) * UNIT * (1 + 1e-12) >= cost_of_round(plan, price), recorder.units
-            assert recorder.units.get(0, 0) * UNIT * (1 + 1e-12) >= cost_of_setup(plan, price, D), recorder.units
-            log = recorder.log
-            if cost_of_setup(plan, price, D):
-                assert log.index("reserve 0") < log.index("touch"), log
-                assert log.count("store 0") == 1, log
-                log = log[log.index("store 0") + 1 :]
-            assert "touch" not in log[: log.index("reserve 1")], log
+            check_whole_run(plan, restart_before=3)
+    for n_rounds in (0, 2):
+        plan = private_plan("dp-pgcd", 2.0, 2, 2, "estimated").with_settings(rounds=n_rounds, moments_rounds=2)
+        for restart_before in range(2, plan.n_rounds + 1):
+            check_whole_run(plan, restart_before=restart_before)
+
+
+def check_whole_run(plan: Plan, *, restart_before: int) -> None:
+    recorder = Recorder()
+    with counted_draws() as drawn:
+        play(plan, recorder, restart_before=restart_before)
+    price = pricing.price_of(plan, n_samples=N, n_variables=D)
+    units, cap = recorder.units, POLICY.run_cap_units
+    rounds = [units.get(t, 0) for t in range(1, plan.rounds + 1)]
+    assert sum(units.values()) == price.units <= cap, (units, price)
+    assert min(rounds, default=0) * UNIT * (1 + 1e-12) >= cost_of_round(plan, price), units
+    assert units.get(0, 0) * UNIT * (1 + 1e-12) >= cost_of_setup(plan, price, D), units
+    check_log(recorder.log, plan)
+    if plan.moments_rounds:
+        check_moments(plan, recorder, drawn)
+
+
+def check_log(log: list[str], plan: Plan) -> None:
+    """The table is read for what is being paid for and nothing else; each round is paid for, and kept, once."""
+    paid = ""
+    touched: set[int] = set()
+    for entry in log:
+        what, _, t = entry.partition(" ")
+        if what == "touch":
+            assert paid, log
+            touched.add(int(paid))
+        else:
+            assert (what == "reserve") == (not paid), log
+            paid = t if what == "reserve" else ""
+    entries = [entry for entry in log if entry != "touch"]
+    assert len(entries) == len(set(entries)), log
+    releases = {t for t in range(1, plan.n_rounds + 1) if plan.stage(t).kind is not TaskKind.SCALES}
+    assert touched - {0} <= releases, "scales are told from what was kept"
+
+
+def check_moments(plan: Plan, recorder: Recorder, drawn: list[int]) -> None:
+    """The noise that was drawn is that of the recipes in the ledger, and it keeps what the plan promises."""
+    assert plan.privacy is not None
+    prices = [Price(**recipe["price"]) for recipe in recorder.recipes]
+    assert len(set(prices)) == 1, "one price for all rounds"
+    price = prices[0]
+    assert [recipe["round"] for recipe in recorder.recipes] == list(range(plan.n_rounds + 1))
+    for t in range(plan.rounds + 2, plan.n_rounds + 1):
+        assert recorder.units[t] * UNIT * (1 + 1e-12) >= cost_of_moments(price, D), recorder.units
+    assert recorder.units[plan.rounds + 1] == 0, recorder.units
+    assert reference.epsilon_of(cost_of_run(plan, price, D), 1e-6) <= plan.privacy.epsilon * (1 + 1e-9)
+    one_release = [price.moments_variance // (1 if i == j else 2) for i in range(D) for j in range(i, D)]
+    assert drawn == [price.setup_variance] * D + one_release * plan.moments_rounds, drawn
+
+
+def _error_of(site: participant.Participant, task: RoundTask) -> type[Exception] | None:
+    try:
+        site.handle(task)
+    except Exception as error:
+        return type(error)
+    return None
+
+
+def check_order_of_tasks() -> None:
+    """A task of another kind than the plan has in that round, or without its scales, is refused and costs nothing."""
+    for n_rounds in (0, 2):
+        plan = private_plan("dp-pgcd", 2.0, 2, 2, "estimated").with_settings(rounds=n_rounds, moments_rounds=2)
+        price = pricing.price_of(plan, n_samples=N, n_variables=D)
+        recorder = Recorder()
+        site = site_of(plan, recorder, price)
+        for t in range(1, plan.n_rounds + 2):
+            known = t <= plan.n_rounds
+            kinds = [kind for kind in TaskKind if not known or kind is not plan.stage(t).kind]
+            wrong = [RoundTask(t, kind, SparseMatrix.zeros(D), False, np.ones(D)) for kind in kinds]
+            if known and plan.stage(t).kind is TaskKind.MOMENTS:
+                wrong.append(RoundTask(t, TaskKind.MOMENTS, SparseMatrix.zeros(D), False))
+            before = list(recorder.log)
+            for task in wrong:
+                assert _error_of(site, task) is LocalProtocolError, task
+                assert recorder.log == before, recorder.log
+            if known:
+                site.handle(task_of(plan, t))

@@ -26,8 +26,8 @@ def plan() -> Plan:
     privacy = {
         "epsilon": EPSILON,
         "delta": DELTA,
-        "smoothness": "public",
-        "second_moments": [1.0],
+        "feature_bounds": [1.0],
+        "smoothness_share": 1.0 - SHARE,
         "moments_share": SHARE,
         "moments_norm_bound": 1.0,
     }

@@ -104,6 +104,10 @@ half_the_matrix_sensitivity = priced(
     "sensitivity = LATTICE / math.sqrt(2.0)",
 )
 moments_not_charged = priced("moments_not_charged", "return self.moments_units", "return 0")
+first_moments_round_not_charged = priced(
+    "first_moments_round_not_charged", "if t > self.rounds + 1 else 0", "if t > self.rounds + 2 else 0"
+)
+scales_charged = priced("scales_charged", "self.moments_units if t > self.rounds + 1 else 0", "self.moments_units")
 setup_not_charged = priced(
     "setup_not_charged", "return self.round_units if t else self.setup_units", "return self.round_units if t else 0"
 )
@@ -245,14 +249,57 @@ def setup_released_anew_after_a_restart(folder: Path) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def a_participant(folder: Path, *changes: tuple[str, str]) -> Iterator[None]:
+    changed = rewritten(participant, folder, *changes)
+    with mock.patch.object(participant, "Participant", changed.Participant):
+        yield
+
+
+def changed_participant(name: str, old: str, new: str) -> Plant:
+    """A bug that is one change of the participant module."""
+
+    def plant(folder: Path) -> AbstractContextManager[None]:
+        return a_participant(folder, (old, new))
+
+    plant.__name__ = name
+    return plant
+
+
+_RELEASE = "kept = self._journal.release(task.round, draw)"
+moments_without_the_journal = changed_participant(
+    "moments_without_the_journal", _RELEASE, f"{_RELEASE} if task.kind is not TaskKind.MOMENTS else draw()"
+)
+scales_without_the_journal = changed_participant(
+    "scales_without_the_journal", _RELEASE, f"{_RELEASE} if task.kind is not TaskKind.SCALES else draw()"
+)
+scales_drawn_anew = changed_participant(
+    "scales_drawn_anew",
+    "return self._sending(self._setup, task)",
+    "return self._sending(release_setup(self._plan, self._plan.privacy, self._price, self._X, self._randbelow), task)",
+)
+moments_drawn_twice = changed_participant(
+    "moments_drawn_twice",
+    "        released = release_residual_moments(",
+    "        release_residual_moments(self._X, W, task.scales, bound, variance, self._randbelow)\n"
+    "        released = release_residual_moments(",
+)
+moments_computed_before_they_are_paid = changed_participant(
+    "moments_computed_before_they_are_paid",
+    f"        {_RELEASE}",
+    f"        early = answer(task)\n        answer = lambda task: early\n        {_RELEASE}",
+)
+any_kind_in_any_round = changed_participant("any_kind_in_any_round", "kind is not plan.stage(t).kind", "False")
+moments_without_scales = changed_participant("moments_without_scales", "task.scales.size != self._X.shape[1]", "False")
+
+
 # ---- participants whose noise is not fresh --------------------------------------------------------------------------
 
 
 def the_same_noise_every_round(site: str, dataset: Dataset, plan: Plan, snapshot: SiteState | None) -> Participant:
     class Forgetful(Participant):
         def handle(self, task: RoundTask) -> LocalUpdate:
-            if "_solver" in vars(self):  # bound to its source when it was made
-                del self._solver
+            self._solvers.clear()  # bound to their source when they were made
             self._randbelow = entropy.seeded(f"{site} {snapshot}")
             return super().handle(task)
 

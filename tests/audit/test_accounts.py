@@ -123,6 +123,10 @@ def test_a_whole_run_pays_its_price_before_the_table_is_read() -> None:
     accounts.check_whole_runs()
 
 
+def test_a_task_of_another_kind_than_the_plan_says_is_refused_before_the_table_is_read() -> None:
+    accounts.check_order_of_tasks()
+
+
 def test_a_release_is_paid_for_before_it_is_drawn_and_drawn_once() -> None:
     accounts.check_order()
 
@@ -163,6 +167,6 @@ def test_a_task_that_was_not_priced_is_refused_before_anything_is_paid_or_read(t
     entries = accounts.journal(recorder, plan, price_of(plan, n_samples=50, n_variables=3))
     table = Dataset(tuple("abc"), np.random.default_rng(0).normal(size=(50, 3)))
     site = Participant("site", table, plan, journal=entries)
-    with pytest.raises(LocalProtocolError, match="not among those that were priced"):
+    with pytest.raises(LocalProtocolError, match="not among those of the plan"):
         site.handle(RoundTask(t, kind, SparseMatrix.zeros(3), True))
     assert recorder.log == []

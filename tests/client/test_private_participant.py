@@ -92,7 +92,7 @@ def test_what_is_sent_is_what_was_paid_for_and_kept(plan: Plan, site: Site) -> N
 
 def test_a_refit_is_refused_and_nothing_is_paid_or_drawn(site: Site) -> None:
     participant = site.start(PLAN, randbelow=no_more)
-    with pytest.raises(LocalProtocolError, match=r"round 1 \(refit\) is not among those that were priced"):
+    with pytest.raises(LocalProtocolError, match=r"round 1 \(refit\) is not among those of the plan"):
         participant.handle(task(1, kind=TaskKind.REFIT))
     with pytest.raises(LocalProtocolError, match=r"round 4 \(refit\)"):
         participant.handle(task(4, kind=TaskKind.REFIT))
@@ -101,7 +101,7 @@ def test_a_refit_is_refused_and_nothing_is_paid_or_drawn(site: Site) -> None:
 
 @pytest.mark.parametrize("t", [4, 5, 10**6])
 def test_a_round_beyond_the_plan_is_refused_and_nothing_is_paid_or_drawn(t: int, site: Site) -> None:
-    with pytest.raises(LocalProtocolError, match=rf"round {t} \(admm\) is not among those that were priced"):
+    with pytest.raises(LocalProtocolError, match=rf"round {t} \(admm\) is not among those of the plan"):
         site.start(PLAN, randbelow=no_more).handle(task(t))
     assert site.ledger.spent(DATASET) == 0
 

@@ -193,3 +193,19 @@ def test_a_summary_says_what_residual_moments_cost_and_the_sentence_that_they_we
     early = guarantee_sentence(plan, 5, 100, 4)
     assert "at most 4 rounds" in early
     assert "residuals" not in early
+
+
+def test_a_plan_without_admm_rounds_is_shown_without_steps_and_with_its_releases() -> None:
+    plan = plan_of(rounds=0, moments_rounds=4)
+    summary = price_summary(plan, n_samples=100, n_variables=5)
+    assert set(summary["noise"]) == {"second_moments", "residual_moments"}
+    text = "\n".join(price_lines(summary))
+    assert "none: the plan has no ADMM rounds" in text
+    assert "4 times the site releases noisy second moments of residuals, 15 numbers, each time for" in text
+    assert "0 x" not in text
+    with pytest.raises(PlanError, match="rounds = 0 takes no private steps"):
+        noise_table(plan, n_samples=100, n_variables=5)
+    assert "run: 5 noisy second moments." in guarantee_sentence(plan, 5, 100, 1)
+    assert "run: 5 noisy second moments, and the noisy moments of its residuals at most 4 times." in (
+        guarantee_sentence(plan, 5, 100, 5)
+    )

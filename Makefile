@@ -79,7 +79,7 @@ proto-check: $(DEV_STAMP) ## Fail if common/fedbnsl/wire is not what proto/ gene
 ci: check proto-check test ## What continuous integration runs
 
 .PHONY: bench
-bench: setup ## Accuracy, bytes and speed figures (about 20 minutes; set FEDBNSL_DATA to include Sachs)
+bench: setup ## Accuracy, bytes and speed figures (about an hour; set FEDBNSL_DATA to include Sachs)
 	OMP_NUM_THREADS=1 $(BIN)/fedbnsl bench
 
 .PHONY: lock

@@ -17,11 +17,13 @@ from fedbnsl_client.solvers import pgcd
 from fedbnsl_client.squared_loss import SecondMoments
 from fedbnsl_experiments import localnet
 from fedbnsl_experiments.bench_bytes import wire
+from fedbnsl_experiments.bench_growth import growth
 from fedbnsl_experiments.bench_load import load
 from fedbnsl_experiments.bench_privacy import privacy, privacy_tuning
 from fedbnsl_experiments.bench_private_steps import private_steps
 from fedbnsl_experiments.bench_rows import rows
 from fedbnsl_experiments.bench_scale import one_step, thousand
+from fedbnsl_experiments.bench_search import lean, private_moments
 from fedbnsl_experiments.bench_sites import sites
 from fedbnsl_experiments.evaluation import learned_graph, read_result
 from fedbnsl_experiments.measure import (
@@ -209,4 +211,7 @@ FIGURES: dict[str, Callable[[Path], Iterator[Row]]] = {
     "private-steps": private_steps,
     "global-step": one_step,
     "d1000": thousand,
+    "lean": lean,
+    "private-moments": private_moments,
+    "growth": growth,
 }

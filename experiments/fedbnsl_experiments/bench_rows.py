@@ -38,7 +38,7 @@ _MIB = 2**20
 
 
 @dataclass(frozen=True)
-class _Use:
+class Use:
     """Seconds of each part, and the process's peak so far in bytes: at its start, after the moments, at the end."""
 
     n_rows: int
@@ -72,21 +72,21 @@ def _rows(plan: Plan, *, n_rows: int) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as scratch:
         small, parquet, plain = (Path(scratch, name) for name in ("small.csv", "large.parquet", "large.csv"))
         title = f"{n_rows:,} x {_VARIABLES}"
-        _write(small, n_rows // _SMALLER)
+        write_table(small, n_rows // _SMALLER)
         before = _alone(partial(_used_before, small))
-        fitting = _alone(partial(_used, small, plan))
-        _write(parquet, n_rows)
-        found = _alone(partial(_used, parquet, plan))
+        fitting = _alone(partial(use_of, small, plan))
+        write_table(parquet, n_rows)
+        found = _alone(partial(use_of, parquet, plan))
         yield _reading(f"{title} from Parquet", parquet, found, before)
         yield _private(title, found, fitting)
         parquet.unlink()
-        _write(plain, n_rows)
+        write_table(plain, n_rows)
         for name, fast in (("CSV", True), ("CSV, without pyarrow", False)):
-            found = _alone(partial(_used, plain, plan, fast=fast, private=False))
+            found = _alone(partial(use_of, plain, plan, fast=fast, private=False))
             yield _reading(f"{title} from {name}", plain, found, before)
 
 
-def _reading(name: str, path: Path, found: _Use, before: _Use) -> Row:
+def _reading(name: str, path: Path, found: Use, before: Use) -> Row:
     return {
         "figure": f"{name}: peak of reading and second moments",
         "MiB at most": round(found.moments_peak / _MIB),
@@ -101,7 +101,7 @@ def _reading(name: str, path: Path, found: _Use, before: _Use) -> Row:
     }
 
 
-def _private(title: str, found: _Use, fitting: _Use) -> Row:
+def _private(title: str, found: Use, fitting: Use) -> Row:
     """Steps over a mapped table, against steps over one in memory."""
     if not found.mapped or fitting.mapped:
         raise ValueError("one of the tables does not lie where it was to be measured")
@@ -117,7 +117,7 @@ def _private(title: str, found: _Use, fitting: _Use) -> Row:
     }
 
 
-def _alone(work: Callable[[], _Use]) -> _Use:
+def _alone(work: Callable[[], Use]) -> Use:
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
         return process.submit(work).result()
 
@@ -126,15 +126,15 @@ def _peak() -> int:
     return Reading.of(os.getpid()).highest_bytes
 
 
-def _used_before(path: Path) -> _Use:
+def _used_before(path: Path) -> Use:
     literal = oracles().literal_table
     idle = _peak()
     read_s, X = timed(lambda: literal(path))
     moments_s, _ = timed(lambda: X.T @ X / len(X))
-    return _Use(len(X), lies_in_file(X), idle, _peak(), _peak(), read_s, moments_s)
+    return Use(len(X), lies_in_file(X), idle, _peak(), _peak(), read_s, moments_s)
 
 
-def _used(path: Path, plan: Plan, *, fast: bool = True, private: bool = True) -> _Use:
+def use_of(path: Path, plan: Plan, *, fast: bool = True, private: bool = True) -> Use:
     """What a site does with its table: reading and moments, then its fingerprint and private steps."""
     warm_up()
     idle = _peak()
@@ -142,7 +142,7 @@ def _used(path: Path, plan: Plan, *, fast: bool = True, private: bool = True) ->
         read_s, data = timed(lambda: Dataset.read(path))
     moments_s, _ = timed(lambda: SecondMoments.of(data.X))
     moments_peak = _peak()
-    of_moments = _Use(data.n_samples, lies_in_file(data.X), idle, moments_peak, moments_peak, read_s, moments_s)
+    of_moments = Use(data.n_samples, lies_in_file(data.X), idle, moments_peak, moments_peak, read_s, moments_s)
     if not private:
         return of_moments
     fingerprint_s, _ = timed(lambda: fingerprint(bytes(32), data.variables, data.X))
@@ -167,7 +167,7 @@ def _started(plan: Plan, data: Dataset) -> Callable[..., Any]:
     return private_solver(plan, privacy, price, data.X, ~np.eye(d, dtype=bool), setup, entropy.system)
 
 
-def _write(path: Path, n_rows: int) -> None:
+def write_table(path: Path, n_rows: int) -> None:
     """A table in which each column depends on the one before, with all digits."""
     arrow: Any = import_module("pyarrow")
     names = [f"v{k}" for k in range(_VARIABLES)]

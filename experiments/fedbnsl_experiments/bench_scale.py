@@ -101,8 +101,9 @@ def _steps(plan: Plan, *, n_variables: int, seed: int) -> Iterator[Row]:
 
 
 def thousand(plans: Path) -> Iterator[Row]:
-    """A whole run with a thousand variables and as many expected edges."""
-    yield from _whole_run(Plan.load(plans / "default.toml"), n_variables=1000, seed=100)
+    """Whole runs with a thousand variables and as many expected edges: the default plan, and the lean one."""
+    for name in ("default", "lean"):
+        yield from _whole_run(Plan.load(plans / f"{name}.toml"), n_variables=1000, seed=100)
 
 
 def _whole_run(plan: Plan, *, n_variables: int, seed: int) -> Iterator[Row]:
@@ -110,7 +111,7 @@ def _whole_run(plan: Plan, *, n_variables: int, seed: int) -> Iterator[Row]:
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
         row, peak_kib = process.submit(_measured_run, plan, n_variables, seed).result()
     yield {
-        "figure": f"whole run at d={n_variables}, P={_SITES}, n_p={N_SAMPLES}, in one process",
+        "figure": f"whole run of the {plan.name} plan at d={n_variables}, P={_SITES}, n_p={N_SAMPLES}, in one process",
         "rounds": plan.rounds,
         "s": round(row["seconds"], 1),
         "processors": len(os.sched_getaffinity(0)),

@@ -9,7 +9,7 @@ import numpy as np
 from fedbnsl.plan import Plan
 from fedbnsl.sparse import formula_bytes
 from fedbnsl_experiments.bench_load import measured
-from fedbnsl_experiments.measure import Row, megabytes_sent
+from fedbnsl_experiments.measure import Row, exponent, megabytes_sent
 
 _SITES = (125, 250, 500, 1000)
 _VARIABLES = 50
@@ -86,13 +86,13 @@ def by_sites(costs: Sequence[Cost]) -> Iterator[Row]:
             "MB a round": round(cost.megabytes, 2),
             "MiB at most": round(cost.highest_bytes / _MIB),
         }
-    first, last = costs[0], costs[-1]
+    first, last, n_sites = costs[0], costs[-1], [cost.n_sites for cost in costs]
     yield {
         "figure": f"processor time a non-zero: {last.n_sites} sites / {first.n_sites} sites, d={_VARIABLES}",
         "ratio": round(_us_a_nonzero(last) / _us_a_nonzero(first), 2),
-        "exponent of a round in the sites": _exponent(costs, [cost.processor_s for cost in costs]),
-        "of joining": _exponent(costs, [cost.joining_s for cost in costs]),
-        "of the global step": _exponent(costs, [cost.global_s for cost in costs]),
+        "exponent of a round in the sites": exponent(n_sites, [cost.processor_s for cost in costs]),
+        "of joining": exponent(n_sites, [cost.joining_s for cost in costs]),
+        "of the global step": exponent(n_sites, [cost.global_s for cost in costs]),
     }
 
 
@@ -114,9 +114,3 @@ def by_nonzeros(costs: Sequence[Cost]) -> Row:
 
 def _us_a_nonzero(cost: Cost) -> float:
     return 1e6 * cost.processor_s / cost.nonzeros
-
-
-def _exponent(costs: Sequence[Cost], spent_s: Sequence[float]) -> float:
-    """Slope of the logarithms, by least squares."""
-    slope, _ = np.polyfit(np.log([cost.n_sites for cost in costs]), np.log(spent_s), 1)
-    return round(float(slope), 2)

@@ -307,11 +307,7 @@ def evaluate(run: Path, truth: Path, threshold: float | None, as_json: bool) -> 
 
 
 @click.command()
-@click.argument(
-    "figures",
-    nargs=-1,
-    metavar="[accuracy | tuning | sachs | local-solve | network | bytes | load | privacy | privacy-tuning]...",
-)
+@click.argument("figures", nargs=-1, metavar="[FIGURE]...")
 @click.option(
     "--plans",
     type=_PATH,
@@ -323,7 +319,9 @@ def evaluate(run: Path, truth: Path, threshold: float | None, as_json: bool) -> 
 def bench(figures: tuple[str, ...], plans: Path, as_json: bool) -> None:
     """Measure the project's own figures: accuracy and bytes on generated data, Sachs, privacy, speed, many sites.
 
-    Without a name, all of them (about 20 minutes on two cores). The Sachs figures need FEDBNSL_DATA.
+    FIGURE is one of accuracy, tuning, sachs, local-solve, network, bytes, load, rows, sites, privacy, privacy-tuning,
+    private-steps, global-step, d1000, lean, private-moments, growth; without one, all of them (about an hour on two
+    cores). The Sachs figures need FEDBNSL_DATA.
     """
     from rich.console import Console
 

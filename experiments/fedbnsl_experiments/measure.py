@@ -9,6 +9,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
+
 from fedbnsl.errors import ResultError
 from fedbnsl.plan import Plan
 from fedbnsl.sparse import Matrix
@@ -89,6 +91,12 @@ def mean_of(rows: Sequence[Row], column: str) -> float:
 def by_seed(rows: Sequence[Row], column: str) -> str:
     """The values of a column one by one."""
     return " ".join(str(row[column]) for row in rows)
+
+
+def exponent(sizes: Sequence[int], costs: Sequence[float]) -> float:
+    """Of a power law through the costs: the slope of the logarithms, by least squares, to two decimals."""
+    slope, _ = np.polyfit(np.log(sizes), np.log(costs), 1)
+    return round(float(slope), 2)
 
 
 def timed(work: Callable[[], _T]) -> tuple[float, _T]:

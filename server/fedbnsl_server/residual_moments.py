@@ -79,8 +79,10 @@ def pool(
     """
     rows = sum(n_samples)
     S_z = sum((n * S for n, S in zip(n_samples, released, strict=True)), np.zeros_like(W)) / rows
-    size = max(float(np.median(S_z.diagonal())), np.finfo(np.float64).tiny)
-    noise_std = math.sqrt(sum(variances) / 2.0) * norm_bound**2 / (LATTICE * rows) / size
+    noise_std = math.sqrt(sum(variances) / 2.0) * norm_bound**2 / (LATTICE * rows)
+    # A median that is nothing but noise may be of any size or sign: at least one standard deviation of the diagonal's.
+    size = max(float(np.median(S_z.diagonal())), math.sqrt(2.0) * noise_std, np.finfo(np.float64).tiny)
+    noise_std /= size
     S_z /= size
     large = np.abs(S_z) > _NOISE_WIDTHS * noise_std
     np.fill_diagonal(large, val=True)

@@ -5,12 +5,13 @@ import statistics
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from fedbnsl.errors import ResultError
 from fedbnsl.plan import Plan
 from fedbnsl_client.dataset import Dataset
 from fedbnsl_client.solvers import pgcd
-from fedbnsl_experiments import bench
+from fedbnsl_experiments import bench, cli
 from fedbnsl_experiments.sachs import federate
 from fedbnsl_experiments.simulate import simulate
 from fedbnsl_experiments.synthetic import synthesise
@@ -168,8 +169,14 @@ def test_the_network_figure_divides_a_run_of_processes_by_the_same_run_in_one(pl
         assert row["ms a round, overhead"] == pytest.approx(1000.0 / 4 * 1e3, rel=0.01)  # 3 rounds and a refit
 
 
+def test_the_command_s_help_names_every_figure():
+    text = " ".join(CliRunner().invoke(cli.bench, ["--help"]).output.split())
+    named = text.partition("FIGURE is one of ")[2].partition(";")[0].replace("- ", "-").split(", ")
+    assert sorted(named) == sorted(bench.FIGURES)
+
+
 def test_every_figure_that_the_command_offers_is_tested_here():
     assert set(bench.FIGURES) == {
         "accuracy", "tuning", "sachs", "local-solve", "network", "bytes", "load", "rows", "sites", "privacy",
-        "privacy-tuning", "private-steps", "global-step", "d1000",
+        "privacy-tuning", "private-steps", "global-step", "d1000", "lean", "private-moments", "growth",
     }  # fmt: skip

@@ -50,7 +50,7 @@ def test_a_table_that_should_have_been_mapped_and_was_not_is_no_figure() -> None
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_the_old_way_reads_the_same_table(tmp_path: Path, kind: str) -> None:
     for suffix in ("csv", kind):
-        bench_rows._write(tmp_path / f"table.{suffix}", 300)
+        bench_rows.write_table(tmp_path / f"table.{suffix}", 300)
     literal = oracles().literal_table(tmp_path / "table.csv")
     assert literal.shape == (300, 20)
     assert np.array_equal(Dataset.read(tmp_path / f"table.{kind}").X, literal)

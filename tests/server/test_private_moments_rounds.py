@@ -1,0 +1,296 @@
+"""Private rounds of moments: the search over pooled moments, and whole runs with real participants and seeded noise."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedbnsl.errors import RemoteProtocolError
+from fedbnsl.graph import is_acyclic
+from fedbnsl.knowledge import EdgeMask, Knowledge
+from fedbnsl.messages import LocalUpdate, RoundTask, SiteState, TaskKind
+from fedbnsl.plan import Plan
+from fedbnsl.sparse import Matrix, SparseMatrix
+from fedbnsl_client import entropy
+from fedbnsl_client.dataset import Dataset
+from fedbnsl_client.participant import Participant
+from fedbnsl_experiments.synthetic import synthesise
+from fedbnsl_server import admm, checkpoint, residual_moments, rounds
+from fedbnsl_server.admm import AdmmState
+from fedbnsl_server.consensus_graph import consensus_graph
+from fedbnsl_server.exchange import Traffic, UpdateCheck
+from fedbnsl_server.graph_search import FoundGraph
+from fedbnsl_server.residual_moments import PooledMoments, next_scales, search_pooled
+from fedbnsl_server.rounds import RoundRecord
+
+FEDERATION = synthesise(8, 10, 3, 4000, 100)
+VARIABLES, TRUTH = FEDERATION.variables, FEDERATION.W
+TABLES = {f"site-{k}": Dataset(VARIABLES, X) for k, X in enumerate(FEDERATION.tables)}
+N_SAMPLES = {site: table.n_samples for site, table in TABLES.items()}
+PLAN = Plan.parse(
+    {
+        "n_participants": 3,
+        "local_solver": "dp-pgcd",
+        "rounds": 0,
+        "local_steps": 4,
+        "refit_rounds": 0,
+        "moments_rounds": 3,
+        "value_type": "float32",
+        "privacy": {"epsilon": 100.0, "feature_bounds": [100.0], "smoothness_share": 0.05},
+    }
+)
+AFTER_ADMM = PLAN.with_settings(rounds=2)
+NOTHING = Knowledge()
+
+
+# ---- the search ----------------------------------------------------------------------------------------------------
+
+BACK = np.linalg.inv(np.eye(8) - TRUTH)
+POOLED = PooledMoments(BACK.T @ BACK, 0.01, np.zeros((8, 8), dtype=bool))
+NO_GRAPH = np.zeros((8, 8), dtype=bool)
+
+
+def found_with(knowledge: Knowledge, *, dag: Matrix = NO_GRAPH, keep_small: bool = False) -> FoundGraph:
+    scales = np.sqrt(POOLED.moments.diagonal())
+    mask = EdgeMask(knowledge, VARIABLES)
+    return search_pooled(POOLED, dag, scales, mask, threshold=0.3, keep_small=keep_small)
+
+
+@pytest.fixture(params=[40, 3], ids=["all pairs", "neighbours"])
+def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Graphs up to this size are searched among all pairs, larger ones among neighbours that selections find."""
+    monkeypatch.setattr(residual_moments, "_ALL_PAIRS", request.param)
+
+
+@pytest.mark.usefixtures("either_way")
+def test_exact_moments_give_the_truth_and_its_weights() -> None:
+    found = found_with(NOTHING)
+    assert np.array_equal(found.dag, TRUTH != 0)
+    np.testing.assert_allclose(found.weights, TRUTH, atol=1e-6)
+    np.testing.assert_allclose(found.residual_variance, 1.0, rtol=1e-6)
+
+
+def edges(dag: Matrix) -> list[tuple[str, str]]:
+    return [(VARIABLES[i], VARIABLES[j]) for i, j in zip(*np.nonzero(dag), strict=True)]
+
+
+@pytest.mark.usefixtures("either_way")
+def test_what_is_known_holds_even_against_the_moments() -> None:
+    a, b = edges(TRUTH)[0]
+    source, target = edges(TRUTH)[1]
+    reversed_and_forbidden = Knowledge(required=((b, a),), forbidden=((source, target), (target, source)))
+    found = found_with(reversed_and_forbidden)
+    assert (b, a) in edges(found.dag)
+    assert not {(source, target), (target, source), (a, b)} & set(edges(found.dag))
+    assert is_acyclic(found.dag)
+    last, *others = reversed([*VARIABLES])
+    tiers = Knowledge(tiers=((last,), tuple(others)))
+    assert not [edge for edge in edges(found_with(tiers).dag) if edge[1] == last]
+
+
+@pytest.mark.usefixtures("either_way")
+def test_a_required_edge_without_any_effect_is_kept() -> None:
+    free = np.argwhere(np.isclose(POOLED.moments, 0.0, atol=1e-9))
+    i, j = free[0] if len(free) else np.argwhere(np.triu((TRUTH == 0) & (TRUTH.T == 0), 1))[0]
+    required = Knowledge(required=((VARIABLES[i], VARIABLES[j]),))
+    assert found_with(required).dag[i, j]
+
+
+def test_a_search_goes_on_until_its_residuals_show_nothing_that_it_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a neighbourhood that lacks every pair: each search adds what it missed, and it ends."""
+    monkeypatch.setattr(residual_moments, "_ALL_PAIRS", 3)
+    monkeypatch.setattr(residual_moments, "neighbours", lambda *arguments: NO_GRAPH)
+    genuine, searches = residual_moments.search, list[int]()
+
+    def counted(*arguments: Any, **options: Any) -> FoundGraph:
+        searches.append(int(options["candidates"].sum()))
+        return genuine(*arguments, **options)
+
+    monkeypatch.setattr(residual_moments, "search", counted)
+    found = found_with(NOTHING)
+    assert searches[0] == 0
+    assert len(searches) > 1
+    assert searches == sorted(set(searches)), "each has more candidates"
+    assert not residual_moments.missed_neighbours(POOLED, found.weights, found.residual_variance).any()
+    forbidden = Knowledge(forbidden=tuple((a, b) for a in VARIABLES for b in VARIABLES if a != b))
+    assert not found_with(forbidden).dag.any(), "what it misses and must not have does not keep it going"
+
+
+def test_small_weights_stay_until_the_last_round() -> None:
+    W = TRUTH.copy()
+    i, j = max(np.argwhere(W), key=lambda edge: POOLED.moments[edge[0], edge[0]])  # it saves most there
+    W[i, j] = 0.2
+    back = np.linalg.inv(np.eye(8) - W)
+    pooled = PooledMoments(back.T @ back, 1e-3, NO_GRAPH)
+    mask, scales = EdgeMask(NOTHING, VARIABLES), np.ones(8)
+    small = [
+        search_pooled(pooled, W != 0, scales, mask, threshold=0.3, keep_small=keep).weights[i, j]
+        for keep in (True, False)
+    ]
+    assert small == [pytest.approx(0.2, abs=1e-3), 0.0]
+
+
+# ---- whole runs ----------------------------------------------------------------------------------------------------
+
+
+class Kept:
+    """A journal in memory, with noise that depends on the site and the round alone."""
+
+    head = None
+
+    def __init__(self, site: str) -> None:
+        self._site = site
+        self.kept: dict[int, bytes] = {}
+        self._source = entropy.seeded(site)
+
+    def release(self, t: int, draw: Callable[[], bytes]) -> bytes:
+        if t not in self.kept:
+            self._source = entropy.seeded(f"{self._site}/{t}")
+            self.kept[t] = draw()
+        return self.kept[t]
+
+    def randbelow(self, n: int) -> int:
+        return self._source(n)
+
+
+class Sites:
+    """Participants as plain objects; `anew`: restored from the coordinator's state before every round."""
+
+    def __init__(self, plan: Plan, *, anew: bool = False) -> None:
+        self.traffic = Traffic()
+        self.tasks: list[RoundTask] = []
+        self.updates: list[Mapping[str, LocalUpdate]] = []
+        self._plan, self._anew = plan, anew
+        self._journals = {site: Kept(site) for site in TABLES}
+        self._participants = {site: self._start(site) for site in TABLES}
+
+    def _start(self, site: str, snapshot: SiteState | None = None) -> Participant:
+        journal = self._journals[site]
+        return Participant(
+            site, TABLES[site], self._plan, snapshot, journal=journal, run=1, randbelow=journal.randbelow
+        )
+
+    def exchange(
+        self, tasks: Mapping[str, RoundTask], snapshots: Mapping[str, SiteState], check: UpdateCheck
+    ) -> Mapping[str, LocalUpdate]:
+        self.tasks.append(tasks["site-0"])
+        if self._anew:
+            self._participants = {site: self._start(site, snapshots[site]) for site in TABLES}
+        updates = {site: self._participants[site].handle(task) for site, task in tasks.items()}
+        for update in updates.values():
+            check(update)
+        self.updates.append(updates)
+        return updates
+
+
+def run(plan: Plan, sites: Sites, state: AdmmState | None = None) -> list[AdmmState]:
+    states: list[AdmmState] = []
+
+    def keep(state: AdmmState, record: RoundRecord) -> None:
+        states.append(state)
+
+    rounds.run(plan, VARIABLES, N_SAMPLES, sites, on_round=keep, state=state)
+    return states
+
+
+def assert_same(one: AdmmState, other: AdmmState) -> None:
+    assert (one.round, one.contributed, one.acyclicity) == (other.round, other.contributed, other.acyclicity)
+    assert one.global_weights == other.global_weights
+    assert one.refitted == other.refitted
+    assert one.scales.tobytes() == other.scales.tobytes()
+    assert dict(one.sites) == dict(other.sites)
+
+
+@pytest.mark.parametrize("plan", [PLAN, AFTER_ADMM], ids=["without ADMM", "after ADMM"])
+def test_at_a_generous_epsilon_a_run_finds_the_truth(plan: Plan) -> None:
+    sites = Sites(plan)
+    end = run(plan, sites)[-1]
+    kinds = [TaskKind.ADMM] * plan.rounds + [TaskKind.SCALES] + [TaskKind.MOMENTS] * 3
+    assert [task.kind for task in sites.tasks] == kinds
+    graph = consensus_graph(end, plan, EdgeMask(NOTHING, VARIABLES))
+    assert np.array_equal(graph.dag, TRUTH != 0)
+    assert graph.weights == pytest.approx(TRUTH, abs=0.1)
+
+
+def test_each_round_asks_with_what_the_round_before_has_found() -> None:
+    sites = Sites(PLAN)
+    states = run(PLAN, sites)
+    scales, first, *others = sites.tasks
+    assert (scales.global_weights.nnz, scales.scales.size, first.global_weights.nnz) == (0, 0, 0)
+    rms = np.sqrt(np.mean([np.mean(table.X**2, axis=0) for table in TABLES.values()], axis=0))
+    np.testing.assert_allclose(first.scales, rms, rtol=0.1)
+    for task, before in zip(others, states[1:], strict=False):
+        assert task.global_weights == before.refitted
+        assert task.global_weights.nnz > 0
+        assert task.scales.tobytes() == before.scales.tobytes()
+    assert states[-1].scales == pytest.approx(next_scales(states[-1].scales ** 2))
+
+
+def test_only_the_last_round_drops_what_does_not_exceed_the_threshold(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = list[object]()
+
+    def searched(*arguments: Any, **options: Any) -> FoundGraph:
+        kept.append(options["keep_small"])
+        return search_pooled(*arguments, **options)
+
+    monkeypatch.setattr(admm, "search_pooled", searched)
+    run(AFTER_ADMM, Sites(AFTER_ADMM))
+    assert kept == [True, True, False]
+
+
+@pytest.mark.parametrize("epsilon", [1e-4, 0.01, 0.1])
+def test_with_little_budget_a_run_ends_with_a_graph_all_the_same(epsilon: float) -> None:
+    """All is noise: means of squares are as often negative as not."""
+    poor = PLAN.with_settings(privacy={"epsilon": epsilon, "feature_bounds": [100.0]})
+    end = run(poor, Sites(poor))[-1]
+    assert end.refitted is not None
+    assert is_acyclic(end.refitted.support())
+    assert (end.scales > 0).all()
+
+
+@pytest.mark.parametrize("plan", [PLAN, AFTER_ADMM], ids=["without ADMM", "after ADMM"])
+def test_the_same_noise_gives_the_same_bits_though_everybody_starts_again_every_round(
+    plan: Plan, tmp_path: Path
+) -> None:
+    straight = run(plan, Sites(plan))
+    for one, two in zip(straight, run(plan, Sites(plan)), strict=True):
+        assert_same(one, two)
+    sites, state = Sites(plan, anew=True), None
+
+    def save(after: AdmmState, record: RoundRecord) -> None:
+        checkpoint.save(tmp_path / "state", after, plan_digest=plan.digest())
+        raise InterruptedError
+
+    for t in range(plan.n_rounds):
+        with pytest.raises(InterruptedError):
+            rounds.run(plan, VARIABLES, N_SAMPLES, sites, on_round=save, state=state)
+        state = checkpoint.load(tmp_path / "state", plan_digest=plan.digest())
+        assert_same(state, straight[t])
+
+
+def test_a_message_with_other_numbers_than_were_asked_for_is_refused() -> None:
+    class Wrong(Sites):
+        n_refused = 0
+
+        def exchange(
+            self, tasks: Mapping[str, RoundTask], snapshots: Mapping[str, SiteState], check: UpdateCheck
+        ) -> Mapping[str, LocalUpdate]:
+            updates = super().exchange(tasks, snapshots, check)
+            task, zero = tasks["site-0"], SparseMatrix.zeros(8)
+            assert updates["site-0"].moments.size == (8 if task.kind is TaskKind.SCALES else 36)
+            moments = updates["site-0"].moments
+            for update in (
+                LocalUpdate("site-0", task.round, zero, moments=moments[1:]),
+                LocalUpdate("site-0", task.round, zero, np.ones(8), moments),
+                LocalUpdate("site-0", task.round, SparseMatrix(8, np.array([1]), np.ones(1)), moments=moments),
+            ):
+                with pytest.raises(RemoteProtocolError, match="moments"):
+                    check(update)
+                self.n_refused += 1
+            return updates
+
+    sites = Wrong(PLAN)
+    run(PLAN, sites)
+    assert sites.n_refused == 4 * 3

@@ -235,7 +235,9 @@ class Plan(BaseModel):
         ]
         for holds, setting, rule in rules:
             if not holds:
-                raise ValueError(f"{setting} = {getattr(self, setting)!r}: must be {rule}")
+                raise ValueError(
+                    f"{setting} = {self.model_dump(include={setting}, exclude_none=True)[setting]!r}: must be {rule}"
+                )
         if self.privacy is not None:
             for setting in ("feature_bounds", "second_moments"):
                 given = len(getattr(self.privacy, setting))
@@ -373,7 +375,7 @@ def _toml(value: object) -> str:
     return tomli_w.dumps({"value": value}).partition("=")[2].strip()
 
 
-_TABLES: dict[str, type[BaseModel]] = {"knowledge": Knowledge, "privacy": Privacy}
+_TABLES: dict[str, type[BaseModel]] = {"knowledge": Knowledge, "privacy": Privacy, "starts": Start}
 
 
 def _read_toml(text: str, origin: str) -> dict[str, Any]:
@@ -410,6 +412,8 @@ def _explain(error: ValidationError) -> list[str]:
             first, last = str(problem["loc"][0]), str(problem["loc"][-1])
             model = _TABLES.get(first, Plan) if len(problem["loc"]) > 1 else Plan
             known = difflib.get_close_matches(last, model.model_fields, n=1)
+            if model is Plan and not known:
+                known = [f"{table}.{last}" for table in ("knowledge", "privacy") if last in _TABLES[table].model_fields]
             hint = f"; did you mean {known[0]}?" if known else ""
             lines.append(f"  {where} = {problem['input']!r}: no such setting{hint}")
         elif problem["type"] == "value_error" and where in _TABLES:  # a rule between settings of a table, likewise

@@ -20,8 +20,9 @@ from fedbnsl.price import LATTICE
 from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_server.graph_search import FoundGraph, search
 
-# A covariance of residuals within so many standard deviations of its noise counts as zero.
-_NOISE_WIDTHS = 3.0
+NOISE_WIDTHS = 3.0
+"""A covariance of residuals within so many standard deviations of its noise counts as zero."""
+
 # Shares of the residuals' median variance: the least eigenvalue of their moments, and the least square of a next scale.
 _LEAST_EIGENVALUE, _LEAST_SCALE = 0.05, 0.3
 # So many variables may all be neighbours of each other in a search.
@@ -84,7 +85,7 @@ def pool(
     size = max(float(np.median(S_z.diagonal())), math.sqrt(2.0) * noise_std, np.finfo(np.float64).tiny)
     noise_std /= size
     S_z /= size
-    large = np.abs(S_z) > _NOISE_WIDTHS * noise_std
+    large = np.abs(S_z) > NOISE_WIDTHS * noise_std
     np.fill_diagonal(large, val=True)
     values, vectors = np.linalg.eigh(S_z * large)
     S_z = (vectors * np.maximum(values, _LEAST_EIGENVALUE)) @ vectors.T
@@ -121,6 +122,11 @@ def neighbours(pooled: PooledMoments, dag: Mask, scales: Matrix, threshold: floa
     for j, gain in enumerate(np.maximum(least, noise)):
         found[_selected(pooled.moments, j, float(gain), most), j] = True
     return found
+
+
+def least_noise(variances: Sequence[int], n_samples: Sequence[int], n_variables: int) -> float:
+    """What `noise_std` will be at least, from public numbers alone: all residuals as long as the bound lets them be."""
+    return math.sqrt(sum(variances) / 2.0) * n_variables / (LATTICE * sum(n_samples))
 
 
 def search_pooled(
@@ -183,7 +189,7 @@ def missed_neighbours(pooled: PooledMoments, W: Matrix, residual_variance: Matri
         (d,) under these weights, in the units of `pooled.moments`.
     """
     A = (np.eye(len(W)) - W) / next_scales(residual_variance)
-    missed = np.abs(A.T @ pooled.moments @ A) > max(_MISSED, _NOISE_WIDTHS * pooled.noise_std)
+    missed = np.abs(A.T @ pooled.moments @ A) > max(_MISSED, NOISE_WIDTHS * pooled.noise_std)
     np.fill_diagonal(missed, val=False)
     return missed
 

@@ -33,6 +33,7 @@ from fedbnsl_server import checkpoint, seats
 from fedbnsl_server.admm import AdmmState
 from fedbnsl_server.consensus_graph import ConsensusGraph, consensus_graph, graph_to_refit
 from fedbnsl_server.exchange import Traffic
+from fedbnsl_server.residual_moments import NOISE_WIDTHS, least_noise
 from fedbnsl_server.roster import Member
 from fedbnsl_server.rounds import RoundRecord
 from fedbnsl_server.run_folder import LOCK, RunFolder
@@ -332,11 +333,26 @@ class RunRecorder:
     def _warnings(self) -> list[str]:
         """What a person should know before believing the directions of the edges."""
         without = [f"no privacy guarantee: {reason}" for reason in self._no_guarantee() if self._plan.privacy]
+        without += self._too_much_noise()
         variance = np.empty(0) if self._state is None else self._state.residual_variance
         if not variance.size or variance.max() <= _UNEQUAL_VARIANCES * variance.min():
             return without
         low, high = (f"{self._variables[k]} {variance[k]:.3g}" for k in (variance.argmin(), variance.argmax()))
         return [*without, f"residual variances differ ({low}, {high}): directions rest on their being about equal"]
+
+    def _too_much_noise(self) -> list[str]:
+        """Whether the noise of private moments hides edges that the plan looks for; from public numbers alone."""
+        plan, d, rows = self._plan, len(self._variables), list(self._n_samples.values())
+        if plan.privacy is None or not plan.moments_rounds or not rows:
+            return []
+        prices = [price_of(plan, n_samples=n, n_variables=d) for n in rows]
+        hidden = NOISE_WIDTHS * least_noise([price.moments_variance for price in prices], rows, d)
+        if hidden <= plan.threshold:
+            return []
+        return [
+            f"the noise hides correlations of residuals below {hidden:.2g}, which is more than the threshold "
+            f"{plan.threshold:g}: most edges are lost, for want of rows, sites or epsilon"
+        ]
 
     def _dropped(self, graph: ConsensusGraph | None) -> list[dict[str, Any]]:
         """Edges that were left out to break cycles: before the refit, and at the end."""

@@ -1,6 +1,7 @@
 """A plan means the same to everybody, and a wrong one says what is wrong with it."""
 
 import math
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -320,7 +321,7 @@ SPENDING = {"local_solver": "dp-pgcd", "local_steps": 5, "refit_rounds": 0, "pri
         ({**SEARCHING, "moments_rounds": 2}, "moments_rounds = 2: must be at most 1 without"),
         ({**SEARCHING, "rounds": 0}, "rounds = 0: must be at least 1"),
         ({**SPENDING, "rounds": 0}, "rounds = 0: must be at least 1"),
-        ({"starts": [{"l1_weight": 0.2}]}, "starts = .*: must be empty without moments_rounds"),
+        ({"starts": [{"l1_weight": 0.2}]}, r"starts = \({'l1_weight': 0.2},\): must be empty without moments_rounds"),
         ({**SPENDING, "moments_rounds": 2, "starts": [{}]}, "starts = .*: must be empty with"),
         ({**SPENDING, "moments_rounds": 2, "local_solver": "dp-pgcd-laplace"}, "moments_rounds = 2: must be 0 with"),
         (
@@ -333,6 +334,18 @@ SPENDING = {"local_solver": "dp-pgcd", "local_steps": 5, "refit_rounds": 0, "pri
 )
 def test_settings_that_do_not_go_together_are_refused(settings: dict[str, Any], rule: str) -> None:
     with pytest.raises(PlanError, match=rule):
+        Plan.parse(settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "hint"),
+    [
+        ({"epsilon": 2.0}, "did you mean privacy.epsilon?"),
+        ({**SEARCHING, "starts": [{"l1_weigth": 0.2}]}, "did you mean l1_weight?"),
+    ],
+)
+def test_a_setting_in_the_wrong_place_is_refused_with_a_hint(settings: dict[str, Any], hint: str) -> None:
+    with pytest.raises(PlanError, match=f"no such setting; {re.escape(hint)}"):
         Plan.parse(settings)
 
 

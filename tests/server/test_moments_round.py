@@ -15,6 +15,7 @@ from fedbnsl.sparse import SparseMatrix
 from fedbnsl_client.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_client.squared_loss import SecondMoments
+from fedbnsl_experiments.simulate import simulate
 from fedbnsl_experiments.synthetic import synthesise
 from fedbnsl_server import checkpoint, rounds
 from fedbnsl_server.admm import AdmmState
@@ -164,3 +165,13 @@ def test_a_message_with_other_numbers_than_were_asked_for_is_refused() -> None:
     sites = TooMany(PLAN)
     run(PLAN, sites)
     assert sites.n_refused == 12 + 4
+
+
+@pytest.mark.parametrize(("epsilon", "warned"), [(100.0, False), (0.1, True)])
+def test_noise_that_hides_the_edges_looked_for_is_warned_of(epsilon: float, warned: bool, tmp_path: Path) -> None:
+    privacy = {"epsilon": epsilon, "feature_bounds": [50.0]}
+    plan = PLAN.with_settings(
+        local_solver="dp-pgcd", local_steps=1, rounds=0, refit_rounds=0, moments_rounds=2, privacy=privacy
+    )
+    warnings = simulate(plan, TABLES, tmp_path / "run", noise_seed=1)["warnings"]
+    assert any("most edges are lost" in warning for warning in warnings) == warned

@@ -11,7 +11,7 @@ import pytest
 from fedbnsl.cli import main
 from fedbnsl.price import price_of
 from fedbnsl_client.ledger import Ledger, Request
-from private_site import DATASET, make_site, private_plan, rows, write_table
+from private_site import DATASET, edit, make_site, private_plan, rows, write_table
 
 
 @pytest.fixture
@@ -166,3 +166,33 @@ def test_12_a_coordinator_that_the_policy_does_not_name_is_not_called(fedbnsl, f
     code, _, err = fedbnsl("participant", "join", "[::1]:9", "--insecure", "--policy", folder)
     assert code == 12
     assert "rule `coordinators`: [::1]:9 is not among them" in err
+
+
+MOMENTS = ("--set=rounds=0", "--set=moments_rounds=2")
+
+
+def test_approve_says_that_noisy_moments_of_residuals_are_released_and_at_what_price(fedbnsl, folder, plan):
+    approved = private_plan(rounds=0, moments_rounds=2)
+    price = price_of(approved, n_samples=120, n_variables=3)
+    code, out, err = fedbnsl("participant", "approve", plan, folder, "--yes", *MOMENTS)
+    assert code == 0, err
+    assert "2 times the site releases noisy second moments of residuals, 6 numbers" in out
+    assert f"each time for {price.moments_units / 10**12:.4g} zCDP" in out
+    assert approvals(folder) == [approved.digest().hex()]
+
+
+def test_approve_says_that_exact_second_moments_will_be_sent(fedbnsl, tmp_path):
+    make_site(tmp_path / "north", public=True)
+    edit(tmp_path / "north" / "policy.toml", "allowed_solvers = [", 'allowed_solvers = ["pgcd", ')
+    plain = tmp_path / "plain.toml"
+    plain.write_text("n_participants = 2\n", encoding="utf-8")
+    _, without, _ = fedbnsl("participant", "approve", plain, tmp_path / "north", "--yes")
+    _, searched, _ = fedbnsl(
+        *("participant", "approve", plain, tmp_path / "north", "--yes"),
+        "--set=moments_rounds=1",
+        "--set=refit_rounds=0",
+    )
+    for out in (without, searched):
+        assert "exact functions of the table" in out
+    assert "exact second moments" not in without
+    assert "after the ADMM rounds it sends exact second moments: every variable's mean square" in searched

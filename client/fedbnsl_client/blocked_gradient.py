@@ -39,10 +39,10 @@ class BlockedGradient:
             self.sums += block.sums
             forget(self._kept)
 
-    def step(self, i: int, j: int, change: float) -> None:
+    def step(self, i: int, j: int, value: float) -> None:
         """See `ClippedGradient.step`."""
         self.sums[j] = 0
         for block in self._blocks:
-            block.step(i, j, change)
+            block.step(i, j, value)
             self.sums[j] += block.sums[j]
             forget(self._kept)

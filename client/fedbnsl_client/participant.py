@@ -235,7 +235,7 @@ class Participant:
         W, bound = task.global_weights.to_dense(), privacy.residual_norm_bound(d)
         variance = self._price.moments_variance
         released = release_residual_moments(self._X, W, task.scales, bound, variance, self._randbelow)
-        return self._sending(released[np.triu_indices(d)], task)
+        return replace(self._sending(released[np.triu_indices(d)], task), asked=task.asked)
 
     def _sending(self, moments: Matrix, task: RoundTask) -> LocalUpdate:
         if self._plan.value_type == "float32":

@@ -277,6 +277,7 @@ def encode_update(update: LocalUpdate, *, run: int, value_type: str, dense: bool
         round=update.round,
         residual_variance=update.residual_variance.tolist(),
         ledger=_encode_ledger(update.ledger) if update.ledger else None,
+        asked=update.asked,
     )
     (wire.moment32 if value_type == "float32" else wire.moment).extend(update.moments.tolist())
     if dense and not update.residual_variance.size and not update.moments.size:
@@ -293,7 +294,8 @@ def decode_update(wire: federation.Update, *, n_variables: int, dense: bool = Fa
     ------
     MalformedMessageError
         For round 0, a matrix that is malformed or in the wrong representation, residual variances that are not d
-        finite numbers of at least 0 (or none), or moments that are not finite, too many or in both precisions.
+        finite numbers of at least 0 (or none), moments that are not finite, too many or in both precisions, or a task
+        named by another number of bytes than 8.
     """
     if wire.round < 1:
         raise MalformedMessageError("update for round 0; rounds count from 1")
@@ -314,7 +316,9 @@ def decode_update(wire: federation.Update, *, n_variables: int, dense: bool = Fa
         _expect_form(wire.WhichOneof("weights"), "local_weights")
         weights = decode_matrix(wire.local_weights, n_variables=n_variables)
     ledger = _decode_ledger(wire.ledger) if wire.HasField("ledger") else None
-    return LocalUpdate(wire.site, wire.round, weights, variance, moments, ledger)
+    if len(wire.asked) not in (0, 8):
+        raise MalformedMessageError(f"an answer to a task named by {len(wire.asked)} bytes; expected 8 or none")
+    return LocalUpdate(wire.site, wire.round, weights, variance, moments, ledger, wire.asked)
 
 
 def update_to_bytes(update: LocalUpdate, *, run: int, value_type: str, dense: bool = False) -> bytes:

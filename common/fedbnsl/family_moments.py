@@ -20,11 +20,6 @@ def needed_moments(candidates: Mask) -> Mask:
     return np.triu(families @ families.T > 0.0)
 
 
-def count_moments(neighbours: Mask, mask: EdgeMask) -> int:
-    """How many moments a site sends for a graph of neighbours."""
-    return int(needed_moments(parent_candidates(neighbours, mask)).sum())
-
-
 def chosen_moments(S: Matrix, neighbours: Mask, mask: EdgeMask) -> Matrix:
     """What a site sends of its (d, d) second moments, row by row."""
     return S[needed_moments(parent_candidates(neighbours, mask))]

@@ -1,5 +1,6 @@
 """What coordinator and participants say to each other, free of any wire format."""
 
+import hashlib
 import re
 import unicodedata
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ import numpy as np
 from fedbnsl import __version__
 from fedbnsl.sparse import Matrix, SparseMatrix
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 
 UNHANDLED = "the coordinator could not handle this call"  # all that it tells of an error that it did not expect
 
@@ -151,6 +152,12 @@ class RoundTask:
     contributed: bool
     scales: Matrix = field(default_factory=_no_values)
 
+    @property
+    def asked(self) -> bytes:
+        """8 bytes that stand for the weights and scales."""
+        W = self.global_weights
+        return hashlib.sha256(W.index.tobytes() + W.value.tobytes() + self.scales.tobytes()).digest()[:8]
+
     def __eq__(self, other: object) -> bool:
         """Equal bit for bit."""
         if not isinstance(other, RoundTask):
@@ -260,6 +267,9 @@ class LocalUpdate:
         scaled residuals. In a scales round the (d,) mean squares that the site released at first. Otherwise empty.
     ledger
         The site's ledger when the answer was drawn; None without privacy.
+    asked
+        In a private moments round `RoundTask.asked` of the task that was answered first: a kept answer to another one
+        would be misread. Otherwise empty.
     """
 
     site: str
@@ -268,6 +278,7 @@ class LocalUpdate:
     residual_variance: Matrix = field(default_factory=_no_values)
     moments: Matrix = field(default_factory=_no_values)
     ledger: LedgerHead | None = None
+    asked: bytes = b""
 
     def same_as(self, other: "LocalUpdate") -> bool:
         """Equal bit for bit: a repeat of a message, not another one."""
@@ -276,5 +287,5 @@ class LocalUpdate:
             and self.local_weights == other.local_weights
             and self.residual_variance.tobytes() == other.residual_variance.tobytes()
             and self.moments.tobytes() == other.moments.tobytes()
-            and self.ledger == other.ledger
+            and (self.ledger, self.asked) == (other.ledger, other.asked)
         )

@@ -24,6 +24,7 @@ from fedbnsl_experiments.plan_settings import for_sites, with_dotted
 from fedbnsl_experiments.private_plans import EPSILONS, private_plan
 from fedbnsl_experiments.simulate import simulate
 from fedbnsl_server.admm import AdmmState
+from fedbnsl_server.consensus_graph import raw_weights
 from fedbnsl_server.run_display import RunDisplay
 
 try:
@@ -73,7 +74,8 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
     weights_ : ndarray of shape (d, d)
         Weights of the learned DAG, ``weights_[i, j]`` of the edge from variable i to variable j.
     raw_weights_ : ndarray of shape (d, d)
-        The consensus weights W of the last ADMM round, before threshold and refit.
+        The consensus weights W of the last ADMM round, before threshold and refit; without ADMM rounds the weights of
+        the last searched graph.
     graph_ : networkx.DiGraph
         The DAG over the names of the variables, from parent to child, with the attribute ``weight``.
     edges_ : list of (source, target, weight)
@@ -83,7 +85,7 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
     privacy_ : dict or None
         What a private plan would have spent, and under ``no_guarantee_because`` why nothing is guaranteed.
     residual_variance_ : ndarray of shape (d,) or None
-        Of each variable given its parents, over all sites; None without a refit.
+        Of each variable given its parents, over all sites; None without a refit or search, and with privacy.
     warnings_ : list of str
         What to know about the tables and before believing the directions of edges.
     feature_names_in_, n_features_in_
@@ -220,7 +222,7 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
             plan_=plan,
             result_=result,
             weights_=W,
-            raw_weights_=state.global_weights.to_dense(),
+            raw_weights_=raw_weights(state, plan).to_dense(),
             graph_=graph,
             edges_=[(edge["source"], edge["target"], edge["weight"]) for edge in result["edges"]],
             history_=[_round(entry) for entry in result["rounds"]],

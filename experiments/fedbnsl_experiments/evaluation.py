@@ -24,7 +24,8 @@ def evaluate(run: Path, truth: Path, *, tau: float | None) -> dict[str, Any]:
     Parameters
     ----------
     tau
-        Cut the raw W at this absolute weight (and make it acyclic); None takes the run's own graph.
+        Cut the raw W at this absolute weight (and make it acyclic); None takes the run's own graph. Without ADMM rounds
+        there is no raw W: the weights of the last searched graph are cut.
 
     Returns
     -------
@@ -50,11 +51,16 @@ def evaluate(run: Path, truth: Path, *, tau: float | None) -> dict[str, Any]:
     else:
         W = read_weights(run / "weights.csv", variables)
         estimate = graph_of(W, tau)
+        if not has_raw_weights(result):
+            warnings.append("the run had no ADMM rounds and has no raw W: no threshold brings back what its search cut")
+        elif was_searched(result):
+            warnings.append("the run's own graph was searched with moments: raw W, cut at any threshold, is another")
     scores = score(estimate, reference)
     return {
         "run": str(run),
         "truth": str(truth),
         "threshold": tau,
+        "raw_weights": has_raw_weights(result),
         "warnings": warnings,
         "cyclic_reference": not is_acyclic(reference),
         "scores": {**scores.as_dict(), "sid": sid(estimate, reference)},
@@ -120,6 +126,16 @@ def learned_graph(result: Mapping[str, Any]) -> Mask:
     return edges
 
 
+def was_searched(result: Mapping[str, Any]) -> bool:
+    """Whether the graph of a result is that of a search with moments, and no cut of W."""
+    return any(entry["kind"] == "moments" for entry in result["rounds"])
+
+
+def has_raw_weights(result: Mapping[str, Any]) -> bool:
+    """Whether weights.csv holds the W of an ADMM round; otherwise the weights of the last searched graph."""
+    return any(entry["kind"] == "admm" for entry in result["rounds"])
+
+
 def graph_of(W: Matrix, tau: float) -> Mask:
     """(d, d) graph of weights as results have it: |W_ij| > tau, without the weakest edges of its cycles."""
     return extract_dag(threshold(W, tau), W)[0]
@@ -147,6 +163,10 @@ def read_weights(path: Path, variables: Sequence[str]) -> Matrix:
     return W
 
 
+def _cut_weights(report: Mapping[str, Any]) -> str:
+    return "raw W, not refitted" if report["raw_weights"] else "weights of the searched graph"
+
+
 _ROWS = (
     ("SHD", "shd"),
     ("SHD, reversals twice", "shd_double"),
@@ -170,7 +190,7 @@ def print_report(report: Mapping[str, Any], console: Console) -> None:
     reference = f"{scores['n_reference_edges']} edges, {scores['v_structures_reference']} v-structures"
     # Text: paths and names may hold what looks like markup.
     tau = report["threshold"]
-    estimate = "the run's graph" if tau is None else f"raw W, not refitted, cut at {tau:g},"
+    estimate = "the run's graph" if tau is None else f"{_cut_weights(report)}, cut at {tau:g},"
     title = Text(f"{estimate} against {report['truth']} ({reference})", style="table.title")
     table = Table(title=title, title_justify="left")
     table.add_column("", no_wrap=True)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from fedbnsl.graph import Edge, extract_dag, threshold
 from fedbnsl.knowledge import EdgeMask
+from fedbnsl.messages import TaskKind
 from fedbnsl.plan import Plan
 from fedbnsl.sparse import Mask, Matrix, SparseMatrix
 from fedbnsl_server.admm import AdmmState
@@ -38,6 +39,11 @@ def _acyclic_part(W: Matrix, tau: float, mask: EdgeMask) -> ConsensusGraph:
     return ConsensusGraph(dag, W * dag, tuple(dropped))
 
 
+def raw_weights(state: AdmmState, plan: Plan) -> SparseMatrix:
+    """W before the last cut; without ADMM rounds there is none, and the weights of the last searched graph stand in."""
+    return state.global_weights if plan.rounds or state.refitted is None else state.refitted
+
+
 def graph_to_refit(state: AdmmState, plan: Plan, mask: EdgeMask) -> ConsensusGraph:
     """What the sites regress on: the support of W at `refit_threshold`; later refits: the graph of the one before."""
     if state.refitted is None:
@@ -52,5 +58,9 @@ def graphs_to_search(state: AdmmState, plan: Plan, mask: EdgeMask) -> list[Conse
 
 def consensus_graph(state: AdmmState, plan: Plan, mask: EdgeMask) -> ConsensusGraph:
     """The learned DAG: refitted weights (or W, without a refit) beyond the threshold, and required edges."""
-    weights = state.global_weights if state.refitted is None else state.refitted
+    weights = state.global_weights
+    if state.refitted is not None:
+        weights = state.refitted
+    elif state.found and plan.stage(state.round + 1).kind is TaskKind.ADMM:
+        weights = state.found[-1]  # another start is under way: the last whole one speaks
     return _acyclic_part(weights.to_dense(), plan.threshold, mask)

@@ -10,7 +10,7 @@ from fedbnsl_server.families import Families
 Loss = Callable[[Matrix], Matrix]
 """Of residual variances (P, ...), a number for each of (...): what a child adds to the score, beside its edges."""
 
-# A move must lower the score by more than this share of an edge's penalty: rounding must not undo and redo it.
+# A move must lower the score by more than this share of an edge's penalty.
 _LEAST_GAIN = 1e-6
 
 
@@ -36,22 +36,43 @@ def descend(families: Families, dag: Mask, loss: Loss, *, required: Mask, penalt
     dag = dag.copy()
     children: list[set[int]] = [set(np.flatnonzero(row).tolist()) for row in dag]
     moves = _Moves(families, dag, loss, required, penalty)
+    share = loss(families.residual_variances(dag))  # (d,)
+    least = _LEAST_GAIN * penalty
     while True:
         toggle, turn = moves.changes(dag)
         change = np.concatenate([toggle, turn])
         for move in np.argsort(change):
-            if change[move] > -_LEAST_GAIN * penalty:
+            if change[move] > -least:
                 return dag
             is_turn, k = divmod(int(move), len(toggle))
             i, j = int(moves.source[k]), int(moves.child[k])
-            if _make(children, i, j, turn=bool(is_turn)):
-                dag[i, j], dag[j, i] = j in children[i], i in children[j]
-                moves.renew(j, dag)
-                if is_turn:
-                    moves.renew(i, dag)
-                break
+            before = dag[i, j], dag[j, i]
+            if not _make(children, i, j, turn=bool(is_turn)):
+                continue
+            dag[i, j], dag[j, i] = j in children[i], i in children[j]
+            changed = [j, i] if is_turn else [j]
+            after = [float(loss(families.residual_variance(c, np.flatnonzero(dag[:, c])))) for c in changed]
+            edges = penalty * (int(dag[i, j]) + int(dag[j, i]) - sum(before))
+            # Near what rounding leaves of a variance, the change that was foreseen may be none: without a true one for
+            # every move, the descent would not end.
+            if sum(after) - share[changed].sum() + edges > -least:
+                dag[i, j], dag[j, i] = before
+                _set(children, i, j, edge=bool(before[0]))
+                _set(children, j, i, edge=bool(before[1]))
+                continue
+            share[changed] = after
+            for c in changed:
+                moves.renew(c, dag)
+            break
         else:
             return dag
+
+
+def _set(children: list[set[int]], i: int, j: int, *, edge: bool) -> None:
+    if edge:
+        children[i].add(j)
+    else:
+        children[i].discard(j)
 
 
 def _make(children: list[set[int]], i: int, j: int, *, turn: bool) -> bool:

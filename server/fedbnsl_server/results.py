@@ -3,7 +3,8 @@
 Beside plan.toml, run.json, events.jsonl and checkpoint.npz (see `fedbnsl_server.run_folder`) a run folder holds
 
 result.json      everything about the run, for programs (schema `fedbnsl.result/1`)
-weights.csv      the raw W of the last ADMM round; row = source, column = target
+weights.csv      the raw W of the last ADMM round (without any: the weights of the last searched graph); row = source,
+                 column = target
 edges.csv        the learned edges: source,target,weight
 graph.graphml, graph.dot, dagitty.txt, lgbn.json    the same graph for other tools
 """
@@ -31,7 +32,7 @@ from fedbnsl.price_report import guarantee_sentence, guarantees
 from fedbnsl.sparse import formula_bytes
 from fedbnsl_server import checkpoint, seats
 from fedbnsl_server.admm import AdmmState
-from fedbnsl_server.consensus_graph import ConsensusGraph, consensus_graph, graph_to_refit
+from fedbnsl_server.consensus_graph import ConsensusGraph, consensus_graph, graph_to_refit, raw_weights
 from fedbnsl_server.exchange import Traffic
 from fedbnsl_server.residual_moments import NOISE_WIDTHS, least_noise
 from fedbnsl_server.roster import Member
@@ -199,7 +200,8 @@ class RunRecorder:
         variance = state.residual_variance
         learned = LearnedGraph(self._variables, graph.dag, graph.weights, variance if variance.size else None)
         graph_files.write_all(learned, self._folder.path)
-        graph_files.write_weights(self._variables, state.global_weights.to_dense(), self._folder.path / "weights.csv")
+        W = raw_weights(state, self._plan).to_dense()
+        graph_files.write_weights(self._variables, W, self._folder.path / "weights.csv")
 
     def _round(self, record: RoundRecord) -> dict[str, Any]:
         d = len(self._variables)
@@ -264,8 +266,8 @@ class RunRecorder:
                 **_total([entry["bytes"][site] for entry in rounds for site in self._n_samples]),
                 "control": sum(self._traffic.control.values()),
                 "meaning": "formula: entries x (8 + ceil(log2(d^2) / 8)) bytes (dense: d^2 x 8), as in the paper; 8 "
-                "a moment; serialised: protobuf bytes of updates and tasks, site names and residual variances "
-                "included; control: protobuf bytes of all other messages until the results were written",
+                "a moment; serialised: protobuf bytes of updates and tasks, site names, scales and residual "
+                "variances included; control: protobuf bytes of all other messages until the results were written",
             },
             "seconds": {
                 "total": self._elapsed_s(),
@@ -338,7 +340,9 @@ class RunRecorder:
         if not variance.size or variance.max() <= _UNEQUAL_VARIANCES * variance.min():
             return without
         low, high = (f"{self._variables[k]} {variance[k]:.3g}" for k in (variance.argmin(), variance.argmax()))
-        return [*without, f"residual variances differ ({low}, {high}): directions rest on their being about equal"]
+        # A search takes its directions from the moments where these tell them.
+        which = "directions that the moments leave open rest" if self._plan.moments_rounds else "directions rest"
+        return [*without, f"residual variances differ ({low}, {high}): {which} on their being about equal"]
 
     def _too_much_noise(self) -> list[str]:
         """Whether the noise of private moments hides edges that the plan looks for; from public numbers alone."""

@@ -8,12 +8,12 @@ from functools import partial
 import numpy as np
 
 from fedbnsl.errors import RemoteProtocolError
-from fedbnsl.family_moments import count_moments
+from fedbnsl.family_moments import needed_moments, parent_candidates, symmetric
 from fedbnsl.graph import threshold
 from fedbnsl.knowledge import EdgeMask
 from fedbnsl.messages import LocalUpdate, RoundTask, TaskKind
 from fedbnsl.plan import Plan
-from fedbnsl.sparse import Mask, SparseMatrix
+from fedbnsl.sparse import Mask, Matrix, SparseMatrix
 from fedbnsl_server.admm import (
     AdmmState,
     advance,
@@ -105,13 +105,18 @@ def run(
         private_moments = kind is TaskKind.MOMENTS and plan.privacy is not None
         scales = state.scales if private_moments else np.empty(0)
         tasks = {site: RoundTask(t, kind, weights, site in state.contributed, scales) for site in state.sites}
-        check = partial(
-            _check,
-            kind=kind,
-            weights=weights,
-            sendable=sendable,
-            n_moments=_n_moments(kind, weights, plan, mask),
+        needed = None
+        if kind is TaskKind.MOMENTS and not private_moments:
+            needed = needed_moments(parent_candidates(weights.support(), mask))
+        expected = _Expected(
+            kind,
+            weights,
+            sendable,
+            n_moments=_n_moments(kind, needed, d),
+            needed=needed,
+            asked=next(iter(tasks.values())).asked if private_moments else b"",
         )
+        check = partial(_check, expected=expected)
         updates = exchange.exchange(tasks, state.sites, check)
         received = time.perf_counter()
         if kind is TaskKind.ADMM:
@@ -169,25 +174,57 @@ def _to_send(kind: TaskKind, state: AdmmState, plan: Plan, mask: EdgeMask) -> Sp
     return state.neighbours or SparseMatrix.zeros(state.global_weights.n_variables)
 
 
-def _n_moments(kind: TaskKind, weights: SparseMatrix, plan: Plan, mask: EdgeMask) -> int:
+@dataclass(frozen=True, eq=False)
+class _Expected:
+    """What an answer to a round's tasks looks like.
+
+    Attributes
+    ----------
+    sendable
+        (d, d) coordinates that B_p may have.
+    needed
+        (d, d) pairs whose exact second moments were asked for, i <= j; None in other rounds.
+    asked
+        `RoundTask.asked` in a private moments round.
+    """
+
+    kind: TaskKind
+    weights: SparseMatrix
+    sendable: Mask
+    n_moments: int
+    needed: Mask | None
+    asked: bytes
+
+
+def _n_moments(kind: TaskKind, needed: Mask | None, d: int) -> int:
     """How many moments an answer has."""
-    d = weights.n_variables
-    if kind is TaskKind.SCALES:
-        return d
-    if kind is not TaskKind.MOMENTS:
-        return 0
-    return count_moments(weights.support(), mask) if plan.privacy is None else d * (d + 1) // 2
+    if needed is not None:
+        return int(needed.sum())
+    return {TaskKind.SCALES: d, TaskKind.MOMENTS: d * (d + 1) // 2}.get(kind, 0)
 
 
-def _check(update: LocalUpdate, *, kind: TaskKind, weights: SparseMatrix, sendable: Mask, n_moments: int) -> None:
+def _check(update: LocalUpdate, *, expected: _Expected) -> None:
     """Refuse an update that does not fit its task: the codec cannot know, and the mathematics trusts."""
-    if update.moments.size != n_moments:
-        raise RemoteProtocolError(f"{update.site}: update {update.round} has {update.moments.size} moments")
+    kind, who = expected.kind, f"{update.site}: update {update.round}"
+    if update.moments.size != expected.n_moments:
+        raise RemoteProtocolError(f"{who} has {update.moments.size} moments; {expected.n_moments} were asked for")
+    if update.asked != expected.asked:
+        raise RemoteProtocolError(f"{who} is a kept answer to moments of other residuals, which cannot be used")
+    if expected.needed is not None and not _are_moments(symmetric(update.moments, expected.needed)):
+        raise RemoteProtocolError(f"{who} has numbers that are no second moments")
     if kind in (TaskKind.MOMENTS, TaskKind.SCALES):
         if update.local_weights.nnz or update.residual_variance.size:
-            raise RemoteProtocolError(f"{update.site}: update {update.round} has more than moments")
+            raise RemoteProtocolError(f"{who} has more than moments")
     elif kind is TaskKind.ADMM:
-        if update.residual_variance.size or not sendable.flat[update.local_weights.index].all():
-            raise RemoteProtocolError(f"{update.site}: update {update.round} has entries that the plan excludes")
-    elif not np.array_equal(update.local_weights.index, weights.index) or not update.residual_variance.size:
-        raise RemoteProtocolError(f"{update.site}: update {update.round} is no refit of the graph that was sent")
+        if update.residual_variance.size or not expected.sendable.flat[update.local_weights.index].all():
+            raise RemoteProtocolError(f"{who} has entries that the plan excludes")
+    elif not np.array_equal(update.local_weights.index, expected.weights.index) or not update.residual_variance.size:
+        raise RemoteProtocolError(f"{who} is no refit of the graph that was sent")
+
+
+def _are_moments(S: Matrix) -> bool:
+    """Whether every known entry can be the mean of x_i x_j beside the means of x_i^2 and x_j^2, but for rounding."""
+    size = np.sqrt(np.maximum(S.diagonal(), 0.0))
+    if np.isinf(S).any() or not (size > 0).all():
+        return False
+    return not (np.abs(S / size[:, None] / size) > 1.0 + 1e-5).any()

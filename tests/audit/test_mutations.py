@@ -7,7 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from audit import accounts, moments_two_worlds, planted, residuals, samplers, sensitivity, two_worlds
+from audit import (
+    accounts,
+    moments_two_worlds,
+    planted,
+    planted_participants,
+    residuals,
+    samplers,
+    sensitivity,
+    two_worlds,
+)
 from fedbnsl import price
 from fedbnsl_client import clipped_gradient, noise, private_moments
 from fedbnsl_client.solvers import dp_pgcd
@@ -87,14 +96,14 @@ FAST: list[tuple[planted.Plant, Check]] = [
     (planted.scales_charged, prices),
     (planted.scales_charged, accounts.check_whole_runs),
     (planted.half_the_matrix_sensitivity, accounts.check_whole_runs),
-    (planted.moments_without_the_journal, accounts.check_whole_runs),
-    (planted.scales_without_the_journal, accounts.check_whole_runs),
-    (planted.scales_drawn_anew, accounts.check_whole_runs),
-    (planted.moments_drawn_twice, accounts.check_whole_runs),
-    (planted.moments_computed_before_they_are_paid, accounts.check_whole_runs),
+    (planted_participants.moments_without_the_journal, accounts.check_whole_runs),
+    (planted_participants.scales_without_the_journal, accounts.check_whole_runs),
+    (planted_participants.scales_drawn_anew, accounts.check_whole_runs),
+    (planted_participants.moments_drawn_twice, accounts.check_whole_runs),
+    (planted_participants.moments_computed_before_they_are_paid, accounts.check_whole_runs),
     (planted.drawn_again_for_the_same_round, accounts.check_whole_runs),
-    (planted.any_kind_in_any_round, accounts.check_order_of_tasks),
-    (planted.moments_without_scales, accounts.check_order_of_tasks),
+    (planted_participants.any_kind_in_any_round, accounts.check_order_of_tasks),
+    (planted_participants.moments_without_scales, accounts.check_order_of_tasks),
     (planted.half_the_sensitivity, prices),
     (planted.half_the_sensitivity, noise_in_messages),
     (planted.half_the_moments_sensitivity, prices),
@@ -127,7 +136,7 @@ def test_a_planted_bug_is_flagged(plant: planted.Plant, check: Check, tmp_path: 
         check()
 
 
-@pytest.mark.parametrize("make", planted.STALE_NOISE)
+@pytest.mark.parametrize("make", planted_participants.STALE_NOISE)
 def test_noise_that_is_not_fresh_is_flagged(make: residuals.Make) -> None:
     with pytest.raises(AssertionError, match="came twice"):
         residuals.check_released_noise(make, rounds=40)

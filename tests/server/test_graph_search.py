@@ -350,3 +350,16 @@ def test_a_ridge_keeps_noisy_moments_from_explaining_more_than_there_is() -> Non
     graph = found([S], everything(12), ridge=-2 * least / size)
     assert (graph.residual_variance > 0.1).all()
     assert (np.abs(graph.weights) < 2).all()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_search_ends_where_one_column_is_nearly_the_sum_of_two(seed: int) -> None:
+    """What the others leave of it is rounding: moves seem to gain and gain nothing."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((2000, 4)) @ np.linalg.inv(np.eye(4) - random_dag(4, seed, share=0.6))
+    moments: list[Matrix] = []
+    for part in np.split(np.column_stack([X, np.round(X[:, 0] + X[:, 1], 7)]), 2):
+        moments.append((part.T @ part / len(part)).astype(np.float32).astype(np.float64))
+    graph = found(moments, everything(5))
+    assert is_acyclic(graph.dag)
+    assert graph.dag.any()

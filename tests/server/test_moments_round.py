@@ -1,6 +1,7 @@
 """Several starts, and the moments round that chooses among their graphs: over an Exchange with real participants."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 from fedbnsl.errors import RemoteProtocolError
 from fedbnsl.family_moments import needed_moments, parent_candidates
+from fedbnsl.graph import extract_dag, threshold
 from fedbnsl.knowledge import EdgeMask, Knowledge
 from fedbnsl.messages import LocalUpdate, RoundTask, SiteState, TaskKind
 from fedbnsl.plan import Plan
@@ -19,6 +21,7 @@ from fedbnsl_experiments.simulate import simulate
 from fedbnsl_experiments.synthetic import synthesise
 from fedbnsl_server import checkpoint, rounds
 from fedbnsl_server.admm import AdmmState
+from fedbnsl_server.consensus_graph import consensus_graph
 from fedbnsl_server.exchange import Traffic, UpdateCheck
 from fedbnsl_server.rounds import RoundRecord
 
@@ -156,6 +159,10 @@ def test_a_message_with_other_numbers_than_were_asked_for_is_refused() -> None:
                 wrong.append(LocalUpdate("site-0", task.round, zero, np.ones(8), good.moments))
                 wrong.append(LocalUpdate("site-0", task.round, SparseMatrix(8, np.array([1]), np.ones(1)),
                                          moments=good.moments))  # fmt: skip
+                wrong += [
+                    LocalUpdate("site-0", task.round, zero, moments=good.moments * factor)
+                    for factor in (-1.0, np.where(np.arange(good.moments.size) == 1, 1e3, 1.0), np.inf)
+                ]
             for update in wrong:
                 with pytest.raises(RemoteProtocolError, match="moments"):
                     check(update)
@@ -164,7 +171,7 @@ def test_a_message_with_other_numbers_than_were_asked_for_is_refused() -> None:
 
     sites = TooMany(PLAN)
     run(PLAN, sites)
-    assert sites.n_refused == 12 + 4
+    assert sites.n_refused == 12 + 4 + 3
 
 
 @pytest.mark.parametrize(("epsilon", "warned"), [(100.0, False), (0.1, True)])
@@ -175,3 +182,42 @@ def test_noise_that_hides_the_edges_looked_for_is_warned_of(epsilon: float, warn
     )
     warnings = simulate(plan, TABLES, tmp_path / "run", noise_seed=1)["warnings"]
     assert any("most edges are lost" in warning for warning in warnings) == warned
+
+
+def test_a_kept_answer_about_other_residuals_is_refused() -> None:
+    """A site draws a round once only: asked again with other weights, it sends what it kept, which would be misread."""
+    privacy = {"epsilon": 50.0, "feature_bounds": [50.0]}
+    plan = PLAN.with_settings(
+        local_solver="dp-pgcd", local_steps=1, rounds=0, refit_rounds=0, moments_rounds=1, privacy=privacy
+    )
+
+    class Restored(Sites):
+        """A coordinator that asks the second time with other scales, after its folder was set back."""
+
+        def exchange(
+            self, tasks: Mapping[str, RoundTask], snapshots: Mapping[str, SiteState], check: UpdateCheck
+        ) -> Mapping[str, LocalUpdate]:
+            if next(iter(tasks.values())).kind is TaskKind.MOMENTS:
+                for site, task in tasks.items():
+                    answer = self._participants[site].handle(replace(task, scales=task.scales * 2.0))
+                    with pytest.raises(RemoteProtocolError, match="kept answer to moments of other residuals"):
+                        check(answer)
+                raise InterruptedError
+            return super().exchange(tasks, snapshots, check)
+
+    with pytest.raises(InterruptedError):
+        run(plan, Restored(plan))
+
+
+def test_while_another_start_is_under_way_the_last_whole_one_speaks() -> None:
+    states = run(SEVERAL, Sites(SEVERAL))
+    first = consensus_graph(states[11], SEVERAL, MASK)
+    for t in (13, 18, 23):
+        assert np.array_equal(consensus_graph(states[t - 1], SEVERAL, MASK).weights, first.weights)
+    assert np.array_equal(
+        consensus_graph(states[26], SEVERAL, MASK).weights != 0,
+        np.abs(
+            extract_dag(threshold(states[23].global_weights.to_dense(), 0.3), states[23].global_weights.to_dense())[0]
+        )
+        > 0,
+    )

@@ -103,3 +103,18 @@ def test_the_roster_knows_who_counts_what_it_releases() -> None:
 
     members = asyncio.run(seats()).members
     assert {name: member.has_ledger for name, member in members.items()} == {"north": True, "south": False}
+
+
+MOMENTS = {"rounds": 0, "moments_rounds": 3}
+
+
+def test_a_run_of_moments_that_broke_off_names_what_may_have_been_released(tmp_path: Path) -> None:
+    plan = private_plan(**MOMENTS)
+    assert result_of(plan, tmp_path / "first")["privacy"]["guarantee"].endswith("in this run: 3 noisy second moments.")
+    RunFolder.create(tmp_path / "run", plan, Register(1, datetime.now(UTC))).close()
+    folder = RunFolder.resume(tmp_path / "run", plan)
+    recorder = RunRecorder(folder, run=1)
+    recorder.start(NAMES, {"north": 120}, Traffic())
+    resumed = recorder.pause()["privacy"]["guarantee"]
+    folder.close()
+    assert resumed.endswith("the noisy moments of its residuals at most 3 times."), "the folder may be a backup"

@@ -354,9 +354,12 @@ class Update(_message.Message):
     LEDGER_FIELD_NUMBER: _builtins.int
     MOMENT_FIELD_NUMBER: _builtins.int
     MOMENT32_FIELD_NUMBER: _builtins.int
+    ASKED_FIELD_NUMBER: _builtins.int
     run: _builtins.int
     site: _builtins.str
     round: _builtins.int
+    asked: _builtins.bytes
+    """Only in a private moments round: which weights and scales were answered, the first 8 bytes of a SHA-256."""
     @_builtins.property
     def local_weights(self) -> _values_pb2.SparseMatrix: ...
     @_builtins.property
@@ -390,10 +393,11 @@ class Update(_message.Message):
         ledger: Global___LedgerHead | None = ...,
         moment: _abc.Iterable[_builtins.float] | None = ...,
         moment32: _abc.Iterable[_builtins.float] | None = ...,
+        asked: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["dense_local_weights", b"dense_local_weights", "ledger", b"ledger", "local_weights", b"local_weights", "weights", b"weights"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dense_local_weights", b"dense_local_weights", "ledger", b"ledger", "local_weights", b"local_weights", "moment", b"moment", "moment32", b"moment32", "residual_variance", b"residual_variance", "round", b"round", "run", b"run", "site", b"site", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "dense_local_weights", b"dense_local_weights", "ledger", b"ledger", "local_weights", b"local_weights", "moment", b"moment", "moment32", b"moment32", "residual_variance", b"residual_variance", "round", b"round", "run", b"run", "site", b"site", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_weights: _TypeAlias = _typing.Literal["local_weights", "dense_local_weights"]  # noqa: Y015
     _WhichOneofArgType_weights: _TypeAlias = _typing.Literal["weights", b"weights"]  # noqa: Y015

@@ -71,15 +71,21 @@ def _setting(name: str, value: object, info: FieldInfo) -> Setting:
     return Setting(name, _shown(value), shown, info.description or "", info.is_required() or value != default)
 
 
+def _plain(model: object) -> object:
+    """One of the further starts: what is different there."""
+    assert isinstance(model, BaseModel)  # noqa: S101  # there is nothing else in a plan that JSON does not know
+    return model.model_dump(mode="json", exclude_none=True)
+
+
 def _shown(value: object) -> str:
     if value is None:
         return "none"
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=_plain)
 
 
 def charts(run: ReportedRun) -> dict[str, str]:
-    """Convergence, times and bytes by round, as SVG."""
-    steps = [entry for entry in run.rounds if entry["kind"] == "admm"] or run.rounds
+    """Convergence, times and bytes by round, as SVG; `acyclicity` is empty without ADMM rounds."""
+    steps = [entry for entry in run.rounds if entry["kind"] == "admm"]
     numbers = [entry["round"] for entry in steps]
     every = [entry["round"] for entry in run.rounds]
     sites = list(run.result["sites"])
@@ -88,7 +94,7 @@ def charts(run: ReportedRun) -> dict[str, str]:
         for way in ("up", "down")
     )
     return {
-        "acyclicity": report_charts.acyclicity(numbers, [entry["acyclicity"] for entry in steps]),
+        "acyclicity": report_charts.acyclicity(numbers, [entry["acyclicity"] for entry in steps]) if steps else "",
         "edges": report_charts.edges_by_round(every, [entry["edges"] for entry in run.rounds]),
         "seconds": report_charts.seconds_by_round(
             every, [entry["local_s"] for entry in run.rounds], [entry["global_s"] for entry in run.rounds]

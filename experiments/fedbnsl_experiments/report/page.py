@@ -133,6 +133,19 @@ def _n_refits(run: ReportedRun) -> int:
 def _estimate_sentence(run: ReportedRun) -> str:
     """What an estimate is."""
     plan, n_refits = run.plan, _n_refits(run)
+    if run.searched:
+        moments = "the sites' noisy moments, pooled" if plan.privacy else "each site's moments, averaged over the sites"
+        cut = (
+            f"Edges whose coefficient was at most {plan.threshold:g} (threshold) were dropped from it, and the others "
+            "estimated again without them."
+            if run.result["state"] == "finished" or not plan.privacy
+            else f"The run ended before its last search: edges whose coefficient is at most {plan.threshold:g} "
+            "(threshold) were cut, and the others not estimated again."
+        )
+        return (
+            f"An estimate is a least-squares coefficient, without intercept, on the graph that was searched, from "
+            f"{moments}. {cut}"
+        )
     if not n_refits:
         shrunk = ", shrunk towards zero by the L1 penalty" if plan.l1_weight else ""
         return f"An estimate is the raw consensus weight{shrunk}: no refit followed."

@@ -12,7 +12,7 @@ from fedbnsl.errors import PlanError, ResultError
 from fedbnsl.graph import Edge
 from fedbnsl.plan import Plan
 from fedbnsl.sparse import Mask, Matrix
-from fedbnsl_experiments.evaluation import learned_graph, read_result, read_weights
+from fedbnsl_experiments.evaluation import has_raw_weights, learned_graph, read_result, read_weights, was_searched
 from fedbnsl_experiments.metrics import read_reference
 from fedbnsl_experiments.report.scales import Scales, read_scales
 
@@ -46,7 +46,7 @@ class ReportedRun:
     result
         result.json.
     W
-        (d, d) raw weights of the last ADMM round.
+        (d, d) raw weights of the last ADMM round; without any, those of the last searched graph.
     dag
         (d, d) learned graph.
     residual_variance
@@ -81,6 +81,16 @@ class ReportedRun:
         """The rounds of result.json; there is at least one."""
         rounds: list[dict[str, Any]] = self.result["rounds"]
         return rounds
+
+    @property
+    def searched(self) -> bool:
+        """Whether the graph is that of a search with moments, and no cut of W."""
+        return was_searched(self.result)
+
+    @property
+    def has_raw_weights(self) -> bool:
+        """Whether there was an ADMM round."""
+        return has_raw_weights(self.result)
 
 
 def read_run(path: Path, *, truth: Path | None = None, data: Path | None = None) -> ReportedRun:

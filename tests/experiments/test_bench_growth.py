@@ -42,7 +42,8 @@ def test_the_costs_of_a_run_are_those_of_its_result():
     cost = bench_growth._run(plan, 6, 3, 80)
     result = run_plan(plan, synthesise(6, 6, 3, 80, bench_growth._SEED))
     assert cost["MB serialised"] == megabytes_sent(result, "serialised")
-    assert 0 < cost["s of its last round"] < cost["s of the coordinator"] < cost["s a run"]
+    assert 0 < cost["s of its last round"] < cost["s of the coordinator"]
+    assert 0 < cost["s of the processor"] < 60
 
 
 def test_the_costs_of_a_table_are_those_of_one_with_so_many_rows(tmp_path):

@@ -41,7 +41,7 @@ def result(**changes):
         "reason": "",
         "variables": list(VARIABLES),
         "edges": edges,
-        "rounds": [{"round": 1}],
+        "rounds": [{"round": 1, "kind": "admm"}],
     }
     return {**content, **changes}
 

@@ -2,7 +2,9 @@
 
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +27,20 @@ from fedbnsl_server.run_folder import RunFolder
 
 
 class InProcessExchange:
-    """Participants as plain objects. Messages are encoded only to count their bytes, as they would cross the wire."""
+    """Participants as plain objects. Messages are encoded only to count their bytes, as they would cross the wire.
 
-    def __init__(self, plan: Plan, participants: Mapping[str, Participant], *, run: int) -> None:
+    Parameters
+    ----------
+    threads
+        How many sites compute at the same time. Each has its own state and its own noise: results do not depend on it.
+    """
+
+    def __init__(self, plan: Plan, participants: Mapping[str, Participant], *, run: int, threads: int = 1) -> None:
         self.traffic = Traffic()
         self._plan = plan
         self._participants = participants
         self._run = run
+        self._threads = threads
 
     def exchange(
         self, tasks: Mapping[str, RoundTask], snapshots: Mapping[str, SiteState], check: UpdateCheck
@@ -39,8 +48,7 @@ class InProcessExchange:
         """See `fedbnsl_server.exchange.Exchange`."""
         value_type, dense = self._plan.value_type, self._plan.dense_messages
         updates: dict[str, LocalUpdate] = {}
-        for site, task in tasks.items():
-            update = self._participants[site].handle(task)
+        for (site, task), update in zip(tasks.items(), self._answers(tasks), strict=True):
             check(update)
             updates[site] = update
             down = codec.task_bytes(task, value_type=value_type, dense=dense)
@@ -48,6 +56,20 @@ class InProcessExchange:
             self.traffic.down[site][task.round] += down
             self.traffic.up[site][task.round] += up
         return updates
+
+    def _answers(self, tasks: Mapping[str, RoundTask]) -> Iterator[LocalUpdate]:
+        """Updates in the order of the tasks; the first error in it counts, and waiting sites are not begun then."""
+        if self._threads == 1:
+            yield from (self._participants[site].handle(task) for site, task in tasks.items())
+            return
+        with ThreadPoolExecutor(self._threads, thread_name_prefix="site") as pool:
+            answers = [
+                pool.submit(copy_context().run, self._participants[site].handle, task) for site, task in tasks.items()
+            ]
+            try:
+                yield from (answer.result() for answer in answers)
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)  # without error there is nothing to cancel
 
 
 def simulate(
@@ -59,6 +81,7 @@ def simulate(
     follow: Callable[[AdmmState], None] = lambda state: None,
     seeds: Mapping[str, int] | None = None,
     noise_seed: int | None = None,
+    threads: int = 1,
 ) -> dict[str, Any]:
     """Run a plan over the tables of all sites and return what result.json holds.
 
@@ -78,6 +101,8 @@ def simulate(
         Given the coordinator's state after each round.
     noise_seed
         Makes the noise of a private plan reproducible; None: the operating system's entropy.
+    threads
+        How many sites compute at the same time; results do not depend on it.
 
     Raises
     ------
@@ -102,7 +127,7 @@ def simulate(
     run = secrets.randbits(64)
     noted = {**(seeds or {}), **({} if noise_seed is None else {"noise": noise_seed})}
     recorder = RunRecorder(RunFolder.create(out, plan), run=run, seeds=noted)
-    exchange = InProcessExchange(plan, participants, run=run)
+    exchange = InProcessExchange(plan, participants, run=run, threads=threads)
 
     started = time.monotonic()
 

@@ -59,8 +59,8 @@ class Tapped(simulation.InProcessExchange):
     carried: list[tuple[Mapping[str, RoundTask], Mapping[str, LocalUpdate]]]
     run: int
 
-    def __init__(self, plan: Plan, participants: Mapping[str, Participant], *, run: int) -> None:
-        super().__init__(plan, participants, run=run)
+    def __init__(self, plan: Plan, participants: Mapping[str, Participant], *, run: int, threads: int = 1) -> None:
+        super().__init__(plan, participants, run=run, threads=threads)
         type(self).carried, type(self).run = [], run
 
     def exchange(

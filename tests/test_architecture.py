@@ -52,6 +52,7 @@ MATHS = {
     "fedbnsl_server.acyclicity",
     "fedbnsl_server.global_step",
     "fedbnsl_server.admm",
+    "fedbnsl_server.closing",
     "fedbnsl_server.consensus_graph",
     "fedbnsl.family_moments",
     "fedbnsl_server.residual_moments",
@@ -109,10 +110,7 @@ TRANSPORT = {
 STATE_MODULES = {"fedbnsl_server.admm", "fedbnsl_server.checkpoint"}
 STEP_MODULES = {
     "advance": {"fedbnsl_server.admm", "fedbnsl_server.rounds"},
-    "advance_refit": {"fedbnsl_server.admm", "fedbnsl_server.rounds"},
-    "advance_moments": {"fedbnsl_server.admm", "fedbnsl_server.rounds"},
-    "advance_scales": {"fedbnsl_server.admm", "fedbnsl_server.rounds"},
-    "advance_residual_moments": {"fedbnsl_server.admm", "fedbnsl_server.rounds"},
+    "advance_closing": {"fedbnsl_server.closing", "fedbnsl_server.rounds"},
     "begin_start": {"fedbnsl_server.admm", "fedbnsl_server.rounds"},
     "global_step": {"fedbnsl_server.global_step", "fedbnsl_server.admm", "fedbnsl_experiments.bench_scale"},
     "solve": {

@@ -6,19 +6,14 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from fedbnsl.errors import DivergenceError, LocalProtocolError
-from fedbnsl.family_moments import needed_moments, parent_candidates, symmetric
+from fedbnsl.errors import DivergenceError
 from fedbnsl.graph import threshold
 from fedbnsl.knowledge import EdgeMask
 from fedbnsl.messages import LocalUpdate, SiteState
 from fedbnsl.plan import Plan
-from fedbnsl.price import Price, price_of
-from fedbnsl.privacy import Privacy
-from fedbnsl.sparse import Mask, Matrix, SparseMatrix, aligned
+from fedbnsl.sparse import Matrix, SparseMatrix, aligned
 from fedbnsl_server.acyclicity import acyclicity
 from fedbnsl_server.global_step import global_step
-from fedbnsl_server.graph_search import search
-from fedbnsl_server.residual_moments import first_scales, next_scales, pool, search_pooled
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +108,7 @@ def advance(state: AdmmState, updates: Mapping[str, LocalUpdate], plan: Plan, ma
     stage = plan.stage(state.round + 1)
     plan, rho_2 = plan.of_start(stage.start), plan.consensus_penalty
     B = {site: _told(old.local_weights, updates.get(site), plan) for site, old in state.sites.items()}
-    A = _mean(B.values()) + _mean(s.consensus_dual for s in state.sites.values()) / rho_2
+    A = mean_of(B.values()) + mean_of(s.consensus_dual for s in state.sites.values()) / rho_2
     alpha, rho_1 = acyclicity_coefficients(plan, stage.step, state.acyclicity_dual)
     W = global_step(
         A,
@@ -183,130 +178,7 @@ def _dual(beta: SparseMatrix, B: SparseMatrix, W: SparseMatrix, rho_2: float) ->
     return SparseMatrix(beta.n_variables, index, old + rho_2 * (b - w)).without_zeros()
 
 
-def advance_refit(state: AdmmState, updates: Mapping[str, LocalUpdate], plan: Plan) -> AdmmState:
-    """One refit round: average the weights and residual variances of the sites that contributed."""
-    in_order = [updates[site] for site in state.sites if site in updates]
-    support = in_order[0].local_weights.support()
-    mean = SparseMatrix.on_support(_mean(update.local_weights for update in in_order), support)
-    return replace(
-        state,
-        round=state.round + 1,
-        contributed=frozenset(updates),
-        refitted=mean.as_float32() if plan.value_type == "float32" else mean,
-        residual_variance=np.mean([update.residual_variance for update in in_order], axis=0),
-    )
-
-
-def advance_moments(
-    state: AdmmState,
-    updates: Mapping[str, LocalUpdate],
-    plan: Plan,
-    mask: EdgeMask,
-    *,
-    neighbours: Mask,
-    starts: Sequence[Mask],
-    n_samples: Mapping[str, int],
-) -> AdmmState:
-    """The moments round: search the DAG of least loss among neighbours, each site with regressions of its own.
-
-    Parameters
-    ----------
-    neighbours
-        (d, d) graph whose moments the sites were asked for.
-    starts
-        (d, d) DAGs to search from.
-    n_samples
-        Rows by site.
-    """
-    candidates = parent_candidates(neighbours, mask)
-    needed = needed_moments(candidates)
-    in_order = [updates[site] for site in state.sites if site in updates]
-    rows = float(np.mean([n_samples[update.site] for update in in_order]))
-    found = search(
-        [symmetric(update.moments, needed) for update in in_order],
-        starts=starts,
-        candidates=candidates,
-        allowed=mask.allowed,
-        required=mask.required,
-        n_samples=rows,
-        threshold=plan.threshold,
-    )
-    weights = SparseMatrix.on_support(found.weights, found.dag)
-    return replace(
-        state,
-        round=state.round + 1,
-        contributed=frozenset(updates),
-        refitted=weights.as_float32() if plan.value_type == "float32" else weights,
-        residual_variance=found.residual_variance,
-    )
-
-
-def advance_scales(
-    state: AdmmState, updates: Mapping[str, LocalUpdate], plan: Plan, n_samples: Mapping[str, int]
-) -> AdmmState:
-    """Before the first private moments round: scales from the mean squares that the sites released."""
-    rows, prices, privacy = _private_answers(state, updates, plan, n_samples)
-    d = state.global_weights.n_variables
-    scales = first_scales(
-        [updates[site].moments for site in prices],
-        rows,
-        [price.setup_variance for price in prices.values()],
-        np.broadcast_to(np.array(privacy.feature_bounds), d),
-    )
-    return replace(state, round=state.round + 1, contributed=frozenset(updates), scales=scales)
-
-
-def advance_residual_moments(
-    state: AdmmState,
-    updates: Mapping[str, LocalUpdate],
-    plan: Plan,
-    mask: EdgeMask,
-    *,
-    weights: Matrix,
-    n_samples: Mapping[str, int],
-) -> AdmmState:
-    """A private moments round: search a DAG with the noisy moments, for the next round's residuals or as the answer.
-
-    Parameters
-    ----------
-    weights
-        (d, d) acyclic, whose residuals the sites were asked for in units of `state.scales`.
-    """
-    rows, prices, privacy = _private_answers(state, updates, plan, n_samples)
-    d = state.global_weights.n_variables
-    everything = np.triu(np.ones((d, d), dtype=bool))
-    pooled = pool(
-        [symmetric(updates[site].moments, everything) for site in prices],
-        rows,
-        [price.moments_variance for price in prices.values()],
-        W=weights,
-        scales=state.scales,
-        norm_bound=privacy.residual_norm_bound(d),
-    )
-    last = plan.stage(state.round + 1).step == plan.moments_rounds
-    found = search_pooled(pooled, weights != 0, state.scales, mask, threshold=plan.threshold, keep_small=not last)
-    kept = SparseMatrix.on_support(found.weights, found.dag)
-    return replace(
-        state,
-        round=state.round + 1,
-        contributed=frozenset(updates),
-        refitted=kept.as_float32() if plan.value_type == "float32" else kept,
-        scales=next_scales(found.residual_variance),
-    )
-
-
-def _private_answers(
-    state: AdmmState, updates: Mapping[str, LocalUpdate], plan: Plan, n_samples: Mapping[str, int]
-) -> tuple[list[int], dict[str, Price], Privacy]:
-    """Rows and prices of the sites that answered, in the order of the state, and what the plan says of privacy."""
-    if plan.privacy is None:
-        raise LocalProtocolError("scales and residual moments belong to private runs")
-    d = state.global_weights.n_variables
-    prices = {site: price_of(plan, n_samples=n_samples[site], n_variables=d) for site in state.sites if site in updates}
-    return [n_samples[site] for site in prices], prices, plan.privacy
-
-
-def _mean(matrices: Iterable[SparseMatrix]) -> Matrix:
+def mean_of(matrices: Iterable[SparseMatrix]) -> Matrix:
     """(d, d) mean; summed in the order given, in the number of entries."""
     first, *others = matrices
     total = first.to_dense()

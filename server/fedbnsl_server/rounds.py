@@ -14,17 +14,9 @@ from fedbnsl.knowledge import EdgeMask
 from fedbnsl.messages import LocalUpdate, RoundTask, TaskKind
 from fedbnsl.plan import Plan
 from fedbnsl.sparse import Mask, Matrix, SparseMatrix
-from fedbnsl_server.admm import (
-    AdmmState,
-    advance,
-    advance_moments,
-    advance_refit,
-    advance_residual_moments,
-    advance_scales,
-    begin_start,
-    initial_state,
-)
-from fedbnsl_server.consensus_graph import graph_to_refit, graphs_to_search
+from fedbnsl_server.admm import AdmmState, advance, begin_start, initial_state
+from fedbnsl_server.closing import advance_closing
+from fedbnsl_server.consensus_graph import graph_to_refit
 from fedbnsl_server.exchange import Exchange
 
 
@@ -121,24 +113,8 @@ def run(
         received = time.perf_counter()
         if kind is TaskKind.ADMM:
             state = advance(state, updates, plan, mask)
-        elif kind is TaskKind.REFIT:
-            state = advance_refit(state, updates, plan)
-        elif kind is TaskKind.SCALES:
-            state = advance_scales(state, updates, plan, n_samples)
-        elif plan.privacy is not None:
-            state = advance_residual_moments(
-                state, updates, plan, mask, weights=weights.to_dense(), n_samples=n_samples
-            )
         else:
-            state = advance_moments(
-                state,
-                updates,
-                plan,
-                mask,
-                neighbours=weights.support(),
-                starts=[graph.dag for graph in graphs_to_search(state, plan, mask)],
-                n_samples=n_samples,
-            )
+            state = advance_closing(kind, state, updates, plan, mask, weights=weights, n_samples=n_samples)
         current = state.global_weights if state.refitted is None else state.refitted
         dense = plan.dense_messages and kind is TaskKind.ADMM
         record = RoundRecord(

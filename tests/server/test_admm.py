@@ -15,7 +15,8 @@ from fedbnsl.sparse import Mask, Matrix, SparseMatrix
 from fedbnsl_client.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_server.acyclicity import acyclicity
-from fedbnsl_server.admm import AdmmState, acyclicity_coefficients, advance, advance_refit, initial_state
+from fedbnsl_server.admm import AdmmState, acyclicity_coefficients, advance, initial_state
+from fedbnsl_server.closing import advance_refit
 from fedbnsl_server.global_step import global_step
 from oracles import finite_difference, literal_acyclicity, literal_pgcd
 

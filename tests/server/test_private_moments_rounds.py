@@ -17,7 +17,7 @@ from fedbnsl_client import entropy
 from fedbnsl_client.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_experiments.synthetic import synthesise
-from fedbnsl_server import admm, checkpoint, residual_moments, rounds
+from fedbnsl_server import checkpoint, closing, residual_moments, rounds
 from fedbnsl_server.admm import AdmmState
 from fedbnsl_server.consensus_graph import consensus_graph
 from fedbnsl_server.exchange import Traffic, UpdateCheck
@@ -235,7 +235,7 @@ def test_only_the_last_round_drops_what_does_not_exceed_the_threshold(monkeypatc
         kept.append(options["keep_small"])
         return search_pooled(*arguments, **options)
 
-    monkeypatch.setattr(admm, "search_pooled", searched)
+    monkeypatch.setattr(closing, "search_pooled", searched)
     run(AFTER_ADMM, Sites(AFTER_ADMM))
     assert kept == [True, True, False]
 

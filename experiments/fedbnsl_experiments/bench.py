@@ -23,7 +23,7 @@ from fedbnsl_experiments.bench_privacy import privacy, privacy_tuning
 from fedbnsl_experiments.bench_private_steps import private_steps
 from fedbnsl_experiments.bench_rows import rows
 from fedbnsl_experiments.bench_scale import one_step, thousand
-from fedbnsl_experiments.bench_search import lean, private_moments
+from fedbnsl_experiments.bench_search import lean, private_moments, unequal_noise
 from fedbnsl_experiments.bench_sites import sites
 from fedbnsl_experiments.evaluation import learned_graph, read_result
 from fedbnsl_experiments.measure import (
@@ -213,5 +213,6 @@ FIGURES: dict[str, Callable[[Path], Iterator[Row]]] = {
     "d1000": thousand,
     "lean": lean,
     "private-moments": private_moments,
+    "unequal-noise": unequal_noise,
     "growth": growth,
 }

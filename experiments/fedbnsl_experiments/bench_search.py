@@ -18,19 +18,36 @@ _STARTS = [{"l1_weight": 0.05}, {"acyclicity": "log-det"}]
 
 @dataclass(frozen=True)
 class _Data:
-    """Generated federations, one a seed: variables and expected edges, sites, variance of the weights across sites."""
+    """Generated federations, one a seed.
+
+    Variables and expected edges, sites, variance of the weights across sites, range of the noise's standard deviations.
+    """
 
     d: int
     seeds: range
     n_sites: int = 8
     variance: float = 0.0
+    noise: tuple[float, float] = (1.0, 1.0)
 
     def federations(self) -> Iterator[tuple[int, SyntheticFederation]]:
         for seed in self.seeds:
-            yield seed, synthesise(self.d, self.d, self.n_sites, N_SAMPLES, seed, weight_variance=self.variance)
+            yield (
+                seed,
+                synthesise(
+                    self.d,
+                    self.d,
+                    self.n_sites,
+                    N_SAMPLES,
+                    seed,
+                    weight_variance=self.variance,
+                    noise_range=self.noise,
+                ),
+            )
 
     def __str__(self) -> str:
         spread = f", heterogeneous {self.variance:g}" if self.variance else ""
+        low, high = self.noise
+        spread += f", noise sd {low:g} to {high:g}" if low < high else ""
         return f"d={self.d}, P={self.n_sites}, seeds {self.seeds.start}..{self.seeds.stop - 1}{spread}"
 
 
@@ -64,6 +81,16 @@ def private_moments(plans: Path) -> Iterator[Row]:
     for epsilon in EPSILONS:
         yield from _compared(data, private_plan(epsilon), {f"private moments, epsilon {epsilon:g}": _at(plan, epsilon)})
     yield from _compared(_Data(200, range(2, 4)), private_plan_200(), {"private moments, epsilon 10": _at(plan, 10.0)})
+
+
+def unequal_noise(plans: Path) -> Iterator[Row]:
+    """Both where noise variances differ, which neither the squared loss nor the search's starts expect."""
+    lean, default = Plan.load(plans / "lean.toml"), Plan.load(plans / "default.toml")
+    private = _at(Plan.load(plans / "private-moments.toml"), 1.0)
+    for noise in ((0.9, 1.1), (0.7, 1.4), (0.5, 2.0)):
+        data = _Data(20, range(2, 12), noise=noise)
+        yield from _compared(data, default, {"lean plan": lean})
+        yield from _compared(data, private_plan(1.0), {"private moments, epsilon 1": private})
 
 
 def _at(plan: Plan, epsilon: float) -> Plan:

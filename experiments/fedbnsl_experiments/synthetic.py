@@ -48,9 +48,9 @@ def random_weights(n_variables: int, expected_edges: float, rng: np.random.Gener
     return np.where(edges, rng.uniform(low, high, (d, d)) * rng.choice([-1.0, 1.0], (d, d)), 0.0)
 
 
-def sample(W: Matrix, n_samples: int, rng: np.random.Generator) -> Matrix:
-    """(n, d) rows of the network with weights W and unit noise."""
-    X = rng.standard_normal((n_samples, W.shape[0]))
+def sample(W: Matrix, n_samples: int, rng: np.random.Generator, *, noise_std: Matrix | float = 1.0) -> Matrix:
+    """(n, d) rows of the network with weights W and noise of these standard deviations, (d,) or one for all."""
+    X = rng.standard_normal((n_samples, W.shape[0])) * noise_std
     for j in topological_order(W != 0):
         parents = np.flatnonzero(W[:, j])
         X[:, j] += X[:, parents] @ W[parents, j]
@@ -58,7 +58,14 @@ def sample(W: Matrix, n_samples: int, rng: np.random.Generator) -> Matrix:
 
 
 def synthesise(
-    n_variables: int, expected_edges: float, n_sites: int, n_samples: int, seed: int, *, weight_variance: float = 0.0
+    n_variables: int,
+    expected_edges: float,
+    n_sites: int,
+    n_samples: int,
+    seed: int,
+    *,
+    weight_variance: float = 0.0,
+    noise_range: tuple[float, float] = (1.0, 1.0),
 ) -> SyntheticFederation:
     """Tables for a federation.
 
@@ -70,16 +77,20 @@ def synthesise(
         P, and the rows of each site.
     weight_variance
         Heterogeneity: each site's weight of an edge is drawn around the common one with this variance.
+    noise_range
+        Each variable's standard deviation of the noise, the same at all sites, is drawn uniformly from it.
     """
     rng = np.random.default_rng(seed)
     W = random_weights(n_variables, expected_edges, rng)
+    low, high = noise_range
+    noise_std = rng.uniform(low, high, n_variables) if low < high else low
     tables: list[Matrix] = []
     site_weights: list[Matrix] = []
     for _ in range(n_sites):
         W_site = W
         if weight_variance > 0:
             W_site = np.where(W != 0, W + np.sqrt(weight_variance) * rng.standard_normal(W.shape), 0.0)
-        tables.append(sample(W_site, n_samples, rng))
+        tables.append(sample(W_site, n_samples, rng, noise_std=noise_std))
         site_weights.append(W_site)
     width = len(str(n_variables))
     names = tuple(f"X{k + 1:0{width}d}" for k in range(n_variables))

@@ -110,3 +110,15 @@ def test_private_moments_are_set_against_the_private_steps_of_the_same_budget(as
         assert before.privacy.epsilon == plan.privacy.epsilon == epsilon
         assert plan.model_dump() == {**moments, "privacy": {**moments["privacy"], "epsilon": epsilon}}
     assert [before for _, before, _ in asked] == [*map(private_plan, (0.5, 1.0, 2.0, 5.0, 10.0)), private_plan_200()]
+
+
+def test_unequal_noise_is_drawn_for_both_kinds_of_plans(asked):
+    list(bench_search.unequal_noise(PLANS))
+    assert [
+        (data.noise, before.name, [plan.name for plan in plans.values()]) for data, before, plans in asked[2:4]
+    ] == [
+        ((0.7, 1.4), "default", ["lean"]),
+        ((0.7, 1.4), "private-epsilon-1", ["private-moments"]),
+    ]
+    assert str(asked[2][0]) == "d=20, P=8, seeds 2..11, noise sd 0.7 to 1.4"
+    assert asked[3][2]["private moments, epsilon 1"].privacy.epsilon == 1.0

@@ -92,6 +92,16 @@ def test_what_the_parents_leave_of_a_variable_is_independent_unit_noise():
     assert any(X.var(axis=0).max() > 2 for X in federation.tables), "the variables themselves are not unit noise"
 
 
+def test_unequal_noise_is_one_standard_deviation_a_variable_from_its_range():
+    federation = synthesise(12, 15, 2, 4000, 3, noise_range=(0.5, 2.0))
+    noise = [X - X @ federation.W for X in federation.tables]
+    found = [residual.std(axis=0) for residual in noise]
+    assert found[0] == pytest.approx(found[1], rel=0.08)
+    assert found[0].min() > 0.45
+    assert found[0].max() < 2.1
+    assert found[0].max() > 1.5 * found[0].min()
+
+
 def test_a_child_is_the_weighted_sum_of_its_parents_and_its_own_noise():
     W = np.zeros((4, 4))
     W[2, 0], W[3, 0], W[0, 1] = 1.5, -0.7, 2.0

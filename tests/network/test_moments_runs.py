@@ -68,15 +68,21 @@ class Died(BaseException):
 
 
 class Crashes:
-    """Lets a site die twice in every round, before and after it sends its answer; what was sent is kept."""
+    """Lets a site die twice in every round, before and after it sends its answer; what was sent is kept.
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, doomed: str, death: Callable[[], BaseException]) -> None:
+    After its last answer it lives: a run waits for nobody who has left it, and might be over when the site comes back.
+    """
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, doomed: str, death: Callable[[], BaseException], *, n_rounds: int
+    ) -> None:
         self.sent: defaultdict[tuple[str, int], set[bytes]] = defaultdict(set)
         self.deaths: list[tuple[int, str]] = []
         pushed = Session.push
 
         def die(update: LocalUpdate, when: str) -> None:
-            if update.site == doomed and (update.round, when) not in self.deaths:
+            last = (update.round, when) == (n_rounds, "after")
+            if update.site == doomed and not last and (update.round, when) not in self.deaths:
                 self.deaths.append((update.round, when))
                 raise death()
 
@@ -116,11 +122,12 @@ def test_a_lean_run_whose_coordinator_is_killed_again_and_again_ends_with_the_sa
 def test_a_lean_run_ends_with_the_same_bits_though_a_site_begins_anew_in_every_round(
     sites: Federation, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    crashes = Crashes(monkeypatch, "c", lambda: DivergenceError("c ends here, and begins anew"))
+    crashes = Crashes(monkeypatch, "c", lambda: DivergenceError("c ends here, and begins anew"), n_rounds=LEAN.n_rounds)
     sites.start("a", "b")
-    sites.start("c", lives=2 * LEAN.n_rounds + 1)
+    sites.start("c", lives=2 * LEAN.n_rounds)
     sites.coordinate(LEAN, tmp_path / "run")
-    assert sorted(crashes.deaths) == [(t, when) for t in range(1, LEAN.n_rounds + 1) for when in ("after", "before")]
+    moments = [(t, when) for t in range(1, LEAN.n_rounds + 1) for when in ("after", "before")]
+    assert sorted(crashes.deaths) == [moment for moment in moments if moment != (LEAN.n_rounds, "after")]
     assert all(len(versions) == 1 for versions in crashes.sent.values())
     assert_same_run(tmp_path / "run", undisturbed)
 
@@ -248,7 +255,7 @@ def test_a_private_run_whose_coordinator_is_killed_around_rounds_of_moments_pays
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     plan = moments_plan(rounds=n_rounds)
-    crashes = Crashes(monkeypatch, "nobody", Died)
+    crashes = Crashes(monkeypatch, "nobody", Died, n_rounds=plan.n_rounds)
     there = wards(plan, "north", "south")
     there.start()
     for t, window in kills:
@@ -267,12 +274,12 @@ def test_a_site_that_dies_in_every_round_sends_what_it_paid_for_and_draws_once(
     n_rounds: int, wards: WardsFor, draws: list[Any], tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = moments_plan(rounds=n_rounds)
-    crashes = Crashes(monkeypatch, "south", Died)
+    crashes = Crashes(monkeypatch, "south", Died, n_rounds=plan.n_rounds)
     there = wards(plan, "north", "south")
     there.start()
     result = serve(plan, tmp_path / "run", listen=address, on_listening=lambda text: None)
     assert there.ends["north"].result(LONG_S) == there.ends["south"].result(LONG_S)
-    assert len(crashes.deaths) == 2 * plan.n_rounds
+    assert len(crashes.deaths) == 2 * plan.n_rounds - 1
     assert [entry["contributed"] for entry in result["rounds"]] == [["north", "south"]] * plan.n_rounds
     assert all(len(versions) == 1 for versions in crashes.sent.values())
     assert len(draws) == 2 * plan.moments_rounds

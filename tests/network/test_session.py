@@ -591,7 +591,7 @@ KNOWING = Plan(n_participants=1).with_settings(knowledge={"required": [["age", "
 REFUSED_JOINS: dict[str, tuple[Plan, list[JoinRequest], JoinRequest, type[FedbnslError], str]] = {
     "another version": (
         Plan(), [], JoinRequest("north", NAMES, 5, protocol_version=99), LocalProtocolError,
-        "the site speaks protocol 99, the coordinator 1; install the same version of fedbnsl",
+        "the site speaks protocol 99, the coordinator 2; install the same version of fedbnsl",
     ),
     "a bad name": (
         Plan(), [], request("a/b"), SeatRefusedError,

@@ -14,6 +14,7 @@ from fedbnsl.sparse import SparseMatrix
 from fedbnsl_server.admm import AdmmState
 
 _SCHEMA = "fedbnsl.checkpoint/2"
+_ARRAYS = ("sizes", "index", "value", "scalars", "residual_variance", "scales")
 
 
 def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
@@ -73,14 +74,15 @@ def load(path: Path, *, plan_digest: bytes) -> AdmmState:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             arrays: Mapping[str, Any] = {key: stored[key] for key in stored.files}
         head = json.loads(arrays["head"].tobytes())
-        sizes, index, value = arrays["sizes"], arrays["index"], arrays["value"]
-        scalars, residual_variance, scales = (arrays[key] for key in ("scalars", "residual_variance", "scales"))
+        ours = head.get("schema") == _SCHEMA
+        known: dict[str, Any] = {key: arrays[key] for key in _ARRAYS} if ours else {}  # another format may lack some
     except Exception as error:  # for a damaged file zipfile, numpy and json raise nearly anything
         raise ResultError(f"checkpoint {path} cannot be read: {error}") from None
-    if head.get("schema") != _SCHEMA:
+    if not ours:
         raise ResultError(f"checkpoint {path} has the format {head.get('schema')!r}; expected {_SCHEMA!r}")
     if head["plan_digest"] != plan_digest.hex():
         raise ResultError(f"checkpoint {path} belongs to another plan")
+    sizes, index, value, scalars, residual_variance, scales = known.values()
     ends = np.cumsum(sizes)
     d = int(head["n_variables"])
     matrices = [

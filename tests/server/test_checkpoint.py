@@ -1,5 +1,6 @@
 """A state survives the disk bit for bit; a write that fails leaves the one before; nothing damaged gets in."""
 
+import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -142,6 +143,14 @@ def test_the_state_of_another_plan_is_refused(state: AdmmState, tmp_path: Path) 
 def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(ResultError, match=r"checkpoint .*nowhere\.npz cannot be read"):
         checkpoint.load(tmp_path / "nowhere.npz", plan_digest=DIGEST)
+
+
+def test_a_file_of_an_older_version_is_refused_by_its_format_though_it_lacks_arrays(tmp_path: Path) -> None:
+    head = json.dumps({"schema": "fedbnsl.checkpoint/1"}).encode()
+    with (tmp_path / "state").open("wb") as file:
+        np.savez(file, head=np.frombuffer(head, np.uint8))
+    with pytest.raises(ResultError, match=r"the format 'fedbnsl\.checkpoint/1'; expected 'fedbnsl\.checkpoint/2'"):
+        checkpoint.load(tmp_path / "state", plan_digest=DIGEST)
 
 
 def test_a_file_of_another_format_is_refused(state: AdmmState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,15 +10,15 @@ import grpc
 import pytest
 
 from fedbnsl import channel
-from fedbnsl.certificates import Credentials
-from fedbnsl.plan import Plan
+from fedbnsl.identity.certificates import Credentials
+from fedbnsl.plan.plan import Plan
 from fedbnsl.wire import federation_pb2_grpc as federation_grpc
-from fedbnsl_server.doorkeeper import Doorkeeper
-from fedbnsl_server.enrolment import Federation
-from fedbnsl_server.exchange import Mailbox
-from fedbnsl_server.roster import Roster
-from fedbnsl_server.servicer import Servicer
-from fedbnsl_server.site_ledgers import SiteLedgers
+from fedbnsl_server.grpc_api.authentication import Doorkeeper
+from fedbnsl_server.grpc_api.servicer import Servicer
+from fedbnsl_server.identity.enrolment import Federation
+from fedbnsl_server.sites.mailbox import Mailbox
+from fedbnsl_server.sites.roster import Roster
+from fedbnsl_server.store.site_ledgers import SiteLedgers
 
 RUN = 7_000_000_001
 _LONG_S = 30.0

@@ -10,12 +10,12 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 
-from fedbnsl import certificates
-from fedbnsl.certificates import Name, common_name
-from fedbnsl_client import identity
-from fedbnsl_client.identity import Identity
-from fedbnsl_server import authority, enrolment
-from fedbnsl_server.enrolment import Federation
+from fedbnsl.identity import certificates
+from fedbnsl.identity.certificates import Name, common_name
+from fedbnsl_client.site import identity
+from fedbnsl_client.site.identity import Identity
+from fedbnsl_server.identity import authority, enrolment
+from fedbnsl_server.identity.enrolment import Federation
 
 DAYS = 90
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedbnsl.sparse import Mask, Matrix
+from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_client.solvers import pgcd
-from fedbnsl_client.squared_loss import SecondMoments
 from oracles import literal_local_objective, literal_pgcd
 
 SEEDS = range(8)

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from fedbnsl.plan import Plan
+from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Matrix
-from fedbnsl_client import site_folder
-from fedbnsl_client.policy import Policy
+from fedbnsl_client.budget.policy import Policy
+from fedbnsl_client.site import folder as site_folder
 
 NAMES = ("age", "dose", "mass")
 ROWS = 120

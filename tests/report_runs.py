@@ -6,10 +6,10 @@ from html.parser import HTMLParser
 import numpy as np
 
 from fedbnsl.errors import InterruptedRunError
-from fedbnsl.plan import Plan
-from fedbnsl_client.dataset import Dataset
+from fedbnsl.plan.plan import Plan
+from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_experiments.simulate import simulate
-from fedbnsl_experiments.synthetic import synthesise
+from fedbnsl_experiments.tables.synthetic import synthesise
 
 HARD_NAMES = (
     *("plain", "with space", "<script>alert('x')</script>", "IL-6 [pg/ml] & <b>bold</b>", "Größe Ähre", "白血球数"),

@@ -28,46 +28,46 @@ PACKAGES = {
 GRPC = ("grpc", "grpc_health", "grpc_status")
 GRPC_MODULES = {
     "fedbnsl.channel",
-    "fedbnsl_server.servicer",
-    "fedbnsl_server.door",  # starts the server that the servicer answers for
-    "fedbnsl_server.observer",
-    "fedbnsl_server.health",
-    "fedbnsl_server.doorkeeper",
+    "fedbnsl_server.grpc_api.servicer",
+    "fedbnsl_server.grpc_api.server",  # starts the server that the servicer answers for
+    "fedbnsl_server.observe.status_client",
+    "fedbnsl_server.grpc_api.health",
+    "fedbnsl_server.grpc_api.authentication",
     "fedbnsl_server.cli",
     "fedbnsl_client.session",
-    "fedbnsl_client.doctor",
+    "fedbnsl_client.site.doctor",
     "fedbnsl_client.cli",
 }
 PROTOBUF = ("google", "fedbnsl.wire")
 PROTOBUF_MODULES = {
     "fedbnsl.codec",
-    "fedbnsl_server.servicer",
-    "fedbnsl_server.door",  # registers the servicer
-    "fedbnsl_server.observer",
+    "fedbnsl_server.grpc_api.servicer",
+    "fedbnsl_server.grpc_api.server",  # registers the servicer
+    "fedbnsl_server.observe.status_client",
     "fedbnsl_client.session",
 }
 
 # Rule 3: the mathematics, and all that it may import.
 MATHS = {
-    "fedbnsl_server.acyclicity",
-    "fedbnsl_server.global_step",
-    "fedbnsl_server.admm",
-    "fedbnsl_server.closing",
-    "fedbnsl_server.consensus_graph",
-    "fedbnsl.family_moments",
-    "fedbnsl_server.residual_moments",
-    "fedbnsl_server.families",
-    "fedbnsl_server.descent",
-    "fedbnsl_server.graph_search",
-    "fedbnsl_client.squared_loss",
-    "fedbnsl_client.noise",
+    "fedbnsl_server.algorithm.acyclicity",
+    "fedbnsl_server.algorithm.global_step",
+    "fedbnsl_server.algorithm.admm",
+    "fedbnsl_server.rounds.closing",
+    "fedbnsl_server.algorithm.consensus_graph",
+    "fedbnsl.graphs.family_moments",
+    "fedbnsl_server.search.pooled_moments",
+    "fedbnsl_server.search.families",
+    "fedbnsl_server.search.hill_climb",
+    "fedbnsl_server.search.graph_search",
+    "fedbnsl_client.losses.squared",
+    "fedbnsl_client.privacy.noise",
     "fedbnsl_client.compiled",
-    "fedbnsl_client.clipped_gradient",
-    "fedbnsl_client.blocked_gradient",
-    "fedbnsl_client.private_moments",
-    "fedbnsl_client.local_solver",
-    "fedbnsl.zcdp",
-    "fedbnsl.price",
+    "fedbnsl_client.losses.clipped",
+    "fedbnsl_client.losses.blocked",
+    "fedbnsl_client.privacy.private_moments",
+    "fedbnsl_client.solvers.local_solver",
+    "fedbnsl.privacy.zcdp",
+    "fedbnsl.privacy.calibration",
 }
 MATHS_PACKAGE = "fedbnsl_client.solvers"  # and every module in it
 MATHS_EXTERNAL = ("numpy", "scipy", "numba")
@@ -85,76 +85,80 @@ MATHS_STANDARD = {
 MATHS_INTERNAL = {
     "fedbnsl",  # its version, which a price notes
     "fedbnsl.sparse",
-    "fedbnsl.plan",
-    "fedbnsl.knowledge",
-    "fedbnsl.graph",
-    "fedbnsl.family_moments",
-    "fedbnsl.privacy",
+    "fedbnsl.plan.plan",
+    "fedbnsl.plan.knowledge",
+    "fedbnsl.graphs.graph",
+    "fedbnsl.graphs.family_moments",
+    "fedbnsl.plan.privacy_settings",
     "fedbnsl.errors",
-    "fedbnsl_client.mapped_array",  # a table block by block, and room for what is kept of one that lies in a file
+    "fedbnsl_client.data.mapped_array",  # a table block by block, and room for what is kept of one that lies in a file
     "fedbnsl.messages",  # frozen values without a wire format: what the state advances by
 }
 NOT_IN_MATHS = {"open", "print", "input", "exec", "eval", "breakpoint"}
 
 # Rule 4: transport, which imports no mathematics.
 TRANSPORT = {
-    "fedbnsl_server.health",
+    "fedbnsl_server.grpc_api.health",
     "fedbnsl.codec",
     "fedbnsl.channel",
-    "fedbnsl_server.servicer",
-    "fedbnsl_server.observer",
+    "fedbnsl_server.grpc_api.servicer",
+    "fedbnsl_server.observe.status_client",
     "fedbnsl_client.session",
 }
 
 # Rules 5 and 8: who makes a state, who takes a step of either side; the benchmark times a solver by itself.
-STATE_MODULES = {"fedbnsl_server.admm", "fedbnsl_server.checkpoint"}
+STATE_MODULES = {"fedbnsl_server.algorithm.admm", "fedbnsl_server.store.checkpoint"}
 STEP_MODULES = {
-    "advance": {"fedbnsl_server.admm", "fedbnsl_server.rounds"},
-    "advance_closing": {"fedbnsl_server.closing", "fedbnsl_server.rounds"},
-    "begin_start": {"fedbnsl_server.admm", "fedbnsl_server.rounds"},
-    "global_step": {"fedbnsl_server.global_step", "fedbnsl_server.admm", "fedbnsl_experiments.bench_scale"},
+    "advance": {"fedbnsl_server.algorithm.admm", "fedbnsl_server.algorithm.round_loop"},
+    "advance_closing": {"fedbnsl_server.rounds.closing", "fedbnsl_server.algorithm.round_loop"},
+    "begin_start": {"fedbnsl_server.algorithm.admm", "fedbnsl_server.algorithm.round_loop"},
+    "global_step": {
+        "fedbnsl_server.algorithm.global_step",
+        "fedbnsl_server.algorithm.admm",
+        "fedbnsl_experiments.bench.scale",
+    },
     "solve": {
-        "fedbnsl_client.local_solver",
+        "fedbnsl_client.solvers.local_solver",
         "fedbnsl_client.solvers.pgcd",
         "fedbnsl_client.solvers.dp_pgcd",  # to compile it
         "fedbnsl_client.solvers.frank_wolfe",
-        "fedbnsl_experiments.bench",
-        "fedbnsl_experiments.bench_privacy",
-        "fedbnsl_experiments.bench_private_steps",
+        "fedbnsl_experiments.bench.figures",
+        "fedbnsl_experiments.bench.privacy",
+        "fedbnsl_experiments.bench.private_steps",
     },
 }
 
 # Rule 6: randomness that touches a site is drawn in one module; the others draw waiting times and keys.
 RANDOM = ("random", "secrets", "numpy.random")
 RANDOM_MODULES = {
-    "fedbnsl_client.entropy",  # what noise is drawn from; the samplers take it as an argument
+    "fedbnsl_client.privacy.randomness",  # what noise is drawn from; the samplers take it as an argument
     "fedbnsl_client.session",
-    "fedbnsl_client.identity",
-    "fedbnsl_client.ledger",  # its number, its key and the first value of its chain; no noise
+    "fedbnsl_client.site.identity",
+    "fedbnsl_client.budget.ledger",  # its number, its key and the first value of its chain; no noise
 }
 
 # Rule 7: who sees a private table.
 DATASET_MODULES = {
-    "fedbnsl_client.dataset",
+    "fedbnsl_client.data.dataset",
     "fedbnsl_client.participant",
-    "fedbnsl_client.run_participant",
-    "fedbnsl_client.admission",
-    "fedbnsl_client.site_folder",
+    "fedbnsl_client.join_run",
+    "fedbnsl_client.site.admission",
+    "fedbnsl_client.site.folder",
     "fedbnsl_client.refit",
-    "fedbnsl_client.doctor",
+    "fedbnsl_client.site.doctor",
     "fedbnsl_client.cli",
     "fedbnsl_experiments.simulate",
-    "fedbnsl_experiments.tables",  # read_header alone
-    "fedbnsl_experiments.measure",
+    "fedbnsl_experiments.tables.folder",  # read_header alone
+    "fedbnsl_experiments.trials.harness",
     "fedbnsl_experiments.tuning.tune",  # simulates over generated or public tables
-    "fedbnsl_experiments.frames",  # tables of a notebook
+    "fedbnsl_experiments.tables.notebook",  # tables of a notebook
     "fedbnsl_experiments.estimator",  # simulates over them; of the module, only the warning
     "fedbnsl_experiments.report.scales",  # scales for a report, only where the tables are named
-    "fedbnsl_experiments.bench",
-    "fedbnsl_experiments.bench_bytes",
-    "fedbnsl_experiments.bench_load",
-    "fedbnsl_experiments.bench_privacy",
-    "fedbnsl_experiments.bench_rows",
+    "fedbnsl_experiments.bench.figures",
+    "fedbnsl_experiments.bench.wire_bytes",
+    "fedbnsl_experiments.bench.load",
+    "fedbnsl_experiments.bench.privacy",
+    "fedbnsl_experiments.bench.rows",
     "fedbnsl_experiments.cli",
 }
 
@@ -300,8 +304,8 @@ def a_private_table_stays_where_it_is(module: Module) -> Iterator[str]:
     """Rule 7."""
     if module.name in DATASET_MODULES:
         return
-    if "fedbnsl_client.dataset" in module.imports:
-        yield "fedbnsl_client.dataset"
+    if "fedbnsl_client.data.dataset" in module.imports:
+        yield "fedbnsl_client.data.dataset"
     if any(isinstance(node, ast.Name | ast.Attribute) and _last(node) == "Dataset" for node in ast.walk(module.tree)):
         yield "Dataset"
 
@@ -338,50 +342,70 @@ RULES: list[Rule] = [
 
 # One module for each way to break a rule.
 BROKEN: list[tuple[Rule, str, str]] = [
-    (packages_import_only_what_they_may, "fedbnsl.graph", "import fedbnsl_server"),
+    (packages_import_only_what_they_may, "fedbnsl.graphs.graph", "import fedbnsl_server"),
     (packages_import_only_what_they_may, "fedbnsl.cli", "def run():\n    from fedbnsl_experiments.cli import demo"),
-    (packages_import_only_what_they_may, "fedbnsl_server.rounds", "from fedbnsl_client.dataset import Dataset"),
-    (packages_import_only_what_they_may, "fedbnsl_client.cli", "from fedbnsl_server import rounds"),
-    (packages_import_only_what_they_may, "fedbnsl_client.cli", "import fedbnsl_experiments.metrics as m"),
-    (grpc_and_protobuf_stay_at_the_edge, "fedbnsl_server.rounds", "import grpc"),
-    (grpc_and_protobuf_stay_at_the_edge, "fedbnsl_server.exchange", "from grpc.aio import Server"),
+    (
+        packages_import_only_what_they_may,
+        "fedbnsl_server.algorithm.round_loop",
+        "from fedbnsl_client.data.dataset import Dataset",
+    ),
+    (packages_import_only_what_they_may, "fedbnsl_client.cli", "from fedbnsl_server.algorithm import round_loop"),
+    (packages_import_only_what_they_may, "fedbnsl_client.cli", "import fedbnsl_experiments.scoring.metrics as m"),
+    (grpc_and_protobuf_stay_at_the_edge, "fedbnsl_server.algorithm.round_loop", "import grpc"),
+    (grpc_and_protobuf_stay_at_the_edge, "fedbnsl_server.sites.mailbox", "from grpc.aio import Server"),
     (grpc_and_protobuf_stay_at_the_edge, "fedbnsl_experiments.localnet", "import grpc"),
     (grpc_and_protobuf_stay_at_the_edge, "fedbnsl.messages", "from fedbnsl.wire import values_pb2"),
     (grpc_and_protobuf_stay_at_the_edge, "fedbnsl.messages", "from fedbnsl import wire"),
     (grpc_and_protobuf_stay_at_the_edge, "fedbnsl_client.cli", "import fedbnsl.wire.values_pb2 as v"),
-    (grpc_and_protobuf_stay_at_the_edge, "fedbnsl_server.admm", "from google.protobuf import json_format"),
-    (mathematics_is_pure, "fedbnsl_server.admm", "import logging"),
-    (mathematics_is_pure, "fedbnsl_server.admm", "from time import perf_counter"),
-    (mathematics_is_pure, "fedbnsl_server.global_step", "from pathlib import Path"),
+    (grpc_and_protobuf_stay_at_the_edge, "fedbnsl_server.algorithm.admm", "from google.protobuf import json_format"),
+    (mathematics_is_pure, "fedbnsl_server.algorithm.admm", "import logging"),
+    (mathematics_is_pure, "fedbnsl_server.algorithm.admm", "from time import perf_counter"),
+    (mathematics_is_pure, "fedbnsl_server.algorithm.global_step", "from pathlib import Path"),
     (mathematics_is_pure, "fedbnsl_client.solvers.pgcd", "import threading"),
     (mathematics_is_pure, "fedbnsl_client.solvers.new", "import structlog"),
-    (mathematics_is_pure, "fedbnsl_client.solvers.pgcd", "from fedbnsl_client.dataset import Dataset"),
-    (mathematics_is_pure, "fedbnsl_client.squared_loss", "from fedbnsl import codec"),
-    (mathematics_is_pure, "fedbnsl_server.acyclicity", "import numpy as np\nnp.random.normal()"),
-    (mathematics_is_pure, "fedbnsl_server.acyclicity", "from numpy import random"),
-    (mathematics_is_pure, "fedbnsl_server.acyclicity", "from numpy.random import default_rng"),
-    (mathematics_is_pure, "fedbnsl_client.noise", "import secrets"),
-    (mathematics_is_pure, "fedbnsl_server.admm", "open('state')"),
+    (mathematics_is_pure, "fedbnsl_client.solvers.pgcd", "from fedbnsl_client.data.dataset import Dataset"),
+    (mathematics_is_pure, "fedbnsl_client.losses.squared", "from fedbnsl import codec"),
+    (mathematics_is_pure, "fedbnsl_server.algorithm.acyclicity", "import numpy as np\nnp.random.normal()"),
+    (mathematics_is_pure, "fedbnsl_server.algorithm.acyclicity", "from numpy import random"),
+    (mathematics_is_pure, "fedbnsl_server.algorithm.acyclicity", "from numpy.random import default_rng"),
+    (mathematics_is_pure, "fedbnsl_client.privacy.noise", "import secrets"),
+    (mathematics_is_pure, "fedbnsl_server.algorithm.admm", "open('state')"),
     (transport_does_no_mathematics, "fedbnsl_client.session", "from fedbnsl_client.solvers import pgcd"),
-    (transport_does_no_mathematics, "fedbnsl_client.session", "import fedbnsl_client.squared_loss"),
-    (transport_does_no_mathematics, "fedbnsl_server.servicer", "from fedbnsl_server.admm import advance"),
-    (transport_does_no_mathematics, "fedbnsl.codec", "from fedbnsl_server import acyclicity"),
-    (the_state_is_made_in_one_place, "fedbnsl_server.rounds", "state = AdmmState(1, W, 0.0)"),
+    (transport_does_no_mathematics, "fedbnsl_client.session", "import fedbnsl_client.losses.squared"),
+    (
+        transport_does_no_mathematics,
+        "fedbnsl_server.grpc_api.servicer",
+        "from fedbnsl_server.algorithm.admm import advance",
+    ),
+    (transport_does_no_mathematics, "fedbnsl.codec", "from fedbnsl_server.algorithm import acyclicity"),
+    (the_state_is_made_in_one_place, "fedbnsl_server.algorithm.round_loop", "state = AdmmState(1, W, 0.0)"),
     (the_state_is_made_in_one_place, "fedbnsl_experiments.simulate", "state = admm.AdmmState(1, W, 0.0)"),
     (steps_are_taken_in_one_place, "fedbnsl_experiments.simulate", "state = advance(state, updates, plan, mask)"),
-    (steps_are_taken_in_one_place, "fedbnsl_server.servicer", "state = admm.advance(state, updates, plan, mask)"),
+    (
+        steps_are_taken_in_one_place,
+        "fedbnsl_server.grpc_api.servicer",
+        "state = admm.advance(state, updates, plan, mask)",
+    ),
     (steps_are_taken_in_one_place, "fedbnsl_experiments.simulate", "pgcd.solve(loss, B, W, beta)"),
     (a_site_draws_at_random_in_one_place, "fedbnsl_client.participant", "import random"),
-    (a_site_draws_at_random_in_one_place, "fedbnsl_client.noise", "from secrets import randbelow"),
+    (a_site_draws_at_random_in_one_place, "fedbnsl_client.privacy.noise", "from secrets import randbelow"),
     (a_site_draws_at_random_in_one_place, "fedbnsl_client.solvers.dp_pgcd", "from secrets import randbelow"),
-    (a_site_draws_at_random_in_one_place, "fedbnsl.zcdp", "import numpy as np\nrng = np.random.default_rng(0)"),
-    (a_site_draws_at_random_in_one_place, "fedbnsl_client.fingerprint", "import os\nos.urandom(8)"),
-    (a_private_table_stays_where_it_is, "fedbnsl_client.session", "from fedbnsl_client.dataset import Dataset"),
-    (a_private_table_stays_where_it_is, "fedbnsl_client.session", "from fedbnsl_client import dataset"),
+    (a_site_draws_at_random_in_one_place, "fedbnsl.privacy.zcdp", "import numpy as np\nrng = np.random.default_rng(0)"),
+    (a_site_draws_at_random_in_one_place, "fedbnsl_client.data.fingerprint", "import os\nos.urandom(8)"),
+    (a_private_table_stays_where_it_is, "fedbnsl_client.session", "from fedbnsl_client.data.dataset import Dataset"),
+    (a_private_table_stays_where_it_is, "fedbnsl_client.session", "from fedbnsl_client.data import dataset"),
     (a_private_table_stays_where_it_is, "fedbnsl.messages", "def send(table: Dataset): ..."),
-    (a_private_table_stays_where_it_is, "fedbnsl_experiments.metrics", "from fedbnsl_client.dataset import Dataset"),
-    (only_experiments_use_the_extra, "fedbnsl_server.run_display", "import matplotlib"),
-    (only_experiments_use_the_extra, "fedbnsl_client.dataset", "def read():\n    from sklearn import linear_model"),
+    (
+        a_private_table_stays_where_it_is,
+        "fedbnsl_experiments.scoring.metrics",
+        "from fedbnsl_client.data.dataset import Dataset",
+    ),
+    (only_experiments_use_the_extra, "fedbnsl_server.observe.terminal", "import matplotlib"),
+    (
+        only_experiments_use_the_extra,
+        "fedbnsl_client.data.dataset",
+        "def read():\n    from sklearn import linear_model",
+    ),
     (no_module_is_a_drawer, "fedbnsl.utils", ""),
     (no_module_is_a_drawer, "fedbnsl_server.round_manager", ""),
     (no_module_is_a_drawer, "fedbnsl_client.solvers.base", ""),
@@ -411,16 +435,16 @@ def test_the_modules_that_the_rules_are_about_are_found() -> None:
         *TRANSPORT,
         *STATE_MODULES,
         f"{MATHS_PACKAGE}.pgcd",
-        "fedbnsl_client.dataset",
+        "fedbnsl_client.data.dataset",
         "fedbnsl_client.participant",
-        "fedbnsl_server.rounds",
+        "fedbnsl_server.algorithm.round_loop",
     }
     assert all(package in found for package in ROOTS)
 
 
 def test_the_modules_that_take_the_steps_do_take_them() -> None:
     calls = {module.name: module.calls for module in modules()}
-    assert "advance" in calls["fedbnsl_server.rounds"]
-    assert "global_step" in calls["fedbnsl_server.admm"]
-    assert "solve" in calls["fedbnsl_client.local_solver"]
-    assert "AdmmState" in calls["fedbnsl_server.admm"]
+    assert "advance" in calls["fedbnsl_server.algorithm.round_loop"]
+    assert "global_step" in calls["fedbnsl_server.algorithm.admm"]
+    assert "solve" in calls["fedbnsl_client.solvers.local_solver"]
+    assert "AdmmState" in calls["fedbnsl_server.algorithm.admm"]

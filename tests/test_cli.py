@@ -18,9 +18,9 @@ import pytest
 from command_line import Outcome, run_command
 from fedbnsl import errors
 from fedbnsl.cli import fedbnsl as root
-from fedbnsl_client.dataset import Dataset
-from fedbnsl_experiments import synthetic
-from fedbnsl_server import run_display
+from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_experiments.tables import synthetic
+from fedbnsl_server.observe import terminal as run_display
 
 CHECKOUT = Path(__file__).parents[1]
 

@@ -13,9 +13,9 @@ import pytest
 from command_line import run_command
 from coordinator_thread import start
 from fedbnsl.messages import JoinRequest
-from fedbnsl_client.identity import Identity
 from fedbnsl_client.session import Session
-from fedbnsl_server.enrolment import Federation
+from fedbnsl_client.site.identity import Identity
+from fedbnsl_server.identity.enrolment import Federation
 from federation_folder import enrol, make_federation
 from private_site import make_site
 

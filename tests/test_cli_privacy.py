@@ -9,8 +9,8 @@ import click
 import pytest
 
 from fedbnsl.cli import main
-from fedbnsl.price import price_of
-from fedbnsl_client.ledger import Ledger, Request
+from fedbnsl.privacy.calibration import price_of
+from fedbnsl_client.budget.ledger import Ledger, Request
 from private_site import DATASET, edit, make_site, private_plan, rows, write_table
 
 

@@ -14,11 +14,11 @@ import click
 
 from fedbnsl.errors import PolicyRefusal, SetupError
 from fedbnsl.messages import SITE_NAME_RULE, is_site_name
-from fedbnsl_client import identity_cli
+from fedbnsl_client.site import identity_cli
 
 if TYPE_CHECKING:
-    from fedbnsl_client.admission import Admission
-    from fedbnsl_client.dataset import Dataset
+    from fedbnsl_client.data.dataset import Dataset
+    from fedbnsl_client.site.admission import Admission
 
 _EPSILON = click.FloatRange(min=1e-6, max=1000)
 _DELTA = click.FloatRange(min=1e-100, max=0.5, max_open=True)
@@ -109,7 +109,7 @@ def init(
     The table is checked and its content is noted in the ledger: from this folder it cannot be spent twice, under
     whatever name. Keep one folder for a table: another one would be another budget. Nothing is sent.
     """
-    from fedbnsl_client import site_folder
+    from fedbnsl_client.site import folder as site_folder
 
     with warnings_on_stderr():
         policy = site_folder.create(
@@ -140,7 +140,7 @@ def init(
 )
 def register(folder: Path, dataset_id: str, supersedes: bool) -> None:
     """Note in FOLDER's ledger the table that its policy names for DATASET: a new one, or one whose content changed."""
-    from fedbnsl_client import site_folder
+    from fedbnsl_client.site import folder as site_folder
 
     with site_folder.opened(folder) as (policy, ledger), warnings_on_stderr():
         table = site_folder.read_table(folder, policy, dataset_id)
@@ -161,9 +161,9 @@ def approve(plan_file: Path, folder: Path, overrides: tuple[str, ...], dataset_i
 
     An approval is for these very settings: the plan's digest goes into the ledger. Runs are still held to the policy.
     """
-    from fedbnsl.plan import Plan
-    from fedbnsl_client import site_folder
-    from fedbnsl_client.ledger_report import approval_lines, refuse_what_cannot_run
+    from fedbnsl.plan.plan import Plan
+    from fedbnsl_client.budget.report import approval_lines, refuse_what_cannot_run
+    from fedbnsl_client.site import folder as site_folder
 
     plan = Plan.load(plan_file, overrides)
     with site_folder.opened(folder) as (policy, ledger):
@@ -185,8 +185,8 @@ def approve(plan_file: Path, folder: Path, overrides: tuple[str, ...], dataset_i
 @click.option("--json", "as_json", is_flag=True, help="Print spending and entries as JSON.")
 def ledger_command(folder: Path, verify: bool, as_json: bool) -> None:
     """What FOLDER's datasets have spent and have left, and every entry of the ledger."""
-    from fedbnsl_client import site_folder
-    from fedbnsl_client.ledger_report import ledger_as_json, ledger_lines
+    from fedbnsl_client.budget.report import ledger_as_json, ledger_lines
+    from fedbnsl_client.site import folder as site_folder
 
     with site_folder.opened(folder) as (policy, ledger):
         if verify:
@@ -258,10 +258,11 @@ def join(
     is released is paid for in the ledger first. Without it, the table must be public: what leaves the site is then not
     counted.
     """
-    from fedbnsl_client import identity, site_folder
-    from fedbnsl_client.admission import GuardedTable, PublicTable
-    from fedbnsl_client.policy import Policy
-    from fedbnsl_client.run_participant import take_part
+    from fedbnsl_client.budget.policy import Policy
+    from fedbnsl_client.join_run import take_part
+    from fedbnsl_client.site import folder as site_folder
+    from fedbnsl_client.site import identity
+    from fedbnsl_client.site.admission import GuardedTable, PublicTable
 
     if folder is not None:
         if data or site or public_data or identity_folder:
@@ -320,8 +321,8 @@ def refit(
 
     EDGES is an edges.csv of a run. Nothing is sent: the refitted weights and residual variances stay here, in OUT.
     """
-    from fedbnsl import graph_files
-    from fedbnsl.graph_formats import lgbn_json
+    from fedbnsl.graphs import files as graph_files
+    from fedbnsl.graphs.formats import lgbn_json
     from fedbnsl_client.refit import personalise
 
     graph_files.new_graph_folder(out)
@@ -344,7 +345,7 @@ def _bytes(mib: int | None) -> int | None:
 
 
 def _read(data: Path, columns: str | None, min_rows: int, max_file_mib: int | None) -> Dataset:
-    from fedbnsl_client.dataset import Dataset
+    from fedbnsl_client.data.dataset import Dataset
 
     with warnings_on_stderr():
         return Dataset.read(data, columns=_names(columns), min_rows=min_rows, max_file_bytes=_bytes(max_file_mib))
@@ -353,7 +354,7 @@ def _read(data: Path, columns: str | None, min_rows: int, max_file_mib: int | No
 @contextmanager
 def warnings_on_stderr() -> Generator[None]:
     """Show what is odd about a table as plain lines."""
-    from fedbnsl_client.table_checks import DataWarning
+    from fedbnsl_client.data.checks import DataWarning
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", DataWarning)

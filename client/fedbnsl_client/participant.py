@@ -9,18 +9,18 @@ import numpy as np
 
 from fedbnsl import codec
 from fedbnsl.errors import DivergenceError, LocalProtocolError, StaleRoundError
-from fedbnsl.family_moments import chosen_moments
-from fedbnsl.knowledge import EdgeMask
+from fedbnsl.graphs.family_moments import chosen_moments
 from fedbnsl.messages import LedgerHead, LocalUpdate, RoundTask, SiteState, TaskKind
-from fedbnsl.plan import Plan
-from fedbnsl.price import Price, price_of
+from fedbnsl.plan.knowledge import EdgeMask
+from fedbnsl.plan.plan import Plan
+from fedbnsl.privacy.calibration import Price, price_of
 from fedbnsl.sparse import Matrix, SparseMatrix
-from fedbnsl_client import entropy
-from fedbnsl_client.dataset import Dataset
-from fedbnsl_client.local_solver import LocalSolver, local_solver, needs_setup, private_solver, release_setup
-from fedbnsl_client.noise import Randbelow
-from fedbnsl_client.private_moments import release_residual_moments
-from fedbnsl_client.squared_loss import SecondMoments
+from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.losses.squared import SecondMoments
+from fedbnsl_client.privacy import randomness
+from fedbnsl_client.privacy.noise import Randbelow
+from fedbnsl_client.privacy.private_moments import release_residual_moments
+from fedbnsl_client.solvers.local_solver import LocalSolver, local_solver, needs_setup, private_solver, release_setup
 
 
 class Journal(Protocol):
@@ -78,7 +78,7 @@ class Participant:
         *,
         journal: Journal | None = None,
         run: int = 0,
-        randbelow: Randbelow = entropy.system,
+        randbelow: Randbelow = randomness.system,
     ) -> None:
         d = len(dataset.variables)
         self.site = site

@@ -1,9 +1,9 @@
 """Personalised weights: ordinary least squares on the learned DAG with one site's own table. They stay at the site."""
 
-from fedbnsl.graph_formats import LearnedGraph
+from fedbnsl.graphs.formats import LearnedGraph
 from fedbnsl.sparse import Mask
-from fedbnsl_client.dataset import Dataset
-from fedbnsl_client.squared_loss import SecondMoments
+from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.losses.squared import SecondMoments
 
 
 def personalise(dataset: Dataset, dag: Mask) -> LearnedGraph:

@@ -9,7 +9,6 @@ from typing import TypeVar, cast
 import grpc
 
 from fedbnsl import codec
-from fedbnsl.certificates import Credentials
 from fedbnsl.channel import LONG_POLL_S, open_channel
 from fedbnsl.errors import (
     FedbnslError,
@@ -25,6 +24,7 @@ from fedbnsl.errors import (
     StaleRoundError,
     UnreachableError,
 )
+from fedbnsl.identity.certificates import Credentials
 from fedbnsl.messages import (
     NOT_SEATED,
     UNHANDLED,
@@ -37,7 +37,7 @@ from fedbnsl.messages import (
     RunStatus,
     run_tag,
 )
-from fedbnsl.plan import Plan
+from fedbnsl.plan.plan import Plan
 from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl.wire import federation_pb2_grpc as federation_grpc
 
@@ -46,7 +46,7 @@ _GOODBYE_TIMEOUT_S = 0.5
 
 _Reply = TypeVar("_Reply")
 
-# The other end of the table in fedbnsl_server.servicer.
+# The other end of the table in fedbnsl_server.grpc_api.servicer.
 _ERRORS: dict[grpc.StatusCode, type[FedbnslError]] = {
     grpc.StatusCode.ABORTED: StaleRoundError,
     grpc.StatusCode.INVALID_ARGUMENT: LocalProtocolError,

@@ -12,7 +12,7 @@ import grpc
 from fedbnsl.errors import FedbnslError, SetupError
 
 if TYPE_CHECKING:
-    from fedbnsl.certificates import Credentials
+    from fedbnsl.identity.certificates import Credentials
 
 DEFAULT_PORT = 50051
 MAX_MESSAGE_BYTES = 16 * 2**20

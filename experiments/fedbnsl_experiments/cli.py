@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fedbnsl.sparse import Mask
-    from fedbnsl_experiments.metrics import Scores
+    from fedbnsl_experiments.scoring.metrics import Scores
 
 
 # What the settings of the private demo were tuned for: noise averages out over sites.
@@ -68,8 +68,8 @@ def synth(
 
     Erdos-Renyi graph, weights uniform on [-2, -0.5] and [0.5, 2], unit noise. truth.csv holds source,target,weight.
     """
-    from fedbnsl_experiments.synthetic import synthesise
-    from fedbnsl_experiments.tables import write_federation
+    from fedbnsl_experiments.tables.folder import write_federation
+    from fedbnsl_experiments.tables.synthetic import synthesise
 
     if edges > nodes * (nodes - 1) / 2:
         raise click.BadParameter(f"{nodes} nodes have at most {nodes * (nodes - 1) // 2} edges", param_hint="--edges")
@@ -96,7 +96,7 @@ def split_command(
     context: click.Context, file: Path, sites: int, contiguous: bool, seed: int, out: Path, as_json: bool
 ) -> None:
     """Split one CSV table over several sites, every row exactly once, shuffled unless --contiguous."""
-    from fedbnsl_experiments.tables import split
+    from fedbnsl_experiments.tables.folder import split
 
     if contiguous and context.get_parameter_source("seed") is not click.core.ParameterSource.DEFAULT:
         raise click.UsageError("--contiguous keeps the order of the rows; it cannot go with --seed")
@@ -144,15 +144,15 @@ def simulate(
     """
     from rich.console import Console
 
-    from fedbnsl.plan import Plan
+    from fedbnsl.plan.plan import Plan
     from fedbnsl_client.cli import warnings_on_stderr
-    from fedbnsl_client.dataset import Dataset
-    from fedbnsl_experiments.display import print_summary
+    from fedbnsl_client.data.dataset import Dataset
     from fedbnsl_experiments.plan_settings import for_sites
+    from fedbnsl_experiments.run_summary import print_summary
     from fedbnsl_experiments.simulate import simulate as run_simulation
-    from fedbnsl_experiments.tables import site_files
-    from fedbnsl_server.run_display import RunDisplay
-    from fedbnsl_server.run_folder import default_folder, refuse_existing_run
+    from fedbnsl_experiments.tables.folder import site_files
+    from fedbnsl_server.observe.terminal import RunDisplay
+    from fedbnsl_server.store.run_folder import default_folder, refuse_existing_run
 
     started = time.perf_counter()
     plan = Plan.load(plan_file, overrides)
@@ -224,16 +224,16 @@ def demo(
     from rich.console import Console
     from rich.text import Text
 
-    from fedbnsl.plan import Plan
-    from fedbnsl_client.csv_table import read_header
+    from fedbnsl.plan.plan import Plan
+    from fedbnsl_client.data.csv_table import read_header
     from fedbnsl_experiments import localnet
-    from fedbnsl_experiments.display import print_summary
     from fedbnsl_experiments.plan_settings import for_sites
     from fedbnsl_experiments.private_plans import private_plan
-    from fedbnsl_experiments.synthetic import synthesise
-    from fedbnsl_experiments.tables import site_files, write_federation
-    from fedbnsl_server.run_display import RunDisplay
-    from fedbnsl_server.run_folder import default_folder, refuse_existing_run
+    from fedbnsl_experiments.run_summary import print_summary
+    from fedbnsl_experiments.tables.folder import site_files, write_federation
+    from fedbnsl_experiments.tables.synthetic import synthesise
+    from fedbnsl_server.observe.terminal import RunDisplay
+    from fedbnsl_server.store.run_folder import default_folder, refuse_existing_run
 
     started = time.perf_counter()
     if folder is not None and sites is not None:
@@ -273,7 +273,7 @@ def demo(
 
 def _reference(truth: Path | None, folder: Path, variables: Sequence[str]) -> Mask | None:
     """The graph to score against, read before a run whose time would be lost on a bad file."""
-    from fedbnsl_experiments.metrics import read_reference
+    from fedbnsl_experiments.scoring.metrics import read_reference
 
     beside = folder / "truth.csv"
     path = truth or (beside if beside.exists() else None)
@@ -281,8 +281,8 @@ def _reference(truth: Path | None, folder: Path, variables: Sequence[str]) -> Ma
 
 
 def _scores(result: Mapping[str, Any], reference: Mask | None) -> Scores | None:
-    from fedbnsl_experiments.evaluation import learned_graph
-    from fedbnsl_experiments.metrics import score
+    from fedbnsl_experiments.scoring.evaluation import learned_graph
+    from fedbnsl_experiments.scoring.metrics import score
 
     return None if reference is None else score(learned_graph(result), reference)
 
@@ -304,8 +304,8 @@ def evaluate(run: Path, truth: Path, threshold: float | None, as_json: bool) -> 
     """
     from rich.console import Console
 
-    from fedbnsl_experiments.evaluation import evaluate as evaluate_run
-    from fedbnsl_experiments.evaluation import print_report
+    from fedbnsl_experiments.scoring.evaluation import evaluate as evaluate_run
+    from fedbnsl_experiments.scoring.evaluation import print_report
 
     report = evaluate_run(run, truth, tau=threshold)
     if as_json:
@@ -333,7 +333,7 @@ def bench(figures: tuple[str, ...], plans: Path, as_json: bool) -> None:
     """
     from rich.console import Console
 
-    from fedbnsl_experiments.bench import FIGURES
+    from fedbnsl_experiments.bench.figures import FIGURES
 
     unknown = sorted(set(figures) - set(FIGURES))
     if unknown:

@@ -12,20 +12,20 @@ import numpy as np
 from rich.console import Console
 
 from fedbnsl.errors import SetupError
-from fedbnsl.graph_formats import LearnedGraph
-from fedbnsl.plan import Plan
+from fedbnsl.graphs.formats import LearnedGraph
+from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Matrix
+from fedbnsl_client.data.checks import DataWarning
+from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_client.refit import personalise
-from fedbnsl_client.squared_loss import SecondMoments
-from fedbnsl_client.table_checks import DataWarning
-from fedbnsl_experiments.evaluation import learned_graph
-from fedbnsl_experiments.frames import site_tables, table_over
 from fedbnsl_experiments.plan_settings import for_sites, with_dotted
 from fedbnsl_experiments.private_plans import EPSILONS, private_plan
+from fedbnsl_experiments.scoring.evaluation import learned_graph
 from fedbnsl_experiments.simulate import simulate
-from fedbnsl_server.admm import AdmmState
-from fedbnsl_server.consensus_graph import raw_weights
-from fedbnsl_server.run_display import RunDisplay
+from fedbnsl_experiments.tables.notebook import site_tables, table_over
+from fedbnsl_server.algorithm.admm import AdmmState
+from fedbnsl_server.algorithm.consensus_graph import raw_weights
+from fedbnsl_server.observe.terminal import RunDisplay
 
 try:
     from sklearn.base import BaseEstimator

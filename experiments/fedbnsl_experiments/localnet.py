@@ -14,12 +14,12 @@ from typing import Any
 from fedbnsl.durable import make_folder
 from fedbnsl.errors import FedbnslError, RunAbandonedError, UnreachableError
 from fedbnsl.messages import RunStatus
-from fedbnsl.plan import Plan
-from fedbnsl.privacy import Privacy
-from fedbnsl_client import site_folder
-from fedbnsl_client.ledger_report import ledger_as_json
-from fedbnsl_experiments.tables import csv_line
-from fedbnsl_server.observer import Observer
+from fedbnsl.plan.plan import Plan
+from fedbnsl.plan.privacy_settings import Privacy
+from fedbnsl_client.budget.report import ledger_as_json
+from fedbnsl_client.site import folder as site_folder
+from fedbnsl_experiments.tables.folder import csv_line
+from fedbnsl_server.observe.status_client import Observer
 
 _START_S = 60.0
 _POLL_S = 0.1

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from fedbnsl.errors import PlanError
-from fedbnsl.plan import Plan
+from fedbnsl.plan.plan import Plan
 
 
 def for_sites(plan: Plan, n_sites: int) -> Plan:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from fedbnsl.plan import Plan
+from fedbnsl.plan.plan import Plan
 
 _COMMON: dict[str, Any] = {
     "n_participants": 8,

@@ -11,19 +11,19 @@ from typing import Any
 from fedbnsl import codec
 from fedbnsl.errors import InterruptedRunError, SchemaMismatchError
 from fedbnsl.messages import LocalUpdate, RoundTask, RunStatus, SiteProgress, SiteState
-from fedbnsl.plan import Plan
-from fedbnsl_client import entropy
-from fedbnsl_client.dataset import Dataset
-from fedbnsl_client.local_solver import warm_up
-from fedbnsl_client.noise import Randbelow
+from fedbnsl.plan.plan import Plan
+from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
-from fedbnsl_server import rounds
-from fedbnsl_server.admm import AdmmState
-from fedbnsl_server.exchange import Traffic, UpdateCheck
-from fedbnsl_server.results import RunRecorder
-from fedbnsl_server.roster import compare_variables
-from fedbnsl_server.rounds import RoundRecord
-from fedbnsl_server.run_folder import RunFolder
+from fedbnsl_client.privacy import randomness
+from fedbnsl_client.privacy.noise import Randbelow
+from fedbnsl_client.solvers.local_solver import warm_up
+from fedbnsl_server.algorithm import round_loop
+from fedbnsl_server.algorithm.admm import AdmmState
+from fedbnsl_server.algorithm.round_loop import RoundRecord
+from fedbnsl_server.sites.mailbox import Traffic, UpdateCheck
+from fedbnsl_server.sites.roster import compare_variables
+from fedbnsl_server.store.results import RunRecorder
+from fedbnsl_server.store.run_folder import RunFolder
 
 
 class InProcessExchange:
@@ -45,7 +45,7 @@ class InProcessExchange:
     def exchange(
         self, tasks: Mapping[str, RoundTask], snapshots: Mapping[str, SiteState], check: UpdateCheck
     ) -> Mapping[str, LocalUpdate]:
-        """See `fedbnsl_server.exchange.Exchange`."""
+        """See `fedbnsl_server.sites.mailbox.Exchange`."""
         value_type, dense = self._plan.value_type, self._plan.dense_messages
         updates: dict[str, LocalUpdate] = {}
         for (site, task), update in zip(tasks.items(), self._answers(tasks), strict=True):
@@ -118,7 +118,7 @@ def simulate(
             raise SchemaMismatchError(f"{site}: {error}") from None
 
     def randbelow(site: str) -> Randbelow:
-        return entropy.system if noise_seed is None else entropy.seeded(f"{noise_seed}/{site}")
+        return randomness.system if noise_seed is None else randomness.seeded(f"{noise_seed}/{site}")
 
     participants = {
         site: Participant(site, table.reordered(variables), plan, randbelow=randbelow(site))
@@ -144,7 +144,7 @@ def simulate(
     )
     try:
         n_samples = {site: table.n_samples for site, table in tables.items()}
-        rounds.run(plan, variables, n_samples, exchange, on_round=after_round)
+        round_loop.run(plan, variables, n_samples, exchange, on_round=after_round)
     except BaseException as error:  # the folder is closed, whatever it was; in a notebook, Ctrl-C is not an Exception
         interrupted = isinstance(error, InterruptedRunError | KeyboardInterrupt)
         recorder.finish("interrupted" if interrupted else "failed", str(error) or type(error).__name__)

@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 from fedbnsl.errors import InterruptedRunError, SetupError
-from fedbnsl_server import enrolment_cli, observer_cli
+from fedbnsl_server.identity import cli as enrolment_cli
+from fedbnsl_server.observe import cli as observer_cli
 
 
 @click.group()
@@ -92,13 +93,13 @@ def serve(
     Either way what was learned so far is kept, and the run can be continued.
     """
     from fedbnsl.channel import DEFAULT_PORT
-    from fedbnsl.plan import Plan
-    from fedbnsl_server.admm import AdmmState
-    from fedbnsl_server.enrolment import Federation
-    from fedbnsl_server.metrics_port import MetricsPort
-    from fedbnsl_server.rounds import RoundRecord
-    from fedbnsl_server.run_coordinator import serve as serve_run
-    from fedbnsl_server.run_folder import default_folder, load_plan
+    from fedbnsl.plan.plan import Plan
+    from fedbnsl_server.algorithm.admm import AdmmState
+    from fedbnsl_server.algorithm.round_loop import RoundRecord
+    from fedbnsl_server.identity.enrolment import Federation
+    from fedbnsl_server.observe.prometheus import MetricsPort
+    from fedbnsl_server.serve import serve as serve_run
+    from fedbnsl_server.store.run_folder import default_folder, load_plan
 
     observer_cli.one_of_both(federation_folder, insecure)
     federation = None if federation_folder is None else Federation.open(federation_folder)

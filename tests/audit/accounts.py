@@ -10,16 +10,18 @@ import numpy as np
 
 from audit import reference
 from audit.reference import LATTICE
-from fedbnsl import price as pricing
 from fedbnsl.errors import LocalProtocolError
 from fedbnsl.messages import LocalUpdate, RoundTask, TaskKind
-from fedbnsl.plan import Plan
-from fedbnsl.price import Price
+from fedbnsl.plan.plan import Plan
+from fedbnsl.privacy import calibration as pricing
+from fedbnsl.privacy.calibration import Price
 from fedbnsl.sparse import SparseMatrix
-from fedbnsl_client import noise, participant, private_moments, run_journal
-from fedbnsl_client.dataset import Dataset
-from fedbnsl_client.ledger import Ledger, Request
-from fedbnsl_client.policy import DatasetPolicy
+from fedbnsl_client import participant
+from fedbnsl_client.budget import journal as run_journal
+from fedbnsl_client.budget.ledger import Ledger, Request
+from fedbnsl_client.budget.policy import DatasetPolicy
+from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.privacy import noise, private_moments
 
 PriceOf = Callable[..., Price]
 UNIT = 1e-12

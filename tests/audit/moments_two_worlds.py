@@ -10,10 +10,10 @@ import numpy as np
 from audit import reference, two_worlds
 from audit.reference import LATTICE
 from audit.two_worlds import DELTA, EPSILON
-from fedbnsl import price as pricing
-from fedbnsl.plan import Plan
+from fedbnsl.plan.plan import Plan
+from fedbnsl.privacy import calibration as pricing
 from fedbnsl.sparse import Matrix
-from fedbnsl_client import entropy, private_moments
+from fedbnsl_client.privacy import private_moments, randomness
 
 N, D = 20, 2
 W = np.array([[0.0, 1.5], [0.0, 0.0]])
@@ -65,7 +65,7 @@ def ratios(n_runs: int) -> tuple[Matrix, Matrix]:
 
     def ratio(X: Matrix, seed: str) -> float:
         released = private_moments.release_residual_moments(
-            X, W, SCALES, bound, price.moments_variance, entropy.seeded(seed)
+            X, W, SCALES, bound, price.moments_variance, randomness.seeded(seed)
         )
         y = released * N * LATTICE / bound**2
         return float(np.triu(((y - in_B) ** 2 - (y - in_A) ** 2) / (2 * variance)).sum())

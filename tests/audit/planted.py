@@ -11,12 +11,15 @@ from unittest import mock
 
 import numpy as np
 
-from fedbnsl import price as pricing
-from fedbnsl.price import LATTICE
+from fedbnsl.privacy import calibration as pricing
+from fedbnsl.privacy.calibration import LATTICE
 from fedbnsl.sparse import Matrix
-from fedbnsl_client import clipped_gradient, local_solver, noise, participant, private_moments, run_journal
-from fedbnsl_client.clipped_gradient import ClippedGradient
-from fedbnsl_client.solvers import dp_pgcd
+from fedbnsl_client import participant
+from fedbnsl_client.budget import journal as run_journal
+from fedbnsl_client.losses import clipped as clipped_gradient
+from fedbnsl_client.losses.clipped import ClippedGradient
+from fedbnsl_client.privacy import noise, private_moments
+from fedbnsl_client.solvers import dp_pgcd, local_solver
 
 Plant = Callable[[Path], AbstractContextManager[None]]
 

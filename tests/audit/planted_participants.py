@@ -7,10 +7,11 @@ from unittest import mock
 
 from audit.planted import Plant, rewritten
 from fedbnsl.messages import LocalUpdate, RoundTask, SiteState
-from fedbnsl.plan import Plan
-from fedbnsl_client import entropy, participant
-from fedbnsl_client.dataset import Dataset
+from fedbnsl.plan.plan import Plan
+from fedbnsl_client import participant
+from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
+from fedbnsl_client.privacy import randomness
 
 
 @contextmanager
@@ -64,7 +65,7 @@ def the_same_noise_every_round(site: str, dataset: Dataset, plan: Plan, snapshot
     class Forgetful(Participant):
         def handle(self, task: RoundTask) -> LocalUpdate:
             self._solvers.clear()  # bound to their source when they were made
-            self._randbelow = entropy.seeded(f"{site} {snapshot}")
+            self._randbelow = randomness.seeded(f"{site} {snapshot}")
             return super().handle(task)
 
     return Forgetful(site, dataset, plan, snapshot)
@@ -72,11 +73,11 @@ def the_same_noise_every_round(site: str, dataset: Dataset, plan: Plan, snapshot
 
 def the_same_noise_at_every_site(site: str, dataset: Dataset, plan: Plan, snapshot: SiteState | None) -> Participant:
     start = snapshot.local_weights.nnz if snapshot else 0
-    return Participant(site, dataset, plan, snapshot, randbelow=entropy.seeded(f"start {start > 0}"))
+    return Participant(site, dataset, plan, snapshot, randbelow=randomness.seeded(f"start {start > 0}"))
 
 
 def the_same_noise_after_a_restart(site: str, dataset: Dataset, plan: Plan, snapshot: SiteState | None) -> Participant:
-    return Participant(site, dataset, plan, snapshot, randbelow=entropy.seeded(site))
+    return Participant(site, dataset, plan, snapshot, randbelow=randomness.seeded(site))
 
 
 STALE_NOISE = [the_same_noise_every_round, the_same_noise_at_every_site, the_same_noise_after_a_restart]

@@ -10,9 +10,9 @@ from scipy import stats
 from audit import reference
 from audit.reference import LATTICE
 from fedbnsl.messages import LocalUpdate, RoundTask, SiteState, TaskKind
-from fedbnsl.plan import Plan
+from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Matrix, SparseMatrix
-from fedbnsl_client.dataset import Dataset
+from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 
 D, N = 3, 30

@@ -12,8 +12,8 @@ from scipy import stats
 from audit import reference
 from audit.reference import LATTICE, exact_exp
 from fedbnsl.sparse import Matrix
-from fedbnsl_client import entropy
-from fedbnsl_client.noise import Randbelow
+from fedbnsl_client.privacy import randomness
+from fedbnsl_client.privacy.noise import Randbelow
 
 FALSE_ALARM = 1e-6
 
@@ -39,19 +39,19 @@ def check_frequencies(draws: Iterable[Any], law: dict[Any, float]) -> None:
 def check_gaussian(draw: Callable[[int, Randbelow], int], variance: int, n: int = 8000) -> None:
     reach = 12 * math.isqrt(variance) + 12
     law = dict(zip(range(-reach, reach + 1), reference.gaussian_law(variance, reach).tolist(), strict=True))
-    randbelow = entropy.seeded(f"gaussian {variance}")
+    randbelow = randomness.seeded(f"gaussian {variance}")
     check_frequencies((draw(variance, randbelow) for _ in range(n)), law)
 
 
 def check_laplace(draw: Callable[[int, Randbelow], int], scale: int, n: int = 8000) -> None:
     law = dict(zip(range(-40 * scale, 40 * scale + 1), reference.laplace_law(scale, 40 * scale).tolist(), strict=True))
-    randbelow = entropy.seeded(f"laplace {scale}")
+    randbelow = randomness.seeded(f"laplace {scale}")
     check_frequencies((draw(scale, randbelow) for _ in range(n)), law)
 
 
 def check_bernoulli(draw: Callable[[int, int, Randbelow], bool], numerator: int, denominator: int) -> None:
     p = math.exp(-numerator / denominator)
-    randbelow = entropy.seeded("bernoulli")
+    randbelow = randomness.seeded("bernoulli")
     check_frequencies((draw(numerator, denominator, randbelow) for _ in range(8000)), {True: p, False: 1 - p})
 
 
@@ -69,7 +69,7 @@ def filled(selection: Any, scores: Matrix = SCORES) -> Any:
 def check_softmax(make: Callable[[float, Any], Any], sharpness: float = 0.4, n: int = 20_000) -> None:
     weights = np.exp(sharpness * SCORES) * ALLOWED
     law = {(i, j): float(weights[i, j] / weights.sum()) for i in range(3) for j in range(3) if i != j}
-    selection, randbelow = filled(make(sharpness, ALLOWED)), entropy.seeded("softmax")
+    selection, randbelow = filled(make(sharpness, ALLOWED)), randomness.seeded("softmax")
     check_frequencies((selection.draw(randbelow) for _ in range(n)), law)
 
 
@@ -79,7 +79,7 @@ def check_weights(make: Callable[[float, Any], Any]) -> None:
     for sharpness in (1e-6, 0.01, 0.7, 30.0):
         scores = np.minimum(rng.exponential(size=(5, 5)) ** 6 * 10, 2040 / sharpness)
         mechanism = filled(make(sharpness, np.ones((5, 5), dtype=bool)), scores)
-        mechanism.draw(entropy.seeded("any"))  # weighs the columns
+        mechanism.draw(randomness.seeded("any"))  # weighs the columns
         for i in range(5):
             for j in range(5):
                 log = Decimal(sharpness) * Decimal(float(scores[i, j]))
@@ -109,5 +109,5 @@ def check_noisy_max(make: Callable[[float, Any], Any], n: int = 20_000) -> None:
                 chance *= below[np.clip(at + reach, 0, below.size - 1)]
         chances[entry] = float(chance.sum())
     assert abs(sum(chances.values()) - 1) < 1e-9
-    selection, randbelow = filled(make(sharpness, allowed), scores), entropy.seeded("noisy max")
+    selection, randbelow = filled(make(sharpness, allowed), scores), randomness.seeded("noisy max")
     check_frequencies((selection.draw(randbelow) for _ in range(n)), chances)

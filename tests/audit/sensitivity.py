@@ -9,8 +9,8 @@ import numpy as np
 from audit import reference
 from audit.reference import LATTICE
 from fedbnsl.sparse import Matrix
-from fedbnsl_client import entropy
-from fedbnsl_client.clipped_gradient import ClippedGradient
+from fedbnsl_client.losses.clipped import ClippedGradient
+from fedbnsl_client.privacy import randomness
 
 CLIPS = np.array([0.5, 2.0, 7.0])
 EXTREMES = (1e308, -1e308, 1e100, np.nan, np.inf, -np.inf, 5e-324, 1e-200, 0.0, -0.0, 1.0, -3.0)
@@ -92,7 +92,7 @@ def scores_of(make: Callable[..., Any], X: Matrix, B: Matrix, W: Matrix, *, M: M
         i, j = watched.pick
         return LATTICE // 3 - int(solver._gradient.sums[j, i])
 
-    settings = {"lam": lam, "rho_2": 3.0, "gamma": 0.5, "steps": 4, "clip": 5.0, "randbelow": entropy.system}
+    settings = {"lam": lam, "rho_2": 3.0, "gamma": 0.5, "steps": 4, "clip": 5.0, "randbelow": randomness.system}
     solver = make(X, M, selection=watched, noise=noise, allowed=~np.eye(len(M), dtype=bool), **settings)
     solver.solve(B, W, np.zeros_like(B))
     return np.concatenate(watched.scores)
@@ -111,18 +111,18 @@ def check_scores(make: Callable[..., Any], records: list[Matrix] = RECORDS) -> N
 def check_moments(release: Callable[..., Matrix], records: list[Matrix] = RECORDS) -> None:
     """The same seed gives both tables the same noise: what is left is what the record did."""
     X, bounds = table(), np.array([0.01, 4.0, 1e6])
-    base = release(X, bounds, 9, entropy.seeded("m"))
+    base = release(X, bounds, 9, randomness.seeded("m"))
     for record in records:
-        moved = (release(replaced(X, record), bounds, 9, entropy.seeded("m")) - base) / bounds * len(X)
+        moved = (release(replaced(X, record), bounds, 9, randomness.seeded("m")) - base) / bounds * len(X)
         assert np.abs(moved).max() <= 1.0 + 1e-9, f"{record} moved a second moment by {moved} bounds"
 
 
 def check_covariance(release: Callable[..., Matrix], records: list[Matrix] = RECORDS, bound: float = 3.0) -> None:
     X = table(60) * bound
-    base = release(X, bound, 2, entropy.seeded("c"))
+    base = release(X, bound, 2, randomness.seeded("c"))
     assert np.linalg.eigvalsh(base).min() > 0.1 * bound**2  # making it semidefinite changed nothing
     for record in records:
-        moved = (release(replaced(X, record), bound, 2, entropy.seeded("c")) - base) * len(X) / bound**2 * LATTICE
+        moved = (release(replaced(X, record), bound, 2, randomness.seeded("c")) - base) * len(X) / bound**2 * LATTICE
         assert np.linalg.norm(moved) <= np.sqrt(2.0) * LATTICE + X.shape[1] + 0.1, f"{record} moved it by {moved}"
 
 
@@ -132,9 +132,9 @@ def check_residual_moments(release: Callable[..., Matrix], records: list[Matrix]
     broken = np.full((3, 3), np.nan), weights()[1] * 1e300
     for W in (*weights(), *broken):
         for scales in (np.ones(3), np.array([1e-3, 1.0, 50.0]), np.array([0.0, np.inf, -2.0])):
-            base = release(X, W, scales, bound, 2, entropy.seeded("r"))
+            base = release(X, W, scales, bound, 2, randomness.seeded("r"))
             assert np.isfinite(base).all()
             for record in records:
-                other = release(replaced(X, record), W, scales, bound, 2, entropy.seeded("r"))
+                other = release(replaced(X, record), W, scales, bound, 2, randomness.seeded("r"))
                 moved = np.linalg.norm((other - base) * len(X) / bound**2 * LATTICE)
                 assert moved <= np.sqrt(2.0) * LATTICE + X.shape[1] + 0.1, f"{record} moved it by {moved / LATTICE}"

@@ -12,13 +12,13 @@ from scipy import stats
 from scipy.special import logsumexp
 
 from audit import accounts, reference
-from fedbnsl import zcdp
 from fedbnsl.errors import LocalProtocolError, PlanError
 from fedbnsl.messages import RoundTask, TaskKind
-from fedbnsl.plan import Plan
-from fedbnsl.price import LATTICE, SCORE_SENSITIVITY, price_of
+from fedbnsl.plan.plan import Plan
+from fedbnsl.privacy import zcdp
+from fedbnsl.privacy.calibration import LATTICE, SCORE_SENSITIVITY, price_of
 from fedbnsl.sparse import SparseMatrix
-from fedbnsl_client.dataset import Dataset
+from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 
 COSTS = [(1e-6, 1e-9), (0.001, 1e-6), (0.03, 1e-5), (0.4, 4e-8), (3.0, 0.05), (60.0, 1e-10)]

@@ -17,8 +17,9 @@ from audit import (
     sensitivity,
     two_worlds,
 )
-from fedbnsl import price
-from fedbnsl_client import clipped_gradient, noise, private_moments
+from fedbnsl.privacy import calibration as price
+from fedbnsl_client.losses import clipped as clipped_gradient
+from fedbnsl_client.privacy import noise, private_moments
 from fedbnsl_client.solvers import dp_pgcd
 
 Check = Callable[[], object]

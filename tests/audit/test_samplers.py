@@ -3,7 +3,7 @@
 import pytest
 
 from audit import samplers
-from fedbnsl_client import noise
+from fedbnsl_client.privacy import noise
 
 
 @pytest.mark.parametrize("variance", [1, 2, 5, 40, 1000])

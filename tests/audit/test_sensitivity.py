@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from audit import sensitivity
 from audit.sensitivity import EXTREMES
 from fedbnsl.sparse import Matrix
-from fedbnsl_client.clipped_gradient import ClippedGradient
-from fedbnsl_client.private_moments import release_covariance, release_residual_moments, release_second_moments
+from fedbnsl_client.losses.clipped import ClippedGradient
+from fedbnsl_client.privacy.private_moments import release_covariance, release_residual_moments, release_second_moments
 from fedbnsl_client.solvers.dp_pgcd import DpPgcd
 
 values = st.one_of(st.sampled_from(EXTREMES), st.floats(), st.floats(-10, 10))

@@ -9,7 +9,7 @@ from audit import two_worlds
 from fedbnsl.errors import DivergenceError
 from fedbnsl.messages import RoundTask, TaskKind
 from fedbnsl.sparse import SparseMatrix
-from fedbnsl_client.dataset import Dataset
+from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 
 

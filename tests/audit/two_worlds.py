@@ -16,11 +16,12 @@ from scipy import stats
 from audit import reference
 from audit.reference import LATTICE
 from fedbnsl.messages import RoundTask, TaskKind
-from fedbnsl.plan import Plan
+from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Matrix, SparseMatrix
-from fedbnsl_client import entropy, participant
-from fedbnsl_client.dataset import Dataset
+from fedbnsl_client import participant
+from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
+from fedbnsl_client.privacy import randomness
 
 N, ROUNDS, CLIP, MOMENT, GAMMA = 40, 3, 10.0, 1.0, 1e-6
 # A delta so large makes the test sharp: the conversion from zCDP is tightest where the tails do not matter.
@@ -67,7 +68,7 @@ W = np.array([[0.0, 8.0], [-8.0, 0.0]])
 
 def run(settings: Plan, X: Matrix, seed: str) -> list[Matrix]:
     """B_p as sent in every round."""
-    site = Participant("site", Dataset(("a", "b"), X), settings, randbelow=entropy.seeded(seed))
+    site = Participant("site", Dataset(("a", "b"), X), settings, randbelow=randomness.seeded(seed))
     sent = SparseMatrix.from_dense(W)
     tasks = [RoundTask(t, TaskKind.ADMM, sent, t > 1) for t in range(1, ROUNDS + 1)]
     return [site.handle(task).local_weights.to_dense() for task in tasks]

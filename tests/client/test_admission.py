@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from fedbnsl.errors import BudgetExhaustedError, DataError, LedgerError, PolicyRefusal
-from fedbnsl.plan import Plan
-from fedbnsl_client import site_folder
-from fedbnsl_client.admission import GuardedTable, PublicTable
-from fedbnsl_client.dataset import Dataset
-from fedbnsl_client.ledger import Request
-from fedbnsl_client.ledger_report import ledger_as_json, ledger_lines
+from fedbnsl.plan.plan import Plan
+from fedbnsl_client.budget.ledger import Request
+from fedbnsl_client.budget.report import ledger_as_json, ledger_lines
+from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Unaccounted
+from fedbnsl_client.site import folder as site_folder
+from fedbnsl_client.site.admission import GuardedTable, PublicTable
 from private_site import DATASET, NAMES, ROWS, edit, make_site, private_plan, rows, write_table
 
 RUN = 2**63 + 5

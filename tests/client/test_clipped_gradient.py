@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from fedbnsl.sparse import Matrix
-from fedbnsl_client import clipped_gradient
-from fedbnsl_client.clipped_gradient import ClippedGradient
+from fedbnsl_client.losses import clipped as clipped_gradient
+from fedbnsl_client.losses.clipped import ClippedGradient
 
 D = 6
 CLIPS = np.linspace(0.5, 3.0, D)

@@ -5,13 +5,13 @@ import pytest
 
 from fedbnsl.errors import DivergenceError
 from fedbnsl.messages import RoundTask, TaskKind
-from fedbnsl.plan import Plan
+from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Matrix, SparseMatrix
-from fedbnsl_client import local_solver
-from fedbnsl_client.dataset import Dataset
+from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_client.participant import Participant
+from fedbnsl_client.solvers import local_solver
 from fedbnsl_client.solvers.closed_form import ClosedForm
-from fedbnsl_client.squared_loss import SecondMoments
 from oracles import literal_gradient, literal_local_objective
 
 D = 6

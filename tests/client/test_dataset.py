@@ -15,10 +15,10 @@ from hypothesis.extra import numpy as hnp
 
 from fedbnsl.errors import DataError
 from fedbnsl.sparse import Matrix
-from fedbnsl_client import csv_table, dataset, mapped_array
 from fedbnsl_client.cli import join
-from fedbnsl_client.dataset import MIN_ROWS, Dataset
-from fedbnsl_client.table_checks import DataWarning
+from fedbnsl_client.data import csv_table, dataset, mapped_array
+from fedbnsl_client.data.checks import DataWarning
+from fedbnsl_client.data.dataset import MIN_ROWS, Dataset
 
 N = 30
 
@@ -85,7 +85,7 @@ def test_a_table_is_read_bit_for_bit(table: Matrix, write: Callable[..., Path]) 
         unique=True,
     )
 )
-@pytest.mark.filterwarnings("ignore::fedbnsl_client.table_checks.DataWarning")  # few whole values look like categories
+@pytest.mark.filterwarnings("ignore::fedbnsl_client.data.checks.DataWarning")  # few whole values look like categories
 def test_any_finite_table_with_distinct_values_survives_a_file(table: Matrix, tmp_path: Path) -> None:
     path = tmp_path / "any.csv"
     with path.open("w", encoding="utf-8", newline="") as file:

@@ -16,13 +16,15 @@ from typing import Any
 import pytest
 
 from coordinator_thread import Start, start
-from fedbnsl import __version__, certificates
+from fedbnsl import __version__
 from fedbnsl.cli import main
+from fedbnsl.identity import certificates
 from fedbnsl.messages import RunStatus
-from fedbnsl_client import doctor, site_folder
-from fedbnsl_server import authority, enrolment
-from fedbnsl_server import servicer as servicer_module
-from fedbnsl_server.enrolment import Federation
+from fedbnsl_client.site import doctor
+from fedbnsl_client.site import folder as site_folder
+from fedbnsl_server.grpc_api import servicer as servicer_module
+from fedbnsl_server.identity import authority, enrolment
+from fedbnsl_server.identity.enrolment import Federation
 from federation_folder import clock_off, enrol, enrol_at, make_federation
 from private_site import DATASET, edit, make_site, rows, write_table
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from fedbnsl.errors import DivergenceError
-from fedbnsl_client import entropy
-from fedbnsl_client.clipped_gradient import ClippedGradient
-from fedbnsl_client.noise import ExponentialMechanism, discrete_gaussian
+from fedbnsl_client.losses.clipped import ClippedGradient
+from fedbnsl_client.privacy import randomness
+from fedbnsl_client.privacy.noise import ExponentialMechanism, discrete_gaussian
 from fedbnsl_client.solvers.dp_pgcd import DpPgcd, clips
 
 D = 4
@@ -22,7 +22,7 @@ def solver(*, lam: float = 0.0, variance: int = 4, steps: int = 3) -> DpPgcd:
     return DpPgcd(
         X, np.ones(D), lam=lam, rho_2=1.0, gamma=1.0, steps=steps, clip=1.0,
         selection=ExponentialMechanism(0.1, ALLOWED), noise=partial(discrete_gaussian, variance),
-        randbelow=entropy.seeded("a test"), allowed=ALLOWED,
+        randbelow=randomness.seeded("a test"), allowed=ALLOWED,
     )  # fmt: skip
 
 
@@ -51,7 +51,7 @@ def test_second_moments_that_are_not_finite_are_refused() -> None:
         DpPgcd(
             X, np.array([1.0, np.inf, 1.0, 1.0]), lam=0.0, rho_2=1.0, gamma=1.0, steps=1, clip=1.0,
             selection=ExponentialMechanism(0.1, ALLOWED), noise=partial(discrete_gaussian, 4),
-            randbelow=entropy.system, allowed=ALLOWED,
+            randbelow=randomness.system, allowed=ALLOWED,
         )  # fmt: skip
 
 
@@ -59,7 +59,7 @@ def test_without_an_allowed_coordinate_nothing_moves() -> None:
     none = np.zeros((D, D), dtype=bool)
     idle = DpPgcd(
         X, np.ones(D), lam=0.0, rho_2=1.0, gamma=1.0, steps=3, clip=1.0, selection=ExponentialMechanism(0.1, none),
-        noise=partial(discrete_gaussian, 4), randbelow=entropy.system, allowed=none,
+        noise=partial(discrete_gaussian, 4), randbelow=randomness.system, allowed=none,
     )  # fmt: skip
     assert not idle.solve(ZERO, ZERO, ZERO).any()
 

@@ -5,8 +5,8 @@ import pytest
 
 import oracles
 from fedbnsl.sparse import Matrix
-from fedbnsl_client import entropy
-from fedbnsl_client.noise import ExponentialMechanism, Randbelow
+from fedbnsl_client.privacy import randomness
+from fedbnsl_client.privacy.noise import ExponentialMechanism, Randbelow
 
 
 def totals_of(draws: list[int], randbelow: Randbelow) -> Randbelow:
@@ -32,7 +32,7 @@ def test_draws_and_total_weights_are_those_of_the_literal_mechanism(d: int, scal
     allowed[0, 1] = True
     ours, literal = (make(0.7, allowed) for make in (ExponentialMechanism, oracles.LiteralExponentialMechanism))
     asked: tuple[list[int], list[int]] = [], []
-    sources = [totals_of(totals, entropy.seeded("draws")) for totals in asked]
+    sources = [totals_of(totals, randomness.seeded("draws")) for totals in asked]
     for j in range(d):
         for mechanism in (ours, literal):
             mechanism.set_column(j, scores(np.random.default_rng(j), d, scale))
@@ -52,7 +52,7 @@ def test_every_weight_at_its_largest_is_counted() -> None:
     literal.set_column(0, np.array([1e300]))
     for j in range(d):
         ours.set_column(j, np.full(d, 1e300))
-    ours.draw(totals_of(totals, entropy.seeded("large")))
+    ours.draw(totals_of(totals, randomness.seeded("large")))
     assert totals == [d * d * literal.weights[0][0]]
 
 
@@ -62,5 +62,5 @@ def test_a_column_given_as_an_array_that_changes_later_is_weighed_as_it_was_give
     ours.set_column(0, column)
     ours.set_column(1, column)
     column += 100.0
-    ours.draw(totals_of(totals, entropy.seeded("later")))
+    ours.draw(totals_of(totals, randomness.seeded("later")))
     assert totals == [4 * 2**52]

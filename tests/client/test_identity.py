@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from fedbnsl import certificates, durable
-from fedbnsl.bundle import Bundle
-from fedbnsl.certificates import Name, fingerprint, new_key, pem
+from fedbnsl import durable
 from fedbnsl.errors import IdentityError, SetupError
-from fedbnsl_client import identity
-from fedbnsl_client.identity import Identity
-from fedbnsl_server.enrolment import Federation
+from fedbnsl.identity import certificates
+from fedbnsl.identity.bundle import Bundle
+from fedbnsl.identity.certificates import Name, fingerprint, new_key, pem
+from fedbnsl_client.site import identity
+from fedbnsl_client.site.identity import Identity
+from fedbnsl_server.identity.enrolment import Federation
 from federation_folder import DAYS, clock_off, enrol, enrol_at, make_federation
 
 NORTH = Name("lab", "north")
@@ -223,7 +224,7 @@ def test_a_bundle_for_a_key_that_was_exchanged_is_refused(
 def test_a_bundle_out_of_its_time_is_refused(
     days: int, words: str, tmp_path: Path, federation: Federation, asked: bytes
 ) -> None:
-    from fedbnsl_server import authority, enrolment
+    from fedbnsl_server.identity import authority, enrolment
 
     with clock_off(enrolment, authority, by=timedelta(days=days)):
         bundle = federation.approve(asked, days=30)

@@ -19,16 +19,17 @@ from hypothesis.extra import numpy as hnp
 from fedbnsl.errors import DataError
 from fedbnsl.messages import RoundTask, TaskKind
 from fedbnsl.sparse import Matrix, SparseMatrix
-from fedbnsl_client import csv_table, entropy, mapped_array
-from fedbnsl_client.blocked_gradient import BlockedGradient
-from fedbnsl_client.clipped_gradient import ClippedGradient
-from fedbnsl_client.dataset import Dataset
-from fedbnsl_client.fingerprint import fingerprint
-from fedbnsl_client.local_solver import _second_moments
-from fedbnsl_client.mapped_array import gathered, lies_in_file, row_blocks, zeros_in_file
+from fedbnsl_client.data import csv_table, mapped_array
+from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.data.fingerprint import fingerprint
+from fedbnsl_client.data.mapped_array import gathered, lies_in_file, row_blocks, zeros_in_file
+from fedbnsl_client.losses.blocked import BlockedGradient
+from fedbnsl_client.losses.clipped import ClippedGradient
+from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_client.participant import Participant
-from fedbnsl_client.private_moments import release_covariance, release_second_moments
-from fedbnsl_client.squared_loss import SecondMoments
+from fedbnsl_client.privacy import randomness
+from fedbnsl_client.privacy.private_moments import release_covariance, release_second_moments
+from fedbnsl_client.solvers.local_solver import _second_moments
 from private_site import private_plan
 
 N, D = 1003, 5
@@ -111,8 +112,8 @@ def test_a_full_disk_is_said_in_words(make: str) -> None:
     code = f"""
         import resource, signal
         import numpy as np
-        from fedbnsl_client import mapped_array
-        from fedbnsl_client.mapped_array import gathered, zeros_in_file
+        from fedbnsl_client.data import mapped_array
+        from fedbnsl_client.data.mapped_array import gathered, zeros_in_file
         mapped_array.MAPPED_BYTES = 0
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (10**6, 10**6))
@@ -149,7 +150,7 @@ def test_second_moments_in_memory_are_those_of_one_product(table: Matrix) -> Non
 
 def test_noisy_moments_are_the_same_bits(table: Matrix, mapped: Matrix) -> None:
     def released(X: Matrix) -> list[Matrix]:
-        randbelow = entropy.seeded("moments")
+        randbelow = randomness.seeded("moments")
         return [
             release_second_moments(X, np.full(D, 4.0), 1000, randbelow),
             release_covariance(X, 3.0, 1000, randbelow),
@@ -184,7 +185,7 @@ def test_a_seeded_private_run_sends_the_same_bits(table: Matrix, mapped: Matrix,
             for t in (1, 2)
         ]
         for X in (table, mapped)
-        for site in [Participant("site", Dataset(NAMES, X), plan, randbelow=entropy.seeded(solver))]
+        for site in [Participant("site", Dataset(NAMES, X), plan, randbelow=randomness.seeded(solver))]
     ]
     for one, other in zip(*sent, strict=True):
         assert one.local_weights.nnz > 0
@@ -302,11 +303,11 @@ def test_a_process_takes_little_memory_for_a_large_table(tmp_path: Path) -> None
     code = """
         import numpy as np
         from pathlib import Path
-        from fedbnsl_client import mapped_array
-        from fedbnsl_client.blocked_gradient import BlockedGradient
-        from fedbnsl_client.dataset import Dataset
-        from fedbnsl_client.fingerprint import fingerprint
-        from fedbnsl_client.squared_loss import SecondMoments
+        from fedbnsl_client.data import mapped_array
+        from fedbnsl_client.losses.blocked import BlockedGradient
+        from fedbnsl_client.data.dataset import Dataset
+        from fedbnsl_client.data.fingerprint import fingerprint
+        from fedbnsl_client.losses.squared import SecondMoments
         mapped_array.MAPPED_BYTES = 0
         mapped_array.BLOCK_BYTES = 2**21
         rng = np.random.default_rng(0)

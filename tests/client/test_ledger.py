@@ -34,10 +34,10 @@ from hypothesis.stateful import (
 
 from fedbnsl.errors import BudgetExhaustedError, LedgerError
 from fedbnsl.sparse import Matrix
-from fedbnsl_client import ledger_lock
-from fedbnsl_client.fingerprint import fingerprint
-from fedbnsl_client.ledger import LARGEST_CAP_UNITS, UNITS_PER_ZCDP, Ledger, Registration, Request
-from fedbnsl_client.ledger_lock import filesystem_of
+from fedbnsl_client.budget import ledger_lock
+from fedbnsl_client.budget.ledger import LARGEST_CAP_UNITS, UNITS_PER_ZCDP, Ledger, Registration, Request
+from fedbnsl_client.budget.ledger_lock import filesystem_of
+from fedbnsl_client.data.fingerprint import fingerprint
 
 RUN = 2**64 - 1  # as large as a run's number can be
 NAMES = ("age", "dose", "weight")
@@ -215,7 +215,10 @@ def test_commits_are_synced_as_hard_as_sqlite_can(ledger):
 
 # ---- one owner -------------------------------------------------------------------------------------------------
 
-OPEN = "import sys, pathlib; from fedbnsl_client.ledger import Ledger; Ledger.open(pathlib.Path(sys.argv[1])).close()"
+OPEN = (
+    "import sys, pathlib; from fedbnsl_client.budget.ledger import Ledger; "
+    "Ledger.open(pathlib.Path(sys.argv[1])).close()"
+)
 
 
 def opened_elsewhere(path: Path) -> subprocess.CompletedProcess[str]:

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedbnsl_client.ledger import Ledger, Request
+from fedbnsl_client.budget.ledger import Ledger, Request
 
 KILLS = 50
 PRICE = 7
@@ -30,7 +30,7 @@ NURSERY = """
 import os, signal, sys
 from pathlib import Path
 from fedbnsl.errors import BudgetExhaustedError
-from fedbnsl_client.ledger import Ledger, Request
+from fedbnsl_client.budget.ledger import Ledger, Request
 
 def say(*words):
     os.write(1, (" ".join(map(str, words)) + "\\n").encode())

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import get_args
 
-from fedbnsl.plan import PRIVATE_SOLVERS, Plan, Solver
+from fedbnsl.plan.plan import PRIVATE_SOLVERS, Plan, Solver
 from private_site import private_plan, rows, write_table
 
 # In a process of its own, for in this one other tests have compiled what they needed.
@@ -15,9 +15,9 @@ from pathlib import Path
 
 from numba.core.registry import CPUDispatcher
 
-from fedbnsl.plan import Plan
-from fedbnsl_client.dataset import Dataset
-from fedbnsl_client.local_solver import warm_up
+from fedbnsl.plan.plan import Plan
+from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.solvers.local_solver import warm_up
 from fedbnsl_experiments.simulate import simulate
 
 

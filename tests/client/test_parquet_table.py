@@ -11,11 +11,12 @@ import pytest
 
 from fedbnsl.errors import DataError
 from fedbnsl.sparse import Matrix
-from fedbnsl_client import mapped_array, site_folder
-from fedbnsl_client.dataset import Dataset
-from fedbnsl_client.mapped_array import lies_in_file
-from fedbnsl_client.policy import Policy
-from fedbnsl_client.table_checks import DataWarning
+from fedbnsl_client.budget.policy import Policy
+from fedbnsl_client.data import mapped_array
+from fedbnsl_client.data.checks import DataWarning
+from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.data.mapped_array import lies_in_file
+from fedbnsl_client.site import folder as site_folder
 from private_site import DATASET, make_site, write_table
 
 pyarrow = pytest.importorskip("pyarrow")

@@ -5,11 +5,11 @@ import pytest
 
 from fedbnsl.errors import StaleRoundError
 from fedbnsl.messages import RoundTask, SiteState, TaskKind
-from fedbnsl.plan import Plan
+from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import SparseMatrix
-from fedbnsl_client.dataset import Dataset
+from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
-from fedbnsl_experiments.synthetic import synthesise
+from fedbnsl_experiments.tables.synthetic import synthesise
 
 FEDERATION = synthesise(5, 6, 1, 200, 3)
 W = SparseMatrix.from_dense(np.triu(np.full((5, 5), 0.25), k=1))

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from fedbnsl.sparse import Matrix
+from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_client.solvers import pgcd
-from fedbnsl_client.squared_loss import SecondMoments
 from local_problems import SEEDS, problem
 from oracles import finite_difference, literal_gradient, literal_local_objective
 

@@ -7,10 +7,10 @@ import pytest
 from pydantic import ValidationError
 
 from fedbnsl.errors import BudgetExhaustedError, PolicyRefusal, SetupError
-from fedbnsl.plan import Plan
-from fedbnsl.price import price_of
-from fedbnsl.zcdp import epsilon_of
-from fedbnsl_client.policy import DatasetPolicy, Policy, check_price
+from fedbnsl.plan.plan import Plan
+from fedbnsl.privacy.calibration import price_of
+from fedbnsl.privacy.zcdp import epsilon_of
+from fedbnsl_client.budget.policy import DatasetPolicy, Policy, check_price
 from private_site import private_plan
 
 TABLE: dict[str, Any] = {

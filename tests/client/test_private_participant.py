@@ -10,14 +10,15 @@ import pytest
 from fedbnsl import codec
 from fedbnsl.errors import LocalProtocolError, StaleRoundError
 from fedbnsl.messages import LocalUpdate, RoundTask, SiteState, TaskKind
-from fedbnsl.plan import Plan
-from fedbnsl.price import price_of
+from fedbnsl.plan.plan import Plan
+from fedbnsl.privacy.calibration import price_of
 from fedbnsl.sparse import Matrix, SparseMatrix
-from fedbnsl_client import entropy, site_folder
-from fedbnsl_client.dataset import Dataset
-from fedbnsl_client.ledger import Ledger, Request
+from fedbnsl_client.budget.journal import RunJournal
+from fedbnsl_client.budget.ledger import Ledger, Request
+from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
-from fedbnsl_client.run_journal import RunJournal
+from fedbnsl_client.privacy import randomness
+from fedbnsl_client.site import folder as site_folder
 from private_site import DATASET, NAMES, ROWS, make_site, private_plan, rows
 
 PLAN = private_plan(privacy={"epsilon": 4.0})
@@ -147,7 +148,7 @@ def test_after_a_restart_a_site_replays_its_rounds_and_goes_on_with_its_old_setu
 @every_solver
 def test_with_a_seed_and_without_a_ledger_a_run_can_be_repeated(plan: Plan) -> None:
     def play(seed: str) -> list[Matrix]:
-        participant = Participant("north", Dataset(NAMES, rows()), plan, randbelow=entropy.seeded(seed))
+        participant = Participant("north", Dataset(NAMES, rows()), plan, randbelow=randomness.seeded(seed))
         return [participant.handle(task(t, contributed=t > 1)).local_weights.to_dense() for t in (1, 2, 3)]
 
     one, same, other = play("1"), play("1"), play("2")

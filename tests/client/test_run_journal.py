@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from fedbnsl.errors import BudgetExhaustedError, LedgerError, PolicyRefusal
-from fedbnsl.price import price_of
-from fedbnsl_client import site_folder
-from fedbnsl_client.ledger import Ledger
-from fedbnsl_client.policy import DatasetPolicy
-from fedbnsl_client.run_journal import RunJournal
+from fedbnsl.privacy.calibration import price_of
+from fedbnsl_client.budget.journal import RunJournal
+from fedbnsl_client.budget.ledger import Ledger
+from fedbnsl_client.budget.policy import DatasetPolicy
+from fedbnsl_client.site import folder as site_folder
 from private_site import DATASET, make_site, private_plan
 
 PLAN = private_plan()

@@ -4,13 +4,13 @@ import pytest
 
 from fedbnsl.errors import PlanMismatchError, ResultError, UnreachableError
 from fedbnsl.messages import JoinReply, SiteState
-from fedbnsl.plan import Plan
+from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import SparseMatrix
-from fedbnsl_client.admission import PublicTable
-from fedbnsl_client.dataset import Dataset
-from fedbnsl_client.run_participant import take_part
+from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.join_run import take_part
 from fedbnsl_client.session import Session
-from fedbnsl_experiments.synthetic import synthesise
+from fedbnsl_client.site.admission import PublicTable
+from fedbnsl_experiments.tables.synthetic import synthesise
 
 NOWHERE = "127.0.0.1:1"  # nobody listens on the first port
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from fedbnsl.errors import DataError, LedgerError, SetupError
-from fedbnsl_client import site_folder
-from fedbnsl_client.policy import Policy
+from fedbnsl_client.budget.policy import Policy
+from fedbnsl_client.site import folder as site_folder
 from private_site import DATASET, NAMES, ROWS, make_site, rows, write_table
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import tomli_w
 
-from fedbnsl.bundle import Bundle
-from fedbnsl.certificates import Name
 from fedbnsl.errors import IdentityError
-from fedbnsl_client import identity
+from fedbnsl.identity.bundle import Bundle
+from fedbnsl.identity.certificates import Name
+from fedbnsl_client.site import identity
 from federation_folder import make_federation
 
 

@@ -11,9 +11,17 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from fedbnsl import certificates
-from fedbnsl.certificates import Name, fingerprint, name_in, new_key, read_certificate, read_key, same_fingerprint
 from fedbnsl.errors import IdentityError, SetupError
+from fedbnsl.identity import certificates
+from fedbnsl.identity.certificates import (
+    Name,
+    fingerprint,
+    name_in,
+    new_key,
+    read_certificate,
+    read_key,
+    same_fingerprint,
+)
 from federation_folder import make_federation, request_pem
 
 

@@ -8,8 +8,8 @@ import grpc
 import pytest
 
 from fedbnsl import channel
-from fedbnsl.certificates import Credentials
 from fedbnsl.errors import IdentityError, SetupError
+from fedbnsl.identity.certificates import Credentials
 from federation_folder import make_federation
 
 

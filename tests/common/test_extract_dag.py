@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedbnsl.graph import extract_dag, is_acyclic
+from fedbnsl.graphs.graph import extract_dag, is_acyclic
 from oracles import literal_extract_dag
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fedbnsl.graph import cyclic_edges, extract_dag, is_acyclic, threshold, topological_order
+from fedbnsl.graphs.graph import cyclic_edges, extract_dag, is_acyclic, threshold, topological_order
 from fedbnsl.sparse import Mask, Matrix
 
 QUICK = settings(max_examples=150, deadline=None)

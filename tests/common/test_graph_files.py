@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedbnsl import graph_formats
 from fedbnsl.durable import write_text
 from fedbnsl.errors import ResultError
-from fedbnsl.graph_files import LearnedGraph, read_edges, write_all, write_weights
+from fedbnsl.graphs import formats as graph_formats
+from fedbnsl.graphs.files import LearnedGraph, read_edges, write_all, write_weights
 
 NAMES = (
     "a/b",

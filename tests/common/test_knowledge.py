@@ -7,7 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fedbnsl.errors import PlanError
-from fedbnsl.knowledge import EdgeMask, Knowledge
+from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 
 NAMES = ["a", "b", "c", "d", "e", "f"]
 EDGES = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(NAMES)).filter(lambda e: e[0] != e[1]), max_size=6)

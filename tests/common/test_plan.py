@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedbnsl.errors import PlanError
-from fedbnsl.knowledge import Knowledge
 from fedbnsl.messages import is_variable_name
-from fedbnsl.plan import PRIVATE_SOLVERS, Plan
-from fedbnsl.privacy import Privacy
+from fedbnsl.plan.knowledge import Knowledge
+from fedbnsl.plan.plan import PRIVATE_SOLVERS, Plan
+from fedbnsl.plan.privacy_settings import Privacy
 
 PLANS = Path(__file__).parents[2] / "plans"
 PRIVATE = {"local_solver": "dp-pgcd", "refit_rounds": 0, "local_steps": 10}

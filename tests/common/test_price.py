@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from fedbnsl import zcdp
 from fedbnsl.errors import PlanError
-from fedbnsl.plan import PRIVATE_SOLVERS, Plan
-from fedbnsl.price import price_of
-from fedbnsl.price_report import guarantee_sentence, noise_table, price_lines, price_summary
+from fedbnsl.plan.plan import PRIVATE_SOLVERS, Plan
+from fedbnsl.privacy import zcdp
+from fedbnsl.privacy.calibration import price_of
+from fedbnsl.privacy.report import guarantee_sentence, noise_table, price_lines, price_summary
 from private_site import private_plan
 
 every_solver = pytest.mark.parametrize("solver", PRIVATE_SOLVERS)

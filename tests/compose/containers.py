@@ -14,7 +14,7 @@ from docker.models.containers import Container
 from docker.models.networks import Network
 
 from compose.federation import SITES, Project, enrol, set_policies
-from fedbnsl.plan import Plan
+from fedbnsl.plan.plan import Plan
 
 COORDINATOR = "coordinator"
 RUN_FOLDER = "/runs/run"

@@ -17,7 +17,7 @@ from pathlib import Path
 import click
 
 from compose.federation import ROOT, SITES, SYNTHETIC, Project, StepError, enrol, fedbnsl, set_policies
-from fedbnsl.plan import Plan
+from fedbnsl.plan.plan import Plan
 
 RUN_DEADLINE_S = 600.0
 

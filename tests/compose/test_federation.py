@@ -14,7 +14,7 @@ import pytest
 from compose.containers import COORDINATOR, RUN_FOLDER, Federation
 from compose.federation import ROOT, SYNTHETIC, Project, compose_command, fedbnsl
 from faults import invariants
-from fedbnsl.plan import Plan
+from fedbnsl.plan.plan import Plan
 
 pytestmark = pytest.mark.timeout(660)  # the first test waits for the images to be built
 

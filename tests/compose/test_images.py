@@ -32,7 +32,7 @@ print(json.dumps({"uid": os.getuid(), "packages": packages, "writable": writable
 # What numba says of its cache, then the seconds.
 WARM_UP = """
 import time
-from fedbnsl_client.local_solver import warm_up
+from fedbnsl_client.solvers.local_solver import warm_up
 started = time.perf_counter()
 warm_up()
 print(time.perf_counter() - started)

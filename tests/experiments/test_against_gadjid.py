@@ -6,7 +6,7 @@ import gadjid
 import numpy as np
 import pytest
 
-from fedbnsl_experiments.metrics import random_dag, score, sid
+from fedbnsl_experiments.scoring.metrics import random_dag, score, sid
 
 SIZES = [2, 3, 4, 5, 8, 13, 25]
 SHARES = [0.0, 0.1, 0.3, 0.7, 1.0]

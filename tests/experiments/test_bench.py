@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 
 from fedbnsl.errors import ResultError
-from fedbnsl.plan import Plan
-from fedbnsl_client.dataset import Dataset
+from fedbnsl.plan.plan import Plan
+from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.solvers import pgcd
-from fedbnsl_experiments import bench, cli
-from fedbnsl_experiments.sachs import federate
+from fedbnsl_experiments import cli
+from fedbnsl_experiments.bench import figures as bench
 from fedbnsl_experiments.simulate import simulate
-from fedbnsl_experiments.synthetic import synthesise
+from fedbnsl_experiments.tables.sachs import federate
+from fedbnsl_experiments.tables.synthetic import synthesise
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from fedbnsl.plan import Plan
-from fedbnsl_experiments import bench_growth
-from fedbnsl_experiments.measure import exponent, megabytes_sent, run_plan
-from fedbnsl_experiments.synthetic import synthesise
+from fedbnsl.plan.plan import Plan
+from fedbnsl_experiments.bench import growth as bench_growth
+from fedbnsl_experiments.tables.synthetic import synthesise
+from fedbnsl_experiments.trials.harness import exponent, megabytes_sent, run_plan
 
 PLANS = Path(__file__).parents[2] / "plans"
 

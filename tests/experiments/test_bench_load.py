@@ -9,9 +9,9 @@ import sys
 import pytest
 
 from fedbnsl.errors import ResultError
-from fedbnsl.plan import Plan
-from fedbnsl_experiments import bench_load
-from fedbnsl_experiments.bench_load import Reading, Readings
+from fedbnsl.plan.plan import Plan
+from fedbnsl_experiments.bench import load as bench_load
+from fedbnsl_experiments.bench.load import Reading, Readings
 
 
 @pytest.fixture(scope="module")

@@ -6,11 +6,11 @@ import statistics
 import numpy as np
 import pytest
 
-from fedbnsl.plan import Plan
-from fedbnsl_experiments import bench_privacy
-from fedbnsl_experiments.measure import oracles
+from fedbnsl.plan.plan import Plan
+from fedbnsl_experiments.bench import privacy as bench_privacy
 from fedbnsl_experiments.private_plans import EPSILONS, private_plan
-from fedbnsl_experiments.synthetic import synthesise
+from fedbnsl_experiments.tables.synthetic import synthesise
+from fedbnsl_experiments.trials.harness import oracles
 
 
 def tiny_plan(epsilon, **privacy):

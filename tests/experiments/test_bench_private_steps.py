@@ -2,9 +2,9 @@
 
 import pytest
 
-from fedbnsl_experiments import bench_private_steps
+from fedbnsl_experiments.bench import private_steps as bench_private_steps
 from fedbnsl_experiments.private_plans import private_plan
-from fedbnsl_experiments.synthetic import synthesise
+from fedbnsl_experiments.tables.synthetic import synthesise
 
 
 @pytest.fixture

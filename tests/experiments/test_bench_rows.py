@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedbnsl.plan import Plan
-from fedbnsl_client import mapped_array
-from fedbnsl_client.dataset import Dataset
-from fedbnsl_experiments import bench_rows
-from fedbnsl_experiments.measure import oracles
+from fedbnsl.plan.plan import Plan
+from fedbnsl_client.data import mapped_array
+from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_experiments.bench import rows as bench_rows
+from fedbnsl_experiments.trials.harness import oracles
 
 pytest.importorskip("pyarrow")
 PLAN = Plan.load(Path(__file__).parents[2] / "plans" / "private-epsilon-5.toml")

@@ -6,11 +6,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from fedbnsl.plan import Plan
-from fedbnsl_experiments import bench_scale
-from fedbnsl_experiments.measure import run_plan
-from fedbnsl_experiments.synthetic import synthesise
-from fedbnsl_server.global_step import global_step
+from fedbnsl.plan.plan import Plan
+from fedbnsl_experiments.bench import scale as bench_scale
+from fedbnsl_experiments.tables.synthetic import synthesise
+from fedbnsl_experiments.trials.harness import run_plan
+from fedbnsl_server.algorithm.global_step import global_step
 
 
 @pytest.fixture

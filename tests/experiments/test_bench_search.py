@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from fedbnsl.plan import Plan
-from fedbnsl_experiments import bench_search
-from fedbnsl_experiments.bench_search import _Data
-from fedbnsl_experiments.measure import megabytes_sent, run_plan, run_row
+from fedbnsl.plan.plan import Plan
+from fedbnsl_experiments.bench import lean as bench_search
+from fedbnsl_experiments.bench.lean import _Data
 from fedbnsl_experiments.private_plans import private_plan, private_plan_200
-from fedbnsl_experiments.synthetic import synthesise
+from fedbnsl_experiments.tables.synthetic import synthesise
+from fedbnsl_experiments.trials.harness import megabytes_sent, run_plan, run_row
 
 PLANS = Path(__file__).parents[2] / "plans"
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from fedbnsl.plan import Plan
-from fedbnsl_experiments import bench_sites
-from fedbnsl_experiments.bench_sites import Cost
+from fedbnsl.plan.plan import Plan
+from fedbnsl_experiments.bench import sites as bench_sites
+from fedbnsl_experiments.bench.sites import Cost
 
 ONE = Cost(
     n_sites=100,

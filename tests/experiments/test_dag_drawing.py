@@ -6,9 +6,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from fedbnsl_experiments.metrics import random_dag
 from fedbnsl_experiments.report.dag_drawing import STYLES, Arrow, draw, shortened, text_width
 from fedbnsl_experiments.report.dag_layout import NODE_HEIGHT, crossings, layout
+from fedbnsl_experiments.scoring.metrics import random_dag
 
 
 def random_edges(d, n, seed):

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from fedbnsl.errors import SetupError
-from fedbnsl.graph import threshold
+from fedbnsl.graphs.graph import threshold
 from fedbnsl_experiments.comparators import dagma_adapter
 from fedbnsl_experiments.comparators.dagma_adapter import dagma, dagma_installed
-from fedbnsl_experiments.synthetic import synthesise
+from fedbnsl_experiments.tables.synthetic import synthesise
 
 needs_dagma = pytest.mark.skipif(not dagma_installed(), reason="needs the package dagma: pip install --no-deps dagma")
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from fedbnsl_experiments.display import print_summary
-from fedbnsl_experiments.metrics import score
+from fedbnsl_experiments.run_summary import print_summary
+from fedbnsl_experiments.scoring.metrics import score
 
 
 def a_result(edges):

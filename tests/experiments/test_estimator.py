@@ -18,11 +18,11 @@ from sklearn.model_selection import cross_val_score
 import fedbnsl_experiments
 from command_line import run_command
 from fedbnsl.errors import DataError, PlanError, ResultError, SetupError
-from fedbnsl.plan import Plan
-from fedbnsl_client.table_checks import DataWarning
+from fedbnsl.plan.plan import Plan
+from fedbnsl_client.data.checks import DataWarning
 from fedbnsl_experiments import estimator
 from fedbnsl_experiments.estimator import FedSparseBNSL, SimulationWarning
-from fedbnsl_experiments.synthetic import synthesise
+from fedbnsl_experiments.tables.synthetic import synthesise
 
 FEDERATION = synthesise(5, 5, 3, 200, 100)
 FAST = {"rounds": 8}

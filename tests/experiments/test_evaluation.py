@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from fedbnsl.errors import ResultError
-from fedbnsl_experiments.evaluation import evaluate, print_report
+from fedbnsl_experiments.scoring.evaluation import evaluate, print_report
 
 A, B, C, D = VARIABLES = ("NF-κB/p65", "IL 6", "c [mol/l]", 'the "d", quoted')
 

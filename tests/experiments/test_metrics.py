@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fedbnsl.errors import ResultError
-from fedbnsl_experiments.metrics import empty_graph_scores, random_dag, random_dag_scores, read_reference, score
+from fedbnsl_experiments.scoring.metrics import empty_graph_scores, random_dag, random_dag_scores, read_reference, score
 
 # What can stand between two nodes, and the steps of cost 1 between these; only SHD knows the reversal.
 ADD_OR_REMOVE = nx.Graph([("", ">"), ("", "<"), (">", "<>"), ("<", "<>")])

@@ -10,13 +10,13 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from fedbnsl.plan import Plan
-from fedbnsl_client.dataset import Dataset
+from fedbnsl.plan.plan import Plan
+from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_experiments.estimator import FedSparseBNSL, SimulationWarning
-from fedbnsl_experiments.evaluation import evaluate, print_report, read_weights
 from fedbnsl_experiments.report.page import write_report
+from fedbnsl_experiments.scoring.evaluation import evaluate, print_report, read_weights
 from fedbnsl_experiments.simulate import simulate
-from fedbnsl_experiments.synthetic import synthesise
+from fedbnsl_experiments.tables.synthetic import synthesise
 from report_runs import Page, make_run
 
 NAMES = tuple("abcdefgh")

@@ -6,9 +6,9 @@ from scipy.linalg import expm
 from scipy.optimize import minimize
 
 from fedbnsl.errors import DivergenceError
-from fedbnsl.graph import extract_dag, threshold
+from fedbnsl.graphs.graph import extract_dag, threshold
 from fedbnsl_experiments.comparators.notears import lagrangian, notears
-from fedbnsl_experiments.synthetic import synthesise
+from fedbnsl_experiments.tables.synthetic import synthesise
 from oracles import finite_difference, literal_acyclicity
 
 

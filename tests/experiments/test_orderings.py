@@ -11,8 +11,8 @@ from fedbnsl_experiments.comparators.orderings import (
     sortnregress,
     varsortability,
 )
-from fedbnsl_experiments.metrics import score
-from fedbnsl_experiments.synthetic import synthesise
+from fedbnsl_experiments.scoring.metrics import score
+from fedbnsl_experiments.tables.synthetic import synthesise
 
 
 def centred(d, edges, n, seed):

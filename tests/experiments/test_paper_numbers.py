@@ -17,10 +17,10 @@ import pytest
 from rich.console import Console
 from scipy.stats import laplace
 
-from fedbnsl.plan import Plan
-from fedbnsl.price import price_of
-from fedbnsl.privacy import Privacy
-from fedbnsl_experiments import figures, measure
+from fedbnsl.plan.plan import Plan
+from fedbnsl.plan.privacy_settings import Privacy
+from fedbnsl.privacy.calibration import price_of
+from fedbnsl_experiments import chart_files as figures
 from fedbnsl_experiments.comparators import pooled
 from fedbnsl_experiments.reproduce import (
     convergence,
@@ -34,8 +34,9 @@ from fedbnsl_experiments.reproduce import (
     table1,
 )
 from fedbnsl_experiments.reproduce.study import Comparison, Settings, Study, reproduce
-from fedbnsl_experiments.sachs import deal
-from fedbnsl_experiments.synthetic import synthesise
+from fedbnsl_experiments.tables.sachs import deal
+from fedbnsl_experiments.tables.synthetic import synthesise
+from fedbnsl_experiments.trials import harness as measure
 
 SEEDS = (2, 3, 4)
 SPREAD = math.sqrt(7)

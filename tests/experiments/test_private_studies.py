@@ -10,10 +10,10 @@ import pytest
 from rich.console import Console
 from scipy.stats import norm
 
-from fedbnsl.price import LATTICE, price_of
+from fedbnsl.privacy.calibration import LATTICE, price_of
 from fedbnsl_experiments.reproduce import dimension, dp_variants, privacy_utility, private_runs, smoothness
 from fedbnsl_experiments.reproduce.study import reproduce
-from fedbnsl_experiments.synthetic import synthesise
+from fedbnsl_experiments.tables.synthetic import synthesise
 
 MODULES = [privacy_utility, dimension, smoothness, dp_variants]
 ROWS, DELTA = 5000, 1.0 / 5000**2

@@ -11,7 +11,7 @@ import pytest
 
 from command_line import run_command
 from fedbnsl.errors import DataError, ResultError
-from fedbnsl.graph import extract_dag, threshold
+from fedbnsl.graphs.graph import extract_dag, threshold
 from fedbnsl_experiments.report.charts import residual_variances
 from fedbnsl_experiments.report.page import write_report
 from fedbnsl_experiments.report.run_files import read_run

@@ -15,8 +15,8 @@ from fedbnsl_experiments.reproduce import sachs_methods
 from fedbnsl_experiments.reproduce.sachs import STUDY
 from fedbnsl_experiments.reproduce.sachs_tables import sachs_tables
 from fedbnsl_experiments.reproduce.study import reproduce
-from fedbnsl_experiments.sachs import deal, federate, read_sachs, sachs_folder
-from fedbnsl_experiments.synthetic import synthesise
+from fedbnsl_experiments.tables.sachs import deal, federate, read_sachs, sachs_folder
+from fedbnsl_experiments.tables.synthetic import synthesise
 
 
 @pytest.fixture

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from fedbnsl.errors import DivergenceError, InterruptedRunError, PlanError, ResultError
-from fedbnsl.plan import Plan
-from fedbnsl_client.dataset import Dataset
+from fedbnsl.plan.plan import Plan
+from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.refit import personalise
-from fedbnsl_experiments.evaluation import evaluate
+from fedbnsl_experiments.scoring.evaluation import evaluate
 from fedbnsl_experiments.simulate import simulate
-from fedbnsl_experiments.synthetic import synthesise
-from fedbnsl_experiments.tables import site_files, split
-from fedbnsl_server import rounds
+from fedbnsl_experiments.tables.folder import site_files, split
+from fedbnsl_experiments.tables.synthetic import synthesise
+from fedbnsl_server.algorithm import round_loop
 
 PLANS = Path(__file__).parents[2] / "plans"
 GRAPH_FILES = ["weights.csv", "edges.csv", "graph.graphml", "graph.dot", "dagitty.txt", "lgbn.json"]
@@ -227,14 +227,14 @@ def test_a_watcher_sees_every_round_and_at_the_end_the_bytes_of_the_result(table
 
 def test_bytes_by_the_papers_formula_are_those_of_the_entries_of_each_message(tables, tmp_path, monkeypatch):
     entries = Counter()
-    advance = rounds.advance
+    advance = round_loop.advance
 
     def counting(state, updates, plan, mask):
         entries["down"] += len(updates) * np.count_nonzero(state.global_weights.to_dense())
         entries["up"] += sum(np.count_nonzero(update.local_weights.to_dense()) for update in updates.values())
         return advance(state, updates, plan, mask)
 
-    monkeypatch.setattr(rounds, "advance", counting)
+    monkeypatch.setattr(round_loop, "advance", counting)
     result = simulate(Plan(rounds=8, refit_rounds=0), tables, tmp_path / "run")
     bytes_an_entry = 8 + math.ceil(math.log2(4 * 4) / 8)
     for direction in ("up", "down"):
@@ -311,7 +311,7 @@ def test_a_folder_that_holds_a_run_is_left_as_it_is(tables, tmp_path):
 
 
 # Measurements from 1 upwards, taken as they are, as in the paper: the site is warned of it, rightly.
-@pytest.mark.filterwarnings("ignore:column:fedbnsl_client.table_checks.DataWarning")
+@pytest.mark.filterwarnings("ignore:column:fedbnsl_client.data.checks.DataWarning")
 def test_the_papers_plan_runs_on_a_shuffled_split_of_the_sachs_data(sachs, tmp_path):
     sizes = split(sachs / "sachs.csv", 3, tmp_path / "data", seed=0)
     assert sorted(sizes.values()) == [2488, 2489, 2489]

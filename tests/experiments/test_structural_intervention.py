@@ -5,7 +5,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from fedbnsl_experiments.metrics import random_dag, sid
+from fedbnsl_experiments.scoring.metrics import random_dag, sid
 
 
 def graph(d, *edges):

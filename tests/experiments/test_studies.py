@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from fedbnsl.plan import Plan
+from fedbnsl.plan.plan import Plan
 from fedbnsl_experiments.comparators import pooled
 from fedbnsl_experiments.reproduce import convergence, curves, personalisation, standardisation, study, table1
 from fedbnsl_experiments.reproduce.baseline_plans import (
@@ -22,7 +22,7 @@ from fedbnsl_experiments.reproduce.baseline_plans import (
     shown_settings,
     tuned_fed_bnsl,
 )
-from fedbnsl_experiments.synthetic import synthesise
+from fedbnsl_experiments.tables.synthetic import synthesise
 
 NAMES = ["table1", "convergence", "personalisation", "standardisation"]
 SEEDS = (2, 3)
@@ -110,7 +110,7 @@ def test_a_study_writes_its_folder_and_does_not_run_again_what_it_holds(name, mi
     assert re.sub(r"\s+", " ", small.quick) in page
 
     before = (tmp_path / "runs.csv").read_bytes(), (tmp_path / "trials.jsonl").read_bytes()
-    monkeypatch.setattr("fedbnsl_experiments.trials.attempt", lambda *a, **k: pytest.fail("ran again"))
+    monkeypatch.setattr("fedbnsl_experiments.trials.trials.attempt", lambda *a, **k: pytest.fail("ran again"))
     run(small, tmp_path, quick=True)
     assert ((tmp_path / "runs.csv").read_bytes(), (tmp_path / "trials.jsonl").read_bytes()) == before
 

@@ -3,7 +3,7 @@
 import pytest
 from rich.console import Console
 
-from fedbnsl_experiments.figures import new_figure
+from fedbnsl_experiments.chart_files import new_figure
 from fedbnsl_experiments.pages import with_spread
 from fedbnsl_experiments.reproduce.study import Comparison, Study, reproduce
 from report_runs import Page

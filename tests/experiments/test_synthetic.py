@@ -10,8 +10,8 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from fedbnsl_experiments.synthetic import random_weights, sample, synthesise
-from fedbnsl_experiments.tables import write_federation
+from fedbnsl_experiments.tables.folder import write_federation
+from fedbnsl_experiments.tables.synthetic import random_weights, sample, synthesise
 
 
 def edges_of(W):

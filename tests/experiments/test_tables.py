@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedbnsl.errors import DataError, ResultError
-from fedbnsl_experiments.synthetic import synthesise
-from fedbnsl_experiments.tables import site_files, split, write_federation
+from fedbnsl_experiments.tables.folder import site_files, split, write_federation
+from fedbnsl_experiments.tables.synthetic import synthesise
 
 # Whatever text a table may hold; a lone carriage return, which the csv module of Python 3.11 does not quote, aside.
 cells = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\x00"), max_size=6)

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from fedbnsl_experiments.trials import run_trials
+from fedbnsl_experiments.trials.trials import run_trials
 
 
 def threads():

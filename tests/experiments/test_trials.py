@@ -16,9 +16,9 @@ from rich.console import Console
 
 from fedbnsl import __version__
 from fedbnsl.errors import DataError, InterruptedRunError, ResultError, SetupError
-from fedbnsl.plan import Plan
-from fedbnsl_experiments.trial_store import TrialStore
-from fedbnsl_experiments.trials import run_trials, trial_key
+from fedbnsl.plan.plan import Plan
+from fedbnsl_experiments.trials.store import TrialStore
+from fedbnsl_experiments.trials.trials import run_trials, trial_key
 from fedbnsl_experiments.tuning.tune import GeneratedData, run_trial, trial_of
 
 
@@ -165,7 +165,7 @@ def test_two_processes_and_dask_give_what_one_process_gives(tmp_path):
 
 
 def test_a_missing_scheduler_is_said(tmp_path, monkeypatch):
-    monkeypatch.setattr("fedbnsl_experiments.trial_workers._WORKERS_DEADLINE_S", 1)
+    monkeypatch.setattr("fedbnsl_experiments.trials.workers._WORKERS_DEADLINE_S", 1)
     with pytest.raises(SetupError, match="no Dask scheduler answers at tcp:"):
         run(Called(), [1], tmp_path / "t", dask="tcp://127.0.0.1:9")
 

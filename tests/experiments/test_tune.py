@@ -10,8 +10,8 @@ import pytest
 
 from command_line import run_command
 from fedbnsl.errors import DivergenceError, PlanError
-from fedbnsl.plan import Plan
-from fedbnsl_experiments.trials import Outcome
+from fedbnsl.plan.plan import Plan
+from fedbnsl_experiments.trials.trials import Outcome
 from fedbnsl_experiments.tuning import ranking, tune
 from fedbnsl_experiments.tuning.grid import Span, configurations, read_grid
 

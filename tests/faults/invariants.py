@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fedbnsl import codec
-from fedbnsl.graph_formats import weights_csv
-from fedbnsl.knowledge import EdgeMask
-from fedbnsl.plan import Plan
-from fedbnsl.price import price_of
-from fedbnsl_client import site_folder
-from fedbnsl_client.ledger import Ledger, Request
-from fedbnsl_server import admm, checkpoint
+from fedbnsl.graphs.formats import weights_csv
+from fedbnsl.plan.knowledge import EdgeMask
+from fedbnsl.plan.plan import Plan
+from fedbnsl.privacy.calibration import price_of
+from fedbnsl_client.budget.ledger import Ledger, Request
+from fedbnsl_client.site import folder as site_folder
+from fedbnsl_server.algorithm import admm
+from fedbnsl_server.store import checkpoint
 
 GRAPH_FILES = ("weights.csv", "edges.csv", "graph.graphml", "graph.dot", "dagitty.txt", "lgbn.json")
 

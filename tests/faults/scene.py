@@ -10,8 +10,8 @@ from typing import Any, Self
 
 from faults.killable import Blow, Command
 from faults.proxy import Proxy
-from fedbnsl.plan import Plan
-from fedbnsl_client import site_folder
+from fedbnsl.plan.plan import Plan
+from fedbnsl_client.site import folder as site_folder
 from private_site import make_site, private_plan, rows, write_table
 
 SITES = ("north", "south")

@@ -11,47 +11,47 @@ from faults.scene import COORDINATOR, Scene, guarded_plan, public_plan
 
 _STEPS = [
     # Seats
-    "fedbnsl_server.roster.Roster.join:after:1",
-    "fedbnsl_server.roster.Roster.join:before:2",
-    "fedbnsl_server.roster.Roster.join:after:2",
-    "fedbnsl_server.site_ledgers.SiteLedgers.check:after:1:private",
+    "fedbnsl_server.sites.roster.Roster.join:after:1",
+    "fedbnsl_server.sites.roster.Roster.join:before:2",
+    "fedbnsl_server.sites.roster.Roster.join:after:2",
+    "fedbnsl_server.store.site_ledgers.SiteLedgers.check:after:1:private",
     "fedbnsl.codec.encode_join_reply:after:1",
-    "fedbnsl_server.results.RunRecorder.start:before:1",
-    "fedbnsl_server.results.RunRecorder.start:after:1",
+    "fedbnsl_server.store.results.RunRecorder.start:before:1",
+    "fedbnsl_server.store.results.RunRecorder.start:after:1",
     # Tasks
     "fedbnsl.codec.encode_task:before:1",
     "fedbnsl.codec.encode_task:after:1",
     "fedbnsl.codec.encode_task:after:3",
     # Updates
     "fedbnsl.codec.decode_update:after:1",
-    "fedbnsl_server.exchange.Mailbox.push:before:1",
-    "fedbnsl_server.exchange.Mailbox.push:after:1",
-    "fedbnsl_server.exchange.Mailbox.push:after:2",
-    "fedbnsl_server.exchange.Mailbox.push:after:3",
-    "fedbnsl_server.exchange.Mailbox.push:after:6",
+    "fedbnsl_server.sites.mailbox.Mailbox.push:before:1",
+    "fedbnsl_server.sites.mailbox.Mailbox.push:after:1",
+    "fedbnsl_server.sites.mailbox.Mailbox.push:after:2",
+    "fedbnsl_server.sites.mailbox.Mailbox.push:after:3",
+    "fedbnsl_server.sites.mailbox.Mailbox.push:after:6",
     # The global step and what is written of it
-    "fedbnsl_server.rounds.advance:before:1",
-    "fedbnsl_server.rounds.advance:after:2",
-    "fedbnsl_server.rounds.advance_closing:after:1:public",
-    "fedbnsl_server.site_ledgers.SiteLedgers.save:after:1",
-    "fedbnsl_server.checkpoint.save:before:1",
+    "fedbnsl_server.algorithm.round_loop.advance:before:1",
+    "fedbnsl_server.algorithm.round_loop.advance:after:2",
+    "fedbnsl_server.algorithm.round_loop.advance_closing:after:1:public",
+    "fedbnsl_server.store.site_ledgers.SiteLedgers.save:after:1",
+    "fedbnsl_server.store.checkpoint.save:before:1",
     "numpy.savez:after:1",
     "numpy.savez:after:2",
-    "fedbnsl_server.checkpoint.save:after:1",
-    "fedbnsl_server.checkpoint.save:after:3",
-    "fedbnsl_server.results.RunRecorder.on_round:after:1",
-    "fedbnsl_server.results.RunRecorder.on_round:after:2",
+    "fedbnsl_server.store.checkpoint.save:after:1",
+    "fedbnsl_server.store.checkpoint.save:after:3",
+    "fedbnsl_server.store.results.RunRecorder.on_round:after:1",
+    "fedbnsl_server.store.results.RunRecorder.on_round:after:2",
     # The end
-    "fedbnsl_server.results.RunRecorder.finish:before:1",
-    "fedbnsl.graph_files.write_all:before:1",
-    "fedbnsl.graph_files.write_weights:after:1",
+    "fedbnsl_server.store.results.RunRecorder.finish:before:1",
+    "fedbnsl.graphs.files.write_all:before:1",
+    "fedbnsl.graphs.files.write_weights:after:1",
 ]
 # The run is over and written down: whoever comes back is told the end, or finds nobody.
 _AFTER_THE_RESULTS = [
-    "fedbnsl_server.results.RunRecorder.finish:after:1",
-    "fedbnsl_server.exchange.Mailbox.finish:before:1",
+    "fedbnsl_server.store.results.RunRecorder.finish:after:1",
+    "fedbnsl_server.sites.mailbox.Mailbox.finish:before:1",
     "fedbnsl.codec.encode_finished:after:1",
-    "fedbnsl_server.exchange.Mailbox.finish:after:1",
+    "fedbnsl_server.sites.mailbox.Mailbox.finish:after:1",
 ]
 
 
@@ -100,12 +100,12 @@ def test_a_coordinator_killed_after_its_results_has_them(step: str, undisturbed:
 
 def test_a_coordinator_that_is_killed_in_every_life_gets_there(undisturbed: Path, tmp_path: Path) -> None:
     lives = [
-        "fedbnsl_server.roster.Roster.join:after:1",
-        "fedbnsl_server.exchange.Mailbox.push:after:2",
-        "fedbnsl_server.results.RunRecorder.start:after:1",
-        "fedbnsl_server.checkpoint.save:after:2",
-        "fedbnsl_server.rounds.advance_closing:before:1",
-        "fedbnsl_server.results.RunRecorder.finish:after:1",
+        "fedbnsl_server.sites.roster.Roster.join:after:1",
+        "fedbnsl_server.sites.mailbox.Mailbox.push:after:2",
+        "fedbnsl_server.store.results.RunRecorder.start:after:1",
+        "fedbnsl_server.store.checkpoint.save:after:2",
+        "fedbnsl_server.algorithm.round_loop.advance_closing:before:1",
+        "fedbnsl_server.store.results.RunRecorder.finish:after:1",
     ]
     with Scene(tmp_path, public_plan()) as scene:
         ends = scene.perform({COORDINATOR: [Blow.parse(step) for step in lives]})
@@ -117,7 +117,7 @@ def test_a_coordinator_that_is_killed_in_every_life_gets_there(undisturbed: Path
 
 def test_a_paused_coordinator_goes_on_where_it_stood(undisturbed: Path, tmp_path: Path) -> None:
     with Scene(tmp_path, public_plan()) as scene:
-        coordinator = scene.open(stop("fedbnsl_server.exchange.Mailbox.push", "after", 3))
+        coordinator = scene.open(stop("fedbnsl_server.sites.mailbox.Mailbox.push", "after", 3))
         for site in scene.sites:
             scene.start(site)
         coordinator.wait_until_stopped(20)
@@ -136,7 +136,7 @@ def test_everybody_is_killed_at_once(kind: str, undisturbed: Path, tmp_path: Pat
     with Scene(tmp_path, public_plan() if kind == "public" else guarded_plan()) as scene:
         ends = scene.perform(
             {
-                COORDINATOR: [Blow.parse("fedbnsl_server.checkpoint.save:after:2")],
+                COORDINATOR: [Blow.parse("fedbnsl_server.store.checkpoint.save:after:2")],
                 "north": [Blow.parse("fedbnsl_client.session.Session.push:before:2")],
                 "south": [Blow.parse("fedbnsl_client.session.Session.push:after:1")],
             }

@@ -30,29 +30,29 @@ _PUBLIC = [
     "fedbnsl_client.session.Session.push:before:4",
 ]
 _PRIVATE = [
-    "fedbnsl_client.run_journal.RunJournal.check:after:1",
-    "fedbnsl_client.ledger.Ledger.check_table:after:1",
-    "fedbnsl_client.ledger.Ledger.reserve:before:1",
-    "fedbnsl_client.ledger.Ledger.reserve:after:1",
-    "fedbnsl_client.ledger.Ledger.reserve:after:2",
-    "fedbnsl_client.ledger.Ledger.reserve:after:3",
+    "fedbnsl_client.budget.journal.RunJournal.check:after:1",
+    "fedbnsl_client.budget.ledger.Ledger.check_table:after:1",
+    "fedbnsl_client.budget.ledger.Ledger.reserve:before:1",
+    "fedbnsl_client.budget.ledger.Ledger.reserve:after:1",
+    "fedbnsl_client.budget.ledger.Ledger.reserve:after:2",
+    "fedbnsl_client.budget.ledger.Ledger.reserve:after:3",
     "fedbnsl_client.participant.release_setup:before:1",
     "fedbnsl_client.participant.release_setup:after:1",
-    "fedbnsl_client.ledger.Ledger.store:before:1",
-    "fedbnsl_client.ledger.Ledger.store:after:1",
-    "fedbnsl_client.ledger.Ledger.store:before:2",
-    "fedbnsl_client.ledger.Ledger.store:after:2",
-    "fedbnsl_client.ledger.Ledger.store:before:4",
-    "fedbnsl_client.ledger_file.LedgerFile.append:after:1",
-    "fedbnsl_client.ledger_file.LedgerFile.append_with_payload:after:2",
+    "fedbnsl_client.budget.ledger.Ledger.store:before:1",
+    "fedbnsl_client.budget.ledger.Ledger.store:after:1",
+    "fedbnsl_client.budget.ledger.Ledger.store:before:2",
+    "fedbnsl_client.budget.ledger.Ledger.store:after:2",
+    "fedbnsl_client.budget.ledger.Ledger.store:before:4",
+    "fedbnsl_client.budget.ledger_file.LedgerFile.append:after:1",
+    "fedbnsl_client.budget.ledger_file.LedgerFile.append_with_payload:after:2",
 ]
 # Told of the end, a site has nothing more to answer: what it lost with its process is at the coordinator.
 _AT_THE_END = [
     "fedbnsl.codec.decode_finished:before:1",
     "fedbnsl.codec.decode_finished:after:1",
-    "fedbnsl_client.run_participant._keep:before:1",
-    "fedbnsl_client.run_participant.personalise:after:1",
-    "fedbnsl_client.run_participant._keep:after:1",
+    "fedbnsl_client.join_run._keep:before:1",
+    "fedbnsl_client.join_run.personalise:after:1",
+    "fedbnsl_client.join_run._keep:after:1",
 ]
 
 
@@ -102,10 +102,10 @@ def test_a_site_killed_after_the_end_finds_nobody_or_its_result(step: str, undis
 
 def test_a_site_that_is_killed_in_every_life_pays_once_more_for_each_and_gets_there(tmp_path: Path) -> None:
     lives = [
-        "fedbnsl_client.ledger.Ledger.reserve:after:1",
-        "fedbnsl_client.ledger.Ledger.store:before:1",
-        "fedbnsl_client.ledger.Ledger.store:after:1",
-        "fedbnsl_client.ledger.Ledger.reserve:after:1",
+        "fedbnsl_client.budget.ledger.Ledger.reserve:after:1",
+        "fedbnsl_client.budget.ledger.Ledger.store:before:1",
+        "fedbnsl_client.budget.ledger.Ledger.store:after:1",
+        "fedbnsl_client.budget.ledger.Ledger.reserve:after:1",
         "fedbnsl_client.session.Session.push:before:1",
         "fedbnsl_client.session.Session.push:after:2",
     ]

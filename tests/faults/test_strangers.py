@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from fedbnsl.channel import split_address
-from fedbnsl_server.enrolment import Federation
-from fedbnsl_server.observer import Observer
+from fedbnsl_server.identity.enrolment import Federation
+from fedbnsl_server.observe.status_client import Observer
 from federation_folder import make_federation
 
 KNOCKS = 1500  # by each of

@@ -17,13 +17,13 @@ from fedbnsl import codec
 from fedbnsl.channel import open_channel
 from fedbnsl.errors import QuorumLostError, RunAbandonedError, UnreachableError
 from fedbnsl.messages import JoinRequest, LocalUpdate
-from fedbnsl.plan import Plan
+from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl.wire import federation_pb2_grpc as federation_grpc
 
 ALL_WELL = {COORDINATOR: [0], "north": [0], "south": [0]}
-ACCEPTED = "fedbnsl_server.exchange.Mailbox.push"
+ACCEPTED = "fedbnsl_server.sites.mailbox.Mailbox.push"
 SENT = "fedbnsl_client.session.Session.push"
 
 both_kinds = pytest.mark.parametrize("plan", [public_plan(), guarded_plan()], ids=["public", "private"])

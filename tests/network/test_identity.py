@@ -13,21 +13,22 @@ import grpc
 import pytest
 
 from coordinator_thread import RUN, start
-from fedbnsl import certificates, channel, codec
-from fedbnsl.certificates import Credentials, Name
+from fedbnsl import channel, codec
 from fedbnsl.errors import FedbnslError, IdentityError, SeatRefusedError, UnreachableError
+from fedbnsl.identity import certificates
+from fedbnsl.identity.certificates import Credentials, Name
 from fedbnsl.messages import JoinRequest, run_tag
-from fedbnsl.plan import Plan
+from fedbnsl.plan.plan import Plan
 from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl.wire import federation_pb2_grpc as federation_grpc
-from fedbnsl_client.admission import PublicTable
-from fedbnsl_client.dataset import Dataset
-from fedbnsl_client.run_participant import take_part
+from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.join_run import take_part
 from fedbnsl_client.session import Session
-from fedbnsl_experiments.synthetic import synthesise
-from fedbnsl_server import authority, enrolment
-from fedbnsl_server.enrolment import Federation
-from fedbnsl_server.run_coordinator import serve
+from fedbnsl_client.site.admission import PublicTable
+from fedbnsl_experiments.tables.synthetic import synthesise
+from fedbnsl_server.identity import authority, enrolment
+from fedbnsl_server.identity.enrolment import Federation
+from fedbnsl_server.serve import serve
 from federation_folder import clock_off, enrol, enrol_at, make_federation
 
 LONG_S = 30.0
@@ -349,7 +350,7 @@ def test_whoever_is_not_enrolled_gets_no_answer_to_any_call(state, members, star
 def test_a_renewed_site_goes_on_with_either_certificate_until_the_old_one_is_revoked(
     members, start, connect, tmp_path
 ) -> None:
-    from fedbnsl_client import identity
+    from fedbnsl_client.site import identity
 
     coordinator = start(members)
     old = enrol(members, tmp_path / "site")

@@ -15,20 +15,21 @@ import pytest
 
 from fedbnsl.errors import FedbnslError, QuorumLostError, ResultError, RunAbandonedError
 from fedbnsl.messages import Finished, JoinReply, JoinRequest, LeaveReason, LocalUpdate, RoundTask, SiteState, TaskKind
-from fedbnsl.plan import Plan
+from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Matrix, SparseMatrix
-from fedbnsl_client import run_participant
-from fedbnsl_client.admission import PublicTable
-from fedbnsl_client.dataset import Dataset
+from fedbnsl_client import join_run as run_participant
+from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_client.session import Session
+from fedbnsl_client.site.admission import PublicTable
 from fedbnsl_experiments.simulate import simulate
-from fedbnsl_experiments.synthetic import synthesise
-from fedbnsl_server import checkpoint, rounds
-from fedbnsl_server.admm import AdmmState, initial_state
-from fedbnsl_server.exchange import Mailbox, Traffic, UpdateCheck
-from fedbnsl_server.rounds import RoundRecord
-from fedbnsl_server.run_coordinator import serve
+from fedbnsl_experiments.tables.synthetic import synthesise
+from fedbnsl_server.algorithm import round_loop
+from fedbnsl_server.algorithm.admm import AdmmState, initial_state
+from fedbnsl_server.algorithm.round_loop import RoundRecord
+from fedbnsl_server.serve import serve
+from fedbnsl_server.sites.mailbox import Mailbox, Traffic, UpdateCheck
+from fedbnsl_server.store import checkpoint
 
 SITES = ("a", "b", "c")
 D = 6
@@ -251,7 +252,7 @@ def test_a_run_with_a_quorum_goes_on_without_a_site_that_fails(
     assert_both_sides_hold_the_same(stage)
 
     participants = {site: Participant(site, table, plan) for site, table in tables.items()}
-    alone = rounds.run(
+    alone = round_loop.run(
         plan, names, dict.fromkeys(SITES, 100), AbsentFrom(participants, present), on_round=lambda state, record: None
     )
     over_the_wire = checkpoint.load(tmp_path / "run" / "checkpoint.npz", plan_digest=plan.digest())

@@ -15,17 +15,19 @@ import pytest
 from fedbnsl import codec
 from fedbnsl.errors import DivergenceError
 from fedbnsl.messages import LocalUpdate, RoundTask
-from fedbnsl.plan import Plan
-from fedbnsl.price import price_of
+from fedbnsl.plan.plan import Plan
+from fedbnsl.privacy.calibration import price_of
 from fedbnsl.sparse import SparseMatrix
-from fedbnsl_client import private_moments, run_participant, site_folder
-from fedbnsl_client.admission import GuardedTable
-from fedbnsl_client.dataset import Dataset
-from fedbnsl_client.ledger import Request
+from fedbnsl_client import join_run as run_participant
+from fedbnsl_client.budget.ledger import Request
+from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
+from fedbnsl_client.privacy import private_moments
 from fedbnsl_client.session import Session
+from fedbnsl_client.site import folder as site_folder
+from fedbnsl_client.site.admission import GuardedTable
 from fedbnsl_experiments.simulate import simulate
-from fedbnsl_server.run_coordinator import serve
+from fedbnsl_server.serve import serve
 from network import test_resume
 from network.test_resume import LONG_S, Federation, assert_same_run, coordinate_until
 from private_site import DATASET, NAMES, ROWS, make_site, private_plan, rows, write_table

@@ -27,8 +27,8 @@ from fedbnsl.messages import PROTOCOL_VERSION, JoinRequest, LedgerHead, LocalUpd
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl_client.session import Session
 from fedbnsl_experiments.localnet import LocalNetwork
-from fedbnsl_server.enrolment import Federation
-from fedbnsl_server.observer import Observer
+from fedbnsl_server.identity.enrolment import Federation
+from fedbnsl_server.observe.status_client import Observer
 
 LONG_S = 30.0
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

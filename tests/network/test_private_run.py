@@ -17,15 +17,15 @@ from typing import Any
 
 import pytest
 
-from fedbnsl import zcdp
 from fedbnsl.errors import FedbnslError, InterruptedRunError
-from fedbnsl.plan import Plan
-from fedbnsl.price import price_of
-from fedbnsl_client import site_folder
-from fedbnsl_client.ledger import Ledger, Request
+from fedbnsl.plan.plan import Plan
+from fedbnsl.privacy import zcdp
+from fedbnsl.privacy.calibration import price_of
+from fedbnsl_client.budget.ledger import Ledger, Request
+from fedbnsl_client.site import folder as site_folder
 from fedbnsl_experiments import localnet
-from fedbnsl_server.run_coordinator import serve
-from fedbnsl_server.servicer import Servicer
+from fedbnsl_server.grpc_api.servicer import Servicer
+from fedbnsl_server.serve import serve
 from private_site import DATASET, make_site, private_plan, rows, write_table
 
 SITES = ("north", "south")

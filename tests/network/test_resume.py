@@ -21,22 +21,22 @@ from fedbnsl import codec
 from fedbnsl.errors import DivergenceError, InterruptedRunError, QuorumLostError, ResultError, RunAbandonedError
 from fedbnsl.logs import EventLog
 from fedbnsl.messages import LocalUpdate
-from fedbnsl.plan import Plan
-from fedbnsl.price import price_of
+from fedbnsl.plan.plan import Plan
+from fedbnsl.privacy.calibration import price_of
 from fedbnsl.sparse import SparseMatrix
-from fedbnsl_client import site_folder
-from fedbnsl_client.admission import GuardedTable, PublicTable
-from fedbnsl_client.dataset import Dataset
-from fedbnsl_client.run_participant import take_part
+from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.join_run import take_part
 from fedbnsl_client.session import Session
+from fedbnsl_client.site import folder as site_folder
+from fedbnsl_client.site.admission import GuardedTable, PublicTable
 from fedbnsl_experiments.simulate import simulate
-from fedbnsl_experiments.synthetic import synthesise
-from fedbnsl_server.admm import AdmmState
-from fedbnsl_server.exchange import Mailbox
-from fedbnsl_server.rounds import RoundRecord
-from fedbnsl_server.run_coordinator import serve
-from fedbnsl_server.run_folder import RunFolder
-from fedbnsl_server.run_register import Register
+from fedbnsl_experiments.tables.synthetic import synthesise
+from fedbnsl_server.algorithm.admm import AdmmState
+from fedbnsl_server.algorithm.round_loop import RoundRecord
+from fedbnsl_server.serve import serve
+from fedbnsl_server.sites.mailbox import Mailbox
+from fedbnsl_server.store.run_folder import RunFolder
+from fedbnsl_server.store.run_id import Register
 from private_site import DATASET, NAMES, ROWS, make_site, private_plan, rows, write_table
 
 SITES = ("a", "b", "c")
@@ -174,11 +174,11 @@ import os, signal, sys
 from pathlib import Path
 from fedbnsl import graph_files
 from fedbnsl.logs import EventLog
-from fedbnsl.plan import Plan
+from fedbnsl.plan.plan import Plan
 from fedbnsl_server import checkpoint, rounds, seats
-from fedbnsl_server.exchange import Mailbox
-from fedbnsl_server.run_coordinator import serve
-from fedbnsl_server.servicer import Servicer
+from fedbnsl_server.sites.mailbox import Mailbox
+from fedbnsl_server.serve import serve
+from fedbnsl_server.grpc_api.servicer import Servicer
 
 def die():
     os._exit(9)
@@ -550,7 +550,7 @@ def test_a_disk_that_is_full_when_a_run_is_taken_up_ends_it_for_everybody(
 
 
 DIES_WITH_ALL_SEATS_TAKEN = """
-from fedbnsl_server.results import RunRecorder
+from fedbnsl_server.store.results import RunRecorder
 RunRecorder.start = lambda *arguments, **options: die()
 """
 

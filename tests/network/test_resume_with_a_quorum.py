@@ -14,15 +14,16 @@ import numpy as np
 import pytest
 
 from fedbnsl.messages import Finished, LocalUpdate, RoundTask, SiteState, TaskKind
-from fedbnsl.plan import Plan
+from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Matrix
-from fedbnsl_client import run_participant
-from fedbnsl_client.dataset import Dataset
+from fedbnsl_client import join_run as run_participant
+from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_client.session import Session
-from fedbnsl_experiments.synthetic import synthesise
-from fedbnsl_server import checkpoint, rounds
-from fedbnsl_server.exchange import Traffic, UpdateCheck
+from fedbnsl_experiments.tables.synthetic import synthesise
+from fedbnsl_server.algorithm import round_loop
+from fedbnsl_server.sites.mailbox import Traffic, UpdateCheck
+from fedbnsl_server.store import checkpoint
 from network.test_resume import LONG_S, PLAN, SITES, D, Federation, coordinate_until
 
 QUORUM = PLAN.with_settings(rounds=7, refit_rounds=1, quorum=2, round_deadline_s=1.0)
@@ -110,7 +111,7 @@ def assert_as_if_in_one_process(
     present = {entry["round"]: entry["contributed"] for entry in result["rounds"]}
     exchange = AnewInEveryRound(plan, tables, present)
     n_samples = dict.fromkeys(SITES, 100)
-    alone = rounds.run(plan, result["variables"], n_samples, exchange, on_round=lambda state, record: None)
+    alone = round_loop.run(plan, result["variables"], n_samples, exchange, on_round=lambda state, record: None)
     for (site, t), beta in script.duals.items():
         if site in present[t]:
             held = exchange.held[t][site].consensus_dual.to_dense()

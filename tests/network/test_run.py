@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from fedbnsl.errors import ResultError
-from fedbnsl.plan import Plan
-from fedbnsl_client.dataset import Dataset
+from fedbnsl.plan.plan import Plan
+from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_experiments import localnet
 from fedbnsl_experiments.simulate import simulate
-from fedbnsl_experiments.synthetic import synthesise
-from fedbnsl_experiments.tables import site_files, write_federation
+from fedbnsl_experiments.tables.folder import site_files, write_federation
+from fedbnsl_experiments.tables.synthetic import synthesise
 
 GRAPH_FILES = ["weights.csv", "edges.csv", "graph.graphml", "graph.dot", "dagitty.txt", "lgbn.json"]
 

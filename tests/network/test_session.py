@@ -49,22 +49,22 @@ from fedbnsl.messages import (
     TaskKind,
     run_tag,
 )
-from fedbnsl.plan import Plan
+from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl.wire import federation_pb2_grpc as federation_grpc
 from fedbnsl.wire import values_pb2 as values
-from fedbnsl_client import run_participant
-from fedbnsl_client.admission import PublicTable
-from fedbnsl_client.dataset import Dataset
+from fedbnsl_client import join_run as run_participant
+from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.session import Session
-from fedbnsl_server import run_coordinator
-from fedbnsl_server import servicer as servicer_module
-from fedbnsl_server.exchange import Mailbox
-from fedbnsl_server.observer import Observer
-from fedbnsl_server.roster import Roster
-from fedbnsl_server.servicer import RefuseGarbage, Servicer
-from fedbnsl_server.site_ledgers import SiteLedgers
+from fedbnsl_client.site.admission import PublicTable
+from fedbnsl_server import serve as run_coordinator
+from fedbnsl_server.grpc_api import servicer as servicer_module
+from fedbnsl_server.grpc_api.servicer import RefuseGarbage, Servicer
+from fedbnsl_server.observe.status_client import Observer
+from fedbnsl_server.sites.mailbox import Mailbox
+from fedbnsl_server.sites.roster import Roster
+from fedbnsl_server.store.site_ledgers import SiteLedgers
 
 LONG_S = 30.0
 NAMES = ("age", "dose", "mass")

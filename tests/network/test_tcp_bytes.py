@@ -6,11 +6,11 @@ import threading
 
 import pytest
 
-from fedbnsl.plan import Plan
-from fedbnsl_client.dataset import Dataset
-from fedbnsl_experiments import bench_bytes
-from fedbnsl_experiments.bench_bytes import CountingProxy, run_bytes
-from fedbnsl_experiments.synthetic import synthesise
+from fedbnsl.plan.plan import Plan
+from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_experiments.bench import wire_bytes as bench_bytes
+from fedbnsl_experiments.bench.wire_bytes import CountingProxy, run_bytes
+from fedbnsl_experiments.tables.synthetic import synthesise
 
 MAX_FRAMING_BYTES = 300  # a call, in plaintext: headers of HTTP/2, once in full and then by reference, and frames
 CASES = [(d, how) for d in (20, 100, 200) for how in ("with", "without")]

@@ -12,11 +12,11 @@ import pytest
 from scipy.optimize import minimize
 
 from fedbnsl.messages import TaskKind
-from fedbnsl.plan import Plan
-from fedbnsl_client.dataset import Dataset
+from fedbnsl.plan.plan import Plan
+from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
-from fedbnsl_server import rounds
-from fedbnsl_server.admm import initial_state
+from fedbnsl_server.algorithm import round_loop
+from fedbnsl_server.algorithm.admm import initial_state
 
 D = 4
 VARIABLES = ("a", "b", "c", "d")
@@ -143,7 +143,7 @@ class Walk:
         self.order = []
         self._backwards = backwards
         self._participants = {site: Participant(site, Dataset(VARIABLES, X), plan) for site, X in tables.items()}
-        self.final = rounds.run(plan, VARIABLES, dict.fromkeys(SITES, 100), self, on_round=self._after_round)
+        self.final = round_loop.run(plan, VARIABLES, dict.fromkeys(SITES, 100), self, on_round=self._after_round)
 
     def exchange(self, tasks, snapshots, check):
         updates = {}

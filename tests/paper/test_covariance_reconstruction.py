@@ -15,14 +15,14 @@ import pytest
 
 from fedbnsl import codec
 from fedbnsl.messages import LocalUpdate, RoundTask, SiteState
-from fedbnsl.plan import Plan
+from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Matrix
 from fedbnsl.wire import federation_pb2 as federation
-from fedbnsl_client.dataset import Dataset
+from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
-from fedbnsl_experiments.synthetic import synthesise
-from fedbnsl_server import rounds
-from fedbnsl_server.exchange import Traffic, UpdateCheck
+from fedbnsl_experiments.tables.synthetic import synthesise
+from fedbnsl_server.algorithm import round_loop
+from fedbnsl_server.sites.mailbox import Traffic, UpdateCheck
 
 D, N = 8, 100
 PLAN = Plan(local_solver="closed-form", rounds=2, refit_rounds=0, consensus_penalty=1.3)
@@ -78,7 +78,7 @@ def message(sent: bytes, plan: Plan) -> LocalUpdate:
 def attack(plan: Plan, t: int) -> dict[str, Matrix]:
     """Every site's S as the coordinator computes it from the one message of round t, counted from 1."""
     tap = Wiretap(plan, TABLES)
-    rounds.run(plan, FEDERATION.variables, dict.fromkeys(TABLES, 100), tap, on_round=lambda state, record: None)
+    round_loop.run(plan, FEDERATION.variables, dict.fromkeys(TABLES, 100), tap, on_round=lambda state, record: None)
     W, duals = tap.known[t - 1]
     return {
         site: reconstruct(message(sent, plan).local_weights.to_dense(), W, duals[site], plan.consensus_penalty)
@@ -98,7 +98,7 @@ def test_one_message_of_the_closed_form_reveals_the_covariance_of_the_table(t: i
 
 def test_in_the_first_round_the_coordinator_need_know_nothing_but_the_penalty() -> None:
     tap = Wiretap(PLAN, TABLES)
-    rounds.run(PLAN, FEDERATION.variables, dict.fromkeys(TABLES, 100), tap, on_round=lambda state, record: None)
+    round_loop.run(PLAN, FEDERATION.variables, dict.fromkeys(TABLES, 100), tap, on_round=lambda state, record: None)
     zero = np.zeros((D, D))
     B = message(tap.heard[0]["site-1"], PLAN).local_weights.to_dense()
     X = TABLES["site-1"]
@@ -107,7 +107,7 @@ def test_in_the_first_round_the_coordinator_need_know_nothing_but_the_penalty() 
 
 def test_the_inverse_on_the_left_as_the_paper_has_it_is_right_in_the_first_round_only() -> None:
     tap = Wiretap(PLAN, TABLES)
-    rounds.run(PLAN, FEDERATION.variables, dict.fromkeys(TABLES, 100), tap, on_round=lambda state, record: None)
+    round_loop.run(PLAN, FEDERATION.variables, dict.fromkeys(TABLES, 100), tap, on_round=lambda state, record: None)
     X = TABLES["site-1"]
     for t, right in ((1, True), (2, False)):
         W, duals = tap.known[t - 1]

@@ -5,7 +5,7 @@ import pytest
 from scipy.linalg import expm
 
 from fedbnsl.sparse import Mask, Matrix
-from fedbnsl_server.acyclicity import CyclicPart, acyclicity, expm1
+from fedbnsl_server.algorithm.acyclicity import CyclicPart, acyclicity, expm1
 from oracles import finite_difference, literal_acyclicity
 
 SEEDS = range(6)

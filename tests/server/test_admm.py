@@ -8,16 +8,16 @@ import pytest
 from scipy.optimize import minimize
 
 from fedbnsl.errors import DivergenceError, StaleRoundError
-from fedbnsl.knowledge import EdgeMask, Knowledge
 from fedbnsl.messages import LocalUpdate, RoundTask, SiteState, TaskKind
-from fedbnsl.plan import Plan
+from fedbnsl.plan.knowledge import EdgeMask, Knowledge
+from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Mask, Matrix, SparseMatrix
-from fedbnsl_client.dataset import Dataset
+from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
-from fedbnsl_server.acyclicity import acyclicity
-from fedbnsl_server.admm import AdmmState, acyclicity_coefficients, advance, initial_state
-from fedbnsl_server.closing import advance_refit
-from fedbnsl_server.global_step import global_step
+from fedbnsl_server.algorithm.acyclicity import acyclicity
+from fedbnsl_server.algorithm.admm import AdmmState, acyclicity_coefficients, advance, initial_state
+from fedbnsl_server.algorithm.global_step import global_step
+from fedbnsl_server.rounds.closing import advance_refit
 from oracles import finite_difference, literal_acyclicity, literal_pgcd
 
 SEEDS = range(5)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from fedbnsl.errors import ResultError
 from fedbnsl.messages import SiteState
 from fedbnsl.sparse import SparseMatrix
-from fedbnsl_server import checkpoint
-from fedbnsl_server.admm import AdmmState
+from fedbnsl_server.algorithm.admm import AdmmState
+from fedbnsl_server.store import checkpoint
 
 DIGEST = bytes(range(32))
 FINITE = st.floats(allow_nan=False, allow_infinity=False)  # signed zeros and subnormals among them

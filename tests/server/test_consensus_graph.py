@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fedbnsl.knowledge import EdgeMask
-from fedbnsl.plan import Plan
+from fedbnsl.plan.knowledge import EdgeMask
+from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Matrix, SparseMatrix
-from fedbnsl_server.admm import AdmmState
-from fedbnsl_server.consensus_graph import ConsensusGraph, consensus_graph, graph_to_refit
+from fedbnsl_server.algorithm.admm import AdmmState
+from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph, consensus_graph, graph_to_refit
 
 NAMES = ("p", "q", "r", "s")
 D = len(NAMES)

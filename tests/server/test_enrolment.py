@@ -17,10 +17,10 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from fedbnsl import durable
-from fedbnsl.certificates import Name, common_name, fingerprint, new_key, pem, read_certificate
 from fedbnsl.errors import IdentityError, ResultError, SetupError
-from fedbnsl_server import authority, enrolment
-from fedbnsl_server.enrolment import Federation
+from fedbnsl.identity.certificates import Name, common_name, fingerprint, new_key, pem, read_certificate
+from fedbnsl_server.identity import authority, enrolment
+from fedbnsl_server.identity.enrolment import Federation
 from federation_folder import DAYS, clock_off, enrol, make_federation, request_pem
 
 

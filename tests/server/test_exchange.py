@@ -9,9 +9,9 @@ import pytest
 
 from fedbnsl.errors import InterruptedRunError, QuorumLostError, RemoteProtocolError, SeatLostError, StaleRoundError
 from fedbnsl.messages import Finished, LocalUpdate, RoundTask, SiteState, TaskKind
-from fedbnsl.plan import Plan
+from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import SparseMatrix
-from fedbnsl_server.exchange import Mailbox, Traffic, UpdateCheck
+from fedbnsl_server.sites.mailbox import Mailbox, Traffic, UpdateCheck
 
 SITES = ("a", "b", "c")
 PATIENT = Plan(rounds=3)

@@ -5,8 +5,8 @@ import pytest
 
 from fedbnsl.errors import DivergenceError
 from fedbnsl.sparse import Matrix
-from fedbnsl_server.acyclicity import CyclicPart, Measure, acyclicity
-from fedbnsl_server.global_step import global_step
+from fedbnsl_server.algorithm.acyclicity import CyclicPart, Measure, acyclicity
+from fedbnsl_server.algorithm.global_step import global_step
 from oracles import dense_global_step, finite_difference
 
 SEEDS = range(5)

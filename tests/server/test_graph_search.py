@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
-from fedbnsl.family_moments import needed_moments
-from fedbnsl.graph import is_acyclic, topological_order
+from fedbnsl.graphs.family_moments import needed_moments
+from fedbnsl.graphs.graph import is_acyclic, topological_order
 from fedbnsl.sparse import Mask, Matrix
-from fedbnsl_server.descent import Loss, _Moves, descend, leads  # pyright: ignore[reportPrivateUsage]
-from fedbnsl_server.families import Families
-from fedbnsl_server.graph_search import (
+from fedbnsl_server.search.families import Families
+from fedbnsl_server.search.graph_search import (
     FoundGraph,
     _least_variance_order,  # pyright: ignore[reportPrivateUsage]
     search,
 )
+from fedbnsl_server.search.hill_climb import Loss, _Moves, descend, leads  # pyright: ignore[reportPrivateUsage]
 
 N_SAMPLES = 5000
 

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fedbnsl.errors import SetupError
 from fedbnsl.messages import RunStatus, SiteProgress
-from fedbnsl_server.metrics_port import MetricsPort, from_loop
+from fedbnsl_server.observe.prometheus import MetricsPort, from_loop
 
 SITES = (
     SiteProgress("north", True, False, 0.5, 1000, 200, online_s=60.0, last_round=3, spent_units=250_000_000_000),

@@ -8,22 +8,23 @@ import numpy as np
 import pytest
 
 from fedbnsl.errors import RemoteProtocolError
-from fedbnsl.family_moments import needed_moments, parent_candidates
-from fedbnsl.graph import extract_dag, threshold
-from fedbnsl.knowledge import EdgeMask, Knowledge
+from fedbnsl.graphs.family_moments import needed_moments, parent_candidates
+from fedbnsl.graphs.graph import extract_dag, threshold
 from fedbnsl.messages import LocalUpdate, RoundTask, SiteState, TaskKind
-from fedbnsl.plan import Plan
+from fedbnsl.plan.knowledge import EdgeMask, Knowledge
+from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import SparseMatrix
-from fedbnsl_client.dataset import Dataset
+from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_client.participant import Participant
-from fedbnsl_client.squared_loss import SecondMoments
 from fedbnsl_experiments.simulate import simulate
-from fedbnsl_experiments.synthetic import synthesise
-from fedbnsl_server import checkpoint, rounds
-from fedbnsl_server.admm import AdmmState
-from fedbnsl_server.consensus_graph import consensus_graph
-from fedbnsl_server.exchange import Traffic, UpdateCheck
-from fedbnsl_server.rounds import RoundRecord
+from fedbnsl_experiments.tables.synthetic import synthesise
+from fedbnsl_server.algorithm import round_loop
+from fedbnsl_server.algorithm.admm import AdmmState
+from fedbnsl_server.algorithm.consensus_graph import consensus_graph
+from fedbnsl_server.algorithm.round_loop import RoundRecord
+from fedbnsl_server.sites.mailbox import Traffic, UpdateCheck
+from fedbnsl_server.store import checkpoint
 
 FEDERATION = synthesise(8, 10, 3, 400, 5)
 VARIABLES = FEDERATION.variables
@@ -66,7 +67,7 @@ def run(plan: Plan, sites: Sites, state: AdmmState | None = None) -> list[AdmmSt
     def keep(state: AdmmState, record: RoundRecord) -> None:
         states.append(state)
 
-    rounds.run(plan, VARIABLES, N_SAMPLES, sites, on_round=keep, state=state)
+    round_loop.run(plan, VARIABLES, N_SAMPLES, sites, on_round=keep, state=state)
     return states
 
 
@@ -135,7 +136,7 @@ def test_sites_and_coordinator_that_start_again_every_round_get_the_same_bits(
             raise InterruptedError
 
         with pytest.raises(InterruptedError):
-            rounds.run(plan, VARIABLES, N_SAMPLES, sites, on_round=save, state=state)
+            round_loop.run(plan, VARIABLES, N_SAMPLES, sites, on_round=save, state=state)
         state = checkpoint.load(tmp_path / "state", plan_digest=plan.digest())
         assert state.global_weights == straight[t].global_weights, t
         assert state.found == straight[t].found

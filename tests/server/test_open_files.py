@@ -5,7 +5,7 @@ import resource
 import pytest
 
 from fedbnsl.errors import SetupError
-from fedbnsl_server.open_files import make_room
+from fedbnsl_server.grpc_api.open_files import make_room
 
 UNLIMITED = resource.RLIM_INFINITY
 

@@ -8,22 +8,25 @@ import numpy as np
 import pytest
 
 from fedbnsl.errors import RemoteProtocolError
-from fedbnsl.graph import is_acyclic
-from fedbnsl.knowledge import EdgeMask, Knowledge
+from fedbnsl.graphs.graph import is_acyclic
 from fedbnsl.messages import LocalUpdate, RoundTask, SiteState, TaskKind
-from fedbnsl.plan import Plan
+from fedbnsl.plan.knowledge import EdgeMask, Knowledge
+from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Matrix, SparseMatrix
-from fedbnsl_client import entropy
-from fedbnsl_client.dataset import Dataset
+from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
-from fedbnsl_experiments.synthetic import synthesise
-from fedbnsl_server import checkpoint, closing, residual_moments, rounds
-from fedbnsl_server.admm import AdmmState
-from fedbnsl_server.consensus_graph import consensus_graph
-from fedbnsl_server.exchange import Traffic, UpdateCheck
-from fedbnsl_server.graph_search import FoundGraph
-from fedbnsl_server.residual_moments import PooledMoments, next_scales, search_pooled
-from fedbnsl_server.rounds import RoundRecord
+from fedbnsl_client.privacy import randomness
+from fedbnsl_experiments.tables.synthetic import synthesise
+from fedbnsl_server.algorithm import round_loop
+from fedbnsl_server.algorithm.admm import AdmmState
+from fedbnsl_server.algorithm.consensus_graph import consensus_graph
+from fedbnsl_server.algorithm.round_loop import RoundRecord
+from fedbnsl_server.rounds import closing
+from fedbnsl_server.search import pooled_moments as residual_moments
+from fedbnsl_server.search.graph_search import FoundGraph
+from fedbnsl_server.search.pooled_moments import PooledMoments, next_scales, search_pooled
+from fedbnsl_server.sites.mailbox import Traffic, UpdateCheck
+from fedbnsl_server.store import checkpoint
 
 FEDERATION = synthesise(8, 10, 3, 4000, 100)
 VARIABLES, TRUTH = FEDERATION.variables, FEDERATION.W
@@ -143,11 +146,11 @@ class Kept:
     def __init__(self, site: str) -> None:
         self._site = site
         self.kept: dict[int, bytes] = {}
-        self._source = entropy.seeded(site)
+        self._source = randomness.seeded(site)
 
     def release(self, t: int, draw: Callable[[], bytes]) -> bytes:
         if t not in self.kept:
-            self._source = entropy.seeded(f"{self._site}/{t}")
+            self._source = randomness.seeded(f"{self._site}/{t}")
             self.kept[t] = draw()
         return self.kept[t]
 
@@ -191,7 +194,7 @@ def run(plan: Plan, sites: Sites, state: AdmmState | None = None) -> list[AdmmSt
     def keep(state: AdmmState, record: RoundRecord) -> None:
         states.append(state)
 
-    rounds.run(plan, VARIABLES, N_SAMPLES, sites, on_round=keep, state=state)
+    round_loop.run(plan, VARIABLES, N_SAMPLES, sites, on_round=keep, state=state)
     return states
 
 
@@ -265,7 +268,7 @@ def test_the_same_noise_gives_the_same_bits_though_everybody_starts_again_every_
 
     for t in range(plan.n_rounds):
         with pytest.raises(InterruptedError):
-            rounds.run(plan, VARIABLES, N_SAMPLES, sites, on_round=save, state=state)
+            round_loop.run(plan, VARIABLES, N_SAMPLES, sites, on_round=save, state=state)
         state = checkpoint.load(tmp_path / "state", plan_digest=plan.digest())
         assert_same(state, straight[t])
 

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from fedbnsl.messages import JoinRequest, LedgerHead
-from fedbnsl.plan import Plan
-from fedbnsl_client.dataset import Dataset
+from fedbnsl.plan.plan import Plan
+from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_experiments.simulate import simulate
-from fedbnsl_server.exchange import Traffic
-from fedbnsl_server.results import RunRecorder
-from fedbnsl_server.roster import Roster
-from fedbnsl_server.run_folder import RunFolder
-from fedbnsl_server.run_register import Register
+from fedbnsl_server.sites.mailbox import Traffic
+from fedbnsl_server.sites.roster import Roster
+from fedbnsl_server.store.results import RunRecorder
+from fedbnsl_server.store.run_folder import RunFolder
+from fedbnsl_server.store.run_id import Register
 from private_site import NAMES, private_plan, rows
 
 HEAD = LedgerHead(b"i" * 16, 1, b"d" * 32, 0)

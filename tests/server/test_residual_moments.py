@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from fedbnsl.price import LATTICE
+from fedbnsl.privacy.calibration import LATTICE
 from fedbnsl.sparse import Matrix
-from fedbnsl_server.residual_moments import (
+from fedbnsl_server.search.pooled_moments import (
     PooledMoments,
     first_scales,
     missed_neighbours,

@@ -19,19 +19,19 @@ import pytest
 from fedbnsl import codec
 from fedbnsl.errors import DivergenceError, FedbnslError, InterruptedRunError, ResultError
 from fedbnsl.messages import LocalUpdate, RoundTask, SiteState, TaskKind
-from fedbnsl.plan import Plan
+from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Matrix, SparseMatrix
 from fedbnsl.wire import federation_pb2 as federation
-from fedbnsl_client.dataset import Dataset
+from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_experiments import simulate as simulation
-from fedbnsl_experiments.synthetic import synthesise
-from fedbnsl_server import checkpoint
-from fedbnsl_server.admm import AdmmState
-from fedbnsl_server.exchange import Traffic, UpdateCheck
-from fedbnsl_server.results import RunRecorder
-from fedbnsl_server.rounds import RoundRecord
-from fedbnsl_server.run_folder import RunFolder, default_folder
+from fedbnsl_experiments.tables.synthetic import synthesise
+from fedbnsl_server.algorithm.admm import AdmmState
+from fedbnsl_server.algorithm.round_loop import RoundRecord
+from fedbnsl_server.sites.mailbox import Traffic, UpdateCheck
+from fedbnsl_server.store import checkpoint
+from fedbnsl_server.store.results import RunRecorder
+from fedbnsl_server.store.run_folder import RunFolder, default_folder
 
 AWKWARD = ("a/b", "IL 6", "naïve β", 'with "quotes"', "comma, here", "NF-κB\\p65")
 D = len(AWKWARD)

@@ -15,8 +15,8 @@ from fedbnsl.errors import (
     SeatRefusedError,
 )
 from fedbnsl.messages import PROTOCOL_VERSION, JoinRequest
-from fedbnsl.plan import Plan
-from fedbnsl_server.roster import Roster
+from fedbnsl.plan.plan import Plan
+from fedbnsl_server.sites.roster import Roster
 
 NAMES = ("age", "dose", "mass")
 LONG_S = 20.0

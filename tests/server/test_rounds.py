@@ -10,15 +10,16 @@ import pytest
 
 from fedbnsl.errors import InterruptedRunError, RemoteProtocolError
 from fedbnsl.messages import LocalUpdate, RoundTask, SiteState, TaskKind
-from fedbnsl.plan import Plan
+from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Matrix, SparseMatrix
-from fedbnsl_client.dataset import Dataset
+from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
-from fedbnsl_experiments.synthetic import synthesise
-from fedbnsl_server import checkpoint, rounds
-from fedbnsl_server.admm import AdmmState, initial_state
-from fedbnsl_server.exchange import Traffic, UpdateCheck
-from fedbnsl_server.rounds import RoundRecord
+from fedbnsl_experiments.tables.synthetic import synthesise
+from fedbnsl_server.algorithm import round_loop
+from fedbnsl_server.algorithm.admm import AdmmState, initial_state
+from fedbnsl_server.algorithm.round_loop import RoundRecord
+from fedbnsl_server.sites.mailbox import Traffic, UpdateCheck
+from fedbnsl_server.store import checkpoint
 
 SITES = ("a", "b", "c")
 VARIABLES = ("u", "v", "w", "x", "y")
@@ -89,7 +90,7 @@ def run(
         states.append(after)
         records.append(record)
 
-    end = rounds.run(plan, VARIABLES, dict.fromkeys(sites, 100), script, on_round=on_round, state=state)
+    end = round_loop.run(plan, VARIABLES, dict.fromkeys(sites, 100), script, on_round=on_round, state=state)
     assert not states or end is states[-1]
     return states, records
 
@@ -134,7 +135,7 @@ def test_a_failure_to_save_ends_the_run_before_the_next_task() -> None:
             raise OSError("no space left on device")
 
     with pytest.raises(OSError, match="no space left"):
-        rounds.run(Plan(rounds=5), VARIABLES, dict.fromkeys(SITES, 100), script, on_round=full_disk)
+        round_loop.run(Plan(rounds=5), VARIABLES, dict.fromkeys(SITES, 100), script, on_round=full_disk)
     assert script.events == [("tasks", 1), ("tasks", 2)]
 
 
@@ -342,7 +343,7 @@ def test_a_run_resumed_after_any_round_ends_with_the_same_bits(
             continue  # nothing has happened yet
         script = of_real(participants, lost_in=lost_in if answering else 0)
         with pytest.raises(InterruptedRunError):
-            rounds.run(plan, VARIABLES, dict.fromkeys(SITES, 100), script, on_round=save)
+            round_loop.run(plan, VARIABLES, dict.fromkeys(SITES, 100), script, on_round=save)
         state = saved[-1]
         assert state.round == lost_in - 1
         if through_disk:
@@ -382,7 +383,7 @@ def test_a_run_that_is_complete_hands_out_nothing_more() -> None:
     states, _ = run(plan, Script(made_up))
     script = Script(made_up)
     assert (
-        rounds.run(
+        round_loop.run(
             plan, VARIABLES, dict.fromkeys(SITES, 100), script, on_round=lambda state, record: None, state=states[-1]
         )
         is (states[-1])

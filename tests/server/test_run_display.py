@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from fedbnsl.messages import RunStatus, SiteProgress
-from fedbnsl_server.run_display import RunDisplay, duration
+from fedbnsl_server.observe.terminal import RunDisplay, duration
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 

@@ -10,13 +10,14 @@ import pytest
 
 from fedbnsl.errors import ResultError
 from fedbnsl.logs import EventLog
-from fedbnsl.plan import Plan
-from fedbnsl_server import checkpoint, seats
-from fedbnsl_server.admm import initial_state
-from fedbnsl_server.roster import Member
-from fedbnsl_server.run_folder import RunFolder, load_plan
-from fedbnsl_server.run_register import Register
-from fedbnsl_server.seats import Seats
+from fedbnsl.plan.plan import Plan
+from fedbnsl_server.algorithm.admm import initial_state
+from fedbnsl_server.sites import membership_log
+from fedbnsl_server.sites.membership_log import Seats
+from fedbnsl_server.sites.roster import Member
+from fedbnsl_server.store import checkpoint
+from fedbnsl_server.store.run_folder import RunFolder, load_plan
+from fedbnsl_server.store.run_id import Register
 
 PLAN = Plan(name="again", n_participants=2)
 NAMES = ("age", "größe", "IL 6")
@@ -65,7 +66,7 @@ def test_number_seeds_and_seats_are_found_again(run: Path) -> None:
     assert folder.past.seats == Seats()
     gone, b, a = Member(NAMES, 3, False), Member(NAMES[::-1], 7, True), Member(NAMES, 9, False)
     for site, member in (("c", gone), ("b", b), ("c", None), ("a", a)):
-        seats.note(folder.events, site, member)
+        membership_log.note(folder.events, site, member)
     folder.close()
     folder = RunFolder.resume(run, PLAN)
     found = folder.past.seats
@@ -77,11 +78,11 @@ def test_number_seeds_and_seats_are_found_again(run: Path) -> None:
 def test_a_run_that_everybody_left_has_no_variables(run: Path) -> None:
     folder = RunFolder.resume(run, PLAN)
     for member in (Member(NAMES, 3, False), None, Member(NAMES[::-1], 3, False)):
-        seats.note(folder.events, "a", member)
+        membership_log.note(folder.events, "a", member)
     folder.close()
     events = [json.loads(text) for text in (run / "events.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert seats.replay(events[:2]) == Seats()
-    assert seats.replay(events) == Seats(NAMES[::-1], {"a": Member(NAMES[::-1], 3, False)})
+    assert membership_log.replay(events[:2]) == Seats()
+    assert membership_log.replay(events) == Seats(NAMES[::-1], {"a": Member(NAMES[::-1], 3, False)})
 
 
 def test_a_line_that_frees_a_seat_nobody_had_is_refused(run: Path) -> None:
@@ -94,7 +95,7 @@ def test_what_is_written_of_seats_grows_with_their_number(run: Path) -> None:
     folder = RunFolder.resume(run, PLAN)
     sizes = []
     for k in range(100):
-        seats.note(folder.events, f"site-{k:02}", Member(NAMES, 3, False))
+        membership_log.note(folder.events, f"site-{k:02}", Member(NAMES, 3, False))
         sizes.append((run / "events.jsonl").stat().st_size)
     folder.close()
     assert sizes[99] < 1.1 * 100 * sizes[0], "a line a seat"

@@ -7,12 +7,12 @@ import pytest
 
 from fedbnsl import codec
 from fedbnsl.messages import LocalUpdate, RoundTask, TaskKind
-from fedbnsl.plan import Plan
+from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import SparseMatrix
-from fedbnsl_server.exchange import Mailbox
-from fedbnsl_server.roster import Member, Roster
-from fedbnsl_server.servicer import Servicer
-from fedbnsl_server.site_ledgers import SiteLedgers
+from fedbnsl_server.grpc_api.servicer import Servicer
+from fedbnsl_server.sites.mailbox import Mailbox
+from fedbnsl_server.sites.roster import Member, Roster
+from fedbnsl_server.store.site_ledgers import SiteLedgers
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from fedbnsl.errors import LedgerError, ResultError
 from fedbnsl.messages import LedgerHead
-from fedbnsl_server.site_ledgers import SiteLedgers
+from fedbnsl_server.store.site_ledgers import SiteLedgers
 
 
 def head(n_entries: int, spent_units: int, *, digest: int | None = None, ledger: int = 7) -> LedgerHead:

@@ -14,7 +14,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from fedbnsl.errors import DivergenceError
 from fedbnsl.sparse import Matrix
-from fedbnsl_client.squared_loss import SecondMoments
+from fedbnsl_client.losses.squared import SecondMoments
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,10 +9,10 @@ import numpy as np
 
 from fedbnsl.errors import DivergenceError
 from fedbnsl.sparse import Mask, Matrix
-from fedbnsl_client.blocked_gradient import BlockedGradient
-from fedbnsl_client.clipped_gradient import ClippedGradient
-from fedbnsl_client.mapped_array import lies_in_file
-from fedbnsl_client.noise import ExponentialMechanism, Noise, Randbelow, Selection
+from fedbnsl_client.data.mapped_array import lies_in_file
+from fedbnsl_client.losses.blocked import BlockedGradient
+from fedbnsl_client.losses.clipped import ClippedGradient
+from fedbnsl_client.privacy.noise import ExponentialMechanism, Noise, Randbelow, Selection
 from fedbnsl_client.solvers.coordinate import score_column, soft
 
 # With four terms of up to 2^28 score sensitivities each, eight roundings of 2^-53 of their sum stay below 2^-20 of a

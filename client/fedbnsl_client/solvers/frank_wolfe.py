@@ -17,7 +17,7 @@ import numpy as np
 
 from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_client.compiled import compiled
-from fedbnsl_client.squared_loss import SecondMoments
+from fedbnsl_client.losses.squared import SecondMoments
 
 
 def solve(

@@ -13,8 +13,8 @@ import numpy as np
 
 from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_client.compiled import compiled
+from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_client.solvers.coordinate import score_column, soft
-from fedbnsl_client.squared_loss import SecondMoments
 
 _LEVELS = tuple(4.0**k for k in range(7, -1, -1))
 """Scores, in units of `tol`, down to which all columns are brought before any goes on."""

@@ -15,8 +15,8 @@ from scipy.optimize import Bounds, minimize
 
 from fedbnsl.errors import DivergenceError
 from fedbnsl.sparse import Matrix
-from fedbnsl_server.acyclicity import acyclicity
-from fedbnsl_server.global_step import Objective, split_l1
+from fedbnsl_server.algorithm.acyclicity import acyclicity
+from fedbnsl_server.algorithm.global_step import Objective, split_l1
 
 _PROGRESS = 0.25
 _GROWTH = 10.0

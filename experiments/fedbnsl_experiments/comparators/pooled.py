@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from fedbnsl.sparse import Mask, Matrix
-from fedbnsl_client.squared_loss import SecondMoments
+from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_experiments.comparators.dagma_adapter import dagma, dagma_installed
 from fedbnsl_experiments.comparators.notears import notears
 from fedbnsl_experiments.comparators.orderings import equal_variance, sortnregress
-from fedbnsl_experiments.evaluation import graph_of
+from fedbnsl_experiments.scoring.evaluation import graph_of
 
 TAU = 0.3
 """Cut of every comparator's weights, as of a plan's."""

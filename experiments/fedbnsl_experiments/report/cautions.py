@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from fedbnsl_experiments.comparators.orderings import varsortability
-from fedbnsl_experiments.metrics import score
 from fedbnsl_experiments.report import charts as report_charts
 from fedbnsl_experiments.report.run_files import ReportedRun
 from fedbnsl_experiments.report.threshold_path import acyclic_edges
+from fedbnsl_experiments.scoring.metrics import score
 
 _TAUS = 80
 # Nearer to the threshold than this share of it: another threshold, or other rows, may well drop the edge.

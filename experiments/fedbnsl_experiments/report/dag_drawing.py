@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from fedbnsl.graph import Edge
+from fedbnsl.graphs.graph import Edge
 from fedbnsl_experiments.report.dag_layout import NODE_HEIGHT, layout
 
 _FONT_PX = 13.0

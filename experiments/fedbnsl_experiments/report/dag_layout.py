@@ -8,7 +8,7 @@ from bisect import bisect_right, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedbnsl.graph import Edge
+from fedbnsl.graphs.graph import Edge
 
 NODE_HEIGHT = 28.0
 _LAYER_GAP = 78.0

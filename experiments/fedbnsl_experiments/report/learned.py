@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedbnsl.graph import Edge
+from fedbnsl.graphs.graph import Edge
 from fedbnsl_experiments.report.dag_drawing import STYLES, Arrow, draw, sample
 from fedbnsl_experiments.report.run_files import ReportedRun, Truth
 

@@ -6,12 +6,12 @@ from typing import Any
 
 from fedbnsl import durable
 from fedbnsl_experiments import pages
-from fedbnsl_experiments.evaluation import evaluate
 from fedbnsl_experiments.report import cautions as report_cautions
 from fedbnsl_experiments.report import charts as report_charts
-from fedbnsl_experiments.report import course as report_course
+from fedbnsl_experiments.report import history as report_course
 from fedbnsl_experiments.report import learned as report_graph
 from fedbnsl_experiments.report.run_files import ReportedRun, read_run
+from fedbnsl_experiments.scoring.evaluation import evaluate
 
 # From here on a table is set small, in a box of its own that scrolls.
 _LONG = 60

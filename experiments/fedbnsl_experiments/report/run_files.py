@@ -9,12 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from fedbnsl.errors import PlanError, ResultError
-from fedbnsl.graph import Edge
-from fedbnsl.plan import Plan
+from fedbnsl.graphs.graph import Edge
+from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Mask, Matrix
-from fedbnsl_experiments.evaluation import has_raw_weights, learned_graph, read_result, read_weights, was_searched
-from fedbnsl_experiments.metrics import read_reference
 from fedbnsl_experiments.report.scales import Scales, read_scales
+from fedbnsl_experiments.scoring.evaluation import (
+    has_raw_weights,
+    learned_graph,
+    read_result,
+    read_weights,
+    was_searched,
+)
+from fedbnsl_experiments.scoring.metrics import read_reference
 
 _TRUTH = Path("data") / "truth.csv"
 _TABLES = Path("data")

@@ -9,9 +9,9 @@ import numpy as np
 
 from fedbnsl.errors import DataError
 from fedbnsl.sparse import Matrix
-from fedbnsl_client.dataset import Dataset
-from fedbnsl_client.table_checks import DataWarning
-from fedbnsl_experiments.tables import site_files
+from fedbnsl_client.data.checks import DataWarning
+from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_experiments.tables.folder import site_files
 
 # That of the class is for a site about to join a run.
 _REMEDY = "Give --data the folder with the tables of this very run, or leave it out: a report needs no tables."

@@ -6,7 +6,7 @@ and 400, by the grids in plans/grids/.
 
 from typing import Any
 
-from fedbnsl.plan import Plan
+from fedbnsl.plan.plan import Plan
 
 PAPER_CHOICE = "the paper's appendix on hyper-parameters: lowest SHD on its graph of seed 1"
 

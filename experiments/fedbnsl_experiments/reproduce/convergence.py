@@ -3,12 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedbnsl.plan import Plan
-from fedbnsl_experiments import figures
+from fedbnsl.plan.plan import Plan
+from fedbnsl_experiments import chart_files as figures
+from fedbnsl_experiments.chart_files import Figure
 from fedbnsl_experiments.comparators.pooled import comparators, pooled_graph
-from fedbnsl_experiments.figures import Figure
-from fedbnsl_experiments.measure import N_SAMPLES, Row, scores_row
-from fedbnsl_experiments.metrics import score
 from fedbnsl_experiments.plan_settings import short_digest
 from fedbnsl_experiments.reproduce.baseline_plans import (
     PAPER_CHOICE,
@@ -28,8 +26,10 @@ from fedbnsl_experiments.reproduce.curves import (
 )
 from fedbnsl_experiments.reproduce.paper_numbers import CLOSED, SPARSE, TABLE_1
 from fedbnsl_experiments.reproduce.study import Comparison, Settings, Study, mean_and_spread, select
-from fedbnsl_experiments.synthetic import synthesise
-from fedbnsl_experiments.trials import Trial
+from fedbnsl_experiments.scoring.metrics import score
+from fedbnsl_experiments.tables.synthetic import synthesise
+from fedbnsl_experiments.trials.harness import N_SAMPLES, Row, scores_row
+from fedbnsl_experiments.trials.trials import Trial
 
 N_VARIABLES = 20
 

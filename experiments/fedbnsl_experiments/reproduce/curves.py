@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedbnsl.knowledge import EdgeMask
-from fedbnsl.plan import Plan
-from fedbnsl_experiments import figures
-from fedbnsl_experiments.figures import Chart
-from fedbnsl_experiments.measure import Row, run_plan, scores_row
-from fedbnsl_experiments.metrics import score
-from fedbnsl_experiments.synthetic import SyntheticFederation
-from fedbnsl_server.admm import AdmmState
-from fedbnsl_server.consensus_graph import consensus_graph
+from fedbnsl.plan.knowledge import EdgeMask
+from fedbnsl.plan.plan import Plan
+from fedbnsl_experiments import chart_files as figures
+from fedbnsl_experiments.chart_files import Chart
+from fedbnsl_experiments.scoring.metrics import score
+from fedbnsl_experiments.tables.synthetic import SyntheticFederation
+from fedbnsl_experiments.trials.harness import Row, run_plan, scores_row
+from fedbnsl_server.algorithm.admm import AdmmState
+from fedbnsl_server.algorithm.consensus_graph import consensus_graph
 
 SCORES = {"shd": "SHD", "tpr": "TPR", "fdr": "FDR"}
 """Column to the name of its axis."""

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Sequence
 
-from fedbnsl.plan import Plan
-from fedbnsl_experiments.figures import Figure
-from fedbnsl_experiments.measure import Row
+from fedbnsl.plan.plan import Plan
+from fedbnsl_experiments.chart_files import Figure
 from fedbnsl_experiments.reproduce.private_runs import curves, identified, run_of, settings_of, shd_of
 from fedbnsl_experiments.reproduce.private_study_plans import DIMENSIONS, covariance_plan, exactly, wide_plan
 from fedbnsl_experiments.reproduce.study import Comparison, Settings, Study, mean_and_spread, select
-from fedbnsl_experiments.trials import Trial
+from fedbnsl_experiments.trials.harness import Row
+from fedbnsl_experiments.trials.trials import Trial
 
 QUICK_DIMENSIONS = (20, 50)
 

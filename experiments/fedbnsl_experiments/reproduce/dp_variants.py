@@ -3,10 +3,9 @@
 import math
 from collections.abc import Callable, Sequence
 
-from fedbnsl.plan import Plan
-from fedbnsl.price import price_of
-from fedbnsl_experiments.figures import Figure
-from fedbnsl_experiments.measure import N_SAMPLES, Row
+from fedbnsl.plan.plan import Plan
+from fedbnsl.privacy.calibration import price_of
+from fedbnsl_experiments.chart_files import Figure
 from fedbnsl_experiments.reproduce.private_runs import (
     REFERENCE,
     curves,
@@ -23,7 +22,8 @@ from fedbnsl_experiments.reproduce.private_study_plans import (
     study_plan,
 )
 from fedbnsl_experiments.reproduce.study import Comparison, Settings, Study, select
-from fedbnsl_experiments.trials import Trial
+from fedbnsl_experiments.trials.harness import N_SAMPLES, Row
+from fedbnsl_experiments.trials.trials import Trial
 
 D = 20
 QUICK_EPSILONS = (0.5, 2.0, 10.0)

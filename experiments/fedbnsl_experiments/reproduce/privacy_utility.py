@@ -2,9 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from fedbnsl.plan import Plan
-from fedbnsl_experiments.figures import Figure
-from fedbnsl_experiments.measure import Row
+from fedbnsl.plan.plan import Plan
+from fedbnsl_experiments.chart_files import Figure
 from fedbnsl_experiments.reproduce.paper_numbers import SPARSE, TABLE_1
 from fedbnsl_experiments.reproduce.private_runs import (
     QUANTITIES,
@@ -23,7 +22,8 @@ from fedbnsl_experiments.reproduce.private_study_plans import (
     study_plan,
 )
 from fedbnsl_experiments.reproduce.study import Comparison, Settings, Study, mean_and_spread, select
-from fedbnsl_experiments.trials import Trial
+from fedbnsl_experiments.trials.harness import Row
+from fedbnsl_experiments.trials.trials import Trial
 
 D = 20
 QUICK_EPSILONS = (0.5, 2.0, 10.0)

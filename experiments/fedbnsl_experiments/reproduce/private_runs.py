@@ -4,13 +4,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedbnsl.plan import Plan
-from fedbnsl_experiments.figures import COLOURS, Chart, Figure, band, new_figure
-from fedbnsl_experiments.measure import N_SAMPLES, Row, run_plan, run_row
+from fedbnsl.plan.plan import Plan
+from fedbnsl_experiments.chart_files import COLOURS, Chart, Figure, band, new_figure
 from fedbnsl_experiments.plan_settings import short_digest
 from fedbnsl_experiments.reproduce.study import Comparison, mean_and_spread, select
-from fedbnsl_experiments.synthetic import synthesise
-from fedbnsl_experiments.trials import Trial
+from fedbnsl_experiments.tables.synthetic import synthesise
+from fedbnsl_experiments.trials.harness import N_SAMPLES, Row, run_plan, run_row
+from fedbnsl_experiments.trials.trials import Trial
 
 SITES = 8
 """P, as in the paper."""

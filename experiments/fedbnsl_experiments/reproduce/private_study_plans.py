@@ -5,9 +5,9 @@ Found by the searches in plans/grids/private-*.toml, never on the graphs of an e
 
 from typing import Any
 
-from fedbnsl import zcdp
-from fedbnsl.plan import Plan
-from fedbnsl.privacy import Privacy
+from fedbnsl.plan.plan import Plan
+from fedbnsl.plan.privacy_settings import Privacy
+from fedbnsl.privacy import zcdp
 from fedbnsl_experiments.private_plans import EPSILONS, private_plan, private_plan_200
 
 STUDY_EPSILONS = (0.5, 1.0, 2.0, 5.0, 10.0, 25.0, 50.0)

@@ -7,14 +7,11 @@ from typing import Any
 import numpy as np
 
 from fedbnsl.errors import ResultError
-from fedbnsl.plan import Plan
+from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Mask
-from fedbnsl_client.squared_loss import SecondMoments
+from fedbnsl_client.losses.squared import SecondMoments
+from fedbnsl_experiments.chart_files import Figure
 from fedbnsl_experiments.comparators.orderings import varsortability
-from fedbnsl_experiments.evaluation import graph_of, learned_graph
-from fedbnsl_experiments.figures import Figure
-from fedbnsl_experiments.measure import Row, megabytes_sent, run_plan, timed
-from fedbnsl_experiments.metrics import empty_graph_scores, random_dag_scores, score
 from fedbnsl_experiments.plan_settings import short_digest
 from fedbnsl_experiments.reproduce.sachs_figure import draw_sachs
 from fedbnsl_experiments.reproduce.sachs_methods import (
@@ -28,9 +25,12 @@ from fedbnsl_experiments.reproduce.sachs_methods import (
 )
 from fedbnsl_experiments.reproduce.sachs_tables import sachs_tables
 from fedbnsl_experiments.reproduce.study import Comparison, Settings, Study, mean_and_spread, select
-from fedbnsl_experiments.sachs import SachsData, federate, read_sachs, sachs_digest, sachs_folder, transformed
-from fedbnsl_experiments.trials import Trial
-from fedbnsl_server.admm import AdmmState
+from fedbnsl_experiments.scoring.evaluation import graph_of, learned_graph
+from fedbnsl_experiments.scoring.metrics import empty_graph_scores, random_dag_scores, score
+from fedbnsl_experiments.tables.sachs import SachsData, federate, read_sachs, sachs_digest, sachs_folder, transformed
+from fedbnsl_experiments.trials.harness import Row, megabytes_sent, run_plan, timed
+from fedbnsl_experiments.trials.trials import Trial
+from fedbnsl_server.algorithm.admm import AdmmState
 
 MAIN_REFERENCE = "18-cdt"
 """The edge list that the paper scores against, by its file's name."""

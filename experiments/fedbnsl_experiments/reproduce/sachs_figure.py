@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from fedbnsl_experiments import figures
-from fedbnsl_experiments.figures import Chart, Figure
-from fedbnsl_experiments.measure import Row
+from fedbnsl_experiments import chart_files as figures
+from fedbnsl_experiments.chart_files import Chart, Figure
 from fedbnsl_experiments.reproduce.study import mean_and_spread, select
+from fedbnsl_experiments.trials.harness import Row
 
 # (column of the rows, its words, what the empty graph has, where chance is)
 _QUANTITIES = (

@@ -4,16 +4,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fedbnsl.graph import threshold
-from fedbnsl.plan import Plan
+from fedbnsl.graphs.graph import threshold
+from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Mask, Matrix
-from fedbnsl_client.squared_loss import SecondMoments
+from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_experiments.comparators.dagma_adapter import dagma, dagma_installed
 from fedbnsl_experiments.comparators.notears import notears
 from fedbnsl_experiments.comparators.orderings import equal_variance, sortnregress
 from fedbnsl_experiments.comparators.pooled import DAGMA_L1, NOTEARS_L1, TAU
-from fedbnsl_experiments.evaluation import graph_of
-from fedbnsl_experiments.sachs import N_SITES
+from fedbnsl_experiments.scoring.evaluation import graph_of
+from fedbnsl_experiments.tables.sachs import N_SITES
 
 ROUNDS = 100
 """The paper names no number of rounds for its runs without privacy on these data; 100 is that of its other runs."""

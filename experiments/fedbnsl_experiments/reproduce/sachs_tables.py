@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from fedbnsl_experiments.measure import Row
 from fedbnsl_experiments.reproduce.study import PageTable, mean_and_spread, select
+from fedbnsl_experiments.trials.harness import Row
 
 _TRIPLE = ("edges", "shd", "skeleton_hits")
 

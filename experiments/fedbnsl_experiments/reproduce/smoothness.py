@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
-from fedbnsl.plan import Plan
-from fedbnsl_experiments.figures import Figure
-from fedbnsl_experiments.measure import N_SAMPLES, Row
+from fedbnsl.plan.plan import Plan
+from fedbnsl_experiments.chart_files import Figure
 from fedbnsl_experiments.private_plans import private_plan
 from fedbnsl_experiments.reproduce.private_runs import boxes, identified, run_of, settings_of, shd_of
 from fedbnsl_experiments.reproduce.private_study_plans import exactly, split_plan
 from fedbnsl_experiments.reproduce.study import Comparison, Settings, Study, select
-from fedbnsl_experiments.trials import Trial
+from fedbnsl_experiments.trials.harness import N_SAMPLES, Row
+from fedbnsl_experiments.trials.trials import Trial
 
 D = 20
 EPSILON = 5.0

@@ -5,16 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedbnsl.plan import Plan
+from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Matrix
-from fedbnsl_client.squared_loss import SecondMoments
-from fedbnsl_experiments import figures
+from fedbnsl_client.losses.squared import SecondMoments
+from fedbnsl_experiments import chart_files as figures
+from fedbnsl_experiments.chart_files import Chart, Figure
 from fedbnsl_experiments.comparators.orderings import sortnregress, varsortability
 from fedbnsl_experiments.comparators.pooled import TAU, centred_rows
-from fedbnsl_experiments.evaluation import graph_of
-from fedbnsl_experiments.figures import Chart, Figure
-from fedbnsl_experiments.measure import N_SAMPLES, Row, scores_row
-from fedbnsl_experiments.metrics import score
 from fedbnsl_experiments.plan_settings import short_digest
 from fedbnsl_experiments.reproduce.baseline_plans import (
     PAPER_CHOICE,
@@ -26,8 +23,11 @@ from fedbnsl_experiments.reproduce.baseline_plans import (
 )
 from fedbnsl_experiments.reproduce.curves import SCORES, draw_curve, finish_chart, last_rounds, run_by_round
 from fedbnsl_experiments.reproduce.study import Comparison, Settings, Study, mean_and_spread, select
-from fedbnsl_experiments.synthetic import SyntheticFederation, synthesise
-from fedbnsl_experiments.trials import Trial
+from fedbnsl_experiments.scoring.evaluation import graph_of
+from fedbnsl_experiments.scoring.metrics import score
+from fedbnsl_experiments.tables.synthetic import SyntheticFederation, synthesise
+from fedbnsl_experiments.trials.harness import N_SAMPLES, Row, scores_row
+from fedbnsl_experiments.trials.trials import Trial
 
 N_VARIABLES, N_SITES = 20, 8
 FW_STEPS, MORE_FW_STEPS = 10, 1000

@@ -20,12 +20,12 @@ from rich.console import Console
 from fedbnsl import __version__
 from fedbnsl.durable import write_text
 from fedbnsl.errors import ResultError
-from fedbnsl_experiments import figures
-from fedbnsl_experiments.figures import Figure
-from fedbnsl_experiments.measure import Row
+from fedbnsl_experiments import chart_files as figures
+from fedbnsl_experiments.chart_files import Figure
 from fedbnsl_experiments.pages import render
-from fedbnsl_experiments.tidy import as_csv
-from fedbnsl_experiments.trials import Function, Trial, run_trials
+from fedbnsl_experiments.tables.csv_rows import as_csv
+from fedbnsl_experiments.trials.harness import Row
+from fedbnsl_experiments.trials.trials import Function, Trial, run_trials
 
 TUNING_SEEDS = (1, *range(100, 130), 400)
 """Of the generated graphs on which settings were searched, see plans/grids."""

@@ -2,12 +2,10 @@
 
 from collections.abc import Sequence
 
-from fedbnsl.plan import Plan
-from fedbnsl_experiments import figures
+from fedbnsl.plan.plan import Plan
+from fedbnsl_experiments import chart_files as figures
+from fedbnsl_experiments.chart_files import Chart, Figure
 from fedbnsl_experiments.comparators.pooled import comparators, pooled_graph
-from fedbnsl_experiments.figures import Chart, Figure
-from fedbnsl_experiments.measure import N_SAMPLES, Row, run_plan, run_row, scores_row, timed
-from fedbnsl_experiments.metrics import score
 from fedbnsl_experiments.plan_settings import short_digest
 from fedbnsl_experiments.reproduce.baseline_plans import (
     PAPER_CHOICE,
@@ -19,8 +17,10 @@ from fedbnsl_experiments.reproduce.baseline_plans import (
 )
 from fedbnsl_experiments.reproduce.paper_numbers import CLOSED, SPARSE, TABLE_1, saved_megabytes
 from fedbnsl_experiments.reproduce.study import Comparison, Settings, Study, mean_and_spread, select
-from fedbnsl_experiments.synthetic import synthesise
-from fedbnsl_experiments.trials import Trial
+from fedbnsl_experiments.scoring.metrics import score
+from fedbnsl_experiments.tables.synthetic import synthesise
+from fedbnsl_experiments.trials.harness import N_SAMPLES, Row, run_plan, run_row, scores_row, timed
+from fedbnsl_experiments.trials.trials import Trial
 
 N_SITES = 8
 DIMENSIONS = (20, 200)

@@ -93,7 +93,7 @@ def tune(
     from rich.console import Console
     from rich.text import Text
 
-    from fedbnsl.plan import Plan
+    from fedbnsl.plan.plan import Plan
     from fedbnsl_client.cli import warnings_on_stderr
     from fedbnsl_experiments.tuning.grid import configurations, read_grid
 

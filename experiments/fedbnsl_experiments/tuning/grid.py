@@ -13,9 +13,9 @@ import numpy as np
 from pydantic import BaseModel
 
 from fedbnsl.errors import PlanError
-from fedbnsl.knowledge import Knowledge
-from fedbnsl.plan import Plan
-from fedbnsl.privacy import Privacy
+from fedbnsl.plan.knowledge import Knowledge
+from fedbnsl.plan.plan import Plan
+from fedbnsl.plan.privacy_settings import Privacy
 from fedbnsl_experiments.plan_settings import with_dotted
 
 MOST_CONFIGURATIONS = 100_000

@@ -5,9 +5,9 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from fedbnsl.plan import Plan
-from fedbnsl_experiments.measure import Row
-from fedbnsl_experiments.trials import Outcome
+from fedbnsl.plan.plan import Plan
+from fedbnsl_experiments.trials.harness import Row
+from fedbnsl_experiments.trials.trials import Outcome
 from fedbnsl_experiments.tuning.grid import Choice
 
 LOWER_IS_BETTER = ("shd", "shd_double", "missing", "extra", "reversed", "fdr")

@@ -20,18 +20,18 @@ from rich.console import Console
 
 from fedbnsl.durable import write_text
 from fedbnsl.errors import DataError, DivergenceError, ResultError
-from fedbnsl.plan import Plan
+from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Mask
-from fedbnsl_client.dataset import Dataset
-from fedbnsl_experiments.evaluation import learned_graph
-from fedbnsl_experiments.measure import Row, megabytes_sent
-from fedbnsl_experiments.metrics import read_reference, score
+from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_experiments.plan_settings import for_sites, short_digest
+from fedbnsl_experiments.scoring.evaluation import learned_graph
+from fedbnsl_experiments.scoring.metrics import read_reference, score
 from fedbnsl_experiments.simulate import simulate
-from fedbnsl_experiments.synthetic import synthesise
-from fedbnsl_experiments.tables import site_files
-from fedbnsl_experiments.tidy import as_csv
-from fedbnsl_experiments.trials import Trial, run_trials
+from fedbnsl_experiments.tables.csv_rows import as_csv
+from fedbnsl_experiments.tables.folder import site_files
+from fedbnsl_experiments.tables.synthetic import synthesise
+from fedbnsl_experiments.trials.harness import Row, megabytes_sent
+from fedbnsl_experiments.trials.trials import Trial, run_trials
 from fedbnsl_experiments.tuning.grid import Choice
 from fedbnsl_experiments.tuning.ranking import Ranked, best_plan, rank, row_of, summary
 

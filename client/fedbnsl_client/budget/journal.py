@@ -1,0 +1,84 @@
+"""What one private run does with the ledger: pay, draw, keep, in this order."""
+
+from collections.abc import Callable
+
+from fedbnsl.errors import PolicyRefusal
+from fedbnsl.messages import LedgerHead
+from fedbnsl.plan.plan import Plan
+from fedbnsl.privacy.calibration import Price, recipe
+from fedbnsl_client.budget.ledger import Ledger, Request
+from fedbnsl_client.budget.policy import DatasetPolicy, check_price
+
+
+class RunJournal:
+    """One site's releases in one run, paid for by one dataset.
+
+    Parameters
+    ----------
+    dataset
+        What the policy says of the dataset.
+    plan, price
+        The run's settings and what they cost here.
+    """
+
+    def __init__(
+        self, ledger: Ledger, dataset: DatasetPolicy, plan: Plan, price: Price, *, run: int, site: str
+    ) -> None:
+        self._ledger = ledger
+        self._dataset = dataset
+        self._price = price
+        self._recipe = recipe(plan, price)
+        self._cap_units = dataset.cap_units
+        self._run = run
+        self._site = site
+
+    @property
+    def head(self) -> LedgerHead:
+        """What the coordinator may know of the ledger."""
+        return self._ledger.head
+
+    def check(self) -> None:
+        """Whether policy and budget hold what the run still has to pay for; asks no record of the table.
+
+        Raises
+        ------
+        PolicyRefusal, BudgetExhaustedError
+            With the numbers.
+        """
+        if self._ledger.unprotected(self._dataset.id):
+            raise PolicyRefusal(
+                f"dataset {self._dataset.id!r} was used in a run without privacy: no guarantee can be given now"
+            )
+        to_pay = [t for t in range(self._price.last_round + 1) if self._ledger.stored(self._request(t)) is None]
+        check_price(
+            self._dataset,
+            self._price,
+            units_left=sum(self._price.units_of(t) for t in to_pay),
+            spent=self._ledger.spent(self._dataset.id),
+            spent_in_run=self._ledger.spent_in_run(self._dataset.id, self._run),
+        )
+
+    def release(self, t: int, draw: Callable[[], bytes]) -> bytes:
+        """What round t (0: the setup) released before; or else what `draw` gives, paid for before and kept after.
+
+        Raises
+        ------
+        BudgetExhaustedError
+            If the dataset's budget does not hold it.
+        LedgerError
+            If the ledger cannot be written.
+        """
+        request = self._request(t)
+        kept = self._ledger.stored(request)
+        if kept is not None:
+            return kept
+        # Reserve before drawing: a crash may waste budget, never overspend it.
+        self._ledger.reserve(
+            request, self._price.units_of(t), cap_units=self._cap_units, recipe={"round": t, **self._recipe}
+        )
+        payload = draw()
+        self._ledger.store(request, payload)
+        return payload
+
+    def _request(self, t: int) -> Request:
+        return Request(dataset=self._dataset.id, run=self._run, round=t, site=self._site)

@@ -1,0 +1,328 @@
+"""Ledger: what a site's datasets have spent of their privacy, and the bytes that it bought, in one file.
+
+Spending is counted in units of 1e-12 zCDP. For each request the order is: `reserve`, which is on the disk before it
+returns; then the data is touched and the noise drawn; then `store`; then the payload is sent. A crash may waste budget,
+never overspend it, and one request never gets two draws of noise, of which the mean would tell more than either.
+
+Every decision reads the file inside the transaction that writes, and nothing is remembered between two of them: what
+holds for the file holds for the budget, whoever else may have written it.
+"""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Self
+
+from fedbnsl.errors import BudgetExhaustedError, LedgerError
+from fedbnsl.messages import LedgerHead
+from fedbnsl.privacy.zcdp import UNITS_PER_ZCDP
+from fedbnsl.sparse import Matrix
+from fedbnsl_client.budget.ledger_chain import Entry
+from fedbnsl_client.budget.ledger_file import LedgerFile, Origin
+from fedbnsl_client.data.fingerprint import fingerprint
+
+LARGEST_CAP_UNITS = 10**18  # a million zCDP, which protects nobody; sums stay far from the end of 64 bits
+
+
+@dataclass(frozen=True)
+class Request:
+    """What one payload answers. Run, round and site are its key; the dataset is who pays."""
+
+    dataset: str
+    run: int
+    round: int
+    site: str
+
+    def __str__(self) -> str:
+        return f"round {self.round} of run {_run(self.run)} for site {self.site!r}"
+
+
+@dataclass(frozen=True)
+class Registration:
+    """A dataset as it was last registered."""
+
+    dataset: str
+    variables: tuple[str, ...]
+    n_samples: int
+
+
+class Ledger:
+    """An open ledger; no other process can open it until it is closed.
+
+    Every method raises LedgerError, with the system's words, if the file cannot be read or written; what it was about
+    to enter is then not in the file, or, if the failure was in the last step, is there as a whole.
+    """
+
+    def __init__(self, file: LedgerFile) -> None:
+        self._file = file
+
+    @classmethod
+    def create(cls, path: Path) -> Self:
+        """Make a ledger without entries, readable by its owner alone, and open it.
+
+        Raises
+        ------
+        LedgerError
+            If there is a file already, or the place cannot hold a ledger.
+        """
+        origin = Origin(secrets.token_bytes(16), secrets.token_bytes(32), secrets.token_bytes(32))
+        LedgerFile.create(path, origin)
+        return cls.open(path)
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Open a ledger that exists, and verify it.
+
+        Raises
+        ------
+        LedgerError
+            If it is missing, damaged, of another format, in use, or on a network file system.
+        """
+        return cls(LedgerFile.open(path))
+
+    def close(self) -> None:
+        """Let another process have the ledger."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ---- datasets and plans -----------------------------------------------------------------------------------------
+
+    def register(self, dataset: str, variables: Sequence[str], X: Matrix, *, supersedes: bool = False) -> None:
+        """Enter a dataset under its id; the same id with the same content again changes nothing.
+
+        Parameters
+        ----------
+        variables
+            d names.
+        X
+            (n, d) finite values; the orders of rows and columns do not matter.
+        supersedes
+            The content of this id is new on purpose. What was spent under the id stays spent.
+
+        Raises
+        ------
+        LedgerError
+            If the id has another content, or the content has, or ever had, another id.
+        """
+        with self._file.transaction():
+            code = self._fingerprint(variables, X)
+            known: Mapping[str, Any] | None = None
+            for entry in self._file.contents("register"):
+                if entry["dataset"] == dataset:
+                    known = entry
+                elif entry["fingerprint"] == code:
+                    raise LedgerError(
+                        f"the table of dataset {dataset!r} is registered as {entry['dataset']!r}, where its spending "
+                        "is counted; a second id would be a second budget: use the first"
+                    )
+            if known is not None and known["fingerprint"] == code:
+                return
+            if known is not None and not supersedes:
+                raise _changed(dataset)
+            shape = {"variables": list(variables), "n_samples": X.shape[0]}
+            self._file.append("register", dataset=dataset, fingerprint=code, supersedes=known is not None, **shape)
+
+    def check_table(self, dataset: str, variables: Sequence[str], X: Matrix) -> None:
+        """Refuse a table that is not the one registered.
+
+        Raises
+        ------
+        LedgerError
+            If the id is unknown or has another content.
+        """
+        with self._file.transaction():
+            if self._registration(dataset)["fingerprint"] != self._fingerprint(variables, X):
+                raise _changed(dataset)
+
+    def registered(self, dataset: str) -> Registration | None:
+        """A dataset as last registered; None for an unknown id."""
+        return {known.dataset: known for known in self.datasets()}.get(dataset)
+
+    def datasets(self) -> tuple[Registration, ...]:
+        """All datasets as last registered, in the order in which they first came."""
+        with self._file.transaction():
+            latest = {entry["dataset"]: entry for entry in self._file.contents("register")}
+        return tuple(
+            Registration(dataset, tuple(entry["variables"]), entry["n_samples"]) for dataset, entry in latest.items()
+        )
+
+    def approve(self, digest: bytes, name: str) -> None:
+        """Enter that the site's owner agrees to the plan with this digest; once more changes nothing."""
+        with self._file.transaction():
+            if not self._is_approved(digest):
+                self._file.append("approve", digest=digest.hex(), name=name)
+
+    def note_unprotected(self, dataset: str, run: int, digest: bytes) -> None:
+        """Enter that a dataset is about to be used in a run without privacy: its guarantee ends here."""
+        with self._file.transaction():
+            self._registration(dataset)
+            self._file.append("unprotected", dataset=dataset, run=_run(run), digest=digest.hex())
+
+    def unprotected(self, dataset: str) -> bool:
+        """Whether a dataset was ever used without privacy."""
+        with self._file.transaction():
+            return any(entry["dataset"] == dataset for entry in self._file.contents("unprotected"))
+
+    def approved(self, digest: bytes) -> bool:
+        """Whether the plan with this digest was approved."""
+        with self._file.transaction():
+            return self._is_approved(digest)
+
+    # ---- spending ---------------------------------------------------------------------------------------------------
+
+    def spent(self, dataset: str) -> int:
+        """Units ever reserved for a dataset, over all its runs and contents."""
+        with self._file.transaction():
+            return self._file.spent(dataset)
+
+    def spent_in_run(self, dataset: str, run: int) -> int:
+        """Units of a dataset reserved in one run."""
+        with self._file.transaction():
+            return self._file.spent(dataset, _run(run))
+
+    def reserve(self, request: Request, units: int, *, cap_units: int, recipe: Mapping[str, object]) -> None:
+        """Pay for a payload; on the disk when this returns, and only then may the data be touched.
+
+        A request that was reserved and not stored (a crash came between) is paid for again: whether its noise was
+        drawn nobody knows.
+
+        Parameters
+        ----------
+        units
+            The price, rounded up.
+        cap_units
+            What the site's policy lets the dataset spend in all; at most LARGEST_CAP_UNITS.
+        recipe
+            The plain values that the price is computed from.
+
+        Raises
+        ------
+        BudgetExhaustedError
+            If the cap does not pay for it.
+        LedgerError
+            If its payload is stored already, or another dataset paid for it, or this one is not registered.
+        ValueError
+            If price or cap is no whole number in its range.
+        """
+        for number in (units, cap_units):
+            if type(number) is not int or number < 0:  # a bool is an int, and no price
+                raise ValueError(f"units are whole numbers from 0 on; got {number!r}")
+        if cap_units > LARGEST_CAP_UNITS:
+            raise ValueError(f"a cap is at most {LARGEST_CAP_UNITS} units; got {cap_units}")
+        with self._file.transaction():
+            self._registration(request.dataset)
+            self._refuse_another_payer(request)
+            if self._file.stored_as(*_key(request)) is not None:
+                raise LedgerError(f"{request} is answered already; send the stored payload again, draw no other")
+            spent = self._file.spent(request.dataset)
+            if spent + units > cap_units:
+                raise BudgetExhaustedError(
+                    f"dataset {request.dataset!r}: spent {_zcdp(spent)} zCDP, asked {_zcdp(units)} more, "
+                    f"cap {_zcdp(cap_units)}"
+                )
+            self._file.append("reserve", **_fields(request), units=units, recipe=dict(recipe))
+
+    def store(self, request: Request, payload: bytes) -> None:
+        """Keep the answer to a reserved request; on the disk when this returns, and only then may it be sent.
+
+        The same answer once more changes nothing.
+
+        Raises
+        ------
+        LedgerError
+            If nothing was reserved for it, or it has another answer already.
+        """
+        with self._file.transaction():
+            self._refuse_another_payer(request)
+            entry = self._file.stored_as(*_key(request))
+            if entry is None:
+                # Reservations end with the first store: one that is there is newer than any payload of its request.
+                if self._file.payer(*_key(request)) is None:
+                    raise LedgerError(f"nothing was reserved for {request}; reserve before the data is touched")
+                self._file.append_with_payload("store", payload, **_fields(request))
+            elif self._file.payload(entry) != payload:
+                raise LedgerError(f"{request} has another answer already; send the stored payload again")
+
+    def stored(self, request: Request) -> bytes | None:
+        """The answer to a request, bit for bit as it was stored; None if there is none yet.
+
+        Raises
+        ------
+        LedgerError
+            If another dataset paid for it, or its bytes are damaged.
+        """
+        with self._file.transaction():
+            self._refuse_another_payer(request)
+            entry = self._file.stored_as(*_key(request))
+            return None if entry is None else self._file.payload(entry)
+
+    # ---- the whole --------------------------------------------------------------------------------------------------
+
+    @property
+    def head(self) -> LedgerHead:
+        """Where the ledger stands; tells nothing of the data."""
+        with self._file.transaction():
+            n_entries, digest = self._file.tip()
+            spent_units = sum(self._file.spending().values())
+            return LedgerHead(self._file.origin().ledger_id, n_entries, digest, spent_units)
+
+    def entries(self) -> list[Entry]:
+        """All entries, for display."""
+        with self._file.transaction():
+            return [Entry.read(number, text) for number, text, _ in self._file.rows()]
+
+    def verify(self) -> None:
+        """Compute chain, payloads' hashes and sums anew; the LedgerError names the first entry that is wrong."""
+        self._file.verify()
+
+    # ---- inside a transaction ---------------------------------------------------------------------------------------
+
+    def _fingerprint(self, variables: Sequence[str], X: Matrix) -> str:
+        return fingerprint(self._file.origin().key, variables, X).hex()
+
+    def _registration(self, dataset: str) -> Mapping[str, Any]:
+        known = [entry for entry in self._file.contents("register") if entry["dataset"] == dataset]
+        if not known:
+            raise LedgerError(f"dataset {dataset!r} is not registered in ledger {self._file.path}; register it first")
+        return known[-1]
+
+    def _is_approved(self, digest: bytes) -> bool:
+        return any(entry["digest"] == digest.hex() for entry in self._file.contents("approve"))
+
+    def _refuse_another_payer(self, request: Request) -> None:
+        payer = self._file.payer(*_key(request))
+        if payer not in (None, request.dataset):
+            raise LedgerError(f"{request} was reserved for dataset {payer!r}, not {request.dataset!r}")
+
+
+def _key(request: Request) -> tuple[str, int, str]:
+    return _run(request.run), request.round, request.site
+
+
+def _fields(request: Request) -> dict[str, object]:
+    run, round_, site = _key(request)
+    return {"dataset": request.dataset, "run": run, "round": round_, "site": site}
+
+
+def _run(run: int) -> str:
+    return f"{run:016x}"
+
+
+def _zcdp(units: int) -> str:
+    """Units as zCDP, without rounding."""
+    return f"{(Decimal(units) / UNITS_PER_ZCDP).normalize():f}"
+
+
+def _changed(dataset: str) -> LedgerError:
+    return LedgerError(
+        f"the table of dataset {dataset!r} is not the one registered under this id; bring the registered table back, "
+        "or, if the new one is meant, run `fedbnsl participant register FOLDER DATASET --supersedes` (what was spent "
+        "stays spent)"
+    )

@@ -1,0 +1,249 @@
+"""What a site allows, from its own policy.toml: whatever is not allowed there is refused. No message can change it."""
+
+import difflib
+import os
+import re
+import tomllib
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from fedbnsl.errors import BudgetExhaustedError, PolicyRefusal, SetupError
+from fedbnsl.identity.certificates import same_fingerprint
+from fedbnsl.messages import SITE_NAME_RULE, is_site_name
+from fedbnsl.plan.plan import Plan, Solver
+from fedbnsl.privacy import zcdp
+from fedbnsl.privacy.calibration import Price
+
+Count = Annotated[int, Field(strict=True, ge=0)]
+Epsilon = Annotated[float, Field(strict=True, ge=1e-6, le=1000)]
+Delta = Annotated[float, Field(strict=True, ge=1e-100, lt=0.5)]
+
+
+_OTHER_COORDINATOR = (
+    "Nothing was sent. If this is the right coordinator, have the site's owner name it in policy.toml; otherwise call "
+    "another one."
+)
+_COORDINATOR = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(:\d{1,5})?|[0-9A-Fa-f:.]+")
+_DIGEST = re.compile("[0-9a-f]{64}")
+
+
+class DatasetPolicy(BaseModel):
+    """One table and what may ever be learned about a record of it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str = Field(min_length=1, max_length=200)
+    path: Path
+    columns: tuple[str, ...] = ()
+    public: bool = Field(default=False, strict=True)
+    max_epsilon: Epsilon
+    max_delta: Delta
+    max_epsilon_per_run: Epsilon
+
+    @cached_property
+    def cap_units(self) -> int:
+        """What all releases of this table together may cost, in units of 1e-12 zCDP."""
+        return zcdp.units_within(zcdp.budget(self.max_epsilon, self.max_delta))
+
+    @cached_property
+    def run_cap_units(self) -> int:
+        """What one run may cost."""
+        return zcdp.units_within(zcdp.budget(self.max_epsilon_per_run, self.max_delta))
+
+
+class Policy(BaseModel):
+    """The rules of one site."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    site: str
+    coordinators: tuple[str, ...] = ()
+    coordinator_ca: str = ""
+    allowed_solvers: tuple[Solver, ...] = ()
+    allow_non_private: bool = Field(default=False, strict=True)
+    auto_approve: Annotated[bool, Field(strict=True)] | tuple[str, ...] = False
+    min_participants: Count = 2
+    min_rows: Count = 100
+    datasets: tuple[DatasetPolicy, ...] = ()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if not is_site_name(self.site):
+            raise ValueError(f"site = {self.site!r}: use {SITE_NAME_RULE}")
+        for named in self.coordinators:
+            if not _COORDINATOR.fullmatch(named):
+                raise ValueError(f"coordinators: {named!r} is no host and no host:port, such as hub.example.org:50051")
+        ids = [dataset.id for dataset in self.datasets]
+        if len(set(ids)) != len(ids):
+            raise ValueError("datasets: two have the same id; one budget belongs to one id")
+        if not isinstance(self.auto_approve, bool) and not all(map(_DIGEST.fullmatch, self.auto_approve)):
+            raise ValueError("auto_approve: a list holds whole digests of plans, 64 hexadecimal digits each")
+        paths = [os.path.normpath(dataset.path) for dataset in self.datasets]
+        if len(set(paths)) != len(paths):
+            raise ValueError("datasets: two have the same path; one table has one id, and so one budget")
+        return self
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """The policy in a TOML file.
+
+        Raises
+        ------
+        SetupError
+            If it cannot be read, or says something that no rule is called.
+        """
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise _unusable(f"policy {path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        return cls.parse(text, origin=str(path))
+
+    @classmethod
+    def parse(cls, text: str, *, origin: str) -> Self:
+        """A policy from TOML text; see `load`."""
+        try:
+            return cls.model_validate(tomllib.loads(text))
+        except tomllib.TOMLDecodeError as error:
+            raise _unusable(f"policy {origin} is not valid TOML: {error}") from None
+        except ValidationError as error:
+            raise _unusable(f"policy {origin} cannot be used:\n" + "\n".join(map(_in_words, error.errors()))) from None
+
+    def dataset(self, dataset_id: str | None) -> DatasetPolicy:
+        """The dataset of that id; None: the only one.
+
+        Raises
+        ------
+        PolicyRefusal
+            If there is no such dataset, or no single one.
+        """
+        found = [d for d in self.datasets if dataset_id in (None, d.id)]
+        if len(found) != 1:
+            known = ", ".join(d.id for d in self.datasets) or "none"
+            asked = "no --dataset was named" if dataset_id is None else f"--dataset {dataset_id!r}"
+            raise PolicyRefusal(f"rule `datasets`: {asked}; the policy has: {known}")
+        return found[0]
+
+    def check_coordinator(self, address: str, *, authority: str) -> None:
+        """Before the first call.
+
+        Parameters
+        ----------
+        authority
+            Fingerprint of the authority that vouches for the coordinator; empty: nobody does, the wire is plaintext.
+
+        Raises
+        ------
+        PolicyRefusal
+            If the address (host:port), or its host, is not among those that the policy names, or the authority is
+            not the one that it names.
+        """
+        if address not in self.coordinators and address.rpartition(":")[0] not in self.coordinators:
+            named = ", ".join(self.coordinators) or "none"
+            raise PolicyRefusal(
+                f"rule `coordinators`: {address} is not among them ({named})", remedy=_OTHER_COORDINATOR
+            )
+        if self.coordinator_ca and not same_fingerprint(self.coordinator_ca, authority):
+            got = authority or "none, the wire is plaintext"
+            raise PolicyRefusal(
+                f"rule `coordinator_ca` = {self.coordinator_ca}: the coordinator's authority is {got}",
+                remedy=_OTHER_COORDINATOR,
+            )
+
+    def check_plan(self, plan: Plan, dataset: DatasetPolicy, *, n_samples: int, approved: bool) -> None:
+        """After the plan is known and before any record is read; the budget is checked by `check_price`.
+
+        Raises
+        ------
+        PolicyRefusal
+            Naming the rule and the value.
+        """
+        privacy = plan.privacy
+        exact = privacy is not None and privacy.smoothness == "exact"
+        digest = plan.digest().hex()
+        listed = self.auto_approve is True or (self.auto_approve is not False and digest in self.auto_approve)
+        rules = [
+            (
+                plan.n_participants >= self.min_participants,
+                f"`min_participants` = {self.min_participants}: the plan has n_participants = {plan.n_participants}",
+            ),
+            (n_samples >= self.min_rows, f"`min_rows` = {self.min_rows}: the table has {n_samples} rows"),
+            (
+                privacy is not None or self.allow_non_private or dataset.public,
+                f"`allow_non_private` = false: the plan has no [privacy], and dataset {dataset.id!r} is not public",
+            ),
+            (
+                plan.local_solver in self.allowed_solvers,
+                f"`allowed_solvers` = {list(self.allowed_solvers)}: the plan has local_solver = '{plan.local_solver}'",
+            ),
+            (
+                not exact or dataset.public,
+                f"`public` = false for dataset {dataset.id!r}: the plan has smoothness = 'exact', which is not charged",
+            ),
+            (
+                approved or listed,
+                f"`auto_approve`: the plan with digest {digest} is not approved; approve the very plan that the "
+                "coordinator serves, plan.toml in its run folder: fedbnsl participant approve PLAN FOLDER",
+            ),
+        ]
+        for holds, rule in rules:
+            if not holds:
+                raise PolicyRefusal(f"rule {rule}")
+
+
+def _unusable(text: str) -> SetupError:
+    return SetupError(text, remedy="Correct policy.toml; without a policy that can be read, nothing is allowed.")
+
+
+def _in_words(problem: Any) -> str:
+    """One thing that is wrong with a policy, by the name of its rule."""
+    # Of ("datasets", 0, "path") the person needs "dataset 1: path"; pydantic names branches of a union, too.
+    names = [part for part in problem["loc"] if isinstance(part, str) and "[" not in part and part != "bool"]
+    number = next((f"dataset {part + 1}: " for part in problem["loc"] if isinstance(part, int)), "")
+    where = number + names[-1] if names else ""
+    if problem["type"] == "extra_forbidden":
+        model = DatasetPolicy if number else Policy
+        known = difflib.get_close_matches(names[-1], model.model_fields, n=1)
+        return f"  {where}: no such rule" + (f"; did you mean {known[0]}?" if known else "")
+    if problem["type"] == "missing":
+        return f"  {where} is missing"
+    message = problem["msg"].removeprefix("Value error, ")
+    return f"  {where} = {problem['input']!r}: {message.lower()}" if where else f"  {message}"
+
+
+def check_price(dataset: DatasetPolicy, price: Price, *, units_left: int, spent: int, spent_in_run: int) -> None:
+    """Whether the rest of a run is within the budget of its dataset.
+
+    Parameters
+    ----------
+    units_left
+        What the rounds that are still to come will cost.
+    spent, spent_in_run
+        What the dataset has lost so far, and what of that in this run (after a restart).
+
+    Raises
+    ------
+    PolicyRefusal
+        For a larger delta, or a larger epsilon a run, than the policy allows.
+    BudgetExhaustedError
+        If the dataset's budget does not hold it; with the numbers.
+    """
+    if price.delta > dataset.max_delta:
+        raise PolicyRefusal(f"rule `max_delta` = {dataset.max_delta:g}: the plan has delta = {price.delta:g}")
+    if spent_in_run + units_left > dataset.run_cap_units:
+        raise PolicyRefusal(
+            f"rule `max_epsilon_per_run` = {dataset.max_epsilon_per_run:g}: the run costs "
+            f"{_epsilon(spent_in_run + units_left, dataset)}"
+        )
+    if spent + units_left > dataset.cap_units:
+        raise BudgetExhaustedError(
+            f"dataset {dataset.id!r}: the run costs {_epsilon(units_left, dataset)}; spent so far "
+            f"{_epsilon(spent, dataset)}; together {_epsilon(spent + units_left, dataset)}, above `max_epsilon` = "
+            f"{dataset.max_epsilon:g}"
+        )
+
+
+def _epsilon(units: int, dataset: DatasetPolicy) -> str:
+    return f"epsilon {zcdp.epsilon_of(zcdp.zcdp_of(units), dataset.max_delta):.4g} ({zcdp.zcdp_of(units):.6g} zCDP)"

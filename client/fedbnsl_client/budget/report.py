@@ -1,0 +1,123 @@
+"""What a site's ledger and policy say together: spent, left, and what one more plan would cost."""
+
+from typing import Any
+
+from fedbnsl.errors import PolicyRefusal
+from fedbnsl.plan.plan import Plan
+from fedbnsl.privacy import zcdp
+from fedbnsl.privacy.calibration import price_of
+from fedbnsl.privacy.report import price_lines, price_summary
+from fedbnsl_client.budget.ledger import Ledger
+from fedbnsl_client.budget.ledger_chain import Entry
+from fedbnsl_client.budget.policy import DatasetPolicy, Policy, check_price
+
+
+def spending(dataset: DatasetPolicy, ledger: Ledger) -> dict[str, Any]:
+    """Spent and left of a dataset; epsilon is derived, never stored."""
+    spent_units, unprotected = ledger.spent(dataset.id), ledger.unprotected(dataset.id)
+    left = 0 if unprotected else max(0, dataset.cap_units - spent_units)
+    return {
+        "dataset": dataset.id,
+        "delta": dataset.max_delta,
+        "max_epsilon": dataset.max_epsilon,
+        "unprotected": unprotected,
+        "spent": {"zcdp": zcdp.zcdp_of(spent_units), "epsilon": _epsilon(spent_units, dataset)},
+        # Epsilons do not add up, zCDP does: what is left is what one more run, by itself, could be promised.
+        "left": {"zcdp": zcdp.zcdp_of(left), "epsilon": _epsilon(left, dataset)},
+    }
+
+
+def approval_lines(plan: Plan, dataset: DatasetPolicy, ledger: Ledger) -> list[str]:
+    """The plan, its price for a registered dataset, and what a run would leave."""
+    lines = ["the plan:", *(f"  {line}" for line in plan.to_toml().splitlines() if line and not line.startswith("#"))]
+    if plan.privacy is None:
+        lines.append("no privacy: the weights that it sends are exact functions of the table")
+        if plan.moments_rounds:
+            lines.append(
+                "no privacy: after the ADMM rounds it sends exact second moments: every variable's mean square, and "
+                "the mean products of neighbouring variables and of those with a common neighbour"
+            )
+        return lines
+    registered = ledger.registered(dataset.id)
+    if registered is None:
+        return [*lines, f"dataset {dataset.id} is not registered: no price can be given"]
+    summary = price_summary(plan, n_samples=registered.n_samples, n_variables=len(registered.variables))
+    spent, cost = ledger.spent(dataset.id), round(summary["zcdp"]["total"] * zcdp.UNITS_PER_ZCDP)
+    after = spent + cost
+    left = _epsilon(max(0, dataset.cap_units - after), dataset)
+    lines += [f"its price for dataset {dataset.id}:", *(f"  {line}" for line in price_lines(summary))]
+    lines.append(
+        f"spent so far: epsilon {_epsilon(spent, dataset):.4g}; after a run: {_epsilon(after, dataset):.4g} of "
+        f"{dataset.max_epsilon:g} at delta {dataset.max_delta:g}"
+        + (
+            f"; room for one more of up to {left:.4g}"
+            if after <= dataset.cap_units
+            else ": more than the policy allows"
+        )
+    )
+    return lines
+
+
+def refuse_what_cannot_run(plan: Plan, policy: Policy, dataset: DatasetPolicy, ledger: Ledger) -> None:
+    """An approval would promise what policy or budget refuse anyhow.
+
+    Raises
+    ------
+    PolicyRefusal, BudgetExhaustedError
+        As on joining a run.
+    """
+    registered = ledger.registered(dataset.id)
+    if registered is None:
+        raise PolicyRefusal(f"rule `datasets`: {dataset.id!r} is not registered in the ledger")
+    policy.check_plan(plan, dataset, n_samples=registered.n_samples, approved=True)
+    if plan.privacy is not None:
+        price = price_of(plan, n_samples=registered.n_samples, n_variables=len(registered.variables))
+        check_price(dataset, price, units_left=price.units, spent=ledger.spent(dataset.id), spent_in_run=0)
+
+
+def ledger_as_json(policy: Policy, ledger: Ledger) -> dict[str, Any]:
+    """Spending by dataset and all entries."""
+    head = ledger.head
+    return {
+        "ledger": head.ledger_id.hex(),
+        "head": head.digest.hex(),
+        "entries": [
+            {"number": entry.number, "time": entry.time.isoformat(), "kind": entry.kind, **entry.content}
+            for entry in ledger.entries()
+        ],
+        "datasets": [spending(dataset, ledger) for dataset in policy.datasets],
+    }
+
+
+def ledger_lines(policy: Policy, ledger: Ledger) -> list[str]:
+    """The same for people."""
+    lines: list[str] = []
+    for dataset in policy.datasets:
+        of = spending(dataset, ledger)
+        lines.append(
+            f"dataset {dataset.id}: spent epsilon {of['spent']['epsilon']:.4g} of {dataset.max_epsilon:g} at delta "
+            f"{dataset.max_delta:g} ({of['spent']['zcdp']:.6g} zCDP); room for one more run of up to epsilon "
+            f"{of['left']['epsilon']:.4g} ({of['left']['zcdp']:.6g} zCDP)"
+        )
+        if of["unprotected"]:
+            lines.append(f"dataset {dataset.id}: NO GUARANTEE: it was used in a run without privacy")
+    entries = ledger.entries()
+    lines.append(f"{len(entries)} entries:")
+    lines += [f"  {e.number:5} {e.time:%Y-%m-%d %H:%M:%S} {e.kind:8} {_details(e)}" for e in entries]
+    return lines
+
+
+def _details(entry: Entry) -> str:
+    what = entry.content
+    if entry.kind == "register":
+        return f"{what['dataset']}, {what['n_samples']} rows, {len(what['variables'])} variables"
+    if entry.kind == "approve":
+        return f"plan {what['name']!r}, digest {what['digest'][:16]}..."
+    if entry.kind == "unprotected":
+        return f"{what['dataset']}, run {what['run']}: used without privacy"
+    answer = f"{what['dataset']}, run {what['run']}, round {what['round']}"
+    return f"{answer}: {zcdp.zcdp_of(what['units']):.6g} zCDP" if entry.kind == "reserve" else f"{answer}: answer kept"
+
+
+def _epsilon(units: int, dataset: DatasetPolicy) -> float:
+    return zcdp.epsilon_of(zcdp.zcdp_of(units), dataset.max_delta)

@@ -1,0 +1,49 @@
+"""The column names of a table: which are refused, and which columns are used."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedbnsl.errors import DataError
+from fedbnsl.messages import is_variable_name
+from fedbnsl_client.data.checks import quoted
+
+
+def check_names(origin: Path | str, header: Sequence[str]) -> None:
+    """Refuse names that are empty, repeated or not to be written down.
+
+    Raises
+    ------
+    DataError
+        By name.
+    """
+    if "" in header:
+        raise DataError(f"{origin}: column {header.index('') + 1} of {len(header)} has no name")
+    repeated = sorted({name for name in header if header.count(name) > 1})
+    if repeated:
+        raise DataError(f"{origin}: {quoted(repeated)} stand(s) more than once in the header")
+    unusable = [name for name in header if not is_variable_name(name)]
+    if unusable:
+        raise DataError(
+            f"{origin}: column {quoted(unusable)}: a name may not be '(Intercept)' nor hold control characters, "
+            "which the graph files cannot carry"
+        )
+
+
+def choose(path: Path, header: Sequence[str], columns: Sequence[str]) -> list[int]:
+    """Places in the header of the columns to use; none named: all.
+
+    Raises
+    ------
+    DataError
+        If one is not there, or named twice, or there is only one.
+    """
+    missing = [name for name in columns if name not in header]
+    if missing:
+        raise DataError(f"{path}: no column {quoted(missing)} among the {len(header)} of the header")
+    repeated = sorted({name for name in columns if columns.count(name) > 1})
+    if repeated:
+        raise DataError(f"{path}: {quoted(repeated)} chosen more than once")
+    chosen = [header.index(name) for name in columns] or list(range(len(header)))
+    if len(chosen) < 2:
+        raise DataError(f"{path}: one column; a network needs at least two")
+    return chosen

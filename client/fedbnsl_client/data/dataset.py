@@ -1,0 +1,150 @@
+"""The private table of one site: read, checked, never sent.
+
+Every refusal names the column and how many rows are concerned, for the people at the site; none of it leaves the site.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from fedbnsl.errors import DataError
+from fedbnsl.sparse import Matrix
+from fedbnsl_client.data import csv_table, parquet_table
+from fedbnsl_client.data.checks import TableChecks, quoted
+from fedbnsl_client.data.columns import check_names, choose
+from fedbnsl_client.data.csv_table import said_in_words
+from fedbnsl_client.data.mapped_array import gathered, lies_in_file, row_blocks, rows_a_block
+
+MIN_ROWS = 20
+
+Reader = Callable[[Path, Sequence[str], Sequence[int]], Iterator[Matrix]]
+"""(rows, d) values of a file with this header, of the columns at these places."""
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A checked table.
+
+    Attributes
+    ----------
+    variables
+        d column names, without repetition.
+    X
+        (n, d) finite values, raw scale; mapped from a file if they are many (see `mapped_array`).
+    """
+
+    variables: tuple[str, ...]
+    X: Matrix
+
+    @property
+    def n_samples(self) -> int:
+        """Rows (public)."""
+        return int(self.X.shape[0])
+
+    @classmethod
+    def read(
+        cls,
+        path: Path,
+        *,
+        columns: Sequence[str] = (),
+        min_rows: int = MIN_ROWS,
+        max_file_bytes: int | None = None,
+    ) -> Self:
+        """Read a CSV file (UTF-8, commas, column names in the first line) or a Parquet file, in one pass.
+
+        Parameters
+        ----------
+        columns
+            The columns to use, in this order; empty: all of them.
+        min_rows
+            Fewer rows are refused.
+        max_file_bytes
+            A larger file is refused before it is read; None: any size is read.
+
+        Raises
+        ------
+        DataError
+            If the file cannot be read or its table cannot be used; the text says why, by column and count.
+        """
+        with said_in_words(path):
+            before = path.stat()
+            if max_file_bytes is not None and before.st_size > max_file_bytes:
+                raise DataError(
+                    f"{path}: {before.st_size / 2**20:,.0f} MiB; at most {max_file_bytes / 2**20:,.0f} MiB are read "
+                    "(--max-file-mib)"
+                )
+            header = (parquet_table if parquet_table.is_parquet(path) else csv_table).read_header(path)
+            chosen = choose(path, header, columns)
+            variables = tuple(header[k] for k in chosen)
+            checks, X = _read_values(path, header, chosen)
+            after = path.stat()
+        if (before.st_mtime_ns, before.st_size, before.st_ino) != (after.st_mtime_ns, after.st_size, after.st_ino):
+            raise DataError(f"{path}: the file changed while it was read; wait until it is complete")
+        checks.require(min_rows)
+        return cls(variables, X)
+
+    @classmethod
+    def of_values(cls, variables: Sequence[str], X: Matrix, *, origin: str, min_rows: int = MIN_ROWS) -> Self:
+        """A table that is in memory already, checked as `read` checks a file.
+
+        Parameters
+        ----------
+        variables
+            d column names.
+        X
+            (n, d) values; NaN where one is missing.
+        origin
+            What errors call the table.
+
+        Raises
+        ------
+        DataError
+            As `read`.
+        """
+        check_names(origin, variables)
+        if len(variables) < 2:
+            raise DataError(f"{origin}: {len(variables)} column(s); a network needs at least two")
+        checks = TableChecks(origin, variables)
+        rows = rows_a_block(len(variables))
+        for start in range(0, len(X), rows):
+            checks.count(X[start : start + rows])
+        checks.require(min_rows)
+        return cls(tuple(variables), np.ascontiguousarray(X))
+
+    def reordered(self, variables: Sequence[str]) -> Self:
+        """The same table with its columns in the given order.
+
+        Raises
+        ------
+        DataError
+            If a name is missing.
+        """
+        missing = [name for name in variables if name not in self.variables]
+        if missing:
+            raise DataError(f"the table lacks {quoted(missing)}")
+        position = {name: k for k, name in enumerate(self.variables)}
+        order = [position[name] for name in variables]
+        if not lies_in_file(self.X):
+            return type(self)(tuple(variables), np.ascontiguousarray(self.X[:, order]))
+        if order == list(range(len(self.variables))):
+            return self
+        return type(self)(tuple(variables), gathered((X[:, order] for X in row_blocks(self.X)), len(order)))
+
+
+def _read_values(path: Path, header: Sequence[str], chosen: Sequence[int]) -> tuple[TableChecks, Matrix]:
+    """(n, d) values, and what was found about them on the way."""
+    if parquet_table.is_parquet(path):
+        return _pass(path, header, chosen, parquet_table.blocks)
+    if csv_table.has_fast_reader(path):
+        with suppress(csv_table.NotPlainError):
+            return _pass(path, header, chosen, csv_table.fast_blocks)
+    return _pass(path, header, chosen, csv_table.blocks)
+
+
+def _pass(path: Path, header: Sequence[str], chosen: Sequence[int], blocks: Reader) -> tuple[TableChecks, Matrix]:
+    checks = TableChecks(path, [header[k] for k in chosen])
+    return checks, gathered(checks.watch(blocks(path, header, chosen)), len(chosen))

@@ -1,0 +1,91 @@
+"""Tables in Parquet, a block of rows at a time. Needs the extra `parquet`."""
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedbnsl.errors import DataError
+from fedbnsl.sparse import Matrix
+from fedbnsl_client.data.checks import listed
+from fedbnsl_client.data.columns import check_names
+from fedbnsl_client.data.csv_table import no_numbers
+from fedbnsl_client.data.mapped_array import rows_a_block
+
+_MAGIC = b"PAR1"
+
+# Read ahead in a column; without it, pyarrow holds all of a row group, and a file may be a single one.
+_BUFFER_BYTES = 2**18
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether a file is one, by its first and last bytes."""
+    with path.open("rb") as file:
+        if file.read(len(_MAGIC)) != _MAGIC:
+            return False
+        file.seek(-len(_MAGIC), 2)
+        return file.read() == _MAGIC
+
+
+@contextmanager
+def _opened(path: Path) -> Generator[Any]:
+    try:
+        arrow: Any = import_module("pyarrow")
+        parquet: Any = import_module("pyarrow.parquet")
+    except ImportError:
+        raise DataError(
+            f"{path}: a Parquet file, which needs pyarrow: pip install 'fedbnsl[parquet]', or save the table as CSV"
+        ) from None
+    try:
+        with parquet.ParquetFile(path, buffer_size=_BUFFER_BYTES, pre_buffer=False) as file:
+            yield file
+    except arrow.ArrowException as error:
+        raise DataError(f"{path}: cannot be read as Parquet: {error}") from None
+
+
+def read_header(path: Path) -> list[str]:
+    """The column names of a table.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read or a name cannot be used.
+    """
+    with _opened(path) as file:
+        header = [name.strip() for name in file.schema_arrow.names]
+    check_names(path, header)
+    return header
+
+
+def blocks(path: Path, header: Sequence[str], chosen: Sequence[int]) -> Iterator[Matrix]:
+    """(rows, d) values of the chosen columns, from the first row to the last.
+
+    Raises
+    ------
+    DataError
+        If a column holds something else than numbers, or nothing; by column and count.
+    """
+    empty, text = dict.fromkeys(chosen, 0), dict.fromkeys(chosen, 0)
+    with _opened(path) as file:
+        names: list[str] = [file.schema_arrow.names[k] for k in chosen]
+        for batch in file.iter_batches(rows_a_block(len(chosen)), columns=names):
+            X = np.empty((batch.num_rows, len(chosen)))
+            for place, (k, name) in enumerate(zip(chosen, names, strict=True)):
+                column = batch.column(name)
+                empty[k] += column.null_count
+                if _holds_numbers(column.type):
+                    X[:, place] = column.cast("float64", safe=False).to_numpy(zero_copy_only=False)
+                else:
+                    X[:, place] = np.nan
+                    text[k] += len(column) - column.null_count
+            yield X
+    if problems := no_numbers(header, empty, text):
+        raise DataError(f"{path}: " + listed(problems))
+
+
+def _holds_numbers(kind: Any) -> bool:
+    types: Any = import_module("pyarrow.types")
+    return bool(types.is_floating(kind) or types.is_integer(kind) or types.is_decimal(kind) or types.is_boolean(kind))

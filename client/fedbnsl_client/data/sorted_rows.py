@@ -1,0 +1,75 @@
+"""The rows of a table in ascending order, whatever their number: an external merge sort."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedbnsl.sparse import Matrix
+from fedbnsl_client.data.mapped_array import forget, lies_in_file, row_blocks, rows_a_block, zeros_in_file
+
+
+def sorted_rows(X: Matrix, order: Sequence[int]) -> Iterator[Matrix]:
+    """Rows of an (n, d) table with its columns in the given order, ascending, in blocks; -0.0 becomes 0.0.
+
+    A table that lies in a file is sorted by means of a second file of its size.
+    """
+    runs = (_sorted(X[:, order] + 0.0) for X in row_blocks(X))  # a copy; -0.0 + 0.0 is 0.0
+    if not lies_in_file(X):
+        yield from runs
+        return
+    kept = zeros_in_file(X.shape)
+    starts = [0]
+    for run in runs:
+        starts.append(starts[-1] + len(run))
+        kept[starts[-2] : starts[-1]] = run
+        forget(kept)
+    yield from _merged(kept, starts)
+
+
+def _merged(kept: Matrix, starts: Sequence[int]) -> Iterator[Matrix]:
+    """One ascending sequence out of sorted runs, each from one start to the next."""
+    ends, now = np.array(starts[1:]), np.array(starts[:-1])
+    share = max(rows_a_block(kept.shape[1]) // len(ends), 1)
+    while (now < ends).any():
+        stops = np.minimum(now + share, ends)
+        heads = [_read(kept, start, stop) for start, stop in zip(now, stops, strict=True)]
+        # Nothing that is still unread of a run comes before the last row read of it.
+        goes_on = np.flatnonzero(stops < ends)
+        if goes_on.size:
+            # The first column alone tells for most other rows that they have to wait for that.
+            bound = min(heads[k][-1, 0] for k in goes_on)
+            for k, head in enumerate(heads):
+                heads[k] = head[: np.searchsorted(head[:, 0], bound, "right")]
+        sizes = np.array([len(head) for head in heads])
+        rows = np.concatenate(heads)
+        order = _ascending(rows)
+        last = (np.cumsum(sizes) - 1)[(now + sizes == stops) & (stops < ends)]
+        if last.size:
+            place = np.empty_like(order)
+            place[order] = np.arange(len(order))
+            order = order[: place[last].min() + 1]
+        yield rows[order]
+        now = now + np.bincount(np.repeat(np.arange(len(ends)), sizes)[order], minlength=len(ends))
+
+
+def _read(kept: Matrix, start: int, stop: int) -> Matrix:
+    rows = kept[start:stop].copy()
+    forget(kept)
+    return rows
+
+
+def _sorted(rows: Matrix) -> Matrix:
+    return rows[_ascending(rows)]
+
+
+def _ascending(rows: Matrix) -> NDArray[np.intp]:
+    """(n,) the order in which rows ascend; equal ones stay in theirs."""
+    d = rows.shape[1]
+    n_keys = 1
+    while True:
+        order = np.lexsort(rows[:, :n_keys].T[::-1])  # the least significant key first
+        keys = rows[order, :n_keys]
+        if n_keys >= d or not (keys[1:] == keys[:-1]).all(axis=1).any():
+            return order
+        n_keys = min(4 * n_keys, d)

@@ -1,0 +1,150 @@
+"""One run at a site: join, answer every task, keep the result and the personalised weights."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from fedbnsl import durable
+from fedbnsl.errors import (
+    BudgetExhaustedError,
+    FedbnslError,
+    InterruptedRunError,
+    LedgerError,
+    PlanMismatchError,
+    PolicyRefusal,
+    RunAbandonedError,
+    SeatLostError,
+    StaleRoundError,
+)
+from fedbnsl.graphs import files as graph_files
+from fedbnsl.graphs.formats import LearnedGraph, edges_csv
+from fedbnsl.identity.certificates import Credentials
+from fedbnsl.messages import Finished, JoinReply, JoinRequest, LeaveReason, RoundTask
+from fedbnsl.plan.plan import Plan
+from fedbnsl.sparse import SparseMatrix
+from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.participant import Participant
+from fedbnsl_client.refit import personalise
+from fedbnsl_client.session import Session
+from fedbnsl_client.site.admission import Admission
+from fedbnsl_client.solvers.local_solver import warm_up
+
+
+def take_part(
+    admission: Admission,
+    *,
+    address: str,
+    credentials: Credentials | None = None,
+    patience_s: float,
+    notice: Callable[[str], None],
+    out: Path | None,
+) -> SparseMatrix:
+    """Take part in one run until its end and return the learned graph with its consensus weights.
+
+    Parameters
+    ----------
+    admission
+        The site's table, and what watches over it.
+    address
+        host:port of the coordinator.
+    credentials
+        For TLS; None: plaintext, on loopback only.
+    patience_s
+        How long to call a coordinator that does not answer, before the run's own plan is known.
+    notice
+        Told what a person at the site may want to know.
+    out
+        Folder for the graph and the site's own refit of it; None keeps nothing.
+
+    Raises
+    ------
+    FedbnslError
+        If the coordinator or the site's policy refuses, the coordinator stays away, or ends the run without a result.
+    """
+    if out is not None:
+        graph_files.new_graph_folder(out)
+    warm_up()
+    session = Session(address, credentials, patience_s=patience_s, notice=notice)
+    try:
+        reply = session.join(_request(admission))
+        reason: LeaveReason | None = None
+        try:
+            plan = Plan.from_toml(reply.plan_toml, origin="the coordinator's plan")
+            if plan.digest() != reply.plan_digest:
+                raise PlanMismatchError("the plan that was received does not have the digest that came with it")
+            session.settle(plan)
+            try:
+                table, journal = admission.admit(plan, reply.run)
+            except FedbnslError:
+                reason = LeaveReason.POLICY  # one class for all: what is wrong with a table is not told
+                raise
+            table = table.reordered(reply.variables)
+            notice(
+                f"joined as {admission.site}: {table.n_samples} rows, {len(table.variables)} variables, "
+                f"{plan.n_rounds} rounds"
+            )
+
+            first = (reply.run, reply.plan_digest, reply.variables)
+
+            def restore(reply: JoinReply) -> Participant:
+                if (reply.run, reply.plan_digest, reply.variables) != first:
+                    raise PlanMismatchError("the coordinator went on with another run; join anew")
+                return Participant(admission.site, table, plan, reply.snapshot, journal=journal, run=reply.run)
+
+            end = _answer_tasks(session, admission, reply, restore)
+        except BaseException as error:
+            session.leave(reason or _reason(error))
+            raise
+    finally:
+        session.close()
+    if end.graph is None:
+        raise RunAbandonedError(f"the run ended without a result: {end.stopped_because}")
+    if out is not None:
+        _keep(out, table, end.graph)
+    return end.graph
+
+
+def _request(admission: Admission) -> JoinRequest:
+    return JoinRequest(admission.site, admission.variables, admission.n_samples, ledger=admission.ledger_head)
+
+
+def _answer_tasks(
+    session: Session, admission: Admission, reply: JoinReply, restore: Callable[[JoinReply], Participant]
+) -> Finished:
+    participant, last_round = restore(reply), reply.round
+    answered: RoundTask | None = None
+    seat_lost = False
+    while True:
+        try:
+            task = session.pull(last_round)
+            if isinstance(task, Finished):
+                return task
+            # The task that was answered last comes again from a coordinator that did not live to count the answer.
+            if task.round == last_round + 1 or task == answered:
+                with suppress(StaleRoundError):  # the round closed without this site: the next task says so
+                    session.push(participant.handle(task))
+                answered, last_round, seat_lost = task, task.round, False
+                continue
+        except SeatLostError:
+            if seat_lost:
+                raise
+            seat_lost = True
+        # A round was missed, and with it a W that the dual may have to follow; or the coordinator was set back to an
+        # earlier round, or lost the seat: take over its state.
+        reply = session.join(_request(admission))
+        participant, last_round, answered = restore(reply), reply.round, None
+
+
+def _reason(error: BaseException) -> LeaveReason:
+    """Why the site goes, as a class: no text of the site's crosses the wire."""
+    if isinstance(error, InterruptedRunError):
+        return LeaveReason.OPERATOR
+    if isinstance(error, PolicyRefusal | BudgetExhaustedError | LedgerError):
+        return LeaveReason.POLICY
+    return LeaveReason.LOCAL_ERROR
+
+
+def _keep(out: Path, table: Dataset, graph: SparseMatrix) -> None:
+    consensus = LearnedGraph(table.variables, graph.support(), graph.to_dense(), None)
+    durable.write_text(out / "personalised-edges.csv", edges_csv(personalise(table, consensus.dag)))
+    durable.write_text(out / "edges.csv", edges_csv(consensus))  # last: a folder with it is whole, and is kept

@@ -1,0 +1,88 @@
+"""The gradient of the loss, clipped record by record and summed as integers: what private steps look at.
+
+A record x with residual r = x - B'x has the loss gradient -x_i r_j. It is clipped to [-C_i, C_i] and rounded to a
+multiple of C_i / LATTICE. Integer sums do not depend on the order of the records, and one record moves each by at most
+2 LATTICE.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedbnsl.privacy.calibration import LATTICE
+from fedbnsl.sparse import Matrix
+from fedbnsl_client.compiled import compiled, exact_sums
+
+Integers = NDArray[np.int64]
+
+_LIMIT = float(LATTICE)
+
+
+class ClippedGradient:
+    """Clipped gradient sums of one table at a moving B.
+
+    Attributes
+    ----------
+    unit
+        (d,) what one lattice unit of a sum is worth in the mean gradient of row i: C_i / (n LATTICE).
+    sums
+        (d, d) integers, transposed: sums[j, i] belongs to the coordinate (i, j). As private as the table.
+
+    Parameters
+    ----------
+    X
+        (n, d) table.
+    clips
+        (d,) thresholds C_i > 0.
+    empty
+        Makes the two (d, n) arrays that are kept.
+    """
+
+    def __init__(self, X: Matrix, clips: Matrix, *, empty: Callable[[tuple[int, int]], Matrix] = np.empty) -> None:
+        n, d = X.shape
+        self.unit = clips / (n * LATTICE)
+        self.sums: Integers = np.zeros((d, d), dtype=np.int64)
+        self._spacing = clips / LATTICE
+        with np.errstate(over="ignore"):  # a record too large for the lattice is infinite there, and clipped
+            self._lattice_X = np.divide(X.T, self._spacing[:, None], out=empty((d, n)))
+        self._residual = empty((d, n))
+        self._B = np.full((d, d), np.nan)  # the B that the residuals belong to; none yet
+
+    def move_to(self, B: Matrix) -> None:
+        """Bring sums and residuals to B: one pass over the table for each column that differs."""
+        for j in np.flatnonzero((self._B != B).any(axis=0)):
+            weights = -B[:, j] * self._spacing
+            weights[j] += self._spacing[j]
+            # An infinite record stays infinite, or becomes NaN, which counts as zero.
+            with np.errstate(over="ignore", invalid="ignore"):
+                self._residual[j] = weights @ self._lattice_X
+            _sum_clipped(self._lattice_X, self._residual[j], self.sums[j])
+        self._B = B.copy()
+
+    def step(self, i: int, j: int, value: float) -> None:
+        """B_ij = value: one pass over the table, and the residuals belong to the new B without another one."""
+        change = value - self._B[i, j]
+        self._B[i, j] = value
+        _move_residual(self._lattice_X[i], self._residual[j], change * self._spacing[i])
+        _sum_clipped(self._lattice_X, self._residual[j], self.sums[j])
+
+
+@exact_sums
+def _sum_clipped(lattice_X: Matrix, residual: Matrix, sums: Integers) -> None:
+    """Sums over records of -clip(x_i r_j) for one j, for all i, each term rounded to an integer; NaN counts as zero."""
+    for i in range(lattice_X.shape[0]):
+        x = lattice_X[i]
+        total = 0.0
+        for k in range(residual.size):
+            product = x[k] * residual[k]
+            product = product if product == product else 0.0
+            total += np.rint(min(max(product, -_LIMIT), _LIMIT))
+        sums[i] = -np.int64(total)
+
+
+@compiled
+def _move_residual(x: Matrix, residual: Matrix, amount: float) -> None:
+    """Residuals of column j after B_ij moved by amount / spacing_i."""
+    for k in range(residual.size):
+        residual[k] -= amount * x[k]

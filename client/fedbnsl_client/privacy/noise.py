@@ -1,0 +1,207 @@
+"""The noise that protects a record: exact integer samplers over a given source of uniform integers.
+
+A floating-point sampler leaks through its rounding (Mironov 2012): one number from it can tell two tables apart. Here
+every probability is a ratio of integers, and every draw is decided by comparing integers.
+"""
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from itertools import accumulate
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedbnsl.privacy.calibration import LATTICE, SCORE_SENSITIVITY
+from fedbnsl.sparse import Mask, Matrix
+from fedbnsl_client.compiled import compiled
+
+Integers = NDArray[np.int64]
+
+Randbelow = Callable[[int], int]
+"""Uniform on 0, ..., n - 1 for a given n >= 1."""
+
+
+def bernoulli_exp(numerator: int, denominator: int, randbelow: Randbelow) -> bool:
+    """True with probability exp(-numerator / denominator) (Canonne, Kamath, Steinke 2020, algorithm 1)."""
+    while numerator > denominator:
+        if not bernoulli_exp(1, 1, randbelow):
+            return False
+        numerator -= denominator
+    k = 1
+    while randbelow(denominator * k) < numerator:
+        k += 1
+    return k % 2 == 1
+
+
+def discrete_laplace(scale: int, randbelow: Randbelow) -> int:
+    """Integer x with probability proportional to exp(-|x| / scale) (the same, algorithm 2)."""
+    while True:
+        low = randbelow(scale)
+        if not bernoulli_exp(low, scale, randbelow):
+            continue
+        high = 0
+        while bernoulli_exp(1, 1, randbelow):
+            high += 1
+        magnitude = low + scale * high
+        if randbelow(2):
+            return magnitude
+        if magnitude:  # otherwise zero would come up twice as often
+            return -magnitude
+
+
+def discrete_gaussian(variance: int, randbelow: Randbelow) -> int:
+    """Integer x with probability proportional to exp(-x^2 / (2 variance)) (the same, algorithm 3)."""
+    scale = math.isqrt(variance) + 1
+    while True:
+        x = discrete_laplace(scale, randbelow)
+        if bernoulli_exp((abs(x) * scale - variance) ** 2, 2 * variance * scale * scale, randbelow):
+            return x
+
+
+Noise = Callable[[Randbelow], int]
+"""Draws what is added to an integer sum."""
+
+
+class Selection(Protocol):
+    """Picks one entry (i, j) of a matrix of scores, large ones more likely."""
+
+    def set_column(self, j: int, scores: Matrix) -> None:
+        """Replace column j by (d,) scores >= 0, in units of their sensitivity."""
+        ...
+
+    def draw(self, randbelow: Randbelow) -> tuple[int, int]:
+        """Row and column of an entry, with the noise that the budget asks for."""
+        ...
+
+
+# An advantage beyond this is not told from a larger one: it bounds the size of the integer weights.
+_MAX_LOG_WEIGHT = 2048.0
+
+_LOG_2 = math.log(2.0)
+
+# To base 2^32: what the largest weight, below 2^53 << (2048 / log 2), takes, and room for 2^32 of them.
+_DIGITS = 96
+
+
+class ExponentialMechanism:
+    """Entry (i, j) with probability proportional to exp(sharpness x score), the law of Gumbel-max, by integer weights.
+
+    The weight is floor(2^52 exp(.)), against the fixed reference score 0 and not the largest score, which is data. One
+    uniform integer picks the column, then the row: O(d) a draw and O(d) a changed column. Changed columns are weighed
+    together by the next draw, and the weights of a column are written out as integers only if it is picked.
+
+    Parameters
+    ----------
+    sharpness
+        Sensitivity of a score / selection scale.
+    allowed
+        (d, d) entries that can be picked.
+    """
+
+    def __init__(self, sharpness: float, allowed: Mask) -> None:
+        d = allowed.shape[0]
+        self._sharpness = sharpness
+        self._allowed = np.ascontiguousarray(allowed.T)
+        self._scores = np.zeros((d, d))
+        self._changed: set[int] = set()
+        # Column by column, a weight is mantissa << power.
+        self._mantissas = np.zeros((d, d), dtype=np.int64)
+        self._powers = np.zeros((d, d), dtype=np.int64)
+        self._columns = [0] * d
+
+    def set_column(self, j: int, scores: Matrix) -> None:
+        """See `Selection.set_column`."""
+        self._scores[j] = scores
+        self._changed.add(j)
+
+    def draw(self, randbelow: Randbelow) -> tuple[int, int]:
+        """See `Selection.draw`."""
+        if self._changed:
+            self._weigh(np.fromiter(self._changed, dtype=np.int64))
+            self._changed.clear()
+        columns: list[int] = list(accumulate(self._columns))
+        left = randbelow(columns[-1])
+        j = bisect_right(columns, left)
+        left -= columns[j] - self._columns[j]
+        rows: list[int] = list(accumulate(self._weights(j)))
+        return bisect_right(rows, left), j
+
+    def _weigh(self, columns: Integers) -> None:
+        rests = np.empty((columns.size, len(self._columns)))
+        _split(self._scores, columns, self._sharpness, self._powers, rests)
+        digits = np.empty((columns.size, _DIGITS), dtype=np.uint32)
+        _add_up(np.exp(rests), columns, self._allowed, self._mantissas, self._powers, digits)
+        for j, column in zip(columns.tolist(), digits, strict=True):
+            self._columns[j] = int.from_bytes(column.tobytes(), "little")
+
+    def _weights(self, j: int) -> Iterator[int]:
+        mantissas: list[int] = self._mantissas[j].tolist()
+        powers: list[int] = self._powers[j].tolist()
+        return map(int.__lshift__, mantissas, powers)
+
+
+@compiled
+def _split(scores: Matrix, columns: Integers, sharpness: float, powers: Integers, rests: Matrix) -> None:
+    """Logarithms of the weights of some columns: log(2) powers + rests, with 0 <= rests < log(2) but for rounding."""
+    for k, j in enumerate(columns):
+        for i in range(scores.shape[1]):
+            log = max(min(_MAX_LOG_WEIGHT, sharpness * scores[j, i]), 0.0)  # in this range even if it were NaN
+            power = np.floor(log / _LOG_2)
+            powers[j, i] = np.int64(power)
+            rests[k, i] = log - power * _LOG_2
+
+
+@compiled
+def _add_up(
+    factors: Matrix, columns: Integers, allowed: Mask, mantissas: Integers, powers: Integers, digits: NDArray[np.uint32]
+) -> None:
+    """Mantissas of some columns, and the exact sums of their weights to base 2^32, the lowest digit first."""
+    ones = np.int64(2**32 - 1)
+    sums = np.empty(digits.shape[1], dtype=np.int64)  # of digits: a column may have 2^31 of them
+    for k, j in enumerate(columns):
+        sums[:] = 0
+        for i in range(factors.shape[1]):
+            mantissa = np.int64(factors[k, i] * 2.0**52) if allowed[j, i] else np.int64(0)
+            mantissas[j, i] = mantissa
+            digit, shift = powers[j, i] >> 5, powers[j, i] & 31
+            low, high = (mantissa & ones) << shift, (mantissa >> 32) << shift
+            sums[digit] += low & ones
+            sums[digit + 1] += (low >> 32) + (high & ones)
+            sums[digit + 2] += high >> 32
+        carry = np.int64(0)
+        for digit in range(sums.size):
+            carry += sums[digit]
+            digits[k, digit] = carry & ones
+            carry >>= 32
+
+
+class NoisyMax:
+    """The entry whose score is largest after discrete Laplace noise on every score: O(d^2) draws each time.
+
+    2 x sharpness pure epsilon under replace-one, for a score may rise where another falls.
+
+    Parameters
+    ----------
+    sharpness
+        Sensitivity of a score / scale of the noise.
+    allowed
+        (d, d) entries that can be picked.
+    """
+
+    def __init__(self, sharpness: float, allowed: Mask) -> None:
+        self._scale = math.ceil(SCORE_SENSITIVITY / sharpness)
+        self._scores = np.zeros(allowed.shape, dtype=np.int64)
+        rows, columns = allowed.nonzero()
+        self._entries = list(zip(rows.tolist(), columns.tolist(), strict=True))
+
+    def set_column(self, j: int, scores: Matrix) -> None:
+        """See `Selection.set_column`."""
+        self._scores[:, j] = np.rint(scores * LATTICE)
+
+    def draw(self, randbelow: Randbelow) -> tuple[int, int]:
+        """See `Selection.draw`."""
+        noisy = [(int(self._scores[i, j]) + discrete_laplace(self._scale, randbelow), i, j) for i, j in self._entries]
+        _, i, j = max(noisy)
+        return i, j

@@ -1,0 +1,103 @@
+"""Second moments of a table or of its residuals, released with discrete Gaussian noise on integer sums."""
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedbnsl.privacy.calibration import LATTICE
+from fedbnsl.sparse import Matrix
+from fedbnsl_client.data.mapped_array import row_blocks, sum_over_rows
+from fedbnsl_client.privacy.noise import Randbelow, discrete_gaussian
+
+
+def release_second_moments(X: Matrix, bounds: Matrix, variance: int, randbelow: Randbelow) -> Matrix:
+    """(d,) mean squares of the columns of an (n, d) table, noisy; may be negative.
+
+    Parameters
+    ----------
+    bounds
+        (d,) b_i: larger squares count as b_i. One record moves a sum by at most LATTICE units of b_i / LATTICE.
+    variance
+        Of the noise, in these units squared.
+    """
+
+    def square_sums(X: Matrix) -> Matrix:
+        with np.errstate(over="ignore"):  # beyond the bound anyhow
+            shares = np.minimum(X * X / bounds, 1.0)
+        return np.asarray(np.rint(LATTICE * np.nan_to_num(shares, nan=0.0)).sum(axis=0))
+
+    sums = sum_over_rows(X, square_sums)  # whole numbers, whatever the blocks
+    noisy = [int(total) + discrete_gaussian(variance, randbelow) for total in sums]
+    return np.asarray(np.array(noisy) * bounds / (LATTICE * X.shape[0]))
+
+
+def release_covariance(X: Matrix, norm_bound: float, variance: int, randbelow: Randbelow) -> Matrix:
+    """(d, d) second moments X'X / n of an (n, d) table, noisy and made positive semidefinite (DP-Fed-BNSL).
+
+    Parameters
+    ----------
+    norm_bound, variance
+        As in `release_residual_moments`, for the records themselves.
+    """
+    values, vectors = np.linalg.eigh(_release(_blocks(X), X.shape, norm_bound, variance, randbelow))
+    return np.asarray((vectors * np.maximum(values, 0.0)) @ vectors.T)
+
+
+def release_residual_moments(
+    X: Matrix, W: Matrix, scales: Matrix, norm_bound: float, variance: int, randbelow: Randbelow
+) -> Matrix:
+    """(d, d) second moments Z'Z / n of the scaled residuals Z = (X - X W) / scales; may have negative eigenvalues.
+
+    Parameters
+    ----------
+    X
+        (n, d) table. What cannot be computed, or is not finite, counts as a record of zeros.
+    W, scales
+        (d, d) weights and (d,) scales, public: any values are private, good ones make the residuals of like size and
+        uncorrelated, so that the noise is small beside each.
+    norm_bound
+        R: longer records z are shortened to this norm. One record moves the sums by at most sqrt(2) LATTICE + d units
+        of R^2 / LATTICE in Frobenius norm, whatever W and the scales are: z depends on no other record.
+    variance
+        Of the noise on the diagonal, in these units squared; half of it off the diagonal, where each number stands for
+        two entries.
+    """
+    residuals = ((rows - rows @ W) / scales for rows in _blocks(X))
+    with np.errstate(all="ignore"):
+        return _release(residuals, X.shape, norm_bound, variance, randbelow)
+
+
+# Rows of a block: its lattice columns stay in the cache, and a large table is not copied.
+_BLOCK = 1024
+
+
+def _blocks(X: Matrix) -> Iterable[Matrix]:
+    return (rows[start : start + _BLOCK] for rows in row_blocks(X) for start in range(0, rows.shape[0], _BLOCK))
+
+
+def _release(
+    blocks: Iterable[Matrix], shape: tuple[int, ...], norm_bound: float, variance: int, randbelow: Randbelow
+) -> Matrix:
+    """(d, d) noisy mean of zz' over the rows z of the blocks, n and d being the shape."""
+    n, d = shape
+    sums = np.zeros((d, d), dtype=np.int64)
+    for block in blocks:
+        sums += _lattice_sums(block, norm_bound)
+    noisy = np.empty((d, d))
+    for i in range(d):
+        for j in range(i, d):
+            noise = discrete_gaussian(variance if i == j else variance // 2, randbelow)
+            noisy[i, j] = noisy[j, i] = int(sums[i, j]) + noise
+    return noisy * norm_bound**2 / (LATTICE * n)
+
+
+def _lattice_sums(Z: Matrix, norm_bound: float) -> NDArray[np.int64]:
+    """(d, d) exact sums of the rounded products of shortened records, i <= j alone, in units of R^2 / LATTICE."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        norms = np.maximum(np.sqrt((Z * Z).sum(axis=1)), norm_bound)
+        columns = np.ascontiguousarray(np.nan_to_num(Z / norms[:, None], nan=0.0).T) * LATTICE**0.5
+    sums = np.zeros((Z.shape[1], Z.shape[1]), dtype=np.int64)
+    for i, column in enumerate(columns):
+        sums[i, i:] = np.rint(column * columns[i:]).sum(axis=1)
+    return sums

@@ -1,0 +1,138 @@
+"""With which table a site goes into a run: a public one, or one that policy and ledger watch over."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from fedbnsl.errors import PolicyRefusal
+from fedbnsl.messages import LedgerHead
+from fedbnsl.plan.plan import Plan
+from fedbnsl.privacy.calibration import price_of
+from fedbnsl_client.budget.journal import RunJournal
+from fedbnsl_client.budget.ledger import Ledger
+from fedbnsl_client.budget.policy import Policy
+from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.participant import Journal, Unaccounted
+from fedbnsl_client.site import folder as site_folder
+
+
+class Admission(Protocol):
+    """What a site offers to a run, and under which conditions."""
+
+    @property
+    def site(self) -> str:
+        """Name of the site."""
+        ...
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Columns that it offers."""
+        ...
+
+    @property
+    def n_samples(self) -> int:
+        """Rows of its table (public)."""
+        ...
+
+    @property
+    def ledger_head(self) -> LedgerHead | None:
+        """Where its ledger stands, if it has one."""
+        ...
+
+    def admit(self, plan: Plan, run: int) -> tuple[Dataset, Journal]:
+        """The table and what pays for it, once the plan is known; refusals come before a record is read."""
+        ...
+
+
+class PublicTable:
+    """A table that anybody may see: nothing is refused and nothing is counted."""
+
+    ledger_head = None
+
+    def __init__(self, site: str, dataset: Dataset) -> None:
+        self.site = site
+        self.variables = dataset.variables
+        self.n_samples = dataset.n_samples
+        self._dataset = dataset
+
+    def admit(self, plan: Plan, run: int) -> tuple[Dataset, Journal]:
+        """See `Admission.admit`."""
+        return self._dataset, Unaccounted()
+
+
+class GuardedTable:
+    """A table that is used as its site's policy says, and paid for from the site's ledger.
+
+    Rows and columns are those that were registered: no record is read before the run is admitted.
+
+    Parameters
+    ----------
+    folder
+        The site's folder, with policy and ledger.
+    dataset_id
+        None: the policy's only dataset.
+    columns
+        Those of the registered columns to use; empty: all.
+
+    Raises
+    ------
+    PolicyRefusal
+        If the policy has no such dataset, or the ledger does not know it.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        policy: Policy,
+        ledger: Ledger,
+        dataset_id: str | None,
+        *,
+        columns: Sequence[str] = (),
+        max_file_bytes: int | None = None,
+    ) -> None:
+        self._folder, self._policy, self._ledger = folder, policy, ledger
+        self._dataset = policy.dataset(dataset_id)
+        registered = ledger.registered(self._dataset.id)
+        if registered is None:
+            raise PolicyRefusal(
+                f"rule `datasets`: {self._dataset.id!r} is not registered in the ledger "
+                f"(fedbnsl participant register {folder} {self._dataset.id})"
+            )
+        missing = [name for name in columns if name not in registered.variables]
+        if missing:
+            raise PolicyRefusal(f"rule `columns`: the registered table has no {', '.join(missing)}")
+        self.site = policy.site
+        self.variables = tuple(columns) or registered.variables
+        self.n_samples = registered.n_samples
+        self._max_file_bytes = max_file_bytes
+
+    @property
+    def ledger_head(self) -> LedgerHead:
+        """See `Admission.ledger_head`."""
+        return self._ledger.head
+
+    def admit(self, plan: Plan, run: int) -> tuple[Dataset, Journal]:
+        """See `Admission.admit`.
+
+        Raises
+        ------
+        PolicyRefusal, BudgetExhaustedError
+            Before a record is read.
+        DataError, LedgerError
+            If the table cannot be read, or is not the one that was registered.
+        """
+        approved = self._ledger.approved(plan.digest())
+        self._policy.check_plan(plan, self._dataset, n_samples=self.n_samples, approved=approved)
+        journal: Journal = Unaccounted()
+        if plan.privacy is not None:
+            price = price_of(plan, n_samples=self.n_samples, n_variables=len(self.variables))
+            journal = RunJournal(self._ledger, self._dataset, plan, price, run=run, site=self.site)
+            journal.check()
+        elif not self._dataset.public:
+            # Before a record is read: what it loses in this run has no measure.
+            self._ledger.note_unprotected(self._dataset.id, run, plan.digest())
+        table = site_folder.read_table(
+            self._folder, self._policy, self._dataset.id, max_file_bytes=self._max_file_bytes
+        )
+        self._ledger.check_table(self._dataset.id, table.variables, table.X)
+        return table.reordered(self.variables), journal

@@ -1,0 +1,377 @@
+"""What stands between this site and a run: one finding after the other, each with its cause and what to do.
+
+gRPC reports a wrong authority, a wrong host name, an unknown host, a closed port, an expired certificate and a server
+without TLS alike, as "unavailable"; here each is tried by itself, in the order in which a connection is made.
+"""
+
+import socket
+import ssl
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from fedbnsl import __version__
+from fedbnsl.channel import require_loopback, split_address
+from fedbnsl.errors import (
+    FedbnslError,
+    IdentityError,
+    ProtocolError,
+    SetupError,
+    UnreachableError,
+)
+from fedbnsl.identity.certificates import day, fingerprint
+from fedbnsl.messages import PROTOCOL_VERSION, RunStatus
+from fedbnsl_client.budget.ledger_lock import LedgerBusyError
+from fedbnsl_client.budget.policy import Policy
+from fedbnsl_client.data.checks import DataWarning
+from fedbnsl_client.session import Session
+from fedbnsl_client.site import folder as site_folder
+from fedbnsl_client.site.identity import Identity
+
+_CONNECT_S = 5.0
+_CLOCKS_DIFFER_S = 60.0
+_CLOCKS_DISAGREE_S = 3600.0  # certificates are dated back by this much: beyond it, a new one is refused
+
+# The start of an HTTP/2 connection, to which every gRPC server answers: only then has it accepted the certificate.
+_HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+
+# OpenSSL's numbers for why a certificate is refused.
+_EXPIRED, _NOT_YET_VALID, _OTHER_NAMES = {10}, {9}, {62, 64}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the examination.
+
+    Attributes
+    ----------
+    check
+        What was tried: files, expiry, name, port, tls, identity, version, clock, policy, data.
+    state
+        A warning does not keep the site from a run; what was skipped could not be tried, or is not needed.
+    exit_code
+        That of the error, if it failed; otherwise 0.
+    """
+
+    check: str
+    state: Literal["ok", "warning", "failed", "skipped"]
+    text: str
+    remedy: str = ""
+    exit_code: int = 0
+
+
+class _DoubtError(FedbnslError):
+    """Something to look at, which does not keep the site from a run."""
+
+
+class _NotTriedError(FedbnslError):
+    """A check that does not apply."""
+
+
+def examine(folder: Path, address: str | None, *, insecure: bool, connection_only: bool = False) -> Iterator[Finding]:
+    """Try everything that a run needs, in the order in which a run needs it; each finding as soon as it is known.
+
+    Parameters
+    ----------
+    folder
+        The site's folder, with an identity, a policy and ledger, or both.
+    address
+        host:port of the coordinator; None: the one that enrolled the site.
+    insecure
+        Plaintext on loopback: no certificate is looked at.
+    connection_only
+        Look neither at the policy nor at the table, so that the ledger stays free for a run.
+    """
+    doctor = _Examination(folder, address, insecure=insecure)
+    reached = True
+    for check, work in doctor.way_to_the_coordinator:
+        if not reached:
+            yield Finding(check, "skipped", "not tried: an earlier step failed")
+            continue
+        found = _find(check, work)
+        reached = found.state != "failed"
+        yield found
+    if not connection_only:
+        yield _find("policy", doctor.policy)
+        yield _find("data", doctor.data)
+
+
+def _find(check: str, work: Callable[[], str]) -> Finding:
+    try:
+        return Finding(check, "ok", work())
+    except _NotTriedError as reason:
+        return Finding(check, "skipped", str(reason))
+    except _DoubtError as doubt:
+        return Finding(check, "warning", str(doubt), doubt.remedy)
+    except FedbnslError as error:
+        return Finding(check, "failed", str(error), error.remedy, error.exit_code)
+
+
+class _Examination:
+    def __init__(self, folder: Path, address: str | None, *, insecure: bool) -> None:
+        self._folder = folder
+        self._address = address or ""
+        self._insecure = insecure
+        self._identity: Identity | None = None
+        self._status: RunStatus | None = None
+        self._asked_at = (0.0, 0.0)
+        self._policy: Policy | None = None
+        self.way_to_the_coordinator: list[tuple[str, Callable[[], str]]] = [
+            ("files", self.files),
+            ("expiry", self.expiry),
+            ("name", self.name),
+            ("port", self.port),
+            ("tls", self.tls),
+            ("identity", self.identity),
+            ("version", self.version),
+            ("clock", self.clock),
+        ]
+
+    def files(self) -> str:
+        """Certificate and key."""
+        if self._insecure:
+            if not self._address:
+                raise SetupError("with --insecure, name the coordinator: HOST:PORT")
+            require_loopback(self._address)
+            raise _NotTriedError("not needed: --insecure")
+        self._identity = Identity.open(self._folder)
+        self._address = self._address or self._identity.coordinator
+        self._identity.key()
+        key = self._identity.key_path
+        if key.stat().st_mode & 0o077:
+            raise _DoubtError(f"others on this machine may read {key}", remedy=f"Make it yours alone: chmod 600 {key}")
+        return f"certificate and key of {self._identity.name.uri}"
+
+    def expiry(self) -> str:
+        """Whether the certificate is valid now."""
+        if self._identity is None:
+            raise _NotTriedError("not needed: --insecure")
+        wrong = self._identity.why_unusable()
+        if wrong:
+            raise IdentityError(
+                f"this site's certificate: {wrong}",
+                remedy="Set the clock right, or get a new certificate: "
+                f"fedbnsl participant request {self._folder} --federation {self._identity.name.federation} --renew",
+            )
+        soon = self._identity.expires_soon()
+        if soon:
+            raise _DoubtError(soon, remedy="Ask for a new one in time; the present one stays usable until then.")
+        return f"valid until {day(self._identity.certificate.not_valid_after_utc)}"
+
+    def name(self) -> str:
+        """Whether the coordinator's host name leads to an address."""
+        host, port = split_address(self._address)
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            raise UnreachableError(
+                f"the host {host!r} is unknown here ({error.strerror or error})",
+                remedy="Check the spelling of the address, and this machine's name service (DNS).",
+            ) from None
+        return f"{host} is {', '.join(sorted({str(entry[4][0]) for entry in found}))}"
+
+    def port(self) -> str:
+        """Whether somebody listens."""
+        with self._connect():
+            return f"{self._address} accepts connections"
+
+    def _connect(self) -> socket.socket:
+        try:
+            return socket.create_connection(split_address(self._address), timeout=_CONNECT_S)
+        except ConnectionRefusedError:
+            raise UnreachableError(
+                f"nobody listens at {self._address}",
+                remedy="Check the port, and that the coordinator runs: fedbnsl coordinator serve.",
+            ) from None
+        except TimeoutError:
+            raise UnreachableError(
+                f"no answer from {self._address} within {_CONNECT_S:g} s",
+                remedy="A firewall drops the connection: ask both sides to open this port, outwards from the site.",
+            ) from None
+        except OSError as error:
+            raise UnreachableError(
+                f"{self._address} cannot be reached ({error.strerror or error})",
+                remedy="Check the network between the two machines.",
+            ) from None
+
+    def tls(self) -> str:
+        """Whether both sides accept each other's certificate."""
+        if self._identity is None:
+            raise _NotTriedError("not needed: --insecure")
+        context = ssl.create_default_context(cadata=self._identity.credentials().ca.decode())
+        context.set_alpn_protocols(["h2"])
+        with tempfile.TemporaryDirectory() as scratch:  # OpenSSL reads files only; the key stays where it is
+            chain = Path(scratch, "certificate.pem")
+            chain.write_bytes(self._identity.credentials().certificate)
+            context.load_cert_chain(chain, self._identity.key_path)
+        host, _ = split_address(self._address)
+        with self._connect() as plain:
+            try:
+                with context.wrap_socket(plain, server_hostname=host) as secure:
+                    return self._greet(secure)
+            except ssl.SSLCertVerificationError as error:
+                raise _refused_by_us(error, host) from None
+            except TimeoutError:
+                raise self._silent() from None
+            except (ssl.SSLError, OSError) as error:
+                raise self._no_tls(error) from None
+
+    def _greet(self, secure: ssl.SSLSocket) -> str:
+        # In TLS 1.3 the server looks at our certificate after the handshake: its verdict comes with the first answer.
+        try:
+            secure.sendall(_HTTP2_PREFACE)
+            answered = secure.recv(1) != b""
+        except TimeoutError:
+            raise self._silent() from None
+        except (ssl.SSLError, OSError) as error:
+            reason = getattr(error, "reason", None) or error
+            raise _refused_by_them(str(reason)) from None
+        if not answered:
+            raise _refused_by_them("it closed the connection")
+        return f"{secure.version()}, and both certificates are accepted"
+
+    def _silent(self) -> FedbnslError:
+        return UnreachableError(
+            f"{self._address} accepts connections but says nothing within {_CONNECT_S:g} s",
+            remedy="Something else than a coordinator listens there, or it hangs: ask its operator.",
+        )
+
+    def _no_tls(self, error: OSError) -> FedbnslError:
+        return IdentityError(
+            f"{self._address} does not speak TLS ({getattr(error, 'reason', None) or error})",
+            remedy="The coordinator was started with --insecure instead of --federation, or something else is there.",
+        )
+
+    def identity(self) -> str:
+        """Whether the coordinator takes this site for what it is."""
+        credentials = None if self._identity is None else self._identity.credentials()
+        session = Session(self._address, credentials, patience_s=0.0, notice=lambda text: None)
+        self._asked_at = (time.time(), 0.0)
+        try:
+            self._status = session.look()
+        except IdentityError as error:
+            raise IdentityError(
+                str(error),
+                remedy="Ask the coordinator's operator: `coordinator enrolled` shows what was approved and revoked.",
+            ) from None
+        except UnreachableError:
+            if not self._insecure:
+                raise
+            raise UnreachableError(
+                f"{self._address} does not answer in plaintext",
+                remedy="It speaks TLS, or is no coordinator: enrol the site and leave --insecure out.",
+            ) from None
+        finally:
+            session.close()
+        self._asked_at = (self._asked_at[0], time.time())
+        if self._identity is None:
+            return "the coordinator answers; in plaintext nobody proves a name"
+        if self._status.site != self._identity.name.site:
+            raise IdentityError(
+                f"the coordinator takes this site for {self._status.site!r}",
+                remedy="Something stands between the two sides, or it is another coordinator: ask its operator.",
+            )
+        return f"the coordinator knows this site as {self._status.site!r}"
+
+    def version(self) -> str:
+        """Whether both sides speak the same protocol."""
+        status = _known(self._status)
+        if status.protocol_version != PROTOCOL_VERSION:
+            raise ProtocolError(
+                f"the coordinator speaks protocol {status.protocol_version} (fedbnsl {status.version}), this site "
+                f"{PROTOCOL_VERSION} (fedbnsl {__version__})",
+                remedy="Install the same version of fedbnsl on both sides.",
+            )
+        if status.version != __version__:
+            raise _DoubtError(
+                f"the coordinator runs fedbnsl {status.version}, this site {__version__}",
+                remedy="They speak the same protocol; install the same version to be sure of the same results.",
+            )
+        return f"fedbnsl {__version__} on both sides"
+
+    def clock(self) -> str:
+        """Whether both clocks agree well enough for certificates."""
+        asked, answered = self._asked_at
+        ahead_s = (asked + answered) / 2 - _known(self._status).time_unix_s
+        off_s = max(0.0, abs(ahead_s) - (answered - asked) / 2)
+        which = "ahead of" if ahead_s > 0 else "behind"
+        text = f"this machine's clock is {off_s:.0f} s {which} the coordinator's"
+        remedy = "Set both clocks by a time server (NTP)."
+        if off_s >= _CLOCKS_DISAGREE_S:
+            raise IdentityError(f"{text}: one side takes good certificates for invalid ones", remedy=remedy)
+        if off_s >= _CLOCKS_DIFFER_S:
+            raise _DoubtError(text, remedy=remedy)
+        return f"the clocks agree to {_CLOCKS_DIFFER_S:g} s"
+
+    def policy(self) -> str:
+        """Whether the policy can be read and allows this coordinator."""
+        path = self._folder / site_folder.POLICY
+        if not path.exists():
+            raise _NotTriedError("no policy here: only a public table can be used (join --public-data)")
+        self._policy = Policy.load(path)
+        if self._identity is not None and self._policy.site != self._identity.name.site:
+            raise SetupError(
+                f"the policy's site is {self._policy.site!r}, the certificate's {self._identity.name.site!r}",
+                remedy="Correct `site` in policy.toml, or enrol anew under that name.",
+            )
+        if self._address:
+            authority = "" if self._identity is None else fingerprint(self._identity.ca)
+            self._policy.check_coordinator(self._address, authority=authority)
+        return f"site {self._policy.site!r}, {len(self._policy.datasets)} dataset(s)"
+
+    def data(self) -> str:
+        """Whether ledger and tables are what they were when they were registered."""
+        if self._policy is None:
+            raise _NotTriedError("no policy here, or it cannot be read: no table is known")
+        try:
+            with (
+                site_folder.opened(self._folder) as (policy, ledger),
+                warnings.catch_warnings(record=True) as odd,
+            ):
+                warnings.simplefilter("always", DataWarning)
+                ledger.verify()
+                for dataset in policy.datasets:
+                    table = site_folder.read_table(self._folder, policy, dataset.id)
+                    ledger.check_table(dataset.id, table.variables, table.X)
+                found = ", ".join(f"{dataset.id} is as it was registered" for dataset in policy.datasets)
+        except LedgerBusyError as busy:
+            raise _NotTriedError(f"{busy}") from None
+        if odd:
+            raise _DoubtError("; ".join(str(one.message) for one in odd), remedy="Nothing of it is sent; look at it.")
+        return found or "no dataset"
+
+
+def _refused_by_us(error: ssl.SSLCertVerificationError, host: str) -> IdentityError:
+    """What is wrong with the coordinator's certificate, in words."""
+    code, said = error.verify_code, error.verify_message
+    if code in _OTHER_NAMES:
+        return IdentityError(
+            f"the coordinator's certificate is not for {host!r} ({said})",
+            remedy="Call it by a name in its certificate, or have its operator make it anew: coordinator init --host.",
+        )
+    if code in _EXPIRED | _NOT_YET_VALID:
+        return IdentityError(
+            f"the coordinator's certificate is not valid now ({said})",
+            remedy="Look at this machine's clock; if it is right, its operator renews it: fedbnsl coordinator renew.",
+        )
+    return IdentityError(
+        f"the coordinator's certificate is not of this site's federation ({said})",
+        remedy="Is this the right coordinator? If its federation was made anew, ask for a new certificate there.",
+    )
+
+
+def _refused_by_them(reason: str) -> IdentityError:
+    return IdentityError(
+        f"the coordinator does not accept this site's certificate ({reason.lower().replace('_', ' ')})",
+        remedy="The site was enrolled in another federation, or the clocks disagree: request a certificate there.",
+    )
+
+
+def _known(status: RunStatus | None) -> RunStatus:
+    if status is None:
+        raise _NotTriedError("the coordinator did not answer")
+    return status

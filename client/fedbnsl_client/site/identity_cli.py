@@ -1,0 +1,162 @@
+"""`fedbnsl participant request | enrol | check | leave`: a site's place in a federation, and its way there."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from fedbnsl.errors import IdentityError, PolicyRefusal, SetupError
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--federation", required=True, help="Name of the federation, as its coordinator's operator says.")
+@click.option("--site", help="Name of this site.  [default: that of FOLDER's policy.toml]")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Where the request goes; - is standard output.  [default: SITE.request.pem]",
+)
+@click.option(
+    "--renew", is_flag=True, help="Ask for another certificate, with a new key; the present ones stay usable."
+)
+def request(folder: Path, federation: str, site: str | None, out: Path | None, renew: bool) -> None:
+    """Make a key in FOLDER, which never leaves it, and write a request for a certificate.
+
+    Send the request to the coordinator's operator; it holds nothing secret. Asked again before it is answered, the
+    same request is written.
+    """
+    from fedbnsl import durable
+    from fedbnsl.identity.certificates import Name
+    from fedbnsl_client.budget.policy import Policy
+    from fedbnsl_client.site import folder as site_folder
+    from fedbnsl_client.site import identity
+
+    policy = folder / site_folder.POLICY
+    if policy.exists():
+        named = Policy.load(policy).site
+        if site not in (None, named):
+            raise SetupError(f"--site {site!r}: the policy in {folder} says {named!r}; leave the option out")
+        site = named
+    if site is None:
+        raise SetupError("--site NAME is needed: FOLDER has no policy that says it")
+    asked = identity.request(folder, Name(federation, site), renew=renew)
+    if out == Path("-"):
+        click.echo(asked.decode(), nl=False)
+        return
+    out = out or Path(f"{site}.request.pem")
+    durable.write_text(out, asked.decode())
+    click.echo(f"send {out} to the coordinator's operator, and tell by another way the fingerprint of its key:")
+    click.echo(f"  {identity.key_of(asked)}")
+    click.echo(f"what comes back goes into: fedbnsl participant enrol {folder} BUNDLE")
+
+
+@click.command()
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("bundle", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.option(
+    "--fingerprint",
+    "expected",
+    help="SHA-256 of the federation's authority, as told by its operator; else it is asked.",
+)
+def enrol(folder: Path, bundle: str, expected: str | None) -> None:
+    """Take over BUNDLE, which came back for FOLDER's request (a file, or - for standard input).
+
+    The fingerprint of the federation's authority is compared first, with what the coordinator's operator told you by
+    another way than the bundle: by telephone, or in person.
+    """
+    from fedbnsl.identity.bundle import Bundle
+    from fedbnsl.identity.certificates import day, fingerprint
+    from fedbnsl_client.budget.policy import Policy
+    from fedbnsl_client.site import folder as site_folder
+    from fedbnsl_client.site import identity
+
+    if bundle == "-" and expected is None:
+        raise SetupError("--fingerprint is needed with a bundle from standard input: nobody can be asked")
+    with click.open_file(bundle, "rb") as file:
+        found = Bundle.from_toml(file.read().decode("utf-8", "replace"), origin=bundle)
+    if expected is None:
+        shown = fingerprint(found.ca_certificate)
+        click.echo(f"the authority of federation {found.federation!r} has the fingerprint\n  {shown}")
+        if not click.confirm("is that what the coordinator's operator told you?"):
+            raise IdentityError("not enrolled; nothing was imported")
+        expected = shown
+    enrolled = identity.enrol(folder, found, expected_fingerprint=expected)
+    until = day(enrolled.certificate.not_valid_after_utc)
+    click.echo(f"enrolled as {enrolled.name.site} in {enrolled.name.federation}, until {until}")
+    policy = folder / site_folder.POLICY
+    if policy.exists():
+        try:
+            Policy.load(policy).check_coordinator(enrolled.coordinator, authority=fingerprint(enrolled.ca))
+        except PolicyRefusal as refusal:
+            click.secho(f"warning: {folder}'s policy does not allow this coordinator: {refusal}", fg="yellow", err=True)
+    click.echo(f"next: fedbnsl participant check {folder}")
+
+
+_folder_argument = click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+_coordinator_argument = click.argument("coordinator", metavar="[HOST:PORT]", required=False)
+_insecure_option = click.option("--insecure", is_flag=True, help="Plaintext, on loopback only; name HOST:PORT then.")
+
+_COLOURS = {"ok": "green", "warning": "yellow", "failed": "red", "skipped": "bright_black"}
+
+
+@click.command()
+@_folder_argument
+@_coordinator_argument
+@_insecure_option
+@click.option(
+    "--connection-only", is_flag=True, help="Leave out policy and data: for health checks beside a run, which has them."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print all findings as JSON.")
+def check(folder: Path, coordinator: str | None, insecure: bool, connection_only: bool, as_json: bool) -> int:
+    """Try what every run needs and say of each what is wrong and what to do; nothing of a table is sent.
+
+    FOLDER is the site's; HOST:PORT is by default the coordinator that enrolled it. In this order: files, expiry of the
+    certificate, host name, port, TLS, identity, version, clock, policy, data. Ends with the exit code of the first
+    check that failed.
+    """
+    from fedbnsl_client.site.doctor import Finding, examine
+
+    findings: list[Finding] = []
+    for found in examine(folder, coordinator, insecure=insecure, connection_only=connection_only):
+        findings.append(found)
+        if not as_json:
+            click.echo(click.style(f"{found.state:8}", fg=_COLOURS[found.state]) + f"{found.check:9} {found.text}")
+            if found.remedy:
+                click.echo(f"{'':18}{found.remedy}")
+    failed = [found for found in findings if found.state == "failed"]
+    if as_json:
+        click.echo(json.dumps({"ok": not failed, "findings": [asdict(one) for one in findings]}, ensure_ascii=False))
+    elif not failed:
+        rest = "" if connection_only else "; plan, budget and the ledger's past are looked at on joining"
+        click.echo(f"nothing was found that stands in the way{rest}")
+    return failed[0].exit_code if failed else 0
+
+
+@click.command()
+@_folder_argument
+@_coordinator_argument
+@_insecure_option
+@click.option("--site", help="With --insecure and without a policy: name of the site that leaves.")
+def leave(folder: Path, coordinator: str | None, insecure: bool, site: str | None) -> None:
+    """Say good-bye for this site, if its process is gone for good: nobody waits for it beyond the plan's quorum.
+
+    The site may come back as long as the run lasts: with `participant join`.
+    """
+    from fedbnsl_client.budget.policy import Policy
+    from fedbnsl_client.session import Session
+    from fedbnsl_client.site import folder as site_folder
+    from fedbnsl_client.site import identity
+
+    link = identity.link(folder, coordinator, insecure=insecure)
+    policy = folder / site_folder.POLICY
+    name = link.site or (Policy.load(policy).site if policy.exists() else site)
+    if name is None or site not in (None, name):
+        raise SetupError(f"--site {site!r}: this folder's site is {name!r}" if name else "--site NAME is needed")
+    session = Session(link.address, link.credentials, patience_s=0.0, notice=lambda text: click.echo(text, err=True))
+    try:
+        session.withdraw(name)
+    finally:
+        session.close()
+    click.echo(f"{name} has left the run; it may come back with `participant join`")

@@ -1,0 +1,132 @@
+"""Which solver a plan asks for and, for a private one, what has to be released before it can start."""
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from fedbnsl.errors import LocalProtocolError
+from fedbnsl.plan.plan import Plan
+from fedbnsl.plan.privacy_settings import Privacy
+from fedbnsl.privacy.calibration import Price
+from fedbnsl.sparse import Mask, Matrix
+from fedbnsl_client.data.mapped_array import sum_over_rows
+from fedbnsl_client.losses.squared import SecondMoments
+from fedbnsl_client.privacy.noise import (
+    ExponentialMechanism,
+    Noise,
+    NoisyMax,
+    Randbelow,
+    Selection,
+    discrete_gaussian,
+    discrete_laplace,
+)
+from fedbnsl_client.privacy.private_moments import release_covariance, release_second_moments
+from fedbnsl_client.solvers import dp_pgcd, frank_wolfe, pgcd
+from fedbnsl_client.solvers.closed_form import ClosedForm
+from fedbnsl_client.solvers.dp_pgcd import DpPgcd
+
+LocalSolver = Callable[[Matrix, Matrix, Matrix], Matrix]
+"""Minimises the local objective (Eq. Bp) of one site: (d, d) B_p, W and beta_p to the new (d, d) B_p."""
+
+# An estimated second moment counts as at least this share of its bound: with noise it may come out as zero or less.
+_SMALLEST_SHARE = 0.005
+
+
+def warm_up() -> None:
+    """Compile every kernel that a plan may ask for, or load it from the cache, so that no round has to wait for it."""
+    pgcd.warm_up()
+    frank_wolfe.warm_up()
+    dp_pgcd.warm_up()
+
+
+def local_solver(plan: Plan, loss: SecondMoments, allowed: Mask) -> LocalSolver:
+    """The solver of a plan without privacy, or on moments that are released."""
+    if plan.dense_messages:
+        closed_form = ClosedForm.of(loss, plan.consensus_penalty)
+        return lambda B, W, beta: closed_form.solve(W, beta)
+    if plan.local_solver == "frank-wolfe":
+        return lambda B, W, beta: frank_wolfe.solve(
+            loss,
+            B,
+            W,
+            beta,
+            lam=plan.l1_weight,
+            rho_2=plan.consensus_penalty,
+            max_steps=plan.local_steps,
+            tol=plan.local_tol,
+            allowed=allowed,
+        )[0]
+    return lambda B, W, beta: pgcd.solve(
+        loss,
+        B,
+        W,
+        beta,
+        lam=plan.l1_weight,
+        rho_2=plan.consensus_penalty,
+        gamma=plan.step_size,
+        max_steps=plan.local_steps,
+        tol=plan.local_tol,
+        allowed=allowed,
+    )[0]
+
+
+def needs_setup(plan: Plan) -> bool:
+    """Whether the solver starts from a private release of its own."""
+    privacy = plan.privacy
+    return privacy is not None and (plan.local_solver == "noisy-covariance" or privacy.smoothness == "estimated")
+
+
+def release_setup(plan: Plan, privacy: Privacy, price: Price, X: Matrix, randbelow: Randbelow) -> Matrix:
+    """What a run releases once: the covariance, (d, d), for noisy-covariance, otherwise the (d,) second moments."""
+    if plan.local_solver == "noisy-covariance":
+        return release_covariance(X, privacy.row_norm_bound, price.setup_variance, randbelow)
+    bounds = np.broadcast_to(np.array(privacy.feature_bounds), X.shape[1:])
+    return release_second_moments(X, bounds, price.setup_variance, randbelow)
+
+
+def private_solver(
+    plan: Plan, privacy: Privacy, price: Price, X: Matrix, allowed: Mask, setup: Matrix | None, randbelow: Randbelow
+) -> LocalSolver:
+    """The solver of a private plan.
+
+    Parameters
+    ----------
+    setup
+        What `release_setup` gave, for a plan that needs it.
+    """
+    if plan.local_solver == "noisy-covariance":
+        if setup is None:  # without its release there is nothing to solve on: never another mechanism instead
+            raise LocalProtocolError("noisy-covariance starts from its released covariance")
+        return local_solver(plan, SecondMoments(setup), allowed)
+    selection: Selection
+    noise: Noise
+    if plan.local_solver == "dp-pgcd":
+        selection = ExponentialMechanism(price.sharpness, allowed)
+        noise = partial(discrete_gaussian, price.update_variance)
+    else:  # dp-pgcd-laplace
+        selection = NoisyMax(price.sharpness, allowed)
+        noise = partial(discrete_laplace, price.update_scale)
+    return DpPgcd(
+        X,
+        _second_moments(privacy, X, setup) + plan.consensus_penalty,
+        lam=plan.l1_weight,
+        rho_2=plan.consensus_penalty,
+        gamma=plan.step_size,
+        steps=plan.local_steps,
+        clip=privacy.clip,
+        selection=selection,
+        noise=noise,
+        randbelow=randbelow,
+        allowed=allowed,
+    ).solve
+
+
+def _second_moments(privacy: Privacy, X: Matrix, setup: Matrix | None) -> Matrix:
+    """(d,) as the plan wants them known; exact ones are an uncharged release."""
+    shape = X.shape[1:]
+    if privacy.smoothness == "exact":
+        return sum_over_rows(X, lambda X: (X * X).sum(axis=0)) / len(X)
+    if setup is None:
+        return np.broadcast_to(np.array(privacy.second_moments), shape)
+    return np.maximum(setup, _SMALLEST_SHARE * np.broadcast_to(np.array(privacy.feature_bounds), shape))

@@ -1,0 +1,151 @@
+"""A learned network in the files that its users' tools read.
+
+    edges.csv      pandas.read_csv and R's read.csv, without arguments
+    weights.csv    the same, with the first column as row names
+    graph.graphml  Gephi, Cytoscape, igraph, networkx
+    graph.dot      Graphviz
+    dagitty.txt    dagitty.net and R's dagitty
+    lgbn.json      pgmpy, and bnlearn by way of any JSON reader
+
+Each is UTF-8, and written whole or not at all.
+"""
+
+import csv
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fedbnsl.durable import make_folder, write_text
+from fedbnsl.errors import ResultError
+from fedbnsl.graphs.formats import EDGES_HEADER, LearnedGraph, dagitty, dot, edges_csv, graphml, lgbn_json, weights_csv
+from fedbnsl.graphs.graph import cyclic_edges
+from fedbnsl.sparse import Matrix
+
+__all__ = ["LearnedGraph", "new_graph_folder", "read_edges", "write_all", "write_weights"]
+
+_FORMATS: Mapping[str, Callable[[LearnedGraph], str]] = {
+    "edges.csv": edges_csv,
+    "graph.graphml": graphml,
+    "graph.dot": dot,
+    "dagitty.txt": dagitty,
+    "lgbn.json": lgbn_json,
+}
+
+# A dense cyclic part has thousands.
+_EDGES_NAMED = 8
+
+
+def write_all(graph: LearnedGraph, folder: Path) -> None:
+    """Write edges.csv, graph.graphml, graph.dot, dagitty.txt and lgbn.json into an existing folder.
+
+    Raises
+    ------
+    ResultError
+        If a file cannot be written.
+    """
+    for name, as_text in _FORMATS.items():
+        write_text(folder / name, as_text(graph))
+
+
+def write_weights(variables: Sequence[str], W: Matrix, path: Path) -> None:
+    """Write weights.csv: all of W, (d, d), before anything was cut from it.
+
+    Raises
+    ------
+    ResultError
+        If the file cannot be written.
+    """
+    write_text(path, weights_csv(variables, W))
+
+
+def new_graph_folder(path: Path) -> None:
+    """Make a folder for a graph; results are never overwritten.
+
+    Raises
+    ------
+    ResultError
+        If it holds a graph already, or cannot be made.
+    """
+    make_folder(path)
+    if (path / "edges.csv").exists():
+        raise ResultError(f"folder {path} holds a graph already (edges.csv); results are never overwritten")
+
+
+def read_edges(path: Path, variables: Sequence[str] | None = None) -> LearnedGraph:
+    """Read edges.csv, as written here or by hand.
+
+    Parameters
+    ----------
+    variables
+        Names and order of the d variables; None: those that have an edge, as they first appear.
+
+    Raises
+    ------
+    ResultError
+        If the file cannot be read, or its edges are no acyclic graph on the variables; the text names the line.
+    """
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            rows = [(reader.line_num, row) for row in reader]
+    except OSError as error:
+        raise ResultError(f"{path} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise ResultError(f"{path}: not UTF-8 text (byte {error.start}); save it as CSV in UTF-8") from None
+    except csv.Error as error:
+        raise ResultError(f"{path}: not a CSV file: {error}") from None
+    edges = _edges(path, rows)
+    names = tuple(variables) if variables is not None else tuple(dict.fromkeys(name for edge in edges for name in edge))
+    position = {name: k for k, name in enumerate(names)}
+    dag = np.zeros((len(names), len(names)), dtype=bool)
+    weights = np.zeros((len(names), len(names)))
+    for (source, target), (line, weight) in edges.items():
+        for name in (source, target):
+            if name not in position:
+                raise ResultError(f"{path}: line {line}: {name!r} is none of the {len(names)} variables")
+        dag[position[source], position[target]] = True
+        weights[position[source], position[target]] = weight
+    cyclic = [f"{names[i]!r} -> {names[j]!r}" for i, j in np.argwhere(cyclic_edges(dag))]
+    if cyclic:
+        more = f" and {len(cyclic) - _EDGES_NAMED} more" if len(cyclic) > _EDGES_NAMED else ""
+        raise ResultError(
+            f"{path}: a Bayesian network has no cycle; drop one of the edges that form one: "
+            f"{', '.join(cyclic[:_EDGES_NAMED])}{more}"
+        )
+    return LearnedGraph(names, dag, weights)
+
+
+def _edges(path: Path, rows: Sequence[tuple[int, list[str]]]) -> dict[tuple[str, str], tuple[int, float]]:
+    """Line and weight of each edge; no edge twice, none to itself."""
+    header = rows[0][1] if rows else []
+    if header != EDGES_HEADER:
+        raise ResultError(
+            f"{path}: expected the header {','.join(EDGES_HEADER)} on the first line, got {','.join(header)!r}"
+        )
+    edges: dict[tuple[str, str], tuple[int, float]] = {}
+    for line, row in rows[1:]:
+        if not row:
+            continue
+        here = f"{path}: line {line}"
+        if len(row) != len(EDGES_HEADER):
+            raise ResultError(f"{here}: expected {len(EDGES_HEADER)} cells ({','.join(EDGES_HEADER)}), got {len(row)}")
+        source, target, weight = row
+        if source == target:
+            raise ResultError(f"{here}: the edge {source!r} -> {target!r}; no variable is its own parent")
+        if (source, target) in edges:
+            first, _ = edges[source, target]
+            raise ResultError(f"{here}: the edge {source!r} -> {target!r} stands on line {first} already; keep one")
+        edges[source, target] = line, _finite(weight, here)
+    return edges
+
+
+def _finite(cell: str, here: str) -> float:
+    try:
+        number = float(cell)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise ResultError(f"{here}: the weight {cell!r} is no finite number")
+    return number

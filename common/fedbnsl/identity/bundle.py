@@ -1,0 +1,60 @@
+"""What a site gets back for its certificate request: one TOML file, for people to look at and for `enrol` to read."""
+
+import tomllib
+from dataclasses import asdict, dataclass
+
+import tomli_w
+from cryptography import x509
+
+from fedbnsl.errors import IdentityError
+from fedbnsl.identity.certificates import read_certificate
+
+_REMEDY = "Nothing was changed. Enrol with the file as `coordinator approve` wrote it: participant enrol FOLDER BUNDLE."
+_HEADER = "# A site's place in a federation. Nothing here is secret: the key never left the site.\n"
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Certificate and CA as PEM, and where the coordinator is (host:port)."""
+
+    federation: str
+    site: str
+    coordinator: str
+    certificate: str
+    ca: str
+
+    def to_toml(self) -> str:
+        """The file; `from_toml` reads it back."""
+        return _HEADER + tomli_w.dumps(asdict(self), multiline_strings=True)
+
+    @classmethod
+    def from_toml(cls, text: str, *, origin: str) -> "Bundle":
+        """A bundle from its file.
+
+        Raises
+        ------
+        IdentityError
+            If it is none.
+        """
+        try:
+            values = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise IdentityError(f"{origin} is no bundle of `coordinator approve`: {error}", remedy=_REMEDY) from None
+        if set(values) != set(cls.__dataclass_fields__) or not all(isinstance(value, str) for value in values.values()):
+            raise IdentityError(
+                f"{origin} is no bundle of `coordinator approve`: it lacks or adds entries", remedy=_REMEDY
+            )
+        bundle = cls(**values)
+        for text in (bundle.certificate, bundle.ca):  # refused here rather than at the first use
+            read_certificate(text.encode(), origin=origin)
+        return bundle
+
+    @property
+    def site_certificate(self) -> x509.Certificate:
+        """The site's certificate."""
+        return read_certificate(self.certificate.encode(), origin="the bundle's `certificate`")
+
+    @property
+    def ca_certificate(self) -> x509.Certificate:
+        """The certificate of the federation's authority."""
+        return read_certificate(self.ca.encode(), origin="the bundle's `ca`")

@@ -1,0 +1,86 @@
+"""Prior knowledge about edges, as a mask of the coordinates that the solvers may touch."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+from scipy.sparse.csgraph import shortest_path
+
+from fedbnsl.errors import PlanError
+from fedbnsl.graphs.graph import is_acyclic
+from fedbnsl.sparse import Mask
+
+NamedEdge = tuple[str, str]
+
+
+class Knowledge(BaseModel):
+    """What is known before a record is read, by variable name."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    required: tuple[NamedEdge, ...] = Field(default=(), description="edges [source, target] that the graph must have")
+    forbidden: tuple[NamedEdge, ...] = Field(default=(), description="edges [source, target] that it must not have")
+    tiers: tuple[tuple[str, ...], ...] = Field(
+        default=(), description="groups of variables in time order: no edge points from a later group to an earlier one"
+    )
+
+
+class EdgeMask:
+    """Knowledge on an ordered list of variables.
+
+    Attributes
+    ----------
+    allowed
+        (d, d) coordinates that may be non-zero: never the diagonal, a forbidden edge, an edge against the tiers, or one
+        that would close a cycle with required edges.
+    required
+        (d, d) edges that every graph of the run has.
+    """
+
+    def __init__(self, knowledge: Knowledge, variables: Sequence[str]) -> None:
+        self._position = {name: k for k, name in enumerate(variables)}
+        d = len(variables)
+        self.required: Mask = self._edges(knowledge.required, "knowledge.required", d)
+        forbidden = self._edges(knowledge.forbidden, "knowledge.forbidden", d) | self._against(knowledge.tiers, d)
+        if (self.required & forbidden).any():
+            i, j = (int(k) for k in np.argwhere(self.required & forbidden)[0])
+            raise PlanError(
+                f"knowledge requires and forbids the edge {variables[i]!r} -> {variables[j]!r}; keep one of the two"
+            )
+        if not is_acyclic(self.required):
+            raise PlanError("knowledge.required has a cycle; a Bayesian network has none")
+        self.allowed: Mask = ~(np.eye(d, dtype=bool) | forbidden | _ancestors(self.required).T)
+
+    def _index(self, name: str, setting: str) -> int:
+        if name not in self._position:
+            known = ", ".join(list(self._position)[:8])
+            raise PlanError(f"{setting} names {name!r}, which is no variable of this run ({known}, ...)")
+        return self._position[name]
+
+    def _edges(self, named: Sequence[NamedEdge], setting: str, d: int) -> Mask:
+        edges = np.zeros((d, d), dtype=bool)
+        for source, target in named:
+            if source == target:
+                raise PlanError(f"{setting} holds the edge {source!r} -> {target!r}; no variable is its own parent")
+            edges[self._index(source, setting), self._index(target, setting)] = True
+        return edges
+
+    def _against(self, tiers: Sequence[Sequence[str]], d: int) -> Mask:
+        """Edges from a later tier to an earlier one; variables in no tier are free."""
+        tier = np.full(d, -1)
+        for level, names in enumerate(tiers):
+            for name in names:
+                k = self._index(name, "knowledge.tiers")
+                if tier[k] >= 0:
+                    raise PlanError(f"knowledge.tiers lists {name!r} in two tiers; keep one")
+                tier[k] = level
+        placed = tier >= 0
+        return placed[:, None] & placed[None, :] & (tier[:, None] > tier[None, :])
+
+
+def _ancestors(edges: Mask) -> Mask:
+    """(d, d) whether there is a directed path from i to j."""
+    if not edges.any():
+        return edges
+    steps = shortest_path(edges.astype(np.int8), unweighted=True)
+    return np.isfinite(steps) & (steps > 0)

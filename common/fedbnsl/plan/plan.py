@@ -1,0 +1,425 @@
+"""Plan: every public setting of a run, validated once, frozen, with a TOML form and a digest.
+
+A plan is what coordinator and participants agree on before any record is read. It holds nothing about the data but,
+if wished, the names of the variables.
+"""
+
+import difflib
+import hashlib
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, Self, cast
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic.fields import FieldInfo
+
+from fedbnsl.errors import PlanError
+from fedbnsl.messages import TaskKind, is_variable_name
+from fedbnsl.plan.knowledge import Knowledge
+from fedbnsl.plan.privacy_settings import Positive, Privacy, Real
+
+# Strict: `rounds = true` or `rounds = "1"` is a slip, not a number.
+Count = Annotated[int, Field(strict=True)]
+NonNegative = Annotated[Real, Field(ge=0)]
+
+Solver = Literal["pgcd", "closed-form", "frank-wolfe", "dp-pgcd", "dp-pgcd-laplace", "noisy-covariance"]
+Acyclicity = Literal["exponential", "log-det"]
+PRIVATE_SOLVERS = ("dp-pgcd", "dp-pgcd-laplace", "noisy-covariance")
+
+# Every private step costs budget: more of them than this is the non-private default left standing.
+_MOST_PRIVATE_STEPS = 10_000
+
+
+class Stage(NamedTuple):
+    """What a round is for.
+
+    Attributes
+    ----------
+    start
+        Which start of Algorithm 1 it belongs to or, once all are through, the last one; counted from 0.
+    step
+        Its number among the rounds of its kind in that start, from 1.
+    """
+
+    kind: TaskKind
+    start: int
+    step: int
+
+
+class Start(BaseModel):
+    """Another start of Algorithm 1 from zero; what is given here replaces the plan's setting."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    acyclicity: Acyclicity | None = None
+    continuation_start: Positive | None = None
+    l1_weight: NonNegative | None = None
+
+
+class Plan(BaseModel):
+    """The settings of a run. Names follow the glossary of docs/algorithm.md; every field states unit and range."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(default="default", description="a word for people: shown, never used", max_length=200)
+    variables: tuple[str, ...] = Field(
+        default=(), description="names of the variables in order; empty: those of the first site that joins"
+    )
+
+    # The federation
+    n_participants: Count = Field(default=3, ge=1, le=10_000, description="sites that must join before round 1")
+    quorum: Count = Field(default=0, ge=0, description="sites that must contribute to every round; 0: all of them")
+
+    # Algorithm 1
+    rounds: Count = Field(
+        default=80, ge=0, le=100_000, description="ADMM rounds (T); 0 only with [privacy] and moments_rounds"
+    )
+    consensus_penalty: Positive = Field(default=3.0, description="weight of the gap between B_p and W (rho_2)")
+    acyclicity: Acyclicity = Field(
+        default="exponential",
+        description="h(W): exponential (tr exp(W o W) - d) or log-det (-log det(I - W o W), DAGMA)",
+    )
+    acyclicity_schedule: Literal["continuation", "augmented"] = Field(
+        default="continuation",
+        description="how the acyclicity term grows: continuation (one growing coefficient) or augmented (Lagrangian)",
+    )
+    continuation_start: Positive = Field(default=0.1, description="continuation: coefficient of h(W) in round 1")
+    continuation_end: Positive = Field(default=1000.0, description="continuation: coefficient where the share ends")
+    continuation_share: Real = Field(
+        default=0.8, gt=0, le=1, description="continuation: share of the rounds with geometric growth from start to end"
+    )
+    continuation_growth: Real = Field(
+        default=1.3, ge=1, le=10, description="continuation: factor a round after that share"
+    )
+    acyclicity_penalty: Positive = Field(default=1.0, description="augmented: weight of h(W)^2 / 2 in round 1 (rho_1)")
+    acyclicity_growth: Real = Field(default=1.2, ge=1, le=10, description="augmented: factor of that weight a round")
+    acyclicity_penalty_max: Positive = Field(
+        default=1e12, description="both schedules: where the weight or coefficient stops to grow"
+    )
+    starts: tuple[Start, ...] = Field(
+        default=(),
+        max_length=20,
+        description="further starts from zero, each of as many rounds: the settings that are different there "
+        "(acyclicity, continuation_start, l1_weight); the search takes the graph of least loss",
+    )
+    global_iterations: Count = Field(default=20, ge=1, le=100_000, description="L-BFGS iterations of a global step")
+    global_gain: Real = Field(
+        default=0.1,
+        ge=0,
+        lt=1,
+        description="a global step ends when an iteration gains at most this share of what all of them did",
+    )
+
+    # The local solver
+    local_solver: Solver = Field(
+        default="pgcd",
+        description="pgcd: proximal greedy coordinate descent; closed-form: exact ridge solution, dense, reveals X'X; "
+        "frank-wolfe: the problem of pgcd, slower; "
+        "with [privacy]: dp-pgcd, dp-pgcd-laplace (Mangold et al.), noisy-covariance (closed form of a noisy X'X)",
+    )
+    l1_weight: NonNegative = Field(
+        default=0.1, description="L1 weight (lambda) on every B_p; closed forms: on W, once for all sites"
+    )
+    step_size: Real = Field(default=1.0, gt=0, le=1, description="share of a full coordinate step (gamma)")
+    local_steps: Count = Field(default=100_000, ge=1, le=10**9, description="most steps of a local solve, a round (K)")
+    local_tol: NonNegative = Field(
+        default=1e-4, description="a solve ends when the best score (frank-wolfe: the duality gap) falls below this"
+    )
+
+    # After the last round
+    threshold: NonNegative = Field(default=0.3, description="an edge is kept if its absolute weight exceeds this (tau)")
+    refit_rounds: Count = Field(default=1, ge=0, le=10, description="rounds of least squares on the learned support")
+    refit_threshold: NonNegative = Field(default=0.05, description="absolute weight above which an edge is refitted")
+    moments_rounds: Count = Field(
+        default=0,
+        ge=0,
+        le=10,
+        description="1: instead of a refit the sites send second moments of neighbours, among which the coordinator "
+        "searches the DAG of least loss; with [privacy]: so many times noisy moments of residuals under the last DAG",
+    )
+    neighbour_threshold: NonNegative = Field(
+        default=0.01,
+        description="absolute weight in W, after the first or the last round, above which two variables are neighbours",
+    )
+
+    # Messages
+    value_type: Literal["float64", "float32"] = Field(default="float64", description="precision of sent weights")
+    send_tolerance: NonNegative = Field(
+        default=0.0,
+        description="an entry of B_p or W is sent when it has moved by more than this since it was last sent, and both "
+        "sides go on with what was last sent; 0: every non-zero entry, every round",
+    )
+    zero_tolerance: NonNegative = Field(
+        default=0.0, description="entries of W of a smaller absolute weight are set to zero after each global step"
+    )
+
+    # Times, in seconds
+    join_deadline_s: Positive = Field(default=600.0, description="s that the coordinator waits for all sites to join")
+    round_deadline_s: Positive = Field(default=600.0, description="s after which a round goes on with a quorum")
+    site_grace_s: Positive = Field(default=30.0, description="s in a round after which it is said whom it waits for")
+    run_deadline_s: Positive = Field(
+        default=86_400.0,
+        description="s after which a round that is still without quorum stops the run",
+    )
+    rpc_timeout_s: Positive = Field(default=30.0, description="s that one call may take, beside a long poll's wait")
+
+    # What is known before
+    knowledge: Knowledge = Field(default=Knowledge(), description="required and forbidden edges, tiers of variables")
+
+    # What may be learned about one record
+    privacy: Privacy | None = Field(default=None, description="what a private run may spend; absent: no privacy")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        private, solver = self.privacy is not None, self.local_solver
+        rules = [
+            (self.quorum <= self.n_participants, "quorum", "at most n_participants"),
+            (self.continuation_end >= self.continuation_start, "continuation_end", "at least continuation_start"),
+            (
+                self.acyclicity_penalty_max >= self.acyclicity_penalty,
+                "acyclicity_penalty_max",
+                "at least acyclicity_penalty",
+            ),
+            (self.refit_threshold <= self.threshold, "refit_threshold", "at most threshold"),
+            (len(set(self.variables)) == len(self.variables), "variables", "names without repetition"),
+            (all(map(is_variable_name, self.variables)), "variables", "names without control characters, not blank"),
+            (len(self.variables) != 1, "variables", "at least two names (or none)"),
+            (
+                not private or solver in PRIVATE_SOLVERS,
+                "local_solver",
+                f"one of {', '.join(PRIVATE_SOLVERS)}, with [privacy]",
+            ),
+            (
+                private or solver not in PRIVATE_SOLVERS,
+                "local_solver",
+                "pgcd, closed-form or frank-wolfe, without [privacy] (epsilon)",
+            ),
+            (
+                solver != "frank-wolfe" or self.l1_weight > 0,
+                "l1_weight",
+                "above 0 with frank-wolfe: without an L1 term it has no ball to walk in",
+            ),
+            (
+                not self.dense_messages or self.send_tolerance == self.zero_tolerance == 0.0,
+                "zero_tolerance" if self.zero_tolerance else "send_tolerance",
+                f"0 with {solver}, whose messages are dense",
+            ),
+            (not self.moments_rounds or self.refit_rounds == 0, "refit_rounds", "0 with moments_rounds: it refits"),
+            (
+                self.rounds > 0 or (private and self.moments_rounds > 0),
+                "rounds",
+                "at least 1 without private moments_rounds",
+            ),
+            (
+                private or self.moments_rounds <= 1,
+                "moments_rounds",
+                "at most 1 without [privacy]",
+            ),
+            (
+                not (private and self.moments_rounds)
+                or (solver == "dp-pgcd" and self.privacy is not None and self.privacy.smoothness == "estimated"),
+                "moments_rounds",
+                "0 with [privacy], but for dp-pgcd with smoothness = 'estimated', which gives the first scales",
+            ),
+            (not self.starts or self.moments_rounds > 0, "starts", "empty without moments_rounds, which choose one"),
+            (not (private and self.starts), "starts", "empty with [privacy]: each start would spend a budget"),
+            (not private or self.refit_rounds == 0, "refit_rounds", "0 with [privacy]: a refit is one more release"),
+            (
+                not private or solver == "noisy-covariance" or self.local_steps <= _MOST_PRIVATE_STEPS,
+                "local_steps",
+                f"at most {_MOST_PRIVATE_STEPS} with [privacy]: every step shares the budget",
+            ),
+        ]
+        for holds, setting, rule in rules:
+            if not holds:
+                raise ValueError(
+                    f"{setting} = {self.model_dump(include={setting}, exclude_none=True)[setting]!r}: must be {rule}"
+                )
+        if self.privacy is not None:
+            for setting in ("feature_bounds", "second_moments"):
+                given = len(getattr(self.privacy, setting))
+                if given not in (0, 1, len(self.variables)):
+                    raise ValueError(
+                        f"privacy.{setting}: must be one value for all, or one for each name in `variables`"
+                    )
+            if (
+                solver != "noisy-covariance"
+                and self.privacy.smoothness == "estimated"
+                and not self.privacy.feature_bounds
+            ):
+                raise ValueError("privacy.feature_bounds = []: must be given for smoothness = 'estimated'")
+        return self
+
+    @property
+    def needed(self) -> int:
+        """Sites that must contribute to every round."""
+        return self.quorum or self.n_participants
+
+    @property
+    def n_rounds(self) -> int:
+        """Rounds of the whole run: those of all starts, and what follows."""
+        return self._admm_rounds + self._scales_rounds + self.refit_rounds + self.moments_rounds
+
+    @property
+    def _admm_rounds(self) -> int:
+        return self.rounds * (1 + len(self.starts))
+
+    @property
+    def _scales_rounds(self) -> int:
+        return 1 if self.privacy is not None and self.moments_rounds else 0
+
+    def stage(self, t: int) -> Stage:
+        """What round t, counted from 1, is for."""
+        if t <= self._admm_rounds:
+            start, step = divmod(t - 1, self.rounds)
+            return Stage(TaskKind.ADMM, start, step + 1)
+        step = t - self._admm_rounds - self._scales_rounds
+        kind = TaskKind.SCALES if step == 0 else TaskKind.MOMENTS if self.moments_rounds else TaskKind.REFIT
+        return Stage(kind, len(self.starts), max(step, 1))
+
+    def of_start(self, start: int) -> Self:
+        """The plan with the settings of one of its starts."""
+        return self.model_copy(update=self.starts[start - 1].model_dump(exclude_none=True)) if start else self
+
+    @property
+    def sends_changes(self) -> bool:
+        """Whether B_p and W are sent as the entries that have changed since they were last sent."""
+        return self.send_tolerance > 0.0
+
+    @property
+    def dense_messages(self) -> bool:
+        """Whether B_p, beta_p and W are sent with all d^2 entries, as the solvers without sparsity need it."""
+        return self.local_solver in ("closed-form", "noisy-covariance")
+
+    @classmethod
+    def parse(cls, settings: Mapping[str, Any], *, origin: str = "plan") -> Self:
+        """A plan from plain values.
+
+        Raises
+        ------
+        PlanError
+            Naming each unknown or impossible setting, its value and the rule that it breaks.
+        """
+        try:
+            return cls.model_validate(settings)
+        except ValidationError as error:
+            raise PlanError("\n".join([f"{origin} cannot be used:", *_explain(error)])) from None
+
+    @classmethod
+    def from_toml(cls, text: str, *, origin: str = "plan") -> Self:
+        """A plan from TOML text; see `parse` for the errors."""
+        return cls.parse(_read_toml(text, origin), origin=origin)
+
+    @classmethod
+    def load(cls, path: Path, overrides: Iterable[str] = ()) -> Self:
+        """A plan from a TOML file, with `key=value` overrides (value in TOML; `knowledge.required=[...]` reaches in).
+
+        Raises
+        ------
+        PlanError
+            If the file cannot be read, or as `parse`.
+        """
+        try:
+            settings = _read_toml(path.read_text(encoding="utf-8"), str(path))
+        except (OSError, UnicodeDecodeError) as error:
+            raise PlanError(f"plan {path} cannot be read: {error}") from None
+        return cls._parse_with(settings, overrides, origin=str(path))
+
+    @classmethod
+    def with_overrides(cls, overrides: Iterable[str], **settings: object) -> Self:
+        """The default plan with some settings replaced, then with `key=value` overrides, as in `load`."""
+        return cls._parse_with(settings, overrides, origin=f"plan {settings.get('name', 'default')!r}")
+
+    @classmethod
+    def _parse_with(cls, settings: dict[str, Any], overrides: Iterable[str], *, origin: str) -> Self:
+        for override in overrides:
+            _apply(settings, override)
+        return cls.parse(settings, origin=origin)
+
+    def with_settings(self, **settings: object) -> Self:
+        """A copy with some settings replaced, validated like any other plan."""
+        return self.parse({**self.model_dump(), **settings}, origin=f"plan {self.name!r}")
+
+    def to_toml(self) -> str:
+        """Every setting with its meaning as a comment; `from_toml` reads it back to an equal plan."""
+        lines: list[str] = []
+        values = self.model_dump(mode="json", exclude_none=True)
+        tables: dict[str, tuple[type[BaseModel], dict[str, Any]]] = {}
+        for key, info in type(self).model_fields.items():
+            if isinstance(inner := getattr(self, key), BaseModel):
+                tables[key] = type(inner), values[key]
+            elif inner is not None:
+                lines += _setting(key, info, values[key])
+        for table, (model, content) in tables.items():
+            lines.append(f"[{table}]")
+            for key, info in model.model_fields.items():
+                lines += _setting(key, info, content[key])
+        return "\n".join(lines)
+
+    def digest(self) -> bytes:
+        """SHA-256 of the canonical form: the same settings give the same digest, whatever the file looked like."""
+        canonical = json.dumps(self.model_dump(mode="json"), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).digest()
+
+
+def _setting(key: str, info: FieldInfo, value: object) -> list[str]:
+    """A setting as TOML under its meaning and default."""
+    default = "" if info.is_required() else f" [default: {_toml(info.get_default())}]"
+    return [f"# {info.description}{default}", f"{key} = {_toml(value)}", ""]
+
+
+def _toml(value: object) -> str:
+    return tomli_w.dumps({"value": value}).partition("=")[2].strip()
+
+
+_TABLES: dict[str, type[BaseModel]] = {"knowledge": Knowledge, "privacy": Privacy, "starts": Start}
+
+
+def _read_toml(text: str, origin: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise PlanError(f"{origin} is not valid TOML: {error}") from None
+
+
+def _apply(settings: dict[str, Any], override: str) -> None:
+    """Write `key=value` into the settings; a value that is no TOML is taken as a string."""
+    key, separator, text = override.partition("=")
+    key = key.strip()
+    if not separator or not key:
+        raise PlanError(f"--set {override!r}: expected key=value, such as --set rounds=50")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    *tables, leaf = key.split(".")
+    for table in tables:
+        inner = settings.setdefault(table, {})
+        if not isinstance(inner, dict):
+            raise PlanError(f"--set {override!r}: {table!r} is a setting, not a table")
+        settings = cast(dict[str, Any], inner)
+    settings[leaf] = value
+
+
+def _explain(error: ValidationError) -> list[str]:
+    lines: list[str] = []
+    for problem in error.errors():
+        where = ".".join(str(part) for part in problem["loc"])
+        if problem["type"] == "extra_forbidden":
+            first, last = str(problem["loc"][0]), str(problem["loc"][-1])
+            model = _TABLES.get(first, Plan) if len(problem["loc"]) > 1 else Plan
+            known = difflib.get_close_matches(last, model.model_fields, n=1)
+            if model is Plan and not known:
+                known = [f"{table}.{last}" for table in ("knowledge", "privacy") if last in _TABLES[table].model_fields]
+            hint = f"; did you mean {known[0]}?" if known else ""
+            lines.append(f"  {where} = {problem['input']!r}: no such setting{hint}")
+        elif problem["type"] == "value_error" and where in _TABLES:  # a rule between settings of a table, likewise
+            lines.append(f"  {where}.{problem['msg'].removeprefix('Value error, ')}")
+        elif problem["loc"]:
+            lines.append(f"  {where} = {problem['input']!r}: {problem['msg'].removeprefix('Value error, ').lower()}")
+        else:  # a rule between settings names them itself
+            lines.append(f"  {problem['msg'].removeprefix('Value error, ')}")
+    return lines

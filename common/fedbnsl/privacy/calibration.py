@@ -1,0 +1,243 @@
+"""What a private run costs at one site, and every noise scale that follows: from the plan and public counts alone.
+
+Nothing here looks at data: a run is priced, and refused, before the first record is read.
+
+All noise is drawn on integer lattices. A record's clipped gradient lies in [-LATTICE, LATTICE], its clipped square in
+[0, LATTICE]: how far one record can move a sum is known exactly, whatever the units of the variables are.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+from scipy.optimize import brentq
+
+from fedbnsl import __version__
+from fedbnsl.errors import PlanError
+from fedbnsl.plan.plan import Plan
+from fedbnsl.plan.privacy_settings import Privacy
+from fedbnsl.privacy import zcdp
+
+LATTICE = 2**20
+
+# Laplace noise on scores: one record moves a score by LATTICE, and rounding, before and after, by less than this more.
+SCORE_SENSITIVITY = LATTICE + 4
+
+# What is split is split a little short, so that floating point never charges more than the whole.
+_SHORT = 1.0 - 2.0**-40
+
+
+@dataclass(frozen=True)
+class Price:
+    """The price of a private run for one site, in units of 1e-12 zCDP, and the noise that it buys.
+
+    Attributes
+    ----------
+    epsilon, delta
+        The guarantee that the plan asks for, with the delta of this site.
+    rounds, local_steps
+        T and K.
+    setup_units
+        Cost of what is released once: the second moments, or the whole covariance.
+    round_units
+        Cost of one ADMM round.
+    setup_variance
+        Variance of the discrete Gaussian on the sums of the setup, in lattice units squared; 0 without a setup.
+    update_variance
+        dp-pgcd: the same for the gradient coordinate of a step.
+    update_scale
+        dp-pgcd-laplace: scale of the discrete Laplace noise on that coordinate, in lattice units.
+    sharpness
+        Sensitivity of a score / scale of the noise that selects among the scores.
+    n_samples, n_variables
+        n and d of the site, which the price is for.
+    moments_rounds
+        R: round T + 1 tells the setup, for scales, and rounds T + 2, ..., T + 1 + R release residual moments.
+    moments_units
+        Cost of one of them.
+    moments_variance
+        Variance of the discrete Gaussian on the diagonal of their sums, half of it off the diagonal.
+    """
+
+    epsilon: float
+    delta: float
+    rounds: int
+    local_steps: int
+    setup_units: int = 0
+    round_units: int = 0
+    setup_variance: int = 0
+    update_variance: int = 0
+    update_scale: int = 0
+    sharpness: float = 0.0
+    n_samples: int = 0
+    n_variables: int = 0
+    moments_rounds: int = 0
+    moments_units: int = 0
+    moments_variance: int = 0
+
+    @property
+    def units(self) -> int:
+        """Cost of the whole run."""
+        return self.setup_units + self.rounds * self.round_units + self.moments_rounds * self.moments_units
+
+    @property
+    def last_round(self) -> int:
+        """T, or T + 1 + R."""
+        return self.rounds + self.moments_rounds + (1 if self.moments_rounds else 0)
+
+    def units_of(self, t: int) -> int:
+        """Cost of round t; round 0 is the setup.
+
+        Raises
+        ------
+        PlanError
+            If the price holds no such round: what has no price must not be taken for free.
+        """
+        if not 0 <= t <= self.last_round:
+            raise PlanError(f"round {t} has no price: the plan has {self.last_round} rounds")
+        if t > self.rounds:
+            return self.moments_units if t > self.rounds + 1 else 0  # round T + 1 releases nothing anew
+        return self.round_units if t else self.setup_units
+
+
+def price_of(plan: Plan, *, n_samples: int, n_variables: int) -> Price:
+    """Price a plan for a site.
+
+    Parameters
+    ----------
+    n_samples
+        Rows of the site (public).
+    n_variables
+        d.
+
+    Raises
+    ------
+    PlanError
+        If the plan is not private, or if its budget is too small to be split.
+    """
+    privacy = plan.privacy
+    if privacy is None:
+        raise PlanError("the plan has no [privacy]: its runs give no guarantee, and so they have no price")
+    delta = privacy.delta or 1.0 / n_samples**2
+    if delta >= 0.5:
+        raise PlanError(f"privacy.delta = {delta:g} for a site of {n_samples} rows: must be below 0.5")
+    how = {"noisy-covariance": _covariance, "dp-pgcd-laplace": _laplace, "dp-pgcd": _exponential}[plan.local_solver]
+    price = how(plan, privacy, delta, n_variables)
+    steps = plan.local_solver != "noisy-covariance"
+    setup = not steps or privacy.smoothness == "estimated"
+    if (  # no budget is no noise, not no cost
+        (steps and plan.rounds and price.sharpness <= 0.0)
+        or (setup and price.setup_units == 0)
+        or (plan.moments_rounds and price.moments_units == 0)
+    ):
+        rounds = f"{plan.rounds} rounds of {plan.local_steps} steps"
+        moments = f" and {plan.moments_rounds} of residual moments" if plan.moments_rounds else ""
+        raise PlanError(f"privacy.epsilon = {privacy.epsilon:g} is too small for {rounds}{moments}")
+    return replace(price, n_samples=n_samples, n_variables=n_variables)
+
+
+def recipe(plan: Plan, price: Price) -> dict[str, object]:
+    """What re-computes a cost, for the ledger: every public quantity that went into it."""
+    settings = plan.privacy.model_dump(mode="json") if plan.privacy else {}
+    return {
+        "solver": plan.local_solver,
+        "privacy": settings,
+        "price": vars(price).copy(),
+        "version": __version__,
+    }
+
+
+def _exponential(plan: Plan, privacy: Privacy, delta: float, d: int) -> Price:
+    """DP-PGCD: one zCDP budget for the second moments, all selections, all updates and all residual moments."""
+    whole = zcdp.units_within(zcdp.budget(privacy.epsilon, delta))
+    setup = math.floor(privacy.smoothness_share * whole) if privacy.smoothness == "estimated" else 0
+    left, times = whole - setup, plan.moments_rounds
+    share = privacy.moments_share if plan.rounds else 1.0
+    a_release = math.floor(share * left) // times if times else 0
+    a_round = (left - times * a_release) // plan.rounds if plan.rounds else 0
+    step = zcdp.zcdp_of(a_round) / plan.local_steps * _SHORT
+    return Price(
+        epsilon=privacy.epsilon,
+        delta=delta,
+        rounds=plan.rounds,
+        local_steps=plan.local_steps,
+        setup_units=setup,
+        round_units=a_round,
+        setup_variance=_moments_variance(zcdp.zcdp_of(setup), d),
+        update_variance=_variance((2 * LATTICE) ** 2, (1.0 - privacy.selection_share) * step),
+        sharpness=zcdp.selection_sharpness(privacy.selection_share * step) if step else 0.0,
+        moments_rounds=times,
+        moments_units=a_release,
+        moments_variance=_matrix_variance(zcdp.gaussian_multiplier(zcdp.zcdp_of(a_release) * _SHORT), d)
+        if a_release
+        else 0,
+    )
+
+
+def _laplace(plan: Plan, privacy: Privacy, delta: float, d: int) -> Price:
+    """DP-PGCD of Mangold et al.: epsilon by advanced composition; the ledger is charged epsilon^2 / 2 a mechanism.
+
+    With estimated second moments, these have a share of epsilon and half of delta to themselves.
+    """
+    epsilon, setup = privacy.epsilon, 0
+    if privacy.smoothness == "estimated":
+        delta_left = delta / 2
+        setup = zcdp.units_within(zcdp.budget(privacy.smoothness_share * epsilon, delta_left))
+        epsilon *= 1.0 - privacy.smoothness_share
+    else:
+        delta_left = delta
+    times = plan.rounds * plan.local_steps
+
+    def split(each: float) -> tuple[float, float]:
+        """Epsilon of a selection and of an update; equal shares give both the same."""
+        share = privacy.selection_share
+        return each * math.sqrt(2.0 * share), each * math.sqrt(2.0 * (1.0 - share))
+
+    def excess(log_each: float) -> float:
+        select, update = split(math.exp(log_each))
+        return zcdp.advanced_composition([(select, times), (update, times)], delta_left) - epsilon
+
+    select, update = split(math.exp(float(brentq(excess, math.log(epsilon / times) - 20.0, 3.0))) * _SHORT)
+    cost = plan.local_steps * (zcdp.pure(select) + zcdp.pure(update))
+    return Price(
+        epsilon=privacy.epsilon,
+        delta=delta,
+        rounds=plan.rounds,
+        local_steps=plan.local_steps,
+        setup_units=setup,
+        round_units=math.ceil(cost * zcdp.UNITS_PER_ZCDP),
+        setup_variance=_moments_variance(zcdp.zcdp_of(setup), d),
+        update_scale=math.ceil(2 * LATTICE / update),
+        sharpness=select / 2.0,  # noisy max with Laplace noise: 2 x sensitivity / scale under replace-one
+    )
+
+
+def _covariance(plan: Plan, privacy: Privacy, delta: float, d: int) -> Price:
+    """The covariance once, by the analytic Gaussian mechanism; everything after it is post-processing."""
+    multiplier = zcdp.analytic_gaussian(privacy.epsilon, delta)
+    return Price(
+        epsilon=privacy.epsilon,
+        delta=delta,
+        rounds=plan.rounds,
+        local_steps=0,
+        setup_units=math.ceil(zcdp.gaussian(multiplier) * zcdp.UNITS_PER_ZCDP),
+        setup_variance=_matrix_variance(multiplier, d),
+    )
+
+
+def _moments_variance(cost: float, d: int) -> int:
+    return _variance(d * LATTICE**2, cost * _SHORT) if cost else 0
+
+
+def _matrix_variance(multiplier: float, d: int) -> int:
+    """The even variance on the diagonal of a (d, d) sum of lattice products, half of which goes on the other entries.
+
+    Replacing a record z of norm at most r moves Z'Z by at most sqrt(2) r^2 in Frobenius norm. On the lattice, where r^2
+    is LATTICE, rounding a record's d^2 products adds at most d. An entry off the diagonal stands for two.
+    """
+    sensitivity = math.sqrt(2.0) * LATTICE + d
+    return 2 * math.ceil((sensitivity * multiplier) ** 2 / 2.0 * (1.0 + 2.0**-40))
+
+
+def _variance(squared_sensitivity: int, cost: float) -> int:
+    """The integer variance, rounded up, of a discrete Gaussian that costs so much zCDP."""
+    return math.ceil(squared_sensitivity / (2.0 * cost)) if cost else 0

@@ -1,0 +1,54 @@
+"""`fedbnsl privacy`: what a private run would cost, before anybody takes part in it."""
+
+import json
+from pathlib import Path
+
+import click
+
+from fedbnsl.errors import SetupError
+
+
+@click.group()
+def privacy() -> None:
+    """Price private plans. Nothing is read but the plan."""
+
+
+@privacy.command()
+@click.argument("plan_file", metavar="PLAN", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--rows", type=click.IntRange(min=2), required=True, help="Rows of the site's table.")
+@click.option(
+    "--variables",
+    "n_variables",
+    type=click.IntRange(2, 65_535),
+    help="Number of variables (d).  [default: those that the plan names]",
+)
+@click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Replace a setting of the plan; repeatable."
+)
+@click.option("--table", is_flag=True, help="Also the noise of an update by rounds x local steps.")
+@click.option("--json", "as_json", is_flag=True, help="Print the price as JSON.")
+def price(
+    plan_file: Path, rows: int, n_variables: int | None, overrides: tuple[str, ...], table: bool, as_json: bool
+) -> None:
+    """Price of PLAN for one site: total zCDP, epsilon, and every noise scale.
+
+    No noise scale can be chosen: each follows from epsilon, delta, rounds, steps and shares.
+    """
+    from fedbnsl.plan.plan import Plan
+    from fedbnsl.privacy.report import noise_table, price_lines, price_summary
+
+    plan = Plan.load(plan_file, overrides)
+    d = n_variables or len(plan.variables)
+    if not d:
+        raise SetupError("the plan names no variables; say how many there are with --variables")
+    summary = price_summary(plan, n_samples=rows, n_variables=d)
+    grid = noise_table(plan, n_samples=rows, n_variables=d) if table else []
+    if as_json:
+        click.echo(json.dumps({**summary, "update_noise_multiplier_by_rounds_and_steps": grid}))
+        return
+    for line in price_lines(summary):
+        click.echo(line)
+    if grid:
+        click.echo("noise of an update / its sensitivity, by rounds (down) and local steps (across):")
+    for row in grid:
+        click.echo("".join(f"{cell:>10}" for cell in row))

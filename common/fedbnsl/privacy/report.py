@@ -1,0 +1,203 @@
+"""A price in words and numbers: what a run costs a site, and how large the noise is in the units of the data."""
+
+import math
+from typing import Any
+
+from fedbnsl.errors import PlanError
+from fedbnsl.plan.plan import Plan
+from fedbnsl.plan.privacy_settings import Privacy
+from fedbnsl.privacy import zcdp
+from fedbnsl.privacy.calibration import LATTICE, Price, price_of
+
+
+def price_summary(plan: Plan, *, n_samples: int, n_variables: int) -> dict[str, Any]:
+    """What `fedbnsl privacy price --json` prints.
+
+    Raises
+    ------
+    PlanError
+        If the plan is not private.
+    """
+    price = price_of(plan, n_samples=n_samples, n_variables=n_variables)
+    privacy = plan.privacy
+    assert privacy is not None  # noqa: S101  # price_of has refused otherwise
+    total = zcdp.zcdp_of(price.units)
+    return {
+        "solver": plan.local_solver,
+        "rows": n_samples,
+        "variables": n_variables,
+        "rounds": plan.rounds,
+        "local_steps": price.local_steps,
+        "moments_rounds": price.moments_rounds,
+        "plan": {"epsilon": price.epsilon, "delta": price.delta},
+        "zcdp": {
+            "total": total,
+            "setup": zcdp.zcdp_of(price.setup_units),
+            "round": zcdp.zcdp_of(price.round_units),
+            "moments_round": zcdp.zcdp_of(price.moments_units),
+        },
+        "epsilon": zcdp.epsilon_of(total, price.delta),
+        "epsilon_as_in_the_paper": zcdp.epsilon_as_in_the_paper(total, price.delta),
+        "guarantee": guarantees(plan),
+        "noise": noise_scales(plan, privacy, price, n_samples=n_samples, n_variables=n_variables),
+    }
+
+
+def guarantees(plan: Plan) -> bool:
+    """Whether a private plan guarantees anything: exact second moments are a release that nobody pays for."""
+    exact = plan.privacy is not None and plan.privacy.smoothness == "exact"
+    return plan.local_solver == "noisy-covariance" or not exact
+
+
+def guarantee_sentence(plan: Plan, n_variables: int, fewest_samples: int, rounds: int) -> str:
+    """What a private run guarantees, for people.
+
+    Parameters
+    ----------
+    rounds
+        Rounds that a site answered, at most, those of residual moments included.
+    fewest_samples
+        Rows of the smallest site: without a delta in the plan, its delta is the largest.
+    """
+    privacy = plan.privacy
+    if privacy is None or not guarantees(plan):
+        raise PlanError("the plan gives no privacy guarantee")
+    price = price_of(plan, n_samples=fewest_samples, n_variables=n_variables)
+    if not rounds:
+        return "No site's answer was taken in."
+    delta = f"delta = {price.delta:.3g}" + ("" if privacy.delta else " or less (1 / rows^2 of each site)")
+    if plan.local_solver == "noisy-covariance":
+        releases = "its noisy second moments, released once"
+    else:
+        admm_rounds = min(rounds, plan.rounds)
+        parts = [f"{n_variables} noisy second moments"] if privacy.smoothness == "estimated" else []
+        if admm_rounds:
+            parts.append(
+                f"at most {admm_rounds} rounds x {plan.local_steps} steps, each one selected coordinate and its noisy "
+                "gradient"
+            )
+        if rounds > plan.rounds + 1:
+            parts.append(f"the noisy moments of its residuals at most {rounds - plan.rounds - 1} times")
+        releases = ", and ".join(parts)
+    return (
+        f"Every site's table is protected by (epsilon = {privacy.epsilon:g}, {delta}) differential privacy under "
+        f"replacement of one record, over everything that the site released in this run: {releases}."
+    )
+
+
+def noise_scales(
+    plan: Plan, privacy: Privacy, price: Price, *, n_samples: int, n_variables: int
+) -> dict[str, dict[str, float]]:
+    """Noise by mechanism: multiples of the sensitivity, and standard deviations in the units of the data.
+
+    Row i of the gradient is clipped at C_i = C sqrt(M_i / sum M), which depends on M; the numbers are for equal M, so
+    that C_i = C / sqrt(d).
+    """
+    n, d = n_samples, n_variables
+    scales: dict[str, dict[str, float]] = {}
+    if plan.local_solver == "noisy-covariance":
+        per_entry = math.sqrt(price.setup_variance) / LATTICE / n
+        scales["covariance"] = {
+            "noise_multiplier": 1.0 / math.sqrt(2.0 * zcdp.zcdp_of(price.setup_units)),
+            "noise_std": per_entry * privacy.row_norm_bound**2,
+        }
+        return scales
+    if price.setup_variance:
+        multiplier = math.sqrt(price.setup_variance / d) / LATTICE
+        largest = max(privacy.feature_bounds)
+        scales["second_moments"] = {
+            "noise_multiplier": multiplier,
+            "noise_std": math.sqrt(price.setup_variance) / LATTICE * largest / n,
+        }
+    if price.moments_variance:
+        per_entry = math.sqrt(price.moments_variance / 2) / LATTICE / n
+        scales["residual_moments"] = {
+            "noise_multiplier": math.sqrt(price.moments_variance) / (math.sqrt(2.0) * LATTICE + d),
+            "noise_std": per_entry * privacy.residual_norm_bound(d) ** 2,
+        }
+    if not plan.rounds:
+        return scales
+    clip = privacy.clip / math.sqrt(d)
+    std = math.sqrt(price.update_variance or 2 * price.update_scale**2)  # Gaussian, or Laplace
+    scales["update"] = {"noise_multiplier": std / (2 * LATTICE), "clip": clip, "noise_std": std / LATTICE * clip / n}
+    # Among d (d - 1) coordinates, one is picked half of the time if it leads by this many sensitivities.
+    lead = math.log(d * (d - 1)) / price.sharpness
+    scales["selection"] = {
+        "sharpness": price.sharpness,
+        "lead_for_even_odds": lead,
+        "lead_as_share_of_largest_score": lead / (n / 2.0),
+    }
+    return scales
+
+
+def price_lines(summary: dict[str, Any]) -> list[str]:
+    """The same for people."""
+    plan, cost, noise = summary["plan"], summary["zcdp"], summary["noise"]
+    rounds, releases, d = summary["rounds"], summary["moments_rounds"], summary["variables"]
+    lines = [
+        f"solver        {summary['solver']}, {rounds} rounds"
+        + (f" of {summary['local_steps']} steps" if summary["local_steps"] else "")
+        if rounds
+        else "solver        none: the plan has no ADMM rounds",
+        f"site          {summary['rows']} rows, {summary['variables']} variables",
+        f"the plan asks epsilon {plan['epsilon']:g}, delta {plan['delta']:.3g}, for one replaced record of the table",
+        f"total         {cost['total']:.6g} zCDP: {cost['setup']:.4g} once"
+        + (f", {rounds} x {cost['round']:.4g}" if rounds else "")
+        + (f", {releases} x {cost['moments_round']:.4g}" if releases else ""),
+        f"epsilon       {summary['epsilon']:.4g} by the optimal conversion, "
+        f"{summary['epsilon_as_in_the_paper']:.4g} by the paper's",
+    ]
+    if releases:
+        lines.append(
+            f"moments       {releases} times the site releases noisy second moments of residuals, {d * (d + 1) // 2} "
+            f"numbers, each time for {cost['moments_round']:.4g} zCDP; the noisy mean squares, paid for once, set "
+            "their scales"
+        )
+    if not summary["guarantee"]:
+        lines.insert(0, "NO GUARANTEE  smoothness = 'exact' uses the data without paying: for public data only")
+    if summary["solver"] == "noisy-covariance":
+        lines.append(
+            "              the plan's epsilon is that of the analytic Gaussian mechanism; ledgers count in zCDP"
+        )
+    for name, title, unit in (
+        ("covariance", "covariance", "squared units, an entry of the diagonal"),
+        ("second_moments", "2nd moments", "squared units of the variable with the largest bound"),
+        ("residual_moments", "residuals", "squared scales, an entry off the diagonal"),
+        ("update", "update", "units of the gradient, at equal second moments"),
+    ):
+        if name in noise:
+            scale = noise[name]
+            clip = f", clipped at {scale['clip']:.4g}" if "clip" in scale else ""
+            size = f"{scale['noise_multiplier']:.4g} x sensitivity = {scale['noise_std']:.4g}"
+            lines.append(f"{title:13} noise {size} {unit}{clip}")
+    if "selection" in noise:
+        scale = noise["selection"]
+        lines.append(
+            f"selection     exp({scale['sharpness']:.4g} x score / sensitivity); one coordinate is picked half the "
+            f"time if its score leads by {100 * scale['lead_as_share_of_largest_score']:.3g} % of the largest possible"
+        )
+    return lines
+
+
+def noise_table(plan: Plan, *, n_samples: int, n_variables: int) -> list[list[str]]:
+    """Noise multiplier of an update by rounds (rows) and local steps (columns), the first of each holding the header.
+
+    Raises
+    ------
+    PlanError
+        If the plan has no steps.
+    """
+    if plan.local_solver == "noisy-covariance" or not plan.rounds:
+        what = "local_solver = 'noisy-covariance'" if plan.rounds else "rounds = 0"
+        raise PlanError(f"{what} takes no private steps: there is nothing to tabulate")
+    rounds = sorted({max(1, plan.rounds * share // 4) for share in (1, 2, 4, 8)})
+    steps = sorted({max(1, plan.local_steps * share // 4) for share in (1, 2, 4, 8)})
+    table = [["T \\ K", *map(str, steps)]]
+    for T in rounds:
+        row = [str(T)]
+        for K in steps:
+            varied = plan.with_settings(rounds=T, local_steps=K)
+            summary = price_summary(varied, n_samples=n_samples, n_variables=n_variables)
+            row.append(f"{summary['noise']['update']['noise_multiplier']:.4g}")
+        table.append(row)
+    return table

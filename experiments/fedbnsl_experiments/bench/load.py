@@ -1,0 +1,215 @@
+"""What many sites cost a coordinator: time a round, by component, and memory.
+
+The sites are threads of this process, each with a table and a connection of its own; the coordinator is a process by
+itself, so that what is read of it in /proc is nobody else's.
+"""
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fedbnsl.errors import ResultError
+from fedbnsl.plan.plan import Plan
+from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.join_run import take_part
+from fedbnsl_client.site.admission import PublicTable
+from fedbnsl_experiments import localnet
+from fedbnsl_experiments.scoring.evaluation import read_result
+from fedbnsl_experiments.simulate import simulate
+from fedbnsl_experiments.tables.synthetic import synthesise
+from fedbnsl_experiments.trials.harness import Row
+from fedbnsl_server.observe.status_client import Observer
+
+_SITES = 500
+_VARIABLES = 50
+_ROUNDS = 20
+_SAMPLES = 200
+_DEADLINE_S = 120.0
+_READING_S = 0.2
+_MIB = 2**20
+
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A coordinator's process at one moment.
+
+    Attributes
+    ----------
+    resident_bytes, highest_bytes
+        In memory now, and at most so far.
+    cpu_s
+        Seconds of computing so far.
+    n_files
+        Open files, connections among them.
+    """
+
+    resident_bytes: int
+    highest_bytes: int
+    cpu_s: float
+    n_files: int
+
+    @classmethod
+    def of(cls, pid: int) -> "Reading":
+        """The present reading.
+
+        Raises
+        ------
+        OSError
+            If the process is over, or there is no /proc.
+        """
+        process = Path("/proc", str(pid))
+        fields = dict(line.split(":", 1) for line in (process / "status").read_text("utf-8").splitlines())
+        if "VmRSS" not in fields:  # ended, and not yet waited for
+            raise ProcessLookupError(pid)
+        times = (process / "stat").read_text("utf-8").rpartition(")")[2].split()
+        resident, highest = (1024 * int(fields[name].split()[0]) for name in ("VmRSS", "VmHWM"))
+        cpu_s = (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK")
+        return cls(resident, highest, cpu_s, sum(1 for _ in (process / "fd").iterdir()))
+
+
+@dataclass(frozen=True)
+class Readings:
+    """A coordinator before a site has called, when one site is missing before round 1, and just before its end."""
+
+    idle: Reading
+    joined: Reading
+    last: Reading
+
+
+def load(plans: Path) -> Iterator[Row]:
+    """A run with many sites, each of which must contribute to every round."""
+    plan = Plan.load(plans / "default.toml").with_settings(rounds=_ROUNDS)
+    yield from _load(plan, n_sites=_SITES, n_variables=_VARIABLES)
+
+
+def _load(plan: Plan, *, n_sites: int, n_variables: int) -> Iterator[Row]:
+    result, alone, readings = measured(plan, n_sites=n_sites, n_variables=n_variables)
+    yield _times(result, alone, readings)
+    yield _memory(result, readings)
+
+
+def measured(plan: Plan, *, n_sites: int, n_variables: int) -> tuple[Result, Result, Readings]:
+    """A run over loopback gRPC, the same run in one process, and what the coordinator's process was like.
+
+    Raises
+    ------
+    FedbnslError
+        If anybody fails, a site misses a round, or the two runs learn different graphs.
+    """
+    plan = plan.with_settings(
+        n_participants=n_sites,
+        join_deadline_s=_DEADLINE_S,
+        round_deadline_s=_DEADLINE_S,
+        run_deadline_s=_DEADLINE_S,
+    )
+    truth = synthesise(n_variables, n_variables, n_sites, _SAMPLES, 2)
+    tables = {f"site-{k + 1}": Dataset(truth.variables, X) for k, X in enumerate(truth.tables)}
+    with tempfile.TemporaryDirectory() as scratch:
+        alone = simulate(plan, tables, Path(scratch, "alone"))
+        readings = _over_grpc(plan, tables, Path(scratch, "network"))
+        result = read_result(Path(scratch, "network"))
+    _check(result, alone, plan)
+    return result, alone, readings
+
+
+def _over_grpc(plan: Plan, tables: Mapping[str, Dataset], out: Path) -> Readings:
+    """One run with a thread a site; what the coordinator's process was like.
+
+    Raises
+    ------
+    FedbnslError
+        Of the first site, or the coordinator, that fails.
+    """
+    # The network ends before the threads are waited for: without a coordinator they end as well.
+    with (
+        ThreadPoolExecutor(len(tables), thread_name_prefix="site") as threads,
+        localnet.LocalNetwork(out / "logs") as network,
+    ):
+        address = localnet.start_coordinator(network, plan, out, seeds={})
+        pid = network.pid(localnet.COORDINATOR)
+        idle = Reading.of(pid)
+        join = partial(take_part, address=address, patience_s=_DEADLINE_S, notice=lambda text: None, out=None)
+        *admissions, latecomer = [PublicTable(site, table) for site, table in tables.items()]
+        sites = [threads.submit(join, admission) for admission in admissions]
+
+        def check() -> None:
+            network.check()
+            for site in sites:
+                if site.done():
+                    site.result()
+
+        with closing(Observer(address)) as observer:
+            while (status := observer.status()) is None or len(status.sites) < len(sites):
+                check()
+                time.sleep(_READING_S)
+        joined = last = Reading.of(pid)
+        sites.append(threads.submit(join, latecomer))
+        while not network.ended(localnet.COORDINATOR):
+            check()
+            with suppress(OSError):  # it ended just now
+                last = Reading.of(pid)
+            time.sleep(_READING_S)
+        network.check()
+        for site in sites:
+            site.result()
+    return Readings(idle, joined, last)
+
+
+def _check(result: Result, alone: Result, plan: Plan) -> None:
+    """Refuse to state figures of a run in which a site missed a round, or which came out otherwise than alone."""
+    sites = sorted(alone["sites"])
+    if [entry["contributed"] for entry in result["rounds"]] != [sites] * plan.n_rounds:
+        raise ResultError("a site missed a round of the run that was to be measured")
+    if result["edges"] != alone["edges"]:
+        raise ResultError("the run over the network learned another graph than the same run in one process")
+
+
+def _times(result: Result, alone: Result, readings: Readings) -> Row:
+    """Where the time of a round goes. Overhead is what is neither the sites' solving nor the global step.
+
+    Solving is taken from the same run in one process, shared among the processors as well as can be: what the network
+    adds is rather over- than understated.
+    """
+    n_rounds, n_sites = len(result["rounds"]), len(result["sites"])
+    solving_s = alone["seconds"]["local"] / min(n_sites, len(os.sched_getaffinity(0)))
+    seconds = result["seconds"]
+    total_s, local_s, global_s = (seconds[part] / n_rounds for part in ("total", "local", "global"))
+    solving_s /= n_rounds
+    saving_s, messages_s = total_s - local_s - global_s, local_s - solving_s
+    return {
+        "figure": f"a round with {n_sites} sites, d={len(result['variables'])}, over loopback gRPC / in one process",
+        "ratio": round(seconds["total"] / alone["seconds"]["total"], 2),
+        "rounds": n_rounds,
+        "contributions": sum(len(entry["contributed"]) for entry in result["rounds"]),
+        "s a round": round(total_s, 3),
+        "s solving": round(solving_s, 3),
+        "s global step": round(global_s, 3),
+        "s messages": round(messages_s, 3),
+        "s checkpoint and event": round(saving_s, 3),
+        "ms overhead a site": round(1e3 * (messages_s + saving_s) / n_sites, 2),
+        "s of the coordinator's processor a round": round((readings.last.cpu_s - readings.joined.cpu_s) / n_rounds, 3),
+    }
+
+
+def _memory(result: Result, readings: Readings) -> Row:
+    """The coordinator's resident memory as sites join and rounds pass."""
+    grown = readings.last.highest_bytes - readings.idle.resident_bytes
+    return {
+        "figure": f"memory of a coordinator with {len(result['sites'])} sites, d={len(result['variables'])}",
+        "MiB without sites": round(readings.idle.resident_bytes / _MIB),
+        "MiB before round 1": round(readings.joined.resident_bytes / _MIB),
+        "MiB after the last round": round(readings.last.resident_bytes / _MIB),
+        "MiB at most": round(readings.last.highest_bytes / _MIB),
+        "KiB a site": round(grown / len(result["sites"]) / 1024),
+        "open files without sites": readings.idle.n_files,
+        "open files before round 1": readings.joined.n_files,
+    }

@@ -1,0 +1,140 @@
+"""The figures of private runs: accuracy by epsilon with exact and with estimated second moments, time of a step.
+
+All data is generated and all noise comes from seeds, so that every figure but the times comes out the same again.
+"""
+
+import statistics
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedbnsl.plan.plan import Plan
+from fedbnsl.privacy.calibration import price_of
+from fedbnsl_client.compiled import exact_sums
+from fedbnsl_client.privacy import randomness
+from fedbnsl_client.solvers.local_solver import private_solver
+from fedbnsl_experiments.private_plans import EPSILONS, private_plan, private_plan_200
+from fedbnsl_experiments.tables.synthetic import synthesise
+from fedbnsl_experiments.trials.harness import N_SAMPLES, Row, by_seed, mean_of, oracles, run_plan, run_row, timed
+
+_SITES = 8
+
+
+def privacy(plans: Path) -> Iterator[Row]:
+    """Accuracy on graphs that nothing was tuned on, then the time of a step."""
+    for epsilon in EPSILONS:
+        yield _compared(private_plan(epsilon), range(2, 12))
+    plan = private_plan_200()
+    yield {"figure": "d=200, epsilon 10, exact second moments", **_accuracy(plan, 200, range(2, 4))}
+    yield _time_of_a_step()
+
+
+def privacy_tuning(plans: Path) -> Iterator[Row]:
+    """The same accuracy on the graphs of the tuning."""
+    for epsilon in EPSILONS:
+        yield _compared(private_plan(epsilon), range(100, 130))
+
+
+def _compared(plan: Plan, seeds: range) -> Row:
+    """The estimated mode beside the exact one, which is told the second moments and pays for nothing but the steps."""
+    estimated, exact = _accuracy(plan, 20, seeds), _accuracy(_exactly(plan), 20, seeds)
+    apart = estimated["mean SHD"] - exact["mean SHD"]
+    return {
+        "figure": f"private, d=20, P={_SITES}, epsilon {plan.privacy.epsilon:g}" if plan.privacy else "",
+        "seeds": f"{seeds.start}..{seeds.stop - 1}",
+        "SHD exact": f"{exact['mean SHD']} +- {exact['std']}",
+        "SHD estimated": f"{estimated['mean SHD']} +- {estimated['std']}",
+        "apart": f"{apart:+.2f}",
+        "exact by seed": exact["SHD by seed"],
+        "estimated by seed": estimated["SHD by seed"],
+        "MB serialised": estimated["MB serialised"],
+        "s a run": estimated["s a run"],
+    }
+
+
+def _exactly(plan: Plan) -> Plan:
+    settings = plan.model_dump()
+    return plan.with_settings(privacy={**settings["privacy"], "smoothness": "exact"})
+
+
+def _accuracy(plan: Plan, d: int, seeds: range) -> Row:
+    rows: list[Row] = []
+    for seed in seeds:
+        federation = synthesise(d, d, _SITES, N_SAMPLES, seed)
+        rows.append(run_row(run_plan(plan, federation, noise_seed=seed), federation))
+    return {
+        "mean SHD": mean_of(rows, "shd"),
+        "std": round(statistics.stdev(row["shd"] for row in rows), 2),
+        "SHD by seed": by_seed(rows, "shd"),
+        "MB serialised": mean_of(rows, "mb_serialised"),
+        "s a run": mean_of(rows, "seconds"),
+    }
+
+
+def _time_of_a_step() -> Row:
+    """One private step at d=200, selection and noise from the operating system's entropy included.
+
+    Against reading n x d doubles once from memory, and against a literal NumPy reading of Algorithm 2.
+    """
+    steps, literal_steps = 200, 2
+    X = synthesise(200, 200, 1, N_SAMPLES, 2).tables[0]
+    d = X.shape[1]
+    plan = private_plan_200().with_settings(local_steps=steps)
+    price, privacy = price_of(plan, n_samples=N_SAMPLES, n_variables=d), plan.privacy
+    assert privacy is not None  # noqa: S101
+    zero, allowed = np.zeros((d, d)), ~np.eye(d, dtype=bool)
+    solve = private_solver(plan, privacy, price, X, allowed, None, randomness.system)
+    M = (X * X).mean(axis=0) + plan.consensus_penalty
+    literal = partial(
+        oracles().literal_dp_pgcd,
+        X,
+        zero,
+        zero,
+        zero,
+        M=M,
+        lam=plan.l1_weight,
+        rho_2=plan.consensus_penalty,
+        gamma=plan.step_size,
+        steps=literal_steps,
+        clip=privacy.clip,
+        sharpness=price.sharpness,
+        noise_multiplier=np.sqrt(price.update_variance) / 2**21,
+        rng=np.random.default_rng(0),
+    )
+    large = np.ones(2**25)  # 256 MiB: more than any cache
+    B = solve(zero, zero, zero)  # what is done once a run, and the compilation
+    _read(large)
+    ours: list[float] = []
+    reading: list[float] = []
+    theirs: list[float] = []
+    for _ in range(5):
+        seconds, B = timed(lambda: solve(B, zero, zero))  # noqa: B023
+        ours.append(seconds / steps)
+        seconds, _total = timed(lambda: _read(large))
+        reading.append(seconds * X.size / large.size)
+        seconds, _B = timed(literal)
+        theirs.append(seconds / literal_steps)
+    return {
+        "figure": f"one private step at d=200, n={N_SAMPLES}",
+        "ours / reading n x d doubles once": round(_median_ratio(ours, reading), 2),
+        "literal NumPy / ours": round(_median_ratio(theirs, ours)),
+        "us ours": round(1e6 * statistics.median(ours)),
+        "us reading": round(1e6 * statistics.median(reading)),
+        "us literal": round(1e6 * statistics.median(theirs)),
+    }
+
+
+def _median_ratio(above: list[float], below: list[float]) -> float:
+    return statistics.median(a / b for a, b in zip(above, below, strict=True))
+
+
+@exact_sums
+def _read(values: Any) -> float:
+    """Touch every double once, as fast as memory gives them."""
+    total = 0.0
+    for k in range(values.size):
+        total += values[k]
+    return total

@@ -1,0 +1,72 @@
+"""The summary of a run on the terminal, when it is over."""
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from fedbnsl_experiments.scoring.metrics import Scores
+from fedbnsl_server.observe.terminal import megabytes
+
+_EDGES_SHOWN = 40
+
+
+def print_summary(
+    result: Mapping[str, Any], folder: Path, console: Console, *, scores: Scores | None = None, seconds: float
+) -> None:
+    """What was learned, what it cost, and where it is kept.
+
+    Parameters
+    ----------
+    result
+        The content of result.json; with "ledgers", what each site's ledger has spent and has left.
+    scores
+        Against a known truth, if there is one.
+    seconds
+        Wall clock of the whole command.
+    """
+    edges = result["edges"]
+    table = Table(title=f"edges learned: {len(edges)}", title_justify="left")
+    for name in ("source", "target", "weight"):
+        table.add_column(name, justify="right" if name == "weight" else "left")
+    for edge in edges[:_EDGES_SHOWN]:
+        # Text: a plain string would lose "[mol/l]" of a name as markup.
+        table.add_row(Text(edge["source"]), Text(edge["target"]), f"{edge['weight']:+.3f}")
+    if len(edges) > _EDGES_SHOWN:
+        table.add_row(f"... {len(edges) - _EDGES_SHOWN} more", "in edges.csv", "")
+    console.print(table)
+    sent = result["bytes"]
+    lines = Table.grid(padding=(0, 2))
+    if scores is not None:
+        lines.add_row(
+            "against the truth",
+            f"SHD {scores.shd} of {scores.n_reference_edges} edges ({scores.missing} missing, {scores.extra} extra, "
+            f"{scores.reversed} reversed)",
+        )
+    for kind, meaning in (("formula", "as the paper counts"), ("serialised", "real protobuf messages")):
+        up, down = sent["up"][kind], sent["down"][kind]
+        lines.add_row(
+            f"bytes, {kind}", f"{megabytes(up + down)} ({megabytes(up)} up, {megabytes(down)} down): {meaning}"
+        )
+    for site, of in result.get("ledgers", {}).items():
+        spent, left = of["spent"]["epsilon"], of["left"]["epsilon"]
+        lines.add_row(
+            f"{site}'s ledger",
+            f"epsilon {spent:.4g} of {of['max_epsilon']:g} spent (delta {of['delta']:.3g}); room for {left:.4g}",
+        )
+    if result["privacy"] and result["privacy"]["guarantee"]:
+        lines.add_row("guarantee", result["privacy"]["guarantee"])
+    if result["dropped_edges"]:
+        lines.add_row("cycles", f"{len(result['dropped_edges'])} weak edges left out to break them (see result.json)")
+    took = result["seconds"]
+    for warning in result["warnings"]:
+        lines.add_row("be careful", Text(warning, style="yellow"))
+    lines.add_row("seconds", f"{seconds:.1f} in all, {took['total']:.1f} from the first round on")
+    console.print(lines)
+    # By itself: a table would cut a long path short.
+    console.print(Text(f"as a page          fedbnsl report {shlex.quote(str(folder))}"), soft_wrap=True)
+    console.print(Text(f"run folder         {folder}"), soft_wrap=True)

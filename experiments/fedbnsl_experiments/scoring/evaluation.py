@@ -1,0 +1,211 @@
+"""A run against a reference graph, with the controls that make its score mean something."""
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from fedbnsl.errors import ResultError
+from fedbnsl.graphs.graph import extract_dag, is_acyclic, threshold
+from fedbnsl.sparse import Mask, Matrix
+from fedbnsl_experiments.scoring.metrics import empty_graph_scores, random_dag_scores, read_reference, score, sid
+from fedbnsl_server.store.results import SCHEMA
+
+
+def evaluate(run: Path, truth: Path, *, tau: float | None) -> dict[str, Any]:
+    """Scores of a run folder.
+
+    Parameters
+    ----------
+    tau
+        Cut the raw W at this absolute weight (and make it acyclic); None takes the run's own graph. Without ADMM rounds
+        there is no raw W: the weights of the last searched graph are cut.
+
+    Returns
+    -------
+    report
+        JSON-ready: `scores` beside `empty_graph` and `random_dag` (mean and standard deviation over random DAGs with as
+        many edges, without `sid`, which takes long), and `warnings`.
+
+    Raises
+    ------
+    ResultError
+        If the folder or the reference cannot be read.
+    """
+    result = read_result(run)
+    variables: list[str] = result["variables"]
+    reference = read_reference(truth, variables)
+    warnings: list[str] = []
+    if not is_acyclic(reference):
+        warnings.append(f"the reference {truth} has a directed cycle: no Bayesian network can match it in full")
+    if result["state"] != "finished":
+        warnings.append(f"the run is {result['state']}: its graph is scored as it stood ({result['reason']})")
+    if tau is None:
+        estimate = learned_graph(result)
+    else:
+        W = read_weights(run / "weights.csv", variables)
+        estimate = graph_of(W, tau)
+        if not has_raw_weights(result):
+            warnings.append("the run had no ADMM rounds and has no raw W: no threshold brings back what its search cut")
+        elif was_searched(result):
+            warnings.append("the run's own graph was searched with moments: raw W, cut at any threshold, is another")
+    scores = score(estimate, reference)
+    return {
+        "run": str(run),
+        "truth": str(truth),
+        "threshold": tau,
+        "raw_weights": has_raw_weights(result),
+        "warnings": warnings,
+        "cyclic_reference": not is_acyclic(reference),
+        "scores": {**scores.as_dict(), "sid": sid(estimate, reference)},
+        "empty_graph": {**empty_graph_scores(reference).as_dict(), "sid": sid(np.zeros_like(reference), reference)},
+        "random_dag": random_dag_scores(reference, scores.n_edges, n_draws=_draws(len(variables))),
+    }
+
+
+def _draws(n_variables: int) -> int:
+    """Random DAGs to draw: fewer where one takes long."""
+    return 1000 if n_variables <= 100 else 100
+
+
+def read_result(run: Path) -> dict[str, Any]:
+    """The content of a run folder's result.json.
+
+    Raises
+    ------
+    ResultError
+        If there is none, it is no result, or it has no graph.
+    """
+    path = run / "result.json"
+    try:
+        content: object = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise _no_result(run) from None
+    except (OSError, ValueError) as error:
+        raise ResultError(f"{path} cannot be read: {error}") from None
+    result = cast(dict[str, Any], content) if isinstance(content, dict) else {}
+    if result.get("schema") != SCHEMA:
+        raise ResultError(f"{path} has the format {result.get('schema')!r}; expected {SCHEMA!r}")
+    lacking = [key for key in ("state", "reason", "variables", "edges", "rounds") if key not in result]
+    if lacking:
+        raise ResultError(f"{path} is damaged: it lacks {', '.join(lacking)}")
+    if not result["rounds"]:
+        raise ResultError(
+            f"the run in {run} ended before its first round: {result['reason']}",
+            remedy="There is nothing to show or to score: continue the run, or start another one.",
+        )
+    return result
+
+
+def _no_result(run: Path) -> ResultError:
+    if not (run / "plan.toml").exists():
+        return ResultError(f"{run} is no run folder with a result: it has no result.json", remedy="Check the path.")
+    text = f"the run in {run} has not ended: it has no result.json"
+    if (run / "run.json").exists():  # a coordinator's, which can be continued
+        remedy = (
+            "If its coordinator is running, wait for its end, or end it with Ctrl-C, which writes what was learned so "
+            "far. If it was killed, continue the run with the same command."
+        )
+    else:
+        remedy = "If it is running, wait for its end. If it was killed, start it again with another --out."
+    return ResultError(text, remedy=remedy)
+
+
+def learned_graph(result: Mapping[str, Any]) -> Mask:
+    """(d, d) edges of a result."""
+    position = {name: k for k, name in enumerate(result["variables"])}
+    edges = np.zeros((len(position), len(position)), dtype=bool)
+    for edge in result["edges"]:
+        edges[position[edge["source"]], position[edge["target"]]] = True
+    return edges
+
+
+def was_searched(result: Mapping[str, Any]) -> bool:
+    """Whether the graph of a result is that of a search with moments, and no cut of W."""
+    return any(entry["kind"] == "moments" for entry in result["rounds"])
+
+
+def has_raw_weights(result: Mapping[str, Any]) -> bool:
+    """Whether weights.csv holds the W of an ADMM round; otherwise the weights of the last searched graph."""
+    return any(entry["kind"] == "admm" for entry in result["rounds"])
+
+
+def graph_of(W: Matrix, tau: float) -> Mask:
+    """(d, d) graph of weights as results have it: |W_ij| > tau, without the weakest edges of its cycles."""
+    return extract_dag(threshold(W, tau), W)[0]
+
+
+def read_weights(path: Path, variables: Sequence[str]) -> Matrix:
+    """(d, d) raw W from a weights.csv.
+
+    Raises
+    ------
+    ResultError
+        If the file cannot be read or is not a square of numbers over these variables.
+    """
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            header, *rows = csv.reader(file)
+        W = np.array([[float(x) for x in row[1:]] for row in rows])
+    except (OSError, ValueError, csv.Error) as error:
+        raise ResultError(f"{path} cannot be read as a matrix of weights: {error}") from None
+    names = list(variables)
+    if header[1:] != names or [row[:1] for row in rows] != [[name] for name in names] or W.shape != (len(names),) * 2:
+        raise ResultError(f"{path} is not a square over the variables of the run")
+    if not np.isfinite(W).all():
+        raise ResultError(f"{path} holds a weight that is no finite number")
+    return W
+
+
+def _cut_weights(report: Mapping[str, Any]) -> str:
+    return "raw W, not refitted" if report["raw_weights"] else "weights of the searched graph"
+
+
+_ROWS = (
+    ("SHD", "shd"),
+    ("SHD, reversals twice", "shd_double"),
+    ("SID", "sid"),
+    ("edges", "n_edges"),
+    ("TPR (recall)", "tpr"),
+    ("FDR", "fdr"),
+    ("precision", "precision"),
+    ("F1", "f1"),
+    ("skeleton precision", "skeleton_precision"),
+    ("skeleton recall", "skeleton_recall"),
+    ("skeleton hits", "skeleton_hits"),
+    ("v-structures in common", "v_structures_common"),
+    ("v-structures", "v_structures_estimated"),
+)
+
+
+def print_report(report: Mapping[str, Any], console: Console) -> None:
+    """The report as a table for people."""
+    scores = report["scores"]
+    reference = f"{scores['n_reference_edges']} edges, {scores['v_structures_reference']} v-structures"
+    # Text: paths and names may hold what looks like markup.
+    tau = report["threshold"]
+    estimate = "the run's graph" if tau is None else f"{_cut_weights(report)}, cut at {tau:g},"
+    title = Text(f"{estimate} against {report['truth']} ({reference})", style="table.title")
+    table = Table(title=title, title_justify="left")
+    table.add_column("", no_wrap=True)
+    for name in ("this run", "empty graph", "random DAG, as dense"):
+        table.add_column(name, justify="right")
+    for label, key in _ROWS:
+        mean, spread = (report["random_dag"][part].get(key) for part in ("mean", "std"))
+        chance = "-" if mean is None else f"{mean:.2f} +- {spread:.2f}"
+        table.add_row(label, _shown(scores[key]), _shown(report["empty_graph"][key]), chance)
+    console.print(table)
+    for warning in report["warnings"]:
+        console.print(Text(f"warning: {warning}"), style="yellow", soft_wrap=True)
+
+
+def _shown(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return str(value) if isinstance(value, int) else f"{value:.2f}"

@@ -1,0 +1,200 @@
+"""Measures h of how far W is from acyclic, zero exactly for acyclic W, with their gradients.
+
+    exponential   h = tr(exp(W o W)) - d                           (NOTEARS, Zheng et al. 2018)
+    log-det       h = -log det(s I - W o W) + d log s, s = 1       (DAGMA, Bello et al. 2022)
+
+The second one is defined where the spectral radius of W o W is below s, and infinite elsewhere. Both sum the closed
+walks over the edges. No closed walk leaves a strongly connected component: h is the sum over the components, and the
+derivative by an edge between two of them is zero.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Self
+
+import numpy as np
+from scipy.linalg.lapack import dgetrf, dgetri
+
+from fedbnsl.graphs.graph import strong_components
+from fedbnsl.sparse import Index, Mask, Matrix
+
+Measure = Literal["exponential", "log-det"]
+
+_DEGREES = (4, 8, 12, 16)
+_TAYLOR = np.array([[1 / math.factorial(4 * i + j) for j in range(1, 5)] for i in range(4)])
+_PRECISION = 2.0**-53
+
+
+def acyclicity(W: Matrix, measure: Measure = "exponential") -> tuple[float, Matrix]:
+    """Value and (d, d) gradient of h at a (d, d) matrix; an infinite value beside zeros where h is not defined."""
+    part = CyclicPart.of(W != 0)
+    w = W.flat[part.edges]
+    h, slope = part.measured(w * w, measure)
+    gradient = np.zeros_like(W)
+    gradient.flat[part.edges] = 2.0 * w * slope
+    return h, gradient
+
+
+@dataclass(frozen=True, eq=False)
+class _Components:
+    """The strongly connected components of one size: a stack of (n, n) blocks.
+
+    Attributes
+    ----------
+    shape
+        (k, n, n) for k components of n nodes.
+    edges
+        Which of the part's edges are theirs.
+    place, back
+        Where in the stack, flat, each edge stands, and where the edge in the opposite direction.
+    """
+
+    shape: tuple[int, int, int]
+    edges: slice
+    place: Index
+    back: Index
+
+
+@dataclass(frozen=True, eq=False)
+class CyclicPart:
+    """The edges of a graph that lie on cycles, sorted into strongly connected components once for many weights.
+
+    Attributes
+    ----------
+    edges
+        (m,) flat indices of the edges, component by component of equal size.
+    components
+        What belongs together, by size.
+    """
+
+    edges: Index
+    components: tuple[_Components, ...]
+
+    @classmethod
+    def of(cls, support: Mask) -> Self:
+        """The cyclic part of a (d, d) graph."""
+        d = support.shape[0]
+        flat = np.flatnonzero(support)
+        label = strong_components(flat, d)
+        i, j = np.divmod(flat, d)
+        flat = flat[label[i] == label[j]]
+        nodes_of = np.bincount(label)
+        # Nodes by component, components by size; then a node's place in its component is a difference of ranks.
+        order = np.lexsort((label, nodes_of[label]))
+        rank = np.empty(d, np.int64)
+        rank[order] = np.arange(d)
+        first = np.full(nodes_of.size, d)
+        np.minimum.at(first, label, rank)
+        size = nodes_of[label[flat // d]]
+        flat = flat[np.argsort(size, kind="stable")]
+        size = np.sort(size)
+        groups: list[_Components] = []
+        for n in np.unique(size):
+            start, stop = np.searchsorted(size, [n, n + 1])
+            i, j = np.divmod(flat[start:stop], d)
+            base = first[label[i]]
+            block = (base - base.min()) // n
+            i, j = rank[i] - base, rank[j] - base
+            groups.append(
+                _Components(
+                    (int(block.max()) + 1, int(n), int(n)),
+                    slice(int(start), int(stop)),
+                    (block * n + i) * n + j,
+                    (block * n + j) * n + i,
+                )
+            )
+        return cls(flat, tuple(groups))
+
+    def measured(self, squares: Matrix, measure: Measure) -> tuple[float, Matrix]:
+        """h, and its derivatives by the (m,) squared weights of the edges, at least 0; infinite beside zeros."""
+        walks = _MEASURES[measure]
+        h = 0.0
+        slope = np.zeros_like(squares)
+        for group in self.components:
+            blocks = np.zeros(group.shape)
+            blocks.flat[group.place] = squares[group.edges]
+            value, derivative = walks(blocks)
+            if math.isinf(value):
+                return math.inf, np.zeros_like(squares)
+            h += value
+            slope[group.edges] = derivative.flat[group.back]
+        return h, slope
+
+
+def _exponential(A: Matrix) -> tuple[float, Matrix]:
+    """tr(exp(A) - I) over a stack, and exp(A)."""
+    E = expm1(A)
+    return float(np.trace(E, axis1=1, axis2=2).sum()), E + np.eye(A.shape[1])
+
+
+def _log_det(A: Matrix) -> tuple[float, Matrix]:
+    """-log det(I - A) over a stack, and (I - A)^-1."""
+    inverse = np.empty_like(A)
+    h = 0.0
+    for k, block in enumerate(A):
+        factors, pivots, singular = dgetrf(np.eye(block.shape[0]) - block)
+        if singular:
+            return math.inf, np.zeros_like(A)
+        inverse[k], _ = dgetri(factors, pivots)
+        # I - A with A >= 0 has a spectral radius of A below 1 exactly if (I - A) x = 1 has a solution x > 0.
+        if not (inverse[k].sum(axis=1) > 0.0).all():
+            return math.inf, np.zeros_like(A)
+        h -= float(np.log(np.abs(factors.diagonal())).sum())
+    return max(h, 0.0), inverse
+
+
+_MEASURES: dict[Measure, Callable[[Matrix], tuple[float, Matrix]]] = {"exponential": _exponential, "log-det": _log_det}
+
+
+def expm1(A: Matrix) -> Matrix:
+    """exp(A) - I of a (k, n, n) stack of matrices with entries at least 0.
+
+    A Taylor polynomial, evaluated as by Paterson and Stockmeyer (1973), of the least degree whose remainder is below
+    2^-53 of the sum in the 1-norm; where 16 is not enough, of A / 2^s, squared s times as (E + I)^2 - I = E^2 + 2 E.
+    All terms are at least 0: nothing cancels, and a small trace is as exact as a large one.
+    """
+    powers = np.empty((4, *A.shape))
+    powers[0] = A
+    for k in range(1, 4):
+        np.matmul(powers[k - 1], A, out=powers[k])
+    degree, squarings = _degree(powers)
+    if squarings < 0:
+        return np.full_like(A, math.inf)
+    scale = 0.5**squarings
+    terms = degree // 4
+    factors = _TAYLOR[:terms] * scale ** np.arange(1, 5)
+    sums = (factors @ powers.reshape(4, -1)).reshape(terms, *A.shape)
+    E: Matrix = sums[-1]
+    fourth = powers[3] * scale**4 if squarings else powers[3]
+    for term in sums[-2::-1]:
+        E = np.matmul(fourth, E)
+        E += term
+    for _ in range(squarings):
+        E = E @ E + 2.0 * E
+    return E
+
+
+def _degree(powers: Matrix) -> tuple[int, int]:
+    """Degree of the polynomial and squarings, from A to A^4 in a (4, k, n, n) array; squarings -1: beyond all numbers.
+
+    With a = ||A||, the remainder after degree m is at most ||A^m|| a / (m + 1)! / (1 - a / (m + 2)), and ||A^m|| is
+    the largest entry of 1' A^m.
+    """
+    norm = float(powers[0].sum(axis=1).max())
+    walks = powers[3].sum(axis=1, keepdims=True)
+    for degree in _DEGREES[:-1]:
+        if float(walks.max()) <= _largest_power(degree, norm):
+            return degree, 0
+        walks = walks @ powers[3]
+    degree, largest, squarings = _DEGREES[-1], float(walks.max()), 0
+    if not math.isfinite(largest):
+        return degree, -1
+    while largest > _largest_power(degree, norm):
+        squarings, norm, largest = squarings + 1, norm / 2, largest / 2**degree
+    return degree, squarings
+
+
+def _largest_power(degree: int, norm: float) -> float:
+    """||A^m|| up to which the remainder after degree m is at most 2^-53 ||A||; below 0 where there is no such bound."""
+    return _PRECISION * math.factorial(degree + 1) * (1.0 - norm / (degree + 2))

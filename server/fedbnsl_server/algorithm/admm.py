@@ -1,0 +1,188 @@
+"""The state of Algorithm 1 at the coordinator, and the one function that moves it by a round."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from fedbnsl.errors import DivergenceError
+from fedbnsl.graphs.graph import threshold
+from fedbnsl.messages import LocalUpdate, SiteState
+from fedbnsl.plan.knowledge import EdgeMask
+from fedbnsl.plan.plan import Plan
+from fedbnsl.sparse import Matrix, SparseMatrix, aligned
+from fedbnsl_server.algorithm.acyclicity import acyclicity
+from fedbnsl_server.algorithm.global_step import global_step
+
+
+@dataclass(frozen=True, eq=False)
+class AdmmState:
+    """Everything that the next round depends on.
+
+    Attributes
+    ----------
+    round
+        Complete rounds.
+    global_weights
+        W as the sites know it, (d, d).
+    acyclicity_dual
+        alpha (0 throughout in the continuation schedule).
+    acyclicity
+        tr exp(W o W) - d, whichever h the plan has.
+    contributed
+        Sites whose update entered the last round.
+    sites
+        B_p and beta_p of every participant, in the order of the names.
+    refitted
+        Mean of the sites' least-squares weights on the learned support, once a refit or moments round is complete.
+    residual_variance
+        (d,) mean over the sites in that round, in squared units of the variables; empty before.
+    change
+        What the next task tells of W if the plan sends changes: a zero for an entry that is gone. Otherwise None.
+    found
+        W at the end of each start before this one.
+    scales
+        (d,) units of the residuals that the next private moments round asks for; empty before.
+    neighbours
+        Entries beyond `neighbour_threshold` in W after the first or the last round of any start, if there will be a
+        moments round: the first W, without acyclicity, tells whom a variable depends on, the last one what was learned.
+    """
+
+    round: int
+    global_weights: SparseMatrix
+    acyclicity_dual: float
+    acyclicity: float
+    contributed: frozenset[str]
+    sites: Mapping[str, SiteState]
+    refitted: SparseMatrix | None
+    residual_variance: Matrix
+    change: SparseMatrix | None = None
+    found: tuple[SparseMatrix, ...] = ()
+    scales: Matrix = field(default_factory=lambda: np.empty(0))
+    neighbours: SparseMatrix | None = None
+
+    @property
+    def message(self) -> SparseMatrix:
+        """What the next task tells of W: W itself, or its changes."""
+        return self.global_weights if self.change is None else self.change
+
+
+def initial_state(n_variables: int, sites: Sequence[str], *, sends_changes: bool = False) -> AdmmState:
+    """Alg. 1, line 1: everything zero."""
+    zero = SparseMatrix.zeros(n_variables)
+    change = zero if sends_changes else None
+    start = {site: SiteState(zero, zero, change) for site in sorted(sites)}
+    return AdmmState(0, zero, 0.0, 0.0, frozenset(), start, None, np.empty(0), change)
+
+
+def begin_start(state: AdmmState) -> AdmmState:
+    """Everything zero again for the next start, with W of the one that is over kept."""
+    zero = initial_state(state.global_weights.n_variables, list(state.sites), sends_changes=state.change is not None)
+    found = (*state.found, state.global_weights)
+    return replace(zero, round=state.round, found=found, neighbours=state.neighbours)
+
+
+def acyclicity_coefficients(plan: Plan, t: int, acyclicity_dual: float) -> tuple[float, float]:
+    """Coefficients (alpha, rho_1) of h and h^2 / 2 in the global step of round t, counted from 1."""
+    ceiling = plan.acyclicity_penalty_max
+    if plan.acyclicity_schedule == "augmented":
+        return acyclicity_dual, _grown(plan.acyclicity_penalty, plan.acyclicity_growth, t - 1, ceiling)
+    turn = max(1.0, plan.continuation_share * plan.rounds)
+    progress = min(1.0, (t - 1) / max(1.0, turn - 1))
+    coefficient = plan.continuation_start * (plan.continuation_end / plan.continuation_start) ** progress
+    return _grown(coefficient, plan.continuation_growth, max(0.0, t - turn), ceiling), 0.0
+
+
+def _grown(start: float, factor: float, times: float, ceiling: float) -> float:
+    """Value start * factor^times, at most the ceiling; in logarithms, where nothing overflows."""
+    logarithm = math.log(start) + times * math.log(factor)
+    return ceiling if logarithm >= math.log(ceiling) else start * factor**times
+
+
+def advance(state: AdmmState, updates: Mapping[str, LocalUpdate], plan: Plan, mask: EdgeMask) -> AdmmState:
+    """One round of Algorithm 1 at the coordinator: W, alpha and the duals of the sites that contributed.
+
+    A site without an update keeps its last B_p and beta_p in the global step, and its dual stays.
+    """
+    stage = plan.stage(state.round + 1)
+    plan, rho_2 = plan.of_start(stage.start), plan.consensus_penalty
+    B = {site: _told(old.local_weights, updates.get(site), plan) for site, old in state.sites.items()}
+    A = mean_of(B.values()) + mean_of(s.consensus_dual for s in state.sites.values()) / rho_2
+    alpha, rho_1 = acyclicity_coefficients(plan, stage.step, state.acyclicity_dual)
+    W = global_step(
+        A,
+        state.global_weights.to_dense(),
+        n_participants=len(state.sites),
+        rho_2=rho_2,
+        alpha=alpha,
+        rho_1=rho_1,
+        l1_weight=plan.l1_weight if plan.dense_messages else 0.0,
+        allowed=mask.allowed,
+        max_iterations=plan.global_iterations,
+        least_gain=plan.global_gain,
+        measure=plan.acyclicity,
+    )
+    seen_now = plan.moments_rounds and stage.step in (1, plan.rounds)
+    neighbours = _with_neighbours(state.neighbours, W, plan) if seen_now else state.neighbours
+    sent = SparseMatrix.from_dense(np.where(np.abs(W) < plan.zero_tolerance, 0.0, W))
+    if plan.value_type == "float32":
+        sent = sent.as_float32()
+    change = None
+    if plan.sends_changes:
+        change = state.global_weights.change_to(sent, plan.send_tolerance)
+        sent = state.global_weights.changed_by(change)
+    h, _ = acyclicity(sent.to_dense())
+    seen = None if change is None else sent
+    sites = {
+        site: SiteState(
+            B[site],
+            _dual(before.consensus_dual, B[site], sent, rho_2) if site in updates else before.consensus_dual,
+            seen,
+        )
+        for site, before in state.sites.items()
+    }
+    alpha_next = 0.0
+    if plan.acyclicity_schedule == "augmented":
+        alpha_next = alpha + rho_1 * acyclicity(sent.to_dense(), plan.acyclicity)[0]  # Eq. alpha
+        if not math.isfinite(alpha_next):
+            raise DivergenceError("alpha left the finite numbers")
+    return replace(
+        state,
+        round=state.round + 1,
+        global_weights=sent,
+        change=change,
+        acyclicity_dual=alpha_next,
+        acyclicity=h,
+        contributed=frozenset(updates),
+        sites=sites,
+        neighbours=neighbours,
+    )
+
+
+def _with_neighbours(known: SparseMatrix | None, W: Matrix, plan: Plan) -> SparseMatrix:
+    support = threshold(W, plan.neighbour_threshold)
+    return SparseMatrix.on_support(W, support if known is None else support | known.support())
+
+
+def _told(before: SparseMatrix, update: LocalUpdate | None, plan: Plan) -> SparseMatrix:
+    """B_p of a site after its update, if there is one."""
+    if update is None:
+        return before
+    return before.changed_by(update.local_weights) if plan.sends_changes else update.local_weights
+
+
+def _dual(beta: SparseMatrix, B: SparseMatrix, W: SparseMatrix, rho_2: float) -> SparseMatrix:
+    """Eq. beta, in the number of entries; the same operations in the same order as at the participant, bit for bit."""
+    index, (old, b, w) = aligned(beta, B, W)
+    return SparseMatrix(beta.n_variables, index, old + rho_2 * (b - w)).without_zeros()
+
+
+def mean_of(matrices: Iterable[SparseMatrix]) -> Matrix:
+    """(d, d) mean; summed in the order given, in the number of entries."""
+    first, *others = matrices
+    total = first.to_dense()
+    entries = total.reshape(-1)
+    for matrix in others:
+        entries[matrix.index] += matrix.value
+    return total / (1 + len(others))

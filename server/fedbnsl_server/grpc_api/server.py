@@ -1,0 +1,92 @@
+"""The coordinator's port: bound before anything else, opened for a servicer, closed with or without a word."""
+
+import asyncio
+from collections.abc import Callable
+
+import grpc
+
+from fedbnsl.channel import server_credentials, server_options
+from fedbnsl.errors import SetupError
+from fedbnsl.wire import federation_pb2_grpc as federation_grpc
+from fedbnsl_server.grpc_api.authentication import Doorkeeper
+from fedbnsl_server.grpc_api.health import Health
+from fedbnsl_server.grpc_api.servicer import RefuseGarbage, Servicer
+from fedbnsl_server.identity.enrolment import Federation
+from fedbnsl_server.observe.prometheus import MetricsPort, from_loop
+from fedbnsl_server.sites.mailbox import Mailbox
+
+_STOP_S = 0.5
+
+
+class Door:
+    """A port that is bound, so that nobody else takes it; nobody is answered before `open`.
+
+    Parameters
+    ----------
+    listen
+        host:port; port 0 takes a free one.
+    federation
+        Whose sites may call, over TLS; None: anybody, in plaintext.
+    on_open
+        Called with the real address once sites can call.
+    metrics
+        Shows where the run stands.
+
+    Raises
+    ------
+    SetupError
+        If the port cannot be had.
+    """
+
+    def __init__(
+        self,
+        listen: str,
+        federation: Federation | None,
+        *,
+        on_open: Callable[[str], None],
+        metrics: MetricsPort | None = None,
+    ) -> None:
+        # The first one is asked first: what comes after it sees messages only.
+        self._doorkeeper = None if federation is None else Doorkeeper(federation)
+        interceptors = [RefuseGarbage(), *([] if self._doorkeeper is None else [self._doorkeeper])]
+        self._server = grpc.aio.server(options=server_options(), interceptors=interceptors)
+        self._health = Health()
+        self._on_open = on_open
+        self._metrics = metrics
+        try:
+            if federation is None:
+                port = self._server.add_insecure_port(listen)
+            else:
+                port = self._server.add_secure_port(listen, server_credentials(federation.credentials))
+        except RuntimeError:
+            raise SetupError(
+                f"cannot listen on {listen}: the port is in use or not permitted, or not this machine's"
+            ) from None
+        self._address = f"{listen.rpartition(':')[0]}:{port}"
+
+    async def open(self, servicer: Servicer) -> None:
+        """Take calls."""
+        federation_grpc.add_FederationServicer_to_server(servicer, self._server)
+        if self._doorkeeper is not None:
+            self._doorkeeper.on_ended = servicer.turn_out
+        await self._health.add_to(self._server)
+        if self._metrics is not None:
+            self._metrics.look = from_loop(asyncio.get_running_loop(), servicer.status)
+        await self._server.start()
+        await self._health.serving()
+        self._on_open(self._address)
+
+    async def drain(self) -> None:
+        """Say to whoever asks for the health that no new work is handed out."""
+        await self._health.draining()
+
+    async def close(self) -> None:
+        """Take no calls any more."""
+        await self._server.stop(_STOP_S)
+
+    async def close_without_a_word(self, mailbox: Mailbox) -> None:
+        """Take no calls any more, so that the sites go on calling; those that wait for a task need not wait longer."""
+        stopping = asyncio.ensure_future(self.close())
+        await asyncio.sleep(0)  # from here on new calls are turned away
+        mailbox.dismiss()
+        await stopping

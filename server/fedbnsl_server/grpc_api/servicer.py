@@ -1,0 +1,305 @@
+"""The coordinator's gRPC door: decode, delegate, encode; and the one table from errors to statuses."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from fedbnsl import codec
+from fedbnsl.channel import LONG_POLL_S
+from fedbnsl.errors import (
+    FedbnslError,
+    LedgerError,
+    MalformedMessageError,
+    PlanError,
+    PlanMismatchError,
+    RemoteProtocolError,
+    SchemaMismatchError,
+    SeatRefusedError,
+    StaleRoundError,
+)
+from fedbnsl.messages import (
+    UNHANDLED,
+    Finished,
+    JoinReply,
+    LedgerHead,
+    RoundTask,
+    RunStatus,
+    SiteProgress,
+    SiteState,
+    run_tag,
+)
+from fedbnsl.plan.plan import Plan
+from fedbnsl.sparse import SparseMatrix
+from fedbnsl.wire import federation_pb2 as federation
+from fedbnsl.wire import federation_pb2_grpc as federation_grpc
+from fedbnsl_server.grpc_api.authentication import caller
+from fedbnsl_server.sites.mailbox import Mailbox
+from fedbnsl_server.sites.roster import Roster
+from fedbnsl_server.store.site_ledgers import SiteLedgers
+
+Context = grpc.aio.ServicerContext[Any, Any]
+Handler = Any  # grpc.RpcMethodHandler, whose attributes no stub knows, or None
+
+_log = logging.getLogger(__name__)
+
+# The first matching line counts. Everything the coordinator knows is public to the sites, so texts go out as they are;
+# whatever is not in the table leaves as one constant sentence.
+_STATUS: list[tuple[type[FedbnslError], grpc.StatusCode]] = [
+    (StaleRoundError, grpc.StatusCode.ABORTED),
+    (MalformedMessageError, grpc.StatusCode.INVALID_ARGUMENT),
+    (SchemaMismatchError, grpc.StatusCode.FAILED_PRECONDITION),
+    (SeatRefusedError, grpc.StatusCode.ALREADY_EXISTS),
+    (LedgerError, grpc.StatusCode.DATA_LOSS),
+    (PlanMismatchError, grpc.StatusCode.NOT_FOUND),
+    (PlanError, grpc.StatusCode.FAILED_PRECONDITION),
+    (RemoteProtocolError, grpc.StatusCode.PERMISSION_DENIED),
+]
+_LEFT_BECAUSE = {
+    federation.LEAVE_REASON_LOCAL_ERROR: ": an error at the site",
+    federation.LEAVE_REASON_POLICY: ": its policy, budget or table does not allow the run; ask the site",
+}
+_WATCHING_S = 3.0
+
+# A text travels in the trailing metadata, up to 12 bytes a character; beyond 8 KiB gRPC loses the call with its text.
+_MAX_TEXT_LENGTH = 600
+
+
+@dataclass
+class Progress:
+    """What `Status` tells beside the roster and the mailbox."""
+
+    state: str = "waiting for sites"
+    acyclicity: float = 0.0
+    edges: int = 0
+    started: float | None = None
+    ended: float | None = None
+
+
+@dataclass
+class Servicer(federation_grpc.FederationServicer):
+    """One run's calls; see proto/fedbnsl/wire/federation.proto."""
+
+    plan: Plan
+    run: int
+    roster: Roster
+    mailbox: Mailbox
+    ledgers: SiteLedgers
+    notice: Callable[[str], None] = lambda text: None
+    progress: Progress = field(default_factory=Progress)
+    onlookers: dict[str, float] = field(default_factory=dict)  # who asked for the status when, in monotonic seconds
+
+    def __post_init__(self) -> None:
+        self._plan_toml, self._plan_digest = self.plan.to_toml(), self.plan.digest()
+        self._task_replies: dict[bool, tuple[RoundTask, federation.PullReply]] = {}
+
+    async def Join(self, request: federation.JoinRequest, context: Context) -> federation.JoinReply:  # noqa: N802
+        """Seat a site."""
+        async with _refusals(context):
+            joining = codec.decode_join(request)
+            if joining.ledger is not None:
+                self._check_ledger(joining.site, joining.ledger)
+            self.roster.join(joining)
+            if joining.ledger is not None:
+                self.ledgers.note(joining.site, joining.ledger)
+            self.mailbox.take_over(joining.site)
+            seats = f"{len(self.roster.members)} of {self.plan.n_participants} sites"
+            self.notice(f"{joining.site} joined with {joining.n_samples} rows ({seats})")
+            zero = SparseMatrix.zeros(len(self.roster.variables))
+            snapshot = self.mailbox.snapshots.get(joining.site, SiteState(zero, zero))
+            reply = codec.encode_join_reply(
+                JoinReply(
+                    run=self.run,
+                    plan_toml=self._plan_toml,
+                    plan_digest=self._plan_digest,
+                    variables=self.roster.variables,
+                    snapshot=snapshot,
+                    round=self.mailbox.complete_rounds,
+                ),
+                dense=self.plan.dense_messages,
+            )
+            self._count_control(joining.site, request, reply)
+            return reply
+
+    async def PullTask(self, request: federation.PullRequest, context: Context) -> federation.PullReply:  # noqa: N802
+        """The next task, or the end, or after a while: nothing yet."""
+        async with _refusals(context):
+            self._admit(request.run, request.site)
+            answer = await self.mailbox.pull(request.site, request.last_round, LONG_POLL_S)
+            self.roster.heard(request.site)
+            if answer is None:
+                reply = federation.PullReply(wait=federation.Wait())
+            elif isinstance(answer, Finished):
+                end = codec.encode_finished(answer, value_type=self.plan.value_type)
+                reply = federation.PullReply(finished=end)
+            else:
+                reply = self._task_reply(answer)
+                self.mailbox.traffic.down[request.site][answer.round] += reply.ByteSize()
+                self._count_control(request.site, request)
+                return reply
+            self._count_control(request.site, request, reply)
+            return reply
+
+    async def PushUpdate(self, request: federation.Update, context: Context) -> federation.PushReply:  # noqa: N802
+        """Take in a site's update."""
+        async with _refusals(context):
+            self._admit(request.run, request.site)
+            update = codec.decode_update(
+                request, n_variables=len(self.roster.variables), dense=self.plan.dense_messages
+            )
+            if update.round <= self.plan.n_rounds:  # or a site could fill the memory with rounds
+                # Late or refused, it crossed the wire all the same.
+                self.mailbox.traffic.up[request.site][update.round] += request.ByteSize()
+            if update.ledger is not None:  # late or refused, it was paid for
+                self.ledgers.note(request.site, update.ledger)
+            reply = federation.PushReply(duplicate=self.mailbox.push(update))
+            self._count_control(request.site, reply)
+            return reply
+
+    async def Leave(self, request: federation.LeaveRequest, context: Context) -> federation.LeaveReply:  # noqa: N802
+        """A site's good-bye."""
+        async with _refusals(context):
+            self._admit(request.run, request.site)  # and, having been heard of, out:
+            self._let_go(request.site, _LEFT_BECAUSE.get(request.reason, ""))
+            return federation.LeaveReply()
+
+    def _check_ledger(self, site: str, head: LedgerHead) -> None:
+        try:
+            self.ledgers.check(site, head)
+        except LedgerError as error:  # the operator should know: somebody put a backup back
+            self.notice(f"refused: {_clipped(str(error))}")
+            raise
+
+    def turn_out(self, site: str) -> None:
+        """Count on a site no more whose enrolment has ended; it can say no good-bye itself."""
+        if site in self.roster.members and site not in self.mailbox.left:
+            self._let_go(site, ": its certificate was revoked, or has expired")
+
+    def _let_go(self, site: str, because: str) -> None:
+        self.mailbox.leave(site)
+        self.roster.leave(site)
+        self.notice(f"{site} left the run{because}")
+
+    async def Status(self, request: federation.StatusRequest, context: Context) -> federation.StatusReply:  # noqa: N802
+        """Where the run stands; public to whoever reaches the port."""
+        async with _refusals(context):
+            if self.progress.ended is None:
+                now = time.monotonic()
+                self.onlookers = {who: seen for who, seen in self.onlookers.items() if seen > now - _WATCHING_S}
+                self.onlookers[context.peer()] = now
+            else:
+                self.onlookers.pop(context.peer(), None)
+            return codec.encode_status(replace(self.status(), site=caller.get()))
+
+    def status(self) -> RunStatus:
+        """Where the run stands; on the event loop only."""
+        now = time.monotonic()
+        started, ended = self.progress.started, self.progress.ended
+        return RunStatus(
+            state=self.progress.state,
+            round=self.mailbox.round,
+            rounds=self.plan.n_rounds,
+            acyclicity=self.progress.acyclicity,
+            edges=self.progress.edges,
+            elapsed_s=0.0 if started is None else (now if ended is None else ended) - started,
+            sites=tuple(self._progress_of(site, now) for site in sorted(self.roster.members)),
+            run=run_tag(self.run),
+            time_unix_s=time.time(),
+        )
+
+    async def last_looks(self, grace_s: float) -> None:
+        """After the end, wait at most so long until everybody who has been watching knows it."""
+        until = time.monotonic() + grace_s
+        watching = {peer for peer, seen in self.onlookers.items() if seen > time.monotonic() - _WATCHING_S}
+        while watching & self.onlookers.keys() and time.monotonic() < until:
+            await asyncio.sleep(0.02)
+
+    def _progress_of(self, site: str, now: float) -> SiteProgress:
+        member, traffic, head = self.roster.members[site], self.mailbox.traffic, self.ledgers.head(site)
+        return SiteProgress(
+            site=site,
+            answered=site in self.mailbox.answered,
+            left=site in self.mailbox.left,
+            last_seen_s=now - member.last_seen,
+            bytes_up=sum(traffic.up[site].values()),
+            bytes_down=sum(traffic.down[site].values()),
+            online_s=now - member.online_since if self._is_online(site, now) else 0.0,
+            last_round=self.mailbox.last_answered(site),
+            spent_units=head.spent_units if member.has_ledger and head is not None else None,
+        )
+
+    def _is_online(self, site: str, now: float) -> bool:
+        if site in self.mailbox.left:
+            return False
+        silent_s = now - self.roster.members[site].last_seen
+        return silent_s <= LONG_POLL_S + self.plan.rpc_timeout_s or self.mailbox.is_computing(site)
+
+    def _admit(self, run: int, site: str) -> None:
+        if run != run_tag(self.run):
+            raise PlanMismatchError("this call belongs to another run; join again")
+        known = site in self.roster.members
+        self.roster.heard(site, came_back=known and not self._is_online(site, time.monotonic()))
+        self.mailbox.welcome(site)
+
+    def _task_reply(self, task: RoundTask) -> federation.PullReply:
+        """A task as it is sent; encoded once a round for all sites whose last update entered W, once for the others."""
+        known, reply = self._task_replies.get(task.contributed, (None, federation.PullReply()))
+        if task != known:
+            wire = codec.encode_task(task, value_type=self.plan.value_type, dense=self.plan.dense_messages)
+            reply = federation.PullReply(task=wire)
+            self._task_replies[task.contributed] = task, reply
+        return reply
+
+    def _count_control(self, site: str, *messages: Any) -> None:
+        self.mailbox.traffic.control[site] += sum(message.ByteSize() for message in messages)
+
+
+class RefuseGarbage(grpc.aio.ServerInterceptor):
+    """Answers bytes that are no message of their call by the table; by itself gRPC would tell the parser's words."""
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler:
+        """Put the check before a call's own handler."""
+        handler = await continuation(handler_call_details)
+        if handler is None or handler.unary_unary is None:  # no such call, as gRPC says; or a stream, of health alone
+            return handler
+
+        def parsed(data: bytes) -> Any:
+            try:
+                return handler.request_deserializer(data)
+            except DecodeError:
+                return None
+
+        async def answered(request: Any, context: Context) -> Any:
+            async with _refusals(context):
+                if request is None:
+                    raise MalformedMessageError("bytes that are no message of this call")
+            return await handler.unary_unary(request, context)
+
+        return grpc.unary_unary_rpc_method_handler(answered, parsed, handler.response_serializer)
+
+
+@asynccontextmanager
+async def _refusals(context: Context) -> AsyncGenerator[None]:
+    """End the call with the status of its error; left to itself, gRPC would send the text of any exception."""
+    try:
+        yield
+    except Exception as error:
+        for kind, status in _STATUS:
+            if isinstance(error, kind):
+                await context.abort(status, _clipped(str(error)))
+        _log.exception("a call failed unexpectedly")
+        await context.abort(grpc.StatusCode.INTERNAL, UNHANDLED)
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= _MAX_TEXT_LENGTH else text[: _MAX_TEXT_LENGTH - 1] + "…"

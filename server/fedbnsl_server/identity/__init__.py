@@ -1,0 +1,5 @@
+"""The coordinator's side of enrolment: the federation's authority, and which sites it has signed for.
+
+`authority` holds the keys, `enrolment` the table of sites, `cli` the commands `init`, `approve`, `revoke`, `renew`,
+`enrolled`.
+"""

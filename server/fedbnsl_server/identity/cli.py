@@ -1,0 +1,140 @@
+"""`fedbnsl coordinator init | approve | revoke | renew | enrolled`: who belongs to the federation."""
+
+import json
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+
+import click
+
+from fedbnsl.errors import IdentityError, SetupError
+
+_folder_argument = click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+_days_option = click.option(
+    "--days", type=click.IntRange(1, 3650), default=365, show_default=True, help="Days that the certificate is valid."
+)
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--name", required=True, help="Name of the federation: letters, digits, '.', '-', '_'.")
+@click.option(
+    "--host",
+    "hosts",
+    multiple=True,
+    required=True,
+    help="Host name or address under which sites call this coordinator, the main one first; repeatable.",
+)
+@click.option(
+    "--port", type=click.IntRange(1, 65_535), default=50051, show_default=True, help="Port that sites will call."
+)
+@_days_option
+@click.option(
+    "--ca-days",
+    type=click.IntRange(1, 36_500),
+    default=3650,
+    show_default=True,
+    help="Days that the federation's authority is valid.",
+)
+def init(folder: Path, name: str, hosts: tuple[str, ...], port: int, days: int, ca_days: int) -> None:
+    """Make a federation in FOLDER: its certificate authority, and this coordinator's certificate.
+
+    Keep FOLDER/ca.key secret: whoever has it can name new sites. It is needed for `approve` and `renew` only.
+    """
+    from fedbnsl_server.identity.enrolment import Federation
+
+    federation = Federation.create(folder, name=name, hosts=hosts, port=port, days=days, ca_days=ca_days)
+    click.echo(f"made federation {name!r} in {folder}; sites will call {federation.address}")
+    click.echo(f"fingerprint of its authority, for every site to compare: {federation.fingerprint}")
+    click.echo(f"next, at a site:  fedbnsl participant request SITE_FOLDER --federation {name}")
+    click.echo(f"then here:        fedbnsl coordinator approve {folder} REQUEST")
+
+
+@click.command()
+@_folder_argument
+@click.argument("request", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Where the bundle goes.  [default: <site>.bundle.toml here]"
+)
+@_days_option
+@click.option(
+    "--renew", is_flag=True, help="Give a site that is enrolled another certificate; the old one stays valid."
+)
+@click.option("--yes", is_flag=True, help="Approve without being asked.")
+def approve(folder: Path, request: str, out: Path | None, days: int, renew: bool, yes: bool) -> None:
+    """Sign the certificate request of a site (a file, or - for standard input) and enrol the site in FOLDER.
+
+    The bundle that this writes holds nothing secret; send it back to the site. Use `--out -` for standard output.
+    """
+    from fedbnsl.durable import write_text
+    from fedbnsl.identity.certificates import key_fingerprint
+    from fedbnsl_server.identity.enrolment import Federation
+
+    if request == "-" and not yes:
+        raise SetupError("--yes is needed with a request from standard input: nobody can be asked")
+    federation = Federation.open(folder)
+    with click.open_file(request, "rb") as file:
+        asked = file.read()
+    key, name = federation.read_request(asked)
+    click.echo(f"{name.uri} asks for a certificate for {days} days, for the key", err=True)
+    click.echo(f"  {key_fingerprint(key)}", err=True)
+    if not yes and not click.confirm("is that the key that the site told you, and shall it take part?", err=True):
+        raise IdentityError("not approved; nothing was signed")
+    bundle = federation.approve(asked, days=days, renew=renew)
+    if out == Path("-"):
+        click.echo(bundle.to_toml(), nl=False)
+    else:
+        out = out or Path(f"{name.site}.bundle.toml")
+        write_text(out, bundle.to_toml())
+        click.echo(f"enrolled {name.site}: send {out} to the site")
+    click.echo(f"and tell it, by another way: the authority's fingerprint is {federation.fingerprint}", err=True)
+
+
+@click.command()
+@_folder_argument
+@click.argument("site")
+@click.option("--keep-newest", is_flag=True, help="Revoke all but the certificate issued last: the end of a renewal.")
+def revoke(folder: Path, site: str, keep_newest: bool) -> None:
+    """Revoke SITE's certificates: its next call is refused, also in a run that goes on. No other site is touched."""
+    from fedbnsl_server.identity.enrolment import Federation
+
+    n_revoked = Federation.open(folder).revoke(site, keep_newest=keep_newest)
+    click.echo(f"revoked {n_revoked} certificate{'' if n_revoked == 1 else 's'} of {site}")
+
+
+@click.command()
+@_folder_argument
+@_days_option
+def renew(folder: Path, days: int) -> None:
+    """Give this coordinator a new key and certificate; a `serve` that runs takes it up for new connections."""
+    from fedbnsl.identity.certificates import day
+    from fedbnsl_server.identity.enrolment import Federation
+
+    certificate = Federation.open(folder).renew(days=days)
+    click.echo(f"the coordinator's certificate is valid until {day(certificate.not_valid_after_utc)}")
+
+
+@click.command()
+@_folder_argument
+@click.option("--json", "as_json", is_flag=True, help="Print every certificate as JSON.")
+def enrolled(folder: Path, as_json: bool) -> None:
+    """The sites of the federation in FOLDER and the state of their certificates, and the authority's fingerprint."""
+    from fedbnsl.identity.certificates import day
+    from fedbnsl_server.identity.enrolment import Federation
+
+    federation = Federation.open(folder)
+    table = federation.enrolled()
+    if as_json:
+        sites = {site: [{**asdict(one), "state": one.state} for one in issued] for site, issued in table.items()}
+        summary = {"federation": federation.name, "fingerprint": federation.fingerprint, "sites": sites}
+        click.echo(json.dumps(summary, ensure_ascii=False))
+        return
+    click.echo(f"federation {federation.name!r} at {federation.address}, authority {federation.fingerprint}")
+    for site, issued in table.items():
+        for one in issued:
+            when, until = one.revoked_at or one.expires_at, "since" if one.revoked_at else "until"
+            click.echo(
+                f"{site:20} {one.state:8} {until} {day(datetime.fromisoformat(when))}  {one.fingerprint[:23]}..."
+            )
+    if not table:
+        click.echo("no site is enrolled yet")

@@ -1,0 +1,228 @@
+"""`fedbnsl coordinator status | watch | healthcheck`: look at a running coordinator, and leave it alone."""
+
+import json
+import time
+from collections.abc import Callable
+from contextlib import closing, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fedbnsl.errors import InterruptedRunError, RunAbandonedError, SetupError, UnreachableError
+
+if TYPE_CHECKING:
+    from fedbnsl.identity.certificates import Credentials
+    from fedbnsl.messages import RunStatus
+    from fedbnsl_server.observe.prometheus import MetricsPort
+    from fedbnsl_server.observe.status_client import Observer
+    from fedbnsl_server.observe.terminal import RunDisplay
+
+_POLL_S = 0.5
+
+metrics_option = click.option(
+    "--metrics", metavar="HOST:PORT", help="Serve metrics for Prometheus there; port 0 takes a free one."
+)
+
+
+def _asks_a_coordinator(command: Callable[..., None]) -> Callable[..., None]:
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output."),
+        click.option("--insecure", is_flag=True, help="Instead of --federation: plaintext, on loopback only."),
+        click.option(
+            "--federation",
+            "federation_folder",
+            type=click.Path(exists=True, file_okay=False, path_type=Path),
+            help="The coordinator's folder, made by `coordinator init`: ask over TLS.",
+        ),
+        click.argument("address", metavar="[HOST:PORT]", required=False),
+    ):
+        command = option(command)
+    return command
+
+
+def one_of_both(folder: Path | None, insecure: bool) -> None:
+    """Refuse a command that does not say, or says twice, how the wire is protected.
+
+    Raises
+    ------
+    SetupError
+        With both ways.
+    """
+    if (folder is None) is not insecure:
+        raise SetupError(
+            "pass either --federation FOLDER, made by `coordinator init`, or --insecure for plaintext on loopback"
+        )
+
+
+def _coordinator(address: str | None, folder: Path | None, insecure: bool) -> "tuple[str, Credentials | None]":
+    """Where to ask, and what to show: by default this machine, at the port that the federation's sites were told."""
+    one_of_both(folder, insecure)
+    if folder is None:
+        from fedbnsl.channel import DEFAULT_PORT
+
+        return address or f"127.0.0.1:{DEFAULT_PORT}", None
+    from fedbnsl_server.identity.enrolment import Federation
+
+    federation = Federation.open(folder)
+    return address or f"127.0.0.1:{federation.port}", federation.credentials()
+
+
+@click.command()
+@_asks_a_coordinator
+def status(address: str | None, federation_folder: Path | None, insecure: bool, as_json: bool) -> None:
+    """Look once at the run of the coordinator at HOST:PORT (this machine, at the federation's port or 50051)."""
+    from rich.console import Console
+
+    from fedbnsl_server.observe.status_client import Observer
+    from fedbnsl_server.observe.terminal import view
+
+    address, credentials = _coordinator(address, federation_folder, insecure)
+    with closing(Observer(address, credentials)) as observer:
+        seen = observer.status()
+        if seen is None:
+            raise UnreachableError(f"the coordinator at {address} does not answer ({observer.silence})")
+    if as_json:
+        click.echo(json.dumps(_as_json(seen), ensure_ascii=False))
+        return
+    Console().print(view(f"{address}: {seen.state} (run {seen.run:08x}, fedbnsl {seen.version})", seen))
+
+
+@click.command()
+@_asks_a_coordinator
+@metrics_option
+@click.option(
+    "--patience",
+    "patience_s",
+    type=click.FloatRange(min=0),
+    default=600.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a coordinator that is away, or a run that was interrupted, is waited for.",
+)
+def watch(
+    address: str | None,
+    federation_folder: Path | None,
+    insecure: bool,
+    as_json: bool,
+    metrics: str | None,
+    patience_s: float,
+) -> None:
+    """Watch the run of the coordinator at HOST:PORT (this machine, at the federation's port or 50051) until it ends.
+
+    On a terminal a live view, on a pipe a line now and then; with --json an object whenever round or state change.
+    Ctrl-C ends the watching, never the run. Exit code 10 if the run failed, 6 if the coordinator stays away.
+    """
+    from rich.console import Console
+
+    from fedbnsl_server.observe.prometheus import MetricsPort
+    from fedbnsl_server.observe.status_client import Observer
+    from fedbnsl_server.observe.terminal import RunDisplay
+
+    console = Console(stderr=as_json)
+    address, credentials = _coordinator(address, federation_folder, insecure)
+    with (
+        closing(Observer(address, credentials)) as observer,
+        MetricsPort(metrics) if metrics is not None else nullcontext() as port,
+    ):
+        if port is not None:
+            console.print(f"metrics on port {port.port}", highlight=False)
+        try:
+            with RunDisplay(f"coordinator at {address}", console) as display:
+                last = _until_the_end(observer, address, display, port, patience_s=patience_s, as_json=as_json)
+        except InterruptedRunError:
+            raise InterruptedRunError("the watching ended", remedy="The run itself was left alone.") from None
+    if not as_json:
+        click.echo(f"the run {last.state} after {last.elapsed_s:.1f} s, {last.edges} edges")
+    if last.state == "failed":
+        raise RunAbandonedError(f"the run failed in round {last.round}")
+
+
+def _until_the_end(
+    observer: "Observer",
+    address: str,
+    display: "RunDisplay",
+    port: "MetricsPort | None",
+    *,
+    patience_s: float,
+    as_json: bool,
+) -> "RunStatus":
+    seen_at, said = time.monotonic(), ("", -1)
+    seen: RunStatus | None = None
+    if port is not None:
+        port.look = lambda: seen
+    while True:
+        seen = observer.status()
+        if seen is not None and as_json and (seen.state, seen.round) != said:
+            said = seen.state, seen.round
+            click.echo(json.dumps(_as_json(seen), ensure_ascii=False))
+        if seen is not None and seen.state in ("finished", "failed"):
+            display.show(seen)
+            return seen
+        if seen is None or seen.state == "interrupted":
+            away = "does not answer" if seen is None else "was interrupted"
+            if time.monotonic() - seen_at > patience_s:
+                raise UnreachableError(
+                    f"the coordinator at {address} {away} and did not come back within {patience_s:g} s"
+                )
+            display.show_trouble(f"the coordinator at {address} {away}; waiting for it to come back")
+        else:
+            seen_at = time.monotonic()
+            display.show(seen)
+        time.sleep(_POLL_S)
+
+
+@click.command()
+@_asks_a_coordinator
+@click.pass_context
+def healthcheck(
+    context: click.Context, address: str | None, federation_folder: Path | None, insecure: bool, as_json: bool
+) -> None:
+    """Ask the coordinator at HOST:PORT (this machine, at the federation's port or 50051) whether it takes calls.
+
+    For containers: one line, exit code 0 if it does and 6 if it does not, after 3 s at the latest.
+    """
+    from fedbnsl_server.grpc_api.health import why_not_serving
+
+    address, credentials = _coordinator(address, federation_folder, insecure)
+    why_not = why_not_serving(address, credentials)
+    if as_json:
+        click.echo(json.dumps({"address": address, "serving": not why_not, "why_not": why_not}, ensure_ascii=False))
+    else:
+        click.echo(f"{address}: {why_not or 'serving'}")
+    if why_not:
+        context.exit(UnreachableError.exit_code)
+
+
+def _as_json(seen: "RunStatus") -> dict[str, Any]:
+    from fedbnsl_server.observe.terminal import ZCDP_PER_UNIT, seconds_left
+
+    return {
+        "state": seen.state,
+        "round": seen.round,
+        "rounds": seen.rounds,
+        "acyclicity": seen.acyclicity,
+        "edges": seen.edges,
+        "elapsed_s": seen.elapsed_s,
+        "time_left_s": seconds_left(seen),
+        "run": f"{seen.run:08x}",
+        "protocol_version": seen.protocol_version,
+        "version": seen.version,
+        "time_unix_s": seen.time_unix_s,
+        "caller": seen.site,
+        "sites": [
+            {
+                "site": site.site,
+                "online": site.online_s > 0,
+                "online_s": site.online_s,
+                "last_seen_s": site.last_seen_s,
+                "answered": site.answered,
+                "left": site.left,
+                "last_round": site.last_round,
+                "bytes_up": site.bytes_up,
+                "bytes_down": site.bytes_down,
+                "spent_zcdp": None if site.spent_units is None else site.spent_units * ZCDP_PER_UNIT,
+            }
+            for site in seen.sites
+        ],
+    }

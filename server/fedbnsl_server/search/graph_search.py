@@ -1,0 +1,166 @@
+"""The DAG of least score, searched at the coordinator from second moments that the sites sent once.
+
+The score is that of a Gaussian network per row, a mean over the sites, each with regressions of its own. With v_j the
+residual variance of variable j given its parents at a site of n rows it is
+
+    sum over j of [ log(v_j) / 2 + log(v_j / sigma^2)^2 / (2 n) ] + edges * log(n) / (2 n).
+
+Beside the penalty of BIC it has a prior, which weighs as much as one row: noise variances are near a common sigma^2,
+log-normal around it with unit width. The moments decide where they can; without the prior, the score would be the same
+for all directions of an edge that they leave open (Chickering 2002). If noise variances are equal, the true directions
+alone make the residual variances so (Peters and Buhlmann 2014).
+
+The score is a sum over families (a child and its parents), and a family needs the moments of its members alone: where
+every child has few candidate parents, few of the d^2 moments are needed (`family_moments`). These include the moments
+of two parents of one child, whose own edge a sparse regression may miss, because the path over the child cancels it: so
+the search goes over all families of known moments, not of candidates alone.
+
+It descends from graphs that are given, and from graphs of small squared loss: that is least for the truth if noise
+variances are equal. One of these is along the order in which each next variable has the least variance given those
+before it (Chen, Drton and Wang 2019).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedbnsl.graphs.family_moments import needed_moments
+from fedbnsl.sparse import Mask, Matrix
+from fedbnsl_server.search.families import Families
+from fedbnsl_server.search.hill_climb import Loss, descend
+
+
+@dataclass(frozen=True, eq=False)
+class FoundGraph:
+    """What a search ends with.
+
+    Attributes
+    ----------
+    dag
+        (d, d) edges i -> j.
+    weights
+        (d, d) mean over the sites of their least-squares weights on `dag`, zero elsewhere.
+    residual_variance
+        (d,) mean over the sites, in squared units of the variables.
+    score
+        Of the DAG that was found, before its edges of small weight were dropped.
+    """
+
+    dag: Mask
+    weights: Matrix
+    residual_variance: Matrix
+    score: float
+
+
+def search(
+    moments: Sequence[Matrix],
+    *,
+    starts: Sequence[Mask],
+    candidates: Mask,
+    allowed: Mask,
+    required: Mask,
+    n_samples: float,
+    threshold: float,
+    penalty: float | None = None,
+    ridge: float = 1e-9,
+) -> FoundGraph:
+    """Find a DAG of small score, and the weights of its edges.
+
+    Parameters
+    ----------
+    moments
+        One (d, d) symmetric X'X / n a site, or one of all; read only where `needed_moments` of the candidates is True.
+    starts
+        (d, d) DAGs to start from, with the required edges; those that are no candidates are left out.
+    candidates
+        (d, d) edges, all of them allowed, that the DAG probably has, with their reverses.
+    allowed
+        (d, d) edges that it may have; never the diagonal.
+    required
+        (d, d) DAG of edges that it must have, all of them candidates.
+    n_samples
+        Rows of a site; if they differ, their mean.
+    threshold
+        Edges whose weight is absolutely no more than this are dropped in the end, unless they are required.
+    penalty
+        What an edge costs in units of the score; None: that of BIC.
+    ridge
+        Added to the moments' diagonal, as a share of it. Moments with noise may have negative eigenvalues: a ridge
+        beyond the largest of these keeps all residual variances positive.
+    """
+    known = needed_moments(candidates)
+    known |= known.T
+    families = Families(np.where(known, np.stack(list(moments)), np.nan), known & allowed, ridge=ridge)
+    order = _least_variance_order(families, candidates, required)
+    place = np.argsort(order)
+    along = candidates & (place[:, None] < place[None, :])
+    common = families.residual_variances(along).mean(axis=1)  # (P,) sigma^2
+    cost = 0.5 * math.log(n_samples) / n_samples if penalty is None else penalty
+
+    def squared(variance: Matrix) -> Matrix:
+        """What the score changes by, to first order, where all variances are the common one."""
+        return np.asarray((0.5 / common / len(common)) @ variance)
+
+    def logarithmic(variance: Matrix) -> Matrix:
+        apart = np.log(variance.T / common)
+        return np.asarray((0.5 * np.log(variance.T) + 0.5 * apart * apart / n_samples).mean(axis=-1).T)
+
+    def descended(dag: Mask, loss: Loss) -> Mask:
+        return descend(families, dag, loss, required=required, penalty=cost)
+
+    def score(dag: Mask) -> float:
+        return float(logarithmic(families.residual_variances(dag)).sum()) + cost * int(dag.sum())
+
+    given = [start & candidates for start in starts]
+    ordered = _pruned(families, along, squared, required, cost)
+    ends = [*given, *(descended(dag, squared) for dag in (*given, ordered))]
+    dag = min((descended(dag, logarithmic) for dag in ends), key=score)
+    least = score(dag)
+    dag, weights = _without_small(families, dag, required, threshold)
+    return FoundGraph(dag, weights, families.residual_variances(dag).mean(axis=0), least)
+
+
+def _without_small(families: Families, dag: Mask, required: Mask, threshold: float) -> tuple[Mask, Matrix]:
+    """Drop the edges of small weight, and again with the weights of the parents that stay; with the last weights."""
+    while True:
+        weights = families.weights(dag)
+        small = dag & (np.abs(weights) <= threshold) & ~required
+        if not small.any():
+            return dag, weights
+        dag = dag & ~small
+
+
+def _least_variance_order(families: Families, candidates: Mask, required: Mask) -> list[int]:
+    """Order of the variables: again and again the one of least variance given its candidates among those taken.
+
+    No variable comes before a required parent.
+    """
+    d = len(required)
+    taken = np.zeros(d, dtype=bool)
+    left = families.residual_variances(np.zeros((d, d), dtype=bool)).mean(axis=0)
+    order: list[int] = []
+    for _ in range(d):
+        ready = ~taken & ~(required & ~taken[:, None]).any(axis=0)
+        i = int(np.argmin(np.where(ready, left, np.inf)))
+        order.append(i)
+        taken[i] = True
+        for j in np.flatnonzero(candidates[i] & ~taken).tolist():
+            left[j] = families.residual_variance(j, np.flatnonzero(candidates[:, j] & taken)).mean()
+    return order
+
+
+def _pruned(families: Families, dag: Mask, loss: Loss, required: Mask, penalty: float) -> Mask:
+    """Drop one parent after the other from each child, the least important first, as long as that lowers the score."""
+    dag = dag.copy()
+    for j, candidates in enumerate(families.candidates):
+        droppable = dag[candidates, j] & ~required[candidates, j]
+        while droppable.any():
+            before, after = families.toggled(j, np.flatnonzero(dag[:, j]))
+            more = loss(after) - loss(before)
+            k = int(np.argmin(np.where(droppable, more, np.inf)))
+            if more[k] >= penalty:
+                break
+            droppable[k] = dag[candidates[k], j] = False
+    return dag

@@ -1,0 +1,220 @@
+"""From the sites' noisy moments of residuals to second moments of the variables, ready for a graph search.
+
+A round of residual moments asks every site for the moments of z = (x - W'x) / scales, with public W and scales. Where W
+is nearly right, the z are nearly uncorrelated and of like size, so that noise of one width is small beside all of them;
+mapped back through the same W and scales they are moments of x in which that noise counts as little. A search finds a
+better W, and the next round asks again.
+
+All of this works on what was released: it costs no privacy.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedbnsl.graphs.family_moments import parent_candidates
+from fedbnsl.plan.knowledge import EdgeMask
+from fedbnsl.privacy.calibration import LATTICE
+from fedbnsl.sparse import Mask, Matrix
+from fedbnsl_server.search.graph_search import FoundGraph, search
+
+NOISE_WIDTHS = 3.0
+"""A covariance of residuals within so many standard deviations of its noise counts as zero."""
+
+# Shares of the residuals' median variance: the least eigenvalue of their moments, and the least square of a next scale.
+_LEAST_EIGENVALUE, _LEAST_SCALE = 0.05, 0.3
+# So many variables may all be neighbours of each other in a search.
+_ALL_PAIRS = 40
+# What a search may have missed: residuals of its graph that are correlated by more than this.
+_MISSED = 0.1
+
+
+@dataclass(frozen=True, eq=False)
+class PooledMoments:
+    """Second moments of the variables over all sites' records.
+
+    Attributes
+    ----------
+    moments
+        (d, d), positive definite, in squared units of the variables, up to a common factor: shortened records tell
+        directions, not lengths.
+    noise_std
+        Of the noise of a covariance of residuals, relative to their median variance.
+    correlated
+        (d, d) symmetric: pairs of variables whose residuals' covariance stood out of the noise.
+    """
+
+    moments: Matrix
+    noise_std: float
+    correlated: Mask
+
+    def edge_penalty(self, threshold: float) -> float:
+        """What an edge must save of half a residual variance, in units of that variance.
+
+        As much as an edge of weight `threshold`, and more than the largest of d^2 edges that are nothing but noise.
+        """
+        return max(0.5 * threshold**2, 2.0 * math.log(len(self.moments)) * self.noise_std**2)
+
+
+def pool(
+    released: Sequence[Matrix],
+    n_samples: Sequence[int],
+    variances: Sequence[int],
+    *,
+    W: Matrix,
+    scales: Matrix,
+    norm_bound: float,
+) -> PooledMoments:
+    """The mean over all sites' records, cleared of what is noise and mapped back to the variables.
+
+    Parameters
+    ----------
+    released
+        (d, d) moments of scaled residuals, one a site that answered.
+    n_samples, variances
+        Rows of these sites, and `moments_variance` of their prices.
+    W, scales, norm_bound
+        (d, d) acyclic, (d,) and R, as the sites were asked with.
+    """
+    rows = sum(n_samples)
+    S_z = sum((n * S for n, S in zip(n_samples, released, strict=True)), np.zeros_like(W)) / rows
+    noise_std = math.sqrt(sum(variances) / 2.0) * norm_bound**2 / (LATTICE * rows)
+    # A median that is nothing but noise may be of any size or sign: at least one standard deviation of the diagonal's.
+    size = max(float(np.median(S_z.diagonal())), math.sqrt(2.0) * noise_std, np.finfo(np.float64).tiny)
+    noise_std /= size
+    S_z /= size
+    large = np.abs(S_z) > NOISE_WIDTHS * noise_std
+    np.fill_diagonal(large, val=True)
+    values, vectors = np.linalg.eigh(S_z * large)
+    S_z = (vectors * np.maximum(values, _LEAST_EIGENVALUE)) @ vectors.T
+    # z = A'x with A = (I - W) / scales, which is invertible: W is acyclic.
+    back = np.linalg.inv((np.eye(len(W)) - W) / scales)
+    S = back.T @ S_z @ back
+    np.fill_diagonal(large, val=False)
+    return PooledMoments(0.5 * (S + S.T), noise_std, large)
+
+
+def neighbours(pooled: PooledMoments, dag: Mask, scales: Matrix, threshold: float, *, most: int = 12) -> Mask:
+    """(d, d) pairs that a search over the moments should try as edges.
+
+    Those of the last graph, those with correlated residuals where there was one, and for each variable what forward
+    selection finds.
+
+    Parameters
+    ----------
+    dag
+        (d, d) graph of the W that the residuals were made with.
+    scales
+        (d,) those that the residuals were made with: the noise of a variable's moments is in proportion.
+    threshold
+        Absolute weight that an edge has at least.
+    most
+        Selected variables for each, at most.
+    """
+    found = dag.copy()
+    if dag.any():
+        found |= pooled.correlated
+    # Less than an edge must bring in a search: other selected variables may hold a part of what a true parent brings.
+    least = 0.3 * threshold**2 * float(np.median(scales)) ** 2
+    noise = 4.0 * math.log(len(dag)) * (pooled.noise_std * scales) ** 2
+    for j, gain in enumerate(np.maximum(least, noise)):
+        found[_selected(pooled.moments, j, float(gain), most), j] = True
+    return found
+
+
+def least_noise(variances: Sequence[int], n_samples: Sequence[int], n_variables: int) -> float:
+    """What `noise_std` will be at least, from public numbers alone: all residuals as long as the bound lets them be."""
+    return math.sqrt(sum(variances) / 2.0) * n_variables / (LATTICE * sum(n_samples))
+
+
+def search_pooled(
+    pooled: PooledMoments, dag: Mask, scales: Matrix, mask: EdgeMask, *, threshold: float, keep_small: bool
+) -> FoundGraph:
+    """The DAG that explains the pooled moments best, searched again while its residuals show what it missed.
+
+    Parameters
+    ----------
+    dag, scales
+        (d, d) graph and (d,) scales that the residuals were made with.
+    threshold
+        Absolute weight that an edge has at least.
+    keep_small
+        Keep edges of smaller weight all the same: residuals get no worse by them.
+    """
+    near = ~np.eye(len(dag), dtype=bool) if len(dag) <= _ALL_PAIRS else neighbours(pooled, dag, scales, threshold)
+    near = near | near.T
+    while True:
+        found = search(
+            [pooled.moments],
+            starts=[(dag & mask.allowed) | mask.required],
+            candidates=parent_candidates(near, mask),
+            allowed=mask.allowed,
+            required=mask.required,
+            n_samples=1.0 / pooled.noise_std**2,
+            penalty=pooled.edge_penalty(threshold),
+            threshold=0.0 if keep_small else threshold,
+        )
+        more = near | missed_neighbours(pooled, found.weights, found.residual_variance)
+        if (more == near).all():
+            return found
+        near, dag = more, found.dag
+
+
+def _selected(S: Matrix, j: int, least: float, most: int) -> list[int]:
+    """Forward selection: again and again the variable that lowers the residual variance of j most, if by `least`."""
+    rest, selected = S.copy(), list[int]()
+    left = np.ones(len(S), dtype=bool)
+    left[j] = False
+    while len(selected) < most:
+        variance = rest.diagonal()
+        usable = left & (variance > 1e-6 * S.diagonal())
+        gains = np.where(usable, rest[j] ** 2 / np.where(usable, variance, 1.0), 0.0)
+        k = int(np.argmax(gains))
+        if gains[k] <= least:
+            break
+        selected.append(k)
+        left[k] = False
+        rest -= np.outer(rest[k], rest[k]) / rest[k, k]  # what k does not explain
+    return selected
+
+
+def missed_neighbours(pooled: PooledMoments, W: Matrix, residual_variance: Matrix) -> Mask:
+    """(d, d) pairs whose residuals are still correlated under the (d, d) weights that a search found.
+
+    Parameters
+    ----------
+    residual_variance
+        (d,) under these weights, in the units of `pooled.moments`.
+    """
+    A = (np.eye(len(W)) - W) / next_scales(residual_variance)
+    missed = np.abs(A.T @ pooled.moments @ A) > max(_MISSED, NOISE_WIDTHS * pooled.noise_std)
+    np.fill_diagonal(missed, val=False)
+    return missed
+
+
+def first_scales(
+    second_moments: Sequence[Matrix], n_samples: Sequence[int], variances: Sequence[int], bounds: Matrix
+) -> Matrix:
+    """(d,) scales for the first round, from what the sites released of each variable's mean square.
+
+    Parameters
+    ----------
+    second_moments
+        (d,) noisy mean squares, one a site.
+    n_samples, variances
+        Rows of these sites, and `setup_variance` of their prices.
+    bounds
+        (d,) feature bounds.
+    """
+    rows = sum(n_samples)
+    pooled = sum((n * m for n, m in zip(n_samples, second_moments, strict=True)), np.zeros_like(bounds)) / rows
+    noise_std = math.sqrt(sum(variances)) / (LATTICE * rows)
+    return np.asarray(np.sqrt(np.maximum(pooled, max(0.005, noise_std) * bounds)))
+
+
+def next_scales(residual_variance: Matrix) -> Matrix:
+    """(d,) scales for the next round, from the (d,) residual variances under its W."""
+    least = _LEAST_SCALE * float(np.median(residual_variance))
+    return np.asarray(np.sqrt(np.maximum(residual_variance, least)))

@@ -1,0 +1,321 @@
+"""Exchange: how one round's tasks reach the sites and their updates come back.
+
+`rounds.run` knows only the protocol. `Mailbox` is the one behind gRPC; an in-process one belongs to the experiments.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Set
+from contextlib import suppress
+from typing import Protocol
+
+from fedbnsl.errors import (
+    InterruptedRunError,
+    QuorumLostError,
+    RemoteProtocolError,
+    SeatLostError,
+    StaleRoundError,
+)
+from fedbnsl.messages import NOT_SEATED, Finished, LocalUpdate, RoundTask, SiteState
+from fedbnsl.plan.plan import Plan
+
+UpdateCheck = Callable[[LocalUpdate], None]
+
+
+class Traffic:
+    """Serialised bytes of the messages of a run, by site, round and direction.
+
+    Attributes
+    ----------
+    up, down
+        Bytes of updates and of tasks: up[site][round].
+    control
+        Bytes of everything else (joins, polls, receipts, the end), both directions together, by site.
+    """
+
+    def __init__(self) -> None:
+        self.up: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+        self.down: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+        self.control: dict[str, int] = defaultdict(int)
+
+
+class Exchange(Protocol):
+    """One round's way to the sites and back."""
+
+    @property
+    def traffic(self) -> Traffic:
+        """What has been sent so far."""
+        ...
+
+    def exchange(
+        self, tasks: Mapping[str, RoundTask], snapshots: Mapping[str, SiteState], check: UpdateCheck
+    ) -> Mapping[str, LocalUpdate]:
+        """Hand out one task a site and return the updates that came in time.
+
+        Parameters
+        ----------
+        tasks
+            By site, all for the same round.
+        snapshots
+            B_p and beta_p before this round, for a site that lost its own.
+        check
+            Raises RemoteProtocolError for an update that does not fit its task; such a one is not taken in.
+
+        Raises
+        ------
+        QuorumLostError
+            If too few sites answered before the run's deadline.
+        InterruptedRunError
+            If the run was asked to stop.
+        """
+        ...
+
+
+class Mailbox:
+    """Tasks wait here to be pulled, updates are pushed here.
+
+    All state is touched on one event loop only; `exchange` is called from the thread of the round engine.
+
+    Parameters
+    ----------
+    notice
+        Told whom a round waits for beyond its deadline.
+    complete_rounds, snapshots, traffic, answered
+        Where a run goes on that was taken up again: its complete rounds, B_p and beta_p after the last of them, what
+        was sent until then, and the last round that each site contributed to.
+
+    Attributes
+    ----------
+    round
+        The open one; between rounds the last one.
+    complete_rounds, snapshots
+        Rounds before the open one, and B_p and beta_p after them.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        loop: asyncio.AbstractEventLoop,
+        notice: Callable[[str], None] = lambda text: None,
+        *,
+        complete_rounds: int = 0,
+        snapshots: Mapping[str, SiteState] | None = None,
+        traffic: Traffic | None = None,
+        answered: Mapping[str, int] | None = None,
+    ) -> None:
+        self.traffic = Traffic() if traffic is None else traffic
+        self._answered_before = answered or {}
+        self.snapshots: Mapping[str, SiteState] = {} if snapshots is None else snapshots
+        self.complete_rounds = self.round = self._taken_up_after = complete_rounds
+        self._met: set[str] = set()  # who has joined here or has a task from here
+        self._plan = plan
+        self._loop = loop
+        self._tasks: Mapping[str, RoundTask] = {}
+        self._check: UpdateCheck | None = None
+        self._posted = asyncio.Event()  # replaced whenever there is something new to pull
+        self._updates: dict[str, LocalUpdate] = {}
+        self._last_accepted: dict[str, LocalUpdate] = {}
+        self._open = False
+        self._left: set[str] = set()
+        self._awaited: set[str] = set()  # who has the task, has not answered it and has not left
+        self._enough = asyncio.Event()
+        self._quorum_is_enough = False
+        self._finished: Finished | None = None
+        self._untold: set[str] = set()  # who has not left, and has not heard that the run is over
+        self._all_told = asyncio.Event()
+        self._stopped = False
+        self._notice = notice
+
+    # ---- the engine's side -------------------------------------------------------------------------------------
+
+    def exchange(
+        self, tasks: Mapping[str, RoundTask], snapshots: Mapping[str, SiteState], check: UpdateCheck
+    ) -> Mapping[str, LocalUpdate]:
+        """See `Exchange.exchange`."""
+        return asyncio.run_coroutine_threadsafe(self._exchange(tasks, snapshots, check), self._loop).result()
+
+    async def _exchange(
+        self, tasks: Mapping[str, RoundTask], snapshots: Mapping[str, SiteState], check: UpdateCheck
+    ) -> Mapping[str, LocalUpdate]:
+        self._tasks, self.snapshots, self._check, self._updates = tasks, snapshots, check, {}
+        self.round = next(iter(tasks.values())).round
+        self.complete_rounds = self.round - 1
+        self._awaited = set(tasks) - self._left
+        self._open = True
+        self._announce()
+        round_s = min(self._plan.round_deadline_s, self._plan.run_deadline_s)
+        grace_s = min(self._plan.site_grace_s, round_s)
+        if not await self._wait(grace_s, quorum_is_enough=False):
+            self._notice(f"round {self.round} waits for {self._missing()}")
+            await self._wait(round_s - grace_s, quorum_is_enough=False)
+        if len(self._updates) < self._plan.needed and not self._stopped:
+            await self._wait(self._plan.run_deadline_s - round_s, quorum_is_enough=True)
+        self._open = False
+        if self._stopped:
+            raise InterruptedRunError(f"stopped in round {self.round}")
+        if len(self._updates) < self._plan.needed:
+            raise QuorumLostError(
+                f"round {self.round}: {len(self._updates)} of the needed {self._plan.needed} sites answered within "
+                f"run_deadline_s = {self._plan.run_deadline_s:g} s; missing: {self._missing()}"
+            )
+        self._last_accepted.update(self._updates)
+        return dict(self._updates)
+
+    async def _wait(self, seconds: float, *, quorum_is_enough: bool) -> bool:
+        """Wait for every site that may still answer, or for a quorum; False if the time is over first."""
+        self._quorum_is_enough = quorum_is_enough
+        self._enough.clear()
+        self._check_enough()
+        try:
+            await asyncio.wait_for(self._enough.wait(), seconds)
+        except TimeoutError:
+            return False
+        return True
+
+    def _missing(self) -> str:
+        return ", ".join(sorted(set(self._tasks) - set(self._updates)))
+
+    def _check_enough(self) -> None:
+        quorum = len(self._updates) >= self._plan.needed
+        if self._stopped or (quorum and (self._quorum_is_enough or not self._awaited)):
+            self._enough.set()
+
+    def _announce(self) -> None:
+        self._posted.set()
+        self._posted = asyncio.Event()
+
+    def stop(self) -> None:
+        """Let the present and every later exchange end with InterruptedRunError."""
+        self._stopped = True
+        self._enough.set()
+
+    async def finish(self, finished: Finished, sites: set[str], grace_s: float) -> None:
+        """Tell every site that has not left that the run is over; wait at most so many seconds for them to hear it."""
+        self._finished = finished
+        self._untold = sites - self._left
+        self._all_told.clear()
+        self._announce()
+        if self._untold:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._all_told.wait(), grace_s)
+
+    def _need_not_tell(self, site: str) -> None:
+        self._untold.discard(site)
+        if not self._untold:
+            self._all_told.set()
+
+    # ---- the sites' side ---------------------------------------------------------------------------------------
+
+    @property
+    def answered(self) -> Set[str]:
+        """Sites whose update for the present round is here, as it changes."""
+        return self._updates.keys()
+
+    @property
+    def left(self) -> Set[str]:
+        """Sites that said good-bye, as it changes."""
+        return self._left
+
+    def is_computing(self, site: str) -> bool:
+        """Whether a site has fetched the task of the open round and may still answer it."""
+        return self._open and site in self._awaited and self.round in self.traffic.down[site]
+
+    def last_answered(self, site: str) -> int:
+        """The last round whose update of this site was taken in; 0 if none was."""
+        update = self._updates.get(site) or self._last_accepted.get(site)
+        return self._answered_before.get(site, 0) if update is None else update.round
+
+    def welcome(self, site: str) -> None:
+        """A site is heard of (again): it is counted on."""
+        if site in self._left:
+            self._left.discard(site)
+            self._notice(f"{site} is back")
+        if self._open and site in self._tasks and site not in self._updates:
+            self._awaited.add(site)
+
+    def take_over(self, site: str) -> None:
+        """A site joins: it starts from `snapshots` after `complete_rounds`, whatever it has seen before."""
+        self._met.add(site)
+        self.welcome(site)
+
+    def leave(self, site: str) -> None:
+        """A site will not answer any more; nobody waits for it beyond the quorum."""
+        self._left.add(site)
+        self._awaited.discard(site)
+        if self._open:
+            self._check_enough()
+        if self._finished is not None:
+            self._need_not_tell(site)
+
+    async def pull(self, site: str, last_round: int, wait_s: float) -> RoundTask | Finished | None:
+        """The next task of a site, the end of the run, or None if nothing new came in `wait_s` seconds.
+
+        Raises
+        ------
+        SeatLostError
+            If the site has seen rounds that the run does not have.
+        """
+        answer = self._pending(site, last_round)
+        if answer is None:
+            try:
+                await asyncio.wait_for(self._posted.wait(), wait_s)
+            except TimeoutError:
+                return None
+            answer = self._pending(site, last_round)
+        return answer
+
+    def _pending(self, site: str, last_round: int) -> RoundTask | Finished | None:
+        if self._finished is not None:
+            self._need_not_tell(site)
+            return self._finished
+        self._refuse_another_past(site, last_round)
+        # Whoever has seen the round and is not among its updates answered a coordinator that did not live to count it.
+        if self._open and (self.round > last_round or site not in self._updates):
+            self._met.add(site)
+            return self._tasks[site]
+        return None
+
+    def _refuse_another_past(self, site: str, last_round: int) -> None:
+        """Let a site join again whose dual follows rounds that were lost since: the run's folder was set back.
+
+        A quorum may have played them again without it; by their numbers alone it would seem to be up to date.
+        """
+        if site in self._met:
+            return
+        common = min(last_round, self._taken_up_after)
+        if last_round > self._taken_up_after + 1 or (common and not self.traffic.down[site][common]):
+            raise SeatLostError(f"after a round {last_round} that this run does not have, site {site!r} {NOT_SEATED}")
+
+    def dismiss(self) -> None:
+        """Let the pulls that wait end without an answer: the sites shall call the next coordinator."""
+        self._announce()
+
+    def push(self, update: LocalUpdate) -> bool:
+        """Take in an update; True if it is a repeat of one that was taken in before.
+
+        Raises
+        ------
+        StaleRoundError
+            If its round is not the present one.
+        RemoteProtocolError
+            If another update of this site for the same round is here already, it does not fit the task, or the site
+            has none.
+        SeatLostError
+            If the site has seen rounds that the run does not have.
+        """
+        self._refuse_another_past(update.site, update.round)
+        stored = self._updates.get(update.site) or self._last_accepted.get(update.site)
+        if stored is not None and stored.round == update.round:
+            if stored.same_as(update):
+                return True
+            raise RemoteProtocolError(f"a second, different update of {update.site!r} for round {update.round}")
+        if not self._open or update.round != self.round:
+            when = f"in round {self.round}" if update.round != self.round else "after that round had closed"
+            raise StaleRoundError(f"update for round {update.round} arrived {when}; pull the current task")
+        if update.site not in self._tasks or self._check is None:
+            raise RemoteProtocolError(f"site {update.site!r} has no task")
+        self._check(update)
+        self._updates[update.site] = update
+        self._awaited.discard(update.site)
+        self._check_enough()
+        return False

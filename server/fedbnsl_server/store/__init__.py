@@ -1,0 +1,5 @@
+"""What the coordinator keeps on disk.
+
+`run_folder` opens the folder of a run, `run_id` and `checkpoint` are what it continues from, `history` reads how far
+it had come, `results` writes what people read, `site_ledgers` remembers each site's privacy ledger from run to run.
+"""

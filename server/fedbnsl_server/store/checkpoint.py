@@ -1,0 +1,110 @@
+"""The state of a run on disk: written whole or not at all, and on the disk before anybody is told."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from fedbnsl import durable
+from fedbnsl.errors import ResultError
+from fedbnsl.messages import SiteState
+from fedbnsl.sparse import SparseMatrix
+from fedbnsl_server.algorithm.admm import AdmmState
+
+_SCHEMA = "fedbnsl.checkpoint/2"
+_ARRAYS = ("sizes", "index", "value", "scalars", "residual_variance", "scales")
+
+
+def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
+    """Write the state; it is on the disk when this returns.
+
+    Raises
+    ------
+    ResultError
+        If it cannot be written; the old file stays.
+    """
+    matrices = [state.global_weights]
+    if state.change is not None:
+        matrices.append(state.change)
+    matrices += state.found
+    if state.neighbours is not None:
+        matrices.append(state.neighbours)
+    for site in state.sites.values():
+        matrices += [site.local_weights, site.consensus_dual]
+    if state.refitted is not None:
+        matrices.append(state.refitted)
+    head = {
+        "schema": _SCHEMA,
+        "plan_digest": plan_digest.hex(),
+        "round": state.round,
+        "n_variables": state.global_weights.n_variables,
+        "sends_changes": state.change is not None,
+        "found": len(state.found),
+        "neighbours": state.neighbours is not None,
+        "contributed": sorted(state.contributed),
+        "sites": list(state.sites),
+    }
+
+    def write(file: BinaryIO) -> None:
+        np.savez(
+            file,
+            head=np.frombuffer(json.dumps(head).encode(), np.uint8),
+            scalars=np.array([state.acyclicity_dual, state.acyclicity]),
+            residual_variance=state.residual_variance,
+            scales=state.scales,
+            sizes=np.array([matrix.nnz for matrix in matrices]),
+            index=np.concatenate([matrix.index for matrix in matrices]),
+            value=np.concatenate([matrix.value for matrix in matrices]),
+        )
+
+    durable.write_file(path, write)
+
+
+def load(path: Path, *, plan_digest: bytes) -> AdmmState:
+    """The state that `save` wrote, bit for bit.
+
+    Raises
+    ------
+    ResultError
+        If the file cannot be read or belongs to another plan.
+    """
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+            arrays: Mapping[str, Any] = {key: stored[key] for key in stored.files}
+        head = json.loads(arrays["head"].tobytes())
+        ours = head.get("schema") == _SCHEMA
+        known: dict[str, Any] = {key: arrays[key] for key in _ARRAYS} if ours else {}  # another format may lack some
+    except Exception as error:  # for a damaged file zipfile, numpy and json raise nearly anything
+        raise ResultError(f"checkpoint {path} cannot be read: {error}") from None
+    if not ours:
+        raise ResultError(f"checkpoint {path} has the format {head.get('schema')!r}; expected {_SCHEMA!r}")
+    if head["plan_digest"] != plan_digest.hex():
+        raise ResultError(f"checkpoint {path} belongs to another plan")
+    sizes, index, value, scalars, residual_variance, scales = known.values()
+    ends = np.cumsum(sizes)
+    d = int(head["n_variables"])
+    matrices = [
+        SparseMatrix(d, index[end - size : end], value[end - size : end]) for size, end in zip(sizes, ends, strict=True)
+    ]
+    W, *rest = matrices
+    change = rest.pop(0) if head["sends_changes"] else None
+    found, rest = rest[: head["found"]], rest[head["found"] :]
+    neighbours = rest.pop(0) if head["neighbours"] else None
+    seen = None if change is None else W
+    sites = {site: SiteState(rest[2 * k], rest[2 * k + 1], seen) for k, site in enumerate(head["sites"])}
+    return AdmmState(
+        round=int(head["round"]),
+        global_weights=W,
+        change=change,
+        found=tuple(found),
+        scales=scales,
+        neighbours=neighbours,
+        acyclicity_dual=float(scalars[0]),
+        acyclicity=float(scalars[1]),
+        contributed=frozenset(head["contributed"]),
+        sites=sites,
+        refitted=rest[2 * len(sites)] if len(rest) > 2 * len(sites) else None,
+        residual_variance=residual_variance,
+    )

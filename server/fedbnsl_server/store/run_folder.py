@@ -1,0 +1,254 @@
+"""The folder of a run: who may write in it, and what a coordinator that is started again finds there.
+
+plan.toml        the settings, as agreed; written last of what makes a run, so where it is the others are too
+run.json         the run's number (schema `fedbnsl.run/2`); a run without it cannot be continued
+run.lock         locked by the coordinator that works on the run, for as long as its process lives
+events.jsonl     what happened when, one JSON object a line: who has a seat, the rounds
+checkpoint.npz   the state after the last complete round
+
+The rest are results: see `fedbnsl_server.store.results`.
+"""
+
+import fcntl
+import json
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self, TextIO
+
+from fedbnsl import durable
+from fedbnsl.errors import ResultError
+from fedbnsl.logs import EventLog
+from fedbnsl.plan.plan import Plan
+from fedbnsl_server.store import run_id
+from fedbnsl_server.store.history import Past, read_past
+from fedbnsl_server.store.run_id import Register
+
+LOCK = "run.lock"
+
+_PLAN = "plan.toml"
+_REGISTER = "run.json"
+_EVENTS = "events.jsonl"
+_CHECKPOINT = "checkpoint.npz"
+_DIGEST_SHOWN = 12
+
+
+class RunFolder:
+    """One run's folder; make it with `create`, `resume` or `open`.
+
+    Attributes
+    ----------
+    is_continued
+        Whether it held the run already.
+    past
+        What a run that is continued brings along.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        plan: Plan,
+        register: Register | None = None,
+        *,
+        past: Past | None = None,
+        lock: TextIO | None = None,
+    ) -> None:
+        self.path = path
+        self.plan = plan
+        self.is_continued = past is not None
+        self.past = past or Past()
+        self._register = register
+        self._lock = lock
+
+    @classmethod
+    def create(cls, path: Path, plan: Plan, register: Register | None = None) -> Self:
+        """Make the folder and write the plan; with a register, lock it for a run that can be continued.
+
+        Raises
+        ------
+        ResultError
+            If the folder holds a run already, another coordinator works in it, or it cannot be written.
+        """
+        lock: TextIO | None = None
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            refuse_existing_run(path)
+            if register is not None:
+                lock = _locked(path)
+                refuse_existing_run(path)  # again: another coordinator may have made one just before
+                run_id.write(path / _REGISTER, register)
+            durable.write_text(path / _PLAN, plan.to_toml())
+            folder = cls(path, plan, register, lock=lock)
+            folder.events  # noqa: B018  # a file that cannot be opened is found here
+            return folder
+        except BaseException as error:
+            if lock is not None:
+                lock.close()
+            if isinstance(error, OSError):
+                raise ResultError(f"run folder {path} cannot be written: {error.strerror}") from None
+            raise
+
+    @classmethod
+    def resume(cls, path: Path, plan: Plan) -> Self:
+        """Lock the folder and read how far its run has come; nothing is written.
+
+        Raises
+        ------
+        ResultError
+            If it holds the run of another plan, another coordinator works on it, or it cannot be read.
+        """
+        stored = Plan.load(path / _PLAN).digest().hex()
+        if stored != plan.digest().hex():
+            raise ResultError(
+                f"folder {path} holds the run of another plan ({stored[:_DIGEST_SHOWN]}…) than this one "
+                f"({plan.digest().hex()[:_DIGEST_SHOWN]}…); continue it with its own plan, by naming the folder in "
+                "place of the plan, or choose another folder with --out"
+            )
+        try:
+            lock = _locked(path)
+        except OSError as error:
+            raise ResultError(f"run folder {path} cannot be locked: {error.strerror}") from None
+        try:
+            register = run_id.read(path / _REGISTER)
+            past = read_past(path / _CHECKPOINT, path / _EVENTS, plan)
+            return cls(path, plan, register, past=past, lock=lock)
+        except BaseException:
+            lock.close()
+            raise
+
+    @classmethod
+    def open(cls, path: Path, plan: Plan, register: Register) -> Self:
+        """Go on with the run that the folder holds, or begin one with this register.
+
+        Raises
+        ------
+        ResultError
+            See `resume` and `create`.
+        """
+        return cls.resume(path, plan) if can_be_continued(path) else cls.create(path, plan, register)
+
+    @property
+    def register(self) -> Register:
+        """The run's number.
+
+        Raises
+        ------
+        ResultError
+            If the run cannot be continued, as a simulation.
+        """
+        if self._register is None:
+            raise ResultError(f"the run in folder {self.path} cannot be continued")
+        return self._register
+
+    @cached_property
+    def events(self) -> EventLog:
+        """Where events are appended; a file that is there already is gone on with."""
+        return EventLog(self.path / _EVENTS)
+
+    @property
+    def checkpoint(self) -> Path:
+        """Where the state of the run is kept."""
+        return self.path / _CHECKPOINT
+
+    def take_up(self) -> None:
+        """Note that the run goes on.
+
+        Raises
+        ------
+        ResultError
+            If it cannot be written.
+        """
+        try:
+            self.events.write("resumed", after_round=self.past.round)
+        except OSError as error:
+            raise ResultError(f"run folder {self.path} cannot be written: {error.strerror}") from None
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        self.past = replace(self.past, resumed_at=(*self.past.resumed_at, now))
+
+    def finished_result(self) -> dict[str, Any] | None:
+        """What result.json holds, if it says that the run is finished.
+
+        Raises
+        ------
+        ResultError
+            If it is there and cannot be read.
+        """
+        path = self.path / "result.json"
+        try:
+            result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            return result if result["state"] == "finished" else None
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ResultError(f"{path} cannot be read: {error}") from None
+
+    def close(self) -> None:
+        """Let others work in the folder."""
+        if "events" in self.__dict__:
+            self.events.close()
+        if self._lock is not None:
+            self._lock.close()
+
+
+def default_folder(name: str) -> Path:
+    """runs/<name>-<UTC time>, of which a person makes sense."""
+    readable = re.sub(r"[^\w.-]+", "-", name).strip(".-")[:50] or "run"
+    return Path("runs") / f"{readable}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+
+
+def can_be_continued(path: Path) -> bool:
+    """Whether a folder holds the run of a coordinator, finished or not.
+
+    Raises
+    ------
+    ResultError
+        If the folder cannot be looked into.
+    """
+    try:
+        return all((path / name).exists() for name in (_PLAN, _REGISTER))
+    except OSError as error:
+        raise ResultError(f"run folder {path} cannot be used: {error.strerror}") from None
+
+
+def load_plan(path: Path) -> Plan:
+    """The plan of a run that can be continued.
+
+    Raises
+    ------
+    ResultError
+        If the folder holds no such run.
+    """
+    if not can_be_continued(path):
+        raise ResultError(f"folder {path} holds no run that can be continued ({_PLAN} and {_REGISTER})")
+    return Plan.load(path / _PLAN)
+
+
+def refuse_existing_run(path: Path) -> None:
+    """Results are never overwritten.
+
+    Raises
+    ------
+    ResultError
+        If the folder holds a run or a graph already.
+    """
+    try:
+        if any((path / name).exists() for name in (_PLAN, "result.json", "edges.csv")):
+            raise ResultError(f"folder {path} holds a run already; results are never overwritten")
+    except OSError as error:
+        raise ResultError(f"run folder {path} cannot be used: {error.strerror}") from None
+
+
+def _locked(path: Path) -> TextIO:
+    """The lock file of a folder, locked until it is closed or the process dies, whatever it dies of."""
+    file = (path / LOCK).open("a", encoding="utf-8")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise ResultError(f"another coordinator works on run folder {path}; end it first (SIGTERM pauses it)") from None
+    except OSError:
+        file.close()
+        raise
+    return file

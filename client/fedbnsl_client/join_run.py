@@ -21,6 +21,7 @@ from fedbnsl.graphs.formats import LearnedGraph, edges_csv
 from fedbnsl.identity.certificates import Credentials
 from fedbnsl.messages import Finished, JoinReply, JoinRequest, LeaveReason, RoundTask
 from fedbnsl.plan.plan import Plan
+from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
@@ -81,7 +82,7 @@ def take_part(
             table = table.reordered(reply.variables)
             notice(
                 f"joined as {admission.site}: {table.n_samples} rows, {len(table.variables)} variables, "
-                f"{plan.n_rounds} rounds"
+                f"{n_rounds(plan)} rounds"
             )
 
             first = (reply.run, reply.plan_digest, reply.variables)

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from fedbnsl.errors import InterruptedRunError, SetupError
+from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl_server.identity import cli as enrolment_cli
 from fedbnsl_server.observe import cli as observer_cli
 
@@ -129,7 +130,7 @@ def serve(
         say(f"listening on {address}; run folder: {folder}")
 
     def after_round(state: AdmmState, record: RoundRecord) -> None:
-        total, kind = plan.n_rounds, record.kind.name.lower()
+        total, kind = n_rounds(plan), record.kind
         say(
             f"round {record.round}/{total} {kind:5} sites {len(record.contributed)}/{len(state.sites)}"
             f"  h(W) {record.acyclicity:.1e}  edges {record.edges}  {record.local_s + record.global_s:.2f} s"

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from fedbnsl.errors import StaleRoundError
-from fedbnsl.messages import RoundTask, SiteState, TaskKind
+from fedbnsl.messages import RoundTask, SiteState
 from fedbnsl.plan.plan import Plan
+from fedbnsl.rounds import admm as admm_rounds
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
@@ -20,7 +21,7 @@ def participant(snapshot: SiteState | None = None) -> Participant:
 
 
 def task(round_: int, *, contributed: bool) -> RoundTask:
-    return RoundTask(round_, TaskKind.ADMM, W, contributed)
+    return RoundTask(round_, admm_rounds.Task(W), contributed)
 
 
 def test_a_repeated_task_gets_the_same_answer_and_an_older_one_none():
@@ -37,14 +38,14 @@ def test_an_answer_that_did_not_enter_the_last_round_leaves_no_trace(next_round,
     site.handle(task(1, contributed=False))
     answer = site.handle(task(next_round, contributed=contributed))
     fresh = participant().handle(task(next_round, contributed=False))
-    assert answer.same_as(fresh), "it answers like a site that holds what the coordinator holds: nothing"
+    assert answer == fresh, "it answers like a site that holds what the coordinator holds: nothing"
 
 
 def test_an_answer_that_entered_the_last_round_moves_weights_and_dual():
     site = participant()
-    first = site.handle(task(1, contributed=False)).local_weights
+    first = site.handle(task(1, contributed=False)).content.weights
     answer = site.handle(task(2, contributed=True))
     dual = SparseMatrix.from_dense(Plan().consensus_penalty * (first.to_dense() - W.to_dense()))
     restored = participant(SiteState(first, dual)).handle(task(2, contributed=False))
-    assert answer.same_as(restored)
-    assert not answer.same_as(participant().handle(task(2, contributed=False)))
+    assert answer == restored
+    assert answer != participant().handle(task(2, contributed=False))

@@ -229,10 +229,10 @@ def test_bytes_by_the_papers_formula_are_those_of_the_entries_of_each_message(ta
     entries = Counter()
     advance = round_loop.advance
 
-    def counting(state, updates, plan, mask):
+    def counting(state, updates, asked, run):
         entries["down"] += len(updates) * np.count_nonzero(state.global_weights.to_dense())
-        entries["up"] += sum(np.count_nonzero(update.local_weights.to_dense()) for update in updates.values())
-        return advance(state, updates, plan, mask)
+        entries["up"] += sum(np.count_nonzero(update.content.weights.to_dense()) for update in updates.values())
+        return advance(state, updates, asked, run)
 
     monkeypatch.setattr(round_loop, "advance", counting)
     result = simulate(Plan(rounds=8, refit_rounds=0), tables, tmp_path / "run")

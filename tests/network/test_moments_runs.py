@@ -218,7 +218,7 @@ def draws(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         seen.append(arguments)
         return genuine(*arguments)
 
-    monkeypatch.setattr("fedbnsl_client.participant.release_residual_moments", drawing)
+    monkeypatch.setattr("fedbnsl_client.rounds.residual_moments.release_residual_moments", drawing)
     return seen
 
 
@@ -257,7 +257,7 @@ def test_a_private_run_whose_coordinator_is_killed_around_rounds_of_moments_pays
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     plan = moments_plan(rounds=n_rounds)
-    crashes = Crashes(monkeypatch, "nobody", Died, n_rounds=plan.n_rounds)
+    crashes = Crashes(monkeypatch, "nobody", Died, n_rounds=n_rounds(plan))
     there = wards(plan, "north", "south")
     there.start()
     for t, window in kills:
@@ -276,13 +276,13 @@ def test_a_site_that_dies_in_every_round_sends_what_it_paid_for_and_draws_once(
     n_rounds: int, wards: WardsFor, draws: list[Any], tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = moments_plan(rounds=n_rounds)
-    crashes = Crashes(monkeypatch, "south", Died, n_rounds=plan.n_rounds)
+    crashes = Crashes(monkeypatch, "south", Died, n_rounds=n_rounds(plan))
     there = wards(plan, "north", "south")
     there.start()
     result = serve(plan, tmp_path / "run", listen=address, on_listening=lambda text: None)
     assert there.ends["north"].result(LONG_S) == there.ends["south"].result(LONG_S)
-    assert len(crashes.deaths) == 2 * plan.n_rounds - 1
-    assert [entry["contributed"] for entry in result["rounds"]] == [["north", "south"]] * plan.n_rounds
+    assert len(crashes.deaths) == 2 * n_rounds(plan) - 1
+    assert [entry["contributed"] for entry in result["rounds"]] == [["north", "south"]] * n_rounds(plan)
     assert all(len(versions) == 1 for versions in crashes.sent.values())
     assert len(draws) == 2 * plan.moments_rounds
     there.assert_paid_once(result)

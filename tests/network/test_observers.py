@@ -24,6 +24,7 @@ from command_line import Outcome, run_command
 from fedbnsl import __version__
 from fedbnsl.errors import IdentityError, RemoteProtocolError
 from fedbnsl.messages import PROTOCOL_VERSION, JoinRequest, LedgerHead, LocalUpdate
+from fedbnsl.rounds import admm as admm_rounds
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl_client.session import Session
 from fedbnsl_experiments.localnet import LocalNetwork
@@ -111,7 +112,7 @@ def join() -> Iterator[Callable[..., Session]]:
 
 
 def answer(site: str, t: int) -> LocalUpdate:
-    return LocalUpdate(site, t, SparseMatrix(3, np.array([1]), np.array([0.5])))
+    return LocalUpdate(site, t, admm_rounds.Answer(SparseMatrix(3, np.array([1]), np.array([0.5]))))
 
 
 # ---- status --------------------------------------------------------------------------------------------------------

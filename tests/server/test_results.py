@@ -18,7 +18,7 @@ import pytest
 
 from fedbnsl import codec
 from fedbnsl.errors import DivergenceError, FedbnslError, InterruptedRunError, ResultError
-from fedbnsl.messages import LocalUpdate, RoundTask, SiteState, TaskKind
+from fedbnsl.messages import LocalUpdate, RoundTask, SiteState
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Matrix, SparseMatrix
 from fedbnsl.wire import federation_pb2 as federation
@@ -172,9 +172,9 @@ def test_bytes_are_those_of_the_formula_and_of_the_real_messages_and_add_up(fini
             reply = federation.PullReply(task=codec.encode_task(tasks[site], value_type="float64"))
             update = codec.encode_update(updates[site], run=Tapped.run, value_type="float64")
             expected = {
-                ("up", "formula"): 9 * updates[site].local_weights.nnz,
+                ("up", "formula"): 9 * updates[site].content.weights.nnz,
                 ("up", "serialised"): len(update.SerializeToString()),
-                ("down", "formula"): 9 * tasks[site].global_weights.nnz,
+                ("down", "formula"): 9 * tasks[site].content.entries(dense=False)[0],
                 ("down", "serialised"): len(reply.SerializeToString()),
             }
             for (direction, kind), count in expected.items():
@@ -300,7 +300,7 @@ def state_of(
     return AdmmState(t, W, 0.0, 0.25, frozenset("ab"), sites, refitted, known)
 
 
-def record_of(t: int, contributed: str, kind: TaskKind = TaskKind.ADMM) -> RoundRecord:
+def record_of(t: int, contributed: str, kind: str = "admm") -> RoundRecord:
     return RoundRecord(t, kind, tuple(contributed), dict.fromkeys(contributed, 10 * t), t, 0.25, 1, 0.5, 0.25)
 
 
@@ -343,7 +343,7 @@ def test_edges_that_were_dropped_for_a_cycle_are_listed_with_their_weight_in_w(t
     assert [(edge["source"], edge["target"]) for edge in result["edges"]] == [("v0", "v1"), ("v1", "v2")]
     recorder, _ = recorder_in(tmp_path / "refitted", Plan())
     recorder.on_round(state_of(1, W), record_of(1, "ab"))
-    recorder.on_round(state_of(2, W, sparse({(0, 1): 1.0, (1, 2): 1.1})), record_of(2, "ab", TaskKind.REFIT))
+    recorder.on_round(state_of(2, W, sparse({(0, 1): 1.0, (1, 2): 1.1})), record_of(2, "ab", "refit"))
     result = recorder.finish("finished")
     assert result["dropped_edges"] == [
         {"source": "v2", "target": "v0", "weight": 0.1, "before": "refit"},
@@ -366,7 +366,7 @@ def test_residual_variances_that_are_far_from_equal_are_warned_of(
     recorder, _ = recorder_in(tmp_path / "run", Plan())
     W = sparse({(0, 1): 0.9})
     recorder.on_round(state_of(1, W), record_of(1, "ab"))
-    recorder.on_round(state_of(2, W, W, variance), record_of(2, "ab", TaskKind.REFIT))
+    recorder.on_round(state_of(2, W, W, variance), record_of(2, "ab", "refit"))
     assert recorder.finish("finished")["warnings"] == warnings
 
 

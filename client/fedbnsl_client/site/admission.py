@@ -12,7 +12,8 @@ from fedbnsl_client.budget.journal import RunJournal
 from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.policy import Policy
 from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_client.participant import Journal, Unaccounted
+from fedbnsl_client.participant import Unaccounted
+from fedbnsl_client.rounds.kinds import Journal
 from fedbnsl_client.site import folder as site_folder
 
 

@@ -10,14 +10,14 @@ import json
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self, cast
+from typing import Annotated, Any, Literal, Self, cast
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
 from fedbnsl.errors import PlanError
-from fedbnsl.messages import TaskKind, is_variable_name
+from fedbnsl.messages import is_variable_name
 from fedbnsl.plan.knowledge import Knowledge
 from fedbnsl.plan.privacy_settings import Positive, Privacy, Real
 
@@ -31,22 +31,6 @@ PRIVATE_SOLVERS = ("dp-pgcd", "dp-pgcd-laplace", "noisy-covariance")
 
 # Every private step costs budget: more of them than this is the non-private default left standing.
 _MOST_PRIVATE_STEPS = 10_000
-
-
-class Stage(NamedTuple):
-    """What a round is for.
-
-    Attributes
-    ----------
-    start
-        Which start of Algorithm 1 it belongs to or, once all are through, the last one; counted from 0.
-    step
-        Its number among the rounds of its kind in that start, from 1.
-    """
-
-    kind: TaskKind
-    start: int
-    step: int
 
 
 class Start(BaseModel):
@@ -257,28 +241,6 @@ class Plan(BaseModel):
     def needed(self) -> int:
         """Sites that must contribute to every round."""
         return self.quorum or self.n_participants
-
-    @property
-    def n_rounds(self) -> int:
-        """Rounds of the whole run: those of all starts, and what follows."""
-        return self._admm_rounds + self._scales_rounds + self.refit_rounds + self.moments_rounds
-
-    @property
-    def _admm_rounds(self) -> int:
-        return self.rounds * (1 + len(self.starts))
-
-    @property
-    def _scales_rounds(self) -> int:
-        return 1 if self.privacy is not None and self.moments_rounds else 0
-
-    def stage(self, t: int) -> Stage:
-        """What round t, counted from 1, is for."""
-        if t <= self._admm_rounds:
-            start, step = divmod(t - 1, self.rounds)
-            return Stage(TaskKind.ADMM, start, step + 1)
-        step = t - self._admm_rounds - self._scales_rounds
-        kind = TaskKind.SCALES if step == 0 else TaskKind.MOMENTS if self.moments_rounds else TaskKind.REFIT
-        return Stage(kind, len(self.starts), max(step, 1))
 
     def of_start(self, start: int) -> Self:
         """The plan with the settings of one of its starts."""

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from fedbnsl.plan.plan import Plan
+from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_client.solvers import pgcd
@@ -186,7 +187,7 @@ def network(plans: Path) -> Iterator[Row]:
                 alone_s = alone["seconds"]["total"]
             seconds.append((together, alone_s))
             ratios.append(together / alone_s)
-            overheads.append((together - alone_s) / plan.n_rounds)
+            overheads.append((together - alone_s) / n_rounds(plan))
         yield {
             "figure": f"whole run at d={d}, P=8: over loopback gRPC / in one process",
             "ratio": round(statistics.median(ratios), 2),

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fedbnsl import durable
+from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl_experiments import pages
 from fedbnsl_experiments.report import cautions as report_cautions
 from fedbnsl_experiments.report import charts as report_charts
@@ -87,7 +88,7 @@ def report_page(run: ReportedRun) -> str:
         weight_map=report_charts.weight_map(run.W, run.variables),
         refitted=_n_refits(run) > 0,
         estimate_sentence=_estimate_sentence(run),
-        planned_rounds=run.plan.n_rounds,
+        planned_rounds=n_rounds(run.plan),
         settings=report_course.settings(run),
         charts=report_course.charts(run),
         attendance=report_course.attendance(run),

@@ -36,6 +36,7 @@ from fedbnsl.messages import (
     run_tag,
 )
 from fedbnsl.plan.plan import Plan
+from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl.wire import federation_pb2_grpc as federation_grpc
@@ -153,7 +154,7 @@ class Servicer(federation_grpc.FederationServicer):
             update = codec.decode_update(
                 request, n_variables=len(self.roster.variables), dense=self.plan.dense_messages
             )
-            if update.round <= self.plan.n_rounds:  # or a site could fill the memory with rounds
+            if update.round <= n_rounds(self.plan):  # or a site could fill the memory with rounds
                 # Late or refused, it crossed the wire all the same.
                 self.mailbox.traffic.up[request.site][update.round] += request.ByteSize()
             if update.ledger is not None:  # late or refused, it was paid for
@@ -204,7 +205,7 @@ class Servicer(federation_grpc.FederationServicer):
         return RunStatus(
             state=self.progress.state,
             round=self.mailbox.round,
-            rounds=self.plan.n_rounds,
+            rounds=n_rounds(self.plan),
             acyclicity=self.progress.acyclicity,
             edges=self.progress.edges,
             elapsed_s=0.0 if started is None else (now if ended is None else ended) - started,

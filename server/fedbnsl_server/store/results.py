@@ -31,6 +31,7 @@ from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.privacy import zcdp
 from fedbnsl.privacy.calibration import price_of
 from fedbnsl.privacy.report import guarantee_sentence, guarantees
+from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl.sparse import formula_bytes
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph, consensus_graph, graph_to_refit, raw_weights
@@ -210,10 +211,10 @@ class RunRecorder:
         d = len(self._variables)
         t = record.round
         contributed = set(record.contributed)
-        down = formula_bytes(record.entries_down, d, dense=record.dense_down)
+        down = formula_bytes(record.entries_down, d, indexed=record.indexed_down)
         return {
             "round": t,
-            "kind": record.kind.name.lower(),
+            "kind": record.kind,
             "contributed": list(record.contributed),
             "acyclicity": record.acyclicity,
             "edges": record.edges,
@@ -222,7 +223,7 @@ class RunRecorder:
             "bytes": {
                 site: {
                     "up": {
-                        "formula": formula_bytes(record.entries_up.get(site, 0), d, dense=record.dense_up),
+                        "formula": formula_bytes(record.entries_up.get(site, 0), d, indexed=record.indexed_up),
                         "serialised": self._traffic.up[site][t],
                     },
                     "down": {
@@ -316,8 +317,8 @@ class RunRecorder:
         if self._outcome != "finished":
             # A round that broke off may have been answered: it was paid for all the same. And so were rounds after a
             # backup: whether a folder that was taken up again is one, nobody can tell.
-            rounds = self._plan.n_rounds if self._folder.is_continued else rounds + 1
-        rounds = min(rounds, self._plan.n_rounds)
+            rounds = n_rounds(self._plan) if self._folder.is_continued else rounds + 1
+        rounds = min(rounds, n_rounds(self._plan))
         sites: dict[str, Any] = {}
         contributions = self._contributions()
         for site, n in self._n_samples.items():

@@ -228,7 +228,7 @@ def moments_plan(**settings: Any) -> Plan:
 
 
 def kinds(plan: Plan) -> list[str]:
-    return ["admm"] * plan.rounds + ["scales"] + ["moments"] * plan.moments_rounds
+    return ["admm"] * plan.rounds + ["scales"] + ["residual_moments"] * plan.moments_rounds
 
 
 @pytest.mark.parametrize(

@@ -172,10 +172,12 @@ def assert_same_run(run: Path, other: Path) -> None:
 COORDINATOR = """
 import os, signal, sys
 from pathlib import Path
-from fedbnsl import graph_files
+from fedbnsl.graphs import files as graph_files
 from fedbnsl.logs import EventLog
 from fedbnsl.plan.plan import Plan
-from fedbnsl_server import checkpoint, rounds, seats
+from fedbnsl_server.algorithm import round_loop
+from fedbnsl_server.sites import membership_log
+from fedbnsl_server.store import checkpoint
 from fedbnsl_server.sites.mailbox import Mailbox
 from fedbnsl_server.serve import serve
 from fedbnsl_server.grpc_api.servicer import Servicer
@@ -276,12 +278,12 @@ def test_a_site_whose_seat_was_forgotten_joins_again_by_itself(sites: Federation
 # Each is run in the coordinator's process before it serves; `die` ends it as SIGKILL does.
 WINDOWS = {
     "after two of three seats were written": """
-genuine, written = seats.note, []
+genuine, written = membership_log.note, []
 def note(log, site, member):
     genuine(log, site, member)
     written.append(site)
     if len(written) == 2: die()
-seats.note = note
+membership_log.note = note
 """,
     "when one update of round 3 was taken in": """
 genuine = Mailbox.push
@@ -295,7 +297,7 @@ Mailbox.push = push
 def on_advance(state, *rest):
     if state.round == 2: die()
     return genuine(state, *rest)
-genuine, rounds.advance = rounds.advance, on_advance
+genuine, round_loop.advance = round_loop.advance, on_advance
 """,
     "while the line of round 3 was written": """
 genuine = EventLog.write

@@ -591,7 +591,7 @@ KNOWING = Plan(n_participants=1).with_settings(knowledge={"required": [["age", "
 REFUSED_JOINS: dict[str, tuple[Plan, list[JoinRequest], JoinRequest, type[FedbnslError], str]] = {
     "another version": (
         Plan(), [], JoinRequest("north", NAMES, 5, protocol_version=99), LocalProtocolError,
-        "the site speaks protocol 99, the coordinator 2; install the same version of fedbnsl",
+        "the site speaks protocol 99, the coordinator 3; install the same version of fedbnsl",
     ),
     "a bad name": (
         Plan(), [], request("a/b"), SeatRefusedError,
@@ -842,12 +842,13 @@ def test_a_message_just_under_16_mib_reaches_the_coordinator(start: Start, conne
     coordinator = start()
     connect(coordinator).join(request())
     stub = coordinator.stub(("grpc.max_send_message_length", -1))
-    wide = federation.Update(run=coordinator.tag, site="north", round=1, residual_variance=[0.5] * 2_097_100)
-    wide.admm.n_variables = 3
+    wide = federation.Update(run=coordinator.tag, site="north", round=1)
+    wide.refit.weights.n_variables = 3
+    wide.refit.residual_variance.extend([0.5] * 2_097_100)
     assert 16 * 2**20 - 1000 < wide.ByteSize() < 16 * 2**20
     assert refused(stub.PushUpdate, wide) == (
         grpc.StatusCode.INVALID_ARGUMENT,
-        "2097100 residual variances; this run has 3 variables",
+        "2097100 residual variances, or one below 0; this run has 3 variables",
     )
 
 

@@ -82,26 +82,19 @@ def seeded_updates(name: str, seed: str) -> Plant:
 
 
 REPEATED_UPDATES: list[Plant] = [
-    seeded_updates("updates_seeded_alike_everywhere", "updates"),
     seeded_updates("updates_seeded_by_the_round", "{task.round}"),
-    seeded_updates("updates_seeded_by_the_site", "{self.site}"),
     seeded_updates("updates_seeded_by_site_and_round", "{self.site} {task.round}"),
 ]
 REPEATED_MOMENTS: list[Plant] = [
-    seeded_moments("moments_seeded_alike_everywhere", "moments"),
     seeded_moments("moments_seeded_by_the_round", "{task.round}"),
     seeded_moments("moments_seeded_by_the_site", "{self.site}"),
-    seeded_moments("moments_seeded_by_site_and_round", "{self.site} {task.round}"),
-    seeded_moments("moments_seeded_by_run_and_round", "{self._run} {task.round}"),
     seeded_moments("moments_seeded_by_site_run_and_round", "{self.site} {self._run} {task.round}"),
 ]
 a_source_seeded_by_the_site_at_every_start = changed_participant(
     "a_source_seeded_by_the_site_at_every_start", "= randbelow\n", '= randomness.seeded(f"{site} {run}")\n'
 )
 REPEATED_SETUPS: list[Plant] = [
-    seeded_setup("setups_seeded_alike_everywhere", "setup"),
     seeded_setup("setups_seeded_by_the_site", "{self.site}"),
-    seeded_setup("setups_seeded_by_the_run", "{self._run}"),
     seeded_setup("setups_seeded_by_site_and_run", "{self.site} {self._run}"),
 ]
 

@@ -135,23 +135,9 @@ POLICY = DatasetPolicy.model_validate(
 )
 
 
-def journal(recorder: Recorder, plan: Plan, price: Price) -> Any:
+def journal(recorder: Recorder, plan: Plan, price: Price, *, run: int = 1, site: str = "site") -> Any:
     ledger = cast(Ledger, recorder)
-    return run_journal.RunJournal(ledger, POLICY, plan, price, run=1, site="site")
-
-
-def check_order() -> None:
-    """Paid before it is drawn, kept after; a second question gets the kept answer."""
-    plan = private_plan("dp-pgcd", 1.0, 2, 1, "public")
-    recorder = Recorder()
-    entries = journal(recorder, plan, pricing.price_of(plan, n_samples=N, n_variables=D))
-
-    def draw() -> bytes:
-        recorder.log.append("draw")
-        return b"noise"
-
-    assert entries.release(1, draw) == entries.release(1, draw) == b"noise"
-    assert recorder.log == ["reserve 1", "draw", "store 1"], recorder.log
+    return run_journal.RunJournal(ledger, POLICY, plan, price, run=run, site=site)
 
 
 class Touched(np.ndarray):
@@ -285,8 +271,8 @@ def check_order_of_tasks() -> None:
         price = pricing.price_of(plan, n_samples=N, n_variables=D)
         recorder = Recorder()
         site = site_of(plan, recorder, price)
-        for t in range(1, plan.n_rounds + 2):
-            known = t <= plan.n_rounds
+        for t in range(-1, plan.n_rounds + 2):  # 0 is the setup
+            known = 1 <= t <= plan.n_rounds
             kinds = [kind for kind in TaskKind if not known or kind is not plan.stage(t).kind]
             wrong = [RoundTask(t, kind, SparseMatrix.zeros(D), False, np.ones(D)) for kind in kinds]
             if known and plan.stage(t).kind is TaskKind.MOMENTS:

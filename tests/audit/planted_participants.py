@@ -1,4 +1,4 @@
-"""Participants with a bug that breaks the guarantee: one change of the real code, or noise that is not fresh."""
+"""Participants with a bug that breaks the guarantee: one change of the real code each."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -6,12 +6,8 @@ from pathlib import Path
 from unittest import mock
 
 from audit.planted import Plant, rewritten
-from fedbnsl.messages import LocalUpdate, RoundTask, SiteState
-from fedbnsl.plan.plan import Plan
 from fedbnsl_client import participant
-from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_client.participant import Participant
-from fedbnsl_client.privacy import randomness
+from fedbnsl_client.solvers import dp_pgcd, local_solver
 
 
 @contextmanager
@@ -58,26 +54,94 @@ any_kind_in_any_round = changed_participant("any_kind_in_any_round", "kind is no
 moments_without_scales = changed_participant("moments_without_scales", "task.scales.size != self._X.shape[1]", "False")
 
 
-# ---- participants whose noise is not fresh --------------------------------------------------------------------------
+# ---- noise that is not the system's --------------------------------------------------------------------------------
+
+_MOMENTS = "task.scales, bound, variance, self._randbelow)"
+_SETUP = "release_setup(plan, privacy, self._price, self._X, self._randbelow).tobytes()"
 
 
-def the_same_noise_every_round(site: str, dataset: Dataset, plan: Plan, snapshot: SiteState | None) -> Participant:
-    class Forgetful(Participant):
-        def handle(self, task: RoundTask) -> LocalUpdate:
-            self._solvers.clear()  # bound to their source when they were made
-            self._randbelow = randomness.seeded(f"{site} {snapshot}")
-            return super().handle(task)
-
-    return Forgetful(site, dataset, plan, snapshot)
+def seeded_moments(name: str, seed: str) -> Plant:
+    """Noise of residual moments from a seeded source."""
+    return changed_participant(name, _MOMENTS, _MOMENTS.replace("self._randbelow", f'randomness.seeded(f"{seed}")'))
 
 
-def the_same_noise_at_every_site(site: str, dataset: Dataset, plan: Plan, snapshot: SiteState | None) -> Participant:
-    start = snapshot.local_weights.nnz if snapshot else 0
-    return Participant(site, dataset, plan, snapshot, randbelow=randomness.seeded(f"start {start > 0}"))
+def seeded_setup(name: str, seed: str) -> Plant:
+    """Noise of the setup from a seeded source."""
+    return changed_participant(name, _SETUP, _SETUP.replace("self._randbelow", f'randomness.seeded(f"{seed}")'))
 
 
-def the_same_noise_after_a_restart(site: str, dataset: Dataset, plan: Plan, snapshot: SiteState | None) -> Participant:
-    return Participant(site, dataset, plan, snapshot, randbelow=randomness.seeded(site))
+_UPDATES = "B = self._solver_of(self._plan"
 
 
-STALE_NOISE = [the_same_noise_every_round, the_same_noise_at_every_site, the_same_noise_after_a_restart]
+def seeded_updates(name: str, seed: str) -> Plant:
+    """All noise of a round's private steps from a seeded source."""
+    source = f'self._randbelow = randomness.seeded(f"{seed}")'
+    return changed_participant(
+        name, f"        {_UPDATES}", f"        self._solvers.clear()\n        {source}\n        {_UPDATES}"
+    )
+
+
+REPEATED_UPDATES: list[Plant] = [
+    seeded_updates("updates_seeded_by_the_round", "{task.round}"),
+    seeded_updates("updates_seeded_by_site_and_round", "{self.site} {task.round}"),
+]
+REPEATED_MOMENTS: list[Plant] = [
+    seeded_moments("moments_seeded_by_the_round", "{task.round}"),
+    seeded_moments("moments_seeded_by_the_site", "{self.site}"),
+    seeded_moments("moments_seeded_by_site_run_and_round", "{self.site} {self._run} {task.round}"),
+]
+a_source_seeded_by_the_site_at_every_start = changed_participant(
+    "a_source_seeded_by_the_site_at_every_start", "= randbelow\n", '= randomness.seeded(f"{site} {run}")\n'
+)
+REPEATED_SETUPS: list[Plant] = [
+    seeded_setup("setups_seeded_by_the_site", "{self.site}"),
+    seeded_setup("setups_seeded_by_site_and_run", "{self.site} {self._run}"),
+]
+
+# Other noise for every release of one process, and the same again in the next process.
+one_seeded_source_for_the_whole_process = changed_participant(
+    "one_seeded_source_for_the_whole_process",
+    "randbelow: Randbelow = randomness.system",
+    'randbelow: Randbelow = randomness.seeded("noise")',
+)
+moments_seeded_by_the_clock = changed_participant(
+    "moments_seeded_by_the_clock",
+    _MOMENTS,
+    _MOMENTS.replace("self._randbelow", "randomness.seeded(str(__import__('time').time_ns()))"),
+)
+bound_from_the_table_of_the_site = changed_participant(
+    "bound_from_the_table_of_the_site",
+    "privacy.residual_norm_bound(d)\n",
+    "float(np.linalg.norm((self._X - self._X @ task.global_weights.to_dense()) / task.scales, axis=1).max())\n",
+)
+
+
+def changed_solver(name: str, old: str, new: str) -> Plant:
+    """A bug that is one change of the module of private steps."""
+
+    @contextmanager
+    def plant(folder: Path) -> Iterator[None]:
+        with mock.patch.object(local_solver, "DpPgcd", rewritten(dp_pgcd, folder, (old, new)).DpPgcd):
+            yield
+
+    plant.__name__ = name
+    return plant
+
+
+_SEEDED = "__import__('fedbnsl_client.privacy.randomness').privacy.randomness.seeded"
+updates_seeded_by_their_coordinate = changed_solver(
+    "updates_seeded_by_their_coordinate", "self._noise(self._randbelow)", f"self._noise({_SEEDED}(f'{{i}} {{j}}'))"
+)
+updates_from_one_seeded_source = changed_solver(
+    "updates_from_one_seeded_source",
+    "self._noise(self._randbelow)",
+    f"self._noise(globals().setdefault('all_updates', {_SEEDED}('all')))",
+)
+selections_seeded_alike = changed_solver(
+    "selections_seeded_alike", "self._selection.draw(self._randbelow)", f"self._selection.draw({_SEEDED}('pick'))"
+)
+steps_seeded_at_every_start = changed_solver(
+    "steps_seeded_at_every_start",
+    "self._randbelow = selection, noise, randbelow",
+    f"self._randbelow = selection, noise, {_SEEDED}('start')",
+)

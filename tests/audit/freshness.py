@@ -15,9 +15,10 @@ import numpy as np
 
 from audit import accounts, noise_tests, reference
 from audit.reference import LATTICE
-from fedbnsl.messages import RoundTask, TaskKind
+from fedbnsl.messages import RoundTask
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy import calibration as pricing
+from fedbnsl.rounds.kinds import n_rounds, stage
 from fedbnsl.sparse import Matrix, SparseMatrix
 from fedbnsl_client import participant
 from fedbnsl_client.data.dataset import Dataset
@@ -63,11 +64,11 @@ def table(site: str) -> Matrix:
 
 
 def task(plan: Plan, t: int) -> RoundTask:
-    kind = plan.stage(t).kind
-    if kind is not TaskKind.MOMENTS:
-        return RoundTask(t, kind, SparseMatrix.zeros(D), False)
+    kind = stage(plan, t).kind
+    if kind != "residual_moments":
+        return RoundTask(t, accounts.content_of(kind, SparseMatrix.zeros(D), np.empty(0)), False)
     W, scales = asked(t)
-    return RoundTask(t, kind, SparseMatrix.from_dense(W), False, scales)
+    return RoundTask(t, accounts.content_of(kind, SparseMatrix.from_dense(W), scales), False)
 
 
 @cache
@@ -110,9 +111,10 @@ def play(plan: Plan, site: str, run: int) -> Run:
         return participant.Participant(site, Dataset(NAMES, table(site)), plan, journal=journal, run=run)
 
     answering = started()
-    for t in range(1, plan.n_rounds + 1):
+    for t in range(1, n_rounds(plan) + 1):
         answering = started() if run == 2 else answering
-        sent[t] = answering.handle(task(plan, t)).moments
+        content = answering.handle(task(plan, t)).content
+        sent[t] = next((part for part in vars(content).values() if isinstance(part, np.ndarray)), np.empty(0))
     return Run(recorder.kept, sent)
 
 
@@ -159,7 +161,7 @@ def check_selections(rounds: int = 40) -> None:
     for site in SITES[:2]:
         for _ in range(2):
             answering = participant.Participant(site, Dataset(NAMES, table(site)), plan)
-            sent = [answering.handle(task(plan, t)).local_weights for t in range(1, rounds + 1)]
+            sent = [answering.handle(task(plan, t)).content.weights for t in range(1, rounds + 1)]
             picked.append([int(weights.index.item()) for weights in sent])
     alike = sum(a == b for one, other in itertools.combinations(picked, 2) for a, b in zip(one, other, strict=True))
     alike += sum(a == b for picks in picked for a, b in itertools.pairwise(picks))

@@ -7,10 +7,10 @@ from unittest import mock
 
 from audit.planted import Plant, rewritten
 from audit.released_moments import FILE_BLOCK, D
-from fedbnsl_client import participant
 from fedbnsl_client.data import mapped_array
 from fedbnsl_client.losses import blocked, clipped
 from fedbnsl_client.privacy import private_moments
+from fedbnsl_client.rounds import residual_moments
 from fedbnsl_client.solvers import local_solver
 
 Change = tuple[str, str]
@@ -23,7 +23,7 @@ def changed_moments(name: str, *changes: Change) -> Plant:
     def plant(folder: Path) -> Iterator[None]:
         changed = rewritten(private_moments, folder, *changes)
         with ExitStack() as stack:
-            for caller in (private_moments, participant, local_solver):
+            for caller in (private_moments, residual_moments, local_solver):
                 for release in ("release_second_moments", "release_covariance", "release_residual_moments"):
                     if hasattr(caller, release):
                         stack.enter_context(mock.patch.object(caller, release, getattr(changed, release)))

@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from types import ModuleType
 from unittest import mock
 
 from audit.planted import Plant, rewritten
 from fedbnsl_client import participant
+from fedbnsl_client.rounds import admm, residual_moments, scales
 from fedbnsl_client.solvers import dp_pgcd, local_solver
 
 
@@ -27,71 +29,88 @@ def changed_participant(name: str, old: str, new: str) -> Plant:
     return plant
 
 
-_RELEASE = "kept = self._journal.release(task.round, draw)"
+def changed_rounds(name: str, module: ModuleType, *changes: tuple[str, str]) -> Plant:
+    """A bug that is a change of how one kind of round is answered."""
+
+    @contextmanager
+    def plant(folder: Path) -> Iterator[None]:
+        with mock.patch.object(module, "Rounds", rewritten(module, folder, *changes).Rounds):
+            yield
+
+    plant.__name__ = name
+    return plant
+
+
+_RELEASE = "kept = problem.journal.release(task.round, draw)"
 moments_without_the_journal = changed_participant(
-    "moments_without_the_journal", _RELEASE, f"{_RELEASE} if task.kind is not TaskKind.MOMENTS else draw()"
+    "moments_without_the_journal", _RELEASE, f"{_RELEASE} if task.content.kind != 'residual_moments' else draw()"
 )
 scales_without_the_journal = changed_participant(
-    "scales_without_the_journal", _RELEASE, f"{_RELEASE} if task.kind is not TaskKind.SCALES else draw()"
+    "scales_without_the_journal", _RELEASE, f"{_RELEASE} if task.content.kind != 'scales' else draw()"
 )
-scales_drawn_anew = changed_participant(
+scales_drawn_anew = changed_rounds(
     "scales_drawn_anew",
-    "return self._sending(self._setup, task)",
-    "return self._sending(release_setup(self._plan, self._plan.privacy, self._price, self._X, self._randbelow), task)",
+    scales,
+    ("from fedbnsl.messages", "from fedbnsl_client.solvers.local_solver import release_setup\nfrom fedbnsl.messages"),
+    (
+        "setup = self.problem.setup\n",
+        "p = self.problem\n        setup = release_setup(p.plan, p.plan.privacy, p.price, p.X, p.randbelow)\n",
+    ),
 )
-moments_drawn_twice = changed_participant(
+moments_drawn_twice = changed_rounds(
     "moments_drawn_twice",
-    "        released = release_residual_moments(",
-    "        release_residual_moments(self._X, W, task.scales, bound, variance, self._randbelow)\n"
-    "        released = release_residual_moments(",
+    residual_moments,
+    ("        released = release_residual_moments(", "        for _ in (1, 2): released = release_residual_moments("),
 )
 moments_computed_before_they_are_paid = changed_participant(
     "moments_computed_before_they_are_paid",
     f"        {_RELEASE}",
-    f"        early = answer(task)\n        answer = lambda task: early\n        {_RELEASE}",
+    "        early = rounds.answer(task)\n"
+    "        rounds = type('Early', (), {'answer': lambda self, task: early})()\n"
+    f"        {_RELEASE}",
 )
-any_kind_in_any_round = changed_participant("any_kind_in_any_round", "kind is not plan.stage(t).kind", "False")
-moments_without_scales = changed_participant("moments_without_scales", "task.scales.size != self._X.shape[1]", "False")
+any_kind_in_any_round = changed_participant(
+    "any_kind_in_any_round", "if stage(self._plan, task.round).kind != kind:", "if False:"
+)
+moments_without_scales = changed_rounds(
+    "moments_without_scales", residual_moments, ("if scales.shape != (d,) or", "if scales.shape == (d,) and")
+)
+weights_of_any_size = changed_rounds("weights_of_any_size", admm, ("        check_size(task, sent.value)\n", ""))
 
 
 # ---- noise that is not the system's --------------------------------------------------------------------------------
 
-_MOMENTS = "task.scales, bound, variance, self._randbelow)"
-_SETUP = "release_setup(plan, privacy, self._price, self._X, self._randbelow).tobytes()"
+_ANSWER = "            update = LocalUpdate("
 
 
-def seeded_moments(name: str, seed: str) -> Plant:
-    """Noise of residual moments from a seeded source."""
-    return changed_participant(name, _MOMENTS, _MOMENTS.replace("self._randbelow", f'randomness.seeded(f"{seed}")'))
+def seeded_answers(name: str, seed: str) -> Plant:
+    """All noise of a round from a seeded source."""
+    source = f'object.__setattr__(problem, "randbelow", randomness.seeded(f"{seed}"))'
+    anew = 'getattr(rounds, "_solvers", {}).clear()'
+    return changed_participant(name, _ANSWER, f"            {source}; {anew}\n{_ANSWER}")
 
 
 def seeded_setup(name: str, seed: str) -> Plant:
     """Noise of the setup from a seeded source."""
-    return changed_participant(name, _SETUP, _SETUP.replace("self._randbelow", f'randomness.seeded(f"{seed}")'))
-
-
-_UPDATES = "B = self._solver_of(self._plan"
-
-
-def seeded_updates(name: str, seed: str) -> Plant:
-    """All noise of a round's private steps from a seeded source."""
-    source = f'self._randbelow = randomness.seeded(f"{seed}")'
-    return changed_participant(
-        name, f"        {_UPDATES}", f"        self._solvers.clear()\n        {source}\n        {_UPDATES}"
-    )
+    first = "        self._rounds: dict[str, LocalRounds] = {}\n"
+    held = 'object.__setattr__(self._problem, "randbelow", '
+    early = f"{held}randomness.seeded(f'{seed}')); _ = plan.privacy and self._problem.setup; {held}randbelow)"
+    return changed_participant(name, first, f"{first}        {early}\n")
 
 
 REPEATED_UPDATES: list[Plant] = [
-    seeded_updates("updates_seeded_by_the_round", "{task.round}"),
-    seeded_updates("updates_seeded_by_site_and_round", "{self.site} {task.round}"),
+    seeded_answers("updates_seeded_by_the_round", "{task.round}"),
+    seeded_answers("updates_seeded_by_site_and_round", "{self.site} {task.round}"),
 ]
 REPEATED_MOMENTS: list[Plant] = [
-    seeded_moments("moments_seeded_by_the_round", "{task.round}"),
-    seeded_moments("moments_seeded_by_the_site", "{self.site}"),
-    seeded_moments("moments_seeded_by_site_run_and_round", "{self.site} {self._run} {task.round}"),
+    seeded_answers("moments_seeded_by_the_round", "{task.round}"),
+    seeded_answers("moments_seeded_by_the_site", "{self.site}"),
+    seeded_answers("moments_seeded_by_site_run_and_round", "{self.site} {self._run} {task.round}"),
 ]
 a_source_seeded_by_the_site_at_every_start = changed_participant(
-    "a_source_seeded_by_the_site_at_every_start", "= randbelow\n", '= randomness.seeded(f"{site} {run}")\n'
+    "a_source_seeded_by_the_site_at_every_start",
+    "journal or Unaccounted(), randbelow)",
+    'journal or Unaccounted(), randomness.seeded(f"{site} {run}"))',
 )
 REPEATED_SETUPS: list[Plant] = [
     seeded_setup("setups_seeded_by_the_site", "{self.site}"),
@@ -104,15 +123,14 @@ one_seeded_source_for_the_whole_process = changed_participant(
     "randbelow: Randbelow = randomness.system",
     'randbelow: Randbelow = randomness.seeded("noise")',
 )
-moments_seeded_by_the_clock = changed_participant(
-    "moments_seeded_by_the_clock",
-    _MOMENTS,
-    _MOMENTS.replace("self._randbelow", "randomness.seeded(str(__import__('time').time_ns()))"),
-)
-bound_from_the_table_of_the_site = changed_participant(
+moments_seeded_by_the_clock = seeded_answers("moments_seeded_by_the_clock", "{__import__('time').time_ns()}")
+bound_from_the_table_of_the_site = changed_rounds(
     "bound_from_the_table_of_the_site",
-    "privacy.residual_norm_bound(d)\n",
-    "float(np.linalg.norm((self._X - self._X @ task.global_weights.to_dense()) / task.scales, axis=1).max())\n",
+    residual_moments,
+    (
+        "privacy.residual_norm_bound(d),\n",
+        "float(np.linalg.norm((problem.X - problem.X @ content.weights.to_dense()) / content.scales, axis=1).max()),\n",
+    ),
 )
 
 

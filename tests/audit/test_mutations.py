@@ -120,7 +120,11 @@ CHECKS: list[tuple[Check, list[planted.Plant]]] = [
     ),
     (
         accounts.check_order_of_tasks,
-        [planted_participants.any_kind_in_any_round, planted_participants.moments_without_scales],
+        [
+            planted_participants.any_kind_in_any_round,
+            planted_participants.moments_without_scales,
+            planted_participants.weights_of_any_size,
+        ],
     ),
     # Sums of every record once, with noise of the paid width on every number.
     (

@@ -14,13 +14,14 @@ from scipy import stats
 
 from audit import reference
 from audit.reference import LATTICE
-from fedbnsl.messages import RoundTask, TaskKind
+from fedbnsl.messages import RoundTask
 from fedbnsl.plan.plan import Plan
+from fedbnsl.rounds.admm import Task
 from fedbnsl.sparse import Matrix, SparseMatrix
-from fedbnsl_client import participant
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_client.privacy import randomness
+from fedbnsl_client.rounds import kinds
 
 N, ROUNDS, CLIP, MOMENT, GAMMA = 40, 3, 10.0, 1.0, 1e-6
 # A delta so large makes the test sharp: the conversion from zCDP is tightest where the tails do not matter.
@@ -67,8 +68,8 @@ def run(settings: Plan, X: Matrix, seed: str) -> list[Matrix]:
     """B_p as sent in every round."""
     site = Participant("site", Dataset(("a", "b"), X), settings, randbelow=randomness.seeded(seed))
     sent = SparseMatrix.from_dense(W)
-    tasks = [RoundTask(t, TaskKind.ADMM, sent, t > 1) for t in range(1, ROUNDS + 1)]
-    return [site.handle(task).local_weights.to_dense() for task in tasks]
+    tasks = [RoundTask(t, Task(sent), t > 1) for t in range(1, ROUNDS + 1)]
+    return [site.handle(task).content.weights.to_dense() for task in tasks]
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ def statistics(n_runs: int, *, selection_share: float = 0.5) -> tuple[Matrix, Ma
     ideal, (A, B) = Ideal.of(settings), worlds()
     ratios = []
     # The price knows no data, and is most of the work of a run so small.
-    with mock.patch.object(participant, "price_of", cache(participant.price_of)):
+    with mock.patch.object(kinds, "price_of", cache(kinds.price_of)):
         for world, X in (("A", A), ("B", B)):
             runs = [run(settings, X, f"{world} {k}") for k in range(n_runs)]
             ratios.append(np.array([ideal.log_likelihood(A, sent) - ideal.log_likelihood(B, sent) for sent in runs]))

@@ -7,8 +7,9 @@ import numpy as np
 
 from audit import noise_tests, reference
 from audit.reference import LATTICE
-from fedbnsl.messages import RoundTask, SiteState, TaskKind
+from fedbnsl.messages import RoundTask, SiteState
 from fedbnsl.plan.plan import Plan
+from fedbnsl.rounds.admm import Task
 from fedbnsl.sparse import Matrix, SparseMatrix
 from fedbnsl_client import participant
 from fedbnsl_client.data.dataset import Dataset
@@ -72,8 +73,8 @@ def release(*, rounds: int, starts: int = 2, sites: int = 2) -> Released:
                 contributed = bool(found)
                 if contributed:
                     beta = beta + settings.consensus_penalty * (B - W)
-                update = started.handle(RoundTask(t, TaskKind.ADMM, SparseMatrix.from_dense(W), contributed))
-                new = update.local_weights.to_dense()
+                update = started.handle(RoundTask(t, Task(SparseMatrix.from_dense(W)), contributed))
+                new = update.content.weights.to_dense()
                 ((i, j),) = np.argwhere(new != B)
                 slope = (B[i, j] - new[i, j]) * M[i] / settings.step_size
                 public = beta[i, j] + settings.consensus_penalty * (B[i, j] - W[i, j])

@@ -11,7 +11,7 @@ from fedbnsl.rounds.admm import Answer, Task, start_of
 from fedbnsl.rounds.kinds import stage
 from fedbnsl.sparse import Matrix, SparseMatrix
 from fedbnsl_client.rounds.kinds import LocalProblem, LocalRounds, check_size
-from fedbnsl_client.solvers.local_solver import LocalSolver, local_solver, private_solver
+from fedbnsl_client.solvers.local_solver import LocalSolver, local_solver, private_solver, require_usable
 
 
 class Rounds(LocalRounds):
@@ -45,6 +45,9 @@ class Rounds(LocalRounds):
         if task.contributed and last is not None and last.round == task.round - 1:
             self._B = self._told(self._B, cast(Answer, last.content).weights)
             self._beta = self._beta + plan.consensus_penalty * (self._B - self._W)  # Eq. beta, the round before
+        if plan.privacy is not None:
+            problem = self.problem
+            require_usable(plan, plan.privacy, problem.X, problem.setup, self._B, self._W, self._beta)
 
     def answer(self, task: RoundTask) -> Answer:
         """B_p, or its changes.

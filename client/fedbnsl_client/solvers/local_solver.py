@@ -119,7 +119,18 @@ def private_solver(
         noise=noise,
         randbelow=randbelow,
         allowed=allowed,
-    ).solve
+    )
+
+
+def require_usable(
+    plan: Plan, privacy: Privacy, X: Matrix, setup: Matrix | None, B: Matrix, W: Matrix, beta: Matrix
+) -> None:
+    """Refuse (d, d) values that private steps could not start from; see `dp_pgcd.require_usable`. Reads no record."""
+    if plan.local_solver == "noisy-covariance" or privacy.smoothness == "exact":
+        return
+    M = _second_moments(privacy, X, setup) + plan.consensus_penalty
+    sensitivity = float(dp_pgcd.sensitivities(M, privacy.clip, X.shape[0]).max())
+    dp_pgcd.require_usable(B, W, beta, M=M, rho_2=plan.consensus_penalty, sensitivity=sensitivity)
 
 
 def _second_moments(privacy: Privacy, X: Matrix, setup: Matrix | None) -> Matrix:

@@ -50,7 +50,7 @@ def private_steps(plans: Path) -> Iterator[Row]:
 def _round(solver: DpPgcd, B: Matrix) -> tuple[float, Matrix]:
     """Seconds of a local solve from B, and its result."""
     zero, started = np.zeros_like(B), time.thread_time()
-    B = solver.solve(B, zero, zero)
+    B = solver(B, zero, zero)
     return time.thread_time() - started, B
 
 

@@ -196,3 +196,44 @@ def test_approve_says_that_exact_second_moments_will_be_sent(fedbnsl, tmp_path):
         assert "exact functions of the table" in out
     assert "exact second moments" not in without
     assert "after the ADMM rounds it sends exact second moments: every variable's mean square" in searched
+
+
+def test_a_second_id_for_known_records_is_refused_or_shares_their_budget(fedbnsl, folder):
+    spend(folder)
+    write_table(folder / "copy.csv", rows(), ("x", "y", "z"))
+    edit(folder / "policy.toml", f'id = "{DATASET}"', 'id = "copy"')
+    edit(folder / "policy.toml", 'path = "table.csv"', 'path = "copy.csv"')
+    code, _, err = fedbnsl("participant", "register", folder, "copy")
+    assert code == 11
+    assert "the values of x; y; z are, or were, those of columns of 'ward-7'" in err
+    assert "fedbnsl participant register FOLDER copy --supersedes" in err
+    code, out, _ = fedbnsl("participant", "register", folder, "copy", "--supersedes")
+    assert (code, out.splitlines()[1]) == (0, "one budget with ward-7: what either spends counts for all of them")
+    _, out, _ = fedbnsl("participant", "ledger", folder)
+    assert "dataset copy: spent epsilon" in out
+    assert "(0.001 zCDP)" in out, "of the other one"
+
+
+def test_11_a_ledger_that_was_put_back_is_refused_until_that_is_accepted(fedbnsl, folder):
+    backup = (folder / "ledger.db").read_bytes()
+    spend(folder)
+    (folder / "ledger.db").write_bytes(backup)
+    code, _, err = fedbnsl("participant", "ledger", folder)
+    assert code == 11
+    assert "is an older copy" in err
+    code, out, _ = fedbnsl("participant", "ledger", folder, "--accept-backup")
+    assert code == 0
+    assert "an older copy was accepted; the lost ledger had at least 3 entries" in out
+    assert f"{DATASET}: 0.001 zCDP, spent by entries that are lost" in out
+    assert "(0.001 zCDP)" in out
+    assert fedbnsl("participant", "ledger", folder)[0] == 0
+
+
+def test_register_says_what_a_table_without_means_would_mean(fedbnsl, folder):
+    write_table(folder / "table.csv", rows() - rows().mean(axis=0))
+    code, _, err = fedbnsl("participant", "register", folder, DATASET, "--supersedes")
+    assert code == 0
+    assert "warning: column(s) age; dose; mass: the mean is zero to rounding" in err
+    assert "docs/privacy.md, Centring" in err
+    edit(folder / "policy.toml", "public = false", "public = true")
+    assert fedbnsl("participant", "register", folder, DATASET)[2] == ""

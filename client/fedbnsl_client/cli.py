@@ -136,7 +136,10 @@ def init(
 @_folder_argument
 @click.argument("dataset_id", metavar="DATASET")
 @click.option(
-    "--supersedes", is_flag=True, help="The table has new content on purpose; what was spent under its id stays spent."
+    "--supersedes",
+    is_flag=True,
+    help="The table has new content on purpose, or shares records with another dataset, and from then on its budget: "
+    "what was spent stays spent.",
 )
 def register(folder: Path, dataset_id: str, supersedes: bool) -> None:
     """Note in FOLDER's ledger the table that its policy names for DATASET: a new one, or one whose content changed."""
@@ -144,8 +147,11 @@ def register(folder: Path, dataset_id: str, supersedes: bool) -> None:
 
     with site_folder.opened(folder) as (policy, ledger), warnings_on_stderr():
         table = site_folder.read_table(folder, policy, dataset_id)
-        ledger.register(dataset_id, table.variables, table.X, supersedes=supersedes)
+        site_folder.register(folder, policy, ledger, dataset_id, table, supersedes=supersedes)
+        shared = ledger.account(dataset_id) - {dataset_id}
     click.echo(f"registered {dataset_id}: {table.n_samples} rows, {len(table.variables)} variables")
+    if shared:
+        click.echo(f"one budget with {', '.join(sorted(shared))}: what either spends counts for all of them")
 
 
 @participant.command()
@@ -183,12 +189,17 @@ def approve(plan_file: Path, folder: Path, overrides: tuple[str, ...], dataset_i
     "--verify", is_flag=True, help="Recompute the whole chain and say so; a broken one ends with exit code 11."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print spending and entries as JSON.")
-def ledger_command(folder: Path, verify: bool, as_json: bool) -> None:
+@click.option(
+    "--accept-backup",
+    is_flag=True,
+    help="Go on with an older copy of a ledger that is lost: what is known to be missing from it is charged to it.",
+)
+def ledger_command(folder: Path, verify: bool, as_json: bool, accept_backup: bool) -> None:
     """What FOLDER's datasets have spent and have left, and every entry of the ledger."""
     from fedbnsl_client.budget.report import ledger_as_json, ledger_lines
     from fedbnsl_client.site import folder as site_folder
 
-    with site_folder.opened(folder) as (policy, ledger):
+    with site_folder.opened(folder, accept_backup=accept_backup) as (policy, ledger):
         if verify:
             ledger.verify()
         if as_json:
@@ -298,7 +309,13 @@ def join(
             policy.check_coordinator(link.address, authority=link.authority)
             run(
                 GuardedTable(
-                    folder, policy, ledger, dataset_id, columns=_names(columns), max_file_bytes=_bytes(max_file_mib)
+                    folder,
+                    policy,
+                    ledger,
+                    dataset_id,
+                    columns=_names(columns),
+                    max_file_bytes=_bytes(max_file_mib),
+                    authority=link.authority,
                 )
             )
     elif data is not None:

@@ -13,6 +13,7 @@ from fedbnsl.errors import (
     PlanMismatchError,
     PolicyRefusal,
     RunAbandonedError,
+    SchemaMismatchError,
     SeatLostError,
     StaleRoundError,
 )
@@ -73,13 +74,14 @@ def take_part(
             plan = Plan.from_toml(reply.plan_toml, origin="the coordinator's plan")
             if plan.digest() != reply.plan_digest:
                 raise PlanMismatchError("the plan that was received does not have the digest that came with it")
+            if sorted(reply.variables) != sorted(admission.variables):
+                raise SchemaMismatchError("the coordinator runs with other variables than this site offered")
             session.settle(plan)
             try:
-                table, journal = admission.admit(plan, reply.run)
+                table, journal = admission.admit(plan, reply.run, reply.variables)
             except FedbnslError:
                 reason = LeaveReason.POLICY  # one class for all: what is wrong with a table is not told
                 raise
-            table = table.reordered(reply.variables)
             notice(
                 f"joined as {admission.site}: {table.n_samples} rows, {len(table.variables)} variables, "
                 f"{n_rounds(plan)} rounds"

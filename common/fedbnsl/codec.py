@@ -39,14 +39,18 @@ def _expect_form(found: str | None, expected: str) -> None:
 
 def _encode_ledger(head: LedgerHead) -> federation.LedgerHead:
     return federation.LedgerHead(
-        ledger_id=head.ledger_id, n_entries=head.n_entries, digest=head.digest, spent_units=head.spent_units
+        ledger_id=head.ledger_id,
+        dataset=head.dataset,
+        n_entries=head.n_entries,
+        digest=head.digest,
+        spent_units=head.spent_units,
     )
 
 
 def _decode_ledger(wire: federation.LedgerHead) -> LedgerHead:
-    if len(wire.ledger_id) != 16 or len(wire.digest) != 32:
-        raise MalformedMessageError("a ledger head without its 16-byte id or its 32-byte digest")
-    return LedgerHead(wire.ledger_id, wire.n_entries, wire.digest, wire.spent_units)
+    if (len(wire.ledger_id), len(wire.dataset), len(wire.digest)) != (16, 16, 32):
+        raise MalformedMessageError("a ledger head without its 16-byte ids or its 32-byte digest")
+    return LedgerHead(wire.ledger_id, wire.dataset, wire.n_entries, wire.digest, wire.spent_units)
 
 
 def encode_join(request: JoinRequest) -> federation.JoinRequest:

@@ -51,21 +51,26 @@ class LeaveReason(Enum):
 
 @dataclass(frozen=True)
 class LedgerHead:
-    """Where a site's privacy ledger stands: enough to notice an older copy of it, and nothing about its datasets.
+    """What a site has paid from one dataset in the runs of one federation.
+
+    It is enough to notice an older copy of the site's ledger; other datasets and federations change nothing of it.
 
     Attributes
     ----------
     ledger_id
         16 bytes, drawn at random when the ledger was made.
+    dataset
+        16 bytes that stand for the dataset in this federation; they tell nothing of its name.
     n_entries
-        Entries so far; it never goes down.
+        Payments so far; it never goes down.
     digest
-        32 bytes, the last link of the hash chain; that of a ledger without entries is random.
+        32 bytes, the link of the last payment in the ledger's hash chain; random before the first one.
     spent_units
-        Everything ever reserved, over all datasets, in 1e-12 zCDP; it never goes down.
+        What they come to, in 1e-12 zCDP; it never goes down.
     """
 
     ledger_id: bytes
+    dataset: bytes
     n_entries: int
     digest: bytes
     spent_units: int
@@ -195,7 +200,7 @@ class SiteProgress:
     last_round
         The last round it has answered (0: none).
     spent_units
-        What its ledger has spent by the head it told last, in 1e-12 zCDP; None without a ledger.
+        What its dataset has spent in this federation, by the head it told last, in 1e-12 zCDP; None without a ledger.
     """
 
     site: str

@@ -445,6 +445,16 @@ def test_policy_and_data_are_looked_at_although_the_coordinator_is_away(guarded,
     assert report.findings["data"]["text"] == f"{DATASET} is as it was registered"
 
 
+def test_a_table_that_was_centred_by_its_own_means_is_warned_of(guarded, check) -> None:
+    write_table(guarded / "table.csv", rows() - rows().mean(axis=0))
+    with site_folder.opened(guarded) as (policy, ledger):
+        table = site_folder.read_table(guarded, policy, DATASET)
+        ledger.register(DATASET, table.variables, table.X, supersedes=True)
+    found = check(guarded, f"127.0.0.1:{closed_port()}").findings["data"]
+    assert found["state"] == "warning"
+    assert "column(s) age; dose; mass: the mean is zero to rounding" in found["text"]
+
+
 def test_a_ledger_that_a_run_has_is_no_fault(guarded, members, start, check) -> None:
     address = start(members).address
     with site_folder.opened(guarded):

@@ -79,7 +79,7 @@ def test_what_is_sent_is_what_was_paid_for_and_kept(plan: Plan, site: Site) -> N
     price = price_of(plan, n_samples=ROWS, n_variables=3)
     participant = site.start(plan)
     for t in range(1, plan.rounds + 1):
-        before = site.ledger.head
+        before = site.ledger.head(DATASET)
         update = participant.handle(task(t, contributed=t > 1))
         assert sent(update, plan) == site.stored(t)
         assert np.isfinite(update.content.weights.to_dense()).all()

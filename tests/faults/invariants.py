@@ -53,7 +53,7 @@ def budgets_held(remains: Remains, kills: Mapping[str, int] | None = None) -> No
             [dataset], [table] = policy.datasets, ledger.datasets()
             spent = ledger.spent(dataset.id)
             assert spent <= dataset.cap_units
-            assert ledger.head.spent_units == spent
+            assert ledger.mark.spent.get(dataset.id, 0) == spent
             reserved = Counter(_requests(ledger, "reserve"))
             stored = Counter(_requests(ledger, "store"))
             price = price_of(remains.plan, n_samples=table.n_samples, n_variables=len(table.variables))

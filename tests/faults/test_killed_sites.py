@@ -45,6 +45,8 @@ _PRIVATE = [
     "fedbnsl_client.budget.ledger.Ledger.store:before:4",
     "fedbnsl_client.budget.ledger_file.LedgerFile.append:after:1",
     "fedbnsl_client.budget.ledger_file.LedgerFile.append_with_payload:after:2",
+    "fedbnsl_client.budget.high_water_mark.write:before:1",
+    "fedbnsl_client.budget.high_water_mark.write:after:2",
 ]
 # Told of the end, a site has nothing more to answer: what it lost with its process is at the coordinator.
 _AT_THE_END = [

@@ -47,7 +47,7 @@ def _full() -> SparseMatrix:
     return SparseMatrix(D, np.arange(D * D), np.linspace(-1.0, 1.0, D * D))
 
 
-_HEAD = LedgerHead(bytes(16), 3, bytes(32), 10**12)
+_HEAD = LedgerHead(bytes(16), bytes(16), 3, bytes(32), 10**12)
 _REQUEST = JoinRequest("north", NAMES, 120, 1, _HEAD)
 _JOIN = JoinReply(7, "rounds = 1", bytes(32), NAMES, SiteState(_matrix(0.5), _matrix(0.25, -1.0)), 2)
 _DENSE_JOIN = JoinReply(7, "rounds = 1", bytes(32), NAMES, SiteState(_full(), _full()), 2)
@@ -125,7 +125,7 @@ def enter(name: str, data: bytes) -> bool:
         for part in vars(value.content).values():
             assert isinstance(part, SparseMatrix | bytes) or np.isfinite(part).all()
     if isinstance(value, JoinRequest | LocalUpdate) and value.ledger is not None:
-        assert (len(value.ledger.ledger_id), len(value.ledger.digest)) == (16, 32)
+        assert (len(value.ledger.ledger_id), len(value.ledger.dataset), len(value.ledger.digest)) == (16, 16, 32)
     return True
 
 

@@ -644,5 +644,9 @@ def test_a_private_run_that_goes_on_pays_for_nothing_twice_and_sends_the_same_no
         with site_folder.opened(folder) as (_, ledger):
             ledger.verify()
             assert ledger.spent(DATASET) == price.units
-            assert ledger.head.spent_units == after[name]["spent_units"]
-        assert after[name]["n_entries"] >= before.get(name, after[name])["n_entries"]
+            head = ledger.head(DATASET)
+        told, told_before = (each.get(name, {"datasets": {}})["datasets"] for each in (after, before))
+        assert told[head.dataset.hex()]["spent_units"] == head.spent_units
+        assert (
+            told[head.dataset.hex()]["n_entries"] >= told_before.get(head.dataset.hex(), {"n_entries": 0})["n_entries"]
+        )

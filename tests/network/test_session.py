@@ -336,7 +336,7 @@ def test_an_observer_sees_where_the_run_stands(start: Start, connect: Call, free
 
 def test_what_a_site_has_spent_is_by_the_last_head_of_its_ledger(start: Start, connect: Call) -> None:
     coordinator = start()
-    head = LedgerHead(b"i" * 16, 3, b"d" * 32, 500)
+    head = LedgerHead(b"i" * 16, b"a" * 16, 3, b"d" * 32, 500)
     session = connect(coordinator)
     session.join(replace(request(), ledger=head))
     assert look(coordinator).spent_units == 500

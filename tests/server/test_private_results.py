@@ -18,7 +18,7 @@ from fedbnsl_server.store.run_folder import RunFolder
 from fedbnsl_server.store.run_id import Register
 from private_site import NAMES, private_plan, rows
 
-HEAD = LedgerHead(b"i" * 16, 1, b"d" * 32, 0)
+HEAD = LedgerHead(b"i" * 16, b"a" * 16, 1, b"d" * 32, 0)
 EXACT = private_plan(privacy={"smoothness": "exact"})
 
 

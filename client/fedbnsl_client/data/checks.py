@@ -10,10 +10,13 @@ import numpy as np
 
 from fedbnsl.errors import DataError
 from fedbnsl.sparse import Matrix
+from fedbnsl_client.data.mapped_array import sum_over_rows
 
 LARGEST_VALUE = 1e100
 
 _CATEGORICAL_LEVELS = 10
+
+_ROUNDING = 1e-5  # of values written with six digits; by chance, one column in 100,000 has so small a mean
 
 
 class DataWarning(UserWarning):
@@ -104,7 +107,8 @@ class TableChecks:
             names = quoted([name for name, is_far in zip(self._variables, far, strict=True) if is_far])
             _warn(
                 f"column(s) {names}: means further from zero than the standard deviation, and regressions have no "
-                "intercept: subtract the means first, or directions and weights come out wrong"
+                "intercept: directions and weights come out wrong. Subtract numbers near the means that are public "
+                "knowledge; the means themselves only where no privacy is asked for (docs/privacy.md, Centring)"
             )
         for k, levels in self._levels.items():
             _warn(
@@ -130,6 +134,19 @@ class TableChecks:
             twin = first.setdefault(content.digest(), name)
             if twin != name:
                 yield f"columns {twin!r} and {name!r}: equal in all {self._n} rows; drop one (--columns)"
+
+
+def columns_without_mean(variables: Sequence[str], X: Matrix) -> list[str]:
+    """The columns of an (n, d) table whose mean is zero to rounding, those of whole numbers excepted.
+
+    The sum of n independent values about zero is of the size of the root of their sum of squares; of a column that
+    its own mean was subtracted from, only rounding is left.
+    """
+    total = sum_over_rows(X, lambda rows: rows.sum(axis=0))
+    size = np.sqrt(sum_over_rows(X, lambda rows: np.einsum("ij,ij->j", rows, rows)))
+    broken = sum_over_rows(X, lambda rows: (rows != np.round(rows)).sum(axis=0))
+    zero = (np.abs(total) <= _ROUNDING * size) & (broken > 0)
+    return [name for name, is_zero in zip(variables, zero.tolist(), strict=True) if is_zero]
 
 
 def quoted(names: Sequence[str]) -> str:

@@ -40,8 +40,14 @@ class Admission(Protocol):
         """Where its ledger stands, if it has one."""
         ...
 
-    def admit(self, plan: Plan, run: int) -> tuple[Dataset, Journal]:
-        """The table and what pays for it, once the plan is known; refusals come before a record is read."""
+    def admit(self, plan: Plan, run: int, variables: Sequence[str]) -> tuple[Dataset, Journal]:
+        """The table and what pays for it, once the plan is known; refusals come before a record is read.
+
+        Parameters
+        ----------
+        variables
+            What the site offers, in the order of the run.
+        """
         ...
 
 
@@ -56,9 +62,9 @@ class PublicTable:
         self.n_samples = dataset.n_samples
         self._dataset = dataset
 
-    def admit(self, plan: Plan, run: int) -> tuple[Dataset, Journal]:
+    def admit(self, plan: Plan, run: int, variables: Sequence[str]) -> tuple[Dataset, Journal]:
         """See `Admission.admit`."""
-        return self._dataset, Unaccounted()
+        return self._dataset.reordered(variables), Unaccounted()
 
 
 class GuardedTable:
@@ -74,6 +80,8 @@ class GuardedTable:
         None: the policy's only dataset.
     columns
         Those of the registered columns to use; empty: all.
+    authority
+        Fingerprint of the authority that vouches for the coordinator; empty: none, the wire is plaintext.
 
     Raises
     ------
@@ -90,6 +98,7 @@ class GuardedTable:
         *,
         columns: Sequence[str] = (),
         max_file_bytes: int | None = None,
+        authority: str = "",
     ) -> None:
         self._folder, self._policy, self._ledger = folder, policy, ledger
         self._dataset = policy.dataset(dataset_id)
@@ -106,18 +115,19 @@ class GuardedTable:
         self.variables = tuple(columns) or registered.variables
         self.n_samples = registered.n_samples
         self._max_file_bytes = max_file_bytes
+        self._authority = authority
 
     @property
     def ledger_head(self) -> LedgerHead:
         """See `Admission.ledger_head`."""
-        return self._ledger.head
+        return self._ledger.head(self._dataset.id, self._authority)
 
-    def admit(self, plan: Plan, run: int) -> tuple[Dataset, Journal]:
+    def admit(self, plan: Plan, run: int, variables: Sequence[str]) -> tuple[Dataset, Journal]:
         """See `Admission.admit`.
 
         Raises
         ------
-        PolicyRefusal, BudgetExhaustedError
+        PolicyRefusal, BudgetExhaustedError, SchemaMismatchError
             Before a record is read.
         DataError, LedgerError
             If the table cannot be read, or is not the one that was registered.
@@ -127,8 +137,18 @@ class GuardedTable:
         journal: Journal = Unaccounted()
         if plan.privacy is not None:
             price = price_of(plan, n_samples=self.n_samples, n_variables=len(self.variables))
-            journal = RunJournal(self._ledger, self._dataset, plan, price, run=run, site=self.site)
-            journal.check()
+            paying = RunJournal(
+                self._ledger,
+                self._dataset,
+                plan,
+                price,
+                run=run,
+                site=self.site,
+                variables=variables,
+                authority=self._authority,
+            )
+            paying.check()
+            journal = paying
         elif not self._dataset.public:
             # Before a record is read: what it loses in this run has no measure.
             self._ledger.note_unprotected(self._dataset.id, run, plan.digest())
@@ -136,4 +156,4 @@ class GuardedTable:
             self._folder, self._policy, self._dataset.id, max_file_bytes=self._max_file_bytes
         )
         self._ledger.check_table(self._dataset.id, table.variables, table.X)
-        return table.reordered(self.variables), journal
+        return table.reordered(variables), journal

@@ -45,7 +45,9 @@ Global___LeaveReason: _TypeAlias = LeaveReason  # noqa: Y015
 
 @_typing.final
 class LedgerHead(_message.Message):
-    """Where a site's privacy ledger stands: enough to notice one that was set back; tells nothing of the data."""
+    """What a site has paid from one dataset in the runs of one federation: enough to notice a ledger that was set back.
+    Nothing in it changes with other datasets or federations.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -53,13 +55,16 @@ class LedgerHead(_message.Message):
     N_ENTRIES_FIELD_NUMBER: _builtins.int
     DIGEST_FIELD_NUMBER: _builtins.int
     SPENT_UNITS_FIELD_NUMBER: _builtins.int
+    DATASET_FIELD_NUMBER: _builtins.int
     ledger_id: _builtins.bytes
     """16 random bytes."""
     n_entries: _builtins.int
-    """Length of its hash chain, and the SHA-256 of the last entry."""
+    """Payments so far, and the link of the last one in the ledger's hash chain."""
     digest: _builtins.bytes
     spent_units: _builtins.int
-    """Spent so far over all datasets, in units of 1e-12 zCDP."""
+    """What they come to, in units of 1e-12 zCDP."""
+    dataset: _builtins.bytes
+    """16 bytes that stand for the dataset in this federation."""
     def __init__(
         self,
         *,
@@ -67,10 +72,11 @@ class LedgerHead(_message.Message):
         n_entries: _builtins.int = ...,
         digest: _builtins.bytes = ...,
         spent_units: _builtins.int = ...,
+        dataset: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "ledger_id", b"ledger_id", "n_entries", b"n_entries", "spent_units", b"spent_units"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset", "digest", b"digest", "ledger_id", b"ledger_id", "n_entries", b"n_entries", "spent_units", b"spent_units"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

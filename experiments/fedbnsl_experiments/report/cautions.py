@@ -65,16 +65,16 @@ def _of_scales(run: ReportedRun) -> list[str]:
             more = f" and {len(far) - _MOST_NAMED} more" if len(far) > _MOST_NAMED else ""
             found.append(
                 f"The mean of {names}{more} is further from zero than the standard deviation. The model has no "
-                "intercept: directions and weights are then wrong. Centre the columns (subtract the mean of each) and "
-                "run again."
+                "intercept: directions and weights are then wrong. Subtract public numbers near the means (without "
+                "privacy, the means themselves) and run again."
             )
     # That they differ at all is among the run's own warnings.
     values = run.residual_variance
     if run.scales is None and values is not None and max(values) > _UNEQUAL * min(values):
         found.append(
             f"Residual variances differ by more than a factor of {_UNEQUAL:g}. One possible cause are means far from "
-            "zero, as the model has no intercept: directions and weights are then wrong. If the columns are not "
-            "centred, subtract the mean of each and run again."
+            "zero, as the model has no intercept: directions and weights are then wrong. If so, subtract public "
+            "numbers near the means (without privacy, the means themselves) and run again."
         )
     return found
 

@@ -5,13 +5,15 @@ and refitted weights are sparse in every run.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 import numpy as np
 
 from fedbnsl.errors import MalformedMessageError
 from fedbnsl.messages import (
     RUN_STATES,
+    FindingCode,
     Finished,
     JoinReply,
     JoinRequest,
@@ -21,6 +23,7 @@ from fedbnsl.messages import (
     RunStatus,
     SiteProgress,
     SiteState,
+    TableFinding,
     TaskKind,
     is_site_name,
     is_variable_name,
@@ -278,6 +281,10 @@ def encode_update(update: LocalUpdate, *, run: int, value_type: str, dense: bool
         residual_variance=update.residual_variance.tolist(),
         ledger=_encode_ledger(update.ledger) if update.ledger else None,
         asked=update.asked,
+        finding=[
+            federation.TableFinding(code=federation.FindingCode.ValueType(found.code.value), variable=found.variables)
+            for found in update.findings
+        ],
     )
     (wire.moment32 if value_type == "float32" else wire.moment).extend(update.moments.tolist())
     if dense and not update.residual_variance.size and not update.moments.size:
@@ -295,7 +302,7 @@ def decode_update(wire: federation.Update, *, n_variables: int, dense: bool = Fa
     MalformedMessageError
         For round 0, a matrix that is malformed or in the wrong representation, residual variances that are not d
         finite numbers of at least 0 (or none), moments that are not finite, too many or in both precisions, or a task
-        named by another number of bytes than 8.
+        named by another number of bytes than 8, or findings that are unknown, too many or about no variable.
     """
     if wire.round < 1:
         raise MalformedMessageError("update for round 0; rounds count from 1")
@@ -318,7 +325,22 @@ def decode_update(wire: federation.Update, *, n_variables: int, dense: bool = Fa
     ledger = _decode_ledger(wire.ledger) if wire.HasField("ledger") else None
     if len(wire.asked) not in (0, 8):
         raise MalformedMessageError(f"an answer to a task named by {len(wire.asked)} bytes; expected 8 or none")
-    return LocalUpdate(wire.site, wire.round, weights, variance, moments, ledger, wire.asked)
+    findings = _decode_findings(wire.finding, n_variables)
+    return LocalUpdate(wire.site, wire.round, weights, variance, moments, ledger, wire.asked, findings)
+
+
+def _decode_findings(wire: Sequence[federation.TableFinding], n_variables: int) -> tuple[TableFinding, ...]:
+    if len(wire) > len(FindingCode) * n_variables:
+        raise MalformedMessageError(f"{len(wire)} findings about a table of {n_variables} variables")
+    findings: list[TableFinding] = []
+    for found in wire:
+        variables = tuple(found.variable)
+        if found.code not in {code.value for code in FindingCode}:
+            raise MalformedMessageError(f"a finding of unknown code {found.code}")
+        if not variables or variables[-1] >= n_variables or any(b <= a for a, b in pairwise(variables)):
+            raise MalformedMessageError("a finding about no variable, or one whose variables do not ascend")
+        findings.append(TableFinding(FindingCode(found.code), variables))
+    return tuple(findings)
 
 
 def update_to_bytes(update: LocalUpdate, *, run: int, value_type: str, dense: bool = False) -> bytes:

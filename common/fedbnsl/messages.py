@@ -3,7 +3,8 @@
 import hashlib
 import re
 import unicodedata
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 import numpy as np
@@ -57,6 +58,32 @@ class LeaveReason(Enum):
     OPERATOR = 1
     LOCAL_ERROR = 2
     POLICY = 3
+
+
+class FindingCode(Enum):
+    """What may be odd about the values of a table."""
+
+    MEANS_FAR_FROM_ZERO = 1
+    LOOKS_CATEGORICAL = 2
+
+
+@dataclass(frozen=True)
+class TableFinding:
+    """What is odd about some variables of a site's table: a code, never a text of the site's.
+
+    Attributes
+    ----------
+    variables
+        Their places among the table's columns, ascending.
+    """
+
+    code: FindingCode
+    variables: tuple[int, ...]
+
+    def reordered(self, order: Sequence[int]) -> "TableFinding":
+        """The same of a table whose columns are these of the present one."""
+        odd = set(self.variables)
+        return replace(self, variables=tuple(k for k, before in enumerate(order) if before in odd))
 
 
 @dataclass(frozen=True)
@@ -270,6 +297,8 @@ class LocalUpdate:
     asked
         In a private moments round `RoundTask.asked` of the task that was answered first: a kept answer to another one
         would be misread. Otherwise empty.
+    findings
+        What is odd about the site's table: only without privacy, and only until an answer of the site has counted.
     """
 
     site: str
@@ -279,6 +308,7 @@ class LocalUpdate:
     moments: Matrix = field(default_factory=_no_values)
     ledger: LedgerHead | None = None
     asked: bytes = b""
+    findings: tuple[TableFinding, ...] = ()
 
     def same_as(self, other: "LocalUpdate") -> bool:
         """Equal bit for bit: a repeat of a message, not another one."""
@@ -287,5 +317,5 @@ class LocalUpdate:
             and self.local_weights == other.local_weights
             and self.residual_variance.tobytes() == other.residual_variance.tobytes()
             and self.moments.tobytes() == other.moments.tobytes()
-            and (self.ledger, self.asked) == (other.ledger, other.asked)
+            and (self.ledger, self.asked, self.findings) == (other.ledger, other.asked, other.findings)
         )

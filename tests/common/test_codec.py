@@ -16,6 +16,7 @@ from fedbnsl import codec
 from fedbnsl.errors import MalformedMessageError
 from fedbnsl.messages import (
     RUN_STATES,
+    FindingCode,
     Finished,
     JoinReply,
     JoinRequest,
@@ -24,6 +25,7 @@ from fedbnsl.messages import (
     RunStatus,
     SiteProgress,
     SiteState,
+    TableFinding,
     TaskKind,
     is_site_name,
     is_variable_name,
@@ -604,6 +606,9 @@ def check_update(data: bytes) -> None:
     assert update.round >= 1
     assert len(update.residual_variance) in (0, 3)
     assert all(math.isfinite(v) and v >= 0 for v in update.residual_variance)
+    for found in update.findings:
+        assert isinstance(found.code, FindingCode)
+        assert list(found.variables) == sorted({*found.variables} & {0, 1, 2}) != []
     check_matrix(update.local_weights, 3)
 
 
@@ -658,7 +663,11 @@ def check_status(data: bytes) -> None:
 def _valid_messages() -> dict[Callable[[bytes], None], bytes]:
     matrix = SparseMatrix(3, np.array([1, 3, 7]), np.array([1.0, -2.5, 1e-9]))
     names = ("x", "y", "z")
-    update = LocalUpdate("site-1", 2, matrix, np.array([1.0, 0.0, 2.0]))
+    findings = (
+        TableFinding(FindingCode.MEANS_FAR_FROM_ZERO, (0, 2)),
+        TableFinding(FindingCode.LOOKS_CATEGORICAL, (1,)),
+    )
+    update = LocalUpdate("site-1", 2, matrix, np.array([1.0, 0.0, 2.0]), findings=findings)
     progress = RunStatus("running", 3, 10, 0.1, 17, 1.0, (SiteProgress("a", True, False, 0.25, 10, 20),))
     return {
         check_task: codec.encode_task(RoundTask(2, TaskKind.ADMM, matrix, True), value_type="float64"),
@@ -677,6 +686,25 @@ def _valid_messages() -> dict[Callable[[bytes], None], bytes]:
         check_end: codec.encode_finished(Finished(matrix, "why"), value_type="float64"),
         check_status: codec.encode_status(progress),
     }
+
+
+@pytest.mark.parametrize(("code", "variables"), [(1, []), (1, [3]), (1, [1, 1]), (2, [2, 0]), (0, [0]), (3, [0])])
+def test_findings_are_of_known_codes_and_about_variables_of_the_run(code: int, variables: list[int]) -> None:
+    wire = codec.encode_update(LocalUpdate("a", 1, SparseMatrix.zeros(3)), run=1, value_type="float64")
+    wire.finding.add(code=federation.FindingCode.ValueType(code), variable=variables)
+    with pytest.raises(MalformedMessageError, match="finding"):
+        codec.decode_update(wire, n_variables=3)
+
+
+def test_findings_come_through_and_are_not_more_than_there_can_be() -> None:
+    found = tuple(TableFinding(code, (k,)) for code in FindingCode for k in range(3))
+    update = LocalUpdate("a", 1, SparseMatrix.zeros(3), findings=found)
+    wire = codec.encode_update(update, run=1, value_type="float64")
+    assert codec.decode_update(wire, n_variables=3).same_as(update)
+    assert not codec.decode_update(wire, n_variables=3).same_as(LocalUpdate("a", 1, SparseMatrix.zeros(3)))
+    wire.finding.add(code=federation.FINDING_CODE_LOOKS_CATEGORICAL, variable=[0])
+    with pytest.raises(MalformedMessageError, match="7 findings"):
+        codec.decode_update(wire, n_variables=3)
 
 
 VALID = {check: message.SerializeToString() for check, message in _valid_messages().items()}

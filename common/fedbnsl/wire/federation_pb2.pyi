@@ -43,6 +43,23 @@ TASK_KIND_MOMENTS: TaskKind.ValueType  # 3
 TASK_KIND_SCALES: TaskKind.ValueType  # 4
 Global___TaskKind: _TypeAlias = TaskKind  # noqa: Y015
 
+class _FindingCode:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _FindingCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FindingCode.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    FINDING_CODE_UNSPECIFIED: _FindingCode.ValueType  # 0
+    FINDING_CODE_MEANS_FAR_FROM_ZERO: _FindingCode.ValueType  # 1
+    FINDING_CODE_LOOKS_CATEGORICAL: _FindingCode.ValueType  # 2
+
+class FindingCode(_FindingCode, metaclass=_FindingCodeEnumTypeWrapper): ...
+
+FINDING_CODE_UNSPECIFIED: FindingCode.ValueType  # 0
+FINDING_CODE_MEANS_FAR_FROM_ZERO: FindingCode.ValueType  # 1
+FINDING_CODE_LOOKS_CATEGORICAL: FindingCode.ValueType  # 2
+Global___FindingCode: _TypeAlias = FindingCode  # noqa: Y015
+
 class _LeaveReason:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -342,6 +359,31 @@ class PullReply(_message.Message):
 Global___PullReply: _TypeAlias = PullReply  # noqa: Y015
 
 @_typing.final
+class TableFinding(_message.Message):
+    """What is odd about some variables of a site's table, by their places in JoinReply.variable, ascending."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CODE_FIELD_NUMBER: _builtins.int
+    VARIABLE_FIELD_NUMBER: _builtins.int
+    code: Global___FindingCode.ValueType
+    @_builtins.property
+    def variable(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        code: Global___FindingCode.ValueType = ...,
+        variable: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "variable", b"variable"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TableFinding: _TypeAlias = TableFinding  # noqa: Y015
+
+@_typing.final
 class Update(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -355,6 +397,7 @@ class Update(_message.Message):
     MOMENT_FIELD_NUMBER: _builtins.int
     MOMENT32_FIELD_NUMBER: _builtins.int
     ASKED_FIELD_NUMBER: _builtins.int
+    FINDING_FIELD_NUMBER: _builtins.int
     run: _builtins.int
     site: _builtins.str
     round: _builtins.int
@@ -381,6 +424,10 @@ class Update(_message.Message):
 
     @_builtins.property
     def moment32(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def finding(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableFinding]:
+        """Never in private runs; otherwise where Task.contributed is false: in the first round, and until an answer has counted."""
+
     def __init__(
         self,
         *,
@@ -394,10 +441,11 @@ class Update(_message.Message):
         moment: _abc.Iterable[_builtins.float] | None = ...,
         moment32: _abc.Iterable[_builtins.float] | None = ...,
         asked: _builtins.bytes = ...,
+        finding: _abc.Iterable[Global___TableFinding] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["dense_local_weights", b"dense_local_weights", "ledger", b"ledger", "local_weights", b"local_weights", "weights", b"weights"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "dense_local_weights", b"dense_local_weights", "ledger", b"ledger", "local_weights", b"local_weights", "moment", b"moment", "moment32", b"moment32", "residual_variance", b"residual_variance", "round", b"round", "run", b"run", "site", b"site", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "dense_local_weights", b"dense_local_weights", "finding", b"finding", "ledger", b"ledger", "local_weights", b"local_weights", "moment", b"moment", "moment32", b"moment32", "residual_variance", b"residual_variance", "round", b"round", "run", b"run", "site", b"site", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_weights: _TypeAlias = _typing.Literal["local_weights", "dense_local_weights"]  # noqa: Y015
     _WhichOneofArgType_weights: _TypeAlias = _typing.Literal["weights", b"weights"]  # noqa: Y015

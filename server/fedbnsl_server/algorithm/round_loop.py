@@ -17,6 +17,7 @@ from fedbnsl.sparse import Mask, Matrix, SparseMatrix
 from fedbnsl_server.algorithm.admm import AdmmState, advance, begin_start, initial_state
 from fedbnsl_server.algorithm.consensus_graph import graph_to_refit
 from fedbnsl_server.rounds.closing import advance_closing
+from fedbnsl_server.rounds.findings import Finding, findings_of
 from fedbnsl_server.sites.mailbox import Exchange
 
 
@@ -38,6 +39,8 @@ class RoundRecord:
         Seconds until the last update was in, and seconds of the coordinator's own work.
     dense_up, dense_down
         Whether the entries were sent without indices.
+    findings
+        What the answers tell of the tables.
     """
 
     round: int
@@ -51,6 +54,7 @@ class RoundRecord:
     global_s: float
     dense_up: bool = False
     dense_down: bool = False
+    findings: tuple[Finding, ...] = ()
 
 
 def run(
@@ -107,6 +111,7 @@ def run(
             n_moments=_n_moments(kind, needed, d),
             needed=needed,
             asked=next(iter(tasks.values())).asked if private_moments else b"",
+            findings=plan.privacy is None,
         )
         check = partial(_check, expected=expected)
         updates = exchange.exchange(tasks, state.sites, check)
@@ -132,6 +137,7 @@ def run(
             global_s=time.perf_counter() - received,
             dense_up=dense or kind in (TaskKind.MOMENTS, TaskKind.SCALES),
             dense_down=dense,
+            findings=findings_of(kind, updates, plan, n_samples, weights=weights, scales=scales),
         )
         on_round(state, record)
     return state
@@ -162,6 +168,8 @@ class _Expected:
         (d, d) pairs whose exact second moments were asked for, i <= j; None in other rounds.
     asked
         `RoundTask.asked` in a private moments round.
+    findings
+        Whether sites may tell what is odd about their tables.
     """
 
     kind: TaskKind
@@ -170,6 +178,7 @@ class _Expected:
     n_moments: int
     needed: Mask | None
     asked: bytes
+    findings: bool
 
 
 def _n_moments(kind: TaskKind, needed: Mask | None, d: int) -> int:
@@ -186,6 +195,8 @@ def _check(update: LocalUpdate, *, expected: _Expected) -> None:
         raise RemoteProtocolError(f"{who} has {update.moments.size} moments; {expected.n_moments} were asked for")
     if update.asked != expected.asked:
         raise RemoteProtocolError(f"{who} is a kept answer to moments of other residuals, which cannot be used")
+    if update.findings and not expected.findings:
+        raise RemoteProtocolError(f"{who} has findings about a private table, which must not leave its site")
     if expected.needed is not None and not _are_moments(symmetric(update.moments, expected.needed)):
         raise RemoteProtocolError(f"{who} has numbers that are no second moments")
     if kind in (TaskKind.MOMENTS, TaskKind.SCALES):

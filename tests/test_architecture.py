@@ -55,6 +55,7 @@ MATHS = {
     "fedbnsl_server.rounds.closing",
     "fedbnsl_server.algorithm.consensus_graph",
     "fedbnsl.graphs.family_moments",
+    "fedbnsl_server.search.centring",
     "fedbnsl_server.search.pooled_moments",
     "fedbnsl_server.search.families",
     "fedbnsl_server.search.hill_climb",
@@ -142,6 +143,7 @@ DATASET_MODULES = {
     "fedbnsl_client.data.dataset",
     "fedbnsl_client.participant",
     "fedbnsl_client.join_run",
+    "fedbnsl_client.data.plan_fit",  # shares of records, for its own site alone
     "fedbnsl_client.site.admission",
     "fedbnsl_client.site.folder",
     "fedbnsl_client.refit",

@@ -136,6 +136,7 @@ DATASET_MODULES = {
     "fedbnsl_client.data.dataset",
     "fedbnsl_client.participant",
     "fedbnsl_client.join_run",
+    "fedbnsl_client.data.plan_fit",  # shares of records, for its own site alone
     "fedbnsl_client.site.admission",
     "fedbnsl_client.site.folder",
     "fedbnsl_client.refit",

@@ -6,6 +6,7 @@ import sqlite3
 from pathlib import Path
 
 import click
+import numpy as np
 import pytest
 
 from fedbnsl.cli import main
@@ -67,7 +68,7 @@ def test_register_takes_a_changed_table_only_if_it_is_said_to_supersede(fedbnsl,
 
 def test_approve_shows_plan_price_and_what_is_left_and_asks(fedbnsl, folder, plan, monkeypatch):
     digest = private_plan().digest().hex()
-    monkeypatch.setattr("click.confirm", lambda text: click.echo(text) or True)
+    monkeypatch.setattr("click.confirm", lambda text, **_: click.echo(text) or True)
     code, out, _ = fedbnsl("participant", "approve", plan, folder)
     assert code == 0
     for part in (
@@ -93,6 +94,49 @@ def test_approve_with_yes_records_the_very_settings(fedbnsl, folder, plan):
     code, _, _ = fedbnsl("participant", "approve", plan, folder, "--yes", "--set=rounds=4")
     assert code == 0
     assert approvals(folder) == [private_plan(rounds=4).digest().hex()]
+
+
+@pytest.fixture
+def wide(tmp_path):
+    """A site some of whose squares lie beyond the plan's bound, 9."""
+    X = np.clip(rows(), -2.9, 2.9)
+    X[:6, 1], X[4:7, 2] = 5.0, -4.0
+    make_site(tmp_path / "wide", table=write_table(tmp_path / "wide" / "table.csv", X))
+    return tmp_path / "wide"
+
+
+def test_approve_tells_the_site_which_share_of_its_records_lies_beyond_the_plans_bounds(fedbnsl, wide, plan):
+    _, out, _ = fedbnsl("participant", "approve", plan, wide, "--yes")
+    told = "told here alone: 5.83% of the records lie beyond feature_bounds (a bound on x^2, not on x): "
+    assert f"{told}'dose' 5.00%, 'mass' 2.50%" in out
+    assert out.index(told) < out.index("approved:")
+    code, out, err = fedbnsl("participant", "approve", plan, wide, "--yes", "--json")
+    said = json.loads(out)
+    assert (code, said["approved"], said["dataset"]) == (0, private_plan().digest().hex(), DATASET)
+    assert said["table"] == {
+        "same_value": {},
+        "beyond": {"age": 0.0, "dose": 0.05, "mass": 0.025},
+        "beyond_any": pytest.approx(7 / 120),
+    }
+    assert told in err
+    with Ledger.open(wide / "ledger.db") as ledger:
+        kept = json.dumps([entry.content for entry in ledger.entries()])
+    assert "beyond" not in kept
+
+
+def test_a_plan_that_is_refused_reads_no_record(fedbnsl, wide, plan):
+    (wide / "table.csv").unlink()
+    code, out, _ = fedbnsl("participant", "approve", plan, wide, "--yes", "--set=privacy.epsilon=6")
+    assert code == 12
+    assert "told here alone" not in out
+    assert fedbnsl("participant", "approve", plan, wide, "--yes")[0] == 4
+
+
+@pytest.mark.parametrize("command", ["approve", "check"])
+def test_the_help_says_that_feature_bounds_are_bounds_on_squares(fedbnsl, command):
+    _, out, _ = fedbnsl("participant", command, "--help")
+    words = " ".join(out.split())
+    assert "in squared units of each column: 100 is for values from -10 to 10" in words
 
 
 def test_a_plan_over_the_budget_is_shown_as_such(fedbnsl, folder, plan):

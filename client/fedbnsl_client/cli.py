@@ -7,6 +7,7 @@ import json
 import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -145,8 +146,10 @@ def register(folder: Path, dataset_id: str, supersedes: bool) -> None:
     """Note in FOLDER's ledger the table that its policy names for DATASET: a new one, or one whose content changed."""
     from fedbnsl_client.site import folder as site_folder
 
-    with site_folder.opened(folder) as (policy, ledger), warnings_on_stderr():
+    with site_folder.opened(folder) as (policy, ledger):
         table = site_folder.read_table(folder, policy, dataset_id)
+        for one in table.odd:
+            click.secho(f"warning: {one.text}", fg="yellow", err=True)
         site_folder.register(folder, policy, ledger, dataset_id, table, supersedes=supersedes)
         shared = ledger.account(dataset_id) - {dataset_id}
     click.echo(f"registered {dataset_id}: {table.n_samples} rows, {len(table.variables)} variables")
@@ -162,25 +165,38 @@ def register(folder: Path, dataset_id: str, supersedes: bool) -> None:
 )
 @click.option("--dataset", "dataset_id", help="Which dataset the price is for.  [default: the policy's only one]")
 @click.option("--yes", is_flag=True, help="Approve without being asked.")
-def approve(plan_file: Path, folder: Path, overrides: tuple[str, ...], dataset_id: str | None, yes: bool) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print what was approved as JSON, and the rest on stderr.")
+def approve(
+    plan_file: Path, folder: Path, overrides: tuple[str, ...], dataset_id: str | None, yes: bool, as_json: bool
+) -> None:
     """Show PLAN, what a run of it would cost FOLDER's dataset and what would be left; then record its approval.
+
+    Of a private PLAN it also says, here alone, which share of the records lies beyond its feature_bounds. These bound
+    x^2, in squared units of each column: 100 is for values from -10 to 10.
 
     An approval is for these very settings: the plan's digest goes into the ledger. Runs are still held to the policy.
     """
     from fedbnsl.plan.plan import Plan
     from fedbnsl_client.budget.report import approval_lines, refuse_what_cannot_run
+    from fedbnsl_client.data.plan_fit import fit_of, site_lines
     from fedbnsl_client.site import folder as site_folder
 
     plan = Plan.load(plan_file, overrides)
     with site_folder.opened(folder) as (policy, ledger):
         dataset = policy.dataset(dataset_id)
         for line in approval_lines(plan, dataset, ledger):
-            click.echo(line)
+            click.echo(line, err=as_json)
         refuse_what_cannot_run(plan, policy, dataset, ledger)
-        if not yes and not click.confirm("approve this plan?"):
+        table = site_folder.read_table(folder, policy, dataset.id)
+        fit = fit_of(table, plan)
+        for line in site_lines(table, plan, fit):
+            click.echo(line, err=as_json)
+        if not yes and not click.confirm("approve this plan?", err=as_json):
             raise PolicyRefusal("not approved; nothing was recorded")
         ledger.approve(plan.digest(), plan.name)
-    click.echo(f"approved: {plan.digest().hex()}")
+    digest = plan.digest().hex()
+    said = {"approved": digest, "name": plan.name, "dataset": dataset.id, "table": asdict(fit)}
+    click.echo(json.dumps(said, ensure_ascii=False) if as_json else f"approved: {digest}")
 
 
 @participant.command("ledger")
@@ -322,7 +338,7 @@ def join(
         name = site or link.site
         if not is_site_name(name):
             raise SetupError(f"--site {name!r}: use {SITE_NAME_RULE}")
-        run(PublicTable(name, _read(data, columns, min_rows, max_file_mib)))
+        run(PublicTable(name, _read(data, columns, min_rows, max_file_mib, warn=False)))
 
 
 @participant.command()
@@ -361,11 +377,13 @@ def _bytes(mib: int | None) -> int | None:
     return None if mib is None else mib * 2**20
 
 
-def _read(data: Path, columns: str | None, min_rows: int, max_file_mib: int | None) -> Dataset:
+def _read(data: Path, columns: str | None, min_rows: int, max_file_mib: int | None, *, warn: bool = True) -> Dataset:
     from fedbnsl_client.data.dataset import Dataset
 
     with warnings_on_stderr():
-        return Dataset.read(data, columns=_names(columns), min_rows=min_rows, max_file_bytes=_bytes(max_file_mib))
+        return Dataset.read(
+            data, columns=_names(columns), min_rows=min_rows, max_file_bytes=_bytes(max_file_mib), warn=warn
+        )
 
 
 @contextmanager

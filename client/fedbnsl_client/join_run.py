@@ -25,6 +25,7 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.data.plan_fit import fit_of, site_lines
 from fedbnsl_client.participant import Participant
 from fedbnsl_client.refit import personalise
 from fedbnsl_client.session import Session
@@ -86,6 +87,9 @@ def take_part(
                 f"joined as {admission.site}: {table.n_samples} rows, {len(table.variables)} variables, "
                 f"{n_rounds(plan)} rounds"
             )
+            # At the site alone, and before anything is paid for: Ctrl-C now costs nothing.
+            for line in site_lines(table, plan, fit_of(table, plan)):
+                notice(line)
 
             first = (reply.run, reply.plan_digest, reply.variables)
 

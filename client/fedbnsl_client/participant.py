@@ -63,6 +63,7 @@ class Participant:
         self.site = site
         self._plan = plan
         self._run = run
+        self._findings = tuple(one.finding for one in dataset.odd)
         mask = EdgeMask(plan.knowledge, dataset.variables)
         self._problem = LocalProblem(plan, dataset.X, mask, journal or Unaccounted(), randbelow)
         self._snapshot = snapshot or SiteState(zero, zero)
@@ -98,7 +99,9 @@ class Participant:
         return self._answer
 
     def _exact(self, rounds: LocalRounds, task: RoundTask) -> LocalUpdate:
-        return LocalUpdate(self.site, task.round, rounds.answer(task))
+        """What is odd about the table goes along until an answer of this site has counted."""
+        findings = () if task.contributed else self._findings
+        return LocalUpdate(self.site, task.round, rounds.answer(task), findings=findings)
 
     def _private(self, rounds: LocalRounds, task: RoundTask) -> LocalUpdate:
         """An answer that is paid for before it is drawn, and drawn only once."""

@@ -5,12 +5,14 @@ and refitted weights are sparse in every run.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from fedbnsl.errors import MalformedMessageError
 from fedbnsl.matrix_codec import Encoding, decode_dense, decode_matrix, encode_dense, encode_matrix
 from fedbnsl.messages import (
     RUN_STATES,
+    FindingCode,
     Finished,
     JoinReply,
     JoinRequest,
@@ -20,6 +22,7 @@ from fedbnsl.messages import (
     RunStatus,
     SiteProgress,
     SiteState,
+    TableFinding,
     is_site_name,
     is_variable_name,
     run_tag,
@@ -198,6 +201,10 @@ def encode_update(update: LocalUpdate, *, run: int, value_type: str, dense: bool
         site=update.site,
         round=update.round,
         ledger=_encode_ledger(update.ledger) if update.ledger else None,
+        finding=[
+            federation.TableFinding(code=federation.FindingCode.ValueType(found.code.value), variable=found.variables)
+            for found in update.findings
+        ],
     )
     KINDS[update.content.kind].encode_answer(update.content, wire, Encoding(value_type, dense))
     return wire
@@ -209,10 +216,26 @@ def decode_update(wire: federation.Update, *, n_variables: int, dense: bool = Fa
     Raises
     ------
     MalformedMessageError
-        For an unknown kind, round 0, or content that its kind refuses.
+        For an unknown kind, round 0, content that its kind refuses, or findings that are unknown, too many or about no
+        variable.
     """
     content = _kind(wire, "update").decode_answer(wire, n_variables, Encoding("", dense))
-    return LocalUpdate(wire.site, wire.round, content, _decode_ledger(wire.ledger) if wire.HasField("ledger") else None)
+    ledger = _decode_ledger(wire.ledger) if wire.HasField("ledger") else None
+    return LocalUpdate(wire.site, wire.round, content, ledger, _decode_findings(wire.finding, n_variables))
+
+
+def _decode_findings(wire: Sequence[federation.TableFinding], n_variables: int) -> tuple[TableFinding, ...]:
+    if len(wire) > len(FindingCode) * n_variables:
+        raise MalformedMessageError(f"{len(wire)} findings about a table of {n_variables} variables")
+    findings: list[TableFinding] = []
+    for found in wire:
+        variables = tuple(found.variable)
+        if found.code not in {code.value for code in FindingCode}:
+            raise MalformedMessageError(f"a finding of unknown code {found.code}")
+        if not variables or variables[-1] >= n_variables or any(b <= a for a, b in pairwise(variables)):
+            raise MalformedMessageError("a finding about no variable, or one whose variables do not ascend")
+        findings.append(TableFinding(FindingCode(found.code), variables))
+    return tuple(findings)
 
 
 def update_to_bytes(update: LocalUpdate, *, run: int, value_type: str, dense: bool = False) -> bytes:

@@ -2,7 +2,8 @@
 
 import re
 import unicodedata
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
@@ -47,6 +48,32 @@ class LeaveReason(Enum):
     OPERATOR = 1
     LOCAL_ERROR = 2
     POLICY = 3
+
+
+class FindingCode(Enum):
+    """What may be odd about the values of a table."""
+
+    MEANS_FAR_FROM_ZERO = 1
+    LOOKS_CATEGORICAL = 2
+
+
+@dataclass(frozen=True)
+class TableFinding:
+    """What is odd about some variables of a site's table: a code, never a text of the site's.
+
+    Attributes
+    ----------
+    variables
+        Their places among the table's columns, ascending.
+    """
+
+    code: FindingCode
+    variables: tuple[int, ...]
+
+    def reordered(self, order: Sequence[int]) -> "TableFinding":
+        """The same of a table whose columns are these of the present one."""
+        odd = set(self.variables)
+        return replace(self, variables=tuple(k for k, before in enumerate(order) if before in odd))
 
 
 @dataclass(frozen=True)
@@ -263,9 +290,12 @@ class LocalUpdate:
         Of the same kind as the task's.
     ledger
         The site's ledger when the answer was drawn; None without privacy.
+    findings
+        What is odd about the site's table: only without privacy, and only until an answer of the site has counted.
     """
 
     site: str
     round: int
     content: Content
     ledger: LedgerHead | None = None
+    findings: tuple[TableFinding, ...] = ()

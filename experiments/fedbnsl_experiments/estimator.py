@@ -228,7 +228,8 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
             history_=[_round(entry) for entry in result["rounds"]],
             privacy_=result["privacy"],
             residual_variance_=state.residual_variance.copy() if state.residual_variance.size else None,
-            warnings_=[*about_tables, *result["warnings"]],
+            # A run without privacy says itself what its sites told of their tables.
+            warnings_=[*(about_tables if plan.privacy else []), *result["warnings"]],
             feature_names_in_=np.array(names, dtype=object),
             n_features_in_=len(names),
         )

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from fedbnsl.errors import StaleRoundError
-from fedbnsl.messages import RoundTask, SiteState
+from fedbnsl.messages import FindingCode, RoundTask, SiteState, TableFinding
 from fedbnsl.plan.plan import Plan
 from fedbnsl.rounds import admm as admm_rounds
 from fedbnsl.sparse import SparseMatrix
+from fedbnsl_client.data.checks import Oddity
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_experiments.tables.synthetic import synthesise
@@ -49,3 +50,26 @@ def test_an_answer_that_entered_the_last_round_moves_weights_and_dual():
     restored = participant(SiteState(first, dual)).handle(task(2, contributed=False))
     assert answer == restored
     assert answer != participant().handle(task(2, contributed=False))
+
+
+ODD = (TableFinding(FindingCode.MEANS_FAR_FROM_ZERO, (1, 4)), TableFinding(FindingCode.LOOKS_CATEGORICAL, (2,)))
+
+
+def odd_table() -> Dataset:
+    return Dataset(FEDERATION.variables, FEDERATION.tables[0], tuple(Oddity(found, "in words") for found in ODD))
+
+
+def test_what_is_odd_about_a_table_goes_along_until_an_answer_has_counted():
+    site = Participant("site-1", odd_table(), Plan())
+    told = [site.handle(task(t, contributed=t in (2, 4))).findings for t in range(1, 5)]
+    assert told == [ODD, (), ODD, ()]
+    begun_anew = Participant("site-1", odd_table(), Plan()).handle(task(3, contributed=False))
+    assert begun_anew.findings == ODD, "the very answer that was sent before, or it would be refused"
+
+
+def test_what_is_odd_follows_its_columns():
+    names = FEDERATION.variables
+    assert odd_table().reordered(names[::-1]).odd[0].finding.variables == (0, 3)
+    assert [one.finding for one in odd_table().reordered([names[0], names[4]]).odd] == [
+        TableFinding(FindingCode.MEANS_FAR_FROM_ZERO, (1,))
+    ]

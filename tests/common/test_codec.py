@@ -16,6 +16,7 @@ from fedbnsl.errors import MalformedMessageError
 from fedbnsl.messages import (
     RUN_STATES,
     Content,
+    FindingCode,
     Finished,
     JoinReply,
     JoinRequest,
@@ -24,6 +25,7 @@ from fedbnsl.messages import (
     RunStatus,
     SiteProgress,
     SiteState,
+    TableFinding,
     is_site_name,
 )
 from fedbnsl.rounds import admm as admm_rounds
@@ -194,7 +196,7 @@ def test_an_update_survives_the_wire(
     d = matrix.n_variables
     numbers = data.draw(st.lists(st.floats(min_value=0.0, allow_infinity=False), min_size=d, max_size=d))
     for content in answers_of(matrix, np.array(numbers)):
-        update = LocalUpdate(site, round_, content)
+        update = LocalUpdate(site, round_, admm_rounds.Answer(content))
         wire = parsed(federation.Update, codec.encode_update(update, run=run, value_type="float64"))
         assert wire.run == run % 2**32  # its low half tells runs apart
         assert codec.decode_update(wire, n_variables=d) == update
@@ -211,7 +213,7 @@ def test_in_a_dense_run_tasks_and_updates_are_dense_and_all_else_is_sparse(
     tasks = [admm_rounds.Task(full), *tasks_of(off)[1:]]
     answers = [admm_rounds.Answer(full), *answers_of(off, np.ones(d))[1:]]
     for asked, answered in zip(tasks, answers, strict=True):
-        task, update = RoundTask(3, asked, contributed=True), LocalUpdate("a", 3, answered)
+        task, update = RoundTask(3, asked, contributed=True), LocalUpdate("a", 3, admm_rounds.Answer(answered))
         down = parsed(federation.Task, codec.encode_task(task, value_type=value_type, dense=True))
         up = parsed(federation.Update, codec.encode_update(update, run=1, value_type=value_type, dense=True))
         field = "admm_dense" if asked.kind == "admm" else asked.kind
@@ -541,6 +543,9 @@ def check_task(data: bytes) -> None:
 def check_update(data: bytes) -> None:
     update = codec.decode_update(federation.Update.FromString(data), n_variables=3)
     assert update.round >= 1
+    for found in update.findings:
+        assert isinstance(found.code, FindingCode)
+        assert list(found.variables) == sorted({*found.variables} & {0, 1, 2}) != []
     check_content(update.content, check_matrix)
 
 
@@ -603,7 +608,12 @@ def check_status(data: bytes) -> None:
 def _valid_messages() -> dict[Callable[[bytes], None], bytes]:
     matrix = SparseMatrix(3, np.array([1, 3, 7]), np.array([1.0, -2.5, 1e-9]))
     names = ("x", "y", "z")
-    update = LocalUpdate("site-1", 2, refit_rounds.Answer(matrix, np.array([1.0, 0.0, 2.0])))
+    findings = (
+        TableFinding(FindingCode.MEANS_FAR_FROM_ZERO, (0, 2)),
+        TableFinding(FindingCode.LOOKS_CATEGORICAL, (1,)),
+    )
+    content = refit_rounds.Answer(matrix, np.array([1.0, 0.0, 2.0]))
+    update = LocalUpdate("site-1", 2, admm_rounds.Answer(content), findings=findings)
     progress = RunStatus("running", 3, 10, 0.1, 17, 1.0, (SiteProgress("a", True, False, 0.25, 10, 20),))
     return {
         check_task: codec.encode_task(RoundTask(2, admm_rounds.Task(matrix), True), value_type="float64"),
@@ -622,6 +632,29 @@ def _valid_messages() -> dict[Callable[[bytes], None], bytes]:
         check_end: codec.encode_finished(Finished(matrix, "why"), value_type="float64"),
         check_status: codec.encode_status(progress),
     }
+
+
+@pytest.mark.parametrize(("code", "variables"), [(1, []), (1, [3]), (1, [1, 1]), (2, [2, 0]), (0, [0]), (3, [0])])
+def test_findings_are_of_known_codes_and_about_variables_of_the_run(code: int, variables: list[int]) -> None:
+    wire = codec.encode_update(
+        LocalUpdate("a", 1, admm_rounds.Answer(SparseMatrix.zeros(3))), run=1, value_type="float64"
+    )
+    wire.finding.add(code=federation.FindingCode.ValueType(code), variable=variables)
+    with pytest.raises(MalformedMessageError, match="finding"):
+        codec.decode_update(wire, n_variables=3)
+
+
+def test_findings_come_through_and_are_not_more_than_there_can_be() -> None:
+    found = tuple(TableFinding(code, (k,)) for code in FindingCode for k in range(3))
+    update = LocalUpdate("a", 1, admm_rounds.Answer(SparseMatrix.zeros(3)), findings=found)
+    wire = codec.encode_update(update, run=1, value_type="float64")
+    assert codec.decode_update(wire, n_variables=3) == update
+    assert not codec.decode_update(wire, n_variables=3).same_as(
+        LocalUpdate("a", 1, admm_rounds.Answer(SparseMatrix.zeros(3)))
+    )
+    wire.finding.add(code=federation.FINDING_CODE_LOOKS_CATEGORICAL, variable=[0])
+    with pytest.raises(MalformedMessageError, match="7 findings"):
+        codec.decode_update(wire, n_variables=3)
 
 
 VALID = {check: message.SerializeToString() for check, message in _valid_messages().items()}

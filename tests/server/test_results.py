@@ -7,7 +7,8 @@ import math
 import platform
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping
-from datetime import datetime
+from dataclasses import replace
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -28,10 +29,12 @@ from fedbnsl_experiments import simulate as simulation
 from fedbnsl_experiments.tables.synthetic import synthesise
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.round_loop import RoundRecord
+from fedbnsl_server.findings import Finding
 from fedbnsl_server.sites.mailbox import Traffic, UpdateCheck
 from fedbnsl_server.store import checkpoint
 from fedbnsl_server.store.results import RunRecorder
 from fedbnsl_server.store.run_folder import RunFolder, default_folder
+from fedbnsl_server.store.run_id import Register
 
 AWKWARD = ("a/b", "IL 6", "naïve β", 'with "quotes"', "comma, here", "NF-κB\\p65")
 D = len(AWKWARD)
@@ -368,6 +371,38 @@ def test_residual_variances_that_are_far_from_equal_are_warned_of(
     recorder.on_round(state_of(1, W), record_of(1, "ab"))
     recorder.on_round(state_of(2, W, W, variance), record_of(2, "ab", "refit"))
     assert recorder.finish("finished")["warnings"] == warnings
+
+
+def test_what_sites_told_of_their_tables_is_still_known_when_a_run_goes_on(tmp_path: Path) -> None:
+    plan, names, rows = Plan(), ["v0", "v1", "v2"], {"b": 40, "a": 30}
+    folder = RunFolder.create(tmp_path / "run", plan, Register(5, datetime.now(UTC), {}))
+    recorder = RunRecorder(folder, run=5)
+    recorder.start(names, rows, Traffic())
+    told = (Finding("means_far_from_zero", (0, 2), "b"), Finding("looks_categorical", (1,), "a"))
+    recorder.on_round(state_of(1, sparse({(0, 1): 0.9})), replace(record_of(1, "ab"), findings=told))
+    before = recorder.pause()["warnings"]
+    assert len(before) == 2
+    assert "means of 'v0', 'v2' further from zero than the standard deviation (at b)" in before[0]
+    folder.close()
+    folder = RunFolder.resume(tmp_path / "run", plan)
+    again = RunRecorder(folder, run=5)
+    again.start(names, rows, folder.past.traffic())
+    late = replace(record_of(2, "ab"), findings=(Finding("looks_categorical", (1,), "b"),))
+    again.on_round(state_of(2, sparse({(0, 1): 0.9})), late)
+    result = again.finish("finished")
+    folder.close()
+    assert result["warnings"][0] == before[0]
+    assert "few whole values of 'v1' look like categories (at a, b)" in result["warnings"][1]
+    assert len(result["warnings"]) == 2
+    assert ["findings" in entry for entry in result["rounds"]] == [True, True]
+
+
+def test_many_names_are_cut_short_in_a_warning(tmp_path: Path) -> None:
+    recorder, _ = recorder_in(tmp_path / "run", Plan(), d=8)
+    told = tuple(Finding("means_far_from_zero", tuple(range(8)), site) for site in "ab")
+    recorder.on_round(state_of(1, sparse({(0, 1): 0.9}, 8)), replace(record_of(1, "ab"), findings=told))
+    (warning,) = recorder.finish("finished")["warnings"]
+    assert warning.startswith("means of 'v0', 'v1', 'v2', 'v3', 'v4' and 3 more further from zero")
 
 
 def test_a_required_edge_of_weight_zero_is_an_edge_in_every_file(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ def approval_lines(plan: Plan, dataset: DatasetPolicy, ledger: Ledger) -> list[s
     lines = ["the plan:", *(f"  {line}" for line in plan.to_toml().splitlines() if line and not line.startswith("#"))]
     if plan.privacy is None:
         lines.append("no privacy: the weights that it sends are exact functions of the table")
+        lines.append("no privacy: it tells which columns have means far from zero, and which look like categories")
         if plan.moments_rounds:
             lines.append(
                 "no privacy: after the ADMM rounds it sends exact second moments: every variable's mean square, and "

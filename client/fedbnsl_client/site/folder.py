@@ -170,7 +170,7 @@ def opened(folder: Path, *, accept_backup: bool = False) -> Generator[tuple[Poli
 
 
 def read_table(folder: Path, policy: Policy, dataset_id: str, *, max_file_bytes: int | None = None) -> Dataset:
-    """The table of a dataset, as the policy allows it to be used.
+    """The table of a dataset, as the policy allows it to be used; what is odd about it is for the caller to say.
 
     Raises
     ------
@@ -178,4 +178,4 @@ def read_table(folder: Path, policy: Policy, dataset_id: str, *, max_file_bytes:
         If it cannot be read or used.
     """
     allowed = policy.dataset(dataset_id)
-    return Dataset.read(folder / allowed.path, columns=allowed.columns, max_file_bytes=max_file_bytes)
+    return Dataset.read(folder / allowed.path, columns=allowed.columns, max_file_bytes=max_file_bytes, warn=False)

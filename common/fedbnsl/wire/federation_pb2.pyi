@@ -22,6 +22,23 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _FindingCode:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _FindingCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FindingCode.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    FINDING_CODE_UNSPECIFIED: _FindingCode.ValueType  # 0
+    FINDING_CODE_MEANS_FAR_FROM_ZERO: _FindingCode.ValueType  # 1
+    FINDING_CODE_LOOKS_CATEGORICAL: _FindingCode.ValueType  # 2
+
+class FindingCode(_FindingCode, metaclass=_FindingCodeEnumTypeWrapper): ...
+
+FINDING_CODE_UNSPECIFIED: FindingCode.ValueType  # 0
+FINDING_CODE_MEANS_FAR_FROM_ZERO: FindingCode.ValueType  # 1
+FINDING_CODE_LOOKS_CATEGORICAL: FindingCode.ValueType  # 2
+Global___FindingCode: _TypeAlias = FindingCode  # noqa: Y015
+
 class _LeaveReason:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -385,6 +402,31 @@ class PullReply(_message.Message):
 Global___PullReply: _TypeAlias = PullReply  # noqa: Y015
 
 @_typing.final
+class TableFinding(_message.Message):
+    """What is odd about some variables of a site's table, by their places in JoinReply.variable, ascending."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CODE_FIELD_NUMBER: _builtins.int
+    VARIABLE_FIELD_NUMBER: _builtins.int
+    code: Global___FindingCode.ValueType
+    @_builtins.property
+    def variable(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        code: Global___FindingCode.ValueType = ...,
+        variable: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "variable", b"variable"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TableFinding: _TypeAlias = TableFinding  # noqa: Y015
+
+@_typing.final
 class Update(_message.Message):
     """A site's answer to a task, in the field of the same name."""
 
@@ -400,6 +442,7 @@ class Update(_message.Message):
     MOMENTS_FIELD_NUMBER: _builtins.int
     SCALES_FIELD_NUMBER: _builtins.int
     RESIDUAL_MOMENTS_FIELD_NUMBER: _builtins.int
+    FINDING_FIELD_NUMBER: _builtins.int
     run: _builtins.int
     site: _builtins.str
     round: _builtins.int
@@ -425,6 +468,10 @@ class Update(_message.Message):
 
     @_builtins.property
     def residual_moments(self) -> Global___ResidualMoments: ...
+    @_builtins.property
+    def finding(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableFinding]:
+        """Never in private runs; otherwise where Task.contributed is false: in the first round, and until an answer has counted."""
+
     def __init__(
         self,
         *,
@@ -438,10 +485,11 @@ class Update(_message.Message):
         moments: _values_pb2.Numbers | None = ...,
         scales: _values_pb2.Numbers | None = ...,
         residual_moments: Global___ResidualMoments | None = ...,
+        finding: _abc.Iterable[Global___TableFinding] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "content", b"content", "ledger", b"ledger", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "scales", b"scales"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "content", b"content", "ledger", b"ledger", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "round", b"round", "run", b"run", "scales", b"scales", "site", b"site"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "content", b"content", "finding", b"finding", "ledger", b"ledger", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "round", b"round", "run", b"run", "scales", b"scales", "site", b"site"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["admm", "admm_dense", "refit", "moments", "scales", "residual_moments"]  # noqa: Y015
     _WhichOneofArgType_content: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015

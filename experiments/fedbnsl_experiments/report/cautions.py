@@ -58,23 +58,26 @@ def cautions(run: ReportedRun, scores: Mapping[str, Any] | None) -> list[str]:
 def _of_scales(run: ReportedRun) -> list[str]:
     """Means that the model, without an intercept, cannot express; without tables, a sign of them."""
     found: list[str] = []
-    if run.scales is not None:
+    centre = "subtract the mean of each"
+    if run.plan.privacy is not None:  # means taken from the tables are a release that nobody pays for
+        centre = "subtract public numbers near the means"
+    told = any(entry["code"] == "means_far_from_zero" for one in run.rounds for entry in one.get("findings", []))
+    if run.scales is not None and not told:
         far = np.flatnonzero(np.abs(run.scales.mean) > np.sqrt(run.scales.variance)).tolist()
         if far:
             names = ", ".join(run.variables[k] for k in far[:_MOST_NAMED])
             more = f" and {len(far) - _MOST_NAMED} more" if len(far) > _MOST_NAMED else ""
             found.append(
                 f"The mean of {names}{more} is further from zero than the standard deviation. The model has no "
-                "intercept: directions and weights are then wrong. Subtract public numbers near the means (without "
-                "privacy, the means themselves) and run again."
+                f"intercept: directions and weights are then wrong. Centre the columns ({centre}) and run again."
             )
     # That they differ at all is among the run's own warnings.
     values = run.residual_variance
     if run.scales is None and values is not None and max(values) > _UNEQUAL * min(values):
         found.append(
             f"Residual variances differ by more than a factor of {_UNEQUAL:g}. One possible cause are means far from "
-            "zero, as the model has no intercept: directions and weights are then wrong. If so, subtract public "
-            "numbers near the means (without privacy, the means themselves) and run again."
+            "zero, as the model has no intercept: directions and weights are then wrong. If the columns are not "
+            f"centred, {centre} and run again."
         )
     return found
 

@@ -12,6 +12,7 @@ from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
 from fedbnsl.rounds.kinds import n_rounds, stage
 from fedbnsl_server.algorithm.admm import AdmmState, initial_state
+from fedbnsl_server.findings import Finding, findings_of
 from fedbnsl_server.rounds.kinds import Run, kind_of
 from fedbnsl_server.sites.mailbox import Exchange
 
@@ -36,6 +37,8 @@ class RoundRecord:
         Seconds until the last update was in, and seconds of the coordinator's own work.
     indexed_up, indexed_down
         Whether each of them had an index.
+    findings
+        What the answers tell of the tables.
     """
 
     round: int
@@ -49,6 +52,7 @@ class RoundRecord:
     global_s: float
     indexed_up: bool = True
     indexed_down: bool = True
+    findings: tuple[Finding, ...] = ()
 
 
 def run(
@@ -106,6 +110,7 @@ def run(
             global_s=time.perf_counter() - received,
             indexed_up=all(indexed for _, indexed in entries_up.values()),
             indexed_down=indexed_down,
+            findings=findings_of(content, updates, context),
         )
         on_round(state, record)
     return state
@@ -122,6 +127,8 @@ def _check(update: LocalUpdate, *, asked: Content, run: Run) -> None:
     """Refuse an update that does not fit its task."""
     if update.content.kind != asked.kind:
         fault = f"is of the kind {update.content.kind}; the task is of the kind {asked.kind}"
+    elif update.findings and run.plan.privacy is not None:
+        fault = "has findings about a private table, which must not leave its site"
     else:
         fault = kind_of(asked.kind).fault(update.content, asked, run)
     if fault:

@@ -1,6 +1,6 @@
 """What the coordinator's module of a kind of round has, and what it works with."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol, cast
@@ -28,7 +28,7 @@ class Run:
     mask: EdgeMask
     n_samples: Mapping[str, int]
 
-    def prices(self, answers: Mapping[str, Any]) -> dict[str, Price]:
+    def prices(self, answers: Iterable[str]) -> dict[str, Price]:
         """What each site that answered pays in this private run, and so the noise of its releases."""
         d = len(self.mask.allowed)
         return {site: price_of(self.plan, n_samples=self.n_samples[site], n_variables=d) for site in answers}

@@ -36,6 +36,7 @@ from fedbnsl.sparse import formula_bytes
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph, consensus_graph, graph_to_refit, raw_weights
 from fedbnsl_server.algorithm.round_loop import RoundRecord
+from fedbnsl_server.findings import as_entries, sentences
 from fedbnsl_server.search.pooled_moments import NOISE_WIDTHS, least_noise
 from fedbnsl_server.sites import membership_log
 from fedbnsl_server.sites.mailbox import Traffic
@@ -212,7 +213,9 @@ class RunRecorder:
         t = record.round
         contributed = set(record.contributed)
         down = formula_bytes(record.entries_down, d, indexed=record.indexed_down)
+        findings = as_entries(record.findings, self._variables)
         return {
+            **({"findings": findings} if findings else {}),
             "round": t,
             "kind": record.kind,
             "contributed": list(record.contributed),
@@ -337,9 +340,9 @@ class RunRecorder:
         }
 
     def _warnings(self) -> list[str]:
-        """What a person should know before believing the directions of the edges."""
+        """What a person should know before believing the edges and their directions."""
         without = [f"no privacy guarantee: {reason}" for reason in self._no_guarantee() if self._plan.privacy]
-        without += self._too_much_noise()
+        without += self._too_much_noise() + sentences(self._rounds)
         variance = np.empty(0) if self._state is None else self._state.residual_variance
         if not variance.size or variance.max() <= _UNEQUAL_VARIANCES * variance.min():
             return without

@@ -1,4 +1,4 @@
-"""The ready plans: their settings stay what runs were measured with, and each states only what differs, with its reason."""
+"""Ready plans keep the settings that their figures were measured with, and state only what differs, with the reason."""
 
 import math
 import re
@@ -97,7 +97,7 @@ PRIVATE_STEPS = {
     "refit_rounds": 0,
     "acyclicity_schedule": "augmented",
 }
-# By epsilon: rounds, steps, lambda, rho_2, rho_1, its growth, tau; then C, bound, share for moments, share for choosing.
+# By epsilon: rounds, steps, lambda, rho_2, rho_1, its growth, tau; C, bound, shares for moments and for choosing.
 STEPS_BY_EPSILON = {
     0.5: (80, 6, 0.099, 0.425, 10.0, 1.241, 0.4, 16.45, 50.0, 0.1, 0.7),
     1.0: (70, 6, 0.032, 1.04, 16.0, 1.1, 0.35, 10.8, 100.0, 0.1, 0.6),
@@ -240,7 +240,7 @@ def test_an_override_goes_before_the_settings_of_a_budget(tuned: Path) -> None:
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan, math.inf, 1e9])
 def test_an_epsilon_that_is_none_is_refused_with_its_rule(tuned: Path, epsilon: float) -> None:
-    with pytest.raises(PlanError, match="privacy.epsilon = "):
+    with pytest.raises(PlanError, match=r"privacy\.epsilon = "):
         Plan.load(tuned, epsilon=epsilon)
 
 

@@ -204,7 +204,9 @@ def test_a_search_leaves_its_trials_a_ranking_and_a_plan_and_a_larger_one_reuses
 
 def test_seeds_of_the_papers_evaluation_are_no_longer_held_out(capsys, tmp_path):
     grid = grid_of(tmp_path, "l1_weight = [0.1]")
-    ended = run_command(capsys, "tune", "fed-sparse", "--grid", grid, *SMALL, "--seeds", "1..3", "--out", tmp_path / "o")
+    ended = run_command(
+        capsys, "tune", "fed-sparse", "--grid", grid, *SMALL, "--seeds", "1..3", "--out", tmp_path / "o"
+    )
     assert ended.code == 0
     assert "seeds 2, 3" in ended.err
     assert "no longer held out" in ended.err

@@ -51,7 +51,7 @@ def show_command(choice: PlanChoice, every: bool, as_json: bool) -> None:
     from fedbnsl.plan.plan_table import shown_settings
 
     loaded = choice.load()
-    settings = [setting for setting in shown_settings(loaded, choice.given_by()) if every or setting.differs]
+    settings = [setting for setting in shown_settings(loaded, choice.read().given_by) if every or setting.differs]
     digest, is_private = loaded.digest().hex(), loaded.privacy is not None
     if as_json:
         keys = ("value", "default", "unit", "from", "meaning")

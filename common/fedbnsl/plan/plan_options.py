@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedbnsl.errors import PlanError
+from fedbnsl.plan.plan_file import GivenSettings, read_settings
 from fedbnsl.plan.ready_files import READY_PLANS, ReadyFiles
 
 if TYPE_CHECKING:
@@ -61,26 +62,16 @@ class PlanChoice:
         """Whether there is an option that replaces a setting."""
         return bool(self.overrides) or self.epsilon is not None or self.delta is not None
 
-    def load(self, otherwise: str = "fed-sparse") -> Plan:
-        """The plan with what was replaced; see `Plan.load`.
+    def read(self, otherwise: str = "fed-sparse") -> GivenSettings:
+        """The settings of the plan, or of a ready one if none was given, with what was replaced; see `read_settings`."""
+        return read_settings(self.plan or otherwise, self.overrides, epsilon=self.epsilon, delta=self.delta)
 
-        Parameters
-        ----------
-        otherwise
-            The ready plan to take if none was given.
-        """
+    def load(self, otherwise: str = "fed-sparse") -> Plan:
+        """The plan of these settings; see `Plan.load`."""
         from fedbnsl.plan.plan import Plan
 
-        return Plan.load(self.plan or otherwise, **self._changes())
-
-    def given_by(self, otherwise: str = "fed-sparse") -> dict[str, str]:
-        """Who says so, by setting; see `GivenSettings`."""
-        from fedbnsl.plan.plan_file import read_settings
-
-        return read_settings(self.plan or otherwise, **self._changes()).given_by
-
-    def _changes(self) -> dict[str, Any]:
-        return {"overrides": self.overrides, "epsilon": self.epsilon, "delta": self.delta}
+        given = self.read(otherwise)
+        return Plan.parse(given.settings, origin=given.origin)
 
 
 def takes_plan(

@@ -63,7 +63,7 @@ class PlanChoice:
         return bool(self.overrides) or self.epsilon is not None or self.delta is not None
 
     def read(self, otherwise: str = "fed-sparse") -> GivenSettings:
-        """The settings of the plan, or of a ready one if none was given, with what was replaced; see `read_settings`."""
+        """The settings of the plan, or of a ready one if none was given; see `read_settings`."""
         return read_settings(self.plan or otherwise, self.overrides, epsilon=self.epsilon, delta=self.delta)
 
     def load(self, otherwise: str = "fed-sparse") -> Plan:

@@ -101,6 +101,7 @@ def test_every_command_of_the_project_is_installed_and_no_other(fedbnsl):
         *("coordinator status", "coordinator watch", "coordinator healthcheck"),
         *("participant request", "participant enrol", "participant check", "participant leave"),
         *("simulate", "demo", "evaluate", "bench", "privacy price", "report", "reproduce", "tune"),
+        *("plan list", "plan show"),
     }
     listed = fedbnsl("--help").out
     for name in declared:
@@ -111,7 +112,8 @@ def test_commands_of_a_package_that_is_not_installed_are_not_listed_and_not_foun
     monkeypatch.setattr("fedbnsl.cli.find_spec", lambda package: None if package == "fedbnsl_server" else package)
     listed = re.findall(r"^  ([a-z]+) +\w", fedbnsl("--help").out.partition("Commands:")[2], re.MULTILINE)
     assert listed == [
-        *("bench", "data", "demo", "evaluate", "participant", "privacy", "report", "reproduce", "simulate", "tune")
+        *("bench", "data", "demo", "evaluate", "participant", "plan", "privacy", "report", "reproduce"),
+        *("simulate", "tune"),
     ]
     outcome = fedbnsl("coordinator", "serve", "plan.toml")
     assert outcome.code == 2

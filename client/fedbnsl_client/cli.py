@@ -15,6 +15,7 @@ import click
 
 from fedbnsl.errors import PolicyRefusal, SetupError
 from fedbnsl.messages import SITE_NAME_RULE, is_site_name
+from fedbnsl.plan.plan_options import PlanChoice, takes_plan
 from fedbnsl_client.site import identity_cli
 
 if TYPE_CHECKING:
@@ -158,30 +159,25 @@ def register(folder: Path, dataset_id: str, supersedes: bool) -> None:
 
 
 @participant.command()
-@click.argument("plan_file", metavar="PLAN", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@takes_plan()
 @_folder_argument
-@click.option(
-    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Replace a setting of the plan; repeatable."
-)
 @click.option("--dataset", "dataset_id", help="Which dataset the price is for.  [default: the policy's only one]")
 @click.option("--yes", is_flag=True, help="Approve without being asked.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was approved as JSON, and the rest on stderr.")
-def approve(
-    plan_file: Path, folder: Path, overrides: tuple[str, ...], dataset_id: str | None, yes: bool, as_json: bool
-) -> None:
+def approve(choice: PlanChoice, folder: Path, dataset_id: str | None, yes: bool, as_json: bool) -> None:
     """Show PLAN, what a run of it would cost FOLDER's dataset and what would be left; then record its approval.
 
     Of a private PLAN it also says, here alone, which share of the records lies beyond its feature_bounds. These bound
     x^2, in squared units of each column: 100 is for values from -10 to 10.
 
-    An approval is for these very settings: the plan's digest goes into the ledger. Runs are still held to the policy.
+    An approval is for these very settings: the plan's digest goes into the ledger. So approve what the coordinator
+    serves: plan.toml in its run folder, or the same PLAN with the same options. Runs are still held to the policy.
     """
-    from fedbnsl.plan.plan import Plan
     from fedbnsl_client.budget.report import approval_lines, refuse_what_cannot_run
     from fedbnsl_client.data.plan_fit import fit_of, site_lines
     from fedbnsl_client.site import folder as site_folder
 
-    plan = Plan.load(plan_file, overrides)
+    plan = choice.load()
     with site_folder.opened(folder) as (policy, ledger):
         dataset = policy.dataset(dataset_id)
         for line in approval_lines(plan, dataset, ledger):

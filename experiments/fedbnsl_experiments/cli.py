@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedbnsl.errors import ResultError, SetupError
+from fedbnsl.plan.plan_options import PlanChoice, takes_plan
 from fedbnsl_experiments.option_types import Finite
 
 if TYPE_CHECKING:
@@ -25,15 +26,11 @@ if TYPE_CHECKING:
 _PRIVATE_SITES = 8
 
 _PATH = click.Path(path_type=Path)
-_PLAN = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 _truth_option = click.option(
     "--truth",
     type=_PATH,
     help="CSV with columns source,target: the graph to score against.  [default: DATA/truth.csv if there]",
-)
-_set_option = click.option(
-    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Replace a setting of the plan; repeatable."
 )
 
 
@@ -108,10 +105,9 @@ def split_command(
 
 
 @click.command()
-@click.argument("plan_file", metavar="PLAN", type=_PLAN)
+@takes_plan()
 @click.option("--data", "folder", required=True, type=_PATH, help="Folder with site-1.csv, site-2.csv, ...")
 @_truth_option
-@_set_option
 @click.option("--out", type=_PATH, help="Run folder.  [default: runs/<plan name>-<UTC time>]")
 @click.option(
     "--public-data", is_flag=True, help="Confirm that anybody may see the tables: a private plan needs it here."
@@ -126,10 +122,9 @@ def split_command(
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
 def simulate(
-    plan_file: Path,
+    choice: PlanChoice,
     folder: Path,
     truth: Path | None,
-    overrides: tuple[str, ...],
     out: Path | None,
     public_data: bool,
     noise_seed: int | None,
@@ -144,7 +139,6 @@ def simulate(
     """
     from rich.console import Console
 
-    from fedbnsl.plan.plan import Plan
     from fedbnsl_client.cli import warnings_on_stderr
     from fedbnsl_client.data.dataset import Dataset
     from fedbnsl_experiments.plan_settings import for_sites
@@ -155,7 +149,7 @@ def simulate(
     from fedbnsl_server.store.run_folder import default_folder, refuse_existing_run
 
     started = time.perf_counter()
-    plan = Plan.load(plan_file, overrides)
+    plan = choice.load()
     if plan.privacy is not None and not public_data:
         raise SetupError(
             "a simulation counts nothing in a ledger; with a private plan, confirm by --public-data that the tables "
@@ -188,10 +182,7 @@ def simulate(
     help="Folder with site-1.csv, ...  [default: generated: 20 variables, 5000 rows a site]",
 )
 @_truth_option
-@click.option(
-    "--plan", "plan_file", type=_PLAN, help="Plan file.  [default: the built-in settings, as in plans/default.toml]"
-)
-@_set_option
+@takes_plan(as_option="Ready plan, or a file.  [default: fed-sparse, private: private-steps]")
 @click.option(
     "--sites", type=click.IntRange(1, 64), help="Participants, when data is generated.  [default: 3, private: 8]"
 )
@@ -199,15 +190,14 @@ def simulate(
 @click.option(
     "--private",
     is_flag=True,
-    help="Differential privacy: every site gets a policy and a ledger. Without --plan: epsilon 5 for each table.",
+    help="Differential privacy: every site gets a policy and a ledger. Without --epsilon: that of the plan.",
 )
 @click.option("--out", type=_PATH, help="Run folder.  [default: runs/demo-<UTC time>]")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
 def demo(
     folder: Path | None,
     truth: Path | None,
-    plan_file: Path | None,
-    overrides: tuple[str, ...],
+    choice: PlanChoice,
     sites: int | None,
     seed: int,
     private: bool,
@@ -224,11 +214,9 @@ def demo(
     from rich.console import Console
     from rich.text import Text
 
-    from fedbnsl.plan.plan import Plan
     from fedbnsl_client.data.csv_table import read_header
     from fedbnsl_experiments import localnet
     from fedbnsl_experiments.plan_settings import for_sites
-    from fedbnsl_experiments.private_plans import private_plan
     from fedbnsl_experiments.run_summary import print_summary
     from fedbnsl_experiments.tables.folder import site_files, write_federation
     from fedbnsl_experiments.tables.synthetic import synthesise
@@ -238,10 +226,7 @@ def demo(
     started = time.perf_counter()
     if folder is not None and sites is not None:
         raise click.UsageError("--sites goes with generated data; the tables in --data say how many sites there are")
-    if plan_file is not None:
-        plan = Plan.load(plan_file, overrides)
-    else:
-        plan = private_plan(5.0, overrides) if private else Plan.with_overrides(overrides)
+    plan = choice.load(otherwise="private-steps" if private else "fed-sparse")
     if private != (plan.privacy is not None):
         raise SetupError(
             "the plan has [privacy]: add --private" if plan.privacy else "--private needs a plan with [privacy]"
@@ -316,15 +301,8 @@ def evaluate(run: Path, truth: Path, threshold: float | None, as_json: bool) -> 
 
 @click.command()
 @click.argument("figures", nargs=-1, metavar="[FIGURE]...")
-@click.option(
-    "--plans",
-    type=_PATH,
-    default=Path("plans"),
-    show_default=True,
-    help="Folder with default.toml and the paper's plans.",
-)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a row.")
-def bench(figures: tuple[str, ...], plans: Path, as_json: bool) -> None:
+def bench(figures: tuple[str, ...], as_json: bool) -> None:
     """Measure the project's own figures: accuracy and bytes on generated data, Sachs, privacy, speed, many sites.
 
     FIGURE is one of accuracy, tuning, sachs, local-solve, network, bytes, load, rows, sites, privacy, privacy-tuning,
@@ -342,7 +320,7 @@ def bench(figures: tuple[str, ...], plans: Path, as_json: bool) -> None:
     for name in figures or FIGURES:
         try:
             with progress.status(f"measuring {name}"):
-                for row in FIGURES[name](plans):
+                for row in FIGURES[name]():
                     _print_row(name, row, console, as_json=as_json)
         except ResultError as error:
             if figures:

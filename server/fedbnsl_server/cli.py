@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from fedbnsl.errors import InterruptedRunError, SetupError
+from fedbnsl.plan.plan_options import PlanChoice, takes_plan
 from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl_server.identity import cli as enrolment_cli
 from fedbnsl_server.observe import cli as observer_cli
@@ -33,10 +34,7 @@ for _command in (
 
 
 @coordinator.command()
-@click.argument("plan_or_run", metavar="PLAN|RUN", type=click.Path(exists=True, path_type=Path))
-@click.option(
-    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Replace a setting of the plan; repeatable."
-)
+@takes_plan(or_folder=True)
 @click.option(
     "--listen",
     metavar="HOST:PORT",
@@ -75,8 +73,7 @@ for _command in (
 @observer_cli.metrics_option
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON on standard output.")
 def serve(
-    plan_or_run: Path,
-    overrides: tuple[str, ...],
+    choice: PlanChoice,
     listen: str | None,
     federation_folder: Path | None,
     insecure: bool,
@@ -94,7 +91,6 @@ def serve(
     Either way what was learned so far is kept, and the run can be continued.
     """
     from fedbnsl.channel import DEFAULT_PORT
-    from fedbnsl.plan.plan import Plan
     from fedbnsl_server.algorithm.admm import AdmmState
     from fedbnsl_server.algorithm.round_loop import RoundRecord
     from fedbnsl_server.identity.enrolment import Federation
@@ -105,12 +101,15 @@ def serve(
     observer_cli.one_of_both(federation_folder, insecure)
     federation = None if federation_folder is None else Federation.open(federation_folder)
     where = listen or (f"127.0.0.1:{DEFAULT_PORT}" if federation is None else f"0.0.0.0:{federation.port}")
-    if plan_or_run.is_dir():
-        if overrides or out is not None or seeds:
-            raise SetupError(f"{plan_or_run} is a run: it goes on with its own settings; omit --set, --seed and --out")
-        plan, folder = load_plan(plan_or_run), plan_or_run
+    if isinstance(choice.plan, Path) and choice.plan.is_dir():
+        if choice.changes_settings or out is not None or seeds:
+            raise SetupError(
+                f"{choice.plan} is a run: it goes on with its own settings; omit --set, --epsilon, --delta, --seed "
+                "and --out"
+            )
+        plan, folder = load_plan(choice.plan), choice.plan
     else:
-        plan = Plan.load(plan_or_run, overrides)
+        plan = choice.load()
         folder = out or default_folder(plan.name)
 
     again = ["fedbnsl", "coordinator", "serve", str(folder)]

@@ -649,9 +649,7 @@ def test_findings_come_through_and_are_not_more_than_there_can_be() -> None:
     update = LocalUpdate("a", 1, admm_rounds.Answer(SparseMatrix.zeros(3)), findings=found)
     wire = codec.encode_update(update, run=1, value_type="float64")
     assert codec.decode_update(wire, n_variables=3) == update
-    assert not codec.decode_update(wire, n_variables=3).same_as(
-        LocalUpdate("a", 1, admm_rounds.Answer(SparseMatrix.zeros(3)))
-    )
+    assert codec.decode_update(wire, n_variables=3) != (LocalUpdate("a", 1, admm_rounds.Answer(SparseMatrix.zeros(3))))
     wire.finding.add(code=federation.FINDING_CODE_LOOKS_CATEGORICAL, variable=[0])
     with pytest.raises(MalformedMessageError, match="7 findings"):
         codec.decode_update(wire, n_variables=3)

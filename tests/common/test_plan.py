@@ -18,10 +18,8 @@ from fedbnsl.plan.privacy_settings import Privacy
 from fedbnsl.rounds.admm import start_of
 from fedbnsl.rounds.kinds import n_rounds, stage
 
-PLANS = Path(__file__).parents[2] / "plans"
 PRIVATE = {"local_solver": "dp-pgcd", "refit_rounds": 0, "local_steps": 10}
 BOUNDED = {"epsilon": 1.0, "feature_bounds": [4.0]}
-REQUIRED_PLANS = {"default.toml", "paper-homogeneous.toml", "paper-sachs.toml"}
 
 # Setting -> values other than the default that are fine by themselves.
 OTHER_VALUES: dict[str, list[Any]] = {
@@ -575,25 +573,7 @@ def test_an_override_reaches_into_privacy(plan_file: Path) -> None:
     assert Plan.load(plan_file, ["privacy.epsilon=5"]) == Plan.load(plan_file, ["privacy.epsilon=5.0"])
 
 
-# ---- the plans of the project --------------------------------------------------------------------------------------
-
-
-def test_the_promised_plans_are_there() -> None:
-    assert {path.name for path in PLANS.glob("*.toml")} >= REQUIRED_PLANS
-
-
-def test_the_default_plan_file_is_the_default_plan() -> None:
-    assert Plan.load(PLANS / "default.toml") == Plan()
-
-
-@pytest.mark.parametrize("path", sorted(PLANS.glob("*.toml")), ids=lambda path: path.name)
-def test_a_plan_of_the_project_loads_and_names_every_setting(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    named = tomllib.loads(text)
-    assert text.endswith("\n\n" + Plan.load(path).to_toml()), "comments, values and defaults are those of today"
-    assert set(named) - {"privacy"} == set(Plan.model_fields) - {"privacy"}
-    assert set(named.get("privacy", Privacy.model_fields)) == set(Privacy.model_fields)
-    assert set(named["knowledge"]) == set(Knowledge.model_fields)
+# ---- times --------------------------------------------------------------------------------------------------------
 
 
 def test_a_plan_has_five_times_and_no_more() -> None:

@@ -18,12 +18,10 @@ from fedbnsl_experiments.tables.synthetic import synthesise
 
 
 @pytest.fixture
-def plans(tmp_path):
-    folder = tmp_path / "plans"
-    folder.mkdir()
-    for name in ("default", "paper-homogeneous", "paper-sachs"):
-        (folder / f"{name}.toml").write_text(Plan(rounds=3).to_toml(), encoding="utf-8")
-    return folder
+def short(monkeypatch):
+    """Every ready plan has three rounds."""
+    ready = Plan.load
+    monkeypatch.setattr(Plan, "load", lambda name: ready(name, ["rounds=3"]))
 
 
 @pytest.fixture
@@ -36,15 +34,15 @@ def tiny(monkeypatch):
     monkeypatch.setattr(bench, "synthesise", small)
 
 
-def test_no_graph_is_both_tuned_on_and_evaluated(plans):
+def test_no_graph_is_both_tuned_on_and_evaluated():
     def graphs(settings):
         return {(d, seed) for _, _, d, seeds, _, _ in settings for seed in seeds}
 
-    assert not graphs(bench._settings(plans)) & graphs(bench._tuning_settings(plans))
+    assert not graphs(bench._settings()) & graphs(bench._tuning_settings())
 
 
-def test_the_settings_of_the_accuracy_figure_are_those_that_the_project_states(plans):
-    asked = [(d, [*seeds], n_sites, variance) for _, _, d, seeds, n_sites, variance in bench._settings(plans)]
+def test_the_settings_of_the_accuracy_figure_are_those_that_the_project_states():
+    asked = [(d, [*seeds], n_sites, variance) for _, _, d, seeds, n_sites, variance in bench._settings()]
     assert asked == [
         (20, [2, 3, 4, 5, 6, 7, 8, 9, 10, 11], 8, 0),
         (100, [2, 3, 4, 5], 8, 0),
@@ -54,11 +52,11 @@ def test_the_settings_of_the_accuracy_figure_are_those_that_the_project_states(p
     ]
 
 
-def test_the_accuracy_figure_is_the_mean_over_the_seeds(plans, tmp_path, monkeypatch):
-    plan = Plan.load(plans / "default.toml")
-    monkeypatch.setattr(bench, "_settings", lambda plans: [("tiny", plan, 5, range(2, 5), 2, 0.0)])
+def test_the_accuracy_figure_is_the_mean_over_the_seeds(tmp_path, monkeypatch):
+    plan = Plan(rounds=3)
+    monkeypatch.setattr(bench, "_settings", lambda: [("tiny", plan, 5, range(2, 5), 2, 0.0)])
     monkeypatch.setattr(bench, "N_SAMPLES", 60)
-    (row,) = bench.accuracy(plans)
+    (row,) = bench.accuracy()
     shds, megabytes = [], []
     for seed in (2, 3, 4):
         truth = synthesise(5, 5, 2, 60, seed)
@@ -76,7 +74,7 @@ def test_the_accuracy_figure_is_the_mean_over_the_seeds(plans, tmp_path, monkeyp
     assert json.dumps(row, allow_nan=False)
 
 
-def test_the_sachs_figure_scores_both_splits_against_every_edge_list(plans, tmp_path, monkeypatch):
+def test_the_sachs_figure_scores_both_splits_against_every_edge_list(short, tmp_path, monkeypatch):
     source = tmp_path / "data" / "sachs"
     source.mkdir(parents=True)
     X = synthesise(4, 4, 1, 90, 3)
@@ -92,7 +90,7 @@ def test_the_sachs_figure_scores_both_splits_against_every_edge_list(plans, tmp_
         return federate(data, seed=seed)
 
     monkeypatch.setattr(bench, "federate", noting)
-    figures = [*bench.sachs(plans)]
+    figures = [*bench.sachs()]
     assert seeds == [0, None], "None: contiguous"
     assert [(row["figure"].split(",")[1].split()[0], row["reference"]) for row in figures] == [
         ("shuffled", "a"), ("shuffled", "b"), ("contiguous", "a"), ("contiguous", "b"),
@@ -104,16 +102,16 @@ def test_the_sachs_figure_scores_both_splits_against_every_edge_list(plans, tmp_
 
 
 @pytest.mark.parametrize("folder", [None, "/nowhere"])
-def test_the_sachs_figure_says_which_data_it_needs(folder, plans, monkeypatch):
+def test_the_sachs_figure_says_which_data_it_needs(folder, monkeypatch):
     if folder is None:
         monkeypatch.delenv("FEDBNSL_DATA", raising=False)
     else:
         monkeypatch.setenv("FEDBNSL_DATA", folder)
     with pytest.raises(ResultError, match="FEDBNSL_DATA"):
-        next(bench.sachs(plans))
+        next(bench.sachs())
 
 
-def test_the_speed_figure_measures_both_solvers_on_the_same_problem(plans, monkeypatch):
+def test_the_speed_figure_measures_both_solvers_on_the_same_problem(short, monkeypatch):
     calls = {"ours": [], "literal": []}
     ours = pgcd.solve
 
@@ -132,7 +130,7 @@ def test_the_speed_figure_measures_both_solvers_on_the_same_problem(plans, monke
     monkeypatch.setattr(bench, "N_SAMPLES", 250)
     monkeypatch.setattr(bench.pgcd, "solve", solve)
     monkeypatch.setattr(bench, "oracles", lambda: Oracles)
-    (row,) = bench.local_solve(plans)
+    (row,) = bench.local_solve()
     assert row["largest difference"] == "1.2e-01", "a solver that is fast and wrong does not go unseen"
     compared = [settings for settings in calls["ours"] if settings["max_steps"] == bench._STEPS]
     assert len(compared) == len(calls["literal"]) >= 3
@@ -153,7 +151,7 @@ def test_the_literal_solver_is_that_of_the_tests_and_agrees_with_the_fast_one():
     assert literal == pytest.approx(fast, abs=1e-12)
 
 
-def test_the_network_figure_divides_a_run_of_processes_by_the_same_run_in_one(plans, tiny, monkeypatch):
+def test_the_network_figure_divides_a_run_of_processes_by_the_same_run_in_one(short, tiny, monkeypatch):
     def in_this_process(plan, tables, out, *, watch, seeds):
         simulate(plan, {site: Dataset.read(path) for site, path in tables.items()}, out)
         result = json.loads((out / "result.json").read_text(encoding="utf-8"))
@@ -161,7 +159,7 @@ def test_the_network_figure_divides_a_run_of_processes_by_the_same_run_in_one(pl
         (out / "result.json").write_text(json.dumps(result), encoding="utf-8")
 
     monkeypatch.setattr(bench.localnet, "run", in_this_process)
-    figures = [*bench.network(plans)]
+    figures = [*bench.network()]
     assert ["d=20" in figures[0]["figure"], "d=200" in figures[1]["figure"]] == [True, True]
     for row in figures:
         assert row["s network"] == 1000.0

@@ -6,7 +6,6 @@ import pickle
 import subprocess
 import sys
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -41,9 +40,8 @@ def test_the_result_is_that_of_the_command_bit_for_bit(capsys, tmp_path, fitted)
     data = tmp_path / "data"
     synth = ["--nodes", 5, "--edges", 5, "--sites", 3, "--rows", 200, "--seed", 100]
     assert run_command(capsys, "data", "synth", *synth, "--out", data).code == 0
-    plan = Path(__file__).parents[2] / "plans" / "default.toml"
     out = tmp_path / "run"
-    run_command(capsys, "simulate", plan, "--data", data, "--set", "rounds=8", "--out", out)
+    run_command(capsys, "simulate", "fed-sparse", "--data", data, "--set", "rounds=8", "--out", out)
     result = json.loads((out / "result.json").read_text())
     assert fitted.edges_ == [(e["source"], e["target"], e["weight"]) for e in result["edges"]]
     assert len(fitted.edges_) > 0
@@ -184,8 +182,8 @@ def test_a_private_fit_repeats_with_its_seed_and_says_that_it_guarantees_nothing
 def test_a_budget_between_tuned_ones_has_the_settings_of_the_nearest(epsilon, nearest):
     with pytest.warns(SimulationWarning):
         used = FedSparseBNSL(epsilon=epsilon, rounds=1, local_steps=1).fit(list(FEDERATION.tables)).plan_
-    wanted = Plan.load(Path(__file__).parents[2] / "plans" / f"private-epsilon-{nearest:g}.toml")
-    changed = {"rounds": 1, "local_steps": 1, "n_participants": 3, "name": f"private-epsilon-{epsilon:g}"}
+    wanted = Plan.load("private-steps", epsilon=nearest)
+    changed = {"rounds": 1, "local_steps": 1, "n_participants": 3}
     privacy = {**wanted.model_dump()["privacy"], "epsilon": epsilon}
     assert used == wanted.with_settings(**changed, privacy=privacy)
 

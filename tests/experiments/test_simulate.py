@@ -5,7 +5,6 @@ import json
 import math
 from collections import Counter
 from itertools import permutations
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,7 +19,6 @@ from fedbnsl_experiments.tables.folder import site_files, split
 from fedbnsl_experiments.tables.synthetic import synthesise
 from fedbnsl_server.algorithm import round_loop
 
-PLANS = Path(__file__).parents[2] / "plans"
 GRAPH_FILES = ["weights.csv", "edges.csv", "graph.graphml", "graph.dot", "dagitty.txt", "lgbn.json"]
 
 # A collider and a chain: dose -> response <- age, response -> outcome.
@@ -316,7 +314,7 @@ def test_the_papers_plan_runs_on_a_shuffled_split_of_the_sachs_data(sachs, tmp_p
     sizes = split(sachs / "sachs.csv", 3, tmp_path / "data", seed=0)
     assert sorted(sizes.values()) == [2488, 2489, 2489]
     tables = {site: Dataset.read(path) for site, path in site_files(tmp_path / "data").items()}
-    plan = Plan.load(PLANS / "paper-sachs.toml", ["rounds=4"])
+    plan = Plan.load("paper-sachs", ["rounds=4"])
     result = simulate(plan, tables, tmp_path / "run")
     assert result["state"] == "finished"
     assert result["variables"] == ["raf", "mek", "plc", "pip2", "pip3", "erk", "akt", "pka", "pkc", "p38", "jnk"]

@@ -49,9 +49,9 @@ _STEPS = 2000
 Setting = tuple[str, Plan, int, range, int, float]
 
 
-def _settings(plans: Path) -> list[Setting]:
+def _settings() -> list[Setting]:
     """Of the accuracy figures, on graphs that nothing was tuned on: see `_accuracy`."""
-    default, paper = Plan.load(plans / "default.toml"), Plan.load(plans / "paper-homogeneous.toml")
+    default, paper = Plan.load("fed-sparse"), Plan.load("paper-homogeneous")
     return [
         ("homogeneous, default plan", default, 20, range(2, 12), 8, 0.0),
         ("homogeneous, default plan", default, 100, range(2, 6), 8, 0.0),
@@ -61,21 +61,21 @@ def _settings(plans: Path) -> list[Setting]:
     ]
 
 
-def _tuning_settings(plans: Path) -> list[Setting]:
+def _tuning_settings() -> list[Setting]:
     """The graphs that the default plan was tuned on."""
-    default = Plan.load(plans / "default.toml")
+    default = Plan.load("fed-sparse")
     label = "homogeneous, default plan, tuning graphs"
     return [(label, default, 20, range(100, 130), 8, 0.0), (label, default, 100, range(100, 120), 8, 0.0)]
 
 
-def accuracy(plans: Path) -> Iterator[Row]:
+def accuracy() -> Iterator[Row]:
     """SHD and bytes on generated data, by setting."""
-    return _accuracy(_settings(plans))
+    return _accuracy(_settings())
 
 
-def tuning(plans: Path) -> Iterator[Row]:
+def tuning() -> Iterator[Row]:
     """The same on the graphs of the tuning."""
-    return _accuracy(_tuning_settings(plans))
+    return _accuracy(_tuning_settings())
 
 
 def _accuracy(settings: list[Setting]) -> Iterator[Row]:
@@ -98,7 +98,7 @@ def _accuracy(settings: list[Setting]) -> Iterator[Row]:
         }
 
 
-def sachs(plans: Path) -> Iterator[Row]:
+def sachs() -> Iterator[Row]:
     """The Sachs data over three sites, shuffled and contiguous, against the three edge lists, with the controls.
 
     Raises
@@ -107,7 +107,7 @@ def sachs(plans: Path) -> Iterator[Row]:
         If FEDBNSL_DATA does not name a folder with sachs/.
     """
     data = read_sachs()
-    plan = Plan.load(plans / "paper-sachs.toml")
+    plan = Plan.load("paper-sachs")
     for name, seed in (("shuffled (seed 0)", 0), ("contiguous", None)):
         result = run_plan(plan, federate(data, seed=seed))
         edges = learned_graph(result)
@@ -129,10 +129,10 @@ def sachs(plans: Path) -> Iterator[Row]:
             }
 
 
-def local_solve(plans: Path) -> Iterator[Row]:
+def local_solve() -> Iterator[Row]:
     """One local solve at d=200 against a literal (vectorised) NumPy reading of Algorithm 1, step by step."""
     literal = oracles()
-    plan = Plan.load(plans / "default.toml")
+    plan = Plan.load("fed-sparse")
     d = 200
     X = synthesise(d, d, 1, N_SAMPLES, 2).tables[0]
     zero, allowed = np.zeros((d, d)), ~np.eye(d, dtype=bool)
@@ -168,10 +168,10 @@ def local_solve(plans: Path) -> Iterator[Row]:
     }
 
 
-def network(plans: Path) -> Iterator[Row]:
+def network() -> Iterator[Row]:
     """Whole runs as real processes over loopback gRPC against the same run in one process, from the first round on."""
     for d, turns in ((20, 3), (200, 1)):
-        plan = Plan.load(plans / "default.toml").with_settings(n_participants=8)
+        plan = Plan.load("fed-sparse").with_settings(n_participants=8)
         ratios: list[float] = []
         overheads: list[float] = []
         seconds: list[tuple[float, float]] = []
@@ -197,7 +197,7 @@ def network(plans: Path) -> Iterator[Row]:
         }
 
 
-FIGURES: dict[str, Callable[[Path], Iterator[Row]]] = {
+FIGURES: dict[str, Callable[[], Iterator[Row]]] = {
     "accuracy": accuracy,
     "tuning": tuning,
     "sachs": sachs,

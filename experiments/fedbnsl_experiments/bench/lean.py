@@ -6,7 +6,6 @@ Data and noise come from seeds, so that every figure but the seconds comes out t
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from fedbnsl.plan.plan import Plan
 from fedbnsl_experiments.private_plans import EPSILONS, private_plan, private_plan_200
@@ -60,12 +59,12 @@ _LEAN = {
 }
 
 
-def lean(plans: Path) -> Iterator[Row]:
+def lean() -> Iterator[Row]:
     """The lean plan, and each of its causes by itself, against the default plan with its refit."""
-    default = Plan.load(plans / "default.toml")
+    default = Plan.load("fed-sparse")
     search = default.with_settings(refit_rounds=0, moments_rounds=1)
     known = {
-        "lean plan": Plan.load(plans / "lean.toml"),
+        "lean plan": Plan.load("lean"),
         "messages alone": default.with_settings(value_type="float32", send_tolerance=0.01),
         "search alone": search,
         "three starts and search": search.with_settings(starts=_STARTS),
@@ -74,19 +73,19 @@ def lean(plans: Path) -> Iterator[Row]:
         yield from _compared(data, default, {name: known[name] for name in names})
 
 
-def private_moments(plans: Path) -> Iterator[Row]:
+def private_moments() -> Iterator[Row]:
     """Private moments by epsilon against the private steps that were tuned for it."""
-    plan = Plan.load(plans / "private-moments.toml")
+    plan = Plan.load("private-moments")
     data = _Data(20, range(2, 12))
     for epsilon in EPSILONS:
         yield from _compared(data, private_plan(epsilon), {f"private moments, epsilon {epsilon:g}": _at(plan, epsilon)})
     yield from _compared(_Data(200, range(2, 4)), private_plan_200(), {"private moments, epsilon 10": _at(plan, 10.0)})
 
 
-def unequal_noise(plans: Path) -> Iterator[Row]:
+def unequal_noise() -> Iterator[Row]:
     """Both where noise variances differ, which neither the squared loss nor the search's starts expect."""
-    lean, default = Plan.load(plans / "lean.toml"), Plan.load(plans / "default.toml")
-    private = _at(Plan.load(plans / "private-moments.toml"), 1.0)
+    lean, default = Plan.load("lean"), Plan.load("fed-sparse")
+    private = _at(Plan.load("private-moments"), 1.0)
     for noise in ((0.9, 1.1), (0.7, 1.4), (0.5, 2.0)):
         data = _Data(20, range(2, 12), noise=noise)
         yield from _compared(data, default, {"lean plan": lean})

@@ -6,7 +6,6 @@ All data is generated and all noise comes from seeds, so that every figure but t
 import statistics
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from fedbnsl_experiments.trials.harness import N_SAMPLES, Row, by_seed, mean_of,
 _SITES = 8
 
 
-def privacy(plans: Path) -> Iterator[Row]:
+def privacy() -> Iterator[Row]:
     """Accuracy on graphs that nothing was tuned on, then the time of a step."""
     for epsilon in EPSILONS:
         yield _compared(private_plan(epsilon), range(2, 12))
@@ -32,7 +31,7 @@ def privacy(plans: Path) -> Iterator[Row]:
     yield _time_of_a_step()
 
 
-def privacy_tuning(plans: Path) -> Iterator[Row]:
+def privacy_tuning() -> Iterator[Row]:
     """The same accuracy on the graphs of the tuning."""
     for epsilon in EPSILONS:
         yield _compared(private_plan(epsilon), range(100, 130))

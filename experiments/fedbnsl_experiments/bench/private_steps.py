@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
@@ -25,7 +24,7 @@ _TURNS = 40
 _SEED = 2
 
 
-def private_steps(plans: Path) -> Iterator[Row]:
+def private_steps() -> Iterator[Row]:
     """A site's private round, its columns weighed together and late against each at once and entry by entry."""
     literal = oracles().LiteralExponentialMechanism
     for d, plan in ((20, private_plan(10.0)), (200, private_plan_200())):

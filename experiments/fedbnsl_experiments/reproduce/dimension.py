@@ -25,22 +25,22 @@ _PLANS: dict[str, Callable[[int], Plan]] = {
 # What was searched, by method and d.
 _CHOSEN = {
     (EXACT, 20): "as in privacy-utility",
-    (EXACT, 50): "clip: plans/grids/private-wide.toml, seeds 100 and 400, lowest mean SHD; local_steps and l1_weight "
+    (EXACT, 50): "clip: grid private-wide, seeds 100 and 400, lowest mean SHD; local_steps and l1_weight "
     "as for d = 20; the rest as for d = 200",
     (
         EXACT,
         100,
-    ): "clip: plans/grids/private-wide-100.toml, seeds 100 and 400, lowest mean SHD (the smallest of three); "
+    ): "clip: grid private-wide-100, seeds 100 and 400, lowest mean SHD (the smallest of three); "
     "the rest as for d = 200",
     (EXACT, 200): "all of it by hand on seeds 100 and 101: consensus_penalty (rho_2), local_steps (K), clip (C), "
     "selection_share, threshold, l1_weight and the acyclicity schedule",
-    (COVARIANCE, 20): "plans/grids/private-covariance-20.toml, seeds 100 and 400, lowest mean SHD",
-    (COVARIANCE, 50): "plans/grids/private-covariance-50.toml, seeds 100 and 400, lowest mean SHD",
-    (COVARIANCE, 100): "plans/grids/private-covariance-100.toml, seeds 100 and 400, lowest mean SHD",
+    (COVARIANCE, 20): "grid private-covariance-20, seeds 100 and 400, lowest mean SHD",
+    (COVARIANCE, 50): "grid private-covariance-50, seeds 100 and 400, lowest mean SHD",
+    (COVARIANCE, 100): "grid private-covariance-100, seeds 100 and 400, lowest mean SHD",
     (
         COVARIANCE,
         200,
-    ): "L1 weight 0.03 of plans/grids/private-covariance-200.toml: bounds 10 and 14 on seeds 100 and 400, 20 "
+    ): "L1 weight 0.03 of grid private-covariance-200: bounds 10 and 14 on seeds 100 and 400, 20 "
     "on seed 100, where it is level with 14; weights 0.1 and 0.3 with bounds 10 and 14 on seed 100, not better",
 }
 

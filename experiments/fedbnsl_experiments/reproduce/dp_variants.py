@@ -42,7 +42,7 @@ _PLANS: dict[str, Callable[[float], Plan]] = {
 _QUICK_METHODS = (OURS, LAPLACE)
 
 _LAPLACE_CHOSEN = (
-    "a part of plans/grids/private-laplace-small.toml or -large.toml for each epsilon, seeds 100, 101, 400, "
+    "a part of grid private-laplace-small or private-laplace-large for each epsilon, seeds 100, 101, 400, "
     "lowest mean SHD (25: as 10); the search drew the noise on scores from a floating-point sampler of the same law"
 )
 _CHOSEN = {

@@ -39,8 +39,8 @@ _PLANS: dict[str, Callable[[float], Plan]] = {
 }
 
 _CHOSEN_BY_US = (
-    "epsilon up to 10: the plans of plans/private-epsilon-*.toml, found with estimated second moments"
-    " on generated graphs (seeds 100 and up); 25: plans/grids/private-large-epsilon.toml with "
+    "epsilon up to 10: the ready plan private-steps, found with estimated second moments"
+    " on generated graphs (seeds 100 and up); 25: grid private-large-epsilon with "
     "exact ones, seeds 100, 101, 400, lowest mean SHD; 50: as 25"
 )
 _CHOSEN_BY_THE_PAPER = (

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedbnsl.errors import ResultError, SetupError
+from fedbnsl_client.cli import column_names, columns_option
 from fedbnsl_experiments.option_types import Finite
 
 if TYPE_CHECKING:
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from fedbnsl.sparse import Mask
-    from fedbnsl_experiments.scoring.metrics import Scores
+    from fedbnsl.plan.plan import Plan
+    from fedbnsl_experiments.scoring.metrics import Reference, Scores
 
 
 # What the settings of the private demo were tuned for: noise averages out over sites.
@@ -110,6 +111,7 @@ def split_command(
 @click.command()
 @click.argument("plan_file", metavar="PLAN", type=_PLAN)
 @click.option("--data", "folder", required=True, type=_PATH, help="Folder with site-1.csv, site-2.csv, ...")
+@columns_option
 @_truth_option
 @_set_option
 @click.option("--out", type=_PATH, help="Run folder.  [default: runs/<plan name>-<UTC time>]")
@@ -128,6 +130,7 @@ def split_command(
 def simulate(
     plan_file: Path,
     folder: Path,
+    columns: str | None,
     truth: Path | None,
     overrides: tuple[str, ...],
     out: Path | None,
@@ -148,6 +151,7 @@ def simulate(
     from fedbnsl_client.cli import warnings_on_stderr
     from fedbnsl_client.data.dataset import Dataset
     from fedbnsl_experiments.plan_settings import for_sites
+    from fedbnsl_experiments.repeat import command_kept
     from fedbnsl_experiments.run_summary import print_summary
     from fedbnsl_experiments.simulate import simulate as run_simulation
     from fedbnsl_experiments.tables.folder import site_files
@@ -155,7 +159,7 @@ def simulate(
     from fedbnsl_server.store.run_folder import default_folder, refuse_existing_run
 
     started = time.perf_counter()
-    plan = Plan.load(plan_file, overrides)
+    plan = _over_columns(Plan.load(plan_file, overrides), columns)
     if plan.privacy is not None and not public_data:
         raise SetupError(
             "a simulation counts nothing in a ledger; with a private plan, confirm by --public-data that the tables "
@@ -171,13 +175,16 @@ def simulate(
         tables = {site: Dataset.read(path, columns=plan.variables) for site, path in files.items()}
     reference = _reference(truth, folder, plan.variables or next(iter(tables.values())).variables)
     title = f"{plan.name}: {len(files)} sites in one process"
-    with RunDisplay(title, Console(stderr=True)) as display:
+    again = ["simulate", "plan.toml", *(["--public-data"] if plan.privacy else [])]
+    again += [] if noise_seed is None else [f"--noise-seed={noise_seed}"]
+    with RunDisplay(title, Console(stderr=True)) as display, command_kept(out, again, folder):
         result = run_simulation(plan, tables, out, watch=display.show, noise_seed=noise_seed, threads=threads)
     if as_json:
         click.echo(json.dumps(result, ensure_ascii=False))
         return
     scores = _scores(result, reference)
-    print_summary(result, out, Console(), scores=scores, seconds=time.perf_counter() - started)
+    said = reference.left_out if reference else ""
+    print_summary(result, out, Console(), scores=scores, left_out=said, seconds=time.perf_counter() - started)
 
 
 @click.command()
@@ -187,6 +194,7 @@ def simulate(
     type=_PATH,
     help="Folder with site-1.csv, ...  [default: generated: 20 variables, 5000 rows a site]",
 )
+@columns_option
 @_truth_option
 @click.option(
     "--plan", "plan_file", type=_PLAN, help="Plan file.  [default: the built-in settings, as in plans/default.toml]"
@@ -205,6 +213,7 @@ def simulate(
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
 def demo(
     folder: Path | None,
+    columns: str | None,
     truth: Path | None,
     plan_file: Path | None,
     overrides: tuple[str, ...],
@@ -225,10 +234,12 @@ def demo(
     from rich.text import Text
 
     from fedbnsl.plan.plan import Plan
+    from fedbnsl_client.data.columns import choose
     from fedbnsl_client.data.csv_table import read_header
     from fedbnsl_experiments import localnet
     from fedbnsl_experiments.plan_settings import for_sites
     from fedbnsl_experiments.private_plans import private_plan
+    from fedbnsl_experiments.repeat import command_kept
     from fedbnsl_experiments.run_summary import print_summary
     from fedbnsl_experiments.tables.folder import site_files, write_federation
     from fedbnsl_experiments.tables.synthetic import synthesise
@@ -246,20 +257,29 @@ def demo(
         raise SetupError(
             "the plan has [privacy]: add --private" if plan.privacy else "--private needs a plan with [privacy]"
         )
+    plan = _over_columns(plan, columns)
     out = out or default_folder("demo")
     refuse_existing_run(out)
     seeds: dict[str, int] = {}
+    again = ["demo", "--plan", "plan.toml", *(["--private"] if private else [])]
+    tables = folder
     console = Console(stderr=True)
     if folder is None:
         folder = out / "data"
         seeds = {"data": seed}
-        write_federation(synthesise(20, 20, sites or (_PRIVATE_SITES if private else 3), 5000, seed), folder)
+        federation = synthesise(20, 20, sites or (_PRIVATE_SITES if private else 3), 5000, seed)
+        choose(Path("generated tables"), federation.variables, plan.variables)
+        write_federation(federation, folder)
+        again += [f"--sites={len(federation.tables)}", f"--seed={seed}"]
     files = site_files(folder)
     plan = for_sites(plan, len(files))
+    for path in files.values():  # before any process is started
+        choose(path, read_header(path), plan.variables)
     reference = _reference(truth, folder, plan.variables or read_header(next(iter(files.values()))))
     text = Text(f"{len(files)} participants and a coordinator as separate processes; run folder {out}")
     console.print(text, soft_wrap=True)
-    with RunDisplay(f"{plan.name}: {len(files)} sites over loopback gRPC", console) as display:
+    title = f"{plan.name}: {len(files)} sites over loopback gRPC"
+    with RunDisplay(title, console) as display, command_kept(out, again, tables):
         localnet.run(plan, files, out, watch=display.show, seeds=seeds)
     result = json.loads((out / "result.json").read_text(encoding="utf-8"))
     if private:
@@ -268,10 +288,22 @@ def demo(
         click.echo(json.dumps(result, ensure_ascii=False))
         return
     scores = _scores(result, reference)
-    print_summary(result, out, Console(), scores=scores, seconds=time.perf_counter() - started)
+    said = reference.left_out if reference else ""
+    print_summary(result, out, Console(), scores=scores, left_out=said, seconds=time.perf_counter() - started)
 
 
-def _reference(truth: Path | None, folder: Path, variables: Sequence[str]) -> Mask | None:
+def _over_columns(plan: Plan, columns: str | None) -> Plan:
+    """The plan over the columns that --columns names."""
+    names = column_names(columns)
+    if names and plan.variables and set(names) != set(plan.variables):
+        raise SetupError(
+            f"--columns names other columns than the plan, whose `variables` are {', '.join(plan.variables)}; omit "
+            "--columns, or take `variables` out of the plan"
+        )
+    return plan.with_settings(variables=names) if names and not plan.variables else plan
+
+
+def _reference(truth: Path | None, folder: Path, variables: Sequence[str]) -> Reference | None:
     """The graph to score against, read before a run whose time would be lost on a bad file."""
     from fedbnsl_experiments.scoring.metrics import read_reference
 
@@ -280,11 +312,11 @@ def _reference(truth: Path | None, folder: Path, variables: Sequence[str]) -> Ma
     return None if path is None else read_reference(path, variables)
 
 
-def _scores(result: Mapping[str, Any], reference: Mask | None) -> Scores | None:
+def _scores(result: Mapping[str, Any], reference: Reference | None) -> Scores | None:
     from fedbnsl_experiments.scoring.evaluation import learned_graph
     from fedbnsl_experiments.scoring.metrics import score
 
-    return None if reference is None else score(learned_graph(result), reference)
+    return None if reference is None else score(reference.of_common(learned_graph(result)), reference.edges)
 
 
 @click.command()

@@ -72,6 +72,8 @@ def print_summary(
         lines.add_row("guarantee", result["privacy"]["guarantee"])
     if result["dropped_edges"]:
         lines.add_row("cycles", f"{len(result['dropped_edges'])} weak edges left out to break them (see result.json)")
+    for file, why in result["not_written"].items():
+        lines.add_row("not written", f"{file}: {why}")
     took = result["seconds"]
     for warning in result["warnings"]:
         lines.add_row("be careful", Text(warning, style="yellow"))

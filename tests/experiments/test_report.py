@@ -205,7 +205,9 @@ def test_a_private_run_without_guarantee_says_why(private_run):
         of = result["privacy"]["sites"][site]
         wanted = [of["epsilon"], of["delta"], of["price_zcdp"], of["contributed_zcdp"]]
         assert [float(x) for x in numbers] == pytest.approx(wanted, rel=1e-2)
-    assert "This run has no residual variances" in page.text
+    assert "This run has no residual variances. lgbn.json was not written: it needs" in page.text
+    assert result["not_written"]["lgbn.json"].endswith("unknown: releasing them would cost privacy")
+    assert not (private_run / "lgbn.json").exists(), "no reader takes a network without variances"
 
 
 @pytest.mark.usefixtures("plain_charts")
@@ -261,7 +263,10 @@ def test_an_interrupted_run_is_shown_as_it_stood(tmp_path):
     assert "This run did not finish: stopped after round 4. What" in page.text
     assert "rounds 4 of 26 edges" in page.text
     assert "An estimate is the raw consensus weight, shrunk towards zero by the L1 penalty" in page.text
-    assert "it ended before its refit" in page.text
+    assert (
+        "lgbn.json was not written: it needs the residual variances, which are unknown: the run ended before its refit"
+        in page.text
+    )
 
 
 @pytest.mark.usefixtures("plain_charts")

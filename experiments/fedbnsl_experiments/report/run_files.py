@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedbnsl.errors import PlanError, ResultError
+from fedbnsl.graphs.files import LGBN
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_experiments.report.scales import Scales, read_scales
@@ -136,7 +137,7 @@ def read_run(path: Path, *, truth: Path | None = None, data: Path | None = None)
         plan=plan,
         W=read_weights(path / "weights.csv", variables),
         dag=learned_graph(result),
-        residual_variance=_residual_variance(path / "lgbn.json", variables),
+        residual_variance=None if LGBN in result.get("not_written", {}) else _residual_variance(path / LGBN, variables),
         truth=None if truth is None else _read_truth(truth, variables),
         scales=None if data is None else read_scales(data, variables),
         tables=data,
@@ -148,7 +149,7 @@ def _residual_variance(path: Path, variables: Sequence[str]) -> list[float] | No
     try:
         cpds = json.loads(path.read_text(encoding="utf-8"))["cpds"]
         found = [cpds[name]["variance"][0] for name in variables]
-        if None in found:
+        if None in found:  # written so before result.json had `not_written`
             return None
         variances = [float(value) for value in found]
     except (OSError, ValueError, KeyError, IndexError, TypeError) as error:

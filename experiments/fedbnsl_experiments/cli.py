@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedbnsl.errors import ResultError, SetupError
+from fedbnsl.errors import ResultError, SchemaMismatchError, SetupError
 from fedbnsl_client.cli import column_names, columns_option
 from fedbnsl_experiments.option_types import Finite
 
@@ -244,6 +244,7 @@ def demo(
     from fedbnsl_experiments.tables.folder import site_files, write_federation
     from fedbnsl_experiments.tables.synthetic import synthesise
     from fedbnsl_server.observe.terminal import RunDisplay
+    from fedbnsl_server.sites.roster import compare_variables
     from fedbnsl_server.store.run_folder import default_folder, refuse_existing_run
 
     started = time.perf_counter()
@@ -273,9 +274,14 @@ def demo(
         again += [f"--sites={len(federation.tables)}", f"--seed={seed}"]
     files = site_files(folder)
     plan = for_sites(plan, len(files))
-    for path in files.values():  # before any process is started
-        choose(path, read_header(path), plan.variables)
-    reference = _reference(truth, folder, plan.variables or read_header(next(iter(files.values()))))
+    variables = plan.variables or tuple(read_header(next(iter(files.values()))))
+    for site, path in files.items():  # before any process is started
+        header = read_header(path)
+        try:
+            compare_variables(variables, tuple(header[k] for k in choose(path, header, plan.variables)))
+        except SchemaMismatchError as error:
+            raise SchemaMismatchError(f"{site}: {error}") from None
+    reference = _reference(truth, folder, variables)
     text = Text(f"{len(files)} participants and a coordinator as separate processes; run folder {out}")
     console.print(text, soft_wrap=True)
     title = f"{plan.name}: {len(files)} sites over loopback gRPC"
@@ -295,6 +301,8 @@ def demo(
 def _over_columns(plan: Plan, columns: str | None) -> Plan:
     """The plan over the columns that --columns names."""
     names = column_names(columns)
+    if names and len(set(names)) < max(len(names), 2):
+        raise SetupError(f"--columns {columns}: expected at least two names, each of them once")
     if names and plan.variables and set(names) != set(plan.variables):
         raise SetupError(
             f"--columns names other columns than the plan, whose `variables` are {', '.join(plan.variables)}; omit "
@@ -332,7 +340,8 @@ def evaluate(run: Path, truth: Path, threshold: float | None, as_json: bool) -> 
     """Score the graph of the run folder RUN against a reference graph.
 
     Beside the run stand the empty graph and random DAGs with as many edges: a score that does not beat them says
-    nothing. SHD counts the edges that must be added, removed or reversed.
+    nothing. SHD counts the edges that must be added, removed or reversed. If the reference names variables that the
+    run lacks, the subgraphs induced on the variables in common are scored.
     """
     from rich.console import Console
 

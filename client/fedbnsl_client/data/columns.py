@@ -19,7 +19,9 @@ def check_names(origin: Path | str, header: Sequence[str]) -> None:
         By name.
     """
     if "" in header:
-        raise DataError(f"{origin}: column {header.index('') + 1} of {len(header)} has no name")
+        k = header.index("") + 1
+        numbers = "; if it holds row numbers, save the table without them" if k == 1 else ""
+        raise DataError(f"{origin}: column {k} of {len(header)} has no name{numbers}")
     repeated = sorted({name for name in header if header.count(name) > 1})
     if repeated:
         raise DataError(f"{origin}: {quoted(repeated)} stand(s) more than once in the header")

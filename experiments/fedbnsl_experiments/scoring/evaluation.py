@@ -89,7 +89,7 @@ def read_result(run: Path) -> dict[str, Any]:
     path = run / "result.json"
     try:
         content: object = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise _no_result(run) from None
     except (OSError, ValueError) as error:
         raise ResultError(f"{path} cannot be read: {error}") from None

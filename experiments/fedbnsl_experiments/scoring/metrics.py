@@ -22,6 +22,15 @@ from fedbnsl_experiments.scoring.structural_intervention import sid as sid
 _NAMES_SHOWN = 10
 
 
+class UnusableReferenceError(ResultError):
+    """A file that is no graph to score against."""
+
+    remedy = (
+        "Give a CSV file with commas, the header source,target (and weight, if known), and one edge a row; its "
+        "variables are named as in the tables."
+    )
+
+
 @dataclass(frozen=True)
 class Scores:
     """An estimated graph against a reference graph; ratios are in [0, 1].
@@ -257,20 +266,20 @@ def read_reference(path: Path, variables: Sequence[str]) -> Reference:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = list(_listed_edges(path, file, position))
     except OSError as error:
-        raise ResultError(f"{path} cannot be read: {error.strerror}") from None
+        raise UnusableReferenceError(f"{path} cannot be read: {error.strerror}") from None
     except (csv.Error, UnicodeDecodeError) as error:
-        raise ResultError(f"{path} is no UTF-8 CSV file: {error}") from None
+        raise UnusableReferenceError(f"{path} is no UTF-8 CSV file: {error}") from None
     named = dict.fromkeys(name for source, target, _ in rows for name in (source, target))
     foreign = tuple(name for name in named if name not in position)
     common = [name for name in variables if not foreign or name in named]
     if len(common) < 2:
-        raise ResultError(
+        raise UnusableReferenceError(
             f"{path} and the run have {len(common)} variable(s) in common, and a score needs two: the truth names "
             f"{_quoted(named)}, the run {_quoted(variables)}; expected the same names, to the letter"
         )
     loops = _quoted(source for source, target, weight in rows if source == target and weight != 0)
     if loops:
-        raise ResultError(f"{path} has an edge from a variable to itself: {loops}; remove that row")
+        raise UnusableReferenceError(f"{path} has an edge from a variable to itself: {loops}; remove that row")
     listed = {
         (position[source], position[target]): weight
         for source, target, weight in rows
@@ -300,7 +309,7 @@ def read_full_reference(path: Path, variables: Sequence[str]) -> Mask:
     """
     reference = read_reference(path, variables)
     if reference.only_reference:
-        raise ResultError(
+        raise UnusableReferenceError(
             f"{path} names variables that the tables do not have: {_quoted(reference.only_reference)}; expected the "
             "names to the letter"
         )
@@ -316,7 +325,9 @@ def _listed_edges(path: Path, file: TextIO, position: Mapping[str, int]) -> Iter
     no_row: list[str] = []
     header = next((row for row in reader if row), no_row)
     if not {"source", "target"} <= set(header):
-        raise ResultError(f"{path} lacks the header source,target; its first row is {','.join(header)[:80]!r}")
+        raise UnusableReferenceError(
+            f"{path} lacks the header source,target; its first row is {','.join(header)[:80]!r}"
+        )
     source, target = header.index("source"), header.index("target")
     weight = header.index("weight") if "weight" in header else None
     for row in reader:
@@ -328,7 +339,9 @@ def _listed_edges(path: Path, file: TextIO, position: Mapping[str, int]) -> Iter
             edge = ("", "", math.nan)
         if not math.isfinite(edge[2] or 0.0):
             wanted = "a source and a target" if weight is None else "a source, a target and a finite weight"
-            raise ResultError(f"{path}, line {reader.line_num}: expected {wanted}, got {','.join(row)[:80]!r}")
+            raise UnusableReferenceError(
+                f"{path}, line {reader.line_num}: expected {wanted}, got {','.join(row)[:80]!r}"
+            )
         yield edge
 
 

@@ -36,9 +36,12 @@ for _command in (identity_cli.request, identity_cli.enrol, identity_cli.check, i
     participant.add_command(_command)
 
 
+columns_option = click.option("--columns", help="Comma-separated names of the columns to use.  [default: all]")
+
+
 def _table_options(command: click.decorators.FC) -> click.decorators.FC:
     options = [
-        click.option("--columns", help="Comma-separated names of the columns to use.  [default: all]"),
+        columns_option,
         click.option(
             "--min-rows",
             type=click.IntRange(min=2),
@@ -119,7 +122,7 @@ def init(
             site=site,
             data=data,
             dataset_id=dataset_id,
-            columns=_names(columns),
+            columns=column_names(columns),
             coordinators=coordinators,
             public=public,
             max_epsilon=max_epsilon,
@@ -325,7 +328,7 @@ def join(
                     policy,
                     ledger,
                     dataset_id,
-                    columns=_names(columns),
+                    columns=column_names(columns),
                     max_file_bytes=_bytes(max_file_mib),
                     authority=link.authority,
                 )
@@ -365,8 +368,9 @@ def refit(
         click.echo(f"refitted {int(fitted.dag.sum())} edges on {dataset.n_samples} rows; kept in {out}")
 
 
-def _names(columns: str | None) -> list[str]:
-    return next(csv.reader([columns])) if columns else []
+def column_names(columns: str | None) -> list[str]:
+    """The names in the value of --columns; a name that holds a comma is in quotation marks, as in a CSV file."""
+    return next(csv.reader([columns], skipinitialspace=True)) if columns else []
 
 
 def _bytes(mib: int | None) -> int | None:
@@ -378,7 +382,7 @@ def _read(data: Path, columns: str | None, min_rows: int, max_file_mib: int | No
 
     with warnings_on_stderr():
         return Dataset.read(
-            data, columns=_names(columns), min_rows=min_rows, max_file_bytes=_bytes(max_file_mib), warn=warn
+            data, columns=column_names(columns), min_rows=min_rows, max_file_bytes=_bytes(max_file_mib), warn=warn
         )
 
 

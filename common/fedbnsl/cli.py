@@ -48,6 +48,16 @@ class _Commands(click.Group):
                 return command
         return None
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.exceptions.NoSuchCommand as error:
+            # click looks for near names in `commands`, where no entry point is.
+            names = self.list_commands(ctx)
+            raise click.exceptions.NoSuchCommand(error.command_name, possibilities=names, ctx=ctx) from None
+
 
 def _installed(entry: EntryPoint) -> bool:
     """Whether the entry's package is there: one distribution names all groups, an image holds some of the packages."""

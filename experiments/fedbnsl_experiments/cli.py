@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedbnsl.errors import ResultError, SetupError
+from fedbnsl.errors import ResultError, SchemaMismatchError, SetupError
 from fedbnsl.plan.plan_options import PlanChoice, takes_plan
+from fedbnsl_client.cli import column_names, columns_option
 from fedbnsl_experiments.option_types import Finite
 
 if TYPE_CHECKING:
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from fedbnsl.sparse import Mask
-    from fedbnsl_experiments.scoring.metrics import Scores
+    from fedbnsl.plan.plan import Plan
+    from fedbnsl_experiments.scoring.metrics import Reference, Scores
 
 
 # What the settings of the private demo were tuned for: noise averages out over sites.
@@ -107,6 +108,7 @@ def split_command(
 @click.command()
 @takes_plan()
 @click.option("--data", "folder", required=True, type=_PATH, help="Folder with site-1.csv, site-2.csv, ...")
+@columns_option
 @_truth_option
 @click.option("--out", type=_PATH, help="Run folder.  [default: runs/<plan name>-<UTC time>]")
 @click.option(
@@ -124,6 +126,7 @@ def split_command(
 def simulate(
     choice: PlanChoice,
     folder: Path,
+    columns: str | None,
     truth: Path | None,
     out: Path | None,
     public_data: bool,
@@ -142,6 +145,7 @@ def simulate(
     from fedbnsl_client.cli import warnings_on_stderr
     from fedbnsl_client.data.dataset import Dataset
     from fedbnsl_experiments.plan_settings import for_sites
+    from fedbnsl_experiments.repeat import command_kept
     from fedbnsl_experiments.run_summary import print_summary
     from fedbnsl_experiments.simulate import simulate as run_simulation
     from fedbnsl_experiments.tables.folder import site_files
@@ -149,7 +153,7 @@ def simulate(
     from fedbnsl_server.store.run_folder import default_folder, refuse_existing_run
 
     started = time.perf_counter()
-    plan = choice.load()
+    plan = _over_columns(choice.load(), columns)
     if plan.privacy is not None and not public_data:
         raise SetupError(
             "a simulation counts nothing in a ledger; with a private plan, confirm by --public-data that the tables "
@@ -165,13 +169,16 @@ def simulate(
         tables = {site: Dataset.read(path, columns=plan.variables) for site, path in files.items()}
     reference = _reference(truth, folder, plan.variables or next(iter(tables.values())).variables)
     title = f"{plan.name}: {len(files)} sites in one process"
-    with RunDisplay(title, Console(stderr=True)) as display:
+    again = ["simulate", "plan.toml", *(["--public-data"] if plan.privacy else [])]
+    again += [] if noise_seed is None else [f"--noise-seed={noise_seed}"]
+    with RunDisplay(title, Console(stderr=True)) as display, command_kept(out, again, folder):
         result = run_simulation(plan, tables, out, watch=display.show, noise_seed=noise_seed, threads=threads)
     if as_json:
         click.echo(json.dumps(result, ensure_ascii=False))
         return
     scores = _scores(result, reference)
-    print_summary(result, out, Console(), scores=scores, seconds=time.perf_counter() - started)
+    said = reference.left_out if reference else ""
+    print_summary(result, out, Console(), scores=scores, left_out=said, seconds=time.perf_counter() - started)
 
 
 @click.command()
@@ -181,6 +188,7 @@ def simulate(
     type=_PATH,
     help="Folder with site-1.csv, ...  [default: generated: 20 variables, 5000 rows a site]",
 )
+@columns_option
 @_truth_option
 @takes_plan(as_option="Ready plan, or a file.  [default: fed-sparse, private: private-steps]")
 @click.option(
@@ -196,6 +204,7 @@ def simulate(
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
 def demo(
     folder: Path | None,
+    columns: str | None,
     truth: Path | None,
     choice: PlanChoice,
     sites: int | None,
@@ -214,13 +223,16 @@ def demo(
     from rich.console import Console
     from rich.text import Text
 
+    from fedbnsl_client.data.columns import choose
     from fedbnsl_client.data.csv_table import read_header
     from fedbnsl_experiments import localnet
     from fedbnsl_experiments.plan_settings import for_sites
+    from fedbnsl_experiments.repeat import command_kept
     from fedbnsl_experiments.run_summary import print_summary
     from fedbnsl_experiments.tables.folder import site_files, write_federation
     from fedbnsl_experiments.tables.synthetic import synthesise
     from fedbnsl_server.observe.terminal import RunDisplay
+    from fedbnsl_server.sites.roster import compare_variables
     from fedbnsl_server.store.run_folder import default_folder, refuse_existing_run
 
     started = time.perf_counter()
@@ -231,20 +243,34 @@ def demo(
         raise SetupError(
             "the plan has [privacy]: add --private" if plan.privacy else "--private needs a plan with [privacy]"
         )
+    plan = _over_columns(plan, columns)
     out = out or default_folder("demo")
     refuse_existing_run(out)
     seeds: dict[str, int] = {}
+    again = ["demo", "--plan", "plan.toml", *(["--private"] if private else [])]
+    tables = folder
     console = Console(stderr=True)
     if folder is None:
         folder = out / "data"
         seeds = {"data": seed}
-        write_federation(synthesise(20, 20, sites or (_PRIVATE_SITES if private else 3), 5000, seed), folder)
+        federation = synthesise(20, 20, sites or (_PRIVATE_SITES if private else 3), 5000, seed)
+        choose(Path("generated tables"), federation.variables, plan.variables)
+        write_federation(federation, folder)
+        again += [f"--sites={len(federation.tables)}", f"--seed={seed}"]
     files = site_files(folder)
     plan = for_sites(plan, len(files))
-    reference = _reference(truth, folder, plan.variables or read_header(next(iter(files.values()))))
+    variables = plan.variables or tuple(read_header(next(iter(files.values()))))
+    for site, path in files.items():  # before any process is started
+        header = read_header(path)
+        try:
+            compare_variables(variables, tuple(header[k] for k in choose(path, header, plan.variables)))
+        except SchemaMismatchError as error:
+            raise SchemaMismatchError(f"{site}: {error}") from None
+    reference = _reference(truth, folder, variables)
     text = Text(f"{len(files)} participants and a coordinator as separate processes; run folder {out}")
     console.print(text, soft_wrap=True)
-    with RunDisplay(f"{plan.name}: {len(files)} sites over loopback gRPC", console) as display:
+    title = f"{plan.name}: {len(files)} sites over loopback gRPC"
+    with RunDisplay(title, console) as display, command_kept(out, again, tables):
         localnet.run(plan, files, out, watch=display.show, seeds=seeds)
     result = json.loads((out / "result.json").read_text(encoding="utf-8"))
     if private:
@@ -253,10 +279,24 @@ def demo(
         click.echo(json.dumps(result, ensure_ascii=False))
         return
     scores = _scores(result, reference)
-    print_summary(result, out, Console(), scores=scores, seconds=time.perf_counter() - started)
+    said = reference.left_out if reference else ""
+    print_summary(result, out, Console(), scores=scores, left_out=said, seconds=time.perf_counter() - started)
 
 
-def _reference(truth: Path | None, folder: Path, variables: Sequence[str]) -> Mask | None:
+def _over_columns(plan: Plan, columns: str | None) -> Plan:
+    """The plan over the columns that --columns names."""
+    names = column_names(columns)
+    if names and len(set(names)) < max(len(names), 2):
+        raise SetupError(f"--columns {columns}: expected at least two names, each of them once")
+    if names and plan.variables and set(names) != set(plan.variables):
+        raise SetupError(
+            f"--columns names other columns than the plan, whose `variables` are {', '.join(plan.variables)}; omit "
+            "--columns, or take `variables` out of the plan"
+        )
+    return plan.with_settings(variables=names) if names and not plan.variables else plan
+
+
+def _reference(truth: Path | None, folder: Path, variables: Sequence[str]) -> Reference | None:
     """The graph to score against, read before a run whose time would be lost on a bad file."""
     from fedbnsl_experiments.scoring.metrics import read_reference
 
@@ -265,11 +305,11 @@ def _reference(truth: Path | None, folder: Path, variables: Sequence[str]) -> Ma
     return None if path is None else read_reference(path, variables)
 
 
-def _scores(result: Mapping[str, Any], reference: Mask | None) -> Scores | None:
+def _scores(result: Mapping[str, Any], reference: Reference | None) -> Scores | None:
     from fedbnsl_experiments.scoring.evaluation import learned_graph
     from fedbnsl_experiments.scoring.metrics import score
 
-    return None if reference is None else score(learned_graph(result), reference)
+    return None if reference is None else score(reference.of_common(learned_graph(result)), reference.edges)
 
 
 @click.command()
@@ -285,7 +325,8 @@ def evaluate(run: Path, truth: Path, threshold: float | None, as_json: bool) -> 
     """Score the graph of the run folder RUN against a reference graph.
 
     Beside the run stand the empty graph and random DAGs with as many edges: a score that does not beat them says
-    nothing. SHD counts the edges that must be added, removed or reversed.
+    nothing. SHD counts the edges that must be added, removed or reversed. If the reference names variables that the
+    run lacks, the subgraphs induced on the variables in common are scored.
     """
     from rich.console import Console
 

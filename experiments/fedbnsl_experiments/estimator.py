@@ -146,7 +146,8 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         ----------
         tables
             One table a site, in a list or in a dict by site's name: data frames with the same columns in any order, or
-            (n, d) arrays, whose variables are named X1, X2, ...
+            (n, d) arrays, whose variables are named X1, X2, ... For data frames ``pip install pandas``, or a package
+            like it: no extra of fedbnsl brings one along.
         y
             Ignored.
 

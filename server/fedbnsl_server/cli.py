@@ -174,6 +174,8 @@ def _parse_seeds(seeds: tuple[str, ...]) -> dict[str, int]:
 
 def _summarise(result: dict[str, Any], folder: Path) -> None:
     click.echo(f"learned {len(result['edges'])} edges in {result['seconds']['total']:.1f} s; results: {folder}")
+    for file, why in result["not_written"].items():
+        click.echo(f"{file} was not written: {why}")
     if result["privacy"]:
         because = [f"no privacy guarantee: {reason}" for reason in result["privacy"]["no_guarantee_because"]]
         for line in because or [result["privacy"]["guarantee"]]:

@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -250,3 +251,10 @@ def test_the_package_stays_light_until_the_class_is_asked_for():
     assert fedbnsl_experiments.FedSparseBNSL is FedSparseBNSL
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = fedbnsl_experiments.nothing
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_a_path_among_the_tables_is_answered_with_how_to_read_it(kind):
+    with pytest.raises(DataError, match="site-1: expected a data frame or an array, got a path") as caught:
+        FedSparseBNSL().fit([kind("north.csv")])
+    assert "pandas.read_csv('north.csv'), after `pip install pandas`" in str(caught.value)

@@ -114,7 +114,9 @@ class TableChecks:
             By column and count.
         """
         if self._n < (needed := max(min_rows, 1)):
-            raise DataError(f"{self._origin}: {self._n} rows; at least {needed} are needed (--min-rows)")
+            raise DataError(
+                f"{self._origin}: {self._n} rows; at least {needed} are needed (participant join --min-rows)"
+            )
         problems = list(self._problems()) or list(self._identical_columns())
         if problems:
             raise DataError(f"{self._origin}: " + listed(problems))

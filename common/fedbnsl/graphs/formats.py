@@ -112,12 +112,17 @@ def dagitty(graph: LearnedGraph) -> str:
 def lgbn_json(graph: LearnedGraph) -> str:
     """The linear Gaussian network as pgmpy loads it, with `orientation` as one more key, which pgmpy skips.
 
-    The intercepts are 0, for the model has none. Where the residual variances are unknown each `variance` is [null]:
-    pgmpy refuses such a network, since it could not draw from it. A parent called `(Intercept)` cannot be told from the
-    intercept: a table with that name is refused, too.
+    The intercepts are 0, for the model has none. A parent called `(Intercept)` cannot be told from the intercept: a
+    table with that name is refused.
+
+    Raises
+    ------
+    ValueError
+        If the residual variances are unknown: without them it is no network that a reader could load.
     """
-    d = len(graph.variables)
-    variances = [None] * d if graph.residual_variance is None else graph.residual_variance.tolist()
+    if graph.residual_variance is None:
+        raise ValueError("a linear Gaussian network needs residual variances")
+    variances: list[float] = graph.residual_variance.tolist()
     parents: dict[str, dict[str, float]] = {name: {} for name in graph.variables}
     for source, target, weight in graph.edges():
         parents[target][source] = weight

@@ -46,6 +46,8 @@ def cautions(run: ReportedRun, scores: Mapping[str, Any] | None) -> list[str]:
             f"Varsortability in the learned graph is {spread:.2f}: variances grow along the arrows. In data "
             "like these, sorting the variables by variance alone may do as well, and directions may only reflect units."
         )
+    if run.truth is not None and (left_out := run.truth.reference.left_out):
+        found.append(f"{left_out[0].upper()}{left_out[1:]}.")
     if scores is not None:
         chance, empty = scores["random_dag"]["mean"]["shd"], scores["empty_graph"]["shd"]
         if scores["scores"]["shd"] >= min(chance, empty):
@@ -125,7 +127,11 @@ def threshold_path(run: ReportedRun) -> dict[str, Any]:
     top = max(float(strength.max()), tau)
     taus = sorted({*np.linspace(0.0, top, _TAUS).tolist(), tau})
     edges = [int((strength > t).sum()) for t in taus]
-    shd = None if run.truth is None else [score(strength > t, run.truth.edges).shd for t in taus]
+    shd = (
+        None
+        if run.truth is None
+        else [score(run.truth.reference.of_common(strength > t), run.truth.reference.edges).shd for t in taus]
+    )
     at = taus.index(tau)
     best = None if shd is None else int(np.argmin(shd))
     return {

@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from fedbnsl import durable
+from fedbnsl.errors import ResultError
 from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl_experiments import pages
+from fedbnsl_experiments.repeat import COMMAND
 from fedbnsl_experiments.report import cautions as report_cautions
 from fedbnsl_experiments.report import charts as report_charts
 from fedbnsl_experiments.report import history as report_course
@@ -30,6 +32,12 @@ _SCORES = (
     ("share of learned edges that are wrong (FDR)", "fdr"),
     ("F1", "f1"),
     ("pairs found, whatever the direction (recall)", "skeleton_recall"),
+)
+
+_PLACEHOLDERS = (
+    (" TABLES ", "the folder with the tables, site-1.csv, ..."),
+    (" FEDERATION ", "the folder that fedbnsl coordinator init made (on one machine alone: --insecure instead)"),
+    (" SITE_FOLDER ", "the site's own folder, made by fedbnsl participant init, in which the plan is approved"),
 )
 
 
@@ -66,6 +74,7 @@ def report_page(run: ReportedRun) -> str:
     """The page as text."""
     result = run.result
     scores = None if run.truth is None else evaluate(run.path, run.truth.path, tau=None)
+    command = _command(run)
     learned, missing = report_graph.learned_edges(run), report_graph.missing_edges(run)
     return pages.render(
         "report.html.j2",
@@ -81,7 +90,7 @@ def report_page(run: ReportedRun) -> str:
         learned_sentence=_learned_sentence(run, scores),
         learned=learned,
         missing=missing,
-        has_true_weights=run.truth is not None and run.truth.weights is not None,
+        has_true_weights=run.truth is not None and run.truth.reference.weights is not None,
         drawing=report_graph.drawing(run),
         legend=report_graph.legend(run),
         isolated=report_graph.isolated(run),
@@ -98,7 +107,8 @@ def report_page(run: ReportedRun) -> str:
         scales=report_cautions.scale_table(run),
         path=report_cautions.threshold_path(run),
         scores=_score_rows(scores) if scores else [],
-        command=_command(run),
+        command=command,
+        placeholders=[(word, meaning) for word, meaning in _PLACEHOLDERS if any(word in line for line in command)],
     )
 
 
@@ -119,9 +129,10 @@ def _learned_sentence(run: ReportedRun, scores: dict[str, Any] | None) -> str:
     if scores is None:
         return f"{words}."
     found = scores["scores"]
+    among = f" among the {scores['n_variables']} variables in common" if scores["left_out"]["truth"] else ""
     correct = found["n_reference_edges"] - found["missing"] - found["reversed"]
     return (
-        f"{words}. Of the {found['n_reference_edges']} edges of the truth, {correct} "
+        f"{words}. Of the {found['n_reference_edges']} edges of the truth{among}, {correct} "
         f"{'was' if correct == 1 else 'were'} found; {found['reversed']} reversed, {found['missing']} missing, "
         f"{found['extra']} extra (SHD {found['shd']})."
     )
@@ -176,17 +187,17 @@ def _score_rows(scores: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _command(run: ReportedRun) -> list[str]:
-    """What makes such a run anew, typed in its folder."""
-    seeds: dict[str, int] = run.result["manifest"]["seeds"]
-    private = run.plan.privacy is not None
-    if "data" in seeds:  # a demo with generated tables
-        made = f"--sites {run.plan.n_participants} --seed {seeds['data']}"
-        return [f"fedbnsl demo --plan plan.toml {made}{' --private' if private else ''} --out ANOTHER_FOLDER"]
+    """What repeats the run, typed in its folder: as it was kept there, or else with TABLES, ... to be filled in."""
+    if (run.path / COMMAND).exists():
+        try:
+            return (run.path / COMMAND).read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ResultError(f"{run.path / COMMAND} cannot be read: {error}") from None
     if not (run.path / "run.json").exists():
-        noise = f" --noise-seed {seeds['noise']}" if "noise" in seeds else ""
-        public = " --public-data" if private else ""
-        return [f"fedbnsl simulate plan.toml --data TABLES{public}{noise} --out ANOTHER_FOLDER"]
+        noise = run.result["manifest"]["seeds"].get("noise")
+        options = " --public-data" * (run.plan.privacy is not None) + f" --noise-seed={noise}" * (noise is not None)
+        return [f"fedbnsl simulate plan.toml{options} --data TABLES --out ANOTHER_FOLDER"]
     return [
         "fedbnsl coordinator serve plan.toml --federation FEDERATION --out ANOTHER_FOLDER",
-        "fedbnsl participant join SITE_FOLDER    # at each site",
+        "fedbnsl participant join --policy SITE_FOLDER    # at each site",
     ]

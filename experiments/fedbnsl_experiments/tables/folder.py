@@ -13,6 +13,8 @@ from fedbnsl.errors import DataError, ResultError
 from fedbnsl_client.data.csv_table import read_header
 from fedbnsl_experiments.tables.synthetic import SyntheticFederation
 
+_NAMES_SHOWN = 5
+
 
 def site_files(folder: Path) -> dict[str, Path]:
     """The tables of a folder by site, in the order of their numbers.
@@ -24,7 +26,13 @@ def site_files(folder: Path) -> dict[str, Path]:
     """
     found = {path.stem: path for path in folder.glob("site-*.csv")}
     if not found:
-        raise DataError(f"{folder} holds no site-*.csv; make some with `fedbnsl data synth` or `fedbnsl data split`")
+        others = sorted(path.name for path in folder.glob("*.csv"))[:_NAMES_SHOWN]
+        lacking = f"it holds {', '.join(others)}" if others else "" if folder.is_dir() else "there is no such folder"
+        raise DataError(
+            f"{folder} holds no site-*.csv{lacking and f' ({lacking})'}",
+            remedy="Give a folder with one CSV file a "
+            "site, named site-1.csv, site-2.csv, ...; `fedbnsl data split` and `fedbnsl data synth` make such folders.",
+        )
     return dict(
         sorted(found.items(), key=lambda item: [int(x) if x.isdecimal() else x for x in re.split(r"(\d+)", item[0])])
     )

@@ -6,7 +6,8 @@ result.json      everything about the run, for programs (schema `fedbnsl.result/
 weights.csv      the raw W of the last ADMM round (without any: the weights of the last searched graph); row = source,
                  column = target
 edges.csv        the learned edges: source,target,weight
-graph.graphml, graph.dot, dagitty.txt, lgbn.json    the same graph for other tools
+graph.graphml, graph.dot, dagitty.txt, lgbn.json    the same graph for other tools; lgbn.json only where the residual
+                 variances are known (result.json says under `not_written` why they are not)
 """
 
 import hashlib
@@ -258,6 +259,7 @@ class RunRecorder:
             "edges": [] if graph is None else named_edges(graph, names),
             "dropped_edges": self._dropped(graph),
             "warnings": self._warnings(),
+            "not_written": {} if self._state is None else self._not_written(self._state),
             "privacy": self._privacy(),
             "acyclicity": None if self._state is None else self._state.acyclicity,
             "sites": {
@@ -350,6 +352,21 @@ class RunRecorder:
         # A search takes its directions from the moments where these tell them.
         which = "directions that the moments leave open rest" if self._plan.moments_rounds else "directions rest"
         return [*without, f"residual variances differ ({low}, {high}): {which} on their being about equal"]
+
+    def _not_written(self, state: AdmmState) -> dict[str, str]:
+        """Files of the graph that the run has no numbers for, with the reason."""
+        if state.residual_variance.size:
+            return {}
+        plan = self._plan
+        if plan.privacy is not None and plan.moments_rounds:
+            why = "the noisy moments tell them up to a common factor only"
+        elif plan.privacy is not None:
+            why = "releasing them would cost privacy"
+        elif self._outcome != "finished":
+            why = f"the run ended before its {'search' if plan.moments_rounds else 'refit'}"
+        else:
+            why = "the plan has no refit"
+        return {graph_files.LGBN: f"it needs the residual variances, which are unknown: {why}"}
 
     def _too_much_noise(self) -> list[str]:
         """Whether the noise of private moments hides edges that the plan looks for; from public numbers alone."""

@@ -22,7 +22,7 @@ def loaded(program: str) -> set[str]:
     "command",
     ["", "participant", "participant join", "coordinator serve", "demo", "simulate", "report", "reproduce", "tune"],
 )
-def test_help_loads_no_library_but_that_of_the_command_line(command):
+def test_help_loads_no_library_but_that_of_the_command_line(command: str) -> None:
     call = f"main({[*command.split(), '--help']})"
     assert loaded(f"from fedbnsl.cli import main\ntry:\n    {call}\nexcept SystemExit:\n    pass") == set()
 

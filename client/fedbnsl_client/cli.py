@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import click
 
 from fedbnsl.errors import PolicyRefusal, SetupError
-from fedbnsl.messages import SITE_NAME_RULE, is_site_name
 from fedbnsl.plan.plan_options import PlanChoice, takes_plan
 from fedbnsl_client.site import identity_cli
 
@@ -284,6 +283,7 @@ def join(
     is released is paid for in the ledger first. Without it, the table must be public: what leaves the site is then not
     counted.
     """
+    from fedbnsl.messages import SITE_NAME_RULE, is_site_name
     from fedbnsl_client.budget.policy import Policy
     from fedbnsl_client.join_run import take_part
     from fedbnsl_client.site import folder as site_folder

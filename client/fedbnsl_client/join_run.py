@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedbnsl import durable
 from fedbnsl.errors import (
@@ -19,7 +20,6 @@ from fedbnsl.errors import (
 )
 from fedbnsl.graphs import files as graph_files
 from fedbnsl.graphs.formats import LearnedGraph, edges_csv
-from fedbnsl.identity.certificates import Credentials
 from fedbnsl.messages import Finished, JoinReply, JoinRequest, LeaveReason, RoundTask
 from fedbnsl.plan.plan import Plan
 from fedbnsl.rounds.kinds import n_rounds
@@ -32,12 +32,15 @@ from fedbnsl_client.session import Session
 from fedbnsl_client.site.admission import Admission
 from fedbnsl_client.solvers.local_solver import warm_up
 
+if TYPE_CHECKING:
+    from fedbnsl.identity.certificates import Credentials
+
 
 def take_part(
     admission: Admission,
     *,
     address: str,
-    credentials: Credentials | None = None,
+    credentials: "Credentials | None" = None,
     patience_s: float,
     notice: Callable[[str], None],
     out: Path | None,

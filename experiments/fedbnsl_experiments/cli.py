@@ -347,8 +347,8 @@ def bench(figures: tuple[str, ...], as_json: bool) -> None:
     """Measure the project's own figures: accuracy and bytes on generated data, Sachs, privacy, speed, many sites.
 
     FIGURE is one of accuracy, tuning, sachs, local-solve, network, bytes, load, rows, sites, privacy, privacy-tuning,
-    private-steps, global-step, d1000, lean, private-moments, unequal-noise, growth; without one, all of them (about an
-    hour on two cores). The Sachs figures need FEDBNSL_DATA.
+    private-steps, global-step, d1000, lean, private-moments, unequal-noise, growth, startup; without one, all of them
+    (about an hour on two cores). The Sachs figures need FEDBNSL_DATA.
     """
     from rich.console import Console
 

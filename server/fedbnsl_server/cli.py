@@ -4,15 +4,20 @@ import json
 import shlex
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fedbnsl.errors import InterruptedRunError, SetupError
 from fedbnsl.plan.plan_options import PlanChoice, takes_plan
-from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl_server.identity import cli as enrolment_cli
 from fedbnsl_server.observe import cli as observer_cli
+
+if TYPE_CHECKING:
+    from fedbnsl_server.algorithm.admm import AdmmState
+    from fedbnsl_server.algorithm.round_loop import RoundRecord
+    from fedbnsl_server.identity.enrolment import Federation
+    from fedbnsl_server.observe.prometheus import MetricsPort
 
 
 @click.group()
@@ -91,15 +96,11 @@ def serve(
     Either way what was learned so far is kept, and the run can be continued.
     """
     from fedbnsl.channel import DEFAULT_PORT
-    from fedbnsl_server.algorithm.admm import AdmmState
-    from fedbnsl_server.algorithm.round_loop import RoundRecord
-    from fedbnsl_server.identity.enrolment import Federation
-    from fedbnsl_server.observe.prometheus import MetricsPort
     from fedbnsl_server.serve import serve as serve_run
     from fedbnsl_server.store.run_folder import default_folder, load_plan
 
     observer_cli.one_of_both(federation_folder, insecure)
-    federation = None if federation_folder is None else Federation.open(federation_folder)
+    federation = None if federation_folder is None else _federation(federation_folder)
     where = listen or (f"127.0.0.1:{DEFAULT_PORT}" if federation is None else f"0.0.0.0:{federation.port}")
     if isinstance(choice.plan, Path) and choice.plan.is_dir():
         if choice.changes_settings or out is not None or seeds:
@@ -128,14 +129,16 @@ def serve(
             write_text(address_file, address)
         say(f"listening on {address}; run folder: {folder}")
 
-    def after_round(state: AdmmState, record: RoundRecord) -> None:
+    from fedbnsl.rounds.kinds import n_rounds
+
+    def after_round(state: "AdmmState", record: "RoundRecord") -> None:
         total, kind = n_rounds(plan), record.kind
         say(
             f"round {record.round}/{total} {kind:5} sites {len(record.contributed)}/{len(state.sites)}"
             f"  h(W) {record.acyclicity:.1e}  edges {record.edges}  {record.local_s + record.global_s:.2f} s"
         )
 
-    with MetricsPort(metrics) if metrics is not None else nullcontext() as port:
+    with nullcontext() if metrics is None else _metrics_port(metrics) as port:
         if port is not None:
             say(f"metrics on port {port.port}")
         try:
@@ -160,6 +163,18 @@ def serve(
         say(f"{result['reason']}; {to_continue}")
     elif not as_json:
         _summarise(result, folder)
+
+
+def _federation(folder: Path) -> "Federation":
+    from fedbnsl_server.identity.enrolment import Federation
+
+    return Federation.open(folder)
+
+
+def _metrics_port(address: str) -> "MetricsPort":
+    from fedbnsl_server.observe.prometheus import MetricsPort
+
+    return MetricsPort(address)
 
 
 def _parse_seeds(seeds: tuple[str, ...]) -> dict[str, int]:

@@ -14,7 +14,7 @@ from fedbnsl.interrupt import signals_to_heed
 from fedbnsl.messages import Finished
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
-from fedbnsl_server.algorithm import round_loop
+from fedbnsl_server.algorithm import global_step, round_loop
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.consensus_graph import consensus_graph
 from fedbnsl_server.algorithm.round_loop import RoundRecord
@@ -152,10 +152,12 @@ class LiveRun:
             return _End("failed", error=failure)
 
     async def _learn(self) -> AdmmState:
+        loading = asyncio.ensure_future(_in_daemon_thread(global_step.warm_up))
         if not self._roster.is_complete:
             self._notice(f"waiting for {self._plan.n_participants - len(self._roster.members)} sites to join")
             await self._roster.wait_until_complete()
             self._start()
+        await loading
         plan, roster = self._plan, self._roster
         return await _in_daemon_thread(
             lambda: round_loop.run(

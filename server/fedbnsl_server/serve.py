@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedbnsl.channel import require_loopback, split_address
 from fedbnsl.errors import ResultError
@@ -16,13 +16,15 @@ from fedbnsl_server.coordinator import LiveRun, end_of, tell_the_end
 from fedbnsl_server.grpc_api.open_files import make_room
 from fedbnsl_server.grpc_api.server import Door
 from fedbnsl_server.grpc_api.servicer import Servicer
-from fedbnsl_server.identity.enrolment import Federation
-from fedbnsl_server.observe.prometheus import MetricsPort
 from fedbnsl_server.sites.mailbox import Mailbox
 from fedbnsl_server.sites.roster import Roster
 from fedbnsl_server.store.run_folder import RunFolder
 from fedbnsl_server.store.run_id import Register
 from fedbnsl_server.store.site_ledgers import FILE, SiteLedgers
+
+if TYPE_CHECKING:
+    from fedbnsl_server.identity.enrolment import Federation
+    from fedbnsl_server.observe.prometheus import MetricsPort
 
 
 def serve(
@@ -30,13 +32,13 @@ def serve(
     out: Path,
     *,
     listen: str,
-    federation: Federation | None = None,
+    federation: "Federation | None" = None,
     on_listening: Callable[[str], None],
     on_round: Callable[[AdmmState, RoundRecord], None] = lambda state, record: None,
     notice: Callable[[str], None] = lambda text: None,
     seeds: Mapping[str, int] | None = None,
     site_ledgers: Path | None = None,
-    metrics: MetricsPort | None = None,
+    metrics: "MetricsPort | None" = None,
 ) -> dict[str, Any]:
     """Serve one run and return what its result.json holds.
 

@@ -11,7 +11,6 @@ from fedbnsl.sparse import Matrix, SparseMatrix
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_client.participant import Participant
-from fedbnsl_client.solvers import local_solver
 from fedbnsl_client.solvers.closed_form import ClosedForm
 from oracles import literal_gradient, literal_local_objective
 
@@ -86,7 +85,7 @@ def test_a_participant_factorises_once_and_ignores_what_is_known_about_edges(mon
             factorised.append(rho_2)
             return ClosedForm.of(loss, rho_2)
 
-    monkeypatch.setattr(local_solver, "ClosedForm", Counting)
+    monkeypatch.setattr("fedbnsl_client.solvers.closed_form.ClosedForm", Counting)
     X, W, _ = problem(2)
     names = tuple("uvwxyz")
     plan = Plan(local_solver="closed-form", consensus_penalty=RHO_2).with_settings(

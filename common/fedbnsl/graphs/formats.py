@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO, StringIO
 
-import networkx as nx
 import numpy as np
 
 from fedbnsl.sparse import Mask, Matrix
@@ -63,6 +62,8 @@ def weights_csv(variables: Sequence[str], W: Matrix) -> str:
 
 def graphml(graph: LearnedGraph) -> str:
     """GraphML whose node ids are the names; tools differ in which of `name` and `label` they show."""
+    import networkx as nx  # here: only this format needs it, and a site writes none
+
     network: nx.DiGraph[str] = nx.DiGraph(orientation=ORIENTATION)
     for name in graph.variables:
         network.add_node(name, name=name, label=name)

@@ -9,8 +9,6 @@ All noise is drawn on integer lattices. A record's clipped gradient lies in [-LA
 import math
 from dataclasses import dataclass, replace
 
-from scipy.optimize import brentq
-
 from fedbnsl import __version__
 from fedbnsl.errors import PlanError
 from fedbnsl.plan.plan import Plan
@@ -178,6 +176,8 @@ def _laplace(plan: Plan, privacy: Privacy, delta: float, d: int) -> Price:
 
     With estimated second moments, these have a share of epsilon and half of delta to themselves.
     """
+    from scipy.optimize import brentq  # here: as in `zcdp`
+
     epsilon, setup = privacy.epsilon, 0
     if privacy.smoothness == "estimated":
         delta_left = delta / 2

@@ -25,6 +25,7 @@ from fedbnsl_experiments.bench.private_steps import private_steps
 from fedbnsl_experiments.bench.rows import rows
 from fedbnsl_experiments.bench.scale import one_step, thousand
 from fedbnsl_experiments.bench.sites import sites
+from fedbnsl_experiments.bench.startup import startup
 from fedbnsl_experiments.bench.wire_bytes import wire
 from fedbnsl_experiments.scoring.evaluation import learned_graph, read_result
 from fedbnsl_experiments.scoring.metrics import empty_graph_scores, random_dag_scores, score
@@ -216,4 +217,5 @@ FIGURES: dict[str, Callable[[], Iterator[Row]]] = {
     "private-moments": private_moments,
     "unequal-noise": unequal_noise,
     "growth": growth,
+    "startup": startup,
 }

@@ -15,7 +15,6 @@ from fedbnsl.errors import ResultError
 from fedbnsl.graphs.graph import extract_dag, is_acyclic, threshold
 from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_experiments.scoring.metrics import empty_graph_scores, random_dag_scores, read_reference, score, sid
-from fedbnsl_server.store.results import SCHEMA
 
 
 def evaluate(run: Path, truth: Path, *, tau: float | None) -> dict[str, Any]:
@@ -94,6 +93,8 @@ def read_result(run: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise ResultError(f"{path} cannot be read: {error}") from None
     result = cast(dict[str, Any], content) if isinstance(content, dict) else {}
+    from fedbnsl_server.store.results import SCHEMA  # here: the demo scores a result that it has in hand
+
     if result.get("schema") != SCHEMA:
         raise ResultError(f"{path} has the format {result.get('schema')!r}; expected {SCHEMA!r}")
     lacking = [key for key in ("state", "reason", "variables", "edges", "rounds") if key not in result]

@@ -50,7 +50,7 @@ def write_federation(federation: SyntheticFederation, out: Path) -> list[Path]:
     paths: list[Path] = []
     for k, X in enumerate(federation.tables):
         paths.append(out / f"site-{k + 1}.csv")
-        _write_table(paths[-1], federation.variables, [[repr(x) for x in row] for row in X.tolist()])
+        _write_table(paths[-1], federation.variables, X.tolist())
     names = federation.variables
     pairs: list[list[int]] = np.argwhere(federation.W != 0).tolist()
     edges = [[names[i], names[j], repr(float(federation.W[i, j]))] for i, j in pairs]
@@ -114,7 +114,7 @@ def new_folder(out: Path) -> None:
         raise ResultError(f"folder {out} holds site tables already; choose another one")
 
 
-def _write_table(path: Path, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def _write_table(path: Path, header: Sequence[str], rows: Sequence[Sequence[str | float]]) -> None:
     try:
         with path.open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")

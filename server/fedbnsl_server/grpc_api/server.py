@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import grpc
 
@@ -11,9 +12,11 @@ from fedbnsl.wire import federation_pb2_grpc as federation_grpc
 from fedbnsl_server.grpc_api.authentication import Doorkeeper
 from fedbnsl_server.grpc_api.health import Health
 from fedbnsl_server.grpc_api.servicer import RefuseGarbage, Servicer
-from fedbnsl_server.identity.enrolment import Federation
-from fedbnsl_server.observe.prometheus import MetricsPort, from_loop
 from fedbnsl_server.sites.mailbox import Mailbox
+
+if TYPE_CHECKING:
+    from fedbnsl_server.identity.enrolment import Federation
+    from fedbnsl_server.observe.prometheus import MetricsPort
 
 _STOP_S = 0.5
 
@@ -41,10 +44,10 @@ class Door:
     def __init__(
         self,
         listen: str,
-        federation: Federation | None,
+        federation: "Federation | None",
         *,
         on_open: Callable[[str], None],
-        metrics: MetricsPort | None = None,
+        metrics: "MetricsPort | None" = None,
     ) -> None:
         # The first one is asked first: what comes after it sees messages only.
         self._doorkeeper = None if federation is None else Doorkeeper(federation)
@@ -71,6 +74,8 @@ class Door:
             self._doorkeeper.on_ended = servicer.turn_out
         await self._health.add_to(self._server)
         if self._metrics is not None:
+            from fedbnsl_server.observe.prometheus import from_loop  # here: few runs show metrics
+
             self._metrics.look = from_loop(asyncio.get_running_loop(), servicer.status)
         await self._server.start()
         await self._health.serving()

@@ -167,10 +167,9 @@ def _shown(value: Any) -> str:
 
 
 def _ready_plans() -> Iterator[str]:
-    yield "| plan | private | what for |\n|---|---|---|"
     for name in READY_PLANS.names():
-        private = "yes" if Plan.load(name).privacy is not None else "no"
-        yield f"| `{name}` | {private} | {_plain(READY_PLANS.about(name))} |"
+        private = "" if Plan.load(name).privacy is None else " (with differential privacy)"
+        yield f"`{name}`{private}\n: {_plain(READY_PLANS.about(name))}\n"
     for name in READY_PLANS.names():
         if name not in READY_PLANS.aliases:
             text = READY_PLANS.file(name).read_text(encoding="utf-8").strip()

@@ -59,6 +59,8 @@ def test_a_tutorial_prints_what_it_says(page: str, tmp_path: Path) -> None:
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "COLUMNS": "120",
         "LANG": "C.UTF-8",
+        "HOME": str(tmp_path / "home"),
+        "XDG_STATE_HOME": str(tmp_path / "state"),
     }
     shells: list[tuple[Block, subprocess.Popen[str]]] = []
     try:

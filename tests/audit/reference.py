@@ -1,4 +1,4 @@
-"""What the audits compare with: the mechanisms of docs/algorithm.md once more, slow, plain and from their definitions.
+"""What the audits compare with: the mechanisms of docs/explanation/privacy.md once more, slow and plain.
 
 Nothing here calls the code under audit.
 """

@@ -47,7 +47,7 @@ class Start(BaseModel):
 
 
 class Plan(BaseModel):
-    """The settings of a run. Names follow the glossary of docs/algorithm.md; every field states unit and range."""
+    """The settings of a run. Names follow docs/explanation/algorithm.md; every field states unit and range."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

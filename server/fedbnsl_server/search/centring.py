@@ -14,7 +14,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.optimize import brentq
 
 from fedbnsl.privacy.calibration import LATTICE
 from fedbnsl.sparse import Matrix
@@ -34,6 +33,8 @@ def capped(u: float) -> float:
 
 def _uncapped(share: float) -> float:
     """The inverse of `capped`."""
+    from scipy.optimize import brentq  # takes long to load, and few runs need it
+
     return float(brentq(lambda u: capped(u) - share, share / 2, 1e6))
 
 

@@ -1,4 +1,3 @@
-
 from fedbnsl_experiments.bench import startup
 
 

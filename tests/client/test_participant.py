@@ -4,13 +4,15 @@ import numpy as np
 import pytest
 
 from fedbnsl.errors import StaleRoundError
-from fedbnsl.messages import FindingCode, RoundTask, SiteState, TableFinding
+from fedbnsl.messages import FindingCode, LocalUpdate, RoundTask, SiteState, TableFinding
 from fedbnsl.plan.plan import Plan
 from fedbnsl.rounds import admm as admm_rounds
+from fedbnsl.rounds.scales import Answer
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl_client.data.checks import Oddity
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
+from fedbnsl_client.rounds.admm import Rounds
 from fedbnsl_experiments.tables.synthetic import synthesise
 
 FEDERATION = synthesise(5, 6, 1, 200, 3)
@@ -50,6 +52,14 @@ def test_an_answer_that_entered_the_last_round_moves_weights_and_dual():
     restored = participant(SiteState(first, dual)).handle(task(2, contributed=False))
     assert answer == restored
     assert answer != participant().handle(task(2, contributed=False))
+
+
+def test_an_answer_of_another_kind_of_round_moves_neither():
+    site, before = participant(), LocalUpdate("site-1", 1, Answer(np.ones(5)))
+    rounds = Rounds(site._problem, site._snapshot)
+    rounds.begin(task(2, contributed=True), before)
+    for held, expected in zip(rounds.held, (0.0, 0.0, W.to_dense()), strict=True):
+        assert np.array_equal(held, np.broadcast_to(expected, held.shape))
 
 
 ODD = (TableFinding(FindingCode.MEANS_FAR_FROM_ZERO, (1, 4)), TableFinding(FindingCode.LOOKS_CATEGORICAL, (2,)))

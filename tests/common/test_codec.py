@@ -196,7 +196,7 @@ def test_an_update_survives_the_wire(
     d = matrix.n_variables
     numbers = data.draw(st.lists(st.floats(min_value=0.0, allow_infinity=False), min_size=d, max_size=d))
     for content in answers_of(matrix, np.array(numbers)):
-        update = LocalUpdate(site, round_, admm_rounds.Answer(content))
+        update = LocalUpdate(site, round_, content)
         wire = parsed(federation.Update, codec.encode_update(update, run=run, value_type="float64"))
         assert wire.run == run % 2**32  # its low half tells runs apart
         assert codec.decode_update(wire, n_variables=d) == update
@@ -613,7 +613,7 @@ def _valid_messages() -> dict[Callable[[bytes], None], bytes]:
         TableFinding(FindingCode.LOOKS_CATEGORICAL, (1,)),
     )
     content = refit_rounds.Answer(matrix, np.array([1.0, 0.0, 2.0]))
-    update = LocalUpdate("site-1", 2, admm_rounds.Answer(content), findings=findings)
+    update = LocalUpdate("site-1", 2, content, findings=findings)
     progress = RunStatus("running", 3, 10, 0.1, 17, 1.0, (SiteProgress("a", True, False, 0.25, 10, 20),))
     return {
         check_task: codec.encode_task(RoundTask(2, admm_rounds.Task(matrix), True), value_type="float64"),

@@ -42,8 +42,8 @@ class Rounds(LocalRounds):
             self._B = self._beta = self._W = np.zeros_like(self._W)
             return
         self._W = self._told(self._W, sent)
-        if task.contributed and last is not None and last.round == task.round - 1:
-            self._B = self._told(self._B, cast(Answer, last.content).weights)
+        if task.contributed and last is not None and last.round == task.round - 1 and isinstance(last.content, Answer):
+            self._B = self._told(self._B, last.content.weights)
             self._beta = self._beta + plan.consensus_penalty * (self._B - self._W)  # Eq. beta, the round before
         if plan.privacy is not None:
             problem = self.problem

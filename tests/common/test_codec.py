@@ -213,7 +213,7 @@ def test_in_a_dense_run_tasks_and_updates_are_dense_and_all_else_is_sparse(
     tasks = [admm_rounds.Task(full), *tasks_of(off)[1:]]
     answers = [admm_rounds.Answer(full), *answers_of(off, np.ones(d))[1:]]
     for asked, answered in zip(tasks, answers, strict=True):
-        task, update = RoundTask(3, asked, contributed=True), LocalUpdate("a", 3, admm_rounds.Answer(answered))
+        task, update = RoundTask(3, asked, contributed=True), LocalUpdate("a", 3, answered)
         down = parsed(federation.Task, codec.encode_task(task, value_type=value_type, dense=True))
         up = parsed(federation.Update, codec.encode_update(update, run=1, value_type=value_type, dense=True))
         field = "admm_dense" if asked.kind == "admm" else asked.kind

@@ -173,7 +173,7 @@ class Session:
         self._call(lambda: self._stub.Leave(wire, timeout=_FIRST_CALL_TIMEOUT_S))
 
     def join(self, request: JoinRequest) -> JoinReply:
-        """Apply for a seat.
+        """Ask to take part.
 
         Raises
         ------
@@ -220,7 +220,7 @@ class Session:
         self._call(lambda: self._stub.PushUpdate(wire, timeout=self._timeout_s))
 
     def leave(self, reason: LeaveReason) -> None:
-        """Say good-bye, if anybody listens; says nothing about what went wrong but its class."""
+        """Tell the coordinator, if it can be reached, that the site leaves, and the class of its reason."""
         wire = federation.LeaveRequest(
             run=self._run, site=self._site, reason=federation.LeaveReason.ValueType(reason.value)
         )

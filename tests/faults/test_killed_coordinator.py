@@ -10,7 +10,7 @@ from faults.killable import Blow, stop
 from faults.scene import COORDINATOR, Scene, guarded_plan, public_plan
 
 _STEPS = [
-    # Seats
+    # Membership
     "fedbnsl_server.sites.roster.Roster.join:after:1",
     "fedbnsl_server.sites.roster.Roster.join:before:2",
     "fedbnsl_server.sites.roster.Roster.join:after:2",

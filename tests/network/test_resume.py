@@ -36,7 +36,7 @@ from fedbnsl_server.algorithm.round_loop import RoundRecord
 from fedbnsl_server.serve import serve
 from fedbnsl_server.sites.mailbox import Mailbox
 from fedbnsl_server.store.run_folder import RunFolder
-from fedbnsl_server.store.run_id import Register
+from fedbnsl_server.store.run_id import RunIdentity
 from private_site import DATASET, NAMES, ROWS, make_site, private_plan, rows, write_table
 
 SITES = ("a", "b", "c")
@@ -580,7 +580,7 @@ def test_a_second_coordinator_and_another_plan_are_refused_while_the_first_goes_
         if t == 2:
             for plan in (PLAN, PLAN.with_settings(rounds=5)):
                 with pytest.raises(ResultError) as caught:
-                    RunFolder.open(out, plan, Register(1, datetime.now(UTC)))
+                    RunFolder.open(out, plan, RunIdentity(1, datetime.now(UTC)))
                 refused.append(str(caught.value))
 
     sites.start()

@@ -34,7 +34,7 @@ from fedbnsl_server.sites.mailbox import Traffic, UpdateCheck
 from fedbnsl_server.store import checkpoint
 from fedbnsl_server.store.results import RunRecorder
 from fedbnsl_server.store.run_folder import RunFolder, default_folder
-from fedbnsl_server.store.run_id import Register
+from fedbnsl_server.store.run_id import RunIdentity
 
 AWKWARD = ("a/b", "IL 6", "naïve β", 'with "quotes"', "comma, here", "NF-κB\\p65")
 D = len(AWKWARD)
@@ -375,7 +375,7 @@ def test_residual_variances_that_are_far_from_equal_are_warned_of(
 
 def test_what_sites_told_of_their_tables_is_still_known_when_a_run_goes_on(tmp_path: Path) -> None:
     plan, names, rows = Plan(), ["v0", "v1", "v2"], {"b": 40, "a": 30}
-    folder = RunFolder.create(tmp_path / "run", plan, Register(5, datetime.now(UTC), {}))
+    folder = RunFolder.create(tmp_path / "run", plan, RunIdentity(5, datetime.now(UTC), {}))
     recorder = RunRecorder(folder, run=5)
     recorder.start(names, rows, Traffic())
     told = (Finding("means_far_from_zero", (0, 2), "b"), Finding("looks_categorical", (1,), "a"))

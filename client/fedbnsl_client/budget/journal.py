@@ -82,7 +82,7 @@ class RunJournal:
         )
 
     def release(self, t: int, draw: Callable[[], bytes]) -> bytes:
-        """What round t (0: the setup) released before; or else what `draw` gives, paid for before and kept after.
+        """What round t (0: the setup) released before. If nothing: pay, call `draw`, keep and return its bytes.
 
         Raises
         ------

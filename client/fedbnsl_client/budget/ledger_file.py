@@ -119,7 +119,7 @@ class LedgerFile:
         return file
 
     def close(self) -> None:
-        """Give the file free."""
+        """Close the file and release its lock."""
         if os.getpid() == self._process:
             self._resources.close()
 
@@ -162,7 +162,7 @@ class LedgerFile:
         return Origin(*row)
 
     def rows(self) -> Iterator[tuple[int, bytes, bytes]]:
-        """Number, canonical text and link of all entries in order; as bytes, since damaged text may be no text."""
+        """Number, canonical text and link of all entries in order, as bytes: a damaged file may hold no UTF-8."""
         return self._database.execute(
             "SELECT number, CAST(content AS BLOB), CAST(link AS BLOB) FROM entries ORDER BY number"
         )

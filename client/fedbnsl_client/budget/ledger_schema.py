@@ -1,4 +1,4 @@
-"""The tables of a ledger's file, which take new rows and give up none."""
+"""The tables of a ledger's file: rows can be added, never changed or deleted."""
 
 APPLICATION_ID = 0x6662_6E6C  # "fbnl": tells a ledger from any other SQLite file
 VERSION = 2  # 1: datasets were registered without fingerprints of their columns; it is read and becomes 2

@@ -61,7 +61,7 @@ def approval_lines(plan: Plan, dataset: DatasetPolicy, ledger: Ledger) -> list[s
 
 
 def refuse_what_cannot_run(plan: Plan, policy: Policy, dataset: DatasetPolicy, ledger: Ledger) -> None:
-    """An approval would promise what policy or budget refuse anyhow.
+    """Refuse to record an approval for a plan that policy or budget would refuse.
 
     Raises
     ------

@@ -82,7 +82,7 @@ def _sorted(rows: Matrix) -> Matrix:
 
 
 def _ascending(rows: Matrix) -> NDArray[np.intp]:
-    """(n,) the order in which rows ascend; equal ones stay in theirs."""
+    """(n,) the order that sorts the rows; equal rows keep their order."""
     d = rows.shape[1]
     n_keys = 1
     while True:

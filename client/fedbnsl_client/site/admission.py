@@ -1,4 +1,4 @@
-"""With which table a site goes into a run: a public one, or one that policy and ledger watch over."""
+"""The table that a site brings to a run: a public one, or one guarded by its policy and its ledger."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -229,7 +229,7 @@ def _moments_variance(cost: float, d: int) -> int:
 
 
 def _matrix_variance(multiplier: float, d: int) -> int:
-    """The even variance on the diagonal of a (d, d) sum of lattice products, half of which goes on the other entries.
+    """Variance on the diagonal of a (d, d) sum of lattice products: even, since half of it goes on the other entries.
 
     Replacing a record z of norm at most r moves Z'Z by at most sqrt(2) r^2 in Frobenius norm. On the lattice, where r^2
     is LATTICE, rounding a record's d^2 products adds at most d. An entry off the diagonal stands for two.

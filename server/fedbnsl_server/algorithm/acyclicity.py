@@ -177,7 +177,7 @@ def expm1(A: Matrix) -> Matrix:
 
 
 def _degree(powers: Matrix) -> tuple[int, int]:
-    """Degree of the polynomial and squarings, from A to A^4 in a (4, k, n, n) array; squarings -1: beyond all numbers.
+    """Degree of the polynomial and squarings, from A to A^4 in a (4, k, n, n) array; squarings -1: it overflows.
 
     With a = ||A||, the remainder after degree m is at most ||A^m|| a / (m + 1)! / (1 - a / (m + 2)), and ||A^m|| is
     the largest entry of 1' A^m.

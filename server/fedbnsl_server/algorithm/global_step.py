@@ -45,7 +45,7 @@ def global_step(
     least_gain: float = 0.1,
     measure: Measure = "exponential",
 ) -> Matrix:
-    """Minimise over W, warm-started, as far as it pays: the next round poses the problem anew.
+    """Minimise over W from the last W, until an iteration gains little: the next round changes the problem.
 
     Parameters
     ----------

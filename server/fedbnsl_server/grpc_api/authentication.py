@@ -22,7 +22,7 @@ caller: ContextVar[str] = ContextVar("caller", default="")
 """The site that the call in progress comes from; empty without TLS, and for the coordinator's own commands."""
 
 
-class Doorkeeper(grpc.aio.ServerInterceptor):
+class Authentication(grpc.aio.ServerInterceptor):
     """Lets a site act under its own enrolled name only; revocation counts from the next call on.
 
     The coordinator's own certificate may ask for the status and for nothing else.

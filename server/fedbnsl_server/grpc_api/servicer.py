@@ -1,4 +1,4 @@
-"""The coordinator's gRPC door: decode, delegate, encode; and the one table from errors to statuses."""
+"""The coordinator's gRPC calls: decode, delegate, encode; and the one table from errors to statuses."""
 
 import asyncio
 import logging
@@ -178,7 +178,7 @@ class Servicer(federation_grpc.FederationServicer):
             raise
 
     def turn_out(self, site: str) -> None:
-        """Count on a site no more whose enrolment has ended; it can say no good-bye itself."""
+        """Take a site out of the run whose enrolment has ended: it cannot leave by itself."""
         if site in self.roster.members and site not in self.mailbox.left:
             self._let_go(site, ": its certificate was revoked, or has expired")
 

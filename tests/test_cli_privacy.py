@@ -278,6 +278,6 @@ def test_register_says_what_a_table_without_means_would_mean(fedbnsl, folder):
     code, _, err = fedbnsl("participant", "register", folder, DATASET, "--supersedes")
     assert code == 0
     assert "warning: column(s) age; dose; mass: the mean is zero to rounding" in err
-    assert "docs/privacy.md, Centring" in err
+    assert "docs/explanation/privacy.md, Centring" in err
     edit(folder / "policy.toml", "public = false", "public = true")
     assert fedbnsl("participant", "register", folder, DATASET)[2] == ""

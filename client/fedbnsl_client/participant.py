@@ -63,7 +63,7 @@ class Participant:
         self.site = site
         self._plan = plan
         self._run = run
-        self._findings = tuple(one.finding for one in dataset.odd)
+        self._findings = tuple(one.finding for one in dataset.odd if one.finding is not None)
         mask = EdgeMask(plan.knowledge, dataset.variables)
         self._problem = LocalProblem(plan, dataset.X, mask, journal or Unaccounted(), randbelow)
         self._snapshot = snapshot or SiteState(zero, zero)

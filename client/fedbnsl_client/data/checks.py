@@ -31,12 +31,12 @@ class Oddity:
     Attributes
     ----------
     finding
-        All that may leave the site, and only in a run without privacy.
+        All that may leave the site, and only in a run without privacy; None: nothing.
     text
         In words, with counts, for the people at the site.
     """
 
-    finding: TableFinding
+    finding: TableFinding | None
     text: str
 
 
@@ -128,7 +128,8 @@ class TableChecks:
             text = (
                 f"column(s) {names}: means further from zero than the standard deviation, and regressions have no "
                 "intercept: directions and weights come out wrong. Subtract numbers near the means that are public "
-                "knowledge; the means themselves only where no privacy is asked for (docs/privacy.md, Centring)"
+                "knowledge; the means themselves only where no privacy is asked for (see docs/explanation/privacy.md, "
+                "Centring)"
             )
             odd.append(Oddity(TableFinding(FindingCode.MEANS_FAR_FROM_ZERO, tuple(far)), text))
         for k, levels in self._levels.items():

@@ -140,8 +140,10 @@ class Dataset:
             X = gathered((X[:, order] for X in row_blocks(self.X)), len(order))
         else:
             X = np.ascontiguousarray(self.X[:, order])
-        odd = [replace(one, finding=one.finding.reordered(order)) for one in self.odd]
-        return type(self)(tuple(variables), X, tuple(one for one in odd if one.finding.variables))
+        odd = [one if one.finding is None else replace(one, finding=one.finding.reordered(order)) for one in self.odd]
+        return type(self)(
+            tuple(variables), X, tuple(one for one in odd if one.finding is None or one.finding.variables)
+        )
 
 
 def _said(odd: tuple[Oddity, ...], *, warn: bool) -> tuple[Oddity, ...]:

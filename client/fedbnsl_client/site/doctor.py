@@ -351,8 +351,7 @@ class _Examination:
                 for dataset in policy.datasets:
                     table = site_folder.read_table(self._folder, policy, dataset.id)
                     ledger.check_table(dataset.id, table.variables, table.X)
-                    site_folder.warn_of_own_means(policy, dataset.id, table)
-                    odd += [one.text for one in table.odd]
+                    odd += [f"{dataset.id}: {one.text}" for one in table.odd]
                 found = ", ".join(f"{dataset.id} is as it was registered" for dataset in policy.datasets)
         except LedgerBusyError as busy:
             raise _NotTriedError(f"{busy}") from None

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import tomli_w
@@ -11,7 +12,7 @@ from fedbnsl import durable
 from fedbnsl.errors import SetupError
 from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.policy import Policy
-from fedbnsl_client.data.checks import DataWarning, columns_without_mean, listed
+from fedbnsl_client.data.checks import DataWarning, Oddity, columns_without_mean, listed
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.fingerprint import file_identity
 
@@ -118,6 +119,8 @@ def create(
     toml = {key: tomli_w.dumps({"v": value}).partition("=")[2].strip() for key, value in values.items()}
     text = _TEMPLATE.format(ledger=LEDGER, **toml)
     policy = Policy.parse(text, origin=str(folder / POLICY))
+    for one in own_means(policy, dataset_id, table):
+        warnings.warn(one.text, DataWarning, stacklevel=2)
     with Ledger.create(folder / LEDGER) as ledger:
         try:
             register(folder, policy, ledger, dataset_id, table)
@@ -132,22 +135,19 @@ def register(
     folder: Path, policy: Policy, ledger: Ledger, dataset_id: str, table: Dataset, *, supersedes: bool = False
 ) -> None:
     """Enter in the ledger the table that the policy names; see `Ledger.register`."""
-    warn_of_own_means(policy, dataset_id, table)
     file = file_identity(folder / policy.dataset(dataset_id).path)
     ledger.register(dataset_id, table.variables, table.X, file=file, supersedes=supersedes)
 
 
-def warn_of_own_means(policy: Policy, dataset_id: str, table: Dataset) -> None:
-    """Warn of columns that seem to be centred by their own means, unless anybody may see the table anyhow."""
+def own_means(policy: Policy, dataset_id: str, table: Dataset) -> tuple[Oddity, ...]:
+    """Columns that seem to be centred by their own means, unless anybody may see the table anyhow."""
     centred = [] if policy.dataset(dataset_id).public else columns_without_mean(table.variables, table.X)
-    if centred:
-        warnings.warn(
-            f"column(s) {listed(centred)}: the mean is zero to rounding, as if the table's own means had been "
-            "subtracted. Then every row depends on all records, and a private run does not protect them as promised: "
-            "subtract public numbers instead (docs/privacy.md, Centring)",
-            DataWarning,
-            stacklevel=2,
-        )
+    text = (
+        f"column(s) {listed(centred)}: the mean is zero to rounding, as if the table's own means had been subtracted. "
+        "Then every row depends on all records, and a private run does not protect them as promised: subtract public "
+        "numbers instead (docs/explanation/privacy.md, Centring)"
+    )
+    return (Oddity(None, text),) if centred else ()
 
 
 @contextmanager
@@ -178,4 +178,5 @@ def read_table(folder: Path, policy: Policy, dataset_id: str, *, max_file_bytes:
         If it cannot be read or used.
     """
     allowed = policy.dataset(dataset_id)
-    return Dataset.read(folder / allowed.path, columns=allowed.columns, max_file_bytes=max_file_bytes, warn=False)
+    table = Dataset.read(folder / allowed.path, columns=allowed.columns, max_file_bytes=max_file_bytes, warn=False)
+    return replace(table, odd=(*table.odd, *own_means(policy, dataset_id, table)))

@@ -110,9 +110,10 @@ _COLOURS = {"ok": "green", "warning": "yellow", "failed": "red", "skipped": "bri
 )
 @click.option(
     "--plan",
-    "plan_file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Also say which share of the table's records lies beyond this plan's feature_bounds, which are bounds on x^2, "
+    "plan_name",
+    metavar="PLAN",
+    type=NameOrPath(READY_PLANS),
+    help="Ready plan, or a file. Also say which share of the table's records lies beyond this plan's feature_bounds, which are bounds on x^2, "
     "in squared units of each column: 100 is for values from -10 to 10.",
 )
 @click.option("--dataset", "dataset_id", help="With --plan: which dataset.  [default: the policy's only one]")
@@ -122,7 +123,7 @@ def check(
     coordinator: str | None,
     insecure: bool,
     connection_only: bool,
-    plan_file: Path | None,
+    plan_name: str | Path | None,
     dataset_id: str | None,
     as_json: bool,
 ) -> int:
@@ -135,11 +136,11 @@ def check(
     from fedbnsl.plan.plan import Plan
     from fedbnsl_client.site.doctor import Finding, examine
 
-    if plan_file is None and dataset_id is not None:
+    if plan_name is None and dataset_id is not None:
         raise SetupError("--dataset goes with --plan: without a plan all datasets are looked at")
-    if plan_file is not None and connection_only:
+    if plan_name is not None and connection_only:
         raise SetupError("--plan looks at the table, which --connection-only leaves out")
-    plan = None if plan_file is None else Plan.load(plan_file)
+    plan = None if plan_name is None else Plan.load(plan_name)
     findings: list[Finding] = []
     for found in examine(
         folder, coordinator, insecure=insecure, connection_only=connection_only, plan=plan, dataset_id=dataset_id

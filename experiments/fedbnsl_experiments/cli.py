@@ -148,7 +148,7 @@ def simulate(
     from fedbnsl_client.cli import warnings_on_stderr
     from fedbnsl_client.data.dataset import Dataset
     from fedbnsl_experiments.plan_settings import for_sites
-    from fedbnsl_experiments.run_summary import print_summary
+    from fedbnsl_experiments.report.summary import print_summary
     from fedbnsl_experiments.simulate import simulate as run_simulation
     from fedbnsl_experiments.tables.folder import site_files
     from fedbnsl_server.observe.terminal import RunDisplay
@@ -229,7 +229,7 @@ def demo(
     from fedbnsl_experiments import localnet
     from fedbnsl_experiments.plan_settings import for_sites
     from fedbnsl_experiments.private_plans import private_plan
-    from fedbnsl_experiments.run_summary import print_summary
+    from fedbnsl_experiments.report.summary import print_summary
     from fedbnsl_experiments.tables.folder import site_files, write_federation
     from fedbnsl_experiments.tables.synthetic import synthesise
     from fedbnsl_server.observe.terminal import RunDisplay

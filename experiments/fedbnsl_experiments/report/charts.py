@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedbnsl.sparse import Matrix
-from fedbnsl_experiments.chart_files import COLOURS, STYLES, Chart, Figure, as_svg, new_figure
+from fedbnsl_experiments.pages.chart_files import COLOURS, STYLES, Chart, Figure, as_svg, new_figure
 from fedbnsl_experiments.report.dag_drawing import shortened
 
 _WIDTH, _HEIGHT = 4.8, 2.9

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fedbnsl import durable
-from fedbnsl_experiments import pages
+from fedbnsl_experiments.pages.render import render
 from fedbnsl_experiments.report import cautions as report_cautions
 from fedbnsl_experiments.report import charts as report_charts
 from fedbnsl_experiments.report import history as report_course
@@ -66,7 +66,7 @@ def report_page(run: ReportedRun) -> str:
     result = run.result
     scores = None if run.truth is None else evaluate(run.path, run.truth.path, tau=None)
     learned, missing = report_graph.learned_edges(run), report_graph.missing_edges(run)
-    return pages.render(
+    return render(
         "report.html.j2",
         run=run,
         result=result,

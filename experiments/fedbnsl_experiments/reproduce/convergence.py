@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedbnsl.plan.plan import Plan
-from fedbnsl_experiments import chart_files as figures
-from fedbnsl_experiments.chart_files import Figure
 from fedbnsl_experiments.comparators.pooled import comparators, pooled_graph
+from fedbnsl_experiments.pages import chart_files as figures
+from fedbnsl_experiments.pages.chart_files import Figure
 from fedbnsl_experiments.plan_settings import short_digest
 from fedbnsl_experiments.reproduce.baseline_plans import (
     PAPER_CHOICE,

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from fedbnsl.plan.plan import Plan
-from fedbnsl_experiments.chart_files import Figure
+from fedbnsl_experiments.pages.chart_files import Figure
 from fedbnsl_experiments.reproduce.private_runs import curves, identified, run_of, settings_of, shd_of
 from fedbnsl_experiments.reproduce.private_study_plans import DIMENSIONS, covariance_plan, exactly, wide_plan
 from fedbnsl_experiments.reproduce.study import Comparison, Settings, Study, mean_and_spread, select

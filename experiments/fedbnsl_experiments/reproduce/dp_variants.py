@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import price_of
-from fedbnsl_experiments.chart_files import Figure
+from fedbnsl_experiments.pages.chart_files import Figure
 from fedbnsl_experiments.reproduce.private_runs import (
     REFERENCE,
     curves,

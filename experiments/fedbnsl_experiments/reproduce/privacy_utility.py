@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from fedbnsl.plan.plan import Plan
-from fedbnsl_experiments.chart_files import Figure
+from fedbnsl_experiments.pages.chart_files import Figure
 from fedbnsl_experiments.reproduce.paper_numbers import SPARSE, TABLE_1
 from fedbnsl_experiments.reproduce.private_runs import (
     QUANTITIES,

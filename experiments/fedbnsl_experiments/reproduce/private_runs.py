@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedbnsl.plan.plan import Plan
-from fedbnsl_experiments.chart_files import COLOURS, Chart, Figure, band, new_figure
+from fedbnsl_experiments.pages.chart_files import COLOURS, Chart, Figure, band, new_figure
 from fedbnsl_experiments.plan_settings import short_digest
 from fedbnsl_experiments.reproduce.study import Comparison, mean_and_spread, select
 from fedbnsl_experiments.tables.synthetic import synthesise

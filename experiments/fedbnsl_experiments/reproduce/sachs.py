@@ -10,8 +10,8 @@ from fedbnsl.errors import ResultError
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Mask
 from fedbnsl_client.losses.squared import SecondMoments
-from fedbnsl_experiments.chart_files import Figure
 from fedbnsl_experiments.comparators.orderings import varsortability
+from fedbnsl_experiments.pages.chart_files import Figure
 from fedbnsl_experiments.plan_settings import short_digest
 from fedbnsl_experiments.reproduce.sachs_figure import draw_sachs
 from fedbnsl_experiments.reproduce.sachs_methods import (

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from fedbnsl.plan.plan import Plan
-from fedbnsl_experiments.chart_files import Figure
+from fedbnsl_experiments.pages.chart_files import Figure
 from fedbnsl_experiments.private_plans import private_plan
 from fedbnsl_experiments.reproduce.private_runs import boxes, identified, run_of, settings_of, shd_of
 from fedbnsl_experiments.reproduce.private_study_plans import exactly, split_plan

@@ -8,10 +8,10 @@ import numpy as np
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Matrix
 from fedbnsl_client.losses.squared import SecondMoments
-from fedbnsl_experiments import chart_files as figures
-from fedbnsl_experiments.chart_files import Chart, Figure
 from fedbnsl_experiments.comparators.orderings import sortnregress, varsortability
 from fedbnsl_experiments.comparators.pooled import TAU, centred_rows
+from fedbnsl_experiments.pages import chart_files as figures
+from fedbnsl_experiments.pages.chart_files import Chart, Figure
 from fedbnsl_experiments.plan_settings import short_digest
 from fedbnsl_experiments.reproduce.baseline_plans import (
     PAPER_CHOICE,

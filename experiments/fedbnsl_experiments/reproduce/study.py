@@ -20,9 +20,9 @@ from rich.console import Console
 from fedbnsl import __version__
 from fedbnsl.durable import write_text
 from fedbnsl.errors import ResultError
-from fedbnsl_experiments import chart_files as figures
-from fedbnsl_experiments.chart_files import Figure
-from fedbnsl_experiments.pages import render
+from fedbnsl_experiments.pages import chart_files as figures
+from fedbnsl_experiments.pages.chart_files import Figure
+from fedbnsl_experiments.pages.render import render
 from fedbnsl_experiments.tables.csv_rows import as_csv
 from fedbnsl_experiments.trials.harness import Row
 from fedbnsl_experiments.trials.trials import Function, Trial, run_trials

@@ -114,7 +114,7 @@ def oracles() -> ModuleType:
     ResultError
         Outside a checkout.
     """
-    path = Path(__file__).resolve().parents[2] / "tests" / "oracles.py"
+    path = Path(__file__).resolve().parents[3] / "tests" / "oracles.py"
     spec = importlib.util.spec_from_file_location("oracles", path)
     if spec is None or spec.loader is None or not path.exists():
         raise ResultError("the literal solver is part of the tests: run this figure from a checkout of the project")

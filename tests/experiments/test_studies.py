@@ -13,7 +13,15 @@ from rich.console import Console
 
 from fedbnsl.plan.plan import Plan
 from fedbnsl_experiments.comparators import pooled
-from fedbnsl_experiments.reproduce import convergence, curves, personalisation, standardisation, study, table1
+from fedbnsl_experiments.reproduce import (
+    baseline_plans,
+    convergence,
+    curves,
+    personalisation,
+    standardisation,
+    study,
+    table1,
+)
 from fedbnsl_experiments.reproduce.baseline_plans import (
     own_settings,
     paper_fed_bnsl,
@@ -146,7 +154,9 @@ def test_a_trial_of_another_setting_or_another_default_is_another_trial(name, mo
         else:
             assert "digest" not in trial, "comparators have no plan"
     # A setting that changes unsaid, as a default does.
-    monkeypatch.setattr(module, "own_settings", lambda plan: own_settings(plan.with_settings(global_iterations=20)))
+    monkeypatch.setattr(
+        baseline_plans, "own_settings", lambda plan: own_settings(plan.with_settings(global_iterations=20))
+    )
     assert keys() == (before, digests)
     plans = getattr(module, "_plans", None)
 

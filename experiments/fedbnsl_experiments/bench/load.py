@@ -25,7 +25,7 @@ from fedbnsl_experiments.bench.processes import MIB, Reading
 from fedbnsl_experiments.scoring.evaluation import read_result
 from fedbnsl_experiments.simulate import simulate
 from fedbnsl_experiments.tables.synthetic import synthesise
-from fedbnsl_experiments.trials.harness import Row
+from fedbnsl_experiments.trials.harness import Row, site_datasets
 from fedbnsl_server.observe.status_client import Observer
 
 _SITES = 500
@@ -74,7 +74,7 @@ def measured(plan: Plan, *, n_sites: int, n_variables: int) -> tuple[Result, Res
         run_deadline_s=_DEADLINE_S,
     )
     truth = synthesise(n_variables, n_variables, n_sites, _SAMPLES, 2)
-    tables = {f"site-{k + 1}": Dataset(truth.variables, X) for k, X in enumerate(truth.tables)}
+    tables = site_datasets(truth)
     with tempfile.TemporaryDirectory() as scratch:
         alone = simulate(plan, tables, Path(scratch, "alone"))
         readings = _over_grpc(plan, tables, Path(scratch, "network"))

@@ -1,6 +1,5 @@
 """What a report is made from: the files of a run folder, a truth if there is one, and the tables only if asked."""
 
-import csv
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -20,7 +19,7 @@ from fedbnsl_experiments.scoring.evaluation import (
     read_weights,
     was_searched,
 )
-from fedbnsl_experiments.scoring.metrics import read_reference
+from fedbnsl_experiments.scoring.metrics import read_weighted_reference
 
 _TRUTH = Path("data") / "truth.csv"
 _TABLES = Path("data")
@@ -136,7 +135,7 @@ def read_run(path: Path, *, truth: Path | None = None, data: Path | None = None)
         W=read_weights(path / "weights.csv", variables),
         dag=learned_graph(result),
         residual_variance=_residual_variance(path / "lgbn.json", variables),
-        truth=None if truth is None else _read_truth(truth, variables),
+        truth=None if truth is None else Truth(truth, *read_weighted_reference(truth, variables)),
         scales=None if data is None else read_scales(data, variables),
         tables=data,
         holds_private=data is not None and not generated,
@@ -155,15 +154,3 @@ def _residual_variance(path: Path, variables: Sequence[str]) -> list[float] | No
     if not all(math.isfinite(value) and value >= 0 for value in variances):
         raise ResultError(f"{path} holds a variance that is negative or no number")
     return variances
-
-
-def _read_truth(path: Path, variables: Sequence[str]) -> Truth:
-    edges = read_reference(path, variables)  # refuses what cannot be read; the weights are read after it
-    position = {name: k for k, name in enumerate(variables)}
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        lines = [line for line in file if not line.startswith("#") or next(csv.reader([line]))[0] in position]
-    reader = csv.DictReader(lines)
-    if "weight" not in (reader.fieldnames or ()):
-        return Truth(path, edges, None)
-    weights = {(position[row["source"]], position[row["target"]]): float(row["weight"]) for row in reader}
-    return Truth(path, edges, {edge: weight for edge, weight in weights.items() if edges[edge]})

@@ -13,6 +13,8 @@ from fedbnsl_experiments.private_plans import EPSILONS, private_plan, private_pl
 STUDY_EPSILONS = (0.5, 1.0, 2.0, 5.0, 10.0, 25.0, 50.0)
 """The budgets of the paper's Figure 3."""
 
+QUICK_EPSILONS = (0.5, 2.0, 10.0)
+
 DIMENSIONS = (20, 50, 100, 200)
 """The numbers of variables of the paper's Figure 4."""
 
@@ -158,8 +160,3 @@ def split_plan(share: float, n_samples: int) -> Plan:
     delta = 1.0 / n_samples**2
     part = zcdp.budget(share * 5.0, delta) / zcdp.budget(5.0, delta)
     return with_privacy(plan, smoothness_share=part)
-
-
-def reference_plan() -> Plan:
-    """Fed-Sparse-BNSL without privacy: this program's default plan."""
-    return Plan()

@@ -10,6 +10,7 @@ index.html          all of it on one page, with the settings and how they were c
 """
 
 import statistics
+import tomllib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +27,8 @@ from fedbnsl_experiments.pages.render import render
 from fedbnsl_experiments.tables.csv_rows import as_csv
 from fedbnsl_experiments.trials.harness import Row
 from fedbnsl_experiments.trials.trials import Function, Trial, run_trials
+
+_WORDS = Path(__file__).parent / "words"
 
 TUNING_SEEDS = (1, *range(100, 130), 400)
 """Of the generated graphs on which settings were searched, see plans/grids."""
@@ -74,6 +77,20 @@ class Comparison:
     spread: float | None = None
     paper_spread: float | None = None
     note: str = ""
+
+    @classmethod
+    def of(
+        cls,
+        what: str,
+        rows: Sequence[Row],
+        column: str,
+        *,
+        paper: tuple[float | None, float | None] = (None, None),
+        note: str = "",
+    ) -> "Comparison":
+        """The mean of a column over rows beside the paper's mean and standard deviation."""
+        mean, spread = mean_and_spread(rows, column)
+        return cls(what, paper[0], mean, spread, paper[1], note)
 
     @property
     def difference(self) -> float | None:
@@ -160,6 +177,14 @@ class Study:
     )
 
 
+def described(name: str, *, numbers: Mapping[str, Any] | None = None, **parts: Any) -> Study:
+    """The study whose texts are in words/NAME.toml, with `numbers` where they have {names}; `parts` are the rest."""
+    content = tomllib.loads((_WORDS / f"{name}.toml").read_text(encoding="utf-8"))
+    notes = [note.format_map(numbers or {}) for note in content.pop("notes")]
+    texts = {key: text.format_map(numbers or {}) for key, text in content.items()}
+    return Study(name=name, notes=notes, **texts, **parts)
+
+
 def reproduce(
     study: Study, seeds: Sequence[int], out: Path, *, quick: bool, jobs: int, console: Console
 ) -> list[Comparison]:
@@ -172,15 +197,8 @@ def reproduce(
     """
     trials = study.trials(seeds, quick)
     title = f"{study.name}, quick version" if quick else study.name
-    outcomes = run_trials(
-        study.run,
-        trials,
-        out / "trials.jsonl",
-        work=f"reproduce {study.name}",
-        title=title,
-        console=console,
-        jobs=jobs,
-    )
+    store, work = out / "trials.jsonl", f"reproduce {study.name}"
+    outcomes = run_trials(study.run, trials, store, work=work, title=title, console=console, jobs=jobs)
     failed = [outcome for outcome in outcomes if outcome.error]
     if failed:
         raise ResultError(

@@ -8,7 +8,7 @@ edges to add, remove or reverse, and the empty graph's is the number of referenc
 
 import csv
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TextIO
@@ -16,6 +16,7 @@ from typing import TextIO
 import numpy as np
 
 from fedbnsl.errors import ResultError
+from fedbnsl.graphs.graph import Edge
 from fedbnsl.sparse import Mask
 from fedbnsl_experiments.scoring.structural_intervention import sid as sid
 
@@ -198,7 +199,12 @@ def random_dag_scores(
 
 
 def read_reference(path: Path, variables: Sequence[str]) -> Mask:
-    """(d, d) graph of a CSV file, one edge a row.
+    """(d, d) graph of a CSV file; see `read_weighted_reference`."""
+    return read_weighted_reference(path, variables)[0]
+
+
+def read_weighted_reference(path: Path, variables: Sequence[str]) -> tuple[Mask, dict[Edge, float] | None]:
+    """(d, d) graph of a CSV file, one edge a row, and the weights of its edges where the file has them.
 
     The header names `source` and `target`. Where it also names `weight`, a row of weight 0 is no edge; other columns
     are ignored. A line that starts with # is a comment, unless its first cell is one of `variables`.
@@ -212,7 +218,7 @@ def read_reference(path: Path, variables: Sequence[str]) -> Mask:
     position = {name: k for k, name in enumerate(variables)}
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = list(_listed_edges(path, file, position))
+            has_weights, rows = _listed_edges(path, file, position)
     except OSError as error:
         raise ResultError(f"{path} cannot be read: {error.strerror}") from None
     except (csv.Error, UnicodeDecodeError) as error:
@@ -225,15 +231,15 @@ def read_reference(path: Path, variables: Sequence[str]) -> Mask:
     loops = _quoted(source for source, target, weight in rows if source == target and weight != 0)
     if loops:
         raise ResultError(f"{path} has an edge from a variable to itself: {loops}; remove that row")
+    weights = {(position[source], position[target]): weight for source, target, weight in rows if weight != 0}
     edges = np.zeros((len(position), len(position)), dtype=bool)
-    for source, target, weight in rows:
-        if weight != 0:
-            edges[position[source], position[target]] = True
-    return edges
+    for edge in weights:
+        edges[edge] = True
+    return edges, weights if has_weights else None
 
 
-def _listed_edges(path: Path, file: TextIO, position: Mapping[str, int]) -> Iterator[tuple[str, str, float]]:
-    """Source, target and weight (1 without that column) of each row."""
+def _listed_edges(path: Path, file: TextIO, position: Mapping[str, int]) -> tuple[bool, list[tuple[str, str, float]]]:
+    """Whether there are weights; source, target and weight (1 without that column) of each row."""
     # A comment becomes a blank line, not none: the reader's line numbers stay those of the file.
     lines = ("\n" if _is_comment(line, position) else line for line in file)
     # Strict, lest an unclosed quote swallow the rest of the file.
@@ -244,9 +250,8 @@ def _listed_edges(path: Path, file: TextIO, position: Mapping[str, int]) -> Iter
         raise ResultError(f"{path} lacks the header source,target; its first row is {','.join(header)[:80]!r}")
     source, target = header.index("source"), header.index("target")
     weight = header.index("weight") if "weight" in header else None
-    for row in reader:
-        if not row:
-            continue
+    edges: list[tuple[str, str, float]] = []
+    for row in filter(None, reader):
         try:
             edge = (row[source], row[target], 1.0 if weight is None else float(row[weight]))
         except (IndexError, ValueError):
@@ -254,7 +259,8 @@ def _listed_edges(path: Path, file: TextIO, position: Mapping[str, int]) -> Iter
         if not math.isfinite(edge[2]):
             wanted = "a source and a target" if weight is None else "a source, a target and a finite weight"
             raise ResultError(f"{path}, line {reader.line_num}: expected {wanted}, got {','.join(row)[:80]!r}")
-        yield edge
+        edges.append(edge)
+    return weight is not None, edges
 
 
 def _is_comment(line: str, position: Mapping[str, int]) -> bool:

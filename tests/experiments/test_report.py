@@ -13,10 +13,9 @@ from command_line import run_command
 from fedbnsl.errors import DataError, ResultError
 from fedbnsl.graphs.graph import extract_dag, threshold
 from fedbnsl_experiments.report.charts import residual_variances
-from fedbnsl_experiments.report.page import write_report
 from fedbnsl_experiments.report.run_files import read_run
 from fedbnsl_experiments.report.threshold_path import acyclic_edges
-from report_runs import HARD_NAMES, PRIVATE, Page, make_run
+from report_runs import HARD_NAMES, PRIVATE, Page, make_run, write_report
 
 
 @pytest.fixture

@@ -6,8 +6,7 @@ from itertools import combinations
 import pytest
 
 from browser import chromium
-from fedbnsl_experiments.report.page import write_report
-from report_runs import HARD_NAMES, PRIVATE, make_run
+from report_runs import HARD_NAMES, PRIVATE, make_run, write_report
 
 SCREENS = [(1280, 900), (390, 844)]
 

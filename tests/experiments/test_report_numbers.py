@@ -8,8 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from fedbnsl_experiments.report.page import write_report
-from report_runs import Page, make_run
+from report_runs import Page, make_run, write_report
 
 NAMES = ("A", "B", "C", "D", "E", "F", "G", "H")
 

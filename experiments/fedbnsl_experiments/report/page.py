@@ -10,7 +10,7 @@ from fedbnsl_experiments.report import cautions as report_cautions
 from fedbnsl_experiments.report import charts as report_charts
 from fedbnsl_experiments.report import history as report_course
 from fedbnsl_experiments.report import learned as report_graph
-from fedbnsl_experiments.report.run_files import ReportedRun, read_run
+from fedbnsl_experiments.report.run_files import ReportedRun
 from fedbnsl_experiments.scoring.evaluation import evaluate
 
 # From here on a table is set small, in a box of its own that scrolls.
@@ -32,30 +32,16 @@ _SCORES = (
 )
 
 
-def write_report(run: Path, *, truth: Path | None = None, data: Path | None = None, out: Path | None = None) -> Path:
-    """Write the report of a run folder and return its path.
+def write_page(run: ReportedRun, out: Path | None = None) -> Path:
+    """Write the report of a run, by default as RUN/report.html; returns its path.
 
-    Parameters
-    ----------
-    truth
-        CSV with source,target and perhaps weight; None: RUN/data/truth.csv, if there.
-    data
-        Folder with the tables, for what only they can tell; None: RUN/data, if there and the run was not private.
-    out
-        The file; None: RUN/report.html. One that is there is replaced: a report is derived.
+    A file that is there is replaced: a report is derived.
 
     Raises
     ------
     ResultError
-        If a file of the run, or the truth, cannot be read, or the report cannot be written.
-    DataError
-        If a table cannot be used.
+        If the report cannot be written.
     """
-    return write_page(read_run(run, truth=truth, data=data), out)
-
-
-def write_page(run: ReportedRun, out: Path | None = None) -> Path:
-    """Write the report of a run that was read; see `write_report`."""
     out = out or run.path / "report.html"
     durable.write_text(out, report_page(run))
     return out

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from fedbnsl_experiments.pages.chart_files import Figure
 from fedbnsl_experiments.reproduce.private_runs import PrivateGrid, shd_of
 from fedbnsl_experiments.reproduce.private_study_plans import DIMENSIONS, covariance_plan, exactly, wide_plan
-from fedbnsl_experiments.reproduce.study import Comparison, described, select
+from fedbnsl_experiments.reproduce.study import Comparison, described, select, words
 from fedbnsl_experiments.trials.harness import Row
 from fedbnsl_experiments.trials.trials import Trial
 
@@ -13,46 +13,15 @@ EXACT = "DP-Fed-Sparse-BNSL, exact second moments"
 ESTIMATED = "DP-Fed-Sparse-BNSL, estimated second moments"
 COVARIANCE = "DP-Fed-BNSL (noisy covariance)"
 
-# What was searched, by method and d.
-_CHOSEN = {
-    (EXACT, 20): "as in privacy-utility",
-    (EXACT, 50): "clip: plans/grids/private-wide.toml, seeds 100 and 400, lowest mean SHD; local_steps and l1_weight "
-    "as for d = 20; the rest as for d = 200",
-    (
-        EXACT,
-        100,
-    ): "clip: plans/grids/private-wide-100.toml, seeds 100 and 400, lowest mean SHD (the smallest of three); "
-    "the rest as for d = 200",
-    (EXACT, 200): "all of it by hand on seeds 100 and 101: consensus_penalty (rho_2), local_steps (K), clip (C), "
-    "selection_share, threshold, l1_weight and the acyclicity schedule",
-    (COVARIANCE, 20): "plans/grids/private-covariance-20.toml, seeds 100 and 400, lowest mean SHD",
-    (COVARIANCE, 50): "plans/grids/private-covariance-50.toml, seeds 100 and 400, lowest mean SHD",
-    (COVARIANCE, 100): "plans/grids/private-covariance-100.toml, seeds 100 and 400, lowest mean SHD",
-    (
-        COVARIANCE,
-        200,
-    ): "L1 weight 0.03 of plans/grids/private-covariance-200.toml: bounds 10 and 14 on seeds 100 and 400, 20 "
-    "on seed 100, where it is level with 14; weights 0.1 and 0.3 with bounds 10 and 14 on seed 100, not better",
-}
-
-
-def _chosen(method: str, d: int) -> str:
-    if method == ESTIMATED and d == 20:
-        return "as in privacy-utility"
-    if method == ESTIMATED:
-        return "as with exact second moments; their bound and share as for d = 20, not searched"
-    return _CHOSEN[method, d]
-
-
 # The paper's text on d = 200: SHD about 140 against 70, TPR around 0.5 against over 0.8, which is no number.
 _PAPER_200 = {EXACT: (70.0, None, "over 0.8"), COVARIANCE: (140.0, 0.5, "around")}
 
 
 GRID = PrivateGrid(
     column="d",
-    words="d = {}",
+    label="d = {}",
     plans={EXACT: lambda d: exactly(wide_plan(d)), ESTIMATED: wide_plan, COVARIANCE: covariance_plan},
-    chosen=_chosen,
+    chosen=words("dimension")["chosen"],
     values=DIMENSIONS,
     quick_values=(20, 50),
 )

@@ -14,7 +14,7 @@ from fedbnsl_experiments.reproduce.private_study_plans import (
     laplace_plan,
     study_plan,
 )
-from fedbnsl_experiments.reproduce.study import Comparison, described, select
+from fedbnsl_experiments.reproduce.study import Comparison, described, select, words
 from fedbnsl_experiments.trials.harness import N_SAMPLES, Row
 from fedbnsl_experiments.trials.trials import Trial
 
@@ -30,23 +30,12 @@ _PLANS: dict[str, Callable[[float], Plan]] = {
     OURS_AT_LAPLACE: lambda epsilon: laplace_plan(epsilon).with_settings(local_solver="dp-pgcd"),
 }
 
-_LAPLACE_CHOSEN = (
-    "a part of plans/grids/private-laplace-small.toml or -large.toml for each epsilon, seeds 100, 101, 400, "
-    "lowest mean SHD (25: as 10); the search drew the noise on scores from a floating-point sampler of the same law"
-)
-_CHOSEN = {
-    OURS: "as in privacy-utility",
-    LAPLACE: _LAPLACE_CHOSEN,
-    LAPLACE_AT_OURS: "as dp-pgcd, tuned",
-    OURS_AT_LAPLACE: "as dp-pgcd-laplace, tuned",
-}
-
 
 GRID = PrivateGrid(
     column="epsilon",
-    words="epsilon {:g}",
+    label="epsilon {:g}",
     plans=_PLANS,
-    chosen=lambda method, epsilon: _CHOSEN[method],
+    chosen=words("dp-variants")["chosen"],
     values=STUDY_EPSILONS,
     quick_values=QUICK_EPSILONS,
     quick_methods=(OURS, LAPLACE),

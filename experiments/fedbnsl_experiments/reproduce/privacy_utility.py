@@ -14,7 +14,7 @@ from fedbnsl_experiments.reproduce.private_study_plans import (
     paper_private_plan,
     study_plan,
 )
-from fedbnsl_experiments.reproduce.study import Comparison, described, select
+from fedbnsl_experiments.reproduce.study import Comparison, described, select, words
 from fedbnsl_experiments.trials.harness import Row
 from fedbnsl_experiments.trials.trials import Trial
 
@@ -22,21 +22,12 @@ EXACT = "exact second moments, our settings"
 ESTIMATED = "estimated second moments, our settings"
 PAPER = "exact second moments, the paper's settings"
 
-_CHOSEN_BY_US = (
-    "epsilon up to 10: the plans of plans/private-epsilon-*.toml, found with estimated second moments"
-    " on generated graphs (seeds 100 and up); 25: plans/grids/private-large-epsilon.toml with "
-    "exact ones, seeds 100, 101, 400, lowest mean SHD; 50: as 25"
-)
-_CHOSEN_BY_THE_PAPER = (
-    "by the paper, on seed 1 of its own data: its table of C, T, K; it has no row for epsilon 10, "
-    "which is the row d = 20 of its dimensionality study (epsilon 10)"
-)
 
 GRID = PrivateGrid(
     column="epsilon",
-    words="epsilon {:g}",
+    label="epsilon {:g}",
     plans={EXACT: lambda epsilon: exactly(study_plan(epsilon)), ESTIMATED: study_plan, PAPER: paper_private_plan},
-    chosen=lambda method, epsilon: _CHOSEN_BY_THE_PAPER if method == PAPER else _CHOSEN_BY_US,
+    chosen=words("privacy-utility")["chosen"],
     values=STUDY_EPSILONS,
     quick_values=QUICK_EPSILONS,
     reference=Plan(),

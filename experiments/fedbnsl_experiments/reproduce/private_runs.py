@@ -26,12 +26,12 @@ class PrivateGrid:
 
     Attributes
     ----------
-    column, words
+    column, label
         The column of trials and rows, and what a value is called on the page, such as "epsilon {:g}".
     plans
         By method, the plan for a value.
     chosen
-        Method and value to how the settings were found.
+        By method how the settings were found, where they differ by value.
     values, quick_values
         Of the full and of the quick version.
     quick_methods
@@ -41,9 +41,9 @@ class PrivateGrid:
     """
 
     column: str
-    words: str
+    label: str
     plans: Mapping[str, Callable[[Any], Plan]]
-    chosen: Callable[[str, Any], str]
+    chosen: Mapping[str, str | Mapping[str, str]]
     values: Sequence[float]
     quick_values: Sequence[float]
     quick_methods: Sequence[str] = ()
@@ -78,7 +78,7 @@ class PrivateGrid:
         for value in sorted({row[self.column] for row in rows if row["method"] != REFERENCE}):
             for method in self.plans:
                 if mine := select(rows, method=method, **{self.column: value}):
-                    found.append(shd_of(mine, f"{self.words.format(value)}, {method}", mine[0]["accounted"]))
+                    found.append(shd_of(mine, f"{self.label.format(value)}, {method}", mine[0]["accounted"]))
         return found
 
     def draw(self, rows: Sequence[Row], *, label: str, title: str) -> Figure:
@@ -88,17 +88,13 @@ class PrivateGrid:
 
     def settings(self, quick: bool) -> list[Settings]:
         """Of the reference, then method by method at every value."""
-        found = [
-            Settings(
-                f"{self.words.format(value)}, {method}",
-                settings_of(self.plans[method](value)),
-                self.chosen(method, value),
-            )
-            for method, value in self.cells(quick=quick)
-        ]
+        found: list[Settings] = []
         if self.reference is not None:
-            own = Settings(REFERENCE, settings_of(self.reference), "the default plan of this program")
-            found.insert(0, own)
+            found.append(Settings(REFERENCE, settings_of(self.reference), "the default plan of this program"))
+        for method, value in self.cells(quick=quick):
+            chosen, values = self.chosen[method], settings_of(self.plans[method](value))
+            why = chosen if isinstance(chosen, str) else chosen[f"{value:g}"]
+            found.append(Settings(f"{self.label.format(value)}, {method}", values, why))
         return found
 
 

@@ -130,12 +130,8 @@ class Study:
     ----------
     name
         On the command line, and of the figure's files.
-    title
-        What is compared.
-    source
-        Which table or figure of the paper.
-    claim
-        What the paper says, in a sentence or two.
+    title, source, claim
+        What is compared, which table or figure of the paper, and what the paper says of it.
     trials
         Seeds and whether the quick version is wanted to the trials; every trial names its "seed".
     run
@@ -177,11 +173,16 @@ class Study:
     )
 
 
+def words(name: str) -> dict[str, Any]:
+    """What words/NAME.toml holds: the texts of a study, and under "chosen" how settings were found."""
+    return tomllib.loads((_WORDS / f"{name}.toml").read_text(encoding="utf-8"))
+
+
 def described(name: str, *, numbers: Mapping[str, Any] | None = None, **parts: Any) -> Study:
     """The study whose texts are in words/NAME.toml, with `numbers` where they have {names}; `parts` are the rest."""
-    content = tomllib.loads((_WORDS / f"{name}.toml").read_text(encoding="utf-8"))
+    content = words(name)
     notes = [note.format_map(numbers or {}) for note in content.pop("notes")]
-    texts = {key: text.format_map(numbers or {}) for key, text in content.items()}
+    texts = {key: text.format_map(numbers or {}) for key, text in content.items() if key != "chosen"}
     return Study(name=name, notes=notes, **texts, **parts)
 
 
@@ -206,10 +207,9 @@ def reproduce(
         )
     rows = [row for outcome in outcomes for row in outcome.rows]
     comparisons = list(study.compare(rows))
-    figure = study.draw(rows)
     write_text(out / "runs.csv", as_csv(rows))
     write_text(out / "comparison.csv", as_csv([_comparison_row(c) for c in comparisons]))
-    figures.save(figure, out, study.name)
+    svg = figures.save(study.draw(rows), out, study.name)
     page = render(
         "study.html.j2",
         study=replace(study, notes=(*_not_held_out(study, seeds), *study.notes)),
@@ -218,7 +218,7 @@ def reproduce(
         comparisons=comparisons,
         settings=study.settings(quick),
         tables=study.tables(rows),
-        figure=figures.as_svg(figure),
+        figure=svg,
         n_trials=len(trials),
         seconds=sum(outcome.seconds for outcome in outcomes),
         version=__version__,

@@ -26,7 +26,7 @@ from fedbnsl_experiments.reproduce.sachs_methods import (
     central_methods,
 )
 from fedbnsl_experiments.reproduce.sachs_tables import sachs_tables
-from fedbnsl_experiments.reproduce.study import Comparison, Settings, described, mean_and_spread, select
+from fedbnsl_experiments.reproduce.study import Comparison, PageTable, Settings, described, mean_and_spread, select
 from fedbnsl_experiments.scoring.evaluation import graph_of, learned_graph
 from fedbnsl_experiments.scoring.metrics import empty_graph_scores, random_dag_scores, score
 from fedbnsl_experiments.tables.sachs import SachsData, federate, read_sachs, sachs_digest, sachs_folder, transformed
@@ -232,6 +232,10 @@ def _draw(rows: Sequence[Row]) -> Figure:
     return draw_sachs([row for row in rows if row["part"] in ("federated", "central")], MAIN_REFERENCE, PAPER)
 
 
+def _tables(rows: Sequence[Row]) -> list[PageTable]:
+    return sachs_tables(rows, MAIN_REFERENCE, PAPER[SPARSE])
+
+
 def _settings(quick: bool) -> list[Settings]:
     methods: Mapping[str, Federated | Central] = {**FEDERATED, **central_methods()}
     return [Settings(name, {**each.settings, "columns": each.transform}, each.chosen) for name, each in methods.items()]
@@ -244,6 +248,6 @@ STUDY = described(
     compare=_compare,
     draw=_draw,
     settings=_settings,
-    tables=lambda rows: sachs_tables(rows, MAIN_REFERENCE, PAPER[SPARSE]),
+    tables=_tables,
     tuning_seeds=(),
 )

@@ -1,9 +1,10 @@
 # `make help` lists the targets. Everything lives in .venv; nothing else on the machine is changed.
 PYTHON ?= python3
 BIN := .venv/bin
-SOURCES := common server client experiments tests
+SOURCES := common server client experiments tests docs
 RUN_STAMP := .venv/.run-stamp
 DEV_STAMP := .venv/.dev-stamp
+DOCS_STAMP := .venv/.docs-stamp
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -21,6 +22,10 @@ $(RUN_STAMP): .venv/pyvenv.cfg requirements/experiments.txt pyproject.toml
 
 $(DEV_STAMP): $(RUN_STAMP) requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements/dev.txt
+	@touch $@
+
+$(DOCS_STAMP): $(RUN_STAMP) requirements/docs.txt
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements/docs.txt
 	@touch $@
 
 .PHONY: setup
@@ -41,6 +46,11 @@ compose-demo: setup ## A private run of four containers over TLS, from key to re
 .PHONY: test
 test: $(DEV_STAMP) ## All tests (set FEDBNSL_DATA to a folder with sachs/ to include the real data)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+.PHONY: docs
+docs: $(DOCS_STAMP) ## The documentation as a site, in build/docs; a warning or a broken link fails
+	$(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going --nitpicky --quiet docs build/docs
+	@echo "docs: build/docs/index.html"
 
 .PHONY: audit
 audit: $(DEV_STAMP) ## The thorough privacy audit: many runs of the private code, judged by what they send (3 to 8 minutes)
@@ -76,7 +86,7 @@ proto-check: $(DEV_STAMP) ## Fail if common/fedbnsl/wire is not what proto/ gene
 	diff -ru --exclude=__pycache__ --exclude=__init__.py "$$fresh/fedbnsl/wire" common/fedbnsl/wire && echo "proto-check: generated code is current"
 
 .PHONY: ci
-ci: check proto-check test ## What continuous integration runs
+ci: check proto-check docs test ## What continuous integration runs
 
 .PHONY: bench
 bench: setup ## Accuracy, bytes and speed figures (about an hour; set FEDBNSL_DATA to include Sachs)
@@ -87,6 +97,7 @@ lock: $(DEV_STAMP) ## Renew the locked dependencies in requirements/
 	$(BIN)/uv pip compile pyproject.toml --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet --extra build --output-file requirements/run.txt
 	$(BIN)/uv pip compile pyproject.toml --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet --extra build --extra experiments --constraint requirements/run.txt --output-file requirements/experiments.txt
 	$(BIN)/uv pip compile pyproject.toml --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet --extra build --extra experiments --extra dev --constraint requirements/experiments.txt --output-file requirements/dev.txt
+	$(BIN)/uv pip compile pyproject.toml --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet --extra build --extra experiments --extra docs --constraint requirements/dev.txt --output-file requirements/docs.txt
 
 .PHONY: clean
 clean: ## Remove .venv and caches (never runs/)

@@ -1,6 +1,7 @@
 """Shared by all tests: one thread for linear algebra, as the command line sets it, for the same bits everywhere."""
 
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,10 @@ from threadpoolctl import threadpool_limits
 
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[variable] = "1"  # for the processes that tests start
+
+# Where ledgers are noted: not in the home of whoever runs the tests, and in memory, where syncing takes no time.
+_STATE = tempfile.TemporaryDirectory(prefix="fedbnsl-tests-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
+os.environ["XDG_STATE_HOME"] = _STATE.name
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -13,7 +13,7 @@ from fedbnsl import channel
 from fedbnsl.identity.certificates import Credentials
 from fedbnsl.plan.plan import Plan
 from fedbnsl.wire import federation_pb2_grpc as federation_grpc
-from fedbnsl_server.grpc_api.authentication import Doorkeeper
+from fedbnsl_server.grpc_api.authentication import Authentication
 from fedbnsl_server.grpc_api.servicer import Servicer
 from fedbnsl_server.identity.enrolment import Federation
 from fedbnsl_server.sites.mailbox import Mailbox
@@ -38,7 +38,7 @@ class Coordinator:
         plan = Plan(n_participants=2)
         self.roster, mailbox = Roster(plan), Mailbox(plan, asyncio.get_running_loop())
         server = grpc.aio.server(
-            options=channel.server_options(), interceptors=[] if members is None else [Doorkeeper(members)]
+            options=channel.server_options(), interceptors=[] if members is None else [Authentication(members)]
         )
         servicer = Servicer(plan, RUN, self.roster, mailbox, SiteLedgers(Path("never-saved.json")))
         federation_grpc.add_FederationServicer_to_server(servicer, server)

@@ -8,8 +8,6 @@ import numpy as np
 from fedbnsl.errors import InterruptedRunError
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_experiments.report.page import write_page
-from fedbnsl_experiments.report.run_files import read_run
 from fedbnsl_experiments.simulate import simulate
 from fedbnsl_experiments.tables.synthetic import synthesise
 
@@ -37,11 +35,6 @@ PRIVATE = {
     "threshold": 0.1,
     "privacy": {"epsilon": 50.0, "feature_bounds": [50.0]},
 }
-
-
-def write_report(run, *, out=None, **given):
-    """The page of a run folder, as the command makes it; returns its path."""
-    return write_page(read_run(run, **given), out)
 
 
 def make_run(folder, names=HARD_NAMES, *, stop_after=None, seed=5, rows=300, **settings):

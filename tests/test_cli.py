@@ -101,6 +101,7 @@ def test_every_command_of_the_project_is_installed_and_no_other(fedbnsl):
         *("coordinator status", "coordinator watch", "coordinator healthcheck"),
         *("participant request", "participant enrol", "participant check", "participant leave"),
         *("simulate", "demo", "evaluate", "bench", "privacy price", "report", "reproduce", "tune"),
+        *("plan list", "plan show"),
     }
     listed = fedbnsl("--help").out
     for name in declared:
@@ -111,7 +112,8 @@ def test_commands_of_a_package_that_is_not_installed_are_not_listed_and_not_foun
     monkeypatch.setattr("fedbnsl.cli.find_spec", lambda package: None if package == "fedbnsl_server" else package)
     listed = re.findall(r"^  ([a-z]+) +\w", fedbnsl("--help").out.partition("Commands:")[2], re.MULTILINE)
     assert listed == [
-        *("bench", "data", "demo", "evaluate", "participant", "privacy", "report", "reproduce", "simulate", "tune")
+        *("bench", "data", "demo", "evaluate", "participant", "plan", "privacy", "report", "reproduce"),
+        *("simulate", "tune"),
     ]
     outcome = fedbnsl("coordinator", "serve", "plan.toml")
     assert outcome.code == 2
@@ -252,7 +254,11 @@ def test_4_a_table_that_cannot_be_used_is_named_with_column_and_count(fedbnsl, p
 def test_4_too_few_rows_and_missing_tables_are_data_errors(fedbnsl, plan, tables, tmp_path):
     empty = tmp_path / "empty"
     empty.mkdir()
-    refused(fedbnsl("simulate", plan, "--data", empty, "--out", tmp_path / "run"), 4, "holds no site-*.csv")
+    (empty / "north.csv").write_text("a,b\n", encoding="utf-8")
+    for command in (["simulate", plan], ["demo"]):
+        start = [*command, "--out", tmp_path / "run", "--data"]
+        refused(fedbnsl(*start, empty), 4, "holds no site-*.csv (it holds north.csv)", "named site-1.csv, site-2.csv")
+        refused(fedbnsl(*start, tmp_path / "nowhere"), 4, "holds no site-*.csv (there is no such folder)")
     split = ("data", "split", tables / "site-1.csv", "--sites=61", "--out", tmp_path / "parts")
     refused(fedbnsl(*split), 4, "60 rows cannot be split over 61 sites")
     refit = ("participant", "refit", tables / "truth.csv", "--data", tables / "site-1.csv", "--out", tmp_path / "own")
@@ -313,6 +319,30 @@ def test_5_sites_with_different_columns_do_not_fit_each_other(fedbnsl, plan, tab
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("command", ["simulate", "demo"])
+def test_columns_chooses_among_those_of_the_tables_before_anything_is_started(command, fedbnsl, plan, tables, tmp_path):
+    start = ["simulate", plan] if command == "simulate" else ["demo", "--plan", plan]
+    start += ["--data", tables, "--out", tmp_path / "run"]
+    said = "no column 'X9' among the 5 of the header: 'X1', 'X2', 'X3', 'X4', 'X5'"
+    refused(fedbnsl(*start, "--columns=X2,X9"), 4, "site-1.csv", said)
+    refused(
+        fedbnsl(*start, "--columns=X2,X2,X1"), 2, "--columns X2,X2,X1: expected at least two names, each of them once"
+    )
+    refused(fedbnsl(*start, "--columns=X2"), 2, "expected at least two names")
+    fixed = ["--set", 'variables=["X1","X2"]', "--columns=X2,X3"]
+    refused(fedbnsl(*start, *fixed), 2, "--columns names other columns than the plan, whose `variables` are X1, X2")
+    (tables / "site-2.csv").write_text((tables / "site-2.csv").read_text(encoding="utf-8").replace("X4", "X7"))
+    refused(fedbnsl(*start), 5, "site-2: ", "missing: X4; not in the run: X7", "choose them with --columns")
+    assert not (tmp_path / "run").exists()
+    if command == "simulate":
+        outcome = fedbnsl(*start, "--columns", "X5, X1,X2", "--json")
+        assert strict_json(outcome.out)["variables"] == ["X5", "X1", "X2"], outcome.err
+        summary = fedbnsl(*start[:-1], tmp_path / "again", "--columns", "X5, X1,X2").out
+        said = "only the 2 variables that the run and the truth have in common are scored"
+        assert said in " ".join(summary.split()), "the truth has edges among X2, X3 and X5"
+        assert "not written" not in summary
+
+
 def test_6_a_coordinator_that_is_not_there_is_called_for_no_longer_than_the_patience(fedbnsl, tables):
     with socket.create_server(("127.0.0.1", 0)) as once:
         address = f"127.0.0.1:{once.getsockname()[1]}"
@@ -371,7 +401,12 @@ def test_9_a_folder_that_is_no_run_and_files_that_are_no_graph_are_named(fedbnsl
     truth = tables / "truth.csv"
     refused(fedbnsl("evaluate", tables, "--truth", truth), 9, f"{tables} is no run folder")
     refused(fedbnsl("evaluate", run, "--truth", tmp_path / "no.csv"), 9, "no.csv cannot be read")
-    refused(fedbnsl("evaluate", run, "--truth", tables / "site-1.csv"), 9, "lacks the header source,target")
+    for command in ("evaluate", "report"):
+        refused(
+            fedbnsl(command, run, "--truth", tables / "site-1.csv"), 9, "lacks the header source,target", "Give a CSV"
+        )
+        said = "is no run folder with a result"
+        refused(fedbnsl(command, tables / "site-1.csv", "--truth", tables / "truth.csv"), 9, said)
     cyclic = tmp_path / "cyclic.csv"
     cyclic.write_text("source,target,weight\nX1,X2,1\nX2,X1,1\n", encoding="utf-8")
     refit = ("participant", "refit", cyclic, "--data", tables / "site-1.csv", "--out", tmp_path / "own")
@@ -431,6 +466,10 @@ def test_130_an_interrupted_run_keeps_what_it_has(which, fedbnsl, plan, tables, 
     [
         (["cheese"], "No such command 'cheese'"),
         (["data", "cheese"], "No such command 'cheese'"),
+        (["simulat"], "No such command 'simulat'. Did you mean 'simulate'?"),
+        (["data", "splitt"], "No such command 'splitt'. Did you mean 'split'?"),
+        (["coordinator", "serv"], "No such command 'serv'. Did you mean 'serve'?"),
+        (["simulate", "--threds=2"], "No such option '--threds'. Did you mean '--threads'?"),
         (["evaluate", "RUN"], "Missing option '--truth'"),
         (["simulate", "no-such.toml", "--data", "D"], "'no-such.toml' does not exist"),
         (["data", "synth", "--nodes=1", "--out=D"], "1 is not in the range"),

@@ -6,6 +6,7 @@ import sqlite3
 from pathlib import Path
 
 import click
+import numpy as np
 import pytest
 
 from fedbnsl.cli import main
@@ -67,7 +68,7 @@ def test_register_takes_a_changed_table_only_if_it_is_said_to_supersede(fedbnsl,
 
 def test_approve_shows_plan_price_and_what_is_left_and_asks(fedbnsl, folder, plan, monkeypatch):
     digest = private_plan().digest().hex()
-    monkeypatch.setattr("click.confirm", lambda text: click.echo(text) or True)
+    monkeypatch.setattr("click.confirm", lambda text, **_: click.echo(text) or True)
     code, out, _ = fedbnsl("participant", "approve", plan, folder)
     assert code == 0
     for part in (
@@ -93,6 +94,49 @@ def test_approve_with_yes_records_the_very_settings(fedbnsl, folder, plan):
     code, _, _ = fedbnsl("participant", "approve", plan, folder, "--yes", "--set=rounds=4")
     assert code == 0
     assert approvals(folder) == [private_plan(rounds=4).digest().hex()]
+
+
+@pytest.fixture
+def wide(tmp_path):
+    """A site some of whose squares lie beyond the plan's bound, 9."""
+    X = np.clip(rows(), -2.9, 2.9)
+    X[:6, 1], X[4:7, 2] = 5.0, -4.0
+    make_site(tmp_path / "wide", table=write_table(tmp_path / "wide" / "table.csv", X))
+    return tmp_path / "wide"
+
+
+def test_approve_tells_the_site_which_share_of_its_records_lies_beyond_the_plans_bounds(fedbnsl, wide, plan):
+    _, out, _ = fedbnsl("participant", "approve", plan, wide, "--yes")
+    told = "told here alone: 5.83% of the records lie beyond feature_bounds (a bound on x^2, not on x): "
+    assert f"{told}'dose' 5.00%, 'mass' 2.50%" in out
+    assert out.index(told) < out.index("approved:")
+    code, out, err = fedbnsl("participant", "approve", plan, wide, "--yes", "--json")
+    said = json.loads(out)
+    assert (code, said["approved"], said["dataset"]) == (0, private_plan().digest().hex(), DATASET)
+    assert said["table"] == {
+        "same_value": {},
+        "beyond": {"age": 0.0, "dose": 0.05, "mass": 0.025},
+        "beyond_any": pytest.approx(7 / 120),
+    }
+    assert told in err
+    with Ledger.open(wide / "ledger.db") as ledger:
+        kept = json.dumps([entry.content for entry in ledger.entries()])
+    assert "beyond" not in kept
+
+
+def test_a_plan_that_is_refused_reads_no_record(fedbnsl, wide, plan):
+    (wide / "table.csv").unlink()
+    code, out, _ = fedbnsl("participant", "approve", plan, wide, "--yes", "--set=privacy.epsilon=6")
+    assert code == 12
+    assert "told here alone" not in out
+    assert fedbnsl("participant", "approve", plan, wide, "--yes")[0] == 4
+
+
+@pytest.mark.parametrize("command", ["approve", "check"])
+def test_the_help_says_that_feature_bounds_are_bounds_on_squares(fedbnsl, command):
+    _, out, _ = fedbnsl("participant", command, "--help")
+    words = " ".join(out.split())
+    assert "in squared units of each column: 100 is for values from -10 to 10" in words
 
 
 def test_a_plan_over_the_budget_is_shown_as_such(fedbnsl, folder, plan):
@@ -196,3 +240,44 @@ def test_approve_says_that_exact_second_moments_will_be_sent(fedbnsl, tmp_path):
         assert "exact functions of the table" in out
     assert "exact second moments" not in without
     assert "after the ADMM rounds it sends exact second moments: every variable's mean square" in searched
+
+
+def test_a_second_id_for_known_records_is_refused_or_shares_their_budget(fedbnsl, folder):
+    spend(folder)
+    write_table(folder / "copy.csv", rows(), ("x", "y", "z"))
+    edit(folder / "policy.toml", f'id = "{DATASET}"', 'id = "copy"')
+    edit(folder / "policy.toml", 'path = "table.csv"', 'path = "copy.csv"')
+    code, _, err = fedbnsl("participant", "register", folder, "copy")
+    assert code == 11
+    assert "the values of x; y; z are, or were, those of columns of 'ward-7'" in err
+    assert "fedbnsl participant register FOLDER copy --supersedes" in err
+    code, out, _ = fedbnsl("participant", "register", folder, "copy", "--supersedes")
+    assert (code, out.splitlines()[1]) == (0, "one budget with ward-7: what either spends counts for all of them")
+    _, out, _ = fedbnsl("participant", "ledger", folder)
+    assert "dataset copy: spent epsilon" in out
+    assert "(0.001 zCDP)" in out, "of the other one"
+
+
+def test_11_a_ledger_that_was_put_back_is_refused_until_that_is_accepted(fedbnsl, folder):
+    backup = (folder / "ledger.db").read_bytes()
+    spend(folder)
+    (folder / "ledger.db").write_bytes(backup)
+    code, _, err = fedbnsl("participant", "ledger", folder)
+    assert code == 11
+    assert "is an older copy" in err
+    code, out, _ = fedbnsl("participant", "ledger", folder, "--accept-backup")
+    assert code == 0
+    assert "an older copy was accepted; the lost ledger had at least 3 entries" in out
+    assert f"{DATASET}: 0.001 zCDP, spent by entries that are lost" in out
+    assert "(0.001 zCDP)" in out
+    assert fedbnsl("participant", "ledger", folder)[0] == 0
+
+
+def test_register_says_what_a_table_without_means_would_mean(fedbnsl, folder):
+    write_table(folder / "table.csv", rows() - rows().mean(axis=0))
+    code, _, err = fedbnsl("participant", "register", folder, DATASET, "--supersedes")
+    assert code == 0
+    assert "warning: column(s) age; dose; mass: the mean is zero to rounding" in err
+    assert "docs/privacy.md, Centring" in err
+    edit(folder / "policy.toml", "public = false", "public = true")
+    assert fedbnsl("participant", "register", folder, DATASET)[2] == ""

@@ -7,13 +7,14 @@ import json
 import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from fedbnsl.errors import PolicyRefusal, SetupError
-from fedbnsl.messages import SITE_NAME_RULE, is_site_name
+from fedbnsl.plan.plan_options import PlanChoice, takes_plan
 from fedbnsl_client.site import identity_cli
 
 if TYPE_CHECKING:
@@ -34,9 +35,12 @@ for _command in (identity_cli.request, identity_cli.enrol, identity_cli.check, i
     participant.add_command(_command)
 
 
+columns_option = click.option("--columns", help="Comma-separated names of the columns to use.  [default: all]")
+
+
 def _table_options(command: click.decorators.FC) -> click.decorators.FC:
     options = [
-        click.option("--columns", help="Comma-separated names of the columns to use.  [default: all]"),
+        columns_option,
         click.option(
             "--min-rows",
             type=click.IntRange(min=2),
@@ -117,7 +121,7 @@ def init(
             site=site,
             data=data,
             dataset_id=dataset_id,
-            columns=_names(columns),
+            columns=column_names(columns),
             coordinators=coordinators,
             public=public,
             max_epsilon=max_epsilon,
@@ -136,45 +140,61 @@ def init(
 @_folder_argument
 @click.argument("dataset_id", metavar="DATASET")
 @click.option(
-    "--supersedes", is_flag=True, help="The table has new content on purpose; what was spent under its id stays spent."
+    "--supersedes",
+    is_flag=True,
+    help="The table has new content on purpose, or shares records with another dataset, and from then on its budget: "
+    "what was spent stays spent.",
 )
 def register(folder: Path, dataset_id: str, supersedes: bool) -> None:
     """Note in FOLDER's ledger the table that its policy names for DATASET: a new one, or one whose content changed."""
     from fedbnsl_client.site import folder as site_folder
 
-    with site_folder.opened(folder) as (policy, ledger), warnings_on_stderr():
+    with site_folder.opened(folder) as (policy, ledger):
         table = site_folder.read_table(folder, policy, dataset_id)
-        ledger.register(dataset_id, table.variables, table.X, supersedes=supersedes)
+        for one in table.odd:
+            click.secho(f"warning: {one.text}", fg="yellow", err=True)
+        site_folder.register(folder, policy, ledger, dataset_id, table, supersedes=supersedes)
+        shared = ledger.account(dataset_id) - {dataset_id}
     click.echo(f"registered {dataset_id}: {table.n_samples} rows, {len(table.variables)} variables")
+    if shared:
+        click.echo(f"one budget with {', '.join(sorted(shared))}: what either spends counts for all of them")
 
 
 @participant.command()
-@click.argument("plan_file", metavar="PLAN", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@takes_plan()
 @_folder_argument
-@click.option(
-    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Replace a setting of the plan; repeatable."
-)
 @click.option("--dataset", "dataset_id", help="Which dataset the price is for.  [default: the policy's only one]")
 @click.option("--yes", is_flag=True, help="Approve without being asked.")
-def approve(plan_file: Path, folder: Path, overrides: tuple[str, ...], dataset_id: str | None, yes: bool) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print what was approved as JSON, and the rest on stderr.")
+def approve(choice: PlanChoice, folder: Path, dataset_id: str | None, yes: bool, as_json: bool) -> None:
     """Show PLAN, what a run of it would cost FOLDER's dataset and what would be left; then record its approval.
 
-    An approval is for these very settings: the plan's digest goes into the ledger. Runs are still held to the policy.
+    Of a private PLAN it also says, here alone, which share of the records lies beyond its feature_bounds. These bound
+    x^2, in squared units of each column: 100 is for values from -10 to 10.
+
+    An approval is for these very settings: the plan's digest goes into the ledger. So approve what the coordinator
+    serves: plan.toml in its run folder, or the same PLAN with the same options. Runs are still held to the policy.
     """
-    from fedbnsl.plan.plan import Plan
     from fedbnsl_client.budget.report import approval_lines, refuse_what_cannot_run
+    from fedbnsl_client.data.plan_fit import fit_of, site_lines
     from fedbnsl_client.site import folder as site_folder
 
-    plan = Plan.load(plan_file, overrides)
+    plan = choice.load()
     with site_folder.opened(folder) as (policy, ledger):
         dataset = policy.dataset(dataset_id)
         for line in approval_lines(plan, dataset, ledger):
-            click.echo(line)
+            click.echo(line, err=as_json)
         refuse_what_cannot_run(plan, policy, dataset, ledger)
-        if not yes and not click.confirm("approve this plan?"):
+        table = site_folder.read_table(folder, policy, dataset.id)
+        fit = fit_of(table, plan)
+        for line in site_lines(table, plan, fit):
+            click.echo(line, err=as_json)
+        if not yes and not click.confirm("approve this plan?", err=as_json):
             raise PolicyRefusal("not approved; nothing was recorded")
         ledger.approve(plan.digest(), plan.name)
-    click.echo(f"approved: {plan.digest().hex()}")
+    digest = plan.digest().hex()
+    said = {"approved": digest, "name": plan.name, "dataset": dataset.id, "table": asdict(fit)}
+    click.echo(json.dumps(said, ensure_ascii=False) if as_json else f"approved: {digest}")
 
 
 @participant.command("ledger")
@@ -183,12 +203,17 @@ def approve(plan_file: Path, folder: Path, overrides: tuple[str, ...], dataset_i
     "--verify", is_flag=True, help="Recompute the whole chain and say so; a broken one ends with exit code 11."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print spending and entries as JSON.")
-def ledger_command(folder: Path, verify: bool, as_json: bool) -> None:
+@click.option(
+    "--accept-backup",
+    is_flag=True,
+    help="Go on with an older copy of a ledger that is lost: what is known to be missing from it is charged to it.",
+)
+def ledger_command(folder: Path, verify: bool, as_json: bool, accept_backup: bool) -> None:
     """What FOLDER's datasets have spent and have left, and every entry of the ledger."""
     from fedbnsl_client.budget.report import ledger_as_json, ledger_lines
     from fedbnsl_client.site import folder as site_folder
 
-    with site_folder.opened(folder) as (policy, ledger):
+    with site_folder.opened(folder, accept_backup=accept_backup) as (policy, ledger):
         if verify:
             ledger.verify()
         if as_json:
@@ -258,6 +283,7 @@ def join(
     is released is paid for in the ledger first. Without it, the table must be public: what leaves the site is then not
     counted.
     """
+    from fedbnsl.messages import SITE_NAME_RULE, is_site_name
     from fedbnsl_client.budget.policy import Policy
     from fedbnsl_client.join_run import take_part
     from fedbnsl_client.site import folder as site_folder
@@ -298,14 +324,20 @@ def join(
             policy.check_coordinator(link.address, authority=link.authority)
             run(
                 GuardedTable(
-                    folder, policy, ledger, dataset_id, columns=_names(columns), max_file_bytes=_bytes(max_file_mib)
+                    folder,
+                    policy,
+                    ledger,
+                    dataset_id,
+                    columns=column_names(columns),
+                    max_file_bytes=_bytes(max_file_mib),
+                    authority=link.authority,
                 )
             )
     elif data is not None:
         name = site or link.site
         if not is_site_name(name):
             raise SetupError(f"--site {name!r}: use {SITE_NAME_RULE}")
-        run(PublicTable(name, _read(data, columns, min_rows, max_file_mib)))
+        run(PublicTable(name, _read(data, columns, min_rows, max_file_mib, warn=False)))
 
 
 @participant.command()
@@ -336,19 +368,22 @@ def refit(
         click.echo(f"refitted {int(fitted.dag.sum())} edges on {dataset.n_samples} rows; kept in {out}")
 
 
-def _names(columns: str | None) -> list[str]:
-    return next(csv.reader([columns])) if columns else []
+def column_names(columns: str | None) -> list[str]:
+    """The names in the value of --columns; a name that holds a comma is in quotation marks, as in a CSV file."""
+    return next(csv.reader([columns], skipinitialspace=True)) if columns else []
 
 
 def _bytes(mib: int | None) -> int | None:
     return None if mib is None else mib * 2**20
 
 
-def _read(data: Path, columns: str | None, min_rows: int, max_file_mib: int | None) -> Dataset:
+def _read(data: Path, columns: str | None, min_rows: int, max_file_mib: int | None, *, warn: bool = True) -> Dataset:
     from fedbnsl_client.data.dataset import Dataset
 
     with warnings_on_stderr():
-        return Dataset.read(data, columns=_names(columns), min_rows=min_rows, max_file_bytes=_bytes(max_file_mib))
+        return Dataset.read(
+            data, columns=column_names(columns), min_rows=min_rows, max_file_bytes=_bytes(max_file_mib), warn=warn
+        )
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedbnsl import durable
 from fedbnsl.errors import (
@@ -13,28 +14,33 @@ from fedbnsl.errors import (
     PlanMismatchError,
     PolicyRefusal,
     RunAbandonedError,
+    SchemaMismatchError,
     SeatLostError,
     StaleRoundError,
 )
 from fedbnsl.graphs import files as graph_files
 from fedbnsl.graphs.formats import LearnedGraph, edges_csv
-from fedbnsl.identity.certificates import Credentials
 from fedbnsl.messages import Finished, JoinReply, JoinRequest, LeaveReason, RoundTask
 from fedbnsl.plan.plan import Plan
+from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.data.plan_fit import fit_of, site_lines
 from fedbnsl_client.participant import Participant
 from fedbnsl_client.refit import personalise
 from fedbnsl_client.session import Session
 from fedbnsl_client.site.admission import Admission
 from fedbnsl_client.solvers.local_solver import warm_up
 
+if TYPE_CHECKING:
+    from fedbnsl.identity.certificates import Credentials
+
 
 def take_part(
     admission: Admission,
     *,
     address: str,
-    credentials: Credentials | None = None,
+    credentials: "Credentials | None" = None,
     patience_s: float,
     notice: Callable[[str], None],
     out: Path | None,
@@ -72,17 +78,21 @@ def take_part(
             plan = Plan.from_toml(reply.plan_toml, origin="the coordinator's plan")
             if plan.digest() != reply.plan_digest:
                 raise PlanMismatchError("the plan that was received does not have the digest that came with it")
+            if sorted(reply.variables) != sorted(admission.variables):
+                raise SchemaMismatchError("the coordinator runs with other variables than this site offered")
             session.settle(plan)
             try:
-                table, journal = admission.admit(plan, reply.run)
+                table, journal = admission.admit(plan, reply.run, reply.variables)
             except FedbnslError:
                 reason = LeaveReason.POLICY  # one class for all: what is wrong with a table is not told
                 raise
-            table = table.reordered(reply.variables)
             notice(
                 f"joined as {admission.site}: {table.n_samples} rows, {len(table.variables)} variables, "
-                f"{plan.n_rounds} rounds"
+                f"{n_rounds(plan)} rounds"
             )
+            # At the site alone, and before anything is paid for: Ctrl-C now costs nothing.
+            for line in site_lines(table, plan, fit_of(table, plan)):
+                notice(line)
 
             first = (reply.run, reply.plan_digest, reply.variables)
 

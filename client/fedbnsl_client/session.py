@@ -4,7 +4,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import grpc
 
@@ -24,7 +24,6 @@ from fedbnsl.errors import (
     StaleRoundError,
     UnreachableError,
 )
-from fedbnsl.identity.certificates import Credentials
 from fedbnsl.messages import (
     NOT_SEATED,
     UNHANDLED,
@@ -40,6 +39,9 @@ from fedbnsl.messages import (
 from fedbnsl.plan.plan import Plan
 from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl.wire import federation_pb2_grpc as federation_grpc
+
+if TYPE_CHECKING:
+    from fedbnsl.identity.certificates import Credentials
 
 _FIRST_CALL_TIMEOUT_S = 10.0
 _GOODBYE_TIMEOUT_S = 0.5
@@ -121,7 +123,12 @@ class Session:
     """
 
     def __init__(
-        self, address: str, credentials: Credentials | None = None, *, patience_s: float, notice: Callable[[str], None]
+        self,
+        address: str,
+        credentials: "Credentials | None" = None,
+        *,
+        patience_s: float,
+        notice: Callable[[str], None],
     ) -> None:
         self._address = address
         self._credentials = credentials
@@ -166,7 +173,7 @@ class Session:
         self._call(lambda: self._stub.Leave(wire, timeout=_FIRST_CALL_TIMEOUT_S))
 
     def join(self, request: JoinRequest) -> JoinReply:
-        """Apply for a seat.
+        """Ask to take part.
 
         Raises
         ------
@@ -213,7 +220,7 @@ class Session:
         self._call(lambda: self._stub.PushUpdate(wire, timeout=self._timeout_s))
 
     def leave(self, reason: LeaveReason) -> None:
-        """Say good-bye, if anybody listens; says nothing about what went wrong but its class."""
+        """Tell the coordinator, if it can be reached, that the site leaves, and the class of its reason."""
         wire = federation.LeaveRequest(
             run=self._run, site=self._site, reason=federation.LeaveReason.ValueType(reason.value)
         )

@@ -1,9 +1,12 @@
 """The command `fedbnsl`: finds its groups by entry point, and turns errors into exit codes with a remedy."""
 
+import atexit
+import gc
 import os
 import sys
 import traceback
 from collections.abc import Sequence
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 
@@ -35,18 +38,36 @@ Exit codes:
   130  interrupted"""
 
 
+# Python looks for garbage once more as a process ends: a third of a second among what numba and scipy hold.
+atexit.register(gc.freeze)
+
+
 class _Commands(click.Group):
     """The commands of whichever fedbnsl packages are installed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(entry.name for entry in entry_points(group=_GROUP) if _installed(entry))
+        return sorted(name for name, entry in _entries().items() if _installed(entry))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        for entry in entry_points(group=_GROUP, name=cmd_name):
-            command = entry.load() if _installed(entry) else None
-            if isinstance(command, click.Command):
-                return command
-        return None
+        entry = _entries().get(cmd_name)
+        command = entry.load() if entry is not None and _installed(entry) else None
+        return command if isinstance(command, click.Command) else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.exceptions.NoSuchCommand as error:
+            # click looks for near names in `commands`, where no entry point is.
+            names = self.list_commands(ctx)
+            raise click.exceptions.NoSuchCommand(error.command_name, possibilities=names, ctx=ctx) from None
+
+
+@cache
+def _entries() -> dict[str, EntryPoint]:
+    """The groups by name; finding them reads the metadata of every installed distribution."""
+    return {entry.name: entry for entry in entry_points(group=_GROUP)}
 
 
 def _installed(entry: EntryPoint) -> bool:
@@ -70,6 +91,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit the process."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in arguments
+    # Of the time that numba takes to load, a fifth goes into looking for garbage at every 700 objects; there is none.
+    gc.set_threshold(50_000)
     # One thread for linear algebra unless asked otherwise: several processes share a machine in a demo, and results
     # are the same bits whatever the number of cores. Set before numpy is imported by a command.
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):

@@ -5,13 +5,14 @@ and refitted weights are sparse in every run.
 """
 
 import math
-from collections.abc import Iterable
-
-import numpy as np
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from fedbnsl.errors import MalformedMessageError
+from fedbnsl.matrix_codec import Encoding, decode_dense, decode_matrix, encode_dense, encode_matrix
 from fedbnsl.messages import (
     RUN_STATES,
+    FindingCode,
     Finished,
     JoinReply,
     JoinRequest,
@@ -21,84 +22,16 @@ from fedbnsl.messages import (
     RunStatus,
     SiteProgress,
     SiteState,
-    TaskKind,
+    TableFinding,
     is_site_name,
     is_variable_name,
     run_tag,
 )
-from fedbnsl.sparse import SparseMatrix
+from fedbnsl.rounds.kinds import KINDS, Kind
 from fedbnsl.wire import federation_pb2 as federation
-from fedbnsl.wire import values_pb2 as values
 
 MAX_VARIABLES = 65_535  # the largest d whose flat index fits 32 bits
 MAX_NAME_LENGTH = 1_000
-
-
-def encode_matrix(matrix: SparseMatrix, *, value_type: str) -> values.SparseMatrix:
-    """Wire form of a sparse matrix: gaps between flat indices, values in the plan's `value_type`."""
-    wire = values.SparseMatrix(n_variables=matrix.n_variables)
-    if matrix.nnz:
-        wire.index_gap.extend(np.diff(matrix.index, prepend=0).tolist())
-        (wire.value32 if value_type == "float32" else wire.value).extend(matrix.value.tolist())
-    return wire
-
-
-def decode_matrix(wire: values.SparseMatrix, *, n_variables: int) -> SparseMatrix:
-    """Sparse matrix from its wire form.
-
-    Raises
-    ------
-    MalformedMessageError
-        Unless n_variables is as expected, there is one gap for each value, values are finite, gaps after the first are
-        at least 1 and every index is in range and off the diagonal.
-    """
-    if wire.n_variables != n_variables:
-        raise MalformedMessageError(f"matrix over {wire.n_variables} variables; this run has {n_variables}")
-    if wire.value and wire.value32:
-        raise MalformedMessageError("matrix with values in both precisions")
-    gap = np.array(wire.index_gap, dtype=np.int64)
-    value = np.array(wire.value32 or wire.value, dtype=np.float64)
-    if gap.size != value.size:
-        raise MalformedMessageError(f"matrix with {gap.size} indices and {value.size} values")
-    if gap.size > n_variables * (n_variables - 1):
-        raise MalformedMessageError(f"matrix with {gap.size} entries; {n_variables} variables have fewer pairs")
-    if (gap[1:] < 1).any():
-        raise MalformedMessageError("matrix whose indices do not increase")
-    index = np.cumsum(gap)
-    if index.size and index[-1] >= n_variables**2:
-        raise MalformedMessageError(f"matrix with index {index[-1]}; the last one is {n_variables**2 - 1}")
-    if (index % (n_variables + 1) == 0).any():
-        raise MalformedMessageError("matrix with an entry on the diagonal")
-    if not np.isfinite(value).all():
-        raise MalformedMessageError("matrix with a value that is not finite")
-    return SparseMatrix(n_variables, index, value)
-
-
-def encode_dense(matrix: SparseMatrix, *, value_type: str) -> values.DenseMatrix:
-    """Wire form of all d^2 entries of a matrix, in the plan's `value_type`."""
-    wire = values.DenseMatrix(n_variables=matrix.n_variables)
-    (wire.value32 if value_type == "float32" else wire.value).extend(matrix.to_dense().ravel().tolist())
-    return wire
-
-
-def decode_dense(wire: values.DenseMatrix, *, n_variables: int) -> SparseMatrix:
-    """Matrix with all d^2 entries, zeros and diagonal included, from its dense wire form.
-
-    Raises
-    ------
-    MalformedMessageError
-        Unless n_variables is as expected and there are d^2 finite values in one precision.
-    """
-    if wire.n_variables != n_variables:
-        raise MalformedMessageError(f"matrix over {wire.n_variables} variables; this run has {n_variables}")
-    if wire.value and wire.value32:
-        raise MalformedMessageError("matrix with values in both precisions")
-    value = np.array(wire.value32 or wire.value, dtype=np.float64)
-    if value.size != n_variables**2:
-        raise MalformedMessageError(f"dense matrix with {value.size} values; expected {n_variables**2}")
-    if not np.isfinite(value).all():
-        raise MalformedMessageError("matrix with a value that is not finite")
-    return SparseMatrix(n_variables, np.arange(n_variables**2), value)
 
 
 def _expect_form(found: str | None, expected: str) -> None:
@@ -109,14 +42,18 @@ def _expect_form(found: str | None, expected: str) -> None:
 
 def _encode_ledger(head: LedgerHead) -> federation.LedgerHead:
     return federation.LedgerHead(
-        ledger_id=head.ledger_id, n_entries=head.n_entries, digest=head.digest, spent_units=head.spent_units
+        ledger_id=head.ledger_id,
+        dataset=head.dataset,
+        n_entries=head.n_entries,
+        digest=head.digest,
+        spent_units=head.spent_units,
     )
 
 
 def _decode_ledger(wire: federation.LedgerHead) -> LedgerHead:
-    if len(wire.ledger_id) != 16 or len(wire.digest) != 32:
-        raise MalformedMessageError("a ledger head without its 16-byte id or its 32-byte digest")
-    return LedgerHead(wire.ledger_id, wire.n_entries, wire.digest, wire.spent_units)
+    if (len(wire.ledger_id), len(wire.dataset), len(wire.digest)) != (16, 16, 32):
+        raise MalformedMessageError("a ledger head without its 16-byte ids or its 32-byte digest")
+    return LedgerHead(wire.ledger_id, wire.dataset, wire.n_entries, wire.digest, wire.spent_units)
 
 
 def encode_join(request: JoinRequest) -> federation.JoinRequest:
@@ -217,16 +154,8 @@ def decode_join_reply(wire: federation.JoinReply) -> JoinReply:
 
 def encode_task(task: RoundTask, *, value_type: str, dense: bool = False) -> federation.Task:
     """Wire form of a round's task; `dense` as the plan says."""
-    wire = federation.Task(
-        round=task.round,
-        kind=federation.TaskKind.ValueType(task.kind.value),
-        contributed=task.contributed,
-        scale=task.scales.tolist(),
-    )
-    if dense and task.kind is TaskKind.ADMM:
-        wire.dense_global_weights.CopyFrom(encode_dense(task.global_weights, value_type=value_type))
-    else:
-        wire.global_weights.CopyFrom(encode_matrix(task.global_weights, value_type=value_type))
+    wire = federation.Task(round=task.round, contributed=task.contributed)
+    KINDS[task.content.kind].encode_task(task.content, wire, Encoding(value_type, dense))
     return wire
 
 
@@ -236,23 +165,19 @@ def decode_task(wire: federation.Task, *, n_variables: int, dense: bool = False)
     Raises
     ------
     MalformedMessageError
-        For an unknown kind, round 0, a matrix that is malformed or in the wrong representation, or scales that are not
-        d finite numbers above 0 (or none).
+        For an unknown kind, round 0, or content that its kind refuses.
     """
-    if wire.kind not in {kind.value for kind in TaskKind}:
-        raise MalformedMessageError(f"task of unknown kind {wire.kind}")
+    kind = _kind(wire, "task")
+    return RoundTask(wire.round, kind.decode_task(wire, n_variables, Encoding("", dense)), wire.contributed)
+
+
+def _kind(wire: federation.Task | federation.Update, what: str) -> Kind:
     if wire.round < 1:
-        raise MalformedMessageError("task for round 0; rounds count from 1")
-    if dense and wire.kind == federation.TASK_KIND_ADMM:
-        _expect_form(wire.WhichOneof("weights"), "dense_global_weights")
-        weights = decode_dense(wire.dense_global_weights, n_variables=n_variables)
-    else:
-        _expect_form(wire.WhichOneof("weights"), "global_weights")
-        weights = decode_matrix(wire.global_weights, n_variables=n_variables)
-    scales = np.array(wire.scale, dtype=np.float64)
-    if scales.size not in (0, n_variables) or not (np.isfinite(scales) & (scales > 0)).all():
-        raise MalformedMessageError(f"{scales.size} scales, or one that is not a finite number above 0")
-    return RoundTask(wire.round, TaskKind(wire.kind), weights, wire.contributed, scales)
+        raise MalformedMessageError(f"{what} for round 0; rounds count from 1")
+    field = wire.WhichOneof("content")
+    if field is None:
+        raise MalformedMessageError(f"{what} of unknown kind")
+    return KINDS[field.removesuffix("_dense")]
 
 
 def encode_finished(finished: Finished, *, value_type: str) -> federation.Finished:
@@ -270,20 +195,18 @@ def decode_finished(wire: federation.Finished, *, n_variables: int) -> Finished:
 
 
 def encode_update(update: LocalUpdate, *, run: int, value_type: str, dense: bool = False) -> federation.Update:
-    """Wire form of a site's answer; `dense` as the plan says, but for a refit and for moments."""
+    """Wire form of a site's answer; `dense` as the plan says."""
     wire = federation.Update(
         run=run_tag(run),
         site=update.site,
         round=update.round,
-        residual_variance=update.residual_variance.tolist(),
         ledger=_encode_ledger(update.ledger) if update.ledger else None,
-        asked=update.asked,
+        finding=[
+            federation.TableFinding(code=federation.FindingCode.ValueType(found.code.value), variable=found.variables)
+            for found in update.findings
+        ],
     )
-    (wire.moment32 if value_type == "float32" else wire.moment).extend(update.moments.tolist())
-    if dense and not update.residual_variance.size and not update.moments.size:
-        wire.dense_local_weights.CopyFrom(encode_dense(update.local_weights, value_type=value_type))
-    else:
-        wire.local_weights.CopyFrom(encode_matrix(update.local_weights, value_type=value_type))
+    KINDS[update.content.kind].encode_answer(update.content, wire, Encoding(value_type, dense))
     return wire
 
 
@@ -293,32 +216,26 @@ def decode_update(wire: federation.Update, *, n_variables: int, dense: bool = Fa
     Raises
     ------
     MalformedMessageError
-        For round 0, a matrix that is malformed or in the wrong representation, residual variances that are not d
-        finite numbers of at least 0 (or none), moments that are not finite, too many or in both precisions, or a task
-        named by another number of bytes than 8.
+        For an unknown kind, round 0, content that its kind refuses, or findings that are unknown, too many or about no
+        variable.
     """
-    if wire.round < 1:
-        raise MalformedMessageError("update for round 0; rounds count from 1")
-    variance = np.array(wire.residual_variance, dtype=np.float64)
-    if variance.size not in (0, n_variables):
-        raise MalformedMessageError(f"{variance.size} residual variances; this run has {n_variables} variables")
-    if not (np.isfinite(variance) & (variance >= 0)).all():
-        raise MalformedMessageError("a residual variance that is not a finite number of at least 0")
-    if wire.moment and wire.moment32:
-        raise MalformedMessageError("moments in both precisions")
-    moments = np.array(wire.moment32 or wire.moment, dtype=np.float64)
-    if moments.size > n_variables * (n_variables + 1) // 2 or not np.isfinite(moments).all():
-        raise MalformedMessageError(f"{moments.size} moments: more than there are pairs, or one that is not finite")
-    if dense and not variance.size and not moments.size:
-        _expect_form(wire.WhichOneof("weights"), "dense_local_weights")
-        weights = decode_dense(wire.dense_local_weights, n_variables=n_variables)
-    else:
-        _expect_form(wire.WhichOneof("weights"), "local_weights")
-        weights = decode_matrix(wire.local_weights, n_variables=n_variables)
+    content = _kind(wire, "update").decode_answer(wire, n_variables, Encoding("", dense))
     ledger = _decode_ledger(wire.ledger) if wire.HasField("ledger") else None
-    if len(wire.asked) not in (0, 8):
-        raise MalformedMessageError(f"an answer to a task named by {len(wire.asked)} bytes; expected 8 or none")
-    return LocalUpdate(wire.site, wire.round, weights, variance, moments, ledger, wire.asked)
+    return LocalUpdate(wire.site, wire.round, content, ledger, _decode_findings(wire.finding, n_variables))
+
+
+def _decode_findings(wire: Sequence[federation.TableFinding], n_variables: int) -> tuple[TableFinding, ...]:
+    if len(wire) > len(FindingCode) * n_variables:
+        raise MalformedMessageError(f"{len(wire)} findings about a table of {n_variables} variables")
+    findings: list[TableFinding] = []
+    for found in wire:
+        variables = tuple(found.variable)
+        if found.code not in {code.value for code in FindingCode}:
+            raise MalformedMessageError(f"a finding of unknown code {found.code}")
+        if not variables or variables[-1] >= n_variables or any(b <= a for a, b in pairwise(variables)):
+            raise MalformedMessageError("a finding about no variable, or one whose variables do not ascend")
+        findings.append(TableFinding(FindingCode(found.code), variables))
+    return tuple(findings)
 
 
 def update_to_bytes(update: LocalUpdate, *, run: int, value_type: str, dense: bool = False) -> bytes:

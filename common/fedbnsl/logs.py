@@ -1,11 +1,11 @@
 """Structured events, one JSON object a line. A field may hold only what the coordinator was sent or made itself."""
 
+import json
 import os
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TextIO, cast
-
-import structlog
+from typing import TextIO
 
 from fedbnsl.errors import ResultError
 
@@ -21,17 +21,6 @@ class EventLog:
         self._file: TextIO = path.open("a", encoding="utf-8", buffering=1)
         if torn:
             self._file.write("\n")
-        self._logger = cast(
-            structlog.typing.FilteringBoundLogger,
-            structlog.wrap_logger(
-                structlog.WriteLogger(self._file),
-                processors=[
-                    structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
-                    structlog.processors.JSONRenderer(ensure_ascii=False),
-                ],
-                wrapper_class=structlog.make_filtering_bound_logger(0),
-            ),
-        )
 
     def write(self, event: str, **fields: object) -> None:
         """Append one event.
@@ -42,7 +31,7 @@ class EventLog:
             If it cannot be written.
         """
         try:
-            self._logger.info(event, **fields)
+            self._file.write(json.dumps({**fields, "event": event, "time": _now()}, ensure_ascii=False) + "\n")
         except OSError as error:
             raise ResultError(f"{self._file.name} cannot be written: {error.strerror}") from None
 
@@ -63,6 +52,10 @@ class EventLog:
         """Close the file; nothing can be written after it."""
         with suppress(OSError):  # what a full disk did not take was said when it was written
             self._file.close()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat().replace("+00:00", "Z")
 
 
 def _is_torn(path: Path) -> bool:

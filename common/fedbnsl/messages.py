@@ -1,17 +1,17 @@
 """What coordinator and participants say to each other, free of any wire format."""
 
-import hashlib
 import re
 import unicodedata
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
 
 from fedbnsl import __version__
-from fedbnsl.sparse import Matrix, SparseMatrix
+from fedbnsl.sparse import SparseMatrix
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 
 UNHANDLED = "the coordinator could not handle this call"  # all that it tells of an error that it did not expect
 
@@ -42,15 +42,6 @@ def run_tag(run: int) -> int:
     return run & 0xFFFF_FFFF
 
 
-class TaskKind(Enum):
-    """What a round asks of a participant."""
-
-    ADMM = 1
-    REFIT = 2
-    MOMENTS = 3
-    SCALES = 4
-
-
 class LeaveReason(Enum):
     """Why a site leaves a run: all that the coordinator is told."""
 
@@ -59,23 +50,54 @@ class LeaveReason(Enum):
     POLICY = 3
 
 
+class FindingCode(Enum):
+    """What may be odd about the values of a table."""
+
+    MEANS_FAR_FROM_ZERO = 1
+    LOOKS_CATEGORICAL = 2
+
+
+@dataclass(frozen=True)
+class TableFinding:
+    """What is odd about some variables of a site's table: a code, never a text of the site's.
+
+    Attributes
+    ----------
+    variables
+        Their places among the table's columns, ascending.
+    """
+
+    code: FindingCode
+    variables: tuple[int, ...]
+
+    def reordered(self, order: Sequence[int]) -> "TableFinding":
+        """The same of a table whose columns are these of the present one."""
+        odd = set(self.variables)
+        return replace(self, variables=tuple(k for k, before in enumerate(order) if before in odd))
+
+
 @dataclass(frozen=True)
 class LedgerHead:
-    """Where a site's privacy ledger stands: enough to notice an older copy of it, and nothing about its datasets.
+    """What a site has paid from one dataset in the runs of one federation.
+
+    It is enough to notice an older copy of the site's ledger; other datasets and federations change nothing of it.
 
     Attributes
     ----------
     ledger_id
         16 bytes, drawn at random when the ledger was made.
+    dataset
+        16 bytes that stand for the dataset in this federation; they tell nothing of its name.
     n_entries
-        Entries so far; it never goes down.
+        Payments so far; it never goes down.
     digest
-        32 bytes, the last link of the hash chain; that of a ledger without entries is random.
+        32 bytes, the link of the last payment in the ledger's hash chain; random before the first one.
     spent_units
-        Everything ever reserved, over all datasets, in 1e-12 zCDP; it never goes down.
+        What they come to, in 1e-12 zCDP; it never goes down.
     """
 
     ledger_id: bytes
+    dataset: bytes
     n_entries: int
     digest: bytes
     spent_units: int
@@ -125,11 +147,41 @@ class JoinReply:
     round: int
 
 
-def _no_values() -> Matrix:
-    return np.empty(0)
+class Content:
+    """What a round asks, or what a site answers: a frozen dataclass of a kind of round, see `fedbnsl.rounds`.
+
+    Two are equal if they are so bit for bit.
+    """
+
+    @property
+    def kind(self) -> str:
+        """Name of the kind of round: that of its module."""
+        return type(self).__module__.rpartition(".")[2]
+
+    def entries(self, *, dense: bool) -> tuple[int, bool]:
+        """How many numbers it holds as it is sent, and whether each has an index.
+
+        Parameters
+        ----------
+        dense
+            `Plan.dense_messages`.
+        """
+        return 0, False
+
+    def __eq__(self, other: object) -> bool:
+        """Equal bit for bit."""
+        return type(self) is type(other) and all(map(_same_bits, vars(self).values(), vars(other).values()))
+
+    __hash__ = None  # type: ignore[assignment]
 
 
-@dataclass(frozen=True, eq=False)
+def _same_bits(one: object, other: object) -> bool:
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return one.tobytes() == other.tobytes()  # all are vectors of the same type
+    return one == other
+
+
+@dataclass(frozen=True)
 class RoundTask:
     """One round's work for one site.
 
@@ -137,38 +189,15 @@ class RoundTask:
     ----------
     round
         Counted from 1.
-    global_weights
-        W, (d, d), or its changes (`Plan.sends_changes`), for an ADMM round; for a refit round the graph to refit, for a
-        moments round that of neighbours or, with privacy, the one whose residuals are asked for, with present weights.
+    content
+        What is asked.
     contributed
         Whether the site's update of the previous round entered W, so that its dual advances.
-    scales
-        (d,) units of the residuals in a private moments round; otherwise empty.
     """
 
     round: int
-    kind: TaskKind
-    global_weights: SparseMatrix
+    content: Content
     contributed: bool
-    scales: Matrix = field(default_factory=_no_values)
-
-    @property
-    def asked(self) -> bytes:
-        """8 bytes that stand for the weights and scales."""
-        W = self.global_weights
-        return hashlib.sha256(W.index.tobytes() + W.value.tobytes() + self.scales.tobytes()).digest()[:8]
-
-    def __eq__(self, other: object) -> bool:
-        """Equal bit for bit."""
-        if not isinstance(other, RoundTask):
-            return NotImplemented
-        return (
-            (self.round, self.kind, self.contributed) == (other.round, other.kind, other.contributed)
-            and self.global_weights == other.global_weights
-            and self.scales.tobytes() == other.scales.tobytes()
-        )
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 @dataclass(frozen=True)
@@ -198,7 +227,7 @@ class SiteProgress:
     last_round
         The last round it has answered (0: none).
     spent_units
-        What its ledger has spent by the head it told last, in 1e-12 zCDP; None without a ledger.
+        What its dataset has spent in this federation, by the head it told last, in 1e-12 zCDP; None without a ledger.
     """
 
     site: str
@@ -251,41 +280,22 @@ class RunStatus:
     site: str = ""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class LocalUpdate:
-    """One site's answer to a RoundTask.
+    """One site's answer to a RoundTask. Two that are equal are a repeat of one message.
 
     Attributes
     ----------
-    local_weights
-        B_p, (d, d), or its changes (`Plan.sends_changes`), for an ADMM round; for a refit round the least-squares
-        weights on the graph.
-    residual_variance
-        (d,) in a refit round, in squared units of the variables; otherwise empty.
-    moments
-        In a moments round the second moments that `family_moments` says, row by row; with privacy those of all pairs of
-        scaled residuals. In a scales round the (d,) mean squares that the site released at first. Otherwise empty.
+    content
+        Of the same kind as the task's.
     ledger
         The site's ledger when the answer was drawn; None without privacy.
-    asked
-        In a private moments round `RoundTask.asked` of the task that was answered first: a kept answer to another one
-        would be misread. Otherwise empty.
+    findings
+        What is odd about the site's table: only without privacy, and only until an answer of the site has counted.
     """
 
     site: str
     round: int
-    local_weights: SparseMatrix
-    residual_variance: Matrix = field(default_factory=_no_values)
-    moments: Matrix = field(default_factory=_no_values)
+    content: Content
     ledger: LedgerHead | None = None
-    asked: bytes = b""
-
-    def same_as(self, other: "LocalUpdate") -> bool:
-        """Equal bit for bit: a repeat of a message, not another one."""
-        return (
-            (self.site, self.round) == (other.site, other.round)
-            and self.local_weights == other.local_weights
-            and self.residual_variance.tobytes() == other.residual_variance.tobytes()
-            and self.moments.tobytes() == other.moments.tobytes()
-            and (self.ledger, self.asked) == (other.ledger, other.asked)
-        )
+    findings: tuple[TableFinding, ...] = ()

@@ -119,6 +119,6 @@ def aligned(*matrices: SparseMatrix) -> tuple[Index, Matrix]:
     return index, values
 
 
-def formula_bytes(n_entries: int, n_variables: int, *, dense: bool = False) -> int:
-    """Bytes of a message as the paper counts them: 8 a value and, if sparse, ceil(log2(d^2) / 8) an index."""
-    return n_entries * (8 if dense else 8 + math.ceil(math.log2(n_variables**2) / 8))
+def formula_bytes(n_entries: int, n_variables: int, *, indexed: bool = True) -> int:
+    """Bytes of a message as the paper counts them: 8 a value, and ceil(log2(d^2) / 8) an index if it has one."""
+    return n_entries * (8 + (math.ceil(math.log2(n_variables**2) / 8) if indexed else 0))

@@ -9,29 +9,27 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedbnsl.errors import SetupError
+from fedbnsl.errors import SchemaMismatchError, SetupError
+from fedbnsl.plan.plan_options import PlanChoice, takes_plan
+from fedbnsl_client.cli import column_names, columns_option
 from fedbnsl_experiments.option_types import Finite
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from fedbnsl.sparse import Mask
-    from fedbnsl_experiments.scoring.metrics import Scores
+    from fedbnsl.plan.plan import Plan
+    from fedbnsl_experiments.scoring.metrics import Reference, Scores
 
 
 # What the settings of the private demo were tuned for: noise averages out over sites.
 _PRIVATE_SITES = 8
 
 _PATH = click.Path(path_type=Path)
-_PLAN = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 _truth_option = click.option(
     "--truth",
     type=_PATH,
     help="CSV with columns source,target: the graph to score against.  [default: DATA/truth.csv if there]",
-)
-_set_option = click.option(
-    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Replace a setting of the plan; repeatable."
 )
 
 
@@ -106,10 +104,10 @@ def split_command(
 
 
 @click.command()
-@click.argument("plan_file", metavar="PLAN", type=_PLAN)
+@takes_plan()
 @click.option("--data", "folder", required=True, type=_PATH, help="Folder with site-1.csv, site-2.csv, ...")
+@columns_option
 @_truth_option
-@_set_option
 @click.option("--out", type=_PATH, help="Run folder.  [default: runs/<plan name>-<UTC time>]")
 @click.option(
     "--public-data", is_flag=True, help="Confirm that anybody may see the tables: a private plan needs it here."
@@ -124,10 +122,10 @@ def split_command(
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
 def simulate(
-    plan_file: Path,
+    choice: PlanChoice,
     folder: Path,
+    columns: str | None,
     truth: Path | None,
-    overrides: tuple[str, ...],
     out: Path | None,
     public_data: bool,
     noise_seed: int | None,
@@ -142,10 +140,10 @@ def simulate(
     """
     from rich.console import Console
 
-    from fedbnsl.plan.plan import Plan
     from fedbnsl_client.cli import warnings_on_stderr
     from fedbnsl_client.data.dataset import Dataset
     from fedbnsl_experiments.plan_settings import for_sites
+    from fedbnsl_experiments.repeat import command_kept
     from fedbnsl_experiments.report.summary import print_summary
     from fedbnsl_experiments.simulate import simulate as run_simulation
     from fedbnsl_experiments.tables.folder import site_files
@@ -153,7 +151,7 @@ def simulate(
     from fedbnsl_server.store.run_folder import default_folder, refuse_existing_run
 
     started = time.perf_counter()
-    plan = Plan.load(plan_file, overrides)
+    plan = _over_columns(choice.load(), columns)
     if plan.privacy is not None and not public_data:
         raise SetupError(
             "a simulation counts nothing in a ledger; with a private plan, confirm by --public-data that the tables "
@@ -169,13 +167,16 @@ def simulate(
         tables = {site: Dataset.read(path, columns=plan.variables) for site, path in files.items()}
     reference = _reference(truth, folder, plan.variables or next(iter(tables.values())).variables)
     title = f"{plan.name}: {len(files)} sites in one process"
-    with RunDisplay(title, Console(stderr=True)) as display:
+    again = ["simulate", "plan.toml", *(["--public-data"] if plan.privacy else [])]
+    again += [] if noise_seed is None else [f"--noise-seed={noise_seed}"]
+    with RunDisplay(title, Console(stderr=True)) as display, command_kept(out, again, folder):
         result = run_simulation(plan, tables, out, watch=display.show, noise_seed=noise_seed, threads=threads)
     if as_json:
         click.echo(json.dumps(result, ensure_ascii=False))
         return
     scores = _scores(result, reference)
-    print_summary(result, out, Console(), scores=scores, seconds=time.perf_counter() - started)
+    said = reference.left_out if reference else ""
+    print_summary(result, out, Console(), scores=scores, left_out=said, seconds=time.perf_counter() - started)
 
 
 @click.command()
@@ -185,11 +186,9 @@ def simulate(
     type=_PATH,
     help="Folder with site-1.csv, ...  [default: generated: 20 variables, 5000 rows a site]",
 )
+@columns_option
 @_truth_option
-@click.option(
-    "--plan", "plan_file", type=_PLAN, help="Plan file.  [default: the built-in settings, as in plans/default.toml]"
-)
-@_set_option
+@takes_plan(as_option="Ready plan, or a file.  [default: fed-sparse, private: private-steps]")
 @click.option(
     "--sites", type=click.IntRange(1, 64), help="Participants, when data is generated.  [default: 3, private: 8]"
 )
@@ -197,15 +196,15 @@ def simulate(
 @click.option(
     "--private",
     is_flag=True,
-    help="Differential privacy: every site gets a policy and a ledger. Without --plan: epsilon 5 for each table.",
+    help="Differential privacy: every site gets a policy and a ledger. Without --epsilon: that of the plan.",
 )
 @click.option("--out", type=_PATH, help="Run folder.  [default: runs/demo-<UTC time>]")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
 def demo(
     folder: Path | None,
+    columns: str | None,
     truth: Path | None,
-    plan_file: Path | None,
-    overrides: tuple[str, ...],
+    choice: PlanChoice,
     sites: int | None,
     seed: int,
     private: bool,
@@ -222,42 +221,54 @@ def demo(
     from rich.console import Console
     from rich.text import Text
 
-    from fedbnsl.plan.plan import Plan
+    from fedbnsl_client.data.columns import choose
     from fedbnsl_client.data.csv_table import read_header
     from fedbnsl_experiments import localnet
     from fedbnsl_experiments.plan_settings import for_sites
-    from fedbnsl_experiments.private_plans import private_plan
+    from fedbnsl_experiments.repeat import command_kept
     from fedbnsl_experiments.report.summary import print_summary
     from fedbnsl_experiments.tables.folder import site_files, write_federation
     from fedbnsl_experiments.tables.synthetic import synthesise
     from fedbnsl_server.observe.terminal import RunDisplay
+    from fedbnsl_server.sites.roster import compare_variables
     from fedbnsl_server.store.run_folder import default_folder, refuse_existing_run
 
     started = time.perf_counter()
     if folder is not None and sites is not None:
         raise click.UsageError("--sites goes with generated data; the tables in --data say how many sites there are")
-    if plan_file is not None:
-        plan = Plan.load(plan_file, overrides)
-    else:
-        plan = private_plan(5.0, overrides) if private else Plan.with_overrides(overrides)
+    plan = choice.load(otherwise="private-steps" if private else "fed-sparse")
     if private != (plan.privacy is not None):
         raise SetupError(
             "the plan has [privacy]: add --private" if plan.privacy else "--private needs a plan with [privacy]"
         )
+    plan = _over_columns(plan, columns)
     out = out or default_folder("demo")
     refuse_existing_run(out)
     seeds: dict[str, int] = {}
+    again = ["demo", "--plan", "plan.toml", *(["--private"] if private else [])]
+    tables = folder
     console = Console(stderr=True)
     if folder is None:
         folder = out / "data"
         seeds = {"data": seed}
-        write_federation(synthesise(20, 20, sites or (_PRIVATE_SITES if private else 3), 5000, seed), folder)
+        federation = synthesise(20, 20, sites or (_PRIVATE_SITES if private else 3), 5000, seed)
+        choose(Path("generated tables"), federation.variables, plan.variables)
+        write_federation(federation, folder)
+        again += [f"--sites={len(federation.tables)}", f"--seed={seed}"]
     files = site_files(folder)
     plan = for_sites(plan, len(files))
-    reference = _reference(truth, folder, plan.variables or read_header(next(iter(files.values()))))
+    variables = plan.variables or tuple(read_header(next(iter(files.values()))))
+    for site, path in files.items():  # before any process is started
+        header = read_header(path)
+        try:
+            compare_variables(variables, tuple(header[k] for k in choose(path, header, plan.variables)))
+        except SchemaMismatchError as error:
+            raise SchemaMismatchError(f"{site}: {error}") from None
+    reference = _reference(truth, folder, variables)
     text = Text(f"{len(files)} participants and a coordinator as separate processes; run folder {out}")
     console.print(text, soft_wrap=True)
-    with RunDisplay(f"{plan.name}: {len(files)} sites over loopback gRPC", console) as display:
+    title = f"{plan.name}: {len(files)} sites over loopback gRPC"
+    with RunDisplay(title, console) as display, command_kept(out, again, tables):
         localnet.run(plan, files, out, watch=display.show, seeds=seeds)
     result = json.loads((out / "result.json").read_text(encoding="utf-8"))
     if private:
@@ -266,10 +277,24 @@ def demo(
         click.echo(json.dumps(result, ensure_ascii=False))
         return
     scores = _scores(result, reference)
-    print_summary(result, out, Console(), scores=scores, seconds=time.perf_counter() - started)
+    said = reference.left_out if reference else ""
+    print_summary(result, out, Console(), scores=scores, left_out=said, seconds=time.perf_counter() - started)
 
 
-def _reference(truth: Path | None, folder: Path, variables: Sequence[str]) -> Mask | None:
+def _over_columns(plan: Plan, columns: str | None) -> Plan:
+    """The plan over the columns that --columns names."""
+    names = column_names(columns)
+    if names and len(set(names)) < max(len(names), 2):
+        raise SetupError(f"--columns {columns}: expected at least two names, each of them once")
+    if names and plan.variables and set(names) != set(plan.variables):
+        raise SetupError(
+            f"--columns names other columns than the plan, whose `variables` are {', '.join(plan.variables)}; omit "
+            "--columns, or take `variables` out of the plan"
+        )
+    return plan.with_settings(variables=names) if names and not plan.variables else plan
+
+
+def _reference(truth: Path | None, folder: Path, variables: Sequence[str]) -> Reference | None:
     """The graph to score against, read before a run whose time would be lost on a bad file."""
     from fedbnsl_experiments.scoring.metrics import read_reference
 
@@ -278,11 +303,11 @@ def _reference(truth: Path | None, folder: Path, variables: Sequence[str]) -> Ma
     return None if path is None else read_reference(path, variables)
 
 
-def _scores(result: Mapping[str, Any], reference: Mask | None) -> Scores | None:
+def _scores(result: Mapping[str, Any], reference: Reference | None) -> Scores | None:
     from fedbnsl_experiments.scoring.evaluation import learned_graph
     from fedbnsl_experiments.scoring.metrics import score
 
-    return None if reference is None else score(learned_graph(result), reference)
+    return None if reference is None else score(reference.of_common(learned_graph(result)), reference.edges)
 
 
 @click.command()
@@ -298,7 +323,8 @@ def evaluate(run: Path, truth: Path, threshold: float | None, as_json: bool) -> 
     """Score the graph of the run folder RUN against a reference graph.
 
     Beside the run stand the empty graph and random DAGs with as many edges: a score that does not beat them says
-    nothing. SHD counts the edges that must be added, removed or reversed.
+    nothing. SHD counts the edges that must be added, removed or reversed. If the reference names variables that the
+    run lacks, the subgraphs induced on the variables in common are scored.
     """
     from rich.console import Console
 

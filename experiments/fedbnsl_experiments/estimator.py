@@ -1,6 +1,5 @@
 """`FedSparseBNSL`: a simulated federation as an estimator in the manner of scikit-learn, for notebooks."""
 
-import math
 import tempfile
 import warnings
 from collections.abc import Callable, Mapping
@@ -19,7 +18,6 @@ from fedbnsl_client.data.checks import DataWarning
 from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_client.refit import personalise
 from fedbnsl_experiments.plan_settings import for_sites, with_dotted
-from fedbnsl_experiments.private_plans import EPSILONS, private_plan
 from fedbnsl_experiments.scoring.evaluation import learned_graph
 from fedbnsl_experiments.simulate import simulate
 from fedbnsl_experiments.tables.notebook import site_tables, table_over
@@ -55,10 +53,11 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
     rounds, l1_weight, consensus_penalty, threshold, local_steps, refit_rounds
         Settings of the plan, as in a plan file. None: as in `plan`, by default 80, 0.1, 3.0, 0.3, 100000 and 1.
     epsilon
-        Budget of a private plan, for each site's table. Without a `plan`, the other settings are those of the nearest
-        of the budgets that they were tuned for (`private_plans.EPSILONS`); None: as in `plan`, by default no privacy.
+        Budget of a private plan, for each site's table. Without a `plan`, the ready plan private-steps is used, with
+        the settings of the nearest budget that they were tuned for; None: as in `plan`, by default no privacy.
     plan
-        What all settings start from: a `Plan` or the path of a plan file. None: the default plan.
+        What all settings start from: a `Plan`, the name of a ready plan (`fedbnsl plan list`) or a path. None: the
+        default settings, as in fed-sparse; with `epsilon` private-steps.
     settings
         Any other settings of the plan by name, such as ``{"value_type": "float32", "privacy.clip": 5.0}``.
     noise_seed
@@ -147,7 +146,8 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         ----------
         tables
             One table a site, in a list or in a dict by site's name: data frames with the same columns in any order, or
-            (n, d) arrays, whose variables are named X1, X2, ...
+            (n, d) arrays, whose variables are named X1, X2, ... For data frames ``pip install pandas``, or a package
+            like it: no extra of fedbnsl brings one along.
         y
             Ignored.
 
@@ -199,13 +199,9 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         if self.epsilon is not None:
             replaced["privacy.epsilon"] = self.epsilon
         if self.plan is not None:
-            base = self.plan if isinstance(self.plan, Plan) else Plan.load(Path(self.plan))
-        elif self.epsilon is not None and 0 < self.epsilon < math.inf:
-            epsilon = self.epsilon
-            base = private_plan(min(EPSILONS, key=lambda tuned: abs(math.log(tuned / epsilon))))
-            replaced["name"] = f"private-epsilon-{epsilon:g}"
+            base = self.plan if isinstance(self.plan, Plan) else Plan.load(self.plan, epsilon=self.epsilon)
         else:
-            base = Plan()
+            base = Plan() if self.epsilon is None else Plan.load("private-steps", epsilon=self.epsilon)
         return with_dotted(base, {**replaced, **(self.settings or {})}, origin="FedSparseBNSL")
 
     def _keep(self, plan: Plan, result: dict[str, Any], state: AdmmState, about_tables: list[str]) -> None:
@@ -228,7 +224,8 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
             history_=[_round(entry) for entry in result["rounds"]],
             privacy_=result["privacy"],
             residual_variance_=state.residual_variance.copy() if state.residual_variance.size else None,
-            warnings_=[*about_tables, *result["warnings"]],
+            # A run without privacy says itself what its sites told of their tables.
+            warnings_=[*(about_tables if plan.privacy else []), *result["warnings"]],
             feature_names_in_=np.array(names, dtype=object),
             n_features_in_=len(names),
         )

@@ -12,6 +12,7 @@ from fedbnsl import codec
 from fedbnsl.errors import InterruptedRunError, SchemaMismatchError
 from fedbnsl.messages import LocalUpdate, RoundTask, RunStatus, SiteProgress, SiteState
 from fedbnsl.plan.plan import Plan
+from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_client.privacy import randomness
@@ -166,7 +167,7 @@ def _status(plan: Plan, record: RoundRecord, traffic: Traffic, elapsed_s: float)
         )
         for site in record.contributed
     )
-    total = plan.n_rounds
+    total = n_rounds(plan)
     return RunStatus(
         "running", record.round, total, record.acyclicity, record.edges, elapsed_s, sites, time_unix_s=time.time()
     )

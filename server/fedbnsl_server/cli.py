@@ -4,13 +4,20 @@ import json
 import shlex
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fedbnsl.errors import InterruptedRunError, SetupError
+from fedbnsl.plan.plan_options import PlanChoice, takes_plan
 from fedbnsl_server.identity import cli as enrolment_cli
 from fedbnsl_server.observe import cli as observer_cli
+
+if TYPE_CHECKING:
+    from fedbnsl_server.algorithm.admm import AdmmState
+    from fedbnsl_server.algorithm.round_loop import RoundRecord
+    from fedbnsl_server.identity.enrolment import Federation
+    from fedbnsl_server.observe.prometheus import MetricsPort
 
 
 @click.group()
@@ -32,10 +39,7 @@ for _command in (
 
 
 @coordinator.command()
-@click.argument("plan_or_run", metavar="PLAN|RUN", type=click.Path(exists=True, path_type=Path))
-@click.option(
-    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Replace a setting of the plan; repeatable."
-)
+@takes_plan(or_folder=True)
 @click.option(
     "--listen",
     metavar="HOST:PORT",
@@ -74,8 +78,7 @@ for _command in (
 @observer_cli.metrics_option
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON on standard output.")
 def serve(
-    plan_or_run: Path,
-    overrides: tuple[str, ...],
+    choice: PlanChoice,
     listen: str | None,
     federation_folder: Path | None,
     insecure: bool,
@@ -93,23 +96,21 @@ def serve(
     Either way what was learned so far is kept, and the run can be continued.
     """
     from fedbnsl.channel import DEFAULT_PORT
-    from fedbnsl.plan.plan import Plan
-    from fedbnsl_server.algorithm.admm import AdmmState
-    from fedbnsl_server.algorithm.round_loop import RoundRecord
-    from fedbnsl_server.identity.enrolment import Federation
-    from fedbnsl_server.observe.prometheus import MetricsPort
     from fedbnsl_server.serve import serve as serve_run
     from fedbnsl_server.store.run_folder import default_folder, load_plan
 
     observer_cli.one_of_both(federation_folder, insecure)
-    federation = None if federation_folder is None else Federation.open(federation_folder)
+    federation = None if federation_folder is None else _federation(federation_folder)
     where = listen or (f"127.0.0.1:{DEFAULT_PORT}" if federation is None else f"0.0.0.0:{federation.port}")
-    if plan_or_run.is_dir():
-        if overrides or out is not None or seeds:
-            raise SetupError(f"{plan_or_run} is a run: it goes on with its own settings; omit --set, --seed and --out")
-        plan, folder = load_plan(plan_or_run), plan_or_run
+    if isinstance(choice.plan, Path) and choice.plan.is_dir():
+        if choice.changes_settings or out is not None or seeds:
+            raise SetupError(
+                f"{choice.plan} is a run: it goes on with its own settings; omit --set, --epsilon, --delta, --seed "
+                "and --out"
+            )
+        plan, folder = load_plan(choice.plan), choice.plan
     else:
-        plan = Plan.load(plan_or_run, overrides)
+        plan = choice.load()
         folder = out or default_folder(plan.name)
 
     again = ["fedbnsl", "coordinator", "serve", str(folder)]
@@ -128,14 +129,16 @@ def serve(
             write_text(address_file, address)
         say(f"listening on {address}; run folder: {folder}")
 
-    def after_round(state: AdmmState, record: RoundRecord) -> None:
-        total, kind = plan.n_rounds, record.kind.name.lower()
+    from fedbnsl.rounds.kinds import n_rounds
+
+    def after_round(state: "AdmmState", record: "RoundRecord") -> None:
+        total, kind = n_rounds(plan), record.kind
         say(
             f"round {record.round}/{total} {kind:5} sites {len(record.contributed)}/{len(state.sites)}"
             f"  h(W) {record.acyclicity:.1e}  edges {record.edges}  {record.local_s + record.global_s:.2f} s"
         )
 
-    with MetricsPort(metrics) if metrics is not None else nullcontext() as port:
+    with nullcontext() if metrics is None else _metrics_port(metrics) as port:
         if port is not None:
             say(f"metrics on port {port.port}")
         try:
@@ -162,6 +165,18 @@ def serve(
         _summarise(result, folder)
 
 
+def _federation(folder: Path) -> "Federation":
+    from fedbnsl_server.identity.enrolment import Federation
+
+    return Federation.open(folder)
+
+
+def _metrics_port(address: str) -> "MetricsPort":
+    from fedbnsl_server.observe.prometheus import MetricsPort
+
+    return MetricsPort(address)
+
+
 def _parse_seeds(seeds: tuple[str, ...]) -> dict[str, int]:
     parsed: dict[str, int] = {}
     for seed in seeds:
@@ -174,6 +189,8 @@ def _parse_seeds(seeds: tuple[str, ...]) -> dict[str, int]:
 
 def _summarise(result: dict[str, Any], folder: Path) -> None:
     click.echo(f"learned {len(result['edges'])} edges in {result['seconds']['total']:.1f} s; results: {folder}")
+    for file, why in result["not_written"].items():
+        click.echo(f"{file} was not written: {why}")
     if result["privacy"]:
         because = [f"no privacy guarantee: {reason}" for reason in result["privacy"]["no_guarantee_because"]]
         for line in because or [result["privacy"]["guarantee"]]:

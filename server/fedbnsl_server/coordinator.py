@@ -1,4 +1,4 @@
-"""A run that a coordinator works on: seats, then rounds, then an end in good order, whatever ends it."""
+"""One run at the coordinator: the sites join, the rounds are played, and it ends in order, whatever ends it."""
 
 import asyncio
 import signal
@@ -14,11 +14,11 @@ from fedbnsl.interrupt import signals_to_heed
 from fedbnsl.messages import Finished
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
-from fedbnsl_server.algorithm import round_loop
+from fedbnsl_server.algorithm import global_step, round_loop
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.consensus_graph import consensus_graph
 from fedbnsl_server.algorithm.round_loop import RoundRecord
-from fedbnsl_server.grpc_api.server import Door
+from fedbnsl_server.grpc_api.server import CoordinatorServer
 from fedbnsl_server.grpc_api.servicer import Servicer
 from fedbnsl_server.sites.mailbox import Mailbox
 from fedbnsl_server.sites.roster import Member, Roster
@@ -50,7 +50,7 @@ class _End:
     paused: bool = False
 
 
-class LiveRun:
+class Coordinator:
     """The rounds of a run, or what is left of them, and its results; made and used on one event loop.
 
     Parameters
@@ -73,7 +73,7 @@ class LiveRun:
         on_round: Callable[[AdmmState, RoundRecord], None],
         notice: Callable[[str], None],
     ) -> None:
-        plan, past, register = folder.plan, folder.past, folder.register
+        plan, past, identity = folder.plan, folder.past, folder.identity
         self._plan = plan
         self._past = past
         self._ledgers = ledgers
@@ -85,10 +85,10 @@ class LiveRun:
         if folder.is_continued:
             folder.take_up()
             where = f"after round {past.round}" if past.round else "before round 1"
-            notice(f"continuing run {register.run:016x} {where}")
-        self._recorder = RunRecorder(folder, run=register.run, seeds=register.seeds, created_at=register.created_at)
+            notice(f"continuing run {identity.run:016x} {where}")
+        self._recorder = RunRecorder(folder, run=identity.run, seeds=identity.seeds, created_at=identity.created_at)
         self._roster = Roster(
-            plan, variables=past.seats.variables, members=past.seats.members, on_change=self._keep_seat
+            plan, variables=past.membership.variables, members=past.membership.members, on_change=self._keep_seat
         )
         self._mailbox = Mailbox(
             plan,
@@ -99,10 +99,10 @@ class LiveRun:
             traffic=past.traffic(),
             answered=past.last_answered(),
         )
-        self._servicer = Servicer(plan, register.run, self._roster, self._mailbox, ledgers, self._note)
+        self._servicer = Servicer(plan, identity.run, self._roster, self._mailbox, ledgers, self._note)
 
-    async def run(self, door: Door) -> dict[str, Any]:
-        """Open the door, play the rounds, write the results, tell the sites; return what result.json holds.
+    async def run(self, server: CoordinatorServer) -> dict[str, Any]:
+        """Open the server, play the rounds, write the results, tell the sites; return what result.json holds.
 
         Raises
         ------
@@ -112,22 +112,22 @@ class LiveRun:
         loop = asyncio.get_running_loop()
         for number in signals_to_heed():
             loop.add_signal_handler(number, self._stop, number)
-        await door.open(self._servicer)
+        await server.open(self._servicer)
         end = await self._play()
-        await door.drain()
+        await server.drain()
         if not end.paused:
             self._servicer.progress.state = end.outcome
         self._servicer.progress.ended = time.monotonic()
         result, error = self._write_results(end)
         if end.paused:
-            await door.close_without_a_word(self._mailbox)
+            await server.close_without_a_word(self._mailbox)
         else:
             finished = end.finished if error is None else Finished(None, _public_reason(error))
             grace_s = _GOODBYE_S if error is None else _HASTY_GOODBYE_S
             await tell_the_end(self._mailbox, finished, set(self._roster.members), grace_s)
             if end.outcome != "interrupted":  # it may go on later: whoever watches keeps watching
                 await self._servicer.last_looks(_LAST_LOOKS_S)
-            await door.close()
+            await server.close()
         if error is not None:
             raise error
         return result
@@ -152,10 +152,12 @@ class LiveRun:
             return _End("failed", error=failure)
 
     async def _learn(self) -> AdmmState:
+        loading = asyncio.ensure_future(_in_daemon_thread(global_step.warm_up))
         if not self._roster.is_complete:
             self._notice(f"waiting for {self._plan.n_participants - len(self._roster.members)} sites to join")
             await self._roster.wait_until_complete()
             self._start()
+        await loading
         plan, roster = self._plan, self._roster
         return await _in_daemon_thread(
             lambda: round_loop.run(
@@ -189,7 +191,7 @@ class LiveRun:
         self._on_round(state, record)
 
     def _write_results(self, end: _End) -> tuple[dict[str, Any], Exception | None]:
-        """Results before good-byes: whoever is impatient cannot lose them."""
+        """Write the results before the sites are told: ending the process then loses nothing."""
         result, error = dict[str, Any](), end.error
         try:  # of an unfinished round as well: what a site spent on it is not forgotten
             self._ledgers.save()

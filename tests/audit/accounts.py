@@ -10,12 +10,15 @@ import numpy as np
 
 from audit import reference
 from audit.reference import LATTICE
-from fedbnsl.errors import LocalProtocolError
-from fedbnsl.messages import LocalUpdate, RoundTask, TaskKind
+from fedbnsl.errors import ProtocolError
+from fedbnsl.messages import Content, LocalUpdate, RoundTask
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy import calibration as pricing
 from fedbnsl.privacy.calibration import Price
-from fedbnsl.sparse import SparseMatrix
+from fedbnsl.rounds import residual_moments as residual_rounds
+from fedbnsl.rounds import scales as scales_rounds
+from fedbnsl.rounds.kinds import KINDS, n_rounds, stage
+from fedbnsl.sparse import Matrix, SparseMatrix
 from fedbnsl_client import participant
 from fedbnsl_client.budget import journal as run_journal
 from fedbnsl_client.budget.ledger import Ledger, Request
@@ -34,9 +37,9 @@ def plans() -> Iterator[Plan]:
             for smoothness in ("public", "estimated"):
                 yield private_plan(solver, epsilon, rounds, steps, smoothness)
                 if (solver, smoothness) == ("dp-pgcd", "estimated"):
-                    for n_rounds in (0, rounds):
+                    for admm in (0, rounds):
                         plan = private_plan(solver, epsilon, rounds, steps, smoothness)
-                        yield plan.with_settings(rounds=n_rounds, moments_rounds=3)
+                        yield plan.with_settings(rounds=admm, moments_rounds=3)
 
 
 def private_plan(solver: str, epsilon: float, rounds: int, steps: int, smoothness: str, **more: object) -> Plan:
@@ -95,7 +98,7 @@ def check_prices(price_of: PriceOf) -> None:
         assert cost_of_setup(plan, price, D) <= price.units_of(0) * UNIT * (1 + 1e-12), plan.privacy
         rounds = [price.units_of(t) for t in range(1, plan.rounds + 1)]
         assert cost_of_round(plan, price) <= min(rounds, default=0) * UNIT * (1 + 1e-12), (plan.rounds, plan.privacy)
-        after = [price.units_of(plan.rounds + t) for t in range(1, plan.n_rounds - plan.rounds + 1)]
+        after = [price.units_of(plan.rounds + t) for t in range(1, n_rounds(plan) - plan.rounds + 1)]
         scales, moments = after[:1], after[1:]
         assert sum(scales) == 0, "they tell what the setup has paid for"
         assert cost_of_moments(price, D) <= min(moments, default=0) * UNIT * (1 + 1e-12)
@@ -109,13 +112,14 @@ def check_prices(price_of: PriceOf) -> None:
 class Recorder:
     """A ledger in memory that writes down who asked what of it, and when."""
 
-    head = None
-
     def __init__(self) -> None:
         self.log: list[str] = []
         self.units: dict[int, int] = {}
         self.kept: dict[int, bytes] = {}
         self.recipes: list[Any] = []
+
+    def head(self, *_: object) -> None:
+        """There is no ledger to tell of."""
 
     def stored(self, request: Request) -> bytes | None:
         return self.kept.get(request.round)
@@ -135,23 +139,9 @@ POLICY = DatasetPolicy.model_validate(
 )
 
 
-def journal(recorder: Recorder, plan: Plan, price: Price) -> Any:
+def journal(recorder: Recorder, plan: Plan, price: Price, *, run: int = 1, site: str = "site") -> Any:
     ledger = cast(Ledger, recorder)
-    return run_journal.RunJournal(ledger, POLICY, plan, price, run=1, site="site")
-
-
-def check_order() -> None:
-    """Paid before it is drawn, kept after; a second question gets the kept answer."""
-    plan = private_plan("dp-pgcd", 1.0, 2, 1, "public")
-    recorder = Recorder()
-    entries = journal(recorder, plan, pricing.price_of(plan, n_samples=N, n_variables=D))
-
-    def draw() -> bytes:
-        recorder.log.append("draw")
-        return b"noise"
-
-    assert entries.release(1, draw) == entries.release(1, draw) == b"noise"
-    assert recorder.log == ["reserve 1", "draw", "store 1"], recorder.log
+    return run_journal.RunJournal(ledger, POLICY, plan, price, run=run, site=site)
 
 
 class Touched(np.ndarray):
@@ -177,9 +167,15 @@ def site_of(plan: Plan, recorder: Recorder, price: Price) -> participant.Partici
 
 def task_of(plan: Plan, t: int, *, weight: float = 0.0, scale: float = 1.0) -> RoundTask:
     """The task of round t as the plan says it, with one weight in W and like scales for all variables."""
-    kind = plan.stage(t).kind
     W = SparseMatrix(D, np.array([1]), np.array([weight])) if weight else SparseMatrix.zeros(D)
-    return RoundTask(t, kind, W, t > 1, np.full(D, scale) if kind is TaskKind.MOMENTS else np.empty(0))
+    return RoundTask(t, content_of(stage(plan, t).kind, W, np.full(D, scale)), t > 1)
+
+
+def content_of(kind: str, W: SparseMatrix, scales: Matrix) -> Content:
+    """What a task of this kind holds."""
+    if kind == "scales":
+        return scales_rounds.Task()
+    return residual_rounds.Task(W, scales) if kind == "residual_moments" else KINDS[kind].Task(W)
 
 
 def play(plan: Plan, recorder: Recorder, *, restart_before: int = 0) -> None:
@@ -187,12 +183,12 @@ def play(plan: Plan, recorder: Recorder, *, restart_before: int = 0) -> None:
     price = pricing.price_of(plan, n_samples=N, n_variables=D)
     site = site_of(plan, recorder, price)
     sent: list[LocalUpdate] = []
-    for t in range(1, plan.n_rounds + 1):
+    for t in range(1, n_rounds(plan) + 1):
         if t == restart_before:
             site = site_of(plan, recorder, price)
             n_entries = len(recorder.log)
             again = site.handle(task_of(plan, t - 1, weight=0.5, scale=3.0))  # the difference would tell of the table
-            assert again.same_as(sent[-1]), "another answer for the same round"
+            assert again == sent[-1], "another answer for the same round"
             assert len(recorder.log) == n_entries, recorder.log[n_entries:]
         sent.append(site.handle(task_of(plan, t)))
 
@@ -216,9 +212,9 @@ def check_whole_runs() -> None:
         for smoothness in ("estimated", "public"):
             plan = private_plan(solver, 2.0, 4, 2, smoothness)
             check_whole_run(plan, restart_before=3)
-    for n_rounds in (0, 2):
-        plan = private_plan("dp-pgcd", 2.0, 2, 2, "estimated").with_settings(rounds=n_rounds, moments_rounds=2)
-        for restart_before in range(2, plan.n_rounds + 1):
+    for admm in (0, 2):
+        plan = private_plan("dp-pgcd", 2.0, 2, 2, "estimated").with_settings(rounds=admm, moments_rounds=2)
+        for restart_before in range(2, n_rounds(plan) + 1):
             check_whole_run(plan, restart_before=restart_before)
 
 
@@ -251,7 +247,7 @@ def check_log(log: list[str], plan: Plan) -> None:
             paid = t if what == "reserve" else ""
     entries = [entry for entry in log if entry != "touch"]
     assert len(entries) == len(set(entries)), log
-    releases = {t for t in range(1, plan.n_rounds + 1) if plan.stage(t).kind is not TaskKind.SCALES}
+    releases = {t for t in range(1, n_rounds(plan) + 1) if stage(plan, t).kind != "scales"}
     assert touched - {0} <= releases, "scales are told from what was kept"
 
 
@@ -261,8 +257,8 @@ def check_moments(plan: Plan, recorder: Recorder, drawn: list[int]) -> None:
     prices = [Price(**recipe["price"]) for recipe in recorder.recipes]
     assert len(set(prices)) == 1, "one price for all rounds"
     price = prices[0]
-    assert [recipe["round"] for recipe in recorder.recipes] == list(range(plan.n_rounds + 1))
-    for t in range(plan.rounds + 2, plan.n_rounds + 1):
+    assert [recipe["round"] for recipe in recorder.recipes] == list(range(n_rounds(plan) + 1))
+    for t in range(plan.rounds + 2, n_rounds(plan) + 1):
         assert recorder.units[t] * UNIT * (1 + 1e-12) >= cost_of_moments(price, D), recorder.units
     assert recorder.units[plan.rounds + 1] == 0, recorder.units
     assert reference.epsilon_of(cost_of_run(plan, price, D), 1e-6) <= plan.privacy.epsilon * (1 + 1e-9)
@@ -280,20 +276,26 @@ def _error_of(site: participant.Participant, task: RoundTask) -> type[Exception]
 
 def check_order_of_tasks() -> None:
     """A task of another kind than the plan has in that round, or without its scales, is refused and costs nothing."""
-    for n_rounds in (0, 2):
-        plan = private_plan("dp-pgcd", 2.0, 2, 2, "estimated").with_settings(rounds=n_rounds, moments_rounds=2)
+    for admm in (0, 2):
+        plan = private_plan("dp-pgcd", 2.0, 2, 2, "estimated").with_settings(rounds=admm, moments_rounds=2)
         price = pricing.price_of(plan, n_samples=N, n_variables=D)
         recorder = Recorder()
         site = site_of(plan, recorder, price)
-        for t in range(1, plan.n_rounds + 2):
-            known = t <= plan.n_rounds
-            kinds = [kind for kind in TaskKind if not known or kind is not plan.stage(t).kind]
-            wrong = [RoundTask(t, kind, SparseMatrix.zeros(D), False, np.ones(D)) for kind in kinds]
-            if known and plan.stage(t).kind is TaskKind.MOMENTS:
-                wrong.append(RoundTask(t, TaskKind.MOMENTS, SparseMatrix.zeros(D), False))
+        for t in range(-1, n_rounds(plan) + 2):  # 0 is the setup
+            known = 1 <= t <= n_rounds(plan)
+            planned = stage(plan, t).kind if known else ""
+            zero = SparseMatrix.zeros(D)
+            wrong = [RoundTask(t, content_of(kind, zero, np.ones(D)), False) for kind in KINDS if kind != planned]
+            huge = SparseMatrix(D, np.array([1]), np.array([1e300]))
+            if planned == "admm":
+                wrong.append(RoundTask(t, content_of(planned, huge, np.ones(D)), False))
+            if planned == "residual_moments":
+                impossible = (np.empty(0), np.zeros(D), -np.ones(D), np.full(D, np.nan), np.full(D, 1e300))
+                wrong += [RoundTask(t, content_of(planned, zero, scales), False) for scales in impossible]
+                wrong.append(RoundTask(t, content_of(planned, huge, np.ones(D)), False))
             before = list(recorder.log)
             for task in wrong:
-                assert _error_of(site, task) is LocalProtocolError, task
+                assert issubclass(_error_of(site, task) or int, ProtocolError), task
                 assert recorder.log == before, recorder.log
             if known:
                 site.handle(task_of(plan, t))

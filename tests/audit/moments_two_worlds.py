@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from audit import reference, two_worlds
+from audit import reference
 from audit.reference import LATTICE
 from audit.two_worlds import DELTA, EPSILON
 from fedbnsl.plan.plan import Plan
@@ -43,23 +43,13 @@ def worlds() -> tuple[Matrix, Matrix]:
     return A, B
 
 
-def sums(X: Matrix, bound: float) -> Matrix:
-    """(d, d) sums in units of R^2 / LATTICE, record by record."""
-    total = np.zeros((D, D))
-    for x in X:
-        z = (x - W.T @ x) / SCALES
-        z /= max(float(np.linalg.norm(z)), bound)
-        total += np.rint(np.outer(z, z) * LATTICE)
-    return total
-
-
-def ratios(n_runs: int) -> tuple[Matrix, Matrix]:
+def statistics(n_runs: int = 2000) -> tuple[Matrix, Matrix]:
     """The log-likelihood ratio of every release in world A and of every release in world B."""
     settings = plan()
     assert settings.privacy is not None
     bound = settings.privacy.residual_norm_bound(D)
     price = pricing.price_of(settings, n_samples=N, n_variables=D)
-    in_A, in_B = (sums(X, bound) for X in worlds())
+    in_A, in_B = (reference.moment_sums(X, W, SCALES, bound) for X in worlds())
     ideal = (math.sqrt(2) * LATTICE + D) ** 2 / (2 * reference.budget(EPSILON, DELTA))
     variance = np.where(np.eye(D, dtype=bool), ideal, ideal / 2)
 
@@ -75,18 +65,3 @@ def ratios(n_runs: int) -> tuple[Matrix, Matrix]:
         np.array([ratio(A, f"moments A {k}") for k in range(n_runs)]),
         np.array([ratio(B, f"moments B {k}") for k in range(n_runs)]),
     )
-
-
-def check_two_worlds(n_runs: int = 2000) -> float:
-    """The lower bound, which must not be above the claim."""
-    found = two_worlds.epsilon_at_least(*ratios(n_runs))
-    assert found <= EPSILON, f"at least epsilon {found:.2f} where {EPSILON:g} was claimed"
-    return found
-
-
-def check_law(n_runs: int = 2000) -> None:
-    """A likelihood ratio has mean 1 in the world of its denominator: if the code draws from another law, it has not."""
-    in_A, in_B = ratios(n_runs)
-    for values in (np.exp(-in_A), np.exp(in_B)):
-        off = (values.mean() - 1.0) / (values.std() / math.sqrt(n_runs))
-        assert abs(off) < 5.0, f"mean likelihood ratio {values.mean():.3f}, {off:.1f} standard errors from 1"

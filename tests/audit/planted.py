@@ -14,11 +14,11 @@ import numpy as np
 from fedbnsl.privacy import calibration as pricing
 from fedbnsl.privacy.calibration import LATTICE
 from fedbnsl.sparse import Matrix
-from fedbnsl_client import participant
 from fedbnsl_client.budget import journal as run_journal
 from fedbnsl_client.losses import clipped as clipped_gradient
 from fedbnsl_client.losses.clipped import ClippedGradient
 from fedbnsl_client.privacy import noise, private_moments
+from fedbnsl_client.rounds import kinds
 from fedbnsl_client.solvers import dp_pgcd, local_solver
 
 Plant = Callable[[Path], AbstractContextManager[None]]
@@ -72,7 +72,7 @@ def a_price(folder: Path, *changes: tuple[str, str]) -> Iterator[None]:
     """Another price module, wherever prices are made."""
     changed = rewritten(pricing, folder, *changes)
     with (
-        mock.patch.object(participant, "price_of", changed.price_of),
+        mock.patch.object(kinds, "price_of", changed.price_of),
         mock.patch.object(pricing, "price_of", changed.price_of),
     ):
         yield

@@ -1,17 +1,15 @@
-"""Participants with a bug that breaks the guarantee: one change of the real code, or noise that is not fresh."""
+"""Participants with a bug that breaks the guarantee: one change of the real code each."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from types import ModuleType
 from unittest import mock
 
 from audit.planted import Plant, rewritten
-from fedbnsl.messages import LocalUpdate, RoundTask, SiteState
-from fedbnsl.plan.plan import Plan
 from fedbnsl_client import participant
-from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_client.participant import Participant
-from fedbnsl_client.privacy import randomness
+from fedbnsl_client.rounds import admm, residual_moments, scales
+from fedbnsl_client.solvers import dp_pgcd, local_solver
 
 
 @contextmanager
@@ -31,53 +29,137 @@ def changed_participant(name: str, old: str, new: str) -> Plant:
     return plant
 
 
-_RELEASE = "kept = self._journal.release(task.round, draw)"
+def changed_rounds(name: str, module: ModuleType, *changes: tuple[str, str]) -> Plant:
+    """A bug that is a change of how one kind of round is answered."""
+
+    @contextmanager
+    def plant(folder: Path) -> Iterator[None]:
+        with mock.patch.object(module, "Rounds", rewritten(module, folder, *changes).Rounds):
+            yield
+
+    plant.__name__ = name
+    return plant
+
+
+_RELEASE = "kept = problem.journal.release(task.round, draw)"
 moments_without_the_journal = changed_participant(
-    "moments_without_the_journal", _RELEASE, f"{_RELEASE} if task.kind is not TaskKind.MOMENTS else draw()"
+    "moments_without_the_journal", _RELEASE, f"{_RELEASE} if task.content.kind != 'residual_moments' else draw()"
 )
 scales_without_the_journal = changed_participant(
-    "scales_without_the_journal", _RELEASE, f"{_RELEASE} if task.kind is not TaskKind.SCALES else draw()"
+    "scales_without_the_journal", _RELEASE, f"{_RELEASE} if task.content.kind != 'scales' else draw()"
 )
-scales_drawn_anew = changed_participant(
+scales_drawn_anew = changed_rounds(
     "scales_drawn_anew",
-    "return self._sending(self._setup, task)",
-    "return self._sending(release_setup(self._plan, self._plan.privacy, self._price, self._X, self._randbelow), task)",
+    scales,
+    ("from fedbnsl.messages", "from fedbnsl_client.solvers.local_solver import release_setup\nfrom fedbnsl.messages"),
+    (
+        "setup = self.problem.setup\n",
+        "p = self.problem\n        setup = release_setup(p.plan, p.plan.privacy, p.price, p.X, p.randbelow)\n",
+    ),
 )
-moments_drawn_twice = changed_participant(
+moments_drawn_twice = changed_rounds(
     "moments_drawn_twice",
-    "        released = release_residual_moments(",
-    "        release_residual_moments(self._X, W, task.scales, bound, variance, self._randbelow)\n"
-    "        released = release_residual_moments(",
+    residual_moments,
+    ("        released = release_residual_moments(", "        for _ in (1, 2): released = release_residual_moments("),
 )
 moments_computed_before_they_are_paid = changed_participant(
     "moments_computed_before_they_are_paid",
     f"        {_RELEASE}",
-    f"        early = answer(task)\n        answer = lambda task: early\n        {_RELEASE}",
+    "        early = rounds.answer(task)\n"
+    "        rounds = type('Early', (), {'answer': lambda self, task: early})()\n"
+    f"        {_RELEASE}",
 )
-any_kind_in_any_round = changed_participant("any_kind_in_any_round", "kind is not plan.stage(t).kind", "False")
-moments_without_scales = changed_participant("moments_without_scales", "task.scales.size != self._X.shape[1]", "False")
+any_kind_in_any_round = changed_participant(
+    "any_kind_in_any_round", "if stage(self._plan, task.round).kind != kind:", "if False:"
+)
+moments_without_scales = changed_rounds(
+    "moments_without_scales", residual_moments, ("if scales.shape != (d,) or", "if scales.shape == (d,) and")
+)
+weights_of_any_size = changed_rounds("weights_of_any_size", admm, ("        check_size(task, sent.value)\n", ""))
 
 
-# ---- participants whose noise is not fresh --------------------------------------------------------------------------
+# ---- noise that is not the system's --------------------------------------------------------------------------------
+
+_ANSWER = "            update = LocalUpdate("
 
 
-def the_same_noise_every_round(site: str, dataset: Dataset, plan: Plan, snapshot: SiteState | None) -> Participant:
-    class Forgetful(Participant):
-        def handle(self, task: RoundTask) -> LocalUpdate:
-            self._solvers.clear()  # bound to their source when they were made
-            self._randbelow = randomness.seeded(f"{site} {snapshot}")
-            return super().handle(task)
-
-    return Forgetful(site, dataset, plan, snapshot)
+def seeded_answers(name: str, seed: str) -> Plant:
+    """All noise of a round from a seeded source."""
+    source = f'object.__setattr__(problem, "randbelow", randomness.seeded(f"{seed}"))'
+    anew = 'getattr(rounds, "_solvers", {}).clear()'
+    return changed_participant(name, _ANSWER, f"            {source}; {anew}\n{_ANSWER}")
 
 
-def the_same_noise_at_every_site(site: str, dataset: Dataset, plan: Plan, snapshot: SiteState | None) -> Participant:
-    start = snapshot.local_weights.nnz if snapshot else 0
-    return Participant(site, dataset, plan, snapshot, randbelow=randomness.seeded(f"start {start > 0}"))
+def seeded_setup(name: str, seed: str) -> Plant:
+    """Noise of the setup from a seeded source."""
+    first = "        self._rounds: dict[str, LocalRounds] = {}\n"
+    held = 'object.__setattr__(self._problem, "randbelow", '
+    early = f"{held}randomness.seeded(f'{seed}')); _ = plan.privacy and self._problem.setup; {held}randbelow)"
+    return changed_participant(name, first, f"{first}        {early}\n")
 
 
-def the_same_noise_after_a_restart(site: str, dataset: Dataset, plan: Plan, snapshot: SiteState | None) -> Participant:
-    return Participant(site, dataset, plan, snapshot, randbelow=randomness.seeded(site))
+REPEATED_UPDATES: list[Plant] = [
+    seeded_answers("updates_seeded_by_the_round", "{task.round}"),
+    seeded_answers("updates_seeded_by_site_and_round", "{self.site} {task.round}"),
+]
+REPEATED_MOMENTS: list[Plant] = [
+    seeded_answers("moments_seeded_by_the_round", "{task.round}"),
+    seeded_answers("moments_seeded_by_the_site", "{self.site}"),
+    seeded_answers("moments_seeded_by_site_run_and_round", "{self.site} {self._run} {task.round}"),
+]
+a_source_seeded_by_the_site_at_every_start = changed_participant(
+    "a_source_seeded_by_the_site_at_every_start",
+    "journal or Unaccounted(), randbelow)",
+    'journal or Unaccounted(), randomness.seeded(f"{site} {run}"))',
+)
+REPEATED_SETUPS: list[Plant] = [
+    seeded_setup("setups_seeded_by_the_site", "{self.site}"),
+    seeded_setup("setups_seeded_by_site_and_run", "{self.site} {self._run}"),
+]
+
+# Other noise for every release of one process, and the same again in the next process.
+one_seeded_source_for_the_whole_process = changed_participant(
+    "one_seeded_source_for_the_whole_process",
+    "randbelow: Randbelow = randomness.system",
+    'randbelow: Randbelow = randomness.seeded("noise")',
+)
+moments_seeded_by_the_clock = seeded_answers("moments_seeded_by_the_clock", "{__import__('time').time_ns()}")
+bound_from_the_table_of_the_site = changed_rounds(
+    "bound_from_the_table_of_the_site",
+    residual_moments,
+    (
+        "privacy.residual_norm_bound(d),\n",
+        "float(np.linalg.norm((problem.X - problem.X @ content.weights.to_dense()) / content.scales, axis=1).max()),\n",
+    ),
+)
 
 
-STALE_NOISE = [the_same_noise_every_round, the_same_noise_at_every_site, the_same_noise_after_a_restart]
+def changed_solver(name: str, old: str, new: str) -> Plant:
+    """A bug that is one change of the module of private steps."""
+
+    @contextmanager
+    def plant(folder: Path) -> Iterator[None]:
+        with mock.patch.object(local_solver, "DpPgcd", rewritten(dp_pgcd, folder, (old, new)).DpPgcd):
+            yield
+
+    plant.__name__ = name
+    return plant
+
+
+_SEEDED = "__import__('fedbnsl_client.privacy.randomness').privacy.randomness.seeded"
+updates_seeded_by_their_coordinate = changed_solver(
+    "updates_seeded_by_their_coordinate", "self._noise(self._randbelow)", f"self._noise({_SEEDED}(f'{{i}} {{j}}'))"
+)
+updates_from_one_seeded_source = changed_solver(
+    "updates_from_one_seeded_source",
+    "self._noise(self._randbelow)",
+    f"self._noise(globals().setdefault('all_updates', {_SEEDED}('all')))",
+)
+selections_seeded_alike = changed_solver(
+    "selections_seeded_alike", "self._selection.draw(self._randbelow)", f"self._selection.draw({_SEEDED}('pick'))"
+)
+steps_seeded_at_every_start = changed_solver(
+    "steps_seeded_at_every_start",
+    "self._randbelow = selection, noise, randbelow",
+    f"self._randbelow = selection, noise, {_SEEDED}('start')",
+)

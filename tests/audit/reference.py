@@ -1,10 +1,11 @@
-"""What the audits compare with: the mechanisms of docs/algorithm.md once more, slow, plain and from their definitions.
+"""What the audits compare with: the mechanisms of docs/explanation/privacy.md once more, slow and plain.
 
 Nothing here calls the code under audit.
 """
 
 import math
 from decimal import Decimal, localcontext
+from functools import cache
 
 import numpy as np
 
@@ -30,12 +31,37 @@ def clipped_sums(X: Matrix, B: Matrix, clips: Matrix) -> Matrix:
     return sums
 
 
+def clipped_sum(X: Matrix, B: Matrix, clips: Matrix, i: int, j: int) -> float:
+    """Entry (i, j) of `clipped_sums`."""
+    gradient = -X[:, i] * (X[:, j] - X @ B[:, j])
+    return float(np.rint(np.clip(gradient, -clips[i], clips[i]) / clips[i] * LATTICE).sum())
+
+
+def moment_sums(X: Matrix, W: Matrix, scales: Matrix, bound: float) -> Matrix:
+    """(d, d) sums of zz' over the scaled and shortened residuals z, in units of bound^2 / LATTICE, record by record."""
+    total = np.zeros(W.shape)
+    for x in X:
+        z = (x - W.T @ x) / scales
+        z /= max(float(np.linalg.norm(z)), bound)
+        total += np.rint(np.outer(z, z) * LATTICE)
+    return total
+
+
+def square_sums(X: Matrix, bounds: Matrix) -> Matrix:
+    """(d,) sums of the clipped squares, entry i in units of bounds[i] / LATTICE, record by record."""
+    total = np.zeros(bounds.shape)
+    for x in X:
+        total += np.rint(np.minimum(x * x / bounds, 1.0) * LATTICE)
+    return total
+
+
 def epsilon_of(zcdp: float, delta: float) -> float:
     """Corollary 13 of Canonne, Kamath, Steinke 2020 by trying a great many orders."""
     a = 1.0 + np.geomspace(1e-4, 1e6, 400_001)
     return max(0.0, float(np.min(zcdp * a + np.log(1 / (a * delta)) / (a - 1) + np.log1p(-1 / a))))
 
 
+@cache
 def budget(epsilon: float, delta: float) -> float:
     """The zCDP whose `epsilon_of` is epsilon."""
     low, high = 0.0, 2.0 * epsilon

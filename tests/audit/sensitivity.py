@@ -94,7 +94,7 @@ def scores_of(make: Callable[..., Any], X: Matrix, B: Matrix, W: Matrix, *, M: M
 
     settings = {"lam": lam, "rho_2": 3.0, "gamma": 0.5, "steps": 4, "clip": 5.0, "randbelow": randomness.system}
     solver = make(X, M, selection=watched, noise=noise, allowed=~np.eye(len(M), dtype=bool), **settings)
-    solver.solve(B, W, np.zeros_like(B))
+    solver(B, W, np.zeros_like(B))
     return np.concatenate(watched.scores)
 
 

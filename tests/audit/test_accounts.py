@@ -12,14 +12,9 @@ from scipy import stats
 from scipy.special import logsumexp
 
 from audit import accounts, reference
-from fedbnsl.errors import LocalProtocolError, PlanError
-from fedbnsl.messages import RoundTask, TaskKind
-from fedbnsl.plan.plan import Plan
+from fedbnsl.errors import PlanError
 from fedbnsl.privacy import zcdp
 from fedbnsl.privacy.calibration import LATTICE, SCORE_SENSITIVITY, price_of
-from fedbnsl.sparse import SparseMatrix
-from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_client.participant import Participant
 
 COSTS = [(1e-6, 1e-9), (0.001, 1e-6), (0.03, 1e-5), (0.4, 4e-8), (3.0, 0.05), (60.0, 1e-10)]
 
@@ -127,10 +122,6 @@ def test_a_task_of_another_kind_than_the_plan_says_is_refused_before_the_table_i
     accounts.check_order_of_tasks()
 
 
-def test_a_release_is_paid_for_before_it_is_drawn_and_drawn_once() -> None:
-    accounts.check_order()
-
-
 def test_advanced_composition_of_the_laplace_plan_stays_within_its_epsilon() -> None:
     for plan in accounts.plans():
         if plan.local_solver != "dp-pgcd-laplace" or plan.privacy is None:
@@ -156,17 +147,3 @@ def test_a_setup_without_budget_is_refused_and_not_released_without_noise(solver
 def test_a_scale_at_the_ends_of_floating_point_is_refused(setting: str, value: float) -> None:
     with pytest.raises(PlanError, match=setting):
         accounts.private_plan("dp-pgcd", 1.0, 2, 1, "public", **{setting: [value] if "moments" in setting else value})
-
-
-@pytest.mark.parametrize(
-    ("t", "kind"), [(0, TaskKind.ADMM), (-1, TaskKind.ADMM), (3, TaskKind.ADMM), (1, TaskKind.REFIT)]
-)
-def test_a_task_that_was_not_priced_is_refused_before_anything_is_paid_or_read(t: int, kind: TaskKind) -> None:
-    plan: Plan = accounts.private_plan("dp-pgcd", 1.0, 2, 1, "public")
-    recorder = accounts.Recorder()
-    entries = accounts.journal(recorder, plan, price_of(plan, n_samples=50, n_variables=3))
-    table = Dataset(tuple("abc"), np.random.default_rng(0).normal(size=(50, 3)))
-    site = Participant("site", table, plan, journal=entries)
-    with pytest.raises(LocalProtocolError, match="not among those of the plan"):
-        site.handle(RoundTask(t, kind, SparseMatrix.zeros(3), True))
-    assert recorder.log == []

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedbnsl.errors import BudgetExhaustedError, DataError, LedgerError, PolicyRefusal
+from fedbnsl.errors import BudgetExhaustedError, DataError, LedgerError, PolicyRefusal, SchemaMismatchError
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.budget.ledger import Request
 from fedbnsl_client.budget.report import ledger_as_json, ledger_lines
@@ -29,7 +29,8 @@ def admit(folder: Path, plan: Plan, *, approve: bool = True, **options: Any) -> 
     with site_folder.opened(folder) as (policy, ledger):
         if approve:
             ledger.approve(plan.digest(), plan.name)
-        return GuardedTable(folder, policy, ledger, None, **options).admit(plan, RUN)
+        site = GuardedTable(folder, policy, ledger, None, **options)
+        return site.admit(plan, RUN, site.variables)
 
 
 def without_rows(folder: Path) -> None:
@@ -53,7 +54,7 @@ def test_rows_and_columns_are_known_without_the_table(folder: Path) -> None:
     with site_folder.opened(folder) as (policy, ledger):
         site = GuardedTable(folder, policy, ledger, None)
         assert (site.site, site.variables, site.n_samples) == ("north", NAMES, ROWS)
-        assert site.ledger_head == ledger.head
+        assert site.ledger_head == ledger.head(DATASET)
 
 
 @pytest.mark.parametrize(
@@ -116,11 +117,11 @@ def test_after_all_refusals_the_table_is_missed(folder: Path) -> None:
 
 def test_a_refusal_spends_and_enters_nothing(folder: Path) -> None:
     with site_folder.opened(folder) as (_, ledger):
-        before = ledger.head
+        before = ledger.mark
     with pytest.raises(PolicyRefusal):
         admit(folder, private_plan(), approve=False)
     with site_folder.opened(folder) as (_, ledger):
-        assert ledger.head == before
+        assert ledger.mark == before
 
 
 @pytest.mark.parametrize("change", ["one value", "one row more", "one row less", "a column renamed"])
@@ -180,7 +181,7 @@ def test_a_second_name_for_the_same_table_is_no_second_budget(folder: Path) -> N
     edit(folder / "policy.toml", f'id = "{DATASET}"', 'id = "ward-8"')
     with site_folder.opened(folder) as (policy, ledger):
         table = site_folder.read_table(folder, policy, "ward-8", max_file_bytes=10**6)
-        with pytest.raises(LedgerError, match="a second id would be a second budget"):
+        with pytest.raises(LedgerError, match="registered as 'ward-7', where its spending is counted"):
             ledger.register("ward-8", table.variables, table.X)
 
 
@@ -194,7 +195,37 @@ def test_a_public_table_under_a_policy_may_be_used_without_privacy_and_is_not_ch
 
 def test_a_public_table_without_a_policy_is_refused_nothing_and_has_no_ledger() -> None:
     site = PublicTable("north", Dataset(NAMES, rows()))
-    table, journal = site.admit(private_plan(privacy={"smoothness": "exact"}), RUN)
+    table, journal = site.admit(private_plan(privacy={"smoothness": "exact"}), RUN, NAMES)
     assert isinstance(journal, Unaccounted)
     assert site.ledger_head is None
     assert np.array_equal(table.X, rows())
+
+
+def paid_with(folder: Path, variables: tuple[str, ...]) -> None:
+    """A site begins a run with its columns in this order, and comes to the first answer."""
+    with site_folder.opened(folder) as (policy, ledger):
+        ledger.approve(private_plan().digest(), "plan")
+        site = GuardedTable(folder, policy, ledger, None, columns=sorted(variables), authority="AA:BB")
+        table, journal = site.admit(private_plan(), RUN, variables)
+        assert table.variables == variables
+        journal.release(0, lambda: np.ones(len(variables)).tobytes())
+        assert (journal.head, site.ledger_head.n_entries) == (ledger.head(DATASET, "AA:BB"), 1)
+
+
+@pytest.mark.parametrize("variables", [("age", "mass"), ("dose", "age", "mass"), NAMES])
+def test_a_run_that_was_begun_with_other_variables_is_not_gone_on_with(
+    variables: tuple[str, ...], folder: Path
+) -> None:
+    """What was released and kept for one choice of columns is of another length, or is read as that of others."""
+    paid_with(folder, ("age", "dose", "mass"))
+    without_rows(folder)
+    with site_folder.opened(folder) as (policy, ledger):
+        before = ledger.mark
+        site = GuardedTable(folder, policy, ledger, None, columns=variables)
+        if variables == NAMES:
+            with pytest.raises(DataError, match=r"table\.csv"):
+                site.admit(private_plan(), RUN, variables)
+            return
+        with pytest.raises(SchemaMismatchError, match="began this run with the variables age, dose, mass"):
+            site.admit(private_plan(), RUN, variables)
+        assert ledger.mark == before

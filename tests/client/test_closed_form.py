@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from fedbnsl.errors import DivergenceError
-from fedbnsl.messages import RoundTask, TaskKind
+from fedbnsl.messages import RoundTask
 from fedbnsl.plan.plan import Plan
+from fedbnsl.rounds import admm as admm_rounds
 from fedbnsl.sparse import Matrix, SparseMatrix
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_client.participant import Participant
-from fedbnsl_client.solvers import local_solver
 from fedbnsl_client.solvers.closed_form import ClosedForm
 from oracles import literal_gradient, literal_local_objective
 
@@ -85,17 +85,19 @@ def test_a_participant_factorises_once_and_ignores_what_is_known_about_edges(mon
             factorised.append(rho_2)
             return ClosedForm.of(loss, rho_2)
 
-    monkeypatch.setattr(local_solver, "ClosedForm", Counting)
+    monkeypatch.setattr("fedbnsl_client.solvers.closed_form.ClosedForm", Counting)
     X, W, _ = problem(2)
     names = tuple("uvwxyz")
     plan = Plan(local_solver="closed-form", consensus_penalty=RHO_2).with_settings(
         knowledge={"forbidden": [["u", "v"]], "required": [["x", "y"]]}
     )
     site = Participant("site-1", Dataset(names, X), plan)
-    first = site.handle(RoundTask(1, TaskKind.ADMM, SparseMatrix.zeros(D), contributed=False)).local_weights.to_dense()
+    first = site.handle(
+        RoundTask(1, admm_rounds.Task(SparseMatrix.zeros(D)), contributed=False)
+    ).content.weights.to_dense()
     assert first == pytest.approx(solve(X, np.zeros((D, D)), np.zeros((D, D))), abs=0)
-    second = site.handle(RoundTask(2, TaskKind.ADMM, SparseMatrix.from_dense(W), contributed=True))
+    second = site.handle(RoundTask(2, admm_rounds.Task(SparseMatrix.from_dense(W)), contributed=True))
     expected = solve(X, W, RHO_2 * (first - W))  # the dual has a diagonal: that of B
-    assert second.local_weights.to_dense() == pytest.approx(expected, abs=1e-12)
-    assert second.local_weights.nnz == D * D
+    assert second.content.weights.to_dense() == pytest.approx(expected, abs=1e-12)
+    assert second.content.weights.nnz == D * D
     assert factorised == [RHO_2]

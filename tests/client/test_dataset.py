@@ -17,7 +17,7 @@ from fedbnsl.errors import DataError
 from fedbnsl.sparse import Matrix
 from fedbnsl_client.cli import join
 from fedbnsl_client.data import csv_table, dataset, mapped_array
-from fedbnsl_client.data.checks import DataWarning
+from fedbnsl_client.data.checks import DataWarning, columns_without_mean
 from fedbnsl_client.data.dataset import MIN_ROWS, Dataset
 
 N = 30
@@ -285,7 +285,9 @@ def test_a_duplicate_column_is_refused_by_name(table: Matrix, write: Callable[..
 
 
 def test_a_column_without_name_is_refused_by_its_place(table: Matrix, write: Callable[..., Path]) -> None:
-    assert "column 2 of 3 has no name" in refusal(write(table, "age,,mass"))
+    assert refusal(write(table, "age,,mass")).endswith("column 2 of 3 has no name")
+    said = "column 1 of 3 has no name; if it holds row numbers, save the table without them"
+    assert said in refusal(write(table, ",age,mass"))
 
 
 @pytest.mark.parametrize("name", ['"mass\n(dry)"', "mass\x07", "(Intercept)"])
@@ -311,7 +313,7 @@ def test_a_single_column_is_refused(table: Matrix, write: Callable[..., Path]) -
     assert "one column" in refusal(write(table), columns=["age"])
 
 
-@pytest.mark.parametrize(("mark", "name"), [(";", ";"), ("\t", "a tab")])
+@pytest.mark.parametrize(("mark", "name"), [(";", "separated by semicolons"), ("\t", "separated by tabs")])
 def test_another_separator_is_refused_by_its_name(
     table: Matrix, write: Callable[..., Path], mark: str, name: str
 ) -> None:
@@ -422,7 +424,9 @@ def test_means_that_regressions_without_intercept_cannot_follow_are_warned_of_by
     table -= table.mean(axis=0)
     table[:, 1] += 1.01 * table[:, 1].std()
     table[:, 2] -= 0.99 * table[:, 2].std()
-    with pytest.warns(DataWarning, match=r"column\(s\) 'dose': means further from zero.*subtract the means") as warned:
+    with pytest.warns(
+        DataWarning, match=r"column\(s\) 'dose': means further from zero.*Subtract numbers near the means"
+    ) as warned:
         Dataset.read(write(table))
     assert len(warned) == 1
 
@@ -481,3 +485,15 @@ def test_many_problems_are_listed_up_to_eight(write: Callable[..., Path]) -> Non
 def test_the_command_line_states_the_limit_of_the_dataset():
     options = {option.name: option.default for option in join.params}
     assert options["min_rows"] == MIN_ROWS
+
+
+def test_columns_from_which_their_own_means_were_subtracted_are_found() -> None:
+    rng = np.random.default_rng(11)
+    plain = rng.normal(size=(200, 60))
+    assert columns_without_mean([str(k) for k in range(60)], plain) == []
+    raw = 50 + 10 * plain[:, 0]
+    centred = raw - raw.mean()
+    two = np.where(np.arange(200) < 100, 1.0, -1.0)
+    table = np.column_stack([raw, centred, centred / centred.std(), centred.round(6), two, raw - 50])
+    names = ["raw", "centred", "standardised", "written with six digits", "balanced levels", "without a public number"]
+    assert columns_without_mean(names, table) == ["centred", "standardised", "written with six digits"]

@@ -26,7 +26,7 @@ from fedbnsl_server.grpc_api import servicer as servicer_module
 from fedbnsl_server.identity import authority, enrolment
 from fedbnsl_server.identity.enrolment import Federation
 from federation_folder import clock_off, enrol, enrol_at, make_federation
-from private_site import DATASET, edit, make_site, rows, write_table
+from private_site import DATASET, NAMES, edit, make_site, private_plan, rows, write_table
 
 __all__ = ["start"]  # a fixture
 
@@ -445,6 +445,16 @@ def test_policy_and_data_are_looked_at_although_the_coordinator_is_away(guarded,
     assert report.findings["data"]["text"] == f"{DATASET} is as it was registered"
 
 
+def test_a_table_that_was_centred_by_its_own_means_is_warned_of(guarded, check) -> None:
+    write_table(guarded / "table.csv", rows() - rows().mean(axis=0))
+    with site_folder.opened(guarded) as (policy, ledger):
+        table = site_folder.read_table(guarded, policy, DATASET)
+        ledger.register(DATASET, table.variables, table.X, supersedes=True)
+    found = check(guarded, f"127.0.0.1:{closed_port()}").findings["data"]
+    assert found["state"] == "warning"
+    assert "column(s) age; dose; mass: the mean is zero to rounding" in found["text"]
+
+
 def test_a_ledger_that_a_run_has_is_no_fault(guarded, members, start, check) -> None:
     address = start(members).address
     with site_folder.opened(guarded):
@@ -480,6 +490,58 @@ def test_a_table_that_is_odd_is_a_warning(members, start, check, tmp_path) -> No
     report = check(folder, start(members).address)
     assert (report.code, report.findings["data"]["state"]) == (0, "warning")
     assert "dose" in report.findings["data"]["text"]
+
+
+@pytest.fixture
+def with_plan(tmp_path: Path) -> Callable[..., tuple[int, list[dict[str, Any]]]]:
+    def run(folder: Path, address: str, capsys: pytest.CaptureFixture[str], **privacy: Any) -> Any:
+        plan = tmp_path / "plan.toml"
+        plan.write_text(private_plan(privacy=privacy).to_toml(), encoding="utf-8")
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main(["participant", "check", str(folder), address, "--plan", str(plan), "--json"])
+        return ended.value.code, json.loads(capsys.readouterr().out)["findings"]
+
+    return run
+
+
+def test_with_a_plan_the_share_beyond_its_bounds_is_told(guarded, members, start, with_plan, capsys) -> None:
+    address = start(members).address
+    squares = rows() ** 2
+    code, findings = with_plan(guarded, address, capsys, feature_bounds=[1.0])
+    assert [found["check"] for found in findings] == [*ORDER, "plan"]
+    assert (code, findings[-1]["state"]) == (0, "warning")
+    assert "never from this table" in findings[-1]["remedy"]
+    assert findings[-1]["details"] == {
+        "same_value": {},
+        "beyond": {name: pytest.approx(share) for name, share in zip(NAMES, (squares > 1.0).mean(axis=0), strict=True)},
+        "beyond_any": pytest.approx((squares > 1.0).any(axis=1).mean()),
+    }
+    code, findings = with_plan(guarded, address, capsys, feature_bounds=[1e4])
+    assert (code, findings[-1]["state"], findings[-1]["details"]["beyond_any"]) == (0, "ok", 0.0)
+    assert findings[-1]["text"] == "0.00% of the records lie beyond feature_bounds (a bound on x^2, not on x)"
+
+
+def test_nothing_of_the_plans_finding_is_sent(guarded, members, start, with_plan, capsys, monkeypatch) -> None:
+    called: list[str] = []
+    for name in ("Join", "PullTask", "PushUpdate", "Leave"):
+
+        async def refused(self: Any, request: Any, context: Any, name: str = name) -> None:
+            called.append(name)
+
+        monkeypatch.setattr(servicer_module.Servicer, name, refused)
+    assert with_plan(guarded, start(members).address, capsys)[0] == 0
+    assert called == []
+
+
+def test_a_plan_needs_the_table(guarded, capsys, tmp_path) -> None:
+    plan = tmp_path / "plan.toml"
+    plan.write_text(private_plan().to_toml(), encoding="utf-8")
+    for options in (["--plan", str(plan), "--connection-only"], ["--dataset", "ward-7"]):
+        with pytest.raises(SystemExit) as ended:
+            main(["participant", "check", str(guarded), *options])
+        assert ended.value.code == 2
+        assert "--plan" in capsys.readouterr().err
 
 
 def test_the_exit_code_is_that_of_the_first_failure(guarded, check) -> None:

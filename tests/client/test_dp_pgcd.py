@@ -27,18 +27,18 @@ def solver(*, lam: float = 0.0, variance: int = 4, steps: int = 3) -> DpPgcd:
 
 
 def test_ordinary_matrices_are_solved() -> None:
-    assert np.abs(solver().solve(ZERO, ZERO, ZERO)).max() > 0
+    assert np.abs(solver()(ZERO, ZERO, ZERO)).max() > 0
 
 
 @pytest.mark.parametrize(("B", "W", "beta"), [(HUGE, ZERO, ZERO), (ZERO, HUGE, ZERO), (ZERO, ZERO, HUGE)])
 def test_weights_that_noise_would_not_cover_the_rounding_of_are_refused(B, W, beta) -> None:
     with pytest.raises(DivergenceError, match="beyond what the noise was made for"):
-        solver(steps=0).solve(B, W, beta)
+        solver(steps=0)(B, W, beta)
 
 
 def test_a_step_that_releases_such_a_weight_is_refused() -> None:
     with pytest.raises(DivergenceError, match="beyond what the noise was made for"):
-        solver(variance=10**44).solve(ZERO, ZERO, ZERO)
+        solver(variance=10**44)(ZERO, ZERO, ZERO)
 
 
 def test_an_l1_weight_of_that_size_is_refused() -> None:
@@ -61,7 +61,7 @@ def test_without_an_allowed_coordinate_nothing_moves() -> None:
         X, np.ones(D), lam=0.0, rho_2=1.0, gamma=1.0, steps=3, clip=1.0, selection=ExponentialMechanism(0.1, none),
         noise=partial(discrete_gaussian, 4), randbelow=randomness.system, allowed=none,
     )  # fmt: skip
-    assert not idle.solve(ZERO, ZERO, ZERO).any()
+    assert not idle(ZERO, ZERO, ZERO).any()
 
 
 @pytest.mark.parametrize("change", [0.5, 1e-4])

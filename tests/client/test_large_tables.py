@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from fedbnsl.errors import DataError
-from fedbnsl.messages import RoundTask, TaskKind
+from fedbnsl.messages import RoundTask
+from fedbnsl.rounds import admm as admm_rounds
 from fedbnsl.sparse import Matrix, SparseMatrix
 from fedbnsl_client.data import csv_table, mapped_array
 from fedbnsl_client.data.dataset import Dataset
@@ -181,15 +182,15 @@ def test_a_seeded_private_run_sends_the_same_bits(table: Matrix, mapped: Matrix,
     plan = private_plan(local_solver=solver, local_steps=5, privacy={"epsilon": 4.0})
     sent = [
         [
-            site.handle(RoundTask(t, TaskKind.ADMM, SparseMatrix.from_dense(np.zeros((D, D))), contributed=t > 1))
+            site.handle(RoundTask(t, admm_rounds.Task(SparseMatrix.from_dense(np.zeros((D, D)))), contributed=t > 1))
             for t in (1, 2)
         ]
         for X in (table, mapped)
         for site in [Participant("site", Dataset(NAMES, X), plan, randbelow=randomness.seeded(solver))]
     ]
     for one, other in zip(*sent, strict=True):
-        assert one.local_weights.nnz > 0
-        assert np.array_equal(one.local_weights.to_dense(), other.local_weights.to_dense())
+        assert one.content.weights.nnz > 0
+        assert np.array_equal(one.content.weights.to_dense(), other.content.weights.to_dense())
 
 
 def test_exact_smoothness_is_the_same_to_rounding(table: Matrix, mapped: Matrix) -> None:

@@ -129,7 +129,7 @@ def test_a_missing_ledger_is_refused_and_not_made(path):
 
 def test_a_ledger_that_vanishes_while_it_is_opened_is_not_made(path, monkeypatch):
     monkeypatch.setattr(os.path, "isfile", lambda _: True)
-    with pytest.raises(LedgerError, match="unable to open"):
+    with pytest.raises(LedgerError, match="cannot be opened"):
         Ledger.open(path)
     assert not path.exists()
 
@@ -156,7 +156,7 @@ def replaced_by_text(path: Path) -> None:
 
 def of_a_later_format(path: Path) -> None:
     with closing(sqlite3.connect(path)) as raw:
-        raw.execute("PRAGMA user_version = 2")
+        raw.execute("PRAGMA user_version = 3")
 
 
 def of_another_program(path: Path) -> None:
@@ -175,10 +175,10 @@ def without_its_key(path: Path) -> None:
     [
         (cut_short, "malformed|damaged|not a database"),
         (overwritten, "malformed|damaged|entry"),
-        (emptied, "no ledger of format 1"),
+        (emptied, "no ledger of format 2"),
         (replaced_by_text, "file is not a database"),
-        (of_a_later_format, "no ledger of format 1"),
-        (of_another_program, "no ledger of format 1"),
+        (of_a_later_format, "no ledger of format 2"),
+        (of_another_program, "no ledger of format 2"),
         (without_its_key, "lost its number and key"),
     ],
 )
@@ -196,9 +196,9 @@ def test_everything_is_there_after_reopening(path):
         ledger.register("a", NAMES, TABLE)
         ledger.approve(bytes(32), "first plan")
         answer(ledger, 1, bytes(range(256)))
-        head, entries = ledger.head, ledger.entries()
+        head, entries = ledger.head("a"), ledger.entries()
     with Ledger.open(path) as ledger:
-        assert ledger.head == head
+        assert ledger.head("a") == head
         assert ledger.entries() == entries
         assert ledger.stored(request(1)) == bytes(range(256))
         assert ledger.spent("a") == 10
@@ -334,7 +334,7 @@ def test_the_same_table_in_another_order_is_the_same_dataset(ledger):
     order = np.random.default_rng(1).permutation(30)
     ledger.register("a", ("weight", "age", "dose"), TABLE[order][:, [2, 0, 1]])
     ledger.check_table("a", ("dose", "weight", "age"), np.asfortranarray(TABLE[::-1][:, [1, 2, 0]]))
-    assert ledger.head.n_entries == 1
+    assert ledger.mark.n_entries == 1
     assert ledger.datasets() == (Registration("a", NAMES, 30),)
 
 
@@ -365,7 +365,7 @@ def test_a_known_id_with_another_content_is_refused_unless_it_supersedes(ledger,
     for attempt in (ledger.register, ledger.check_table):
         with pytest.raises(LedgerError, match="not the one registered"):
             attempt("a", names, changed)
-    assert ledger.head.n_entries == 1
+    assert ledger.mark.n_entries == 1
     reserve(ledger, request(1))
     ledger.register("a", names, changed, supersedes=True)
     ledger.check_table("a", names, changed)
@@ -375,21 +375,11 @@ def test_a_known_id_with_another_content_is_refused_unless_it_supersedes(ledger,
         ledger.check_table("a", NAMES, TABLE)
 
 
-@pytest.mark.parametrize("supersedes", [False, True])
-def test_a_known_content_under_a_new_id_is_refused_always(ledger, supersedes):
-    with pytest.raises(LedgerError, match="registered as 'a'"):
-        ledger.register("b", NAMES[::-1], TABLE[::-1, ::-1], supersedes=supersedes)
-    assert ledger.registered("b") is None
-
-
 def test_a_content_that_was_superseded_is_still_known_under_its_id(ledger):
     ledger.register("a", NAMES, OTHER, supersedes=True)
     with pytest.raises(LedgerError, match="registered as 'a'"):
         ledger.register("b", NAMES, TABLE)
     ledger.register("b", NAMES, TABLE + 1)
-    for content in (TABLE, OTHER):
-        with pytest.raises(LedgerError, match="registered as 'a'"):
-            ledger.register("b", NAMES, content, supersedes=True)
     ledger.register("a", NAMES, TABLE, supersedes=True)
     assert [entry.content["supersedes"] for entry in ledger.entries()] == [False, True, False, True]
     assert ledger.datasets() == (Registration("a", NAMES, 30), Registration("b", NAMES, 30))
@@ -413,7 +403,9 @@ def test_the_fingerprint_is_told_nowhere(path, caplog):
                 ledger.register(dataset, NAMES, table)
             said.append(str(caught.value))
         public = {name: getattr(ledger, name) for name in dir(ledger) if not name.startswith("_")}
-        shown = repr([public, ledger.entries(), ledger.head, ledger.datasets(), ledger, said, caplog.text])
+        shown = repr(
+            [public, ledger.entries(), ledger.head("a"), ledger.mark, ledger.datasets(), ledger, said, caplog.text]
+        )
     with closing(sqlite3.connect(path)) as raw:
         (code,) = raw.execute("SELECT json_extract(content, '$.fingerprint') FROM entries").fetchone()
         key, seed = raw.execute("SELECT key, seed FROM origin").fetchone()
@@ -428,11 +420,12 @@ def test_two_ledgers_with_the_same_history_have_nothing_public_in_common(tmp_pat
     heads = []
     for name in ("one.db", "two.db"):
         with Ledger.create(tmp_path / name) as ledger:
-            empty = ledger.head
+            empty = ledger.head("a")
             ledger.register("a", NAMES, TABLE)
-            heads += [empty, ledger.head]
+            answer(ledger, 1, b"")
+            heads += [empty, ledger.head("a")]
     assert len({head.digest for head in heads}) == 4
-    assert len({head.ledger_id for head in heads}) == 2
+    assert len({head.ledger_id for head in heads}) == len({head.dataset for head in heads}) == 2
     assert all(len(head.digest) == 32 and len(head.ledger_id) == 16 for head in heads)
 
 
@@ -470,7 +463,7 @@ def test_fingerprints_agree_exactly_where_the_contents_do(one, two, random):
 def test_names_that_do_not_fit_the_array_are_a_bug_and_enter_nothing(ledger, names):
     with pytest.raises(ValueError, match="names"):
         ledger.register("c", names, OTHER)
-    assert ledger.head.n_entries == 1
+    assert ledger.mark.n_entries == 1
 
 
 # ---- plans -----------------------------------------------------------------------------------------------------
@@ -499,7 +492,27 @@ def test_spending_is_counted_by_dataset_and_by_run(ledger):
     assert (ledger.spent("a"), ledger.spent("b"), ledger.spent("c")) == (15, 11, 0)
     assert (ledger.spent_in_run("a", RUN), ledger.spent_in_run("a", RUN - 1)) == (8, 7)
     assert (ledger.spent_in_run("b", RUN), ledger.spent_in_run("b", 0)) == (11, 0)
-    assert ledger.head.spent_units == 26
+    assert ledger.mark.spent == {"a": 15, "b": 11}
+
+
+def test_a_federation_is_told_of_its_own_payments_from_one_dataset_and_of_nothing_else(ledger):
+    ledger.register("b", NAMES, OTHER)
+
+    def heads():
+        return {(dataset, to): ledger.head(dataset, to) for dataset in "ab" for to in ("", "AA", "BB")}
+
+    assert len({head.dataset for head in heads().values()}) == 6, "what stands for a dataset is another everywhere"
+    assert {(head.n_entries, head.spent_units) for head in heads().values()} == {(0, 0)}
+    for k, (dataset, to) in enumerate([("a", "AA"), ("b", "AA"), ("a", ""), ("a", "AA"), ("a", "BB")], 1):
+        before = heads()
+        ledger.reserve(request(k, dataset=dataset), 10, cap_units=1000, recipe={}, authority=to)
+        ledger.store(request(k, dataset=dataset), b"answer")
+        ledger.approve(bytes([k]), "plan")
+        changed = {which for which, head in heads().items() if head != before[which]}
+        assert changed == {(dataset, to)}
+    told = ledger.head("a", "AA")
+    assert (told.n_entries, told.spent_units) == (2, 20)
+    assert told.digest != before["a", "BB"].digest
 
 
 def test_the_cap_can_be_spent_to_the_last_unit_and_no_further(ledger):
@@ -562,6 +575,7 @@ def test_the_recipe_comes_back_bit_for_bit_and_the_time_is_utc(ledger):
         "site": "north",
         "units": 7,
         "recipe": RECIPE,
+        "authority": "",
     }
     assert before <= entry.time <= datetime.now(UTC)
     assert entry.time.utcoffset() == timedelta(0)
@@ -701,8 +715,8 @@ def test_a_chain_recomputed_from_the_description_is_the_one_written(filled):
         link = hashlib.sha256(link + number.to_bytes(8, "little") + text.encode()).digest()
         assert link == written
     with Ledger.open(filled) as ledger:
-        assert ledger.head.digest == link
-        assert ledger.head.n_entries == len(rows) == 9
+        assert ledger.mark.link == link.hex()
+        assert ledger.mark.n_entries == len(rows) == 9
 
 
 @pytest.mark.parametrize(
@@ -722,20 +736,6 @@ def test_the_file_itself_refuses_to_change_or_lose_a_row(filled, sql):
     with closing(sqlite3.connect(filled)) as raw, raw, pytest.raises(sqlite3.IntegrityError):
         raw.execute(sql)
     assert filled.read_bytes() == before
-
-
-def test_a_restored_backup_opens_and_its_head_is_lower(filled, tmp_path):
-    backup = tmp_path / "backup.db"
-    shutil.copy(filled, backup)
-    with Ledger.open(filled) as ledger:
-        answer(ledger, 5, b"answer 5")
-        later = ledger.head
-    shutil.copy(backup, filled)
-    with Ledger.open(filled) as ledger:
-        head = ledger.head
-    assert head.ledger_id == later.ledger_id
-    assert (head.n_entries, head.spent_units) == (9, 40)
-    assert (later.n_entries, later.spent_units) == (11, 50)
 
 
 # ---- a full disk -----------------------------------------------------------------------------------------------
@@ -863,10 +863,10 @@ class AnySequence(RuleBasedStateMachine):
 
     @rule()
     def reopen(self) -> None:
-        head = self.ledger.head
+        mark = self.ledger.mark
         self.ledger.close()
         self.ledger = Ledger.open(self.path)
-        assert self.ledger.head == head
+        assert self.ledger.mark == mark
 
     @precondition(lambda self: hasattr(self, "ledger"))
     @invariant()
@@ -876,7 +876,7 @@ class AnySequence(RuleBasedStateMachine):
             assert self.ledger.spent(dataset) == spent <= CAP
         for (run, round_), (dataset, payload) in self.answers.items():
             assert self.ledger.stored(Request(dataset, run, round_, "north")) == payload
-        assert self.ledger.head.n_entries == 2 + len(self.paid) + len(self.answers)
+        assert self.ledger.mark.n_entries == 2 + len(self.paid) + len(self.answers)
 
     def teardown(self) -> None:
         with suppress(AttributeError):  # nothing was begun

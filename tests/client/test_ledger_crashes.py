@@ -123,7 +123,7 @@ def test_fifty_killed_processes_lose_no_payload_and_spend_no_more_than_the_cap(t
     path = tmp_path / "ledger.db"
     with Ledger.create(path) as ledger:
         ledger.register("a", ("x", "y"), np.random.default_rng(0).normal(size=(25, 2)))
-        last = ledger.head
+        last = ledger.mark
     step_s = seconds_a_step(tmp_path / "other.db")
     rng = random.Random(11)
     sent: dict[int, str] = {}
@@ -131,7 +131,7 @@ def test_fifty_killed_processes_lose_no_payload_and_spend_no_more_than_the_cap(t
     left_a_journal = 0
     with nursery(path) as process:
         for _ in range(KILLS):
-            cap = last.spent_units + NEW_ROUNDS * PRICE
+            cap = last.spent.get("a", 0) + NEW_ROUNDS * PRICE
             steps = rng.choice([None, *range(2 * NEW_ROUNDS + 2)])
             seconds = rng.uniform(0, 1.5 * step_s)
             for word, *rest in life_of_a_child(process, cap, steps=steps, seconds=seconds):
@@ -141,7 +141,7 @@ def test_fifty_killed_processes_lose_no_payload_and_spend_no_more_than_the_cap(t
                     assert sent.setdefault(round_, payload) == payload, "one request, one draw of noise"
             left_a_journal += path.with_name("ledger.db-journal").exists()
             with Ledger.open(path) as ledger:  # which verifies the chain
-                head, entries = ledger.head, ledger.entries()
+                head, entries = ledger.mark, ledger.entries()
                 for round_, payload in sent.items():
                     stored = ledger.stored(Request("a", RUN, round_, "north"))
                     assert stored is not None
@@ -150,11 +150,11 @@ def test_fifty_killed_processes_lose_no_payload_and_spend_no_more_than_the_cap(t
             stores = Counter(entry.content["round"] for entry in entries if entry.kind == "store")
             assert set(stores.values()) <= {1}
             assert set(sent) <= set(stores)
-            assert head.spent_units == PRICE * kinds["reserve"] <= cap
+            assert head.spent.get("a", 0) == PRICE * kinds["reserve"] <= cap
             assert kinds["reserve"] >= max(kinds["store"], said["reserved"])
             assert kinds["store"] >= said["stored"]
             assert head.n_entries == sum(kinds.values()) >= last.n_entries
-            assert last.spent_units <= head.spent_units
+            assert last.spent.get("a", 0) <= head.spent.get("a", 0)
             last = head
     # The test did test something: rounds were answered and asked for again, kills fell into commits and between reserve
     # and store, and the cap stopped a process that would have gone on.

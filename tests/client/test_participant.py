@@ -4,11 +4,15 @@ import numpy as np
 import pytest
 
 from fedbnsl.errors import StaleRoundError
-from fedbnsl.messages import RoundTask, SiteState, TaskKind
+from fedbnsl.messages import FindingCode, LocalUpdate, RoundTask, SiteState, TableFinding
 from fedbnsl.plan.plan import Plan
+from fedbnsl.rounds import admm as admm_rounds
+from fedbnsl.rounds.scales import Answer
 from fedbnsl.sparse import SparseMatrix
+from fedbnsl_client.data.checks import Oddity
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
+from fedbnsl_client.rounds.admm import Rounds
 from fedbnsl_experiments.tables.synthetic import synthesise
 
 FEDERATION = synthesise(5, 6, 1, 200, 3)
@@ -20,7 +24,7 @@ def participant(snapshot: SiteState | None = None) -> Participant:
 
 
 def task(round_: int, *, contributed: bool) -> RoundTask:
-    return RoundTask(round_, TaskKind.ADMM, W, contributed)
+    return RoundTask(round_, admm_rounds.Task(W), contributed)
 
 
 def test_a_repeated_task_gets_the_same_answer_and_an_older_one_none():
@@ -37,14 +41,45 @@ def test_an_answer_that_did_not_enter_the_last_round_leaves_no_trace(next_round,
     site.handle(task(1, contributed=False))
     answer = site.handle(task(next_round, contributed=contributed))
     fresh = participant().handle(task(next_round, contributed=False))
-    assert answer.same_as(fresh), "it answers like a site that holds what the coordinator holds: nothing"
+    assert answer == fresh, "it answers like a site that holds what the coordinator holds: nothing"
 
 
 def test_an_answer_that_entered_the_last_round_moves_weights_and_dual():
     site = participant()
-    first = site.handle(task(1, contributed=False)).local_weights
+    first = site.handle(task(1, contributed=False)).content.weights
     answer = site.handle(task(2, contributed=True))
     dual = SparseMatrix.from_dense(Plan().consensus_penalty * (first.to_dense() - W.to_dense()))
     restored = participant(SiteState(first, dual)).handle(task(2, contributed=False))
-    assert answer.same_as(restored)
-    assert not answer.same_as(participant().handle(task(2, contributed=False)))
+    assert answer == restored
+    assert answer != participant().handle(task(2, contributed=False))
+
+
+def test_an_answer_of_another_kind_of_round_moves_neither():
+    site, before = participant(), LocalUpdate("site-1", 1, Answer(np.ones(5)))
+    rounds = Rounds(site._problem, site._snapshot)
+    rounds.begin(task(2, contributed=True), before)
+    for held, expected in zip(rounds.held, (0.0, 0.0, W.to_dense()), strict=True):
+        assert np.array_equal(held, np.broadcast_to(expected, held.shape))
+
+
+ODD = (TableFinding(FindingCode.MEANS_FAR_FROM_ZERO, (1, 4)), TableFinding(FindingCode.LOOKS_CATEGORICAL, (2,)))
+
+
+def odd_table() -> Dataset:
+    return Dataset(FEDERATION.variables, FEDERATION.tables[0], tuple(Oddity(found, "in words") for found in ODD))
+
+
+def test_what_is_odd_about_a_table_goes_along_until_an_answer_has_counted():
+    site = Participant("site-1", odd_table(), Plan())
+    told = [site.handle(task(t, contributed=t in (2, 4))).findings for t in range(1, 5)]
+    assert told == [ODD, (), ODD, ()]
+    begun_anew = Participant("site-1", odd_table(), Plan()).handle(task(3, contributed=False))
+    assert begun_anew.findings == ODD, "the very answer that was sent before, or it would be refused"
+
+
+def test_what_is_odd_follows_its_columns():
+    names = FEDERATION.variables
+    assert odd_table().reordered(names[::-1]).odd[0].finding.variables == (0, 3)
+    assert [one.finding for one in odd_table().reordered([names[0], names[4]]).odd] == [
+        TableFinding(FindingCode.MEANS_FAR_FROM_ZERO, (1,))
+    ]

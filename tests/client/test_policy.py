@@ -272,13 +272,22 @@ def test_a_policy_that_is_edited_wrongly_is_refused_as_a_whole(text: str, said: 
     assert said in str(caught.value)
 
 
-def test_two_datasets_with_one_path_are_refused_since_one_table_has_one_budget() -> None:
+@pytest.mark.parametrize(
+    "other", ["./x.csv", "./../site/x.csv", "{folder}/x.csv", "link.csv", "hard.csv", "{up}/x.csv"]
+)
+def test_two_datasets_with_one_file_are_refused_since_one_table_has_one_budget(other: str, tmp_path: Path) -> None:
+    folder = tmp_path / "site"
+    folder.mkdir()
+    (folder / "x.csv").write_text("a,b\n", encoding="utf-8")
+    (folder / "link.csv").symlink_to("x.csv")
+    (folder / "hard.csv").hardlink_to(folder / "x.csv")
+    (tmp_path / "up").symlink_to("site")
     table = 'path = "{}"\nmax_epsilon = 1.0\nmax_delta = 1e-6\nmax_epsilon_per_run = 1.0\n'
-    entries = [
-        f'[[datasets]]\nid = "{name}"\n' + table.format(path) for name, path in (("a", "x.csv"), ("b", "./x.csv"))
-    ]
-    with pytest.raises(SetupError, match="one table has one id"):
-        Policy.parse('site = "n"\n' + "".join(entries), origin="here")
+    paths = ("x.csv", other.format(folder=folder, up=tmp_path / "up"))
+    entries = [f'[[datasets]]\nid = "{name}"\n' + table.format(path) for name, path in zip("ab", paths, strict=True)]
+    (folder / "policy.toml").write_text('site = "n"\n' + "".join(entries), encoding="utf-8")
+    with pytest.raises(SetupError, match="'a' and 'b' are the same file; one table has one id"):
+        Policy.load(folder / "policy.toml")
 
 
 def test_an_approval_in_the_policy_is_a_whole_digest_and_a_solver_one_that_there_is() -> None:

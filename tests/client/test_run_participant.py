@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedbnsl.errors import PlanMismatchError, ResultError, UnreachableError
+from fedbnsl.errors import PlanMismatchError, ResultError, SchemaMismatchError, UnreachableError
 from fedbnsl.messages import JoinReply, SiteState
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import SparseMatrix
@@ -49,3 +49,13 @@ def test_a_folder_that_holds_a_graph_is_refused_before_anybody_is_called(dataset
     (tmp_path / "edges.csv").write_text("source,target,weight\n", encoding="utf-8")
     with pytest.raises(ResultError, match="holds a graph already"):
         part(dataset, out=tmp_path)
+
+
+def test_a_run_with_other_variables_than_were_offered_is_refused_before_anything_is_read_or_paid(dataset, monkeypatch):
+    zero = SiteState(SparseMatrix.zeros(3), SparseMatrix.zeros(3))
+    plan = Plan()
+    reply = JoinReply(1, plan.to_toml(), plan.digest(), dataset.variables[:3], zero, 0)
+    monkeypatch.setattr(Session, "join", lambda self, request: reply)
+    monkeypatch.setattr(PublicTable, "admit", lambda *_: pytest.fail("admitted"))
+    with pytest.raises(SchemaMismatchError, match="other variables than this site offered"):
+        part(dataset)

@@ -68,8 +68,12 @@ def test_nothing_is_overwritten(there: str, tmp_path: Path) -> None:
 
 
 def test_a_folder_is_made_as_a_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_text = site_folder.durable.write_text
+
     def full(path: Path, text: str) -> None:
-        raise OSError(28, os.strerror(28))
+        if path.name == "policy.toml":
+            raise OSError(28, os.strerror(28))
+        write_text(path, text)
 
     with monkeypatch.context() as broken:
         broken.setattr(site_folder.durable, "write_text", full)

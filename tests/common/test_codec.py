@@ -1,10 +1,9 @@
 """Messages survive the wire bit for bit, stay as small as promised, and nothing invalid gets through."""
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import pytest
@@ -12,10 +11,12 @@ from google.protobuf.message import DecodeError, Message
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fedbnsl import codec
+from fedbnsl import codec, matrix_codec
 from fedbnsl.errors import MalformedMessageError
 from fedbnsl.messages import (
     RUN_STATES,
+    Content,
+    FindingCode,
     Finished,
     JoinReply,
     JoinRequest,
@@ -24,11 +25,16 @@ from fedbnsl.messages import (
     RunStatus,
     SiteProgress,
     SiteState,
-    TaskKind,
+    TableFinding,
     is_site_name,
-    is_variable_name,
 )
-from fedbnsl.sparse import Index, SparseMatrix, formula_bytes
+from fedbnsl.rounds import admm as admm_rounds
+from fedbnsl.rounds import moments as moments_rounds
+from fedbnsl.rounds import refit as refit_rounds
+from fedbnsl.rounds import residual_moments as residual_rounds
+from fedbnsl.rounds import scales as scales_rounds
+from fedbnsl.rounds.kinds import KINDS
+from fedbnsl.sparse import Index, Matrix, SparseMatrix, formula_bytes
 from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl.wire import values_pb2 as values
 
@@ -36,7 +42,6 @@ M = TypeVar("M", bound=Message)
 QUICK = settings(max_examples=80, deadline=None)
 ANY_FINITE = st.floats(allow_nan=False, allow_infinity=False)  # signed zeros and subnormals among them
 ANY_FINITE_FLOAT32 = st.floats(allow_nan=False, allow_infinity=False, width=32)
-TASK_KINDS = st.sampled_from(TaskKind)
 
 
 def off_diagonal(d: int) -> list[int]:
@@ -83,16 +88,16 @@ def assert_same_bits(one: SparseMatrix, other: SparseMatrix) -> None:
 @QUICK
 @given(matrices())
 def test_a_matrix_survives_the_wire_bit_for_bit(matrix: SparseMatrix) -> None:
-    wire = parsed(values.SparseMatrix, codec.encode_matrix(matrix, value_type="float64"))
-    assert_same_bits(matrix, codec.decode_matrix(wire, n_variables=matrix.n_variables))
+    wire = parsed(values.SparseMatrix, matrix_codec.encode_matrix(matrix, value_type="float64"))
+    assert_same_bits(matrix, matrix_codec.decode_matrix(wire, n_variables=matrix.n_variables))
     assert not wire.value32
 
 
 @QUICK
 @given(matrices(value_type="float32"))
 def test_a_float32_matrix_survives_the_wire_bit_for_bit(matrix: SparseMatrix) -> None:
-    wire = parsed(values.SparseMatrix, codec.encode_matrix(matrix, value_type="float32"))
-    assert_same_bits(matrix, codec.decode_matrix(wire, n_variables=matrix.n_variables))
+    wire = parsed(values.SparseMatrix, matrix_codec.encode_matrix(matrix, value_type="float32"))
+    assert_same_bits(matrix, matrix_codec.decode_matrix(wire, n_variables=matrix.n_variables))
     assert not wire.value
 
 
@@ -100,23 +105,23 @@ def test_a_float32_matrix_survives_the_wire_bit_for_bit(matrix: SparseMatrix) ->
 @given(matrices(max_variables=12))
 def test_a_matrix_rounded_to_float32_crosses_a_float32_wire_unchanged(matrix: SparseMatrix) -> None:
     small = SparseMatrix(matrix.n_variables, matrix.index, np.clip(matrix.value, -3e38, 3e38)).as_float32()
-    wire = parsed(values.SparseMatrix, codec.encode_matrix(small, value_type="float32"))
-    assert_same_bits(small, codec.decode_matrix(wire, n_variables=small.n_variables))
+    wire = parsed(values.SparseMatrix, matrix_codec.encode_matrix(small, value_type="float32"))
+    assert_same_bits(small, matrix_codec.decode_matrix(wire, n_variables=small.n_variables))
 
 
 @QUICK
 @given(full_matrices())
 def test_a_dense_matrix_survives_the_wire_bit_for_bit(matrix: SparseMatrix) -> None:
-    wire = parsed(values.DenseMatrix, codec.encode_dense(matrix, value_type="float64"))
-    assert_same_bits(matrix, codec.decode_dense(wire, n_variables=matrix.n_variables))
+    wire = parsed(values.DenseMatrix, matrix_codec.encode_dense(matrix, value_type="float64"))
+    assert_same_bits(matrix, matrix_codec.decode_dense(wire, n_variables=matrix.n_variables))
     assert not wire.value32
 
 
 @QUICK
 @given(full_matrices(value_type="float32"))
 def test_a_dense_float32_matrix_survives_the_wire_bit_for_bit(matrix: SparseMatrix) -> None:
-    wire = parsed(values.DenseMatrix, codec.encode_dense(matrix, value_type="float32"))
-    assert_same_bits(matrix, codec.decode_dense(wire, n_variables=matrix.n_variables))
+    wire = parsed(values.DenseMatrix, matrix_codec.encode_dense(matrix, value_type="float32"))
+    assert_same_bits(matrix, matrix_codec.decode_dense(wire, n_variables=matrix.n_variables))
     assert not wire.value
 
 
@@ -124,15 +129,15 @@ def test_a_dense_float32_matrix_survives_the_wire_bit_for_bit(matrix: SparseMatr
 @given(matrices(max_variables=30))
 def test_what_a_sparse_matrix_leaves_out_is_zero_in_its_dense_message(matrix: SparseMatrix) -> None:
     d = matrix.n_variables
-    wire = parsed(values.DenseMatrix, codec.encode_dense(matrix, value_type="float64"))
+    wire = parsed(values.DenseMatrix, matrix_codec.encode_dense(matrix, value_type="float64"))
     stored = dict(zip(matrix.index.tolist(), matrix.value.tolist(), strict=True))
     assert [v.hex() for v in wire.value] == [stored.get(k, 0.0).hex() for k in range(d * d)]
 
 
 def test_an_explicit_zero_stays_an_entry() -> None:
     matrix = SparseMatrix(3, np.array([1, 3, 7]), np.array([0.0, -0.0, 2.0]))
-    wire = parsed(values.SparseMatrix, codec.encode_matrix(matrix, value_type="float64"))
-    back = codec.decode_matrix(wire, n_variables=3)
+    wire = parsed(values.SparseMatrix, matrix_codec.encode_matrix(matrix, value_type="float64"))
+    back = matrix_codec.decode_matrix(wire, n_variables=3)
     assert back.nnz == 3
     assert_same_bits(matrix, back)
 
@@ -141,19 +146,46 @@ def test_an_explicit_zero_stays_an_entry() -> None:
 def test_a_full_matrix_survives_the_wire(d: int) -> None:
     index = np.array(off_diagonal(d))
     matrix = SparseMatrix(d, index, np.random.default_rng(d).standard_normal(index.size))
-    wire = parsed(values.SparseMatrix, codec.encode_matrix(matrix, value_type="float64"))
-    assert_same_bits(matrix, codec.decode_matrix(wire, n_variables=d))
+    wire = parsed(values.SparseMatrix, matrix_codec.encode_matrix(matrix, value_type="float64"))
+    assert_same_bits(matrix, matrix_codec.decode_matrix(wire, n_variables=d))
+
+
+def tasks_of(matrix: SparseMatrix) -> list[Content]:
+    """One of every kind."""
+    scales = np.linspace(0.1, 7.0, matrix.n_variables)
+    return [
+        admm_rounds.Task(matrix),
+        refit_rounds.Task(matrix),
+        moments_rounds.Task(matrix),
+        scales_rounds.Task(),
+        residual_rounds.Task(matrix, scales),
+    ]
+
+
+def answers_of(matrix: SparseMatrix, numbers: Matrix) -> list[Content]:
+    """One of every kind, with numbers of at least 0."""
+    return [
+        admm_rounds.Answer(matrix),
+        refit_rounds.Answer(matrix, numbers),
+        moments_rounds.Answer(numbers),
+        scales_rounds.Answer(numbers),
+        residual_rounds.Answer(numbers, b"a digest"),
+    ]
+
+
+def test_every_kind_of_round_is_tried() -> None:
+    matrix = SparseMatrix.zeros(3)
+    assert {content.kind for content in tasks_of(matrix)} == set(KINDS)
+    assert {content.kind for content in answers_of(matrix, np.ones(3))} == set(KINDS)
 
 
 @QUICK
-@given(matrices(), st.integers(1, 2**32 - 1), TASK_KINDS, st.booleans())
-def test_a_task_survives_the_wire(matrix: SparseMatrix, round_: int, kind: TaskKind, contributed: bool) -> None:
-    task = RoundTask(round_, kind, matrix, contributed)
-    back = codec.decode_task(
-        parsed(federation.Task, codec.encode_task(task, value_type="float64")), n_variables=matrix.n_variables
-    )
-    assert (back.round, back.kind, back.contributed) == (round_, kind, contributed)
-    assert_same_bits(matrix, back.global_weights)
+@given(matrices(), st.integers(1, 2**32 - 1), st.booleans())
+def test_a_task_survives_the_wire(matrix: SparseMatrix, round_: int, contributed: bool) -> None:
+    for content in tasks_of(matrix):
+        task = RoundTask(round_, content, contributed)
+        wire = parsed(federation.Task, codec.encode_task(task, value_type="float64"))
+        assert codec.decode_task(wire, n_variables=matrix.n_variables) == task
 
 
 @QUICK
@@ -162,135 +194,32 @@ def test_an_update_survives_the_wire(
     matrix: SparseMatrix, round_: int, run: int, site: str, data: st.DataObject
 ) -> None:
     d = matrix.n_variables
-    refit = st.lists(st.floats(min_value=0.0, allow_infinity=False), min_size=d, max_size=d)
-    variance = data.draw(st.one_of(st.just([]), refit))
-    wire = parsed(
-        federation.Update,
-        codec.encode_update(LocalUpdate(site, round_, matrix, np.array(variance)), run=run, value_type="float64"),
-    )
-    back = codec.decode_update(wire, n_variables=d)
-    assert wire.run == run % 2**32  # its low half tells runs apart
-    assert (back.site, back.round) == (site, round_)
-    assert [v.hex() for v in back.residual_variance.tolist()] == [float(v).hex() for v in variance]
-    assert_same_bits(matrix, back.local_weights)
+    numbers = data.draw(st.lists(st.floats(min_value=0.0, allow_infinity=False), min_size=d, max_size=d))
+    for content in answers_of(matrix, np.array(numbers)):
+        update = LocalUpdate(site, round_, content)
+        wire = parsed(federation.Update, codec.encode_update(update, run=run, value_type="float64"))
+        assert wire.run == run % 2**32  # its low half tells runs apart
+        assert codec.decode_update(wire, n_variables=d) == update
 
 
 @QUICK
-@given(full_matrices(), TASK_KINDS, st.sampled_from(["float64", "float32"]))
-def test_in_a_dense_run_tasks_and_updates_are_dense_and_a_refit_is_sparse(
-    matrix: SparseMatrix, kind: TaskKind, value_type: str
+@given(full_matrices(), st.sampled_from(["float64", "float32"]))
+def test_in_a_dense_run_tasks_and_updates_are_dense_and_all_else_is_sparse(
+    matrix: SparseMatrix, value_type: str
 ) -> None:
-    d, refit = matrix.n_variables, kind is TaskKind.REFIT
-    sparse = kind is not TaskKind.ADMM
-    small = SparseMatrix(d, matrix.index, np.clip(matrix.value, -3e38, 3e38)).as_float32()
-    if sparse:
-        small = SparseMatrix.on_support(small.to_dense(), ~np.eye(d, dtype=bool))
-    task = RoundTask(3, kind, small, contributed=True)
-    update = LocalUpdate(
-        "a", 3, small, np.ones(d) if refit else np.empty(0), np.empty(0) if refit or not sparse else np.ones(d)
-    )
-    down = parsed(federation.Task, codec.encode_task(task, value_type=value_type, dense=True))
-    up = parsed(federation.Update, codec.encode_update(update, run=1, value_type=value_type, dense=True))
-    assert down.WhichOneof("weights") == ("global_weights" if sparse else "dense_global_weights")
-    assert up.WhichOneof("weights") == ("local_weights" if sparse else "dense_local_weights")
-    assert_same_bits(small, codec.decode_task(down, n_variables=d, dense=True).global_weights)
-    assert codec.decode_update(up, n_variables=d, dense=True).same_as(update)
-
-
-@QUICK
-@given(st.lists(st.text(min_size=1).filter(is_variable_name), min_size=2, unique=True), st.integers(1, 2**64 - 1))
-def test_an_application_survives_the_wire(variables: list[str], n_samples: int) -> None:
-    request = JoinRequest("site-1", tuple(variables), n_samples, protocol_version=7)
-    assert codec.decode_join(parsed(federation.JoinRequest, codec.encode_join(request))) == request
-
-
-@QUICK
-@given(st.booleans(), st.data())
-def test_a_snapshot_survives_the_wire_in_full_precision(dense: bool, data: st.DataObject) -> None:
-    matrix = data.draw(full_matrices(max_variables=40) if dense else matrices(max_variables=40))
     d = matrix.n_variables
-    dual = SparseMatrix(d, matrix.index, matrix.value[::-1])
-    weights = SparseMatrix(d, np.array([1]), np.array([0.1]))
-    reply = JoinReply(
-        run=data.draw(st.integers(0, 2**64 - 1)),
-        plan_toml="rounds = 3\n",
-        plan_digest=b"\x00\xff",
-        variables=tuple(f"v{k}" for k in range(d)),
-        snapshot=SiteState(matrix, dual, data.draw(st.sampled_from([None, weights]))),
-        round=data.draw(st.integers(0, 2**32 - 1)),
-    )
-    back = codec.decode_join_reply(parsed(federation.JoinReply, codec.encode_join_reply(reply, dense=dense)))
-    assert (back.run, back.plan_toml, back.plan_digest) == (reply.run, reply.plan_toml, reply.plan_digest)
-    assert (back.variables, back.round) == (reply.variables, reply.round)
-    assert_same_bits(matrix, back.snapshot.local_weights)
-    assert_same_bits(dual, back.snapshot.consensus_dual)
-    assert back.snapshot.global_weights == reply.snapshot.global_weights
-
-
-@QUICK
-@given(st.none() | matrices(max_variables=40), st.text())
-def test_the_end_of_a_run_survives_the_wire(graph: SparseMatrix | None, reason: str) -> None:
-    wire = parsed(federation.Finished, codec.encode_finished(Finished(graph, reason), value_type="float64"))
-    back = codec.decode_finished(wire, n_variables=graph.n_variables if graph else 9)
-    assert back.stopped_because == reason
-    if graph is None:
-        assert back.graph is None
-    else:
-        assert back.graph is not None
-        assert_same_bits(graph, back.graph)
-
-
-def test_an_empty_graph_is_not_the_absence_of_one() -> None:
-    wire = parsed(federation.Finished, codec.encode_finished(Finished(SparseMatrix.zeros(4)), value_type="float64"))
-    assert codec.decode_finished(wire, n_variables=4).graph == SparseMatrix.zeros(4)
-
-
-def test_a_status_survives_the_wire() -> None:
-    sites = (
-        SiteProgress("a", True, False, 0.25, 10, 2**40, online_s=90.5, last_round=3, spent_units=2**60),
-        SiteProgress("b", False, True, 3.5, 0, 0),
-        SiteProgress("c", False, False, 3.5, 0, 0, online_s=4.0, last_round=2, spent_units=0),
-    )
-    status = RunStatus(
-        "running", 3, 10, -1.5e-16, 17, 12.75, sites,
-        run=2**32 - 1, protocol_version=7, version="1.2.3rc1", time_unix_s=1.75e9, site="a",
-    )  # fmt: skip
-    assert codec.decode_status(parsed(federation.StatusReply, codec.encode_status(status))) == status
-
-
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        ({"state": "cheerful"}, "a run in the state 'cheerful'; known are: waiting for sites, running"),
-        ({"version": "1.0\x1b[2J"}, "a version that cannot be printed"),
-        ({"version": "1" * 1001}, "a version that cannot be printed"),
-        ({"site": "../a"}, "a status for an impossible site name"),
-        ({"acyclicity": float("nan")}, "an acyclicity that is not a finite number"),
-        ({"elapsed_s": -1.0}, "-1.0 s; expected a finite number of at least 0"),
-        ({"time_unix_s": float("inf")}, "inf s; expected a finite number of at least 0"),
-    ],
-)
-def test_an_impossible_status_is_refused(wrong: dict[str, Any], said: str) -> None:
-    wire = codec.encode_status(RunStatus("running", 3, 10, 0.1, 17, 1.0, ()))
-    wire.MergeFrom(federation.StatusReply(**wrong))
-    with pytest.raises(MalformedMessageError, match=re.escape(said)):
-        codec.decode_status(wire)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        ({"site": "a\x1b[2J"}, "the status of an impossible site name"),
-        ({"last_seen_s": float("nan")}, "nan s; expected a finite number"),
-        ({"online_s": -0.5}, "-0.5 s; expected a finite number"),
-        ({"spent_units": 1}, "a site that spends without a ledger"),
-    ],
-)
-def test_an_impossible_site_in_a_status_is_refused(wrong: dict[str, Any], said: str) -> None:
-    wire = codec.encode_status(RunStatus("running", 3, 10, 0.1, 17, 1.0, (SiteProgress("a", True, False, 0.2, 1, 2),)))
-    wire.member[0].MergeFrom(federation.SiteStatus(**wrong))
-    with pytest.raises(MalformedMessageError, match=re.escape(said)):
-        codec.decode_status(wire)
+    full = SparseMatrix(d, matrix.index, np.clip(matrix.value, -3e38, 3e38)).as_float32()
+    off = SparseMatrix.on_support(full.to_dense(), ~np.eye(d, dtype=bool))
+    tasks = [admm_rounds.Task(full), *tasks_of(off)[1:]]
+    answers = [admm_rounds.Answer(full), *answers_of(off, np.ones(d))[1:]]
+    for asked, answered in zip(tasks, answers, strict=True):
+        task, update = RoundTask(3, asked, contributed=True), LocalUpdate("a", 3, answered)
+        down = parsed(federation.Task, codec.encode_task(task, value_type=value_type, dense=True))
+        up = parsed(federation.Update, codec.encode_update(update, run=1, value_type=value_type, dense=True))
+        field = "admm_dense" if asked.kind == "admm" else asked.kind
+        assert down.WhichOneof("content") == up.WhichOneof("content") == field
+        assert codec.decode_task(down, n_variables=d, dense=True) == task
+        assert codec.decode_update(up, n_variables=d, dense=True) == update
 
 
 # ---- size ----------------------------------------------------------------------------------------------------------
@@ -327,9 +256,11 @@ def assert_small(d: int, index: Sequence[int] | Index) -> None:
     matrix = matrix_on(d, index)
     formula = formula_bytes(len(index), d)
     for value_type in ("float64", "float32"):
-        size = len(codec.encode_matrix(matrix, value_type=value_type).SerializeToString())
+        size = len(matrix_codec.encode_matrix(matrix, value_type=value_type).SerializeToString())
         assert size <= formula + MATRIX_OVERHEAD_BYTES
-    update = codec.encode_update(LocalUpdate("site-6", 100_010, matrix), run=2**64 - 1, value_type="float64")
+    update = codec.encode_update(
+        LocalUpdate("site-6", 100_010, admm_rounds.Answer(matrix)), run=2**64 - 1, value_type="float64"
+    )
     assert len(update.SerializeToString()) <= formula + UPDATE_OVERHEAD_BYTES
 
 
@@ -353,7 +284,7 @@ def test_no_support_of_any_size_makes_a_message_larger_than_promised() -> None:
 def test_the_promised_size_of_an_update_is_the_worst_case_and_no_more() -> None:
     worst = 0
     for index in costly_supports(256):
-        update = LocalUpdate("site-6", 100_010, matrix_on(256, index))
+        update = LocalUpdate("site-6", 100_010, admm_rounds.Answer(matrix_on(256, index)))
         size = codec.encode_update(update, run=2**64 - 1, value_type="float64").ByteSize()
         worst = max(worst, size - formula_bytes(len(index), 256))
     assert worst == UPDATE_OVERHEAD_BYTES
@@ -361,10 +292,10 @@ def test_the_promised_size_of_an_update_is_the_worst_case_and_no_more() -> None:
 
 def test_message_sizes_are_those_of_the_serialised_messages() -> None:
     matrix = matrix_on(20, [1, 5, 399 - 1])
-    task = RoundTask(7, TaskKind.ADMM, matrix, contributed=True)
+    task = RoundTask(7, admm_rounds.Task(matrix), contributed=True)
     pulled = federation.PullReply(task=codec.encode_task(task, value_type="float32"))
     assert codec.task_bytes(task, value_type="float32") == len(pulled.SerializeToString())
-    update = LocalUpdate("a", 7, matrix)
+    update = LocalUpdate("a", 7, admm_rounds.Answer(matrix))
     pushed = codec.encode_update(update, run=5, value_type="float64")
     assert codec.update_bytes(update, run=5, value_type="float64") == len(pushed.SerializeToString())
 
@@ -373,8 +304,10 @@ def test_message_sizes_are_those_of_the_serialised_messages() -> None:
 def test_a_dense_message_is_its_values_and_hardly_more(value_type: str, bytes_a_value: int) -> None:
     for d in (2, 20, 300):
         matrix = SparseMatrix(d, np.arange(d * d), np.full(d * d, -1.2345678))
-        update = codec.update_bytes(LocalUpdate("site-6", 100_010, matrix), run=1, value_type=value_type, dense=True)
-        task = RoundTask(100_010, TaskKind.ADMM, matrix, contributed=True)
+        update = codec.update_bytes(
+            LocalUpdate("site-6", 100_010, admm_rounds.Answer(matrix)), run=1, value_type=value_type, dense=True
+        )
+        task = RoundTask(100_010, admm_rounds.Task(matrix), contributed=True)
         for size in (update, codec.task_bytes(task, value_type=value_type, dense=True)):
             assert 0 <= size - bytes_a_value * d * d <= 40
 
@@ -411,17 +344,17 @@ matrix_cases = pytest.mark.parametrize(
 @matrix_cases
 def test_a_malformed_matrix_is_refused(wire: values.SparseMatrix, text: str) -> None:
     with pytest.raises(MalformedMessageError, match=text):
-        codec.decode_matrix(parsed(values.SparseMatrix, wire), n_variables=3)
+        matrix_codec.decode_matrix(parsed(values.SparseMatrix, wire), n_variables=3)
 
 
 @matrix_cases
 def test_a_message_with_a_malformed_matrix_is_refused(wire: values.SparseMatrix, text: str) -> None:
     good = values.SparseMatrix(n_variables=3)
-    task = federation.Task(round=1, kind=federation.TASK_KIND_ADMM, global_weights=wire)
+    task = federation.Task(round=1, admm=wire)
     with pytest.raises(MalformedMessageError, match=text):
         codec.decode_task(task, n_variables=3)
     with pytest.raises(MalformedMessageError, match=text):
-        codec.decode_update(federation.Update(round=1, site="a", local_weights=wire), n_variables=3)
+        codec.decode_update(federation.Update(round=1, site="a", admm=wire), n_variables=3)
     with pytest.raises(MalformedMessageError, match=text):
         codec.decode_finished(federation.Finished(graph=wire), n_variables=3)
     for weights, dual in ((good, wire), (wire, good)):
@@ -448,10 +381,10 @@ MALFORMED_DENSE: list[tuple[str, values.DenseMatrix, str]] = [
 )
 def test_a_malformed_dense_matrix_is_refused_in_every_message(wire: values.DenseMatrix, text: str) -> None:
     good = values.DenseMatrix(n_variables=3, value=NINE)
-    task = federation.Task(round=1, kind=federation.TASK_KIND_ADMM, dense_global_weights=wire)
+    task = federation.Task(round=1, admm_dense=wire)
     with pytest.raises(MalformedMessageError, match=text):
         codec.decode_task(parsed(federation.Task, task), n_variables=3, dense=True)
-    update = federation.Update(round=1, site="a", dense_local_weights=wire)
+    update = federation.Update(round=1, site="a", admm_dense=wire)
     with pytest.raises(MalformedMessageError, match=text):
         codec.decode_update(parsed(federation.Update, update), n_variables=3, dense=True)
     for weights, dual in ((good, wire), (wire, good)):
@@ -463,25 +396,16 @@ def test_a_malformed_dense_matrix_is_refused_in_every_message(wire: values.Dense
 @pytest.mark.parametrize("sent_dense", [True, False])
 def test_weights_in_the_representation_of_another_plan_are_refused(sent_dense: bool) -> None:
     matrix = SparseMatrix(3, np.array([1, 3, 7]), np.array([1.0, -2.5, 1e-9]))
-    task = codec.encode_task(RoundTask(1, TaskKind.ADMM, matrix, True), value_type="float64", dense=sent_dense)
-    update = codec.encode_update(LocalUpdate("a", 1, matrix), run=1, value_type="float64", dense=sent_dense)
+    task = codec.encode_task(RoundTask(1, admm_rounds.Task(matrix), True), value_type="float64", dense=sent_dense)
+    update = codec.encode_update(
+        LocalUpdate("a", 1, admm_rounds.Answer(matrix)), run=1, value_type="float64", dense=sent_dense
+    )
     codec.decode_task(task, n_variables=3, dense=sent_dense)
     codec.decode_update(update, n_variables=3, dense=sent_dense)
-    with pytest.raises(MalformedMessageError, match=r"this run sends (dense_)?global_weights here"):
+    with pytest.raises(MalformedMessageError, match=r"this run sends admm(_dense)? here"):
         codec.decode_task(task, n_variables=3, dense=not sent_dense)
-    with pytest.raises(MalformedMessageError, match=r"this run sends (dense_)?local_weights here"):
+    with pytest.raises(MalformedMessageError, match=r"this run sends admm(_dense)? here"):
         codec.decode_update(update, n_variables=3, dense=not sent_dense)
-
-
-def test_a_refit_in_dense_form_is_refused_in_every_run() -> None:
-    full = values.DenseMatrix(n_variables=3, value=NINE)
-    task = federation.Task(round=1, kind=federation.TASK_KIND_REFIT, dense_global_weights=full)
-    update = federation.Update(round=1, site="a", dense_local_weights=full, residual_variance=[1.0] * 3)
-    for dense in (True, False):
-        with pytest.raises(MalformedMessageError, match="this run sends global_weights here"):
-            codec.decode_task(task, n_variables=3, dense=dense)
-        with pytest.raises(MalformedMessageError, match="this run sends local_weights here"):
-            codec.decode_update(update, n_variables=3, dense=dense)
 
 
 def test_a_snapshot_of_two_representations_is_refused() -> None:
@@ -498,43 +422,61 @@ def test_a_snapshot_of_two_representations_is_refused() -> None:
 @pytest.mark.parametrize("dense", [False, True])
 def test_a_task_or_update_without_its_matrix_is_refused(dense: bool) -> None:
     with pytest.raises(MalformedMessageError):
-        codec.decode_task(federation.Task(round=1, kind=federation.TASK_KIND_ADMM), n_variables=3, dense=dense)
+        codec.decode_task(federation.Task(round=1), n_variables=3, dense=dense)
     with pytest.raises(MalformedMessageError):
         codec.decode_update(federation.Update(round=1, site="a"), n_variables=3, dense=dense)
-
-
-@pytest.mark.parametrize("number", [federation.TASK_KIND_UNSPECIFIED, 5, -1])
-def test_a_task_of_unknown_kind_is_refused(number: int) -> None:
-    wire = federation.Task(round=1, global_weights=values.SparseMatrix(n_variables=3))
-    wire.kind = federation.TaskKind.ValueType(number)
-    with pytest.raises(MalformedMessageError, match=f"unknown kind {number}"):
-        codec.decode_task(parsed(federation.Task, wire), n_variables=3)
 
 
 def test_round_0_is_refused() -> None:
     empty = values.SparseMatrix(n_variables=3)
     with pytest.raises(MalformedMessageError, match="round 0"):
-        codec.decode_task(federation.Task(kind=federation.TASK_KIND_ADMM, global_weights=empty), n_variables=3)
+        codec.decode_task(federation.Task(admm=empty), n_variables=3)
     with pytest.raises(MalformedMessageError, match="round 0"):
-        codec.decode_update(federation.Update(site="a", local_weights=empty), n_variables=3)
+        codec.decode_update(federation.Update(site="a", admm=empty), n_variables=3)
 
 
 @pytest.mark.parametrize(
     ("variance", "text"),
     [
-        ([1.0, 1.0], "2 residual variances; this run has 3 variables"),
+        ([1.0, 1.0], "2 residual variances, .*; this run has 3 variables"),
         ([1.0] * 4, "4 residual variances"),
-        ([1.0, -1e-300, 1.0], "not a finite number of at least 0"),
-        ([1.0, math.nan, 1.0], "not a finite number of at least 0"),
-        ([1.0, math.inf, 1.0], "not a finite number of at least 0"),
+        ([1.0, -1e-300, 1.0], "or one below 0"),
+        ([1.0, math.nan, 1.0], "not finite"),
+        ([1.0, math.inf, 1.0], "not finite"),
     ],
 )
 def test_impossible_residual_variances_are_refused(variance: list[float], text: str) -> None:
-    wire = federation.Update(
-        round=1, site="a", local_weights=values.SparseMatrix(n_variables=3), residual_variance=variance
-    )
+    refitted = federation.Refitted(weights=values.SparseMatrix(n_variables=3), residual_variance=variance)
+    wire = federation.Update(round=1, site="a", refit=refitted)
     with pytest.raises(MalformedMessageError, match=text):
         codec.decode_update(wire, n_variables=3)
+
+
+MANY = values.Numbers(value=[1.0] * 7)
+IMPOSSIBLE_NUMBERS: list[tuple[federation.Update, str]] = [
+    (federation.Update(round=1, moments=MANY), "7 numbers; there can be 6"),
+    (federation.Update(round=1, scales=values.Numbers(value32=[1.0] * 4)), "4 numbers; there can be 3"),
+    (federation.Update(round=1, scales=values.Numbers(value=[math.nan])), "not finite"),
+    (federation.Update(round=1, moments=values.Numbers(value=[1.0], value32=[1.0])), "both precisions"),
+    (
+        federation.Update(round=1, residual_moments=federation.ResidualMoments(moments=MANY, task_digest=bytes(8))),
+        "7 numbers",
+    ),
+    (federation.Update(round=1, residual_moments=federation.ResidualMoments(task_digest=bytes(7))), "7 bytes"),
+]
+
+
+@pytest.mark.parametrize(("wire", "text"), IMPOSSIBLE_NUMBERS)
+def test_impossible_numbers_are_refused(wire: federation.Update, text: str) -> None:
+    with pytest.raises(MalformedMessageError, match=text):
+        codec.decode_update(parsed(federation.Update, wire), n_variables=3)
+
+
+@pytest.mark.parametrize("scales", [[1.0, 1.0], [1.0, 0.0, 1.0], [1.0, -1.0, 1.0], [1.0, math.inf, 1.0], []])
+def test_impossible_scales_are_refused(scales: list[float]) -> None:
+    asked = federation.ResidualMomentsTask(weights=values.SparseMatrix(n_variables=3), scale=scales)
+    with pytest.raises(MalformedMessageError):
+        codec.decode_task(parsed(federation.Task, federation.Task(round=1, residual_moments=asked)), n_variables=3)
 
 
 @pytest.mark.parametrize(
@@ -595,26 +537,34 @@ def check_matrix(matrix: SparseMatrix, d: int) -> None:
 def check_task(data: bytes) -> None:
     task = codec.decode_task(federation.Task.FromString(data), n_variables=3)
     assert task.round >= 1
-    assert isinstance(task.kind, TaskKind)
-    check_matrix(task.global_weights, 3)
+    check_content(task.content, check_matrix)
 
 
 def check_update(data: bytes) -> None:
     update = codec.decode_update(federation.Update.FromString(data), n_variables=3)
     assert update.round >= 1
-    assert len(update.residual_variance) in (0, 3)
-    assert all(math.isfinite(v) and v >= 0 for v in update.residual_variance)
-    check_matrix(update.local_weights, 3)
+    for found in update.findings:
+        assert isinstance(found.code, FindingCode)
+        assert list(found.variables) == sorted({*found.variables} & {0, 1, 2}) != []
+    check_content(update.content, check_matrix)
 
 
 def check_dense_task(data: bytes) -> None:
     task = codec.decode_task(federation.Task.FromString(data), n_variables=3, dense=True)
-    (check_full if task.kind is TaskKind.ADMM else check_matrix)(task.global_weights, 3)
+    check_content(task.content, check_full if task.content.kind == "admm" else check_matrix)
 
 
 def check_dense_update(data: bytes) -> None:
     update = codec.decode_update(federation.Update.FromString(data), n_variables=3, dense=True)
-    (check_matrix if update.residual_variance.size else check_full)(update.local_weights, 3)
+    check_content(update.content, check_full if update.content.kind == "admm" else check_matrix)
+
+
+def check_content(content: Content, check: Callable[[SparseMatrix, int], None]) -> None:
+    for part in vars(content).values():
+        if isinstance(part, SparseMatrix):
+            check(part, 3)
+        elif not isinstance(part, bytes):
+            assert np.isfinite(part).all()
 
 
 def check_application(data: bytes) -> None:
@@ -658,18 +608,23 @@ def check_status(data: bytes) -> None:
 def _valid_messages() -> dict[Callable[[bytes], None], bytes]:
     matrix = SparseMatrix(3, np.array([1, 3, 7]), np.array([1.0, -2.5, 1e-9]))
     names = ("x", "y", "z")
-    update = LocalUpdate("site-1", 2, matrix, np.array([1.0, 0.0, 2.0]))
+    findings = (
+        TableFinding(FindingCode.MEANS_FAR_FROM_ZERO, (0, 2)),
+        TableFinding(FindingCode.LOOKS_CATEGORICAL, (1,)),
+    )
+    content = refit_rounds.Answer(matrix, np.array([1.0, 0.0, 2.0]))
+    update = LocalUpdate("site-1", 2, content, findings=findings)
     progress = RunStatus("running", 3, 10, 0.1, 17, 1.0, (SiteProgress("a", True, False, 0.25, 10, 20),))
     return {
-        check_task: codec.encode_task(RoundTask(2, TaskKind.ADMM, matrix, True), value_type="float64"),
+        check_task: codec.encode_task(RoundTask(2, admm_rounds.Task(matrix), True), value_type="float64"),
         check_update: codec.encode_update(update, run=77, value_type="float32"),
         check_application: codec.encode_join(JoinRequest("site-1", names, 100)),
         check_reply: codec.encode_join_reply(JoinReply(1, "rounds = 1", b"12", names, SiteState(matrix, matrix), 4)),
         check_dense_task: codec.encode_task(
-            RoundTask(2, TaskKind.ADMM, matrix, True), value_type="float32", dense=True
+            RoundTask(2, admm_rounds.Task(matrix), True), value_type="float32", dense=True
         ),
         check_dense_update: codec.encode_update(
-            LocalUpdate("site-1", 2, matrix), run=77, value_type="float64", dense=True
+            LocalUpdate("site-1", 2, admm_rounds.Answer(matrix)), run=77, value_type="float64", dense=True
         ),
         check_dense_reply: codec.encode_join_reply(
             JoinReply(1, "rounds = 1", b"12", names, SiteState(matrix, matrix), 4), dense=True
@@ -677,6 +632,27 @@ def _valid_messages() -> dict[Callable[[bytes], None], bytes]:
         check_end: codec.encode_finished(Finished(matrix, "why"), value_type="float64"),
         check_status: codec.encode_status(progress),
     }
+
+
+@pytest.mark.parametrize(("code", "variables"), [(1, []), (1, [3]), (1, [1, 1]), (2, [2, 0]), (0, [0]), (3, [0])])
+def test_findings_are_of_known_codes_and_about_variables_of_the_run(code: int, variables: list[int]) -> None:
+    wire = codec.encode_update(
+        LocalUpdate("a", 1, admm_rounds.Answer(SparseMatrix.zeros(3))), run=1, value_type="float64"
+    )
+    wire.finding.add(code=federation.FindingCode.ValueType(code), variable=variables)
+    with pytest.raises(MalformedMessageError, match="finding"):
+        codec.decode_update(wire, n_variables=3)
+
+
+def test_findings_come_through_and_are_not_more_than_there_can_be() -> None:
+    found = tuple(TableFinding(code, (k,)) for code in FindingCode for k in range(3))
+    update = LocalUpdate("a", 1, admm_rounds.Answer(SparseMatrix.zeros(3)), findings=found)
+    wire = codec.encode_update(update, run=1, value_type="float64")
+    assert codec.decode_update(wire, n_variables=3) == update
+    assert codec.decode_update(wire, n_variables=3) != (LocalUpdate("a", 1, admm_rounds.Answer(SparseMatrix.zeros(3))))
+    wire.finding.add(code=federation.FINDING_CODE_LOOKS_CATEGORICAL, variable=[0])
+    with pytest.raises(MalformedMessageError, match="7 findings"):
+        codec.decode_update(wire, n_variables=3)
 
 
 VALID = {check: message.SerializeToString() for check, message in _valid_messages().items()}
@@ -727,5 +703,8 @@ def test_arbitrary_fields_never_decode_to_an_invalid_matrix(
     n_variables: int, gaps: list[int], value: list[float], value32: list[float]
 ) -> None:
     wire = values.SparseMatrix(n_variables=n_variables, index_gap=gaps, value=value, value32=value32)
-    survive(lambda data: check_matrix(codec.decode_matrix(values.SparseMatrix.FromString(data), n_variables=3), 3),
-            wire.SerializeToString())  # fmt: skip
+
+    def check(data: bytes) -> None:
+        check_matrix(matrix_codec.decode_matrix(values.SparseMatrix.FromString(data), n_variables=3), 3)
+
+    survive(check, wire.SerializeToString())

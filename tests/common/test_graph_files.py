@@ -151,6 +151,8 @@ def from_lgbn(text):
     for node, cpd in data["cpds"].items():
         assert set(cpd["coefficients"]) == {"(Intercept)", *cpd["parents"]}
         assert cpd["coefficients"]["(Intercept)"] == [0.0]
+        (variance,) = cpd["variance"]
+        assert float(np.sqrt(variance)) >= 0, "pgmpy takes the root of it"
         for parent in cpd["parents"]:
             (edges[parent, node],) = cpd["coefficients"][parent]
     assert {tuple(arc) for arc in data["arcs"]} == set(edges)
@@ -204,7 +206,8 @@ def test_weights_csv_has_a_row_for_each_source_and_a_column_for_each_target(tmp_
 
 
 def test_every_file_says_which_end_of_an_edge_is_the_parent(tmp_path):
-    write_all(LearnedGraph(("p", "c"), np.array([[0, 1], [0, 0]], bool), np.array([[0, 0.5], [0, 0]])), tmp_path)
+    dag = np.array([[0, 1], [0, 0]], bool)
+    write_all(LearnedGraph(("p", "c"), dag, 0.5 * dag, np.ones(2)), tmp_path)
     text = {file.name: file.read_bytes().decode("utf-8") for file in tmp_path.iterdir()}
     assert set(text) == {"edges.csv", "graph.graphml", "graph.dot", "dagitty.txt", "lgbn.json"}
     assert text["edges.csv"] == "source,target,weight\np,c,0.5\n"
@@ -230,13 +233,15 @@ def test_a_graph_without_edges_can_be_written_and_read(tmp_path):
     assert from_dagitty((tmp_path / "dagitty.txt").read_text(encoding="utf-8")) == (["a", "b"], {})
 
 
-def test_lgbn_variances_are_those_of_the_graph_and_null_when_unknown():
+def test_lgbn_variances_are_those_of_the_graph_and_without_them_there_is_no_such_file(tmp_path):
     graph = a_graph(NAMES)
     cpds = json.loads(graph_formats.lgbn_json(graph))["cpds"]
     assert [cpds[name]["variance"] for name in NAMES] == [[v] for v in graph.residual_variance]
     unknown = LearnedGraph(graph.variables, graph.dag, graph.weights)
-    cpds = json.loads(graph_formats.lgbn_json(unknown))["cpds"]
-    assert [cpds[name]["variance"] for name in NAMES] == [[None]] * len(NAMES)
+    write_all(unknown, tmp_path)
+    assert {file.name for file in tmp_path.iterdir()} == {"edges.csv", "graph.graphml", "graph.dot", "dagitty.txt"}
+    with pytest.raises(ValueError, match="needs residual variances"):
+        graph_formats.lgbn_json(unknown)
 
 
 def test_lgbn_json_is_read_alike_whatever_encoding_the_machine_assumes(tmp_path):

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedbnsl.errors import PlanError
+from fedbnsl.errors import LocalProtocolError, PlanError
 from fedbnsl.messages import is_variable_name
 from fedbnsl.plan.knowledge import Knowledge
 from fedbnsl.plan.plan import PRIVATE_SOLVERS, Plan
 from fedbnsl.plan.privacy_settings import Privacy
+from fedbnsl.rounds.admm import start_of
+from fedbnsl.rounds.kinds import n_rounds, stage
 
-PLANS = Path(__file__).parents[2] / "plans"
 PRIVATE = {"local_solver": "dp-pgcd", "refit_rounds": 0, "local_steps": 10}
 BOUNDED = {"epsilon": 1.0, "feature_bounds": [4.0]}
-REQUIRED_PLANS = {"default.toml", "paper-homogeneous.toml", "paper-sachs.toml"}
 
 # Setting -> values other than the default that are fine by themselves.
 OTHER_VALUES: dict[str, list[Any]] = {
@@ -350,16 +350,19 @@ def test_a_setting_in_the_wrong_place_is_refused_with_a_hint(settings: dict[str,
 
 
 def test_the_rounds_of_a_plan_follow_each_other_by_kind() -> None:
-    def stages(**settings: Any) -> list[tuple[str, int, int]]:
+    def stages(**settings: Any) -> list[tuple[str, int]]:
         plan = Plan.parse(settings)
-        return [(kind.name, start, step) for kind, start, step in map(plan.stage, range(1, plan.n_rounds + 1))]
+        for beyond in (0, n_rounds(plan) + 1):
+            with pytest.raises(LocalProtocolError):
+                stage(plan, beyond)
+        return [stage(plan, t) for t in range(1, n_rounds(plan) + 1)]
 
-    assert stages(rounds=2, refit_rounds=2) == [("ADMM", 0, 1), ("ADMM", 0, 2), ("REFIT", 0, 1), ("REFIT", 0, 2)]
-    assert stages(rounds=2, starts=[{"l1_weight": 0.3}], **SEARCHING) == [
-        ("ADMM", 0, 1), ("ADMM", 0, 2), ("ADMM", 1, 1), ("ADMM", 1, 2), ("MOMENTS", 1, 1),
-    ]  # fmt: skip
-    moments = [("SCALES", 0, 1), ("MOMENTS", 0, 1), ("MOMENTS", 0, 2)]
-    assert stages(**SPENDING, rounds=1, moments_rounds=2) == [("ADMM", 0, 1), *moments]
+    assert stages(rounds=2, refit_rounds=2) == [("admm", 1), ("admm", 2), ("refit", 1), ("refit", 2)]
+    again = {"rounds": 2, "starts": [{"l1_weight": 0.3}], **SEARCHING}
+    assert stages(**again) == [("admm", 1), ("admm", 2), ("admm", 3), ("admm", 4), ("moments", 1)]
+    assert [start_of(Plan.parse(again), step) for step in (1, 2, 3, 4)] == [(0, 1), (0, 2), (1, 1), (1, 2)]
+    moments = [("scales", 1), ("residual_moments", 1), ("residual_moments", 2)]
+    assert stages(**SPENDING, rounds=1, moments_rounds=2) == [("admm", 1), *moments]
     assert stages(**SPENDING, rounds=0, moments_rounds=2) == moments
 
 
@@ -570,25 +573,7 @@ def test_an_override_reaches_into_privacy(plan_file: Path) -> None:
     assert Plan.load(plan_file, ["privacy.epsilon=5"]) == Plan.load(plan_file, ["privacy.epsilon=5.0"])
 
 
-# ---- the plans of the project --------------------------------------------------------------------------------------
-
-
-def test_the_promised_plans_are_there() -> None:
-    assert {path.name for path in PLANS.glob("*.toml")} >= REQUIRED_PLANS
-
-
-def test_the_default_plan_file_is_the_default_plan() -> None:
-    assert Plan.load(PLANS / "default.toml") == Plan()
-
-
-@pytest.mark.parametrize("path", sorted(PLANS.glob("*.toml")), ids=lambda path: path.name)
-def test_a_plan_of_the_project_loads_and_names_every_setting(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    named = tomllib.loads(text)
-    assert text.endswith("\n\n" + Plan.load(path).to_toml()), "comments, values and defaults are those of today"
-    assert set(named) - {"privacy"} == set(Plan.model_fields) - {"privacy"}
-    assert set(named.get("privacy", Privacy.model_fields)) == set(Privacy.model_fields)
-    assert set(named["knowledge"]) == set(Knowledge.model_fields)
+# ---- times --------------------------------------------------------------------------------------------------------
 
 
 def test_a_plan_has_five_times_and_no_more() -> None:

@@ -12,6 +12,7 @@ from fedbnsl.plan.plan import PRIVATE_SOLVERS, Plan
 from fedbnsl.privacy import zcdp
 from fedbnsl.privacy.calibration import price_of
 from fedbnsl.privacy.report import guarantee_sentence, noise_table, price_lines, price_summary
+from fedbnsl.rounds.kinds import n_rounds
 from private_site import private_plan
 
 every_solver = pytest.mark.parametrize("solver", PRIVATE_SOLVERS)
@@ -159,7 +160,7 @@ def test_residual_moments_are_paid_from_the_same_budget(epsilon: float, times: i
     assert plan.privacy is not None
     plan = plan.with_settings(privacy={**plan.privacy.model_dump(), "moments_share": share})
     price = price_of(plan, n_samples=100, n_variables=5)
-    assert price.last_round == 10 + 1 + times == plan.n_rounds
+    assert price.last_round == 10 + 1 + times == n_rounds(plan)
     assert price.units_of(11) == 0, "the setup is told again, which was paid for"
     assert sum(price.units_of(t) for t in range(price.last_round + 1)) == price.units
     assert zcdp.epsilon_of(price.units / UNITS, 1e-6) <= epsilon

@@ -104,8 +104,8 @@ def test_the_papers_formula_counts_8_bytes_a_value_and_whole_bytes_an_index(
 
 
 def test_the_papers_formula_counts_no_index_in_a_dense_message() -> None:
-    assert formula_bytes(20 * 20, 20, dense=True) == 3200
-    assert formula_bytes(0, 20, dense=True) == 0
+    assert formula_bytes(20 * 20, 20, indexed=False) == 3200
+    assert formula_bytes(0, 20, indexed=False) == 0
 
 
 def test_an_index_of_the_formula_is_the_fewest_whole_bytes_that_tell_all_places_apart() -> None:

@@ -100,7 +100,7 @@ def main() -> int:
     project = Project(name, tables, plan)
     try:
         fedbnsl("data", "synth", *SYNTHETIC, "--out", tables)
-        demo_plan = Plan.load(ROOT / "plans" / "private-epsilon-5.toml", [f"n_participants={len(SITES)}"])
+        demo_plan = Plan.load("private-steps", [f"n_participants={len(SITES)}"])
         plan.write_text(demo_plan.to_toml(), encoding="utf-8")
         click.echo("keys, requests, certificates")
         enrol(project)

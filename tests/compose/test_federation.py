@@ -36,7 +36,7 @@ def federation(engine: docker.DockerClient) -> Iterator[Federation]:
     project = Project(name, folder / "tables", folder / "plan.toml")
     try:
         fedbnsl("data", "synth", *SYNTHETIC, "--out", folder / "tables")
-        plan = Plan.load(ROOT / "plans" / "private-epsilon-5.toml", SETTINGS)
+        plan = Plan.load("private-steps", SETTINGS)
         (folder / "plan.toml").write_text(plan.to_toml(), encoding="utf-8")
         yield Federation(engine, project, plan, folder)
     finally:

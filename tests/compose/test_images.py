@@ -5,14 +5,12 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import docker
 import pytest
 from docker.models.containers import Container
 
-ROOT = Path(__file__).parents[2]
 IMAGES = ("fedbnsl-coordinator", "fedbnsl-site")
 
 log = logging.getLogger(__name__)
@@ -119,10 +117,9 @@ def test_a_site_refits_a_graph_on_its_own_table_in_a_read_only_container(engine,
 
 
 def test_a_coordinator_that_is_told_to_stop_ends_by_itself(engine) -> None:
-    serve = "coordinator serve /plan.toml --insecure --listen 127.0.0.1:50051 --out /runs/run"
-    plan = {str(ROOT / "plans" / "default.toml"): {"bind": "/plan.toml", "mode": "ro"}}
+    serve = "coordinator serve fed-sparse --insecure --listen 127.0.0.1:50051 --out /runs/run"
     folders = {"/tmp": "mode=1777", "/runs": "mode=700,uid=10001"}
-    with started(engine, "fedbnsl-coordinator", *serve.split(), volumes=plan, tmpfs=folders) as container:
+    with started(engine, "fedbnsl-coordinator", *serve.split(), tmpfs=folders) as container:
         until = time.monotonic() + 60
         while b"listening on" not in container.logs():
             assert time.monotonic() < until, container.logs().decode()

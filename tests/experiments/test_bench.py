@@ -19,12 +19,10 @@ from fedbnsl_experiments.tables.synthetic import synthesise
 
 
 @pytest.fixture
-def plans(tmp_path):
-    folder = tmp_path / "plans"
-    folder.mkdir()
-    for name in ("default", "paper-homogeneous", "paper-sachs"):
-        (folder / f"{name}.toml").write_text(Plan(rounds=3).to_toml(), encoding="utf-8")
-    return folder
+def short(monkeypatch):
+    """Every ready plan has three rounds."""
+    ready = Plan.load
+    monkeypatch.setattr(Plan, "load", lambda name: ready(name, ["rounds=3"]))
 
 
 @pytest.fixture
@@ -47,19 +45,19 @@ def test_no_graph_is_both_tuned_on_and_evaluated():
 def test_the_settings_of_the_accuracy_figure_are_those_that_the_project_states():
     found = [(name, data) for name, figures in accuracy.EVALUATED.items() for _, data in figures]
     assert [(name, data.d, [*data.seeds], data.n_sites, data.variance) for name, data in found] == [
-        ("default", 20, [2, 3, 4, 5, 6, 7, 8, 9, 10, 11], 8, 0),
-        ("default", 100, [2, 3, 4, 5], 8, 0),
-        ("default", 200, [2, 3], 8, 0),
-        ("default", 20, [2, 3, 4, 5, 6], 5, 0.1),
+        ("fed-sparse", 20, [2, 3, 4, 5, 6, 7, 8, 9, 10, 11], 8, 0),
+        ("fed-sparse", 100, [2, 3, 4, 5], 8, 0),
+        ("fed-sparse", 200, [2, 3], 8, 0),
+        ("fed-sparse", 20, [2, 3, 4, 5, 6], 5, 0.1),
         ("paper-homogeneous", 20, [2, 3, 4, 5, 6, 7, 8, 9, 10, 11], 8, 0),
     ]
 
 
-def test_the_accuracy_figure_is_the_mean_over_the_seeds(plans, tmp_path, monkeypatch):
-    plan = Plan.load(plans / "default.toml")
-    monkeypatch.setattr(accuracy, "EVALUATED", {"default": [("tiny", Generated(5, range(2, 5), n_sites=2))]})
+def test_the_accuracy_figure_is_the_mean_over_the_seeds(short, tmp_path, monkeypatch):
+    plan = Plan.load("fed-sparse")
+    monkeypatch.setattr(accuracy, "EVALUATED", {"fed-sparse": [("tiny", Generated(5, range(2, 5), n_sites=2))]})
     monkeypatch.setattr(generated, "N_SAMPLES", 60)
-    (row,) = accuracy.accuracy(plans)
+    (row,) = accuracy.accuracy()
     shds, megabytes = [], []
     for seed in (2, 3, 4):
         truth = synthesise(5, 5, 2, 60, seed)
@@ -77,7 +75,7 @@ def test_the_accuracy_figure_is_the_mean_over_the_seeds(plans, tmp_path, monkeyp
     assert json.dumps(row, allow_nan=False)
 
 
-def test_the_sachs_figure_scores_both_splits_against_every_edge_list(plans, tmp_path, monkeypatch):
+def test_the_sachs_figure_scores_both_splits_against_every_edge_list(short, tmp_path, monkeypatch):
     source = tmp_path / "data" / "sachs"
     source.mkdir(parents=True)
     X = synthesise(4, 4, 1, 90, 3)
@@ -93,7 +91,7 @@ def test_the_sachs_figure_scores_both_splits_against_every_edge_list(plans, tmp_
         return federate(data, seed=seed)
 
     monkeypatch.setattr(accuracy, "federate", noting)
-    figures = [*accuracy.sachs(plans)]
+    figures = [*accuracy.sachs()]
     assert seeds == [0, None], "None: contiguous"
     assert [(row["figure"].split(",")[1].split()[0], row["reference"]) for row in figures] == [
         ("shuffled", "a"), ("shuffled", "b"), ("contiguous", "a"), ("contiguous", "b"),
@@ -105,16 +103,16 @@ def test_the_sachs_figure_scores_both_splits_against_every_edge_list(plans, tmp_
 
 
 @pytest.mark.parametrize("folder", [None, "/nowhere"])
-def test_the_sachs_figure_says_which_data_it_needs(folder, plans, monkeypatch):
+def test_the_sachs_figure_says_which_data_it_needs(folder, monkeypatch):
     if folder is None:
         monkeypatch.delenv("FEDBNSL_DATA", raising=False)
     else:
         monkeypatch.setenv("FEDBNSL_DATA", folder)
     with pytest.raises(ResultError, match="FEDBNSL_DATA"):
-        next(accuracy.sachs(plans))
+        next(accuracy.sachs())
 
 
-def test_the_speed_figure_measures_both_solvers_on_the_same_problem(plans, monkeypatch):
+def test_the_speed_figure_measures_both_solvers_on_the_same_problem(short, monkeypatch):
     calls = {"ours": [], "literal": []}
     ours = pgcd.solve
 
@@ -133,7 +131,7 @@ def test_the_speed_figure_measures_both_solvers_on_the_same_problem(plans, monke
     monkeypatch.setattr(speed, "N_SAMPLES", 250)
     monkeypatch.setattr(speed.pgcd, "solve", solve)
     monkeypatch.setattr(speed, "oracles", lambda: Oracles)
-    (row,) = speed.local_solve(plans)
+    (row,) = speed.local_solve()
     assert row["largest difference"] == "1.2e-01", "a solver that is fast and wrong does not go unseen"
     compared = [settings for settings in calls["ours"] if settings["max_steps"] == speed._STEPS]
     assert len(compared) == len(calls["literal"]) >= 3
@@ -154,7 +152,7 @@ def test_the_literal_solver_is_that_of_the_tests_and_agrees_with_the_fast_one():
     assert literal == pytest.approx(fast, abs=1e-12)
 
 
-def test_the_network_figure_divides_a_run_of_processes_by_the_same_run_in_one(plans, tiny, monkeypatch):
+def test_the_network_figure_divides_a_run_of_processes_by_the_same_run_in_one(short, tiny, monkeypatch):
     def in_this_process(plan, tables, out, *, watch, seeds):
         simulate(plan, {site: Dataset.read(path) for site, path in tables.items()}, out)
         result = json.loads((out / "result.json").read_text(encoding="utf-8"))
@@ -162,7 +160,7 @@ def test_the_network_figure_divides_a_run_of_processes_by_the_same_run_in_one(pl
         (out / "result.json").write_text(json.dumps(result), encoding="utf-8")
 
     monkeypatch.setattr(speed.localnet, "run", in_this_process)
-    figures = [*speed.network(plans)]
+    figures = [*speed.network()]
     assert ["d=20" in figures[0]["figure"], "d=200" in figures[1]["figure"]] == [True, True]
     for row in figures:
         assert row["s network"] == 1000.0
@@ -180,4 +178,5 @@ def test_every_figure_that_the_command_offers_is_tested_here():
     assert set(FIGURES) == {
         "accuracy", "tuning", "sachs", "local-solve", "network", "bytes", "load", "rows", "sites", "privacy",
         "privacy-tuning", "private-steps", "global-step", "d1000", "lean", "private-moments", "unequal-noise", "growth",
+        "startup",
     }  # fmt: skip

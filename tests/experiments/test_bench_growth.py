@@ -1,7 +1,6 @@
 """The figure of growth, with few of everything: exponents that are known, and costs that are those of real runs."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -9,8 +8,6 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl_experiments.bench import growth as bench_growth
 from fedbnsl_experiments.tables.synthetic import synthesise
 from fedbnsl_experiments.trials.harness import exponent, megabytes_sent, run_plan
-
-PLANS = Path(__file__).parents[2] / "plans"
 
 
 @pytest.mark.parametrize("power", [-1.0, 0.5, 2.0])
@@ -48,7 +45,7 @@ def test_the_costs_of_a_run_are_those_of_its_result():
 
 def test_the_costs_of_a_table_are_those_of_one_with_so_many_rows(tmp_path):
     pytest.importorskip("pyarrow")
-    private = Plan.load(PLANS / "private-epsilon-5.toml")
+    private = Plan.load("private-steps")
     cost = bench_growth._table(tmp_path, private, 300)
     assert len((tmp_path / "300.csv").read_text(encoding="utf-8").splitlines()) == 301
     assert min(value for what, value in cost.items() if "until" not in what) > 0
@@ -67,13 +64,13 @@ def test_the_sizes_are_those_that_the_project_states(monkeypatch):
 
     monkeypatch.setattr(bench_growth, "_run", run)
     monkeypatch.setattr(bench_growth, "_table", table)
-    rows = list(bench_growth.growth(PLANS))
+    rows = list(bench_growth.growth())
     assert all(row["exponent, s"] == 1.0 for row in rows)
     assert all(json.dumps(row, allow_nan=False) for row in rows)
     assert list(dict.fromkeys(asked)) == [
         *[("lean", 10, d, 8, 5000) for d in (20, 50, 100, 200, 400)],
         *[("lean", rounds, 100, 8, 5000) for rounds in (5, 20, 40, 80)],  # and 10, as above
-        *[("default", rounds, 100, 8, 5000) for rounds in (5, 10, 20, 40, 80)],
+        *[("fed-sparse", rounds, 100, 8, 5000) for rounds in (5, 10, 20, 40, 80)],
         *[("lean", 10, 50, n_sites, 200) for n_sites in (8, 32, 125, 500, 1000)],
-        *[("private-epsilon-5", n_rows) for n_rows in (10**3, 10**4, 10**5, 10**6)],
+        *[("private-steps", n_rows) for n_rows in (10**3, 10**4, 10**5, 10**6)],
     ]

@@ -115,9 +115,8 @@ def test_a_run_that_learned_something_else_gives_no_figures():
         bench_load._check(network, alone, plan)
 
 
-def test_the_settings_are_those_that_the_project_states(tmp_path, monkeypatch):
-    (tmp_path / "default.toml").write_text(Plan().to_toml(), encoding="utf-8")
+def test_the_settings_are_those_that_the_project_states(monkeypatch):
     asked = []
     monkeypatch.setattr(bench_load, "_load", lambda plan, **how: asked.append((plan.rounds, how)) or iter([{}]))
-    assert list(bench_load.load(tmp_path)) == [{}]
+    assert list(bench_load.load()) == [{}]
     assert asked == [(20, {"n_sites": 500, "n_variables": 50})]

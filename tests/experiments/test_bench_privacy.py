@@ -6,11 +6,10 @@ import statistics
 import numpy as np
 import pytest
 
-from fedbnsl.plan.plan import Plan
 from fedbnsl_experiments.bench import generated
 from fedbnsl_experiments.bench import privacy as bench_privacy
 from fedbnsl_experiments.bench.generated import Generated
-from fedbnsl_experiments.private_plans import EPSILONS, private_plan
+from fedbnsl_experiments.private_plans import private_plan
 from fedbnsl_experiments.tables.synthetic import synthesise
 from fedbnsl_experiments.trials.harness import oracles
 
@@ -62,11 +61,11 @@ def test_the_figures_are_those_that_the_project_states_and_no_graph_was_tuned_on
     monkeypatch.setattr(bench_privacy, "_compared", lambda *asked_for: asked.append(asked_for) or {})
     monkeypatch.setattr(bench_privacy, "_accuracy", lambda *asked_for: asked.append(asked_for) or {})
     monkeypatch.setattr(bench_privacy, "_time_of_a_step", dict)
-    list(bench_privacy.privacy(tmp_path))
+    list(bench_privacy.privacy())
     assert [plan.privacy.epsilon for plan, _ in asked] == [0.5, 1, 2, 5, 10, 10]
     assert [data for _, data in asked] == [Generated(20, range(2, 12))] * 5 + [Generated(200, range(2, 4))]
     asked.clear()
-    list(bench_privacy.privacy_tuning(tmp_path))
+    list(bench_privacy.privacy_tuning())
     assert all(min(data.seeds) >= 100 for _, data in asked)
 
 
@@ -98,9 +97,3 @@ def test_the_literal_private_solver_without_noise_takes_the_greedy_steps_of_the_
     )  # fmt: skip
     assert np.abs(plain).max() > 0.1
     assert private == pytest.approx(plain, abs=1e-9)
-
-
-@pytest.mark.parametrize("epsilon", EPSILONS)
-def test_the_plan_files_are_the_tuned_settings(epsilon, request):
-    file = request.config.rootpath / "plans" / f"private-epsilon-{epsilon:g}.toml"
-    assert Plan.load(file) == private_plan(epsilon)

@@ -14,17 +14,17 @@ def tiny(monkeypatch):
     monkeypatch.setattr(bench_private_steps, "_TURNS", 3)
 
 
-def test_both_ways_give_the_same_bits(tiny, tmp_path):
-    rows = list(bench_private_steps.private_steps(tmp_path))
+def test_both_ways_give_the_same_bits(tiny):
+    rows = list(bench_private_steps.private_steps())
     assert len(rows) == 2
     assert all(row["the same bits"] is True and row["ratio"] > 0 for row in rows)
 
 
-def test_it_says_so_if_they_do_not(tiny, tmp_path, monkeypatch):
+def test_it_says_so_if_they_do_not(tiny, monkeypatch):
     class Sharper(bench_private_steps.ExponentialMechanism):
         def __init__(self, sharpness, allowed):
             super().__init__(sharpness * 2, allowed)
 
     monkeypatch.setattr(bench_private_steps, "ExponentialMechanism", Sharper)
-    rows = list(bench_private_steps.private_steps(tmp_path))
+    rows = list(bench_private_steps.private_steps())
     assert not any(row["the same bits"] for row in rows)

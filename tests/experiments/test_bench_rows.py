@@ -14,7 +14,7 @@ from fedbnsl_experiments.bench import rows as bench_rows
 from fedbnsl_experiments.trials.harness import oracles
 
 pytest.importorskip("pyarrow")
-PLAN = Plan.load(Path(__file__).parents[2] / "plans" / "private-epsilon-5.toml")
+PLAN = Plan.load("private-steps")
 
 
 @pytest.fixture(autouse=True)

@@ -54,14 +54,12 @@ def test_the_run_is_measured_in_a_process_of_its_own():
     assert json.dumps(row, allow_nan=False)
 
 
-def test_both_plans_are_run_with_a_thousand_variables(tmp_path, monkeypatch):
-    for name in ("default", "lean"):
-        (tmp_path / f"{name}.toml").write_text(Plan(name=name).to_toml(), encoding="utf-8")
+def test_both_plans_are_run_with_a_thousand_variables(monkeypatch):
     asked = []
     monkeypatch.setattr(
         bench_scale,
         "_whole_run",
         lambda plan, *, n_variables, seed: asked.append((plan.name, n_variables, seed)) or iter(()),
     )
-    assert not list(bench_scale.thousand(tmp_path))
-    assert asked == [("default", 1000, 100), ("lean", 1000, 100)]
+    assert not list(bench_scale.thousand())
+    assert asked == [("fed-sparse", 1000, 100), ("lean", 1000, 100)]

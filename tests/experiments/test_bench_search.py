@@ -2,7 +2,6 @@
 
 import json
 import statistics
-from pathlib import Path
 
 import pytest
 
@@ -13,8 +12,6 @@ from fedbnsl_experiments.bench.generated import Generated
 from fedbnsl_experiments.private_plans import private_plan, private_plan_200
 from fedbnsl_experiments.tables.synthetic import synthesise
 from fedbnsl_experiments.trials.harness import megabytes_sent, run_plan, run_row
-
-PLANS = Path(__file__).parents[2] / "plans"
 
 
 @pytest.fixture
@@ -67,14 +64,14 @@ def test_the_noise_of_a_private_plan_is_that_of_its_graph_s_seed(few_rows, monke
         return real(plan, federation, noise_seed=noise_seed)
 
     monkeypatch.setattr(generated, "run_plan", noting)
-    private = Plan.load(PLANS / "private-moments.toml")
+    private = Plan.load("private-moments")
     list(bench_search._compared(Generated(5, range(2, 4)), Plan(rounds=1, name="open"), {"private": private}))
     assert noise == [("open", None), ("private-moments", 2), ("open", None), ("private-moments", 3)]
 
 
 def test_the_lean_plan_is_set_against_the_default_one_and_so_is_each_of_its_causes(asked):
-    rows = list(bench_search.lean(PLANS))
-    default = Plan.load(PLANS / "default.toml")
+    rows = list(bench_search.lean())
+    default = Plan.load("fed-sparse")
     assert all(before == default for _, before, _ in asked)
     assert [(data.d, [*data.seeds], data.n_sites, data.variance, len(plans)) for data, _, plans in asked] == [
         (20, [*range(2, 12)], 8, 0, 4),
@@ -83,7 +80,7 @@ def test_the_lean_plan_is_set_against_the_default_one_and_so_is_each_of_its_caus
         (20, [2, 3, 4, 5, 6], 5, 0.1, 1),
     ]
     assert len(rows) == 10
-    assert all(plans["lean plan"] == Plan.load(PLANS / "lean.toml") for _, _, plans in asked)
+    assert all(plans["lean plan"] == Plan.load("lean") for _, _, plans in asked)
 
     def changed(plan):
         theirs = default.model_dump()
@@ -100,12 +97,12 @@ def test_the_lean_plan_is_set_against_the_default_one_and_so_is_each_of_its_caus
 
 
 def test_private_moments_are_set_against_the_private_steps_of_the_same_budget(asked):
-    list(bench_search.private_moments(PLANS))
+    list(bench_search.private_moments())
     assert [(data.d, [*data.seeds], data.n_sites) for data, *_ in asked] == [
         *[(20, [*range(2, 12)], 8)] * 5,
         (200, [2, 3], 8),
     ]
-    moments = Plan.load(PLANS / "private-moments.toml").model_dump()
+    moments = Plan.load("private-moments").model_dump()
     for (_, before, plans), epsilon in zip(asked, (0.5, 1, 2, 5, 10, 10), strict=True):
         (plan,) = plans.values()
         assert before.privacy.epsilon == plan.privacy.epsilon == epsilon
@@ -114,12 +111,12 @@ def test_private_moments_are_set_against_the_private_steps_of_the_same_budget(as
 
 
 def test_unequal_noise_is_drawn_for_both_kinds_of_plans(asked):
-    list(bench_search.unequal_noise(PLANS))
+    list(bench_search.unequal_noise())
     assert [
         (data.noise, before.name, [plan.name for plan in plans.values()]) for data, before, plans in asked[2:4]
     ] == [
-        ((0.7, 1.4), "default", ["lean"]),
-        ((0.7, 1.4), "private-epsilon-1", ["private-moments"]),
+        ((0.7, 1.4), "fed-sparse", ["lean"]),
+        ((0.7, 1.4), "private-steps", ["private-moments"]),
     ]
     assert str(asked[2][0]) == "d=20, P=8, seeds 2..11, noise sd 0.7 to 1.4"
     assert asked[3][2]["private moments, epsilon 1"].privacy.epsilon == 1.0

@@ -70,8 +70,7 @@ def test_the_costs_are_those_of_a_real_run() -> None:
     assert cost.nonzeros == alone["bytes"]["up"]["formula"] / formula_bytes(1, 50) / 2
 
 
-def test_the_settings_are_those_that_the_project_states(tmp_path, monkeypatch) -> None:
-    (tmp_path / "default.toml").write_text(Plan().to_toml(), encoding="utf-8")
+def test_the_settings_are_those_that_the_project_states(monkeypatch) -> None:
     asked = []
 
     def cost(plan: Plan, n_sites: int) -> Cost:
@@ -79,7 +78,7 @@ def test_the_settings_are_those_that_the_project_states(tmp_path, monkeypatch) -
         return replace(ONE, n_sites=n_sites, nonzeros=ONE.nonzeros / (1 + plan.send_tolerance))
 
     monkeypatch.setattr(bench_sites, "_cost", cost)
-    rows = list(bench_sites.sites(tmp_path))
+    rows = list(bench_sites.sites())
     assert len(rows) == 6
     assert all(json.dumps(row, allow_nan=False) for row in rows)
     assert asked == [(5, 0, 0.0, n) for n in (125, 250, 500, 1000)] + [

@@ -15,6 +15,7 @@ def a_result(edges):
     return {
         "edges": [{"source": s, "target": t, "weight": w} for s, t, w in edges],
         "dropped_edges": [],
+        "not_written": {},
         "warnings": [],
         "privacy": None,
         "bytes": {

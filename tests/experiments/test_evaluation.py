@@ -4,11 +4,13 @@ import json
 from io import StringIO
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 
 from fedbnsl.errors import ResultError
 from fedbnsl_experiments.scoring.evaluation import evaluate, print_report
+from fedbnsl_experiments.scoring.structural_intervention import sid
 
 A, B, C, D = VARIABLES = ("NF-κB/p65", "IL 6", "c [mol/l]", 'the "d", quoted')
 
@@ -16,6 +18,13 @@ A, B, C, D = VARIABLES = ("NF-κB/p65", "IL 6", "c [mol/l]", 'the "d", quoted')
 WEIGHTS = {(A, B): 0.9, (B, D): -0.8, (B, C): 0.4, (C, A): 0.35, (D, A): 0.2}
 LEARNED = [(A, B), (B, D)]
 TRUTH = [(A, B), (B, C), (D, B)]
+
+
+def graph(*edges):
+    mask = np.zeros((3, 3), dtype=bool)
+    for edge in edges:
+        mask[edge] = True
+    return mask
 
 
 def quoted(name):
@@ -191,9 +200,37 @@ def test_damaged_weights_are_refused_by_the_name_of_the_file(text, run, truth):
         evaluate(run, truth, tau=0.3)
 
 
-def test_a_reference_with_foreign_names_is_refused(run, tmp_path):
-    with pytest.raises(ResultError, match="names variables that the run does not have: 'E'"):
-        evaluate(run, write_truth(tmp_path / "other.csv", [(A, "E")]), tau=None)
+@pytest.mark.parametrize("tau", [None, 0.5])
+def test_with_other_variables_the_subgraphs_induced_on_those_in_common_are_scored(tau, run, tmp_path):
+    # In common: A, B, C. Of the run's A -> B -> D the edge A -> B is left, and of the truth A -> B -> C.
+    truth = write_truth(tmp_path / "other.csv", [(A, B), (B, C), (A, "E"), ("E", "F")])
+    report = evaluate(run, truth, tau=tau)
+    wanted = {"n_edges": 1, "n_reference_edges": 2, "missing": 1, "extra": 0, "reversed": 0, "shd": 1}
+    assert {key: report["scores"][key] for key in wanted} == wanted
+    assert report["scores"]["sid"] == sid(graph((0, 1)), graph((0, 1), (1, 2)))
+    assert report["empty_graph"]["shd"] == 2
+    assert report["random_dag"]["mean"]["n_edges"] == 1
+    assert report["n_variables"] == 3
+    assert report["left_out"] == {"truth": ["E", "F"], "run": [D]}
+    said = report["warnings"][0]
+    assert "only the 3 variables that the run and the truth have in common are scored" in said
+    assert "subgraphs induced on them" in said
+    assert f"only in the truth: 'E', 'F'; only in the run: {D!r}" in said
+    text = StringIO()
+    print_report(report, Console(file=text, width=1000))
+    assert said in text.getvalue()
+
+
+def test_variables_that_the_truth_does_not_name_have_no_edge_if_it_names_no_others(run, tmp_path):
+    report = evaluate(run, write_truth(tmp_path / "part.csv", [(A, B)]), tau=None)
+    assert (report["scores"]["extra"], report["n_variables"], report["warnings"]) == (1, 4, [])
+    assert report["left_out"] == {"truth": [], "run": []}
+
+
+@pytest.mark.parametrize("edges", [[("E", "F")], [(A, "E")]])
+def test_with_fewer_than_two_variables_in_common_there_is_no_score(edges, run, tmp_path):
+    with pytest.raises(ResultError, match=r"have [01] variable\(s\) in common, and a score needs two: the truth names"):
+        evaluate(run, write_truth(tmp_path / "other.csv", edges), tau=None)
 
 
 @pytest.mark.parametrize("edges", [[], TRUTH], ids=["nothing learned", "everything learned"])

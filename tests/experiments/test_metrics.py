@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fedbnsl.errors import ResultError
-from fedbnsl_experiments.scoring.metrics import empty_graph_scores, random_dag, random_dag_scores, read_reference, score
+from fedbnsl_experiments.scoring.metrics import (
+    empty_graph_scores,
+    random_dag,
+    random_dag_scores,
+    read_full_reference,
+    score,
+)
 
 # What can stand between two nodes, and the steps of cost 1 between these; only SHD knows the reversal.
 ADD_OR_REMOVE = nx.Graph([("", ">"), ("", "<"), (">", "<>"), ("<", "<>")])
@@ -221,7 +227,7 @@ def test_more_edges_than_a_dag_can_have_are_refused():
 
 def test_with_sachs_data_the_empty_graph_has_shd_18_and_random_dags_have_27(sachs):
     variables = (sachs / "sachs.csv").read_text(encoding="utf-8").split("\n", 1)[0].strip().split(",")
-    reference = read_reference(sachs / "edges-18-cdt.csv", variables)
+    reference = read_full_reference(sachs / "edges-18-cdt.csv", variables)
     assert not nx.is_directed_acyclic_graph(nx.from_numpy_array(reference, create_using=nx.DiGraph))
     assert empty_graph_scores(reference).shd == 18
     scores = random_dag_scores(reference, 18)
@@ -242,20 +248,21 @@ def test_names_are_read_to_the_letter(tmp_path, encoding, newline):
     variables = ["a, b", "p/q r", "größe 血", ' "quoted"', "A", "#cells"]
     lines = ["source,target", '"a, b",p/q r', 'größe 血," ""quoted"""', "", "A,größe 血", "#cells,A"]
     path = written(tmp_path, newline.join(lines), encoding)
-    assert edge_set(read_reference(path, variables)) == {(0, 1), (2, 3), (4, 2), (5, 4)}
+    assert edge_set(read_full_reference(path, variables)) == {(0, 1), (2, 3), (4, 2), (5, 4)}
 
 
 def test_comments_and_other_columns_are_ignored_and_zero_weights_are_no_edges(tmp_path):
     comments, rows = '#c,"a\n#a,c\n', "x,b,0.5,a\ny,c,0.0,a\nz,c,-1e-9,b\n,a,0,a\ntwice,c,1,b\n"
     text = f"# made by hand\nnote,target,weight,source\n{comments}{rows}"
-    assert edge_set(read_reference(written(tmp_path, text), "abc")) == {(0, 1), (1, 2)}
+    assert edge_set(read_full_reference(written(tmp_path, text), "abc")) == {(0, 1), (1, 2)}
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("source,target\na,x\nY,b\nx, a\n", "'x', 'Y', ' a'"),
-        ("source,target\n" + "".join(f"a,n{k}\n" for k in range(13)), "'n9' and 3 more"),
+        ("source,target\na,x\nY,b\nx, a\n", "tables do not have: 'x', 'Y', ' a'"),
+        ("source,target\na,b\n" + "".join(f"a,n{k}\n" for k in range(13)), "'n9' and 3 more"),
+        ("source,target\na,x\n", "have 1 variable.s. in common"),
         ("a,b\nb,c\n", "lacks the header source,target; its first row is 'a,b'"),
         ("", "lacks the header source,target"),
         ("source,target\na,b\nc,c\n", "from a variable to itself: 'c'"),
@@ -267,11 +274,11 @@ def test_comments_and_other_columns_are_ignored_and_zero_weights_are_no_edges(tm
 )
 def test_a_reference_that_cannot_be_meant_is_refused(tmp_path, text, message):
     with pytest.raises(ResultError, match=message):
-        read_reference(written(tmp_path, text), "abc")
+        read_full_reference(written(tmp_path, text), "abc")
 
 
 def test_a_reference_that_cannot_be_read_is_a_result_error(tmp_path):
     with pytest.raises(ResultError, match=r"missing\.csv cannot be read: No such file"):
-        read_reference(tmp_path / "missing.csv", "ab")
+        read_full_reference(tmp_path / "missing.csv", "ab")
     with pytest.raises(ResultError, match="no UTF-8 CSV file"):
-        read_reference(written(tmp_path, "source,target\nä,b\n", "latin-1"), "äb")
+        read_full_reference(written(tmp_path, "source,target\nä,b\n", "latin-1"), "äb")

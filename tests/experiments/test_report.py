@@ -13,9 +13,10 @@ from command_line import run_command
 from fedbnsl.errors import DataError, ResultError
 from fedbnsl.graphs.graph import extract_dag, threshold
 from fedbnsl_experiments.report.charts import residual_variances
+from fedbnsl_experiments.report.page import write_report
 from fedbnsl_experiments.report.run_files import read_run
 from fedbnsl_experiments.report.threshold_path import acyclic_edges
-from report_runs import HARD_NAMES, PRIVATE, Page, make_run, write_report
+from report_runs import HARD_NAMES, PRIVATE, Page, make_run
 
 
 @pytest.fixture
@@ -204,7 +205,9 @@ def test_a_private_run_without_guarantee_says_why(private_run):
         of = result["privacy"]["sites"][site]
         wanted = [of["epsilon"], of["delta"], of["price_zcdp"], of["contributed_zcdp"]]
         assert [float(x) for x in numbers] == pytest.approx(wanted, rel=1e-2)
-    assert "This run has no residual variances" in page.text
+    assert "This run has no residual variances. lgbn.json was not written: it needs" in page.text
+    assert result["not_written"]["lgbn.json"].endswith("unknown: releasing them would cost privacy")
+    assert not (private_run / "lgbn.json").exists(), "no reader takes a network without variances"
 
 
 @pytest.mark.usefixtures("plain_charts")
@@ -260,7 +263,10 @@ def test_an_interrupted_run_is_shown_as_it_stood(tmp_path):
     assert "This run did not finish: stopped after round 4. What" in page.text
     assert "rounds 4 of 26 edges" in page.text
     assert "An estimate is the raw consensus weight, shrunk towards zero by the L1 penalty" in page.text
-    assert "it ended before its refit" in page.text
+    assert (
+        "lgbn.json was not written: it needs the residual variances, which are unknown: the run ended before its refit"
+        in page.text
+    )
 
 
 @pytest.mark.usefixtures("plain_charts")
@@ -457,3 +463,22 @@ def test_a_cyclic_truth_is_a_caution_that_names_no_folder(run, tmp_path):
     text = shown(run, truth=truth).text
     assert "The truth has a directed cycle" in text
     assert str(tmp_path) not in text
+
+
+@pytest.mark.usefixtures("plain_charts")
+def test_of_a_truth_over_other_variables_only_those_in_common_are_scored(run, tmp_path):
+    learned = edges_of(run)
+    (a, b), *others = learned
+    path = tmp_path / "truth.csv"
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([["source", "target", "weight"], [a, b, 1.5], [b, "elsewhere", 2.0]])
+    page = shown(run, truth=path)
+    rows = {(row[0], row[1]): row[2:] for row in page.tables["edges"][1:]}
+    assert rows[a, b] == ["correct", f"{learned[a, b]:+.3f}", "+1.500", f"{learned[a, b] - 1.5:+.3f}"]
+    assert {rows[edge][0] for edge in others} == {"unscored"}
+    scores = {row[0]: row[1:] for row in page.tables["scores"][1:]}
+    assert scores["edges"][0] == "1"
+    assert scores["SHD: edges to add, remove or reverse"][:2] == ["0", "1"]
+    assert "only in the truth: 'elsewhere'; only in the run: " in page.text
+    assert "Of the 1 edges of the truth among the 2 variables in common, 1 was found" in page.text
+    assert "unscored: the truth lacks one of the variables" in page.text

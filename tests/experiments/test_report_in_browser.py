@@ -6,7 +6,8 @@ from itertools import combinations
 import pytest
 
 from browser import chromium
-from report_runs import HARD_NAMES, PRIVATE, make_run, write_report
+from fedbnsl_experiments.report.page import write_report
+from report_runs import HARD_NAMES, PRIVATE, make_run
 
 SCREENS = [(1280, 900), (390, 844)]
 

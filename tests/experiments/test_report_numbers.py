@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from report_runs import Page, make_run, write_report
+from fedbnsl_experiments.report.page import write_report
+from report_runs import Page, make_run
 
 NAMES = ("A", "B", "C", "D", "E", "F", "G", "H")
 

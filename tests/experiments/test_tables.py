@@ -112,7 +112,7 @@ def test_fewer_rows_than_sites_are_refused_and_nothing_is_written(tmp_path):
     [
         (None, "cannot be read: No such file"),
         (b"", "the file is empty"),
-        (b"a;b\n1;2\n", "the first line has no comma but ;"),
+        (b"a;b\n1;2\n", "the columns are separated by semicolons; use commas, and points in decimal numbers"),
         (b"a,b\n1,2\n3\n", r"1 row\(s\) without exactly 2 fields"),
         (b"a,b\n\xff,1\n", "not UTF-8"),
         (b'a,b\n"' + b"1,2\n" * 40_000, "not a UTF-8 table in CSV form"),
@@ -163,7 +163,8 @@ def test_sites_come_in_the_order_of_their_numbers_and_nothing_else_is_a_site(tmp
 
 def test_a_folder_without_tables_is_refused_with_the_commands_that_make_some(tmp_path):
     (tmp_path / "truth.csv").touch()
-    with pytest.raises(DataError, match=r"holds no site-\*\.csv; make some with `fedbnsl data synth`"):
+    with pytest.raises(DataError, match=r"holds no site-\*\.csv \(it holds truth\.csv\)") as caught:
         site_files(tmp_path)
-    with pytest.raises(DataError, match=r"holds no site-\*\.csv"):
+    assert "`fedbnsl data split` and `fedbnsl data synth` make such folders" in caught.value.remedy
+    with pytest.raises(DataError, match=r"holds no site-\*\.csv \(there is no such folder\)"):
         site_files(tmp_path / "nowhere")

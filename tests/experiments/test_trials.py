@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from functools import partial
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -180,9 +179,8 @@ def test_dask_that_is_not_installed_is_said(tmp_path, monkeypatch):
 def test_ctrl_c_ends_all_processes_and_the_same_command_goes_on(tmp_path):
     grid, out = tmp_path / "grid.toml", tmp_path / "out"
     grid.write_text(f"l1_weight = {[k / 1000 for k in range(1, 400)]}\n")
-    plan = Path(__file__).parents[2] / "plans" / "default.toml"
     small = ["--nodes", "5", "--edges", "4", "--sites", "2", "--rows", "100", "--set", "rounds=20"]
-    command = [sys.executable, "-m", "fedbnsl", "tune", str(plan), "--grid", str(grid), "--seeds", "100", *small]
+    command = [sys.executable, "-m", "fedbnsl", "tune", "fed-sparse", "--grid", str(grid), "--seeds", "100", *small]
     process = subprocess.Popen(
         [*command, "--jobs", "2", "--out", str(out)],
         start_new_session=True,

@@ -3,7 +3,6 @@
 import csv
 import json
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from fedbnsl_experiments.trials.trials import Outcome
 from fedbnsl_experiments.tuning import ranking, tune
 from fedbnsl_experiments.tuning.grid import Span, configurations, read_grid
 
-PLANS = Path(__file__).parents[2] / "plans"
 SMALL = ["--nodes", 5, "--edges", 4, "--sites", 2, "--rows", 100, "--set", "rounds=4"]
 
 
@@ -37,7 +35,7 @@ def test_a_grid_is_the_product_of_its_lists(tmp_path):
 
 @pytest.mark.parametrize("text", ["privacy.clip = [5, 10]", "[privacy]\nclip = [5, 10]", '"privacy.clip" = [5, 10]'])
 def test_a_grid_reaches_into_tables(tmp_path, text):
-    base = Plan.load(PLANS / "private-epsilon-5.toml")
+    base = Plan.load("private-steps")
     found = plans_of(tmp_path, text, base)
     assert [p.privacy.clip for _, p in found] == [5.0, 10.0]
     assert {p.privacy.selection_share for _, p in found} == {base.privacy.selection_share}
@@ -147,7 +145,7 @@ def test_no_edge_where_there_is_none_costs_no_rank_and_no_edge_where_there_are_s
 
 def test_a_search_without_a_single_score_says_so(capsys, tmp_path):
     grid = grid_of(tmp_path, "l1_weight = [50.0]")
-    command = ["tune", PLANS / "default.toml", "--grid", grid, *SMALL, "--seeds", "100", "--metric", "precision"]
+    command = ["tune", "fed-sparse", "--grid", grid, *SMALL, "--seeds", "100", "--metric", "precision"]
     ended = run_command(capsys, *command, "--out", tmp_path / "o")
     assert ended.code == 9
     assert "no run has a precision" in ended.err
@@ -173,7 +171,7 @@ def read_csv(path):
 def test_a_search_leaves_its_trials_a_ranking_and_a_plan_and_a_larger_one_reuses_them(capsys, tmp_path):
     out = tmp_path / "out"
     grid = grid_of(tmp_path, "l1_weight = [0.05, 50.0]")
-    command = ["tune", PLANS / "default.toml", "--grid", grid, *SMALL, "--seeds", "100,101", "--out", out]
+    command = ["tune", "fed-sparse", "--grid", grid, *SMALL, "--seeds", "100,101", "--out", out]
     ended = run_command(capsys, *command, "--json")
     assert ended.code == 0
     printed = json.loads(ended.out)
@@ -189,7 +187,7 @@ def test_a_search_leaves_its_trials_a_ranking_and_a_plan_and_a_larger_one_reuses
     first = read_csv(out / "ranking.csv")[0]
     assert float(first["mean"]) == np.mean([int(t["shd"]) for t in trials[:2]])
     best = Plan.load(out / "best.toml")
-    assert best.name == "default-tuned"
+    assert best.name == "fed-sparse-tuned"
     assert (best.l1_weight, best.rounds, best.n_participants) == (0.05, 4, 2)
     text = (out / "best.toml").read_text()
     assert "# command: fedbnsl tune" in text
@@ -206,8 +204,9 @@ def test_a_search_leaves_its_trials_a_ranking_and_a_plan_and_a_larger_one_reuses
 
 def test_seeds_of_the_papers_evaluation_are_no_longer_held_out(capsys, tmp_path):
     grid = grid_of(tmp_path, "l1_weight = [0.1]")
-    plan = PLANS / "default.toml"
-    ended = run_command(capsys, "tune", plan, "--grid", grid, *SMALL, "--seeds", "1..3", "--out", tmp_path / "o")
+    ended = run_command(
+        capsys, "tune", "fed-sparse", "--grid", grid, *SMALL, "--seeds", "1..3", "--out", tmp_path / "o"
+    )
     assert ended.code == 0
     assert "seeds 2, 3" in ended.err
     assert "no longer held out" in ended.err
@@ -225,7 +224,7 @@ def test_a_divergence_is_ranked_last_with_its_reason_and_not_tried_again(capsys,
 
     monkeypatch.setattr(tune, "simulate", diverging)
     grid = grid_of(tmp_path, "l1_weight = [7.0, 0.1]")
-    command = ["tune", PLANS / "default.toml", "--grid", grid, *SMALL, "--seeds", "100", "--out", tmp_path / "o"]
+    command = ["tune", "fed-sparse", "--grid", grid, *SMALL, "--seeds", "100", "--out", tmp_path / "o"]
     for _ in range(2):
         ended = run_command(capsys, *command)
         assert ended.code == 0
@@ -243,9 +242,9 @@ def test_given_tables_are_searched_and_a_changed_table_is_other_data(capsys, tmp
     data, out = tmp_path / "data", tmp_path / "o"
     assert run_command(capsys, "data", "synth", *SMALL[:8], "--seed", 100, "--out", data).code == 0
     grid = grid_of(tmp_path, "l1_weight = [0.1]")
-    command = ["tune", PLANS / "default.toml", "--grid", grid, "--set", "rounds=4", "--data", data, "--out", out]
+    command = ["tune", "fed-sparse", "--grid", grid, "--set", "rounds=4", "--data", data, "--out", out]
     assert run_command(capsys, *command).code == 0
-    generated = ["tune", PLANS / "default.toml", "--grid", grid, *SMALL, "--seeds", "100", "--out", tmp_path / "g"]
+    generated = ["tune", "fed-sparse", "--grid", grid, *SMALL, "--seeds", "100", "--out", tmp_path / "g"]
     assert run_command(capsys, *generated).code == 0
     of_folder, of_seed = (read_csv(tmp_path / name / "trials.csv")[0] for name in ("o", "g"))
     assert {k: v for k, v in of_folder.items() if k not in ("seed", "seconds")} == {
@@ -260,7 +259,7 @@ def test_a_private_search_repeats_its_noise_and_needs_public_tables(capsys, tmp_
     data = tmp_path / "data"
     assert run_command(capsys, "data", "synth", *SMALL[:8], "--out", data).code == 0
     grid = grid_of(tmp_path, "privacy.clip = [5.0, 20.0]")
-    command = ["tune", PLANS / "private-epsilon-5.toml", "--grid", grid, "--set", "rounds=3"]
+    command = ["tune", "private-steps", "--grid", grid, "--set", "rounds=3"]
     refused = run_command(capsys, *command, "--data", data, "--out", tmp_path / "r")
     assert refused.code == 2
     assert "--public-data" in refused.err
@@ -292,11 +291,11 @@ def test_a_private_search_repeats_its_noise_and_needs_public_tables(capsys, tmp_
 def test_options_that_contradict_each_other_are_refused(capsys, tmp_path, monkeypatch, options, said):
     monkeypatch.chdir(tmp_path)
     grid = grid_of(tmp_path, "l1_weight = [0.1]")
-    ended = run_command(capsys, "tune", PLANS / "default.toml", "--grid", grid, "--out", tmp_path / "o", *options)
+    ended = run_command(capsys, "tune", "fed-sparse", "--grid", grid, "--out", tmp_path / "o", *options)
     assert ended.code == 2
     assert said in ended.err
 
 
 def test_the_example_grid_fits_the_default_plan():
-    grid = read_grid(PLANS / "grids" / "example.toml")
-    assert len(configurations(Plan.load(PLANS / "default.toml"), grid, grid.product())) == 18
+    grid = read_grid("example")
+    assert len(configurations(Plan.load("fed-sparse"), grid, grid.product())) == 18

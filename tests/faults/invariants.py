@@ -14,6 +14,7 @@ from fedbnsl_client.budget.ledger import Ledger, Request
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_server.algorithm import admm
 from fedbnsl_server.store import checkpoint
+from one_round import advance
 
 GRAPH_FILES = ("weights.csv", "edges.csv", "graph.graphml", "graph.dot", "dagitty.txt", "lgbn.json")
 
@@ -52,7 +53,7 @@ def budgets_held(remains: Remains, kills: Mapping[str, int] | None = None) -> No
             [dataset], [table] = policy.datasets, ledger.datasets()
             spent = ledger.spent(dataset.id)
             assert spent <= dataset.cap_units
-            assert ledger.head.spent_units == spent
+            assert ledger.mark.spent.get(dataset.id, 0) == spent
             reserved = Counter(_requests(ledger, "reserve"))
             stored = Counter(_requests(ledger, "store"))
             price = price_of(remains.plan, n_samples=table.n_samples, n_variables=len(table.variables))
@@ -79,7 +80,7 @@ def what_was_used_is_what_was_paid_for(remains: Remains) -> None:
             site: codec.update_from_bytes(payloads[site][entry["round"]], n_variables=len(variables))
             for site in entry["contributed"]
         }
-        state = admm.advance(state, updates, remains.plan, mask)
+        state = advance(state, updates, remains.plan, mask)
     text = weights_csv(variables, state.global_weights.to_dense())
     assert (remains.run / "weights.csv").read_text(encoding="utf-8") == text
     kept = checkpoint.load(remains.run / "checkpoint.npz", plan_digest=remains.plan.digest())

@@ -10,7 +10,7 @@ from faults.killable import Blow, stop
 from faults.scene import COORDINATOR, Scene, guarded_plan, public_plan
 
 _STEPS = [
-    # Seats
+    # Membership
     "fedbnsl_server.sites.roster.Roster.join:after:1",
     "fedbnsl_server.sites.roster.Roster.join:before:2",
     "fedbnsl_server.sites.roster.Roster.join:after:2",
@@ -32,7 +32,7 @@ _STEPS = [
     # The global step and what is written of it
     "fedbnsl_server.algorithm.round_loop.advance:before:1",
     "fedbnsl_server.algorithm.round_loop.advance:after:2",
-    "fedbnsl_server.algorithm.round_loop.advance_closing:after:1:public",
+    "fedbnsl_server.rounds.refit.advance:after:1:public",
     "fedbnsl_server.store.site_ledgers.SiteLedgers.save:after:1",
     "fedbnsl_server.store.checkpoint.save:before:1",
     "numpy.savez:after:1",
@@ -104,7 +104,7 @@ def test_a_coordinator_that_is_killed_in_every_life_gets_there(undisturbed: Path
         "fedbnsl_server.sites.mailbox.Mailbox.push:after:2",
         "fedbnsl_server.store.results.RunRecorder.start:after:1",
         "fedbnsl_server.store.checkpoint.save:after:2",
-        "fedbnsl_server.algorithm.round_loop.advance_closing:before:1",
+        "fedbnsl_server.rounds.refit.advance:before:1",
         "fedbnsl_server.store.results.RunRecorder.finish:after:1",
     ]
     with Scene(tmp_path, public_plan()) as scene:

@@ -17,16 +17,16 @@ _PRIVATE_AND_PUBLIC = [
     "fedbnsl_client.session.Session.pull:before:1",
     "fedbnsl_client.session.Session.pull:after:1",
     "fedbnsl_client.session.Session.pull:after:3",
-    "fedbnsl_client.participant.Participant._admm_round:before:1",
-    "fedbnsl_client.participant.Participant._admm_round:after:2",
-    "fedbnsl_client.participant.Participant._follow:after:2",
+    "fedbnsl_client.rounds.admm.Rounds.answer:before:1",
+    "fedbnsl_client.rounds.admm.Rounds.answer:after:2",
+    "fedbnsl_client.rounds.admm.Rounds.begin:after:2",
     "fedbnsl_client.session.Session.push:before:1",
     "fedbnsl_client.session.Session.push:after:1",
     "fedbnsl_client.session.Session.push:after:2",
     "fedbnsl_client.session.Session.push:before:3",
 ]
 _PUBLIC = [
-    "fedbnsl_client.participant.Participant._refit_round:before:1",
+    "fedbnsl_client.rounds.refit.Rounds.answer:before:1",
     "fedbnsl_client.session.Session.push:before:4",
 ]
 _PRIVATE = [
@@ -36,8 +36,8 @@ _PRIVATE = [
     "fedbnsl_client.budget.ledger.Ledger.reserve:after:1",
     "fedbnsl_client.budget.ledger.Ledger.reserve:after:2",
     "fedbnsl_client.budget.ledger.Ledger.reserve:after:3",
-    "fedbnsl_client.participant.release_setup:before:1",
-    "fedbnsl_client.participant.release_setup:after:1",
+    "fedbnsl_client.rounds.kinds.release_setup:before:1",
+    "fedbnsl_client.rounds.kinds.release_setup:after:1",
     "fedbnsl_client.budget.ledger.Ledger.store:before:1",
     "fedbnsl_client.budget.ledger.Ledger.store:after:1",
     "fedbnsl_client.budget.ledger.Ledger.store:before:2",
@@ -45,6 +45,8 @@ _PRIVATE = [
     "fedbnsl_client.budget.ledger.Ledger.store:before:4",
     "fedbnsl_client.budget.ledger_file.LedgerFile.append:after:1",
     "fedbnsl_client.budget.ledger_file.LedgerFile.append_with_payload:after:2",
+    "fedbnsl_client.budget.high_water_mark.write:before:1",
+    "fedbnsl_client.budget.high_water_mark.write:after:2",
 ]
 # Told of the end, a site has nothing more to answer: what it lost with its process is at the coordinator.
 _AT_THE_END = [

@@ -143,9 +143,9 @@ def test_garbage_to_every_call_is_answered_by_the_table_and_the_run_goes_on(tmp_
             north.wait_until_stopped(20)
             tag = run & 0xFFFF_FFFF
             update = federation.Update(run=tag, site="rogue", round=1)
-            update.local_weights.n_variables = 4
-            update.local_weights.index_gap.extend([1, 3])
-            update.local_weights.value.extend([0.5, -0.5])
+            update.admm.n_variables = 4
+            update.admm.index_gap.extend([1, 3])
+            update.admm.value.extend([0.5, -0.5])
             valid = {
                 "Join": join,
                 "PullTask": federation.PullRequest(run=tag, site="rogue"),

@@ -18,6 +18,7 @@ from fedbnsl.channel import open_channel
 from fedbnsl.errors import QuorumLostError, RunAbandonedError, UnreachableError
 from fedbnsl.messages import JoinRequest, LocalUpdate
 from fedbnsl.plan.plan import Plan
+from fedbnsl.rounds import admm as admm_rounds
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl.wire import federation_pb2_grpc as federation_grpc
@@ -134,7 +135,7 @@ def test_a_message_that_is_sent_twice_is_one_and_another_one_for_the_same_round_
             north.wait_until_stopped(20)
             first, other = (
                 codec.encode_update(
-                    LocalUpdate("south", 1, SparseMatrix(4, np.array([1]), np.array([value]))),
+                    LocalUpdate("south", 1, admm_rounds.Answer(SparseMatrix(4, np.array([1]), np.array([value])))),
                     run=reply.run,
                     value_type="float64",
                 )

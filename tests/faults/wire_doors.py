@@ -19,8 +19,9 @@ from fedbnsl.messages import (
     RunStatus,
     SiteProgress,
     SiteState,
-    TaskKind,
 )
+from fedbnsl.rounds import admm as admm_rounds
+from fedbnsl.rounds import refit as refit_rounds
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl.wire import federation_pb2 as federation
 
@@ -46,13 +47,13 @@ def _full() -> SparseMatrix:
     return SparseMatrix(D, np.arange(D * D), np.linspace(-1.0, 1.0, D * D))
 
 
-_HEAD = LedgerHead(bytes(16), 3, bytes(32), 10**12)
+_HEAD = LedgerHead(bytes(16), bytes(16), 3, bytes(32), 10**12)
 _REQUEST = JoinRequest("north", NAMES, 120, 1, _HEAD)
 _JOIN = JoinReply(7, "rounds = 1", bytes(32), NAMES, SiteState(_matrix(0.5), _matrix(0.25, -1.0)), 2)
 _DENSE_JOIN = JoinReply(7, "rounds = 1", bytes(32), NAMES, SiteState(_full(), _full()), 2)
-_TASK = RoundTask(1, TaskKind.ADMM, _matrix(0.5, 1.5), contributed=True)
-_UPDATE = LocalUpdate("north", 1, _matrix(0.5, -0.5, 2.0), ledger=_HEAD)
-_REFIT = LocalUpdate("north", 4, _matrix(0.5), np.ones(D))
+_TASK = RoundTask(1, admm_rounds.Task(_matrix(0.5, 1.5)), contributed=True)
+_UPDATE = LocalUpdate("north", 1, admm_rounds.Answer(_matrix(0.5, -0.5, 2.0)), ledger=_HEAD)
+_REFIT = LocalUpdate("north", 4, refit_rounds.Answer(_matrix(0.5), np.ones(D)))
 _STATUS = RunStatus("running", 1, 3, 0.5, 2, 1.5, (SiteProgress("north", True, False, 0.1, 10, 20),))
 
 DOORS = {
@@ -69,7 +70,7 @@ DOORS = {
     "dense task": Door(
         federation.Task,
         lambda wire: codec.decode_task(wire, n_variables=D, dense=True),
-        codec.encode_task(RoundTask(1, TaskKind.ADMM, _full(), contributed=False), value_type="float32", dense=True),
+        codec.encode_task(RoundTask(1, admm_rounds.Task(_full()), contributed=False), value_type="float32", dense=True),
     ),
     "end": Door(
         federation.Finished,
@@ -89,7 +90,9 @@ DOORS = {
     "dense update": Door(
         federation.Update,
         lambda wire: codec.decode_update(wire, n_variables=D, dense=True),
-        codec.encode_update(LocalUpdate("north", 1, _full()), run=7, value_type="float64", dense=True),
+        codec.encode_update(
+            LocalUpdate("north", 1, admm_rounds.Answer(_full())), run=7, value_type="float64", dense=True
+        ),
     ),
     "status": Door(federation.StatusReply, codec.decode_status, codec.encode_status(_STATUS)),
 }
@@ -119,11 +122,10 @@ def enter(name: str, data: bytes) -> bool:
         assert all(name.strip() for name in value.variables)
     if isinstance(value, LocalUpdate | RoundTask):
         assert value.round >= 1
-    if isinstance(value, LocalUpdate):
-        assert value.residual_variance.size in (0, D)
-        assert (np.isfinite(value.residual_variance) & (value.residual_variance >= 0)).all()
+        for part in vars(value.content).values():
+            assert isinstance(part, SparseMatrix | bytes) or np.isfinite(part).all()
     if isinstance(value, JoinRequest | LocalUpdate) and value.ledger is not None:
-        assert (len(value.ledger.ledger_id), len(value.ledger.digest)) == (16, 32)
+        assert (len(value.ledger.ledger_id), len(value.ledger.dataset), len(value.ledger.digest)) == (16, 16, 32)
     return True
 
 
@@ -131,10 +133,8 @@ def _matrices(value: Any) -> list[SparseMatrix]:
     match value:
         case JoinReply():
             return [value.snapshot.local_weights, value.snapshot.consensus_dual]
-        case RoundTask():
-            return [value.global_weights]
-        case LocalUpdate():
-            return [value.local_weights]
+        case RoundTask() | LocalUpdate():
+            return [part for part in vars(value.content).values() if isinstance(part, SparseMatrix)]
         case Finished():
             return [] if value.graph is None else [value.graph]
     return []

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from fedbnsl.errors import FedbnslError, QuorumLostError, ResultError, RunAbandonedError
-from fedbnsl.messages import Finished, JoinReply, JoinRequest, LeaveReason, LocalUpdate, RoundTask, SiteState, TaskKind
+from fedbnsl.messages import Finished, JoinReply, JoinRequest, LeaveReason, LocalUpdate, RoundTask, SiteState
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Matrix, SparseMatrix
 from fedbnsl_client import join_run as run_participant
@@ -90,8 +90,8 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
         def handle(self, task: RoundTask) -> LocalUpdate:
             stage.before_handle.pop((self.site, task.round), lambda: None)()
             update = super().handle(task)
-            if task.kind is TaskKind.ADMM:
-                stage.held.append((self.site, task.round, [self._B.copy(), self._beta.copy(), self._W.copy()]))
+            if task.content.kind == "admm":
+                stage.held.append((self.site, task.round, [held.copy() for held in self._rounds["admm"].held]))
             return update
 
     class ScriptedSession(Session):

@@ -17,6 +17,7 @@ from fedbnsl.errors import DivergenceError
 from fedbnsl.messages import LocalUpdate, RoundTask
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import price_of
+from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl_client import join_run as run_participant
 from fedbnsl_client.budget.ledger import Request
@@ -124,12 +125,14 @@ def test_a_lean_run_whose_coordinator_is_killed_again_and_again_ends_with_the_sa
 def test_a_lean_run_ends_with_the_same_bits_though_a_site_begins_anew_in_every_round(
     sites: Federation, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    crashes = Crashes(monkeypatch, "c", lambda: DivergenceError("c ends here, and begins anew"), n_rounds=LEAN.n_rounds)
+    crashes = Crashes(
+        monkeypatch, "c", lambda: DivergenceError("c ends here, and begins anew"), n_rounds=n_rounds(LEAN)
+    )
     sites.start("a", "b")
-    sites.start("c", lives=2 * LEAN.n_rounds)
+    sites.start("c", lives=2 * n_rounds(LEAN))
     sites.coordinate(LEAN, tmp_path / "run")
-    moments = [(t, when) for t in range(1, LEAN.n_rounds + 1) for when in ("after", "before")]
-    assert sorted(crashes.deaths) == [moment for moment in moments if moment != (LEAN.n_rounds, "after")]
+    moments = [(t, when) for t in range(1, n_rounds(LEAN) + 1) for when in ("after", "before")]
+    assert sorted(crashes.deaths) == [moment for moment in moments if moment != (n_rounds(LEAN), "after")]
     assert all(len(versions) == 1 for versions in crashes.sent.values())
     assert_same_run(tmp_path / "run", undisturbed)
 
@@ -218,7 +221,7 @@ def draws(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         seen.append(arguments)
         return genuine(*arguments)
 
-    monkeypatch.setattr("fedbnsl_client.participant.release_residual_moments", drawing)
+    monkeypatch.setattr("fedbnsl_client.rounds.residual_moments.release_residual_moments", drawing)
     return seen
 
 
@@ -228,11 +231,11 @@ def moments_plan(**settings: Any) -> Plan:
 
 
 def kinds(plan: Plan) -> list[str]:
-    return ["admm"] * plan.rounds + ["scales"] + ["moments"] * plan.moments_rounds
+    return ["admm"] * plan.rounds + ["scales"] + ["residual_moments"] * plan.moments_rounds
 
 
 @pytest.mark.parametrize(
-    ("n_rounds", "kills"),
+    ("admm_rounds", "kills"),
     [
         (
             0,
@@ -248,7 +251,7 @@ def kinds(plan: Plan) -> list[str]:
     ids=["without ADMM", "after ADMM"],
 )
 def test_a_private_run_whose_coordinator_is_killed_around_rounds_of_moments_pays_once_and_draws_once(
-    n_rounds: int,
+    admm_rounds: int,
     kills: list[tuple[int, str]],
     wards: WardsFor,
     draws: list[Any],
@@ -256,8 +259,8 @@ def test_a_private_run_whose_coordinator_is_killed_around_rounds_of_moments_pays
     address: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    plan = moments_plan(rounds=n_rounds)
-    crashes = Crashes(monkeypatch, "nobody", Died, n_rounds=plan.n_rounds)
+    plan = moments_plan(rounds=admm_rounds)
+    crashes = Crashes(monkeypatch, "nobody", Died, n_rounds=n_rounds(plan))
     there = wards(plan, "north", "south")
     there.start()
     for t, window in kills:
@@ -271,18 +274,18 @@ def test_a_private_run_whose_coordinator_is_killed_around_rounds_of_moments_pays
     assert "the noisy moments of its residuals at most 2 times" in result["privacy"]["guarantee"]
 
 
-@pytest.mark.parametrize("n_rounds", [0, 2])
+@pytest.mark.parametrize("admm_rounds", [0, 2])
 def test_a_site_that_dies_in_every_round_sends_what_it_paid_for_and_draws_once(
-    n_rounds: int, wards: WardsFor, draws: list[Any], tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch
+    admm_rounds: int, wards: WardsFor, draws: list[Any], tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = moments_plan(rounds=n_rounds)
-    crashes = Crashes(monkeypatch, "south", Died, n_rounds=plan.n_rounds)
+    plan = moments_plan(rounds=admm_rounds)
+    crashes = Crashes(monkeypatch, "south", Died, n_rounds=n_rounds(plan))
     there = wards(plan, "north", "south")
     there.start()
     result = serve(plan, tmp_path / "run", listen=address, on_listening=lambda text: None)
     assert there.ends["north"].result(LONG_S) == there.ends["south"].result(LONG_S)
-    assert len(crashes.deaths) == 2 * plan.n_rounds - 1
-    assert [entry["contributed"] for entry in result["rounds"]] == [["north", "south"]] * plan.n_rounds
+    assert len(crashes.deaths) == 2 * n_rounds(plan) - 1
+    assert [entry["contributed"] for entry in result["rounds"]] == [["north", "south"]] * n_rounds(plan)
     assert all(len(versions) == 1 for versions in crashes.sent.values())
     assert len(draws) == 2 * plan.moments_rounds
     there.assert_paid_once(result)

@@ -24,6 +24,7 @@ from command_line import Outcome, run_command
 from fedbnsl import __version__
 from fedbnsl.errors import IdentityError, RemoteProtocolError
 from fedbnsl.messages import PROTOCOL_VERSION, JoinRequest, LedgerHead, LocalUpdate
+from fedbnsl.rounds import admm as admm_rounds
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl_client.session import Session
 from fedbnsl_experiments.localnet import LocalNetwork
@@ -111,7 +112,7 @@ def join() -> Iterator[Callable[..., Session]]:
 
 
 def answer(site: str, t: int) -> LocalUpdate:
-    return LocalUpdate(site, t, SparseMatrix(3, np.array([1]), np.array([0.5])))
+    return LocalUpdate(site, t, admm_rounds.Answer(SparseMatrix(3, np.array([1]), np.array([0.5]))))
 
 
 # ---- status --------------------------------------------------------------------------------------------------------
@@ -119,7 +120,7 @@ def answer(site: str, t: int) -> LocalUpdate:
 
 def test_status_tells_a_script_all_there_is_under_stable_keys(serve, join, coordinator_command):
     address = serve()
-    north = join(address, "north", ledger=LedgerHead(b"i" * 16, 3, b"d" * 32, 250_000_000_000))
+    north = join(address, "north", ledger=LedgerHead(b"i" * 16, b"a" * 16, 3, b"d" * 32, 250_000_000_000))
     first = json.loads(coordinator_command("status", address, "--insecure", "--json").out)
     assert (first["state"], first["round"], first["time_left_s"]) == ("waiting for sites", 0, None)
     south = join(address, "south")
@@ -306,7 +307,7 @@ def test_watch_waits_for_a_coordinator_that_is_away_and_ctrl_c_leaves_the_run_al
 
 def test_a_terminal_shows_every_site_with_what_it_did_and_the_run_with_what_is_left(serve, join):
     address = serve()
-    sessions = {"north": join(address, "north", ledger=LedgerHead(b"i" * 16, 3, b"d" * 32, 25 * 10**10))}
+    sessions = {"north": join(address, "north", ledger=LedgerHead(b"i" * 16, b"a" * 16, 3, b"d" * 32, 25 * 10**10))}
     sessions["south"] = join(address, "south")
     for site, session in sessions.items():
         session.pull(0)
@@ -318,7 +319,7 @@ def test_a_terminal_shows_every_site_with_what_it_did_and_the_run_with_what_is_l
     watching.await_text(r"site +state +online since +last seen +last round +spent zCDP +up +down")
     watching.await_text(r"north +answered +\d\d:\d\d:\d\d +\d+ s ago +2 +0\.25 +0\.\d kB +0\.\d kB")
     watching.await_text(r"south +working +\d\d:\d\d:\d\d +\d+ s ago +1 +- +0\.\d kB +0\.\d kB")
-    watching.await_text("of what each site's ledger last told the coordinator")
+    watching.await_text("as each site's ledger told it last")
     assert "━" in watching.text
     watching.end(signal.SIGTERM)
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from fedbnsl.errors import FedbnslError, InterruptedRunError
+from fedbnsl.errors import FedbnslError, InterruptedRunError, LedgerError
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy import zcdp
 from fedbnsl.privacy.calibration import price_of
@@ -118,7 +118,7 @@ def test_a_private_demo_spends_exactly_its_price_and_every_ledger_verifies(tmp_p
 
 
 def test_a_site_that_is_killed_again_and_again_never_overspends_and_never_draws_twice(
-    wire: Wire, tmp_path: Path
+    wire: Wire, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = private_plan(rounds=4, local_steps=1000, join_deadline_s=60.0, privacy={"epsilon": 2.0})
     north, south = (site(tmp_path, name, plan) for name in SITES)
@@ -164,7 +164,7 @@ def test_a_site_that_is_killed_again_and_again_never_overspends_and_never_draws_
             ledger.verify()
             spent, entries = ledger.spent(DATASET), ledger.entries()
             assert spent <= policy.datasets[0].cap_units
-            assert ledger.head.spent_units == spent
+            assert ledger.head(DATASET).spent_units == spent
             for t in range(1, plan.rounds + 1):
                 kept = ledger.stored(Request(DATASET, run, t, name))
                 assert wire.updates[name, t] == {kept}, "whatever was sent, however often, is what the ledger keeps"
@@ -173,8 +173,11 @@ def test_a_site_that_is_killed_again_and_again_never_overspends_and_never_draws_
         assert set(reserved) == set(range(plan.rounds + 1))
         assert len(reserved) - len(set(reserved)) <= (len(kills) if name == "north" else 0)
 
-    # ---- a backup is restored ----
+    # ---- a backup is restored: the site notices; where it has lost its note, the coordinator does ----
     shutil.copy(old, north / "ledger.db")
+    with pytest.raises(LedgerError, match="is an older copy"), site_folder.opened(north):
+        pass
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another state"))
     refused: list[tuple[int, str]] = []
 
     def rejoin(address: str) -> None:

@@ -36,7 +36,7 @@ from fedbnsl_server.algorithm.round_loop import RoundRecord
 from fedbnsl_server.serve import serve
 from fedbnsl_server.sites.mailbox import Mailbox
 from fedbnsl_server.store.run_folder import RunFolder
-from fedbnsl_server.store.run_id import Register
+from fedbnsl_server.store.run_id import RunIdentity
 from private_site import DATASET, NAMES, ROWS, make_site, private_plan, rows, write_table
 
 SITES = ("a", "b", "c")
@@ -172,10 +172,12 @@ def assert_same_run(run: Path, other: Path) -> None:
 COORDINATOR = """
 import os, signal, sys
 from pathlib import Path
-from fedbnsl import graph_files
+from fedbnsl.graphs import files as graph_files
 from fedbnsl.logs import EventLog
 from fedbnsl.plan.plan import Plan
-from fedbnsl_server import checkpoint, rounds, seats
+from fedbnsl_server.algorithm import round_loop
+from fedbnsl_server.sites import membership_log
+from fedbnsl_server.store import checkpoint
 from fedbnsl_server.sites.mailbox import Mailbox
 from fedbnsl_server.serve import serve
 from fedbnsl_server.grpc_api.servicer import Servicer
@@ -276,12 +278,12 @@ def test_a_site_whose_seat_was_forgotten_joins_again_by_itself(sites: Federation
 # Each is run in the coordinator's process before it serves; `die` ends it as SIGKILL does.
 WINDOWS = {
     "after two of three seats were written": """
-genuine, written = seats.note, []
+genuine, written = membership_log.note, []
 def note(log, site, member):
     genuine(log, site, member)
     written.append(site)
     if len(written) == 2: die()
-seats.note = note
+membership_log.note = note
 """,
     "when one update of round 3 was taken in": """
 genuine = Mailbox.push
@@ -295,7 +297,7 @@ Mailbox.push = push
 def on_advance(state, *rest):
     if state.round == 2: die()
     return genuine(state, *rest)
-genuine, rounds.advance = rounds.advance, on_advance
+genuine, round_loop.advance = round_loop.advance, on_advance
 """,
     "while the line of round 3 was written": """
 genuine = EventLog.write
@@ -578,7 +580,7 @@ def test_a_second_coordinator_and_another_plan_are_refused_while_the_first_goes_
         if t == 2:
             for plan in (PLAN, PLAN.with_settings(rounds=5)):
                 with pytest.raises(ResultError) as caught:
-                    RunFolder.open(out, plan, Register(1, datetime.now(UTC)))
+                    RunFolder.open(out, plan, RunIdentity(1, datetime.now(UTC)))
                 refused.append(str(caught.value))
 
     sites.start()
@@ -642,5 +644,9 @@ def test_a_private_run_that_goes_on_pays_for_nothing_twice_and_sends_the_same_no
         with site_folder.opened(folder) as (_, ledger):
             ledger.verify()
             assert ledger.spent(DATASET) == price.units
-            assert ledger.head.spent_units == after[name]["spent_units"]
-        assert after[name]["n_entries"] >= before.get(name, after[name])["n_entries"]
+            head = ledger.head(DATASET)
+        told, told_before = (each.get(name, {"datasets": {}})["datasets"] for each in (after, before))
+        assert told[head.dataset.hex()]["spent_units"] == head.spent_units
+        assert (
+            told[head.dataset.hex()]["n_entries"] >= told_before.get(head.dataset.hex(), {"n_entries": 0})["n_entries"]
+        )

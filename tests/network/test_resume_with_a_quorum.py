@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedbnsl.messages import Finished, LocalUpdate, RoundTask, SiteState, TaskKind
+from fedbnsl.messages import Finished, LocalUpdate, RoundTask, SiteState
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Matrix
 from fedbnsl_client import join_run as run_participant
@@ -47,8 +47,8 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     class ScriptedParticipant(Participant):
         def handle(self, task: RoundTask) -> LocalUpdate:
             update = super().handle(task)
-            if task.kind is TaskKind.ADMM:
-                script.duals[self.site, task.round] = self._beta.copy()
+            if task.content.kind == "admm":
+                script.duals[self.site, task.round] = self._rounds["admm"].held[1].copy()
             return update
 
     class ScriptedSession(Session):

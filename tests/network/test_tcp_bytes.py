@@ -74,10 +74,11 @@ def test_the_proxy_passes_on_what_it_counts_in_both_directions():
     assert (sum(proxy.up), sum(proxy.down)) == (150_000, 300_000)
 
 
-def test_the_figure_tells_the_three_counts_apart(tmp_path, monkeypatch):
-    (tmp_path / "default.toml").write_text(Plan(rounds=2).to_toml(), encoding="utf-8")
+def test_the_figure_tells_the_three_counts_apart(monkeypatch):
+    ready = Plan.load
+    monkeypatch.setattr(Plan, "load", lambda name: ready(name, ["rounds=2"]))
     monkeypatch.setattr(bench_bytes, "synthesise", lambda d, *rest: synthesise(5, 5, 2, 60, 3))
-    rows = list(bench_bytes.wire(tmp_path))
+    rows = list(bench_bytes.wire())
     assert [f"d={d}, P=8, {how} TLS" in row["figure"] for row, (d, how) in zip(rows, CASES, strict=True)] == [True] * 6
     for row in rows:
         assert row["MB serialised"] < row["MB all protobuf"] < row["MB TCP"]

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from fedbnsl.messages import TaskKind
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
@@ -128,7 +127,7 @@ class Round:
     state: object = None
 
     def sent(self, site):
-        return self.updates[site].local_weights.to_dense()
+        return self.updates[site].content.weights.to_dense()
 
     @property
     def W(self):
@@ -185,7 +184,7 @@ def test_line_1_everything_starts_at_zero(walk):
         assert not site.local_weights.to_dense().any()
         assert not site.consensus_dual.to_dense().any()
     for task in walk.rounds[0].tasks.values():
-        assert not task.global_weights.to_dense().any()
+        assert not task.content.weights.to_dense().any()
 
 
 @pytest.mark.parametrize("T", [1, 2, 5])
@@ -194,7 +193,7 @@ def test_line_2_there_are_t_rounds_numbered_from_one(T):
     assert [task.round for each in walked.rounds for task in each.tasks.values()] == [
         t for t in range(1, T + 1) for _ in SITES
     ]
-    assert all(task.kind is TaskKind.ADMM for each in walked.rounds for task in each.tasks.values())
+    assert all(task.content.kind == "admm" for each in walked.rounds for task in each.tasks.values())
     assert walked.final.round == T
     assert walked.final is walked.rounds[-1].state
 
@@ -236,7 +235,7 @@ def test_line_5_only_the_entries_that_are_not_zero_are_sent(walk):
         betas, _ = walk.duals_before(t)
         for site in SITES:
             exact = exact_local(TABLES[site], walk.W_before(t), betas[site])
-            sent = each.updates[site].local_weights
+            sent = each.updates[site].content.weights
             named = {(int(k) // D, int(k) % D) for k in sent.index}
             assert named == {(i, j) for i in range(D) for j in range(D) if exact[i, j] != 0}
             assert sent.value.all()
@@ -288,7 +287,7 @@ def test_line_9_the_server_sends_the_same_sparse_w_to_every_participant(walk):
     for before, after in zip(walk.rounds, walk.rounds[1:], strict=False):
         dense = before.W
         for site in SITES:
-            sent = after.tasks[site].global_weights
+            sent = after.tasks[site].content.weights
             assert {(int(k) // D, int(k) % D) for k in sent.index} == {(i, j) for i, j in np.argwhere(dense)}
             assert sent.to_dense().tobytes() == dense.tobytes()
             assert after.tasks[site].contributed

@@ -58,7 +58,7 @@ class Wiretap:
     def exchange(
         self, tasks: Mapping[str, RoundTask], snapshots: Mapping[str, SiteState], check: UpdateCheck
     ) -> Mapping[str, LocalUpdate]:
-        W = next(iter(tasks.values())).global_weights.to_dense()
+        W = next(iter(tasks.values())).content.weights.to_dense()
         self.known.append((W, {site: state.consensus_dual.to_dense() for site, state in snapshots.items()}))
         form = {"value_type": self._plan.value_type, "dense": self._plan.dense_messages}
         self.heard.append({})
@@ -81,7 +81,7 @@ def attack(plan: Plan, t: int) -> dict[str, Matrix]:
     round_loop.run(plan, FEDERATION.variables, dict.fromkeys(TABLES, 100), tap, on_round=lambda state, record: None)
     W, duals = tap.known[t - 1]
     return {
-        site: reconstruct(message(sent, plan).local_weights.to_dense(), W, duals[site], plan.consensus_penalty)
+        site: reconstruct(message(sent, plan).content.weights.to_dense(), W, duals[site], plan.consensus_penalty)
         for site, sent in tap.heard[t - 1].items()
     }
 
@@ -100,7 +100,7 @@ def test_in_the_first_round_the_coordinator_need_know_nothing_but_the_penalty() 
     tap = Wiretap(PLAN, TABLES)
     round_loop.run(PLAN, FEDERATION.variables, dict.fromkeys(TABLES, 100), tap, on_round=lambda state, record: None)
     zero = np.zeros((D, D))
-    B = message(tap.heard[0]["site-1"], PLAN).local_weights.to_dense()
+    B = message(tap.heard[0]["site-1"], PLAN).content.weights.to_dense()
     X = TABLES["site-1"]
     assert np.abs(reconstruct(B, zero, zero, 1.3) - X.T @ X / N).max() < 1e-8
 
@@ -111,7 +111,7 @@ def test_the_inverse_on_the_left_as_the_paper_has_it_is_right_in_the_first_round
     X = TABLES["site-1"]
     for t, right in ((1, True), (2, False)):
         W, duals = tap.known[t - 1]
-        B = message(tap.heard[t - 1]["site-1"], PLAN).local_weights.to_dense()
+        B = message(tap.heard[t - 1]["site-1"], PLAN).content.weights.to_dense()
         as_printed = np.linalg.inv(B - np.eye(D)) @ (1.3 * (W - B) - duals["site-1"])
         assert bool(np.abs(as_printed - X.T @ X / N).max() < 1e-8) is right
 

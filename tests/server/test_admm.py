@@ -8,16 +8,20 @@ import pytest
 from scipy.optimize import minimize
 
 from fedbnsl.errors import DivergenceError, StaleRoundError
-from fedbnsl.messages import LocalUpdate, RoundTask, SiteState, TaskKind
+from fedbnsl.messages import LocalUpdate, RoundTask, SiteState
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl.plan.plan import Plan
+from fedbnsl.rounds import admm as admm_rounds
+from fedbnsl.rounds import refit as refit_rounds
 from fedbnsl.sparse import Mask, Matrix, SparseMatrix
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
+from fedbnsl_server.algorithm import round_loop
 from fedbnsl_server.algorithm.acyclicity import acyclicity
-from fedbnsl_server.algorithm.admm import AdmmState, acyclicity_coefficients, advance, initial_state
+from fedbnsl_server.algorithm.admm import AdmmState, acyclicity_coefficients, initial_state
 from fedbnsl_server.algorithm.global_step import global_step
-from fedbnsl_server.rounds.closing import advance_refit
+from fedbnsl_server.rounds.kinds import Run
+from one_round import advance
 from oracles import finite_difference, literal_acyclicity, literal_pgcd
 
 SEEDS = range(5)
@@ -299,7 +303,7 @@ def a_state(plan: Plan) -> AdmmState:
 
 
 def update(site: str, round_: int, seed: int) -> LocalUpdate:
-    return LocalUpdate(site, round_, SparseMatrix.from_dense(random_weights(seed)))
+    return LocalUpdate(site, round_, admm_rounds.Answer(SparseMatrix.from_dense(random_weights(seed))))
 
 
 def test_everything_starts_at_zero() -> None:
@@ -320,12 +324,12 @@ def test_the_duals_follow_their_equation(value_type: str) -> None:
     W = after.global_weights.to_dense()
     for site in SITES:
         beta = before.sites[site].consensus_dual.to_dense()
-        B = updates[site].local_weights.to_dense()
+        B = updates[site].content.weights.to_dense()
         got = after.sites[site].consensus_dual.to_dense()
         for i in range(D):
             for j in range(D):
                 assert got[i, j] == beta[i, j] + 1.7 * (B[i, j] - W[i, j])
-        assert after.sites[site].local_weights == updates[site].local_weights
+        assert after.sites[site].local_weights == updates[site].content.weights
     assert after.round == 2
     assert after.contributed == frozenset(SITES)
     assert after.acyclicity == pytest.approx(literal_acyclicity(W), rel=1e-9)
@@ -339,7 +343,7 @@ def test_the_mean_of_weights_and_duals_enters_the_global_step() -> None:
     )
     updates = {site: update(site, 2, 10 + k) for k, site in enumerate(SITES[:2])}
     after = advance(before, updates, plan, EVERYTHING)
-    B = [updates["a"].local_weights, updates["b"].local_weights, before.sites["c"].local_weights]
+    B = [updates["a"].content.weights, updates["b"].content.weights, before.sites["c"].local_weights]
     beta = [before.sites[site].consensus_dual.to_dense() for site in SITES]
     assert np.abs(sum(beta)).max() > 0.1
     A = sum(matrix.to_dense() for matrix in B) / 3 + sum(beta) / 3 / 1.7  # without a term in h the minimum itself
@@ -416,10 +420,19 @@ def test_a_refit_round_averages_weights_and_variances_of_those_who_answered(valu
     before = a_state(plan)
     index = np.array([1, 2, 7])
     answers = {
-        "a": LocalUpdate("a", 2, SparseMatrix(D, index, np.array([1.0, 0.0, -2.0])), np.array([1.0, 2.0, 3.0, 4.0])),
-        "c": LocalUpdate("c", 2, SparseMatrix(D, index, np.array([1.2, 0.0, -1.0])), np.array([2.0, 2.0, 5.0, 0.0])),
+        "a": LocalUpdate(
+            "a",
+            2,
+            refit_rounds.Answer(SparseMatrix(D, index, np.array([1.0, 0.0, -2.0])), np.array([1.0, 2.0, 3.0, 4.0])),
+        ),
+        "c": LocalUpdate(
+            "c",
+            2,
+            refit_rounds.Answer(SparseMatrix(D, index, np.array([1.2, 0.0, -1.0])), np.array([2.0, 2.0, 5.0, 0.0])),
+        ),
     }
-    after = advance_refit(before, answers, plan)
+    asked = refit_rounds.Task(SparseMatrix(D, index, np.ones(3)))
+    after = round_loop.advance(before, answers, asked, Run(plan, EVERYTHING, {}))
     assert after.refitted is not None
     assert after.refitted.index.tolist() == [1, 2, 7]  # a zero stays on the support
     expected = [1.1, 0.0, -1.5]
@@ -476,7 +489,7 @@ VARIANTS = pytest.mark.parametrize(
 
 
 def task_for(state: AdmmState, site: str) -> RoundTask:
-    return RoundTask(state.round + 1, TaskKind.ADMM, state.message, site in state.contributed)
+    return RoundTask(state.round + 1, admm_rounds.Task(state.message), site in state.contributed)
 
 
 def answers(state: AdmmState, participants: Mapping[str, Participant]) -> dict[str, LocalUpdate]:
@@ -486,7 +499,7 @@ def answers(state: AdmmState, participants: Mapping[str, Participant]) -> dict[s
 def assert_duals_agree(state: AdmmState, participants: Mapping[str, Participant]) -> None:
     """After a participant has seen W of the last round, its beta is the coordinator's, bit for bit."""
     for site in SITES:
-        mine, theirs = participants[site]._beta, state.sites[site].consensus_dual.to_dense()
+        mine, theirs = participants[site]._rounds["admm"].held[1], state.sites[site].consensus_dual.to_dense()
         assert (mine + 0.0).tobytes() == (theirs + 0.0).tobytes()  # + 0.0: a zero has no sign that matters
 
 
@@ -536,7 +549,7 @@ def test_a_restored_participant_answers_with_the_same_bits(settings: dict[str, o
         if t >= restart_in:
             restored = {site: Participant(site, data[site], plan, state.sites[site]) for site in SITES}
             expected, got = answers(state, participants), answers(state, restored)
-            assert all(got[site].same_as(expected[site]) for site in SITES)
+            assert all(got[site] == expected[site] for site in SITES)
             if t == restart_in:
                 participants = {**participants, "b": restored["b"]}
         state = advance(state, answers(state, participants), plan, mask)
@@ -554,9 +567,13 @@ def test_only_what_moved_is_sent_and_the_algorithm_goes_on_from_it(value_type: s
         for site in SITES:
             before, message, now = (
                 m.to_dense()
-                for m in (state.sites[site].local_weights, updates[site].local_weights, after.sites[site].local_weights)
+                for m in (
+                    state.sites[site].local_weights,
+                    updates[site].content.weights,
+                    after.sites[site].local_weights,
+                )
             )
-            told = updates[site].local_weights.support()
+            told = updates[site].content.weights.support()
             assert (now == np.where(told, message, before)).all()
             assert (np.abs(now - before)[told] > 0.02).all()
             sent_up += told.sum()
@@ -578,21 +595,21 @@ def test_a_participant_solves_its_local_problem_as_the_plan_says() -> None:
     allowed = FREE.copy()
     allowed[0, 1] = allowed[3, 2] = False
     zero = np.zeros((D, D))
-    first = participant.handle(RoundTask(1, TaskKind.ADMM, SparseMatrix.zeros(D), contributed=False))
+    first = participant.handle(RoundTask(1, admm_rounds.Task(SparseMatrix.zeros(D)), contributed=False))
     B, steps = literal_pgcd(data.X, zero, zero, zero, 0.2, 1.7, 0.6, 7, 1e-6, allowed)
     assert steps == 7
-    assert first.local_weights.to_dense() == pytest.approx(B, abs=1e-12)
+    assert first.content.weights.to_dense() == pytest.approx(B, abs=1e-12)
     W = np.where(allowed, random_weights(3), 0.0)
-    second = participant.handle(RoundTask(2, TaskKind.ADMM, SparseMatrix.from_dense(W), contributed=True))
+    second = participant.handle(RoundTask(2, admm_rounds.Task(SparseMatrix.from_dense(W)), contributed=True))
     B, _ = literal_pgcd(data.X, B, W, 1.7 * (B - W), 0.2, 1.7, 0.6, 7, 1e-6, allowed)
-    assert second.local_weights.to_dense() == pytest.approx(B, abs=1e-12)
+    assert second.content.weights.to_dense() == pytest.approx(B, abs=1e-12)
 
 
 @pytest.mark.parametrize(("solver", "shrinks"), [("pgcd", False), ("closed-form", True)])
 def test_the_l1_weight_is_on_w_only_where_the_local_solver_has_none(solver: str, *, shrinks: bool) -> None:
     plan = Plan(local_solver=solver, l1_weight=0.6, consensus_penalty=2.0, continuation_start=1e-12)
     B = random_weights(4) + np.eye(D)
-    updates = {site: LocalUpdate(site, 1, SparseMatrix.from_dense(B)) for site in SITES}
+    updates = {site: LocalUpdate(site, 1, admm_rounds.Answer(SparseMatrix.from_dense(B))) for site in SITES}
     state = advance(initial_state(D, SITES), updates, plan, EVERYTHING)
     W = np.where(FREE, B, 0.0)
     if shrinks:
@@ -607,10 +624,12 @@ def test_a_participant_stops_at_the_plans_tolerance() -> None:
     data = tables()["a"]
     zero = np.zeros((D, D))
     plan = plan_of(local_tol=0.1)
-    answer = Participant("a", data, plan).handle(RoundTask(1, TaskKind.ADMM, SparseMatrix.zeros(D), contributed=False))
+    answer = Participant("a", data, plan).handle(
+        RoundTask(1, admm_rounds.Task(SparseMatrix.zeros(D)), contributed=False)
+    )
     B, steps = literal_pgcd(data.X, zero, zero, zero, 0.05, 1.7, 1.0, 10_000, 0.1, FREE)
     assert 0 < steps < 100
-    assert answer.local_weights.to_dense() == pytest.approx(B, abs=1e-12)
+    assert answer.content.weights.to_dense() == pytest.approx(B, abs=1e-12)
 
 
 def test_a_repeated_task_gets_the_same_answer_and_changes_nothing() -> None:
@@ -620,7 +639,7 @@ def test_a_repeated_task_gets_the_same_answer_and_changes_nothing() -> None:
     for _ in range(4):
         updates = answers(state, participants)
         assert all(answers(state, participants)[site] is updates[site] for site in SITES)
-        assert all(answers(state, twins)[site].same_as(updates[site]) for site in SITES)
+        assert all(answers(state, twins)[site] == updates[site] for site in SITES)
         state = advance(state, updates, plan, EVERYTHING)
 
 
@@ -628,16 +647,16 @@ def test_a_task_of_an_earlier_round_is_refused() -> None:
     plan = plan_of()
     participant = recruit(plan, tables())["a"]
     zero = SparseMatrix.zeros(D)
-    participant.handle(RoundTask(2, TaskKind.ADMM, zero, contributed=False))
+    participant.handle(RoundTask(2, admm_rounds.Task(zero), contributed=False))
     with pytest.raises(StaleRoundError, match="round 1 came after the answer to 2"):
-        participant.handle(RoundTask(1, TaskKind.ADMM, zero, contributed=False))
+        participant.handle(RoundTask(1, admm_rounds.Task(zero), contributed=False))
 
 
 def test_the_answer_to_a_float32_plan_has_float32_values() -> None:
     participant = recruit(plan_of(value_type="float32"), tables())["a"]
-    answer = participant.handle(RoundTask(1, TaskKind.ADMM, SparseMatrix.zeros(D), contributed=False))
-    assert answer.local_weights.nnz > 3
-    assert answer.local_weights == answer.local_weights.as_float32()
+    answer = participant.handle(RoundTask(1, admm_rounds.Task(SparseMatrix.zeros(D)), contributed=False))
+    assert answer.content.weights.nnz > 3
+    assert answer.content.weights == answer.content.weights.as_float32()
 
 
 @pytest.mark.parametrize("value_type", ["float64", "float32"])
@@ -645,33 +664,33 @@ def test_a_refit_answers_with_least_squares_on_the_graph_that_was_sent(value_typ
     data = tables()["a"]
     participant = Participant("a", data, plan_of(value_type=value_type))
     graph = SparseMatrix(D, np.array([1, 2, 6]), np.array([0.5, 0.0, -1.0]))  # v -> w, v -> x, w -> x
-    answer = participant.handle(RoundTask(9, TaskKind.REFIT, graph, contributed=True))
+    answer = participant.handle(RoundTask(9, refit_rounds.Task(graph), contributed=True))
     X = data.X
     w = np.linalg.lstsq(X[:, [0]], X[:, 1], rcond=None)[0]
     x = np.linalg.lstsq(X[:, [0, 1]], X[:, 2], rcond=None)[0]
     rounding = 1e-6 if value_type == "float32" else 1e-9
     assert (answer.site, answer.round) == ("a", 9)
-    assert answer.local_weights.index.tolist() == [1, 2, 6]
-    assert answer.local_weights.value == pytest.approx([w[0], x[0], x[1]], rel=rounding)
+    assert answer.content.weights.index.tolist() == [1, 2, 6]
+    assert answer.content.weights.value == pytest.approx([w[0], x[0], x[1]], rel=rounding)
     residuals = [X[:, 0], X[:, 1] - X[:, [0]] @ w, X[:, 2] - X[:, [0, 1]] @ x, X[:, 3]]
-    assert answer.residual_variance == pytest.approx([np.mean(r**2) for r in residuals], rel=1e-9)
+    assert answer.content.residual_variance == pytest.approx([np.mean(r**2) for r in residuals], rel=1e-9)
 
 
 def test_a_refit_answers_on_the_whole_graph_even_where_a_weight_is_zero() -> None:
     data = tables()["a"]
     data.X[:, 0] = 0.0
     graph = SparseMatrix(D, np.array([1, 6]), np.array([0.5, -1.0]))  # v -> w with a weight of zero, w -> x
-    answer = Participant("a", data, plan_of()).handle(RoundTask(9, TaskKind.REFIT, graph, contributed=True))
-    assert answer.local_weights.index.tolist() == [1, 6]
-    assert answer.local_weights.value[0] == 0.0
+    answer = Participant("a", data, plan_of()).handle(RoundTask(9, refit_rounds.Task(graph), contributed=True))
+    assert answer.content.weights.index.tolist() == [1, 6]
+    assert answer.content.weights.value[0] == 0.0
 
 
 def test_a_snapshot_is_taken_over_as_it_is() -> None:
     B, beta = SparseMatrix.from_dense(random_weights(1)), SparseMatrix.from_dense(random_weights(2))
     participant = Participant("a", tables()["a"], plan_of(local_steps=1), SiteState(B, beta))
-    answer = participant.handle(RoundTask(5, TaskKind.ADMM, SparseMatrix.zeros(D), contributed=True))
-    assert (answer.local_weights.to_dense() != B.to_dense()).sum() == 1  # one step from B, not from zero
-    assert np.array_equal(participant._beta, beta.to_dense())  # advanced already by the coordinator
+    answer = participant.handle(RoundTask(5, admm_rounds.Task(SparseMatrix.zeros(D)), contributed=True))
+    assert (answer.content.weights.to_dense() != B.to_dense()).sum() == 1  # one step from B, not from zero
+    assert np.array_equal(participant._rounds["admm"].held[1], beta.to_dense())  # advanced already by the coordinator
 
 
 def test_the_coefficient_of_either_schedule_stops_at_its_ceiling() -> None:

@@ -10,10 +10,12 @@ import pytest
 from fedbnsl.errors import RemoteProtocolError
 from fedbnsl.graphs.family_moments import needed_moments, parent_candidates
 from fedbnsl.graphs.graph import extract_dag, threshold
-from fedbnsl.messages import LocalUpdate, RoundTask, SiteState, TaskKind
+from fedbnsl.messages import Content, LocalUpdate, RoundTask, SiteState
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl.plan.plan import Plan
-from fedbnsl.sparse import SparseMatrix
+from fedbnsl.rounds import moments as moments_rounds
+from fedbnsl.rounds import scales as scales_rounds
+from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_client.participant import Participant
@@ -79,7 +81,7 @@ def played() -> tuple[Sites, list[AdmmState]]:
 
 def test_every_start_is_a_run_of_its_own_from_zero(played: tuple[Sites, list[AdmmState]]) -> None:
     sites, states = played
-    assert [task.kind for task in sites.tasks] == [TaskKind.ADMM] * 36 + [TaskKind.MOMENTS]
+    assert [task.content.kind for task in sites.tasks] == ["admm"] * 36 + ["moments"]
     assert [task.round for task in sites.tasks] == list(range(1, 38))
     alone = [
         run(PLAN.with_settings(**settings), Sites(PLAN.with_settings(**settings)))[11].global_weights
@@ -88,8 +90,8 @@ def test_every_start_is_a_run_of_its_own_from_zero(played: tuple[Sites, list[Adm
     assert [*states[-1].found, states[-1].global_weights] == alone
     assert len({matrix.value.tobytes() for matrix in alone}) == 3
     for first in (0, 12, 24):
-        assert sites.tasks[first].global_weights.nnz == 0
-        assert sites.tasks[first + 1].global_weights.nnz > 0
+        assert sites.tasks[first].content.weights.nnz == 0
+        assert sites.tasks[first + 1].content.weights.nnz > 0
 
 
 def test_the_search_finds_the_truth_and_reports_its_weights(played: tuple[Sites, list[AdmmState]]) -> None:
@@ -107,7 +109,7 @@ def test_a_site_sends_the_moments_of_neighbours_and_no_others(value_type: str) -
     states = run(plan, sites)
     first, last = states[0].global_weights.to_dense(), states[11].global_weights.to_dense()
     expected = (np.abs(first) > 0.2) | (np.abs(last) > 0.2)
-    assert np.array_equal(sites.tasks[-1].global_weights.support(), expected)
+    assert np.array_equal(sites.tasks[-1].content.neighbours.support(), expected)
     needed = needed_moments(parent_candidates(expected, MASK))
     for i, j in zip(*np.nonzero(expected), strict=True):  # a family: a child and two of its neighbours
         assert needed[min(i, j), max(i, j)]
@@ -117,8 +119,9 @@ def test_a_site_sends_the_moments_of_neighbours_and_no_others(value_type: str) -
     assert not np.tril(needed, k=-1).any()
     for site, update in sites.updates[-1].items():
         sent = SecondMoments.of(TABLES[site].X).S[needed]
-        assert update.moments.tolist() == (sent.astype(np.float32) if value_type == "float32" else sent).tolist()
-        assert (update.local_weights.nnz, update.residual_variance.size) == (0, 0)
+        assert (
+            update.content.moments.tolist() == (sent.astype(np.float32) if value_type == "float32" else sent).tolist()
+        )
 
 
 @pytest.mark.parametrize("settings", [{}, {"send_tolerance": 0.02, "zero_tolerance": 0.01, "value_type": "float32"}])
@@ -128,7 +131,7 @@ def test_sites_and_coordinator_that_start_again_every_round_get_the_same_bits(
     plan = SEVERAL.with_settings(rounds=5, **settings)
     straight = run(plan, Sites(plan))
     state: AdmmState | None = None
-    for t in range(plan.n_rounds):
+    for t in range(n_rounds(plan)):
         sites = Sites(plan, anew=True)
 
         def save(after: AdmmState, record: RoundRecord) -> None:
@@ -152,27 +155,24 @@ def test_a_message_with_other_numbers_than_were_asked_for_is_refused() -> None:
             self, tasks: Mapping[str, RoundTask], snapshots: Mapping[str, SiteState], check: UpdateCheck
         ) -> Mapping[str, LocalUpdate]:
             updates = super().exchange(tasks, snapshots, check)
-            task, zero = tasks["site-0"], SparseMatrix.zeros(8)
             good = updates["site-0"]
-            wrong = [LocalUpdate("site-0", task.round, good.local_weights, moments=np.append(good.moments, 1.0))]
-            if task.kind is TaskKind.MOMENTS:
-                wrong.append(LocalUpdate("site-0", task.round, zero, moments=good.moments[1:]))
-                wrong.append(LocalUpdate("site-0", task.round, zero, np.ones(8), good.moments))
-                wrong.append(LocalUpdate("site-0", task.round, SparseMatrix(8, np.array([1]), np.ones(1)),
-                                         moments=good.moments))  # fmt: skip
-                wrong += [
-                    LocalUpdate("site-0", task.round, zero, moments=good.moments * factor)
-                    for factor in (-1.0, np.where(np.arange(good.moments.size) == 1, 1e3, 1.0), np.inf)
-                ]
-            for update in wrong:
-                with pytest.raises(RemoteProtocolError, match="moments"):
-                    check(update)
+            wrong: list[Content] = [scales_rounds.Answer(np.ones(8))]
+            if good.content.kind == "moments":
+                moments = good.content.moments
+                one_large = np.where(np.arange(moments.size) == 1, 1e3, 1.0)
+                others = [np.append(moments, 1.0), moments[1:], -moments, moments * one_large, moments * np.inf]
+                wrong += [moments_rounds.Answer(other) for other in others]
+            else:
+                wrong.append(moments_rounds.Answer(np.ones(8)))
+            for content in wrong:
+                with pytest.raises(RemoteProtocolError, match=r"moments|is of the kind"):
+                    check(replace(good, content=content))
             self.n_refused = getattr(self, "n_refused", 0) + len(wrong)
             return updates
 
     sites = TooMany(PLAN)
     run(PLAN, sites)
-    assert sites.n_refused == 12 + 4 + 3
+    assert sites.n_refused == 12 * 2 + 6
 
 
 @pytest.mark.parametrize(("epsilon", "warned"), [(100.0, False), (0.1, True)])
@@ -198,9 +198,11 @@ def test_a_kept_answer_about_other_residuals_is_refused() -> None:
         def exchange(
             self, tasks: Mapping[str, RoundTask], snapshots: Mapping[str, SiteState], check: UpdateCheck
         ) -> Mapping[str, LocalUpdate]:
-            if next(iter(tasks.values())).kind is TaskKind.MOMENTS:
+            if next(iter(tasks.values())).content.kind == "residual_moments":
                 for site, task in tasks.items():
-                    answer = self._participants[site].handle(replace(task, scales=task.scales * 2.0))
+                    answer = self._participants[site].handle(
+                        replace(task, content=replace(task.content, scales=task.content.scales * 2.0))
+                    )
                     with pytest.raises(RemoteProtocolError, match="kept answer to moments of other residuals"):
                         check(answer)
                 raise InterruptedError

@@ -1,6 +1,7 @@
 """Private rounds of moments: the search over pooled moments, and whole runs with real participants and seeded noise."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,13 @@ import pytest
 
 from fedbnsl.errors import RemoteProtocolError
 from fedbnsl.graphs.graph import is_acyclic
-from fedbnsl.messages import LocalUpdate, RoundTask, SiteState, TaskKind
+from fedbnsl.messages import LocalUpdate, RoundTask, SiteState
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl.plan.plan import Plan
-from fedbnsl.sparse import Matrix, SparseMatrix
+from fedbnsl.rounds import moments as moments_rounds
+from fedbnsl.rounds import residual_moments as residual_rounds
+from fedbnsl.rounds.kinds import n_rounds
+from fedbnsl.sparse import Matrix
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_client.privacy import randomness
@@ -21,7 +25,6 @@ from fedbnsl_server.algorithm import round_loop
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.consensus_graph import consensus_graph
 from fedbnsl_server.algorithm.round_loop import RoundRecord
-from fedbnsl_server.rounds import closing
 from fedbnsl_server.search import pooled_moments as residual_moments
 from fedbnsl_server.search.graph_search import FoundGraph
 from fedbnsl_server.search.pooled_moments import PooledMoments, next_scales, search_pooled
@@ -210,8 +213,8 @@ def assert_same(one: AdmmState, other: AdmmState) -> None:
 def test_at_a_generous_epsilon_a_run_finds_the_truth(plan: Plan) -> None:
     sites = Sites(plan)
     end = run(plan, sites)[-1]
-    kinds = [TaskKind.ADMM] * plan.rounds + [TaskKind.SCALES] + [TaskKind.MOMENTS] * 3
-    assert [task.kind for task in sites.tasks] == kinds
+    kinds = ["admm"] * plan.rounds + ["scales"] + ["residual_moments"] * 3
+    assert [task.content.kind for task in sites.tasks] == kinds
     graph = consensus_graph(end, plan, EdgeMask(NOTHING, VARIABLES))
     assert np.array_equal(graph.dag, TRUTH != 0)
     assert graph.weights == pytest.approx(TRUTH, abs=0.1)
@@ -221,13 +224,12 @@ def test_each_round_asks_with_what_the_round_before_has_found() -> None:
     sites = Sites(PLAN)
     states = run(PLAN, sites)
     scales, first, *others = sites.tasks
-    assert (scales.global_weights.nnz, scales.scales.size, first.global_weights.nnz) == (0, 0, 0)
+    assert (scales.content.kind, first.content.weights.nnz) == ("scales", 0)
     rms = np.sqrt(np.mean([np.mean(table.X**2, axis=0) for table in TABLES.values()], axis=0))
-    np.testing.assert_allclose(first.scales, rms, rtol=0.1)
+    np.testing.assert_allclose(first.content.scales, rms, rtol=0.1)
     for task, before in zip(others, states[1:], strict=False):
-        assert task.global_weights == before.refitted
-        assert task.global_weights.nnz > 0
-        assert task.scales.tobytes() == before.scales.tobytes()
+        assert task.content == residual_rounds.Task(before.refitted, before.scales)
+        assert task.content.weights.nnz > 0
     assert states[-1].scales == pytest.approx(next_scales(states[-1].scales ** 2))
 
 
@@ -238,7 +240,7 @@ def test_only_the_last_round_drops_what_does_not_exceed_the_threshold(monkeypatc
         kept.append(options["keep_small"])
         return search_pooled(*arguments, **options)
 
-    monkeypatch.setattr(closing, "search_pooled", searched)
+    monkeypatch.setattr("fedbnsl_server.rounds.residual_moments.search_pooled", searched)
     run(AFTER_ADMM, Sites(AFTER_ADMM))
     assert kept == [True, True, False]
 
@@ -266,7 +268,7 @@ def test_the_same_noise_gives_the_same_bits_though_everybody_starts_again_every_
         checkpoint.save(tmp_path / "state", after, plan_digest=plan.digest())
         raise InterruptedError
 
-    for t in range(plan.n_rounds):
+    for t in range(n_rounds(plan)):
         with pytest.raises(InterruptedError):
             round_loop.run(plan, VARIABLES, N_SAMPLES, sites, on_round=save, state=state)
         state = checkpoint.load(tmp_path / "state", plan_digest=plan.digest())
@@ -281,16 +283,16 @@ def test_a_message_with_other_numbers_than_were_asked_for_is_refused() -> None:
             self, tasks: Mapping[str, RoundTask], snapshots: Mapping[str, SiteState], check: UpdateCheck
         ) -> Mapping[str, LocalUpdate]:
             updates = super().exchange(tasks, snapshots, check)
-            task, zero = tasks["site-0"], SparseMatrix.zeros(8)
-            assert updates["site-0"].moments.size == (8 if task.kind is TaskKind.SCALES else 36)
-            moments = updates["site-0"].moments
-            for update in (
-                LocalUpdate("site-0", task.round, zero, moments=moments[1:]),
-                LocalUpdate("site-0", task.round, zero, np.ones(8), moments),
-                LocalUpdate("site-0", task.round, SparseMatrix(8, np.array([1]), np.ones(1)), moments=moments),
+            good = updates["site-0"]
+            numbers, *others = vars(good.content).values()
+            assert numbers.size == (8 if good.content.kind == "scales" else 36)
+            for wrong in (
+                type(good.content)(numbers[1:], *others),
+                type(good.content)(np.append(numbers, 1.0), *others),
+                moments_rounds.Answer(numbers),
             ):
-                with pytest.raises(RemoteProtocolError, match="moments"):
-                    check(update)
+                with pytest.raises(RemoteProtocolError, match=r"were asked for|is of the kind moments"):
+                    check(replace(good, content=wrong))
                 self.n_refused += 1
             return updates
 

@@ -15,10 +15,10 @@ from fedbnsl_server.sites.mailbox import Traffic
 from fedbnsl_server.sites.roster import Roster
 from fedbnsl_server.store.results import RunRecorder
 from fedbnsl_server.store.run_folder import RunFolder
-from fedbnsl_server.store.run_id import Register
+from fedbnsl_server.store.run_id import RunIdentity
 from private_site import NAMES, private_plan, rows
 
-HEAD = LedgerHead(b"i" * 16, 1, b"d" * 32, 0)
+HEAD = LedgerHead(b"i" * 16, b"a" * 16, 1, b"d" * 32, 0)
 EXACT = private_plan(privacy={"smoothness": "exact"})
 
 
@@ -44,7 +44,7 @@ def test_a_private_run_names_its_guarantee_in_one_sentence(tmp_path: Path) -> No
 def test_a_run_that_goes_on_does_not_say_how_many_rounds_were_answered_at_most(tmp_path: Path) -> None:
     """Its folder may be a backup: the sites may have answered rounds that it does not know of."""
     plan = private_plan(rounds=7)
-    RunFolder.create(tmp_path, plan, Register(1, datetime.now(UTC))).close()
+    RunFolder.create(tmp_path, plan, RunIdentity(1, datetime.now(UTC))).close()
     folder = RunFolder.resume(tmp_path, plan)
     recorder = RunRecorder(folder, run=1)
     recorder.start(NAMES, {"north": 120, "south": 1000}, Traffic())
@@ -111,7 +111,7 @@ MOMENTS = {"rounds": 0, "moments_rounds": 3}
 def test_a_run_of_moments_that_broke_off_names_what_may_have_been_released(tmp_path: Path) -> None:
     plan = private_plan(**MOMENTS)
     assert result_of(plan, tmp_path / "first")["privacy"]["guarantee"].endswith("in this run: 3 noisy second moments.")
-    RunFolder.create(tmp_path / "run", plan, Register(1, datetime.now(UTC))).close()
+    RunFolder.create(tmp_path / "run", plan, RunIdentity(1, datetime.now(UTC))).close()
     folder = RunFolder.resume(tmp_path / "run", plan)
     recorder = RunRecorder(folder, run=1)
     recorder.start(NAMES, {"north": 120}, Traffic())

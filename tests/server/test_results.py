@@ -7,7 +7,8 @@ import math
 import platform
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping
-from datetime import datetime
+from dataclasses import replace
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import pytest
 
 from fedbnsl import codec
 from fedbnsl.errors import DivergenceError, FedbnslError, InterruptedRunError, ResultError
-from fedbnsl.messages import LocalUpdate, RoundTask, SiteState, TaskKind
+from fedbnsl.messages import LocalUpdate, RoundTask, SiteState
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Matrix, SparseMatrix
 from fedbnsl.wire import federation_pb2 as federation
@@ -28,10 +29,12 @@ from fedbnsl_experiments import simulate as simulation
 from fedbnsl_experiments.tables.synthetic import synthesise
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.round_loop import RoundRecord
+from fedbnsl_server.findings import Finding
 from fedbnsl_server.sites.mailbox import Traffic, UpdateCheck
 from fedbnsl_server.store import checkpoint
 from fedbnsl_server.store.results import RunRecorder
 from fedbnsl_server.store.run_folder import RunFolder, default_folder
+from fedbnsl_server.store.run_id import RunIdentity
 
 AWKWARD = ("a/b", "IL 6", "naïve β", 'with "quotes"', "comma, here", "NF-κB\\p65")
 D = len(AWKWARD)
@@ -100,7 +103,7 @@ def test_the_schema_is_versioned_and_its_keys_are_those_of_version_1(finished: P
     assert result["schema"] == "fedbnsl.result/1"
     assert set(result) == {
         "schema", "state", "reason", "orientation", "variables", "edges", "dropped_edges", "warnings", "privacy",
-        "acyclicity", "sites", "bytes", "seconds", "rounds", "manifest",
+        "not_written", "acyclicity", "sites", "bytes", "seconds", "rounds", "manifest",
     }  # fmt: skip
     assert set(result["manifest"]) == {
         "run", "plan_digest", "private", "seeds", "versions", "created_at", "resumed_at", "ended_at", "sha256"
@@ -172,9 +175,9 @@ def test_bytes_are_those_of_the_formula_and_of_the_real_messages_and_add_up(fini
             reply = federation.PullReply(task=codec.encode_task(tasks[site], value_type="float64"))
             update = codec.encode_update(updates[site], run=Tapped.run, value_type="float64")
             expected = {
-                ("up", "formula"): 9 * updates[site].local_weights.nnz,
+                ("up", "formula"): 9 * updates[site].content.weights.nnz,
                 ("up", "serialised"): len(update.SerializeToString()),
-                ("down", "formula"): 9 * tasks[site].global_weights.nnz,
+                ("down", "formula"): 9 * tasks[site].content.entries(dense=False)[0],
                 ("down", "serialised"): len(reply.SerializeToString()),
             }
             for (direction, kind), count in expected.items():
@@ -300,7 +303,7 @@ def state_of(
     return AdmmState(t, W, 0.0, 0.25, frozenset("ab"), sites, refitted, known)
 
 
-def record_of(t: int, contributed: str, kind: TaskKind = TaskKind.ADMM) -> RoundRecord:
+def record_of(t: int, contributed: str, kind: str = "admm") -> RoundRecord:
     return RoundRecord(t, kind, tuple(contributed), dict.fromkeys(contributed, 10 * t), t, 0.25, 1, 0.5, 0.25)
 
 
@@ -343,7 +346,7 @@ def test_edges_that_were_dropped_for_a_cycle_are_listed_with_their_weight_in_w(t
     assert [(edge["source"], edge["target"]) for edge in result["edges"]] == [("v0", "v1"), ("v1", "v2")]
     recorder, _ = recorder_in(tmp_path / "refitted", Plan())
     recorder.on_round(state_of(1, W), record_of(1, "ab"))
-    recorder.on_round(state_of(2, W, sparse({(0, 1): 1.0, (1, 2): 1.1})), record_of(2, "ab", TaskKind.REFIT))
+    recorder.on_round(state_of(2, W, sparse({(0, 1): 1.0, (1, 2): 1.1})), record_of(2, "ab", "refit"))
     result = recorder.finish("finished")
     assert result["dropped_edges"] == [
         {"source": "v2", "target": "v0", "weight": 0.1, "before": "refit"},
@@ -366,8 +369,40 @@ def test_residual_variances_that_are_far_from_equal_are_warned_of(
     recorder, _ = recorder_in(tmp_path / "run", Plan())
     W = sparse({(0, 1): 0.9})
     recorder.on_round(state_of(1, W), record_of(1, "ab"))
-    recorder.on_round(state_of(2, W, W, variance), record_of(2, "ab", TaskKind.REFIT))
+    recorder.on_round(state_of(2, W, W, variance), record_of(2, "ab", "refit"))
     assert recorder.finish("finished")["warnings"] == warnings
+
+
+def test_what_sites_told_of_their_tables_is_still_known_when_a_run_goes_on(tmp_path: Path) -> None:
+    plan, names, rows = Plan(), ["v0", "v1", "v2"], {"b": 40, "a": 30}
+    folder = RunFolder.create(tmp_path / "run", plan, RunIdentity(5, datetime.now(UTC), {}))
+    recorder = RunRecorder(folder, run=5)
+    recorder.start(names, rows, Traffic())
+    told = (Finding("means_far_from_zero", (0, 2), "b"), Finding("looks_categorical", (1,), "a"))
+    recorder.on_round(state_of(1, sparse({(0, 1): 0.9})), replace(record_of(1, "ab"), findings=told))
+    before = recorder.pause()["warnings"]
+    assert len(before) == 2
+    assert "means of 'v0', 'v2' further from zero than the standard deviation (at b)" in before[0]
+    folder.close()
+    folder = RunFolder.resume(tmp_path / "run", plan)
+    again = RunRecorder(folder, run=5)
+    again.start(names, rows, folder.past.traffic())
+    late = replace(record_of(2, "ab"), findings=(Finding("looks_categorical", (1,), "b"),))
+    again.on_round(state_of(2, sparse({(0, 1): 0.9})), late)
+    result = again.finish("finished")
+    folder.close()
+    assert result["warnings"][0] == before[0]
+    assert "few whole values of 'v1' look like categories (at a, b)" in result["warnings"][1]
+    assert len(result["warnings"]) == 2
+    assert ["findings" in entry for entry in result["rounds"]] == [True, True]
+
+
+def test_many_names_are_cut_short_in_a_warning(tmp_path: Path) -> None:
+    recorder, _ = recorder_in(tmp_path / "run", Plan(), d=8)
+    told = tuple(Finding("means_far_from_zero", tuple(range(8)), site) for site in "ab")
+    recorder.on_round(state_of(1, sparse({(0, 1): 0.9}, 8)), replace(record_of(1, "ab"), findings=told))
+    (warning,) = recorder.finish("finished")["warnings"]
+    assert warning.startswith("means of 'v0', 'v1', 'v2', 'v3', 'v4' and 3 more further from zero")
 
 
 def test_a_required_edge_of_weight_zero_is_an_edge_in_every_file(tmp_path: Path) -> None:
@@ -481,7 +516,10 @@ def test_a_run_that_breaks_off_keeps_what_it_learned(
     assert (result["state"], result["reason"]) == (outcome, str(error))
     assert [entry["round"] for entry in result["rounds"]] == list(range(1, in_round))
     assert events(tmp_path / "run")[-1]["event"] == outcome
-    assert all((tmp_path / "run" / name).exists() == (in_round > 1) for name in GRAPH_FILES)
+    written = {name for name in GRAPH_FILES if (tmp_path / "run" / name).exists()}
+    # Without the residual variances of a refit there is no lgbn.json.
+    assert written == (set() if in_round == 1 else set(GRAPH_FILES) - ({"lgbn.json"} if in_round < 7 else set()))
+    assert set(result["not_written"]) == ({"lgbn.json"} if 1 < in_round < 7 else set())
     if in_round > 1:
         state = checkpoint.load(tmp_path / "run" / "checkpoint.npz", plan_digest=PLAN.digest())
         assert state.round == in_round - 1

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from fedbnsl.errors import InterruptedRunError, RemoteProtocolError
-from fedbnsl.messages import LocalUpdate, RoundTask, SiteState, TaskKind
+from fedbnsl.messages import LocalUpdate, RoundTask, SiteState
 from fedbnsl.plan.plan import Plan
+from fedbnsl.rounds import admm as admm_rounds
+from fedbnsl.rounds import refit as refit_rounds
 from fedbnsl.sparse import Matrix, SparseMatrix
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
@@ -62,11 +64,11 @@ def drawn(site: str, t: int, *, density: float = 0.4) -> SparseMatrix:
 
 def made_up(site: str, task: RoundTask) -> LocalUpdate:
     """An answer that fits the task, without any data."""
-    if task.kind is TaskKind.ADMM:
-        return LocalUpdate(site, task.round, drawn(site, task.round))
-    weights = task.global_weights
+    if task.content.kind == "admm":
+        return LocalUpdate(site, task.round, admm_rounds.Answer(drawn(site, task.round)))
+    weights = task.content.graph
     scaled = SparseMatrix(D, weights.index, weights.value * (1.0 + ord(site) / 1000))
-    return LocalUpdate(site, task.round, scaled, np.full(D, float(ord(site))))
+    return LocalUpdate(site, task.round, refit_rounds.Answer(scaled, np.full(D, float(ord(site)))))
 
 
 def made_up_by(present: Mapping[int, str]) -> Answer:
@@ -145,13 +147,13 @@ def test_every_site_gets_a_task_of_the_same_round_and_kind_first_admm_then_refit
     for t, tasks in enumerate(script.tasks, start=1):
         assert sorted(tasks) == ["a", "b", "c"]
         assert {task.round for task in tasks.values()} == {t}
-        assert {task.kind for task in tasks.values()} == {TaskKind.ADMM if t <= 3 else TaskKind.REFIT}
+        assert {task.content.kind for task in tasks.values()} == {"admm" if t <= 3 else "refit"}
 
 
 def test_without_refit_rounds_there_is_no_refit() -> None:
     script = Script(made_up)
     states, _ = run(Plan(rounds=2, refit_rounds=0), script)
-    assert [task["a"].kind for task in script.tasks] == [TaskKind.ADMM, TaskKind.ADMM]
+    assert [task["a"].content.kind for task in script.tasks] == ["admm", "admm"]
     assert states[-1].refitted is None
 
 
@@ -171,8 +173,8 @@ def test_an_admm_task_brings_the_weights_after_the_round_before_and_the_snapshot
     before = [initial_state(D, SITES), *states]
     for t, (tasks, snapshots) in enumerate(zip(script.tasks, script.snapshots, strict=True)):
         for site in SITES:
-            if tasks[site].kind is TaskKind.ADMM:
-                assert tasks[site].global_weights == before[t].global_weights
+            if tasks[site].content.kind == "admm":
+                assert tasks[site].content.weights == before[t].global_weights
             assert snapshots[site] == before[t].sites[site]
     assert before[0].global_weights.nnz == 0 < before[1].global_weights.nnz
 
@@ -183,14 +185,14 @@ def test_a_refit_task_brings_the_support_at_the_refit_threshold_and_the_second_o
     W[0, 1], W[1, 2], W[2, 3], W[3, 4] = 0.9, -0.2, 0.04, 0.5
 
     def answer(site: str, task: RoundTask) -> LocalUpdate:
-        if task.kind is TaskKind.ADMM:
-            return LocalUpdate(site, task.round, SparseMatrix.from_dense(W))
-        return LocalUpdate(site, task.round, task.global_weights, np.ones(D))
+        if task.content.kind == "admm":
+            return LocalUpdate(site, task.round, admm_rounds.Answer(SparseMatrix.from_dense(W)))
+        return LocalUpdate(site, task.round, refit_rounds.Answer(task.content.graph, np.ones(D)))
 
     script = Script(answer)
     run(plan, script)
-    assert script.tasks[1]["a"].global_weights.index.tolist() == [0 * D + 1, 1 * D + 2, 3 * D + 4]
-    assert script.tasks[2]["a"].global_weights.index.tolist() == [0 * D + 1, 3 * D + 4]
+    assert script.tasks[1]["a"].content.graph.index.tolist() == [0 * D + 1, 1 * D + 2, 3 * D + 4]
+    assert script.tasks[2]["a"].content.graph.index.tolist() == [0 * D + 1, 3 * D + 4]
 
 
 def test_a_record_counts_what_was_sent() -> None:
@@ -198,22 +200,23 @@ def test_a_record_counts_what_was_sent() -> None:
     states, records = run(Plan(rounds=2, refit_rounds=1), script)
     assert records[0].entries_down == 0
     assert records[1].entries_down == states[0].global_weights.nnz > 0
-    assert records[2].entries_down == script.tasks[2]["a"].global_weights.nnz
+    assert records[2].entries_down == script.tasks[2]["a"].content.graph.nnz
     assert dict(records[0].entries_up) == {site: drawn(site, 1).nnz for site in "abc"}
     assert dict(records[1].entries_up) == {site: drawn(site, 2).nnz for site in "ac"}
     assert [record.acyclicity for record in records] == [state.acyclicity for state in states]
     W = states[0].global_weights.to_dense()
-    assert not any(record.dense_up or record.dense_down for record in records)
+    assert all(record.indexed_up and record.indexed_down for record in records)
     assert records[0].edges == sum(abs(W[i, j]) > 0.3 for i in range(D) for j in range(D)) > 0
 
 
 def test_a_record_of_dense_messages_counts_every_entry_of_the_matrix_and_those_of_the_graph_in_a_refit() -> None:
     script = Script(made_up_by({2: "ac"}))
     _, records = run(Plan(rounds=2, refit_rounds=1, local_solver="closed-form"), script)
-    assert [record.dense_up for record in records] == [record.dense_down for record in records] == [True, True, False]
+    assert [record.indexed_up for record in records] == [False, False, True]
+    assert [record.indexed_down for record in records] == [False, False, True]
     assert [record.entries_down for record in records[:2]] == [D * D] * 2
     assert dict(records[1].entries_up) == {"a": D * D, "c": D * D}
-    assert records[2].entries_down == script.tasks[2]["a"].global_weights.nnz < D * D
+    assert records[2].entries_down == script.tasks[2]["a"].content.graph.nnz < D * D
 
 
 def test_the_order_in_which_sites_are_named_does_not_change_a_bit() -> None:
@@ -252,7 +255,7 @@ def test_an_absent_site_enters_the_global_step_as_if_it_had_sent_its_last_weight
     absent, _ = run(plan, Script(made_up_by({2: "ac"})))
 
     def repeating(site: str, task: RoundTask) -> LocalUpdate:
-        return LocalUpdate(site, task.round, drawn(site, 1 if site == "b" else task.round))
+        return LocalUpdate(site, task.round, admm_rounds.Answer(drawn(site, 1 if site == "b" else task.round)))
 
     repeated, _ = run(plan, Script(repeating))
     assert matrix_bits(absent[-1].global_weights) == matrix_bits(repeated[-1].global_weights)
@@ -263,7 +266,7 @@ def test_an_absent_site_enters_the_global_step_as_if_it_had_sent_its_last_weight
 
 def test_a_refit_averages_over_the_sites_that_contributed() -> None:
     states, _ = run(Plan(rounds=1, refit_rounds=1), script := Script(made_up_by({2: "ac"})))
-    sent = script.tasks[1]["a"].global_weights
+    sent = script.tasks[1]["a"].content.graph
     refitted = states[-1].refitted
     assert refitted is not None
     assert refitted.index.tolist() == sent.index.tolist() != []
@@ -402,9 +405,9 @@ EXCLUDED = {"forbidden": (1, 2), "against the tiers": (4, 2), "reverse of a requ
 
 
 def obedient(site: str, task: RoundTask) -> LocalUpdate:
-    if task.kind is TaskKind.REFIT:
+    if task.content.kind == "refit":
         return made_up(site, task)
-    return LocalUpdate(site, task.round, entries((0, 1), (3, 4)))
+    return LocalUpdate(site, task.round, admm_rounds.Answer(entries((0, 1), (3, 4))))
 
 
 def entries(*pairs: tuple[int, int], value: float = 0.8) -> SparseMatrix:
@@ -422,10 +425,10 @@ def checks(plan: Plan) -> list[UpdateCheck]:
 @pytest.mark.parametrize("value", [0.8, 0.0])
 def test_an_update_with_an_entry_that_the_plan_excludes_is_refused(pair: tuple[int, int], value: float) -> None:
     check = checks(KNOWING)[0]
-    check(LocalUpdate("b", 1, entries((0, 1), (2, 4))))
-    check(LocalUpdate("b", 1, SparseMatrix.zeros(D)))
+    check(LocalUpdate("b", 1, admm_rounds.Answer(entries((0, 1), (2, 4)))))
+    check(LocalUpdate("b", 1, admm_rounds.Answer(SparseMatrix.zeros(D))))
     with pytest.raises(RemoteProtocolError, match="b: update 1 has entries that the plan excludes"):
-        check(LocalUpdate("b", 1, entries((0, 1), pair, (2, 4), value=value)))
+        check(LocalUpdate("b", 1, admm_rounds.Answer(entries((0, 1), pair, (2, 4), value=value))))
 
 
 def test_a_closed_form_may_have_every_entry_even_those_that_the_plan_excludes_from_w() -> None:
@@ -433,18 +436,20 @@ def test_a_closed_form_may_have_every_entry_even_those_that_the_plan_excludes_fr
     script = Script(obedient)
     states, _ = run(plan, script)
     full = SparseMatrix(D, np.arange(D * D), np.ones(D * D))
-    script.checks[0](LocalUpdate("b", 1, full))
+    script.checks[0](LocalUpdate("b", 1, admm_rounds.Answer(full)))
     with pytest.raises(RemoteProtocolError):
-        script.checks[0](LocalUpdate("b", 1, full, np.ones(D)))
+        script.checks[0](LocalUpdate("b", 1, refit_rounds.Answer(full, np.ones(D))))
     with pytest.raises(RemoteProtocolError):
-        script.checks[1](LocalUpdate("b", 2, full, np.ones(D)))
+        script.checks[1](LocalUpdate("b", 2, refit_rounds.Answer(full, np.ones(D))))
     assert states[0].global_weights.nnz
 
 
 @pytest.mark.parametrize("solver", ["pgcd", "closed-form"])
 def test_an_update_with_residual_variances_is_refused_before_the_refit(solver: str) -> None:
     with pytest.raises(RemoteProtocolError):
-        checks(KNOWING.with_settings(local_solver=solver))[0](LocalUpdate("b", 1, entries((0, 1)), np.ones(D)))
+        checks(KNOWING.with_settings(local_solver=solver))[0](
+            LocalUpdate("b", 1, refit_rounds.Answer(entries((0, 1)), np.ones(D)))
+        )
 
 
 @pytest.mark.parametrize(
@@ -454,11 +459,11 @@ def test_an_update_with_residual_variances_is_refused_before_the_refit(solver: s
 )
 def test_a_refit_of_another_graph_is_refused(pairs: list[tuple[int, int]]) -> None:
     check = checks(KNOWING)[1]
-    check(LocalUpdate("c", 2, entries((0, 1), (3, 4), value=7.0), np.zeros(D)))
+    check(LocalUpdate("c", 2, refit_rounds.Answer(entries((0, 1), (3, 4), value=7.0), np.zeros(D))))
     with pytest.raises(RemoteProtocolError, match="c: update 2 is no refit of the graph that was sent"):
-        check(LocalUpdate("c", 2, entries(*pairs), np.ones(D)))
+        check(LocalUpdate("c", 2, refit_rounds.Answer(entries(*pairs), np.ones(D))))
 
 
 def test_a_refit_without_residual_variances_is_refused() -> None:
-    with pytest.raises(RemoteProtocolError, match="no refit"):
-        checks(KNOWING)[1](LocalUpdate("c", 2, entries((0, 1), (3, 4))))
+    with pytest.raises(RemoteProtocolError, match="of the kind admm; the task is of the kind refit"):
+        checks(KNOWING)[1](LocalUpdate("c", 2, admm_rounds.Answer(entries((0, 1), (3, 4)))))

@@ -121,7 +121,7 @@ def test_a_terminal_shows_every_site_beside_the_state_of_the_run():
         ["lab", "left", "-", "1 h 2 min ago", "-", "-", "0.0 kB", "0.0 kB"],
         ["pharmacy", "away", "-", "10 min 0 s ago", "1", "0", "0.0 kB", "0.0 kB"],
     ]
-    assert "spent zCDP: of what each site's ledger last told the coordinator" in last
+    assert "spent zCDP: from this dataset in this federation, as each site's ledger told it last" in last
     assert "━" in last, "a bar"
 
 

@@ -13,16 +13,16 @@ from fedbnsl.logs import EventLog
 from fedbnsl.plan.plan import Plan
 from fedbnsl_server.algorithm.admm import initial_state
 from fedbnsl_server.sites import membership_log
-from fedbnsl_server.sites.membership_log import Seats
+from fedbnsl_server.sites.membership_log import Membership
 from fedbnsl_server.sites.roster import Member
 from fedbnsl_server.store import checkpoint
 from fedbnsl_server.store.run_folder import RunFolder, load_plan
-from fedbnsl_server.store.run_id import Register
+from fedbnsl_server.store.run_id import RunIdentity
 
 PLAN = Plan(name="again", n_participants=2)
 NAMES = ("age", "größe", "IL 6")
 BEGUN = datetime(2026, 3, 1, 12, 30, 5, tzinfo=UTC)
-REGISTER = Register(0xFEDC_BA98_7654_3210, BEGUN, {"data": -3})
+REGISTER = RunIdentity(0xFEDC_BA98_7654_3210, BEGUN, {"data": -3})
 
 
 @pytest.fixture
@@ -58,20 +58,20 @@ def save_state(run: Path, t: int) -> None:
 
 def test_number_seeds_and_seats_are_found_again(run: Path) -> None:
     folder = RunFolder.resume(run, PLAN)
-    assert (folder.register.run, folder.register.created_at, folder.register.seeds) == (
+    assert (folder.identity.run, folder.identity.created_at, folder.identity.seeds) == (
         REGISTER.run,
         BEGUN,
         {"data": -3},
     )
-    assert folder.past.seats == Seats()
+    assert folder.past.membership == Membership()
     gone, b, a = Member(NAMES, 3, False), Member(NAMES[::-1], 7, True), Member(NAMES, 9, False)
     for site, member in (("c", gone), ("b", b), ("c", None), ("a", a)):
         membership_log.note(folder.events, site, member)
     folder.close()
     folder = RunFolder.resume(run, PLAN)
-    found = folder.past.seats
+    found = folder.past.membership
     folder.close()
-    assert found == Seats(NAMES, {"b": b, "a": a}), "the order of the first, who left, stays the run's"
+    assert found == Membership(NAMES, {"b": b, "a": a}), "the order of the first, who left, stays the run's"
     assert list(found.members) == ["b", "a"]
 
 
@@ -81,8 +81,8 @@ def test_a_run_that_everybody_left_has_no_variables(run: Path) -> None:
         membership_log.note(folder.events, "a", member)
     folder.close()
     events = [json.loads(text) for text in (run / "events.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert membership_log.replay(events[:2]) == Seats()
-    assert membership_log.replay(events) == Seats(NAMES[::-1], {"a": Member(NAMES[::-1], 3, False)})
+    assert membership_log.replay(events[:2]) == Membership()
+    assert membership_log.replay(events) == Membership(NAMES[::-1], {"a": Member(NAMES[::-1], 3, False)})
 
 
 def test_a_line_that_frees_a_seat_nobody_had_is_refused(run: Path) -> None:
@@ -101,13 +101,13 @@ def test_what_is_written_of_seats_grows_with_their_number(run: Path) -> None:
     assert sizes[99] < 1.1 * 100 * sizes[0], "a line a seat"
     again = RunFolder.resume(run, PLAN)
     again.close()
-    assert len(again.past.seats.members) == 100
+    assert len(again.past.membership.members) == 100
 
 
 def test_a_folder_whose_making_broke_off_before_the_plan_was_there_is_made_anew(run: Path) -> None:
     (run / "plan.toml").unlink()
-    folder = RunFolder.open(run, PLAN, Register(5, BEGUN))
-    assert (folder.register.run, folder.is_continued) == (5, False)
+    folder = RunFolder.open(run, PLAN, RunIdentity(5, BEGUN))
+    assert (folder.identity.run, folder.is_continued) == (5, False)
     folder.close()
 
 

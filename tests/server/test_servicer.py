@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from fedbnsl import codec
-from fedbnsl.messages import LocalUpdate, RoundTask, TaskKind
+from fedbnsl.messages import LocalUpdate, RoundTask
 from fedbnsl.plan.plan import Plan
+from fedbnsl.rounds import admm as admm_rounds
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl_server.grpc_api.servicer import Servicer
 from fedbnsl_server.sites.mailbox import Mailbox
@@ -28,7 +29,7 @@ def tasks(n_sites, rounds):
     for t in range(1, rounds + 1):
         for site in range(n_sites):
             weights = SparseMatrix(3, np.array([1, 5]), np.array([0.5, float(t)]))
-            yield RoundTask(t, TaskKind.ADMM, weights, site % 3 != 0)
+            yield RoundTask(t, admm_rounds.Task(weights), site % 3 != 0)
 
 
 def test_every_site_is_sent_the_bytes_of_its_own_task(servicer):
@@ -59,7 +60,9 @@ def test_rounds_that_the_plan_does_not_have_are_not_counted(servicer):
     servicer.mailbox.take_over("a")
     last = servicer.plan.rounds + servicer.plan.refit_rounds
     for t in (last, last + 1, 2**31):
-        wire = codec.encode_update(LocalUpdate("a", t, zero), run=1, value_type="float64", dense=False)
+        wire = codec.encode_update(
+            LocalUpdate("a", t, admm_rounds.Answer(zero)), run=1, value_type="float64", dense=False
+        )
         with pytest.raises(ConnectionAbortedError, match=f"update for round {t} arrived"):
             asyncio.run(servicer.PushUpdate(wire, Refusing()))
     assert list(servicer.mailbox.traffic.up["a"]) == [last]

@@ -9,10 +9,11 @@ from fedbnsl.messages import LedgerHead
 from fedbnsl_server.store.site_ledgers import SiteLedgers
 
 
-def head(n_entries: int, spent_units: int, *, digest: int | None = None, ledger: int = 7) -> LedgerHead:
-    return LedgerHead(
-        bytes([ledger]) * 16, n_entries, bytes([n_entries if digest is None else digest]) * 32, spent_units
-    )
+def head(
+    n_entries: int, spent_units: int, *, digest: int | None = None, ledger: int = 7, dataset: int = 1
+) -> LedgerHead:
+    link = bytes([n_entries if digest is None else digest]) * 32
+    return LedgerHead(bytes([ledger]) * 16, bytes([dataset]) * 16, n_entries, link, spent_units)
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def test_a_site_that_was_never_seen_and_one_that_went_on_are_welcome(ledgers: Si
 @pytest.mark.parametrize(
     ("other", "said"),
     [
-        (head(9, 500), "9 entries, then 10"),
+        (head(9, 500), "9 payments, then 10"),
         (head(9, 400), "a backup was restored"),
         (head(11, 499), "its budget cannot be trusted"),
         (head(10, 500, digest=99), "a backup was restored"),
@@ -53,6 +54,38 @@ def test_a_ledger_that_was_set_back_forked_or_replaced_is_refused(
         ledgers.check("north", other)
     assert "'north'" in str(caught.value)
     ledgers.check("south", other)
+
+
+def test_each_dataset_of_a_site_has_its_own_payments(ledgers: SiteLedgers, path: Path) -> None:
+    ledgers.check("north", head(0, 0, dataset=2))
+    ledgers.note("north", head(3, 20, dataset=2))
+    ledgers.save()
+    for memory in (ledgers, SiteLedgers(path)):
+        memory.check("north", head(3, 20, dataset=2))
+        memory.check("north", head(10, 500))
+        for other in (head(2, 20, dataset=2), head(9, 500), head(10, 500, ledger=8, dataset=3)):
+            with pytest.raises(LedgerError):
+                memory.check("north", other)
+
+
+def test_a_site_has_spent_what_the_dataset_of_its_present_run_has(ledgers: SiteLedgers) -> None:
+    assert ledgers.head("north") == head(10, 500)
+    ledgers.note("north", head(3, 20, dataset=2))
+    ledgers.save()
+    assert ledgers.head("north") == head(3, 20, dataset=2)
+    ledgers.note("north", head(10, 500))
+    assert ledgers.head("north") == head(10, 500)
+    assert ledgers.head("south") is None
+
+
+def test_of_what_an_older_coordinator_wrote_the_ledger_is_still_known(path: Path) -> None:
+    path.write_text(
+        '{"north": {"ledger_id": "' + "07" * 16 + '", "n_entries": 50, "digest": "00", "spent_units": 900}}', "utf-8"
+    )
+    memory = SiteLedgers(path)
+    memory.check("north", head(10, 500))
+    with pytest.raises(LedgerError, match="another privacy ledger"):
+        memory.check("north", head(10, 500, ledger=8))
 
 
 def test_a_repeated_answer_brings_an_old_head_which_changes_nothing(ledgers: SiteLedgers) -> None:
@@ -92,8 +125,8 @@ def test_without_ledgers_no_file_is_made(path: Path) -> None:
         "[]",
         '{"north": 3}',
         '{"north": {"ledger_id": "00"}}',
-        '{"north": {"ledger_id": "zz", "n_entries": 1, "digest": "00", "spent_units": 1}}',
-        '{"north": {"ledger_id": "00", "n_entries": "many", "digest": "00", "spent_units": 1}}',
+        '{"north": {"ledger_id": "zz", "datasets": {}}}',
+        '{"north": {"ledger_id": "00", "datasets": {"00": {"n_entries": "many", "digest": "00", "spent_units": 1}}}}',
         "\ud800",
     ],
 )

@@ -1,8 +1,8 @@
 """What one private run does with the ledger: pay, draw, keep, in this order."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from fedbnsl.errors import PolicyRefusal
+from fedbnsl.errors import PolicyRefusal, SchemaMismatchError
 from fedbnsl.messages import LedgerHead
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import Price, recipe
@@ -19,23 +19,38 @@ class RunJournal:
         What the policy says of the dataset.
     plan, price
         The run's settings and what they cost here.
+    variables
+        d names, in the order of the run.
+    authority
+        Fingerprint of the authority of the run's federation; empty: none, the wire is plaintext.
     """
 
     def __init__(
-        self, ledger: Ledger, dataset: DatasetPolicy, plan: Plan, price: Price, *, run: int, site: str
+        self,
+        ledger: Ledger,
+        dataset: DatasetPolicy,
+        plan: Plan,
+        price: Price,
+        *,
+        run: int,
+        site: str,
+        variables: Sequence[str] = (),
+        authority: str = "",
     ) -> None:
         self._ledger = ledger
         self._dataset = dataset
         self._price = price
-        self._recipe = recipe(plan, price)
+        self._recipe = {**recipe(plan, price), "variables": list(variables)}
         self._cap_units = dataset.cap_units
         self._run = run
         self._site = site
+        self._variables = tuple(variables)
+        self._authority = authority
 
     @property
     def head(self) -> LedgerHead:
         """What the coordinator may know of the ledger."""
-        return self._ledger.head
+        return self._ledger.head(self._dataset.id, self._authority)
 
     def check(self) -> None:
         """Whether policy and budget hold what the run still has to pay for; asks no record of the table.
@@ -44,7 +59,15 @@ class RunJournal:
         ------
         PolicyRefusal, BudgetExhaustedError
             With the numbers.
+        SchemaMismatchError
+            If this site has begun this run with other variables, or in another order: its kept answers are of those.
         """
+        begun_with = self._ledger.begun_with(self._run, self._site)
+        if begun_with not in (None, self._variables):
+            raise SchemaMismatchError(
+                f"this site began this run with the variables {', '.join(begun_with or ())}; what it has released and "
+                f"kept does not fit {', '.join(self._variables)}"
+            )
         if self._ledger.unprotected(self._dataset.id):
             raise PolicyRefusal(
                 f"dataset {self._dataset.id!r} was used in a run without privacy: no guarantee can be given now"
@@ -59,7 +82,7 @@ class RunJournal:
         )
 
     def release(self, t: int, draw: Callable[[], bytes]) -> bytes:
-        """What round t (0: the setup) released before; or else what `draw` gives, paid for before and kept after.
+        """What round t (0: the setup) released before. If nothing: pay, call `draw`, keep and return its bytes.
 
         Raises
         ------
@@ -74,7 +97,11 @@ class RunJournal:
             return kept
         # Reserve before drawing: a crash may waste budget, never overspend it.
         self._ledger.reserve(
-            request, self._price.units_of(t), cap_units=self._cap_units, recipe={"round": t, **self._recipe}
+            request,
+            self._price.units_of(t),
+            cap_units=self._cap_units,
+            recipe={"round": t, **self._recipe},
+            authority=self._authority,
         )
         payload = draw()
         self._ledger.store(request, payload)

@@ -8,6 +8,7 @@ Every decision reads the file inside the transaction that writes, and nothing is
 holds for the file holds for the budget, whoever else may have written it.
 """
 
+import hmac
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,9 +20,11 @@ from fedbnsl.errors import BudgetExhaustedError, LedgerError
 from fedbnsl.messages import LedgerHead
 from fedbnsl.privacy.zcdp import UNITS_PER_ZCDP
 from fedbnsl.sparse import Matrix
-from fedbnsl_client.budget.ledger_chain import Entry
+from fedbnsl_client.budget import registrations
+from fedbnsl_client.budget.high_water_mark import Mark
+from fedbnsl_client.budget.ledger_chain import Entry, canonical
 from fedbnsl_client.budget.ledger_file import LedgerFile, Origin
-from fedbnsl_client.data.fingerprint import fingerprint
+from fedbnsl_client.data.fingerprint import column_fingerprints, fingerprint
 
 LARGEST_CAP_UNITS = 10**18  # a million zCDP, which protects nobody; sums stay far from the end of 64 bits
 
@@ -72,15 +75,9 @@ class Ledger:
         return cls.open(path)
 
     @classmethod
-    def open(cls, path: Path) -> Self:
-        """Open a ledger that exists, and verify it.
-
-        Raises
-        ------
-        LedgerError
-            If it is missing, damaged, of another format, in use, or on a network file system.
-        """
-        return cls(LedgerFile.open(path))
+    def open(cls, path: Path, *, accept_backup: bool = False) -> Self:
+        """Open a ledger that exists, and verify it; see `LedgerFile.open`."""
+        return cls(LedgerFile.open(path, accept_backup=accept_backup))
 
     def close(self) -> None:
         """Let another process have the ledger."""
@@ -94,8 +91,16 @@ class Ledger:
 
     # ---- datasets and plans -----------------------------------------------------------------------------------------
 
-    def register(self, dataset: str, variables: Sequence[str], X: Matrix, *, supersedes: bool = False) -> None:
-        """Enter a dataset under its id; the same id with the same content again changes nothing.
+    def register(
+        self,
+        dataset: str,
+        variables: Sequence[str],
+        X: Matrix,
+        *,
+        file: Sequence[str] = (),
+        supersedes: bool = False,
+    ) -> None:
+        """Enter a dataset under its id; the same id with the same table again changes nothing.
 
         Parameters
         ----------
@@ -103,31 +108,36 @@ class Ledger:
             d names.
         X
             (n, d) finite values; the orders of rows and columns do not matter.
+        file
+            What the table's file is known by (`file_identity`); empty: there is none.
         supersedes
-            The content of this id is new on purpose. What was spent under the id stays spent.
+            The content of this id is new on purpose, or it is known under another id, with which this one then shares
+            one budget. What was spent stays spent.
 
         Raises
         ------
         LedgerError
-            If the id has another content, or the content has, or ever had, another id.
+            If the id has another content, or content or file have, or ever had, another id.
         """
         with self._file.transaction():
-            code = self._fingerprint(variables, X)
-            known: Mapping[str, Any] | None = None
-            for entry in self._file.contents("register"):
-                if entry["dataset"] == dataset:
-                    known = entry
-                elif entry["fingerprint"] == code:
-                    raise LedgerError(
-                        f"the table of dataset {dataset!r} is registered as {entry['dataset']!r}, where its spending "
-                        "is counted; a second id would be a second budget: use the first"
-                    )
-            if known is not None and known["fingerprint"] == code:
-                return
-            if known is not None and not supersedes:
+            entry: dict[str, Any] = {
+                "dataset": dataset,
+                "fingerprint": self._fingerprint(variables, X),
+                "column_fingerprints": column_fingerprints(self._file.origin().key, X),
+                "file": list(file),
+                "variables": list(variables),
+                "n_samples": X.shape[0],
+            }
+            entries = self._registered()
+            known = registrations.latest(entries).get(dataset, {})
+            if known and not supersedes and known["fingerprint"] != entry["fingerprint"]:
                 raise _changed(dataset)
-            shape = {"variables": list(variables), "n_samples": X.shape[0]}
-            self._file.append("register", dataset=dataset, fingerprint=code, supersedes=known is not None, **shape)
+            others = registrations.known_as(entry, entries)
+            if others and not supersedes:
+                raise registrations.known_already(dataset, *next(iter(others.items())))
+            # An older fedbnsl noted no file; and a file may have moved.
+            if others or any(known.get(part) != entry[part] for part in ("fingerprint", "file")):
+                self._file.append("register", **entry, supersedes=bool(known), same_budget=sorted(others))
 
     def check_table(self, dataset: str, variables: Sequence[str], X: Matrix) -> None:
         """Refuse a table that is not the one registered.
@@ -148,10 +158,15 @@ class Ledger:
     def datasets(self) -> tuple[Registration, ...]:
         """All datasets as last registered, in the order in which they first came."""
         with self._file.transaction():
-            latest = {entry["dataset"]: entry for entry in self._file.contents("register")}
-        return tuple(
-            Registration(dataset, tuple(entry["variables"]), entry["n_samples"]) for dataset, entry in latest.items()
-        )
+            return tuple(
+                Registration(dataset, tuple(entry["variables"]), entry["n_samples"])
+                for dataset, entry in registrations.latest(self._registered()).items()
+            )
+
+    def account(self, dataset: str) -> frozenset[str]:
+        """The datasets that share one budget with a dataset, itself among them."""
+        with self._file.transaction():
+            return registrations.account_of(dataset, self._registered())
 
     def approve(self, digest: bytes, name: str) -> None:
         """Enter that the site's owner agrees to the plan with this digest; once more changes nothing."""
@@ -166,9 +181,10 @@ class Ledger:
             self._file.append("unprotected", dataset=dataset, run=_run(run), digest=digest.hex())
 
     def unprotected(self, dataset: str) -> bool:
-        """Whether a dataset was ever used without privacy."""
+        """Whether a dataset, or one of the same budget, was ever used without privacy."""
         with self._file.transaction():
-            return any(entry["dataset"] == dataset for entry in self._file.contents("unprotected"))
+            account = registrations.account_of(dataset, self._registered())
+            return any(entry["dataset"] in account for entry in self._file.contents("unprotected"))
 
     def approved(self, digest: bytes) -> bool:
         """Whether the plan with this digest was approved."""
@@ -178,16 +194,23 @@ class Ledger:
     # ---- spending ---------------------------------------------------------------------------------------------------
 
     def spent(self, dataset: str) -> int:
-        """Units ever reserved for a dataset, over all its runs and contents."""
+        """Units ever reserved for a dataset and those of the same budget, over all their runs and contents."""
         with self._file.transaction():
-            return self._file.spent(dataset)
+            return self._spent(dataset)
 
     def spent_in_run(self, dataset: str, run: int) -> int:
-        """Units of a dataset reserved in one run."""
+        """Those of them that were reserved in one run."""
         with self._file.transaction():
-            return self._file.spent(dataset, _run(run))
+            return self._spent(dataset, _run(run))
 
-    def reserve(self, request: Request, units: int, *, cap_units: int, recipe: Mapping[str, object]) -> None:
+    def begun_with(self, run: int, site: str) -> tuple[str, ...] | None:
+        """The variables, in their order, with which a site began to pay in a run; None if it has not."""
+        with self._file.transaction():
+            return self._file.begun_with(_run(run), site)
+
+    def reserve(
+        self, request: Request, units: int, *, cap_units: int, recipe: Mapping[str, object], authority: str = ""
+    ) -> None:
         """Pay for a payload; on the disk when this returns, and only then may the data be touched.
 
         A request that was reserved and not stored (a crash came between) is paid for again: whether its noise was
@@ -201,6 +224,8 @@ class Ledger:
             What the site's policy lets the dataset spend in all; at most LARGEST_CAP_UNITS.
         recipe
             The plain values that the price is computed from.
+        authority
+            Fingerprint of the authority of the run's federation; empty: none, the wire is plaintext.
 
         Raises
         ------
@@ -221,13 +246,13 @@ class Ledger:
             self._refuse_another_payer(request)
             if self._file.stored_as(*_key(request)) is not None:
                 raise LedgerError(f"{request} is answered already; send the stored payload again, draw no other")
-            spent = self._file.spent(request.dataset)
+            spent = self._spent(request.dataset)
             if spent + units > cap_units:
                 raise BudgetExhaustedError(
                     f"dataset {request.dataset!r}: spent {_zcdp(spent)} zCDP, asked {_zcdp(units)} more, "
                     f"cap {_zcdp(cap_units)}"
                 )
-            self._file.append("reserve", **_fields(request), units=units, recipe=dict(recipe))
+            self._file.append("reserve", **_fields(request), units=units, recipe=dict(recipe), authority=authority)
 
     def store(self, request: Request, payload: bytes) -> None:
         """Keep the answer to a reserved request; on the disk when this returns, and only then may it be sent.
@@ -265,13 +290,25 @@ class Ledger:
 
     # ---- the whole --------------------------------------------------------------------------------------------------
 
-    @property
-    def head(self) -> LedgerHead:
-        """Where the ledger stands; tells nothing of the data."""
+    def head(self, dataset: str, authority: str = "") -> LedgerHead:
+        """What the federation of an authority may know; other datasets and federations change nothing of it."""
         with self._file.transaction():
-            n_entries, digest = self._file.tip()
-            spent_units = sum(self._file.spending().values())
-            return LedgerHead(self._file.origin().ledger_id, n_entries, digest, spent_units)
+            origin = self._file.origin()
+            number, units, digest = self._file.spent_at(dataset, authority)
+            name = canonical({"dataset": dataset, "authority": authority}).encode()
+            return LedgerHead(origin.ledger_id, hmac.digest(origin.key, name, "sha256")[:16], number, digest, units)
+
+    @property
+    def mark(self) -> Mark:
+        """How far the whole ledger has come; stays at the site."""
+        with self._file.transaction():
+            return self._file.state()
+
+    @property
+    def ledger_id(self) -> bytes:
+        """16 bytes, drawn at random when the ledger was made."""
+        with self._file.transaction():
+            return self._file.origin().ledger_id
 
     def entries(self) -> list[Entry]:
         """All entries, for display."""
@@ -287,11 +324,18 @@ class Ledger:
     def _fingerprint(self, variables: Sequence[str], X: Matrix) -> str:
         return fingerprint(self._file.origin().key, variables, X).hex()
 
-    def _registration(self, dataset: str) -> Mapping[str, Any]:
-        known = [entry for entry in self._file.contents("register") if entry["dataset"] == dataset]
-        if not known:
+    def _registered(self) -> list[registrations.Entry]:
+        return list(self._file.contents("register"))
+
+    def _registration(self, dataset: str) -> registrations.Entry:
+        known = registrations.latest(self._registered()).get(dataset)
+        if known is None:
             raise LedgerError(f"dataset {dataset!r} is not registered in ledger {self._file.path}; register it first")
-        return known[-1]
+        return known
+
+    def _spent(self, dataset: str, run: str | None = None) -> int:
+        spending = self._file.spending(run)
+        return sum(spending.get(one, 0) for one in registrations.account_of(dataset, self._registered()))
 
     def _is_approved(self, digest: bytes) -> bool:
         return any(entry["digest"] == digest.hex() for entry in self._file.contents("approve"))

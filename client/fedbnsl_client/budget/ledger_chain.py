@@ -10,7 +10,7 @@ from typing import Any, Self
 from fedbnsl.errors import LedgerError
 
 _DOMAIN = b"fedbnsl.ledger/1\0"
-_PRIVATE = "fingerprint"
+_PRIVATE = ("fingerprint", "column_fingerprints")
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class Entry:
     time
         When it was written, by the site's clock, UTC.
     kind
-        `register`, `approve`, `unprotected`, `reserve` or `store`.
+        `register`, `approve`, `unprotected`, `reserve`, `store`; `restored` and `lost` after a backup was accepted.
     content
-        The rest of it, without the fingerprint.
+        The rest of it, without fingerprints.
     """
 
     number: int
@@ -38,7 +38,8 @@ class Entry:
     def read(cls, number: int, text: bytes) -> Self:
         """The entry of a canonical text."""
         content = json.loads(text)
-        content.pop(_PRIVATE, None)
+        for name in _PRIVATE:
+            content.pop(name, None)
         return cls(number, datetime.fromisoformat(content.pop("time")), content.pop("kind"), content)
 
 

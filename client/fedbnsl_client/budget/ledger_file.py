@@ -1,7 +1,11 @@
-"""The file of a ledger: entries that can only be added, and payloads with them, all of a transaction or none of it."""
+"""The file of a ledger: entries that can only be added, and payloads with them, all of a transaction or none of it.
+
+Whenever it has grown, `high_water_mark` notes so outside its folder.
+"""
 
 import hashlib
 import json
+import logging
 import os
 import sqlite3
 from collections.abc import Generator, Iterator, Mapping
@@ -12,9 +16,13 @@ from pathlib import Path
 from typing import Any, Self
 
 from fedbnsl.errors import LedgerError
+from fedbnsl_client.budget import high_water_mark
+from fedbnsl_client.budget.high_water_mark import Mark
 from fedbnsl_client.budget.ledger_chain import canonical, first_link, next_link
-from fedbnsl_client.budget.ledger_lock import OwnerLock, refuse_network
+from fedbnsl_client.budget.ledger_lock import OwnerLock, refuse_network, refuse_second_name
 from fedbnsl_client.budget.ledger_schema import APPLICATION_ID, SCHEMA, VERSION
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, repr=False)
@@ -34,6 +42,9 @@ class LedgerFile:
         self._database = database
         self._resources = resources
         self._process = os.getpid()
+        self._ledger_id = b""
+        self._mark: Mark | None = None  # as this process last read or wrote it
+        self._has_grown = False
 
     @classmethod
     def create(cls, path: Path, origin: Origin) -> None:
@@ -59,21 +70,30 @@ class LedgerFile:
                 with closing(_connected(unfinished)) as database:
                     database.executescript(SCHEMA)
                     database.execute("INSERT INTO origin VALUES (1, ?, ?, ?)", astuple(origin))
+                first = first_link(*astuple(origin)).hex()
+                high_water_mark.write(origin.ledger_id, Mark(0, first, {}, []))
                 unfinished.rename(path)
                 _sync_folder(path.parent)
-            except (OSError, sqlite3.Error) as error:
+            except (OSError, sqlite3.Error, LedgerError) as error:
                 with suppress(OSError):
                     _remove(unfinished)
-                raise LedgerError(f"ledger {path} cannot be made: {error}") from None
+                known = isinstance(error, LedgerError)
+                raise error if known else LedgerError(f"ledger {path} cannot be made: {error}") from None
 
     @classmethod
-    def open(cls, path: Path) -> Self:
+    def open(cls, path: Path, *, accept_backup: bool = False) -> Self:
         """Open a ledger that exists, and verify it.
+
+        Parameters
+        ----------
+        accept_backup
+            Go on with an older copy; what it is known to have forgotten of the spending is charged to it.
 
         Raises
         ------
         LedgerError
-            If it is missing, damaged, of another format, in use by another process, or on a network file system.
+            If it is missing, damaged, of another format, in use by another process, on a network file system, an older
+            copy of what this user has seen of it, or has a second name.
         """
         path = path.resolve()
         if not os.path.isfile(path):
@@ -81,20 +101,25 @@ class LedgerFile:
         refuse_network(path)
         with ExitStack() as stack:
             stack.callback(OwnerLock.of(path).release)
+            refuse_second_name(path)
             try:
                 database = stack.enter_context(closing(_connected(path)))
                 found = _pragma(database, "application_id"), _pragma(database, "user_version")
             except sqlite3.Error as error:
                 raise LedgerError(f"ledger {path} cannot be opened: {error}") from None
-            if found != (APPLICATION_ID, VERSION):
+            if found not in ((APPLICATION_ID, 1), (APPLICATION_ID, VERSION)):
                 raise LedgerError(f"{path} is no ledger of format {VERSION}, which this version of fedbnsl reads")
             file = cls(path, database, stack)
             file.verify()
+            file._compare_with_mark(accept_backup=accept_backup)
+            if found[1] != VERSION:  # an older fedbnsl, which knows no shared budgets, must not open the file again
+                with file.transaction():
+                    database.execute(f"PRAGMA user_version = {VERSION}")
             file._resources = stack.pop_all()
         return file
 
     def close(self) -> None:
-        """Give the file free."""
+        """Close the file and release its lock."""
         if os.getpid() == self._process:
             self._resources.close()
 
@@ -113,13 +138,19 @@ class LedgerFile:
             self._database.execute("BEGIN IMMEDIATE")
             try:
                 yield
+                mark = self._next_mark() if self._has_grown else None
                 self._database.execute("COMMIT")
             except BaseException:
                 if self._database.in_transaction:  # some failures have ended it already
                     self._database.execute("ROLLBACK")
                 raise
+            finally:
+                self._has_grown = False
         except sqlite3.Error as error:
             raise LedgerError(f"ledger {self.path}: {error}") from None
+        if mark is not None:  # after the commit: a crash between the two leaves a mark that is behind
+            high_water_mark.write(self._ledger_id, mark)
+            self._mark = mark
 
     # ---- inside a transaction ---------------------------------------------------------------------------------------
 
@@ -131,7 +162,7 @@ class LedgerFile:
         return Origin(*row)
 
     def rows(self) -> Iterator[tuple[int, bytes, bytes]]:
-        """Number, canonical text and link of all entries in order; as bytes, since damaged text may be no text."""
+        """Number, canonical text and link of all entries in order, as bytes: a damaged file may hold no UTF-8."""
         return self._database.execute(
             "SELECT number, CAST(content AS BLOB), CAST(link AS BLOB) FROM entries ORDER BY number"
         )
@@ -143,9 +174,15 @@ class LedgerFile:
 
     def tip(self) -> tuple[int, bytes]:
         """Number and link of the last entry; 0 and the first link if there is none."""
-        row: tuple[int, bytes] | None
-        row = self._database.execute("SELECT number, link FROM entries ORDER BY number DESC LIMIT 1").fetchone()
-        return (0, first_link(*astuple(self.origin()))) if row is None else row
+        number: int = self._one("SELECT COALESCE(MAX(number), 0) FROM entries")
+        return number, self.link_of(number)
+
+    def link_of(self, number: int) -> bytes:
+        """The link of an entry, of 0 the first link; empty if there is no such entry."""
+        if number == 0:
+            return first_link(*astuple(self.origin()))
+        link: bytes | None = self._one("SELECT link FROM entries WHERE number = ?", number)
+        return link or b""
 
     def append(self, kind: str, **content: object) -> int:
         """Add an entry; its number."""
@@ -154,6 +191,7 @@ class LedgerFile:
         text = canonical({"kind": kind, "time": datetime.now(UTC).isoformat(timespec="seconds"), **content})
         values = (number, text, next_link(link, number, text.encode()))
         self._database.execute("INSERT INTO entries (number, content, link) VALUES (?, ?, ?)", values)
+        self._has_grown = True
         return number
 
     def append_with_payload(self, kind: str, payload: bytes, **content: object) -> int:
@@ -182,17 +220,70 @@ class LedgerFile:
         number: int | None = self._one(sql, run, round_, site)
         return number
 
-    def spent(self, dataset: str, run: str | None = None) -> int:
-        """Units reserved for a dataset, in one run or in all."""
-        sql = "SELECT COALESCE(SUM(units), 0) FROM entries WHERE kind = 'reserve' AND dataset = ?"
-        units: int = self._one(sql, dataset) if run is None else self._one(sql + " AND run = ?", dataset, run)
-        return units
-
-    def spending(self) -> dict[str, int]:
-        """Units reserved, by dataset."""
-        return dict(
-            self._database.execute("SELECT dataset, SUM(units) FROM entries WHERE kind = 'reserve' GROUP BY dataset")
+    def begun_with(self, run: str, site: str) -> tuple[str, ...] | None:
+        """The variables of a site's first reservation in a run, in their order; None before it."""
+        sql = (
+            "SELECT json_extract(content, '$.recipe.variables') FROM entries "
+            "WHERE kind = 'reserve' AND run = ? AND site = ? ORDER BY number LIMIT 1"
         )
+        variables: str | None = self._one(sql, run, site)
+        return None if variables is None else tuple(json.loads(variables))
+
+    def spent_at(self, dataset: str, authority: str) -> tuple[int, int, bytes]:
+        """Number, units and last link of the reservations of a dataset in the runs of one federation."""
+        sql = (
+            "SELECT COUNT(*), COALESCE(SUM(units), 0), MAX(number) FROM entries "
+            "WHERE kind = 'reserve' AND dataset = ? AND json_extract(content, '$.authority') = ?"
+        )
+        number, units, last = self._database.execute(sql, (dataset, authority)).fetchone()
+        return number, units, self.link_of(last or 0)
+
+    def spending(self, run: str | None = None) -> dict[str, int]:
+        """Units reserved for each dataset, and lost with a ledger, in one run or in all."""
+        sql = "SELECT dataset, SUM(units) FROM entries WHERE kind IN ('reserve', 'lost') AND (? IS NULL OR run = ?) "
+        return dict(self._database.execute(sql + "GROUP BY dataset", (run, run)))
+
+    def state(self) -> Mark:
+        """How far the ledger has come."""
+        number, link = self.tip()
+        unprotected = sorted({entry["dataset"] for entry in self.contents("unprotected")})
+        return Mark(number, link.hex(), self.spending(), unprotected)
+
+    def _next_mark(self) -> Mark:
+        if high_water_mark.read(self._ledger_id) not in (None, self._mark):
+            raise LedgerError(
+                f"another copy of ledger {self.path} was used while this one was open; keep only that one"
+            )
+        return self.state()
+
+    def _compare_with_mark(self, *, accept_backup: bool) -> None:
+        """Refuse an older copy, or charge to it what it has forgotten; bring a mark that is behind up to date."""
+        with self.transaction():
+            self._ledger_id = self.origin().ledger_id
+            self._mark = known = high_water_mark.read(self._ledger_id)
+            here = self.state()
+            if known is None and here.n_entries:
+                _log.warning(
+                    "ledger %s is not noted in %s: if it is an older copy, what was spent since is missing from it; "
+                    "from now on, an older copy is noticed",
+                    self.path,
+                    high_water_mark.file_of(self._ledger_id).parent,
+                )
+            elif known is not None and self.link_of(known.n_entries).hex() != known.link:
+                if not accept_backup:
+                    raise _older(self.path, here, known)
+                self._charge_for(known)
+            self._has_grown = here != known
+
+    def _charge_for(self, newer: Mark) -> None:
+        """Enter what an older copy is known to have forgotten: spending, and uses without privacy."""
+        here = self.state()
+        self.append("restored", entries=newer.n_entries)
+        for dataset, units in newer.spent.items():
+            if units > here.spent.get(dataset, 0):
+                self.append("lost", dataset=dataset, units=units - here.spent.get(dataset, 0))
+        for dataset in set(newer.unprotected) - set(here.unprotected):
+            self.append("unprotected", dataset=dataset, run="", digest="")
 
     # ---- the whole --------------------------------------------------------------------------------------------------
 
@@ -218,7 +309,7 @@ class LedgerFile:
                 if link != written:
                     raise LedgerError(f"ledger {self.path}: entry {number} is not what was written")
                 entry = json.loads(text)
-                if entry["kind"] == "reserve":
+                if entry["kind"] in ("reserve", "lost"):
                     spending[entry["dataset"]] = spending.get(entry["dataset"], 0) + entry["units"]
                 elif entry["kind"] == "store":
                     self.payload(number)
@@ -235,6 +326,16 @@ class LedgerFile:
     def _one(self, sql: str, *values: object) -> Any:
         row = self._database.execute(sql, values).fetchone()
         return None if row is None else row[0]
+
+
+def _older(path: Path, here: Mark, known: Mark) -> LedgerError:
+    return LedgerError(
+        f"ledger {path} is an older copy: it has {here.n_entries} entries and lacks what this user has seen in it "
+        f"({known.n_entries} entries); what was spent since is missing from it",
+        remedy="Put the newest ledger.db back. If it is lost: fedbnsl participant ledger FOLDER --accept-backup goes "
+        "on with this copy and charges to it what is known to be missing; coordinators that saw the lost one refuse "
+        "it until their operators agree.",
+    )
 
 
 def _connected(path: Path) -> sqlite3.Connection:

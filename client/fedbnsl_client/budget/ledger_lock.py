@@ -64,6 +64,25 @@ class OwnerLock:
         os.close(self._descriptor)
 
 
+def refuse_second_name(ledger: Path) -> None:
+    """Refuse a ledger with a hard link: under its other name it has another lock.
+
+    Raises
+    ------
+    LedgerError
+        If the file has more than one name, or is not there any more.
+    """
+    try:
+        n_names = os.stat(ledger).st_nlink
+    except OSError as error:
+        raise LedgerError(f"ledger {ledger} cannot be opened: {error.strerror or error}") from None
+    if n_names > 1:
+        raise LedgerError(
+            f"ledger {ledger} has {n_names} names (hard links); under each of them it could be in use at the same time",
+            remedy="Remove the other names (`find FOLDER -samefile ledger.db` lists those in a folder); copy with cp.",
+        )
+
+
 def refuse_network(ledger: Path) -> None:
     """Refuse a ledger, given by its real path, on another machine's disk.
 

@@ -1,7 +1,7 @@
-"""The tables of a ledger's file, which take new rows and give up none."""
+"""The tables of a ledger's file: rows can be added, never changed or deleted."""
 
 APPLICATION_ID = 0x6662_6E6C  # "fbnl": tells a ledger from any other SQLite file
-VERSION = 1
+VERSION = 2  # 1: datasets were registered without fingerprints of their columns; it is read and becomes 2
 
 # `content` is the truth and what the chain hashes; the other columns are read off it and cannot differ from it.
 # AUTOINCREMENT remembers the last number given, so that a missing tail shows.
@@ -44,6 +44,6 @@ CREATE TRIGGER outbox_follows BEFORE INSERT ON outbox
 WHEN EXISTS (SELECT 1 FROM outbox WHERE number = NEW.number)
 BEGIN SELECT RAISE(ABORT, 'a payload is stored once'); END;
 PRAGMA application_id = 1717726828;
-PRAGMA user_version = 1;
+PRAGMA user_version = 2;
 COMMIT;
 """

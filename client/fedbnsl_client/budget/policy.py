@@ -1,7 +1,7 @@
 """What a site allows, from its own policy.toml: whatever is not allowed there is refused. No message can change it."""
 
 import difflib
-import os
+import itertools
 import re
 import tomllib
 from functools import cached_property
@@ -11,11 +11,11 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fedbnsl.errors import BudgetExhaustedError, PolicyRefusal, SetupError
-from fedbnsl.identity.certificates import same_fingerprint
 from fedbnsl.messages import SITE_NAME_RULE, is_site_name
 from fedbnsl.plan.plan import Plan, Solver
 from fedbnsl.privacy import zcdp
 from fedbnsl.privacy.calibration import Price
+from fedbnsl_client.data.fingerprint import file_identity
 
 Count = Annotated[int, Field(strict=True, ge=0)]
 Epsilon = Annotated[float, Field(strict=True, ge=1e-6, le=1000)]
@@ -81,9 +81,6 @@ class Policy(BaseModel):
             raise ValueError("datasets: two have the same id; one budget belongs to one id")
         if not isinstance(self.auto_approve, bool) and not all(map(_DIGEST.fullmatch, self.auto_approve)):
             raise ValueError("auto_approve: a list holds whole digests of plans, 64 hexadecimal digits each")
-        paths = [os.path.normpath(dataset.path) for dataset in self.datasets]
-        if len(set(paths)) != len(paths):
-            raise ValueError("datasets: two have the same path; one table has one id, and so one budget")
         return self
 
     @classmethod
@@ -93,13 +90,21 @@ class Policy(BaseModel):
         Raises
         ------
         SetupError
-            If it cannot be read, or says something that no rule is called.
+            If it cannot be read, says something that no rule is called, or names one file twice.
         """
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise _unusable(f"policy {path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-        return cls.parse(text, origin=str(path))
+        policy = cls.parse(text, origin=str(path))
+        files = [(dataset.id, set(file_identity(path.parent / dataset.path))) for dataset in policy.datasets]
+        for (one, known_as), (other, also_as) in itertools.combinations(files, 2):
+            if known_as & also_as:
+                raise _unusable(
+                    f"policy {path} cannot be used: datasets {one!r} and {other!r} are the same file; one table has "
+                    "one id, and so one budget"
+                )
+        return policy
 
     @classmethod
     def parse(cls, text: str, *, origin: str) -> Self:
@@ -145,6 +150,8 @@ class Policy(BaseModel):
             raise PolicyRefusal(
                 f"rule `coordinators`: {address} is not among them ({named})", remedy=_OTHER_COORDINATOR
             )
+        from fedbnsl.identity.certificates import same_fingerprint  # here: no cryptography where nobody proves a name
+
         if self.coordinator_ca and not same_fingerprint(self.coordinator_ca, authority):
             got = authority or "none, the wire is plaintext"
             raise PolicyRefusal(

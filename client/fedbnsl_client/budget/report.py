@@ -21,6 +21,7 @@ def spending(dataset: DatasetPolicy, ledger: Ledger) -> dict[str, Any]:
         "delta": dataset.max_delta,
         "max_epsilon": dataset.max_epsilon,
         "unprotected": unprotected,
+        "one_budget_with": sorted(ledger.account(dataset.id) - {dataset.id}),
         "spent": {"zcdp": zcdp.zcdp_of(spent_units), "epsilon": _epsilon(spent_units, dataset)},
         # Epsilons do not add up, zCDP does: what is left is what one more run, by itself, could be promised.
         "left": {"zcdp": zcdp.zcdp_of(left), "epsilon": _epsilon(left, dataset)},
@@ -32,6 +33,7 @@ def approval_lines(plan: Plan, dataset: DatasetPolicy, ledger: Ledger) -> list[s
     lines = ["the plan:", *(f"  {line}" for line in plan.to_toml().splitlines() if line and not line.startswith("#"))]
     if plan.privacy is None:
         lines.append("no privacy: the weights that it sends are exact functions of the table")
+        lines.append("no privacy: it tells which columns have means far from zero, and which look like categories")
         if plan.moments_rounds:
             lines.append(
                 "no privacy: after the ADMM rounds it sends exact second moments: every variable's mean square, and "
@@ -59,7 +61,7 @@ def approval_lines(plan: Plan, dataset: DatasetPolicy, ledger: Ledger) -> list[s
 
 
 def refuse_what_cannot_run(plan: Plan, policy: Policy, dataset: DatasetPolicy, ledger: Ledger) -> None:
-    """An approval would promise what policy or budget refuse anyhow.
+    """Refuse to record an approval for a plan that policy or budget would refuse.
 
     Raises
     ------
@@ -77,10 +79,9 @@ def refuse_what_cannot_run(plan: Plan, policy: Policy, dataset: DatasetPolicy, l
 
 def ledger_as_json(policy: Policy, ledger: Ledger) -> dict[str, Any]:
     """Spending by dataset and all entries."""
-    head = ledger.head
     return {
-        "ledger": head.ledger_id.hex(),
-        "head": head.digest.hex(),
+        "ledger": ledger.ledger_id.hex(),
+        "head": ledger.mark.link,
         "entries": [
             {"number": entry.number, "time": entry.time.isoformat(), "kind": entry.kind, **entry.content}
             for entry in ledger.entries()
@@ -99,6 +100,8 @@ def ledger_lines(policy: Policy, ledger: Ledger) -> list[str]:
             f"{dataset.max_delta:g} ({of['spent']['zcdp']:.6g} zCDP); room for one more run of up to epsilon "
             f"{of['left']['epsilon']:.4g} ({of['left']['zcdp']:.6g} zCDP)"
         )
+        if of["one_budget_with"]:
+            lines.append(f"dataset {dataset.id}: one budget with {', '.join(of['one_budget_with'])}, counted together")
         if of["unprotected"]:
             lines.append(f"dataset {dataset.id}: NO GUARANTEE: it was used in a run without privacy")
     entries = ledger.entries()
@@ -114,7 +117,11 @@ def _details(entry: Entry) -> str:
     if entry.kind == "approve":
         return f"plan {what['name']!r}, digest {what['digest'][:16]}..."
     if entry.kind == "unprotected":
-        return f"{what['dataset']}, run {what['run']}: used without privacy"
+        return f"{what['dataset']}, run {what['run'] or 'unknown'}: used without privacy"
+    if entry.kind == "restored":
+        return f"an older copy was accepted; the lost ledger had at least {what['entries']} entries"
+    if entry.kind == "lost":
+        return f"{what['dataset']}: {zcdp.zcdp_of(what['units']):.6g} zCDP, spent by entries that are lost"
     answer = f"{what['dataset']}, run {what['run']}, round {what['round']}"
     return f"{answer}: {zcdp.zcdp_of(what['units']):.6g} zCDP" if entry.kind == "reserve" else f"{answer}: answer kept"
 

@@ -1,23 +1,43 @@
 """What is wrong with a table's values, by column and count, found in one pass over blocks of its rows."""
 
 import hashlib
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from fedbnsl.errors import DataError
+from fedbnsl.messages import FindingCode, TableFinding
 from fedbnsl.sparse import Matrix
+from fedbnsl_client.data.mapped_array import sum_over_rows
 
 LARGEST_VALUE = 1e100
 
 _CATEGORICAL_LEVELS = 10
 
+_ROUNDING = 1e-5  # of values written with six digits; by chance, one column in 100,000 has so small a mean
+
 
 class DataWarning(UserWarning):
     """Something about a table that a person should look at, but that does not stop a run."""
+
+
+@dataclass(frozen=True)
+class Oddity:
+    """What a person should look at.
+
+    Attributes
+    ----------
+    finding
+        All that may leave the site, and only in a run without privacy.
+    text
+        In words, with counts, for the people at the site.
+    """
+
+    finding: TableFinding
+    text: str
 
 
 class TableChecks:
@@ -85,8 +105,8 @@ class TableChecks:
                 return
         del self._levels[k]
 
-    def require(self, min_rows: int) -> None:
-        """Refuse what cannot be used, and warn of what is odd.
+    def require(self, min_rows: int) -> tuple[Oddity, ...]:
+        """Refuse what cannot be used, and return what is odd.
 
         Raises
         ------
@@ -94,23 +114,30 @@ class TableChecks:
             By column and count.
         """
         if self._n < (needed := max(min_rows, 1)):
-            raise DataError(f"{self._origin}: {self._n} rows; at least {needed} are needed (--min-rows)")
+            raise DataError(
+                f"{self._origin}: {self._n} rows; at least {needed} are needed (participant join --min-rows)"
+            )
         problems = list(self._problems()) or list(self._identical_columns())
         if problems:
             raise DataError(f"{self._origin}: " + listed(problems))
         # |mean| > sd: mean^2 > E x^2 - mean^2
-        far = 2.0 * (self._sum / self._n) ** 2 > self._square_sum / self._n
-        if far.any():
-            names = quoted([name for name, is_far in zip(self._variables, far, strict=True) if is_far])
-            _warn(
+        far = np.flatnonzero(2.0 * (self._sum / self._n) ** 2 > self._square_sum / self._n).tolist()
+        odd: list[Oddity] = []
+        if far:
+            names = quoted([self._variables[k] for k in far])
+            text = (
                 f"column(s) {names}: means further from zero than the standard deviation, and regressions have no "
-                "intercept: subtract the means first, or directions and weights come out wrong"
+                "intercept: directions and weights come out wrong. Subtract numbers near the means that are public "
+                "knowledge; the means themselves only where no privacy is asked for (docs/privacy.md, Centring)"
             )
+            odd.append(Oddity(TableFinding(FindingCode.MEANS_FAR_FROM_ZERO, tuple(far)), text))
         for k, levels in self._levels.items():
-            _warn(
+            text = (
                 f"column {self._variables[k]!r}: {levels.size} whole values in {self._n} rows look like categories; "
                 "weights take them as quantities"
             )
+            odd.append(Oddity(TableFinding(FindingCode.LOOKS_CATEGORICAL, (k,)), text))
+        return tuple(odd)
 
     def _problems(self) -> Iterator[str]:
         for k, name in enumerate(self._variables):
@@ -132,6 +159,19 @@ class TableChecks:
                 yield f"columns {twin!r} and {name!r}: equal in all {self._n} rows; drop one (--columns)"
 
 
+def columns_without_mean(variables: Sequence[str], X: Matrix) -> list[str]:
+    """The columns of an (n, d) table whose mean is zero to rounding, those of whole numbers excepted.
+
+    The sum of n independent values about zero is of the size of the root of their sum of squares; of a column that
+    its own mean was subtracted from, only rounding is left.
+    """
+    total = sum_over_rows(X, lambda rows: rows.sum(axis=0))
+    size = np.sqrt(sum_over_rows(X, lambda rows: np.einsum("ij,ij->j", rows, rows)))
+    broken = sum_over_rows(X, lambda rows: (rows != np.round(rows)).sum(axis=0))
+    zero = (np.abs(total) <= _ROUNDING * size) & (broken > 0)
+    return [name for name, is_zero in zip(variables, zero.tolist(), strict=True) if is_zero]
+
+
 def quoted(names: Sequence[str]) -> str:
     """Names in quotes, for a message."""
     return ", ".join(repr(name) for name in names)
@@ -141,7 +181,3 @@ def listed(problems: Sequence[str], shown: int = 8) -> str:
     """Problems in one line; many are cut short."""
     more = [f"... and {len(problems) - shown} more"] if len(problems) > shown else []
     return "; ".join([*problems[:shown], *more])
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, DataWarning, stacklevel=4)

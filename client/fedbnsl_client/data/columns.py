@@ -7,6 +7,8 @@ from fedbnsl.errors import DataError
 from fedbnsl.messages import is_variable_name
 from fedbnsl_client.data.checks import quoted
 
+_NAMES_SHOWN = 20
+
 
 def check_names(origin: Path | str, header: Sequence[str]) -> None:
     """Refuse names that are empty, repeated or not to be written down.
@@ -17,7 +19,9 @@ def check_names(origin: Path | str, header: Sequence[str]) -> None:
         By name.
     """
     if "" in header:
-        raise DataError(f"{origin}: column {header.index('') + 1} of {len(header)} has no name")
+        k = header.index("") + 1
+        numbers = "; if it holds row numbers, save the table without them" if k == 1 else ""
+        raise DataError(f"{origin}: column {k} of {len(header)} has no name{numbers}")
     repeated = sorted({name for name in header if header.count(name) > 1})
     if repeated:
         raise DataError(f"{origin}: {quoted(repeated)} stand(s) more than once in the header")
@@ -39,7 +43,8 @@ def choose(path: Path, header: Sequence[str], columns: Sequence[str]) -> list[in
     """
     missing = [name for name in columns if name not in header]
     if missing:
-        raise DataError(f"{path}: no column {quoted(missing)} among the {len(header)} of the header")
+        there = quoted(header[:_NAMES_SHOWN]) + (", ..." if len(header) > _NAMES_SHOWN else "")
+        raise DataError(f"{path}: no column {quoted(missing)} among the {len(header)} of the header: {there}")
     repeated = sorted({name for name in columns if columns.count(name) > 1})
     if repeated:
         raise DataError(f"{path}: {quoted(repeated)} chosen more than once")

@@ -55,7 +55,8 @@ def read_header(path: Path) -> list[str]:
     if not header:
         raise DataError(f"{path}: the file is empty; expected a line of column names and at least one row")
     if len(header) == 1 and any(mark in header[0] for mark in ";\t"):
-        raise DataError(f"{path}: the first line has no comma but {';' if ';' in header[0] else 'a tab'}; use commas")
+        mark = "semicolons" if ";" in header[0] else "tabs"
+        raise DataError(f"{path}: the columns are separated by {mark}; use commas, and points in decimal numbers")
     if all(_is_number(name) for name in header):
         raise DataError(f"{path}: no header: the first line holds {len(header)} numbers instead of column names")
     check_names(path, header)

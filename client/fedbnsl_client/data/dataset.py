@@ -3,9 +3,10 @@
 Every refusal names the column and how many rows are concerned, for the people at the site; none of it leaves the site.
 """
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
@@ -14,7 +15,7 @@ import numpy as np
 from fedbnsl.errors import DataError
 from fedbnsl.sparse import Matrix
 from fedbnsl_client.data import csv_table, parquet_table
-from fedbnsl_client.data.checks import TableChecks, quoted
+from fedbnsl_client.data.checks import DataWarning, Oddity, TableChecks, quoted
 from fedbnsl_client.data.columns import check_names, choose
 from fedbnsl_client.data.csv_table import said_in_words
 from fedbnsl_client.data.mapped_array import gathered, lies_in_file, row_blocks, rows_a_block
@@ -35,10 +36,13 @@ class Dataset:
         d column names, without repetition.
     X
         (n, d) finite values, raw scale; mapped from a file if they are many (see `mapped_array`).
+    odd
+        What a person should look at.
     """
 
     variables: tuple[str, ...]
     X: Matrix
+    odd: tuple[Oddity, ...] = ()
 
     @property
     def n_samples(self) -> int:
@@ -53,6 +57,7 @@ class Dataset:
         columns: Sequence[str] = (),
         min_rows: int = MIN_ROWS,
         max_file_bytes: int | None = None,
+        warn: bool = True,
     ) -> Self:
         """Read a CSV file (UTF-8, commas, column names in the first line) or a Parquet file, in one pass.
 
@@ -64,6 +69,8 @@ class Dataset:
             Fewer rows are refused.
         max_file_bytes
             A larger file is refused before it is read; None: any size is read.
+        warn
+            Whether what is odd is a DataWarning; it is in `odd` all the same.
 
         Raises
         ------
@@ -84,8 +91,7 @@ class Dataset:
             after = path.stat()
         if (before.st_mtime_ns, before.st_size, before.st_ino) != (after.st_mtime_ns, after.st_size, after.st_ino):
             raise DataError(f"{path}: the file changed while it was read; wait until it is complete")
-        checks.require(min_rows)
-        return cls(variables, X)
+        return cls(variables, X, _said(checks.require(min_rows), warn=warn))
 
     @classmethod
     def of_values(cls, variables: Sequence[str], X: Matrix, *, origin: str, min_rows: int = MIN_ROWS) -> Self:
@@ -112,8 +118,8 @@ class Dataset:
         rows = rows_a_block(len(variables))
         for start in range(0, len(X), rows):
             checks.count(X[start : start + rows])
-        checks.require(min_rows)
-        return cls(tuple(variables), np.ascontiguousarray(X))
+        odd = _said(checks.require(min_rows), warn=True)
+        return cls(tuple(variables), np.ascontiguousarray(X), odd)
 
     def reordered(self, variables: Sequence[str]) -> Self:
         """The same table with its columns in the given order.
@@ -128,11 +134,20 @@ class Dataset:
             raise DataError(f"the table lacks {quoted(missing)}")
         position = {name: k for k, name in enumerate(self.variables)}
         order = [position[name] for name in variables]
-        if not lies_in_file(self.X):
-            return type(self)(tuple(variables), np.ascontiguousarray(self.X[:, order]))
-        if order == list(range(len(self.variables))):
+        if lies_in_file(self.X) and order == list(range(len(self.variables))):
             return self
-        return type(self)(tuple(variables), gathered((X[:, order] for X in row_blocks(self.X)), len(order)))
+        if lies_in_file(self.X):
+            X = gathered((X[:, order] for X in row_blocks(self.X)), len(order))
+        else:
+            X = np.ascontiguousarray(self.X[:, order])
+        odd = [replace(one, finding=one.finding.reordered(order)) for one in self.odd]
+        return type(self)(tuple(variables), X, tuple(one for one in odd if one.finding.variables))
+
+
+def _said(odd: tuple[Oddity, ...], *, warn: bool) -> tuple[Oddity, ...]:
+    for one in odd if warn else ():
+        warnings.warn(one.text, DataWarning, stacklevel=3)
+    return odd
 
 
 def _read_values(path: Path, header: Sequence[str], chosen: Sequence[int]) -> tuple[TableChecks, Matrix]:

@@ -1,13 +1,19 @@
-"""Whether two tables hold the same data, told by a short value that only the holder of a key can compute."""
+"""Whether two tables hold the same data, told by short values that only the holder of a key can compute."""
 
 import hashlib
 import hmac
+import os
+from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
 from fedbnsl.sparse import Matrix
-from fedbnsl_client.data.sorted_rows import sorted_rows
+from fedbnsl_client.data.sorted_rows import sorted_columns, sorted_rows
+
+ENOUGH = 10
+"""What the columns that two tables share must count together, see `of_the_same_rows`."""
 
 
 def fingerprint(key: bytes, variables: Sequence[str], X: Matrix) -> bytes:
@@ -47,3 +53,48 @@ def fingerprint(key: bytes, variables: Sequence[str], X: Matrix) -> bytes:
     for rows in sorted_rows(X, order):
         code.update(np.ascontiguousarray(rows, dtype="<f8").reshape(-1).data.cast("B"))
     return code.digest()
+
+
+def column_fingerprints(key: bytes, X: Matrix) -> list[str]:
+    """What each column of a table is known by: the number of its distinct values, and an HMAC-SHA-256 of all of them.
+
+    Names and the order of the rows do not count. One row more or less, or another unit, makes other values of it.
+
+    Parameters
+    ----------
+    key
+        32 random bytes.
+    X
+        (n, d) finite values.
+    """
+    found: list[str] = []
+    for blocks in sorted_columns(X):
+        code, n_distinct, last = hmac.new(key, b"column", hashlib.sha256), 0, np.nan
+        for values in blocks:
+            code.update(np.ascontiguousarray(values, dtype="<f8").data.cast("B"))
+            n_distinct += int(np.count_nonzero(np.diff(values, prepend=last)))
+            last = values[-1]
+        found.append(f"{n_distinct}:{code.hexdigest()[:32]}")
+    return found
+
+
+def of_the_same_rows(one: Sequence[str], other: Sequence[str]) -> bool:
+    """Whether two tables share so much, by their column fingerprints, that they hold the same records.
+
+    A shared column with v distinct values counts v - 1: two columns of zeros and ones may well be of different records
+    though they have equally many ones. ENOUGH is asked for in all, or that each has all columns of the other.
+    """
+    shared = Counter(one) & Counter(other)
+    return sum(int(column.partition(":")[0]) - 1 for column in shared.elements()) >= ENOUGH or sorted(one) == sorted(
+        other
+    )
+
+
+def file_identity(path: Path) -> tuple[str, ...]:
+    """What a file is known by, whatever it is called: its real path, and the number that the system gave it."""
+    real = os.path.realpath(path)
+    try:
+        status = os.stat(real)
+    except OSError:  # where it is not, who reads it says so
+        return (real,)
+    return real, f"{status.st_dev}:{status.st_ino}"

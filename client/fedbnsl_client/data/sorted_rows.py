@@ -1,4 +1,4 @@
-"""The rows of a table in ascending order, whatever their number: an external merge sort."""
+"""Rows of a table, or values of its columns, in ascending order, whatever their number: an external merge sort."""
 
 from collections.abc import Iterator, Sequence
 
@@ -25,6 +25,24 @@ def sorted_rows(X: Matrix, order: Sequence[int]) -> Iterator[Matrix]:
         kept[starts[-2] : starts[-1]] = run
         forget(kept)
     yield from _merged(kept, starts)
+
+
+def sorted_columns(X: Matrix) -> Iterator[Iterator[Matrix]]:
+    """The values of each column of an (n, d) table, ascending, in blocks; -0.0 becomes 0.0.
+
+    A table that lies in a file is sorted by means of a second file of its size.
+    """
+    if not lies_in_file(X):
+        yield from (iter([np.sort(column + 0.0)]) for column in X.T)
+        return
+    kept = zeros_in_file((X.shape[1], len(X)))
+    starts = [0]
+    for block in row_blocks(X):
+        starts.append(starts[-1] + len(block))
+        kept[:, starts[-2] : starts[-1]] = np.sort(block + 0.0, axis=0).T
+        forget(kept)
+    for column in kept:
+        yield (rows[:, 0] for rows in _merged(column[:, np.newaxis], starts))
 
 
 def _merged(kept: Matrix, starts: Sequence[int]) -> Iterator[Matrix]:
@@ -64,7 +82,7 @@ def _sorted(rows: Matrix) -> Matrix:
 
 
 def _ascending(rows: Matrix) -> NDArray[np.intp]:
-    """(n,) the order in which rows ascend; equal ones stay in theirs."""
+    """(n,) the order that sorts the rows; equal rows keep their order."""
     d = rows.shape[1]
     n_keys = 1
     while True:

@@ -1,4 +1,4 @@
-"""With which table a site goes into a run: a public one, or one that policy and ledger watch over."""
+"""The table that a site brings to a run: a public one, or one guarded by its policy and its ledger."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +12,8 @@ from fedbnsl_client.budget.journal import RunJournal
 from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.policy import Policy
 from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_client.participant import Journal, Unaccounted
+from fedbnsl_client.participant import Unaccounted
+from fedbnsl_client.rounds.kinds import Journal
 from fedbnsl_client.site import folder as site_folder
 
 
@@ -39,8 +40,14 @@ class Admission(Protocol):
         """Where its ledger stands, if it has one."""
         ...
 
-    def admit(self, plan: Plan, run: int) -> tuple[Dataset, Journal]:
-        """The table and what pays for it, once the plan is known; refusals come before a record is read."""
+    def admit(self, plan: Plan, run: int, variables: Sequence[str]) -> tuple[Dataset, Journal]:
+        """The table and what pays for it, once the plan is known; refusals come before a record is read.
+
+        Parameters
+        ----------
+        variables
+            What the site offers, in the order of the run.
+        """
         ...
 
 
@@ -55,9 +62,9 @@ class PublicTable:
         self.n_samples = dataset.n_samples
         self._dataset = dataset
 
-    def admit(self, plan: Plan, run: int) -> tuple[Dataset, Journal]:
+    def admit(self, plan: Plan, run: int, variables: Sequence[str]) -> tuple[Dataset, Journal]:
         """See `Admission.admit`."""
-        return self._dataset, Unaccounted()
+        return self._dataset.reordered(variables), Unaccounted()
 
 
 class GuardedTable:
@@ -73,6 +80,8 @@ class GuardedTable:
         None: the policy's only dataset.
     columns
         Those of the registered columns to use; empty: all.
+    authority
+        Fingerprint of the authority that vouches for the coordinator; empty: none, the wire is plaintext.
 
     Raises
     ------
@@ -89,6 +98,7 @@ class GuardedTable:
         *,
         columns: Sequence[str] = (),
         max_file_bytes: int | None = None,
+        authority: str = "",
     ) -> None:
         self._folder, self._policy, self._ledger = folder, policy, ledger
         self._dataset = policy.dataset(dataset_id)
@@ -105,18 +115,19 @@ class GuardedTable:
         self.variables = tuple(columns) or registered.variables
         self.n_samples = registered.n_samples
         self._max_file_bytes = max_file_bytes
+        self._authority = authority
 
     @property
     def ledger_head(self) -> LedgerHead:
         """See `Admission.ledger_head`."""
-        return self._ledger.head
+        return self._ledger.head(self._dataset.id, self._authority)
 
-    def admit(self, plan: Plan, run: int) -> tuple[Dataset, Journal]:
+    def admit(self, plan: Plan, run: int, variables: Sequence[str]) -> tuple[Dataset, Journal]:
         """See `Admission.admit`.
 
         Raises
         ------
-        PolicyRefusal, BudgetExhaustedError
+        PolicyRefusal, BudgetExhaustedError, SchemaMismatchError
             Before a record is read.
         DataError, LedgerError
             If the table cannot be read, or is not the one that was registered.
@@ -126,8 +137,18 @@ class GuardedTable:
         journal: Journal = Unaccounted()
         if plan.privacy is not None:
             price = price_of(plan, n_samples=self.n_samples, n_variables=len(self.variables))
-            journal = RunJournal(self._ledger, self._dataset, plan, price, run=run, site=self.site)
-            journal.check()
+            paying = RunJournal(
+                self._ledger,
+                self._dataset,
+                plan,
+                price,
+                run=run,
+                site=self.site,
+                variables=variables,
+                authority=self._authority,
+            )
+            paying.check()
+            journal = paying
         elif not self._dataset.public:
             # Before a record is read: what it loses in this run has no measure.
             self._ledger.note_unprotected(self._dataset.id, run, plan.digest())
@@ -135,4 +156,4 @@ class GuardedTable:
             self._folder, self._policy, self._dataset.id, max_file_bytes=self._max_file_bytes
         )
         self._ledger.check_table(self._dataset.id, table.variables, table.X)
-        return table.reordered(self.variables), journal
+        return table.reordered(variables), journal

@@ -8,11 +8,10 @@ import socket
 import ssl
 import tempfile
 import time
-import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from fedbnsl import __version__
 from fedbnsl.channel import require_loopback, split_address
@@ -25,15 +24,17 @@ from fedbnsl.errors import (
 )
 from fedbnsl.identity.certificates import day, fingerprint
 from fedbnsl.messages import PROTOCOL_VERSION, RunStatus
+from fedbnsl.plan.plan import Plan
 from fedbnsl_client.budget.ledger_lock import LedgerBusyError
 from fedbnsl_client.budget.policy import Policy
-from fedbnsl_client.data.checks import DataWarning
+from fedbnsl_client.data.plan_fit import PlanFit, fit_of
 from fedbnsl_client.session import Session
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_client.site.identity import Identity
 
 _CONNECT_S = 5.0
 _CLOCKS_DIFFER_S = 60.0
+_MANY_BEYOND = 0.01  # of the records: more of them beyond the bounds of a plan are worth a look
 _CLOCKS_DISAGREE_S = 3600.0  # certificates are dated back by this much: beyond it, a new one is refused
 
 # The start of an HTTP/2 connection, to which every gRPC server answers: only then has it accepted the certificate.
@@ -50,11 +51,13 @@ class Finding:
     Attributes
     ----------
     check
-        What was tried: files, expiry, name, port, tls, identity, version, clock, policy, data.
+        What was tried: files, expiry, name, port, tls, identity, version, clock, policy, data, plan.
     state
         A warning does not keep the site from a run; what was skipped could not be tried, or is not needed.
     exit_code
         That of the error, if it failed; otherwise 0.
+    details
+        What the text says, in numbers; empty but for a plan.
     """
 
     check: str
@@ -62,6 +65,7 @@ class Finding:
     text: str
     remedy: str = ""
     exit_code: int = 0
+    details: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 class _DoubtError(FedbnslError):
@@ -72,7 +76,15 @@ class _NotTriedError(FedbnslError):
     """A check that does not apply."""
 
 
-def examine(folder: Path, address: str | None, *, insecure: bool, connection_only: bool = False) -> Iterator[Finding]:
+def examine(
+    folder: Path,
+    address: str | None,
+    *,
+    insecure: bool,
+    connection_only: bool = False,
+    plan: Plan | None = None,
+    dataset_id: str | None = None,
+) -> Iterator[Finding]:
     """Try everything that a run needs, in the order in which a run needs it; each finding as soon as it is known.
 
     Parameters
@@ -85,6 +97,8 @@ def examine(folder: Path, address: str | None, *, insecure: bool, connection_onl
         Plaintext on loopback: no certificate is looked at.
     connection_only
         Look neither at the policy nor at the table, so that the ledger stays free for a run.
+    plan, dataset_id
+        Also say how that dataset's table (None: the policy's only one) fits this plan.
     """
     doctor = _Examination(folder, address, insecure=insecure)
     reached = True
@@ -98,6 +112,8 @@ def examine(folder: Path, address: str | None, *, insecure: bool, connection_onl
     if not connection_only:
         yield _find("policy", doctor.policy)
         yield _find("data", doctor.data)
+        if plan is not None:
+            yield doctor.plan(plan, dataset_id)
 
 
 def _find(check: str, work: Callable[[], str]) -> Finding:
@@ -120,6 +136,7 @@ class _Examination:
         self._status: RunStatus | None = None
         self._asked_at = (0.0, 0.0)
         self._policy: Policy | None = None
+        self._fit: PlanFit | None = None
         self.way_to_the_coordinator: list[tuple[str, Callable[[], str]]] = [
             ("files", self.files),
             ("expiry", self.expiry),
@@ -328,21 +345,39 @@ class _Examination:
         if self._policy is None:
             raise _NotTriedError("no policy here, or it cannot be read: no table is known")
         try:
-            with (
-                site_folder.opened(self._folder) as (policy, ledger),
-                warnings.catch_warnings(record=True) as odd,
-            ):
-                warnings.simplefilter("always", DataWarning)
+            odd: list[str] = []
+            with site_folder.opened(self._folder) as (policy, ledger):
                 ledger.verify()
                 for dataset in policy.datasets:
                     table = site_folder.read_table(self._folder, policy, dataset.id)
                     ledger.check_table(dataset.id, table.variables, table.X)
+                    site_folder.warn_of_own_means(policy, dataset.id, table)
+                    odd += [one.text for one in table.odd]
                 found = ", ".join(f"{dataset.id} is as it was registered" for dataset in policy.datasets)
         except LedgerBusyError as busy:
             raise _NotTriedError(f"{busy}") from None
         if odd:
-            raise _DoubtError("; ".join(str(one.message) for one in odd), remedy="Nothing of it is sent; look at it.")
+            raise _DoubtError("; ".join(odd), remedy="Nothing of it is sent; look at it.")
         return found or "no dataset"
+
+    def plan(self, plan: Plan, dataset_id: str | None) -> Finding:
+        """Whether a table fits a plan: what is said of it stays at the site."""
+        found = _find("plan", lambda: self._try_plan(plan, dataset_id))
+        return found if self._fit is None else replace(found, details=asdict(self._fit))
+
+    def _try_plan(self, plan: Plan, dataset_id: str | None) -> str:
+        if self._policy is None:
+            raise _NotTriedError("no policy here, or it cannot be read: no table is known")
+        dataset = self._policy.dataset(dataset_id)
+        fit = self._fit = fit_of(site_folder.read_table(self._folder, self._policy, dataset.id), plan)
+        text = "; ".join(fit.lines())
+        if fit.same_value or fit.beyond_any > _MANY_BEYOND:
+            raise _DoubtError(
+                text,
+                remedy="A larger square counts as its bound, which costs accuracy. Wider bounds must come from public "
+                "knowledge, never from this table. Nothing of this is sent.",
+            )
+        return text or f"{dataset.id} has the plan's variables; the plan has no feature_bounds"
 
 
 def _refused_by_us(error: ssl.SSLCertVerificationError, host: str) -> IdentityError:

@@ -1,5 +1,6 @@
 """A site's own folder: its policy and its ledger, made together and never overwritten."""
 
+import warnings
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +11,9 @@ from fedbnsl import durable
 from fedbnsl.errors import SetupError
 from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.policy import Policy
+from fedbnsl_client.data.checks import DataWarning, columns_without_mean, listed
 from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.data.fingerprint import file_identity
 
 POLICY = "policy.toml"
 LEDGER = "ledger.db"
@@ -117,7 +120,7 @@ def create(
     policy = Policy.parse(text, origin=str(folder / POLICY))
     with Ledger.create(folder / LEDGER) as ledger:
         try:
-            ledger.register(dataset_id, table.variables, table.X)
+            register(folder, policy, ledger, dataset_id, table)
             durable.write_text(folder / POLICY, text)  # last: a folder without it is not taken for a site's
         except BaseException:
             (folder / LEDGER).unlink()  # made a moment ago, and nothing was spent: the next try starts afresh
@@ -125,9 +128,36 @@ def create(
     return policy
 
 
+def register(
+    folder: Path, policy: Policy, ledger: Ledger, dataset_id: str, table: Dataset, *, supersedes: bool = False
+) -> None:
+    """Enter in the ledger the table that the policy names; see `Ledger.register`."""
+    warn_of_own_means(policy, dataset_id, table)
+    file = file_identity(folder / policy.dataset(dataset_id).path)
+    ledger.register(dataset_id, table.variables, table.X, file=file, supersedes=supersedes)
+
+
+def warn_of_own_means(policy: Policy, dataset_id: str, table: Dataset) -> None:
+    """Warn of columns that seem to be centred by their own means, unless anybody may see the table anyhow."""
+    centred = [] if policy.dataset(dataset_id).public else columns_without_mean(table.variables, table.X)
+    if centred:
+        warnings.warn(
+            f"column(s) {listed(centred)}: the mean is zero to rounding, as if the table's own means had been "
+            "subtracted. Then every row depends on all records, and a private run does not protect them as promised: "
+            "subtract public numbers instead (docs/privacy.md, Centring)",
+            DataWarning,
+            stacklevel=2,
+        )
+
+
 @contextmanager
-def opened(folder: Path) -> Generator[tuple[Policy, Ledger]]:
+def opened(folder: Path, *, accept_backup: bool = False) -> Generator[tuple[Policy, Ledger]]:
     """Policy and ledger of a folder; the ledger belongs to this process until the end.
+
+    Parameters
+    ----------
+    accept_backup
+        Go on with an older copy of the ledger; see `LedgerFile.open`.
 
     Raises
     ------
@@ -135,12 +165,12 @@ def opened(folder: Path) -> Generator[tuple[Policy, Ledger]]:
         If one of them cannot be used.
     """
     policy = Policy.load(folder / POLICY)
-    with Ledger.open(folder / LEDGER) as ledger:
+    with Ledger.open(folder / LEDGER, accept_backup=accept_backup) as ledger:
         yield policy, ledger
 
 
 def read_table(folder: Path, policy: Policy, dataset_id: str, *, max_file_bytes: int | None = None) -> Dataset:
-    """The table of a dataset, as the policy allows it to be used.
+    """The table of a dataset, as the policy allows it to be used; what is odd about it is for the caller to say.
 
     Raises
     ------
@@ -148,4 +178,4 @@ def read_table(folder: Path, policy: Policy, dataset_id: str, *, max_file_bytes:
         If it cannot be read or used.
     """
     allowed = policy.dataset(dataset_id)
-    return Dataset.read(folder / allowed.path, columns=allowed.columns, max_file_bytes=max_file_bytes)
+    return Dataset.read(folder / allowed.path, columns=allowed.columns, max_file_bytes=max_file_bytes, warn=False)

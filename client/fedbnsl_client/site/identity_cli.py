@@ -108,18 +108,42 @@ _COLOURS = {"ok": "green", "warning": "yellow", "failed": "red", "skipped": "bri
 @click.option(
     "--connection-only", is_flag=True, help="Leave out policy and data: for health checks beside a run, which has them."
 )
+@click.option(
+    "--plan",
+    "plan_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Also say which share of the table's records lies beyond this plan's feature_bounds, which are bounds on x^2, "
+    "in squared units of each column: 100 is for values from -10 to 10.",
+)
+@click.option("--dataset", "dataset_id", help="With --plan: which dataset.  [default: the policy's only one]")
 @click.option("--json", "as_json", is_flag=True, help="Print all findings as JSON.")
-def check(folder: Path, coordinator: str | None, insecure: bool, connection_only: bool, as_json: bool) -> int:
+def check(
+    folder: Path,
+    coordinator: str | None,
+    insecure: bool,
+    connection_only: bool,
+    plan_file: Path | None,
+    dataset_id: str | None,
+    as_json: bool,
+) -> int:
     """Try what every run needs and say of each what is wrong and what to do; nothing of a table is sent.
 
     FOLDER is the site's; HOST:PORT is by default the coordinator that enrolled it. In this order: files, expiry of the
-    certificate, host name, port, TLS, identity, version, clock, policy, data. Ends with the exit code of the first
-    check that failed.
+    certificate, host name, port, TLS, identity, version, clock, policy, data, and the plan if one is given. Ends with
+    the exit code of the first check that failed.
     """
+    from fedbnsl.plan.plan import Plan
     from fedbnsl_client.site.doctor import Finding, examine
 
+    if plan_file is None and dataset_id is not None:
+        raise SetupError("--dataset goes with --plan: without a plan all datasets are looked at")
+    if plan_file is not None and connection_only:
+        raise SetupError("--plan looks at the table, which --connection-only leaves out")
+    plan = None if plan_file is None else Plan.load(plan_file)
     findings: list[Finding] = []
-    for found in examine(folder, coordinator, insecure=insecure, connection_only=connection_only):
+    for found in examine(
+        folder, coordinator, insecure=insecure, connection_only=connection_only, plan=plan, dataset_id=dataset_id
+    ):
         findings.append(found)
         if not as_json:
             click.echo(click.style(f"{found.state:8}", fg=_COLOURS[found.state]) + f"{found.check:9} {found.text}")
@@ -127,7 +151,9 @@ def check(folder: Path, coordinator: str | None, insecure: bool, connection_only
                 click.echo(f"{'':18}{found.remedy}")
     failed = [found for found in findings if found.state == "failed"]
     if as_json:
-        click.echo(json.dumps({"ok": not failed, "findings": [asdict(one) for one in findings]}, ensure_ascii=False))
+        # Details are for a plan alone.
+        said = [{key: value for key, value in asdict(one).items() if key != "details" or value} for one in findings]
+        click.echo(json.dumps({"ok": not failed, "findings": said}, ensure_ascii=False))
     elif not failed:
         rest = "" if connection_only else "; plan, budget and the ledger's past are looked at on joining"
         click.echo(f"nothing was found that stands in the way{rest}")

@@ -27,6 +27,11 @@ def clips(M: Matrix, clip: float) -> Matrix:
     return np.asarray(clip * np.sqrt(M / M.sum()))
 
 
+def sensitivities(M: Matrix, clip: float, n_samples: int) -> Matrix:
+    """(d,) how far one record can move the score of a parent: all alike, but for rounding."""
+    return np.asarray(2.0 * clips(M, clip) / (n_samples * np.sqrt(M)))
+
+
 class DpPgcd:
     """Private local solver of one run at one site.
 
@@ -71,9 +76,9 @@ class DpPgcd:
         allowed: Mask,
     ) -> None:
         bounds = clips(M, clip)
-        sensitivities = 2.0 * bounds / (X.shape[0] * np.sqrt(M))
-        self._sensitivity = float(sensitivities.max())
-        if not (np.isfinite(M).all() and sensitivities.min() >= (1.0 - _UNIFORM) * self._sensitivity > 0.0):
+        each = sensitivities(M, clip, X.shape[0])
+        self._sensitivity = float(each.max())
+        if not (np.isfinite(M).all() and each.min() >= (1.0 - _UNIFORM) * self._sensitivity > 0.0):
             raise DivergenceError("second moments of so different sizes cannot share one score sensitivity")
         self._gradient = BlockedGradient(X, bounds) if lies_in_file(X) else ClippedGradient(X, bounds)
         self._M, self._inverse_M, self._root_M = M, 1.0 / M, np.sqrt(M)
@@ -85,21 +90,20 @@ class DpPgcd:
         self._require_small(np.max(bounds / self._root_M))
         self._require_small(np.max(lam / self._root_M))
 
-    def solve(self, B: Matrix, W: Matrix, beta: Matrix) -> Matrix:
+    def __call__(self, B: Matrix, W: Matrix, beta: Matrix) -> Matrix:
         """K steps from B (Alg. 2); returns a new (d, d) array.
 
         Raises
         ------
         DivergenceError
-            If released weights have grown so large that the noise would not cover rounding errors.
+            As `require_usable`, which is asked first, or if released weights grow so large on the way.
         """
+        require_usable(B, W, beta, M=self._M, rho_2=self._rho_2, sensitivity=self._sensitivity)
         gradient, M, rho_2 = self._gradient, self._M, self._rho_2
         gradient.move_to(B)
         # Columns are what a step changes: keep each contiguous.
         b, w, dual = (np.ascontiguousarray(matrix.T) for matrix in (B, W, beta))
         public = dual + rho_2 * (b - w)
-        self._require_small(np.max(np.abs(b * self._root_M)))
-        self._require_small(np.max(np.abs(public / self._root_M)))
         for j, slopes in enumerate(gradient.sums * gradient.unit + public):
             self._score(j, b, slopes)
         for _ in range(self._steps):
@@ -123,8 +127,25 @@ class DpPgcd:
         self._selection.set_column(j, scores)
 
     def _require_small(self, largest: float) -> None:
-        if not largest <= _MOST_SENSITIVITIES * self._sensitivity:
-            raise DivergenceError("the released weights have grown beyond what the noise was made for")
+        _require_small(largest, self._sensitivity)
+
+
+def require_usable(B: Matrix, W: Matrix, beta: Matrix, *, M: Matrix, rho_2: float, sensitivity: float) -> None:
+    """Refuse (d, d) values that the noise was not made for. All are public: no table is read, nothing is paid.
+
+    Raises
+    ------
+    DivergenceError
+        If they are so large that the noise would not cover rounding errors.
+    """
+    root_M = np.sqrt(M)[:, None]
+    _require_small(np.max(np.abs(B * root_M)), sensitivity)
+    _require_small(np.max(np.abs((beta + rho_2 * (B - W)) / root_M)), sensitivity)
+
+
+def _require_small(largest: float, sensitivity: float) -> None:
+    if not largest <= _MOST_SENSITIVITIES * sensitivity:
+        raise DivergenceError("the released weights have grown beyond what the noise was made for")
 
 
 def warm_up() -> None:
@@ -133,4 +154,4 @@ def warm_up() -> None:
     DpPgcd(
         np.ones((2, 2)), np.ones(2), lam=0.0, rho_2=1.0, gamma=1.0, steps=1, clip=1.0, allowed=allowed,
         selection=ExponentialMechanism(1.0, allowed), noise=lambda _: 0, randbelow=lambda _: 0,
-    ).solve(zero, zero, zero)  # fmt: skip
+    )(zero, zero, zero)  # fmt: skip

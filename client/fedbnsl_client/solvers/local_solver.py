@@ -23,7 +23,6 @@ from fedbnsl_client.privacy.noise import (
 )
 from fedbnsl_client.privacy.private_moments import release_covariance, release_second_moments
 from fedbnsl_client.solvers import dp_pgcd, frank_wolfe, pgcd
-from fedbnsl_client.solvers.closed_form import ClosedForm
 from fedbnsl_client.solvers.dp_pgcd import DpPgcd
 
 LocalSolver = Callable[[Matrix, Matrix, Matrix], Matrix]
@@ -43,6 +42,8 @@ def warm_up() -> None:
 def local_solver(plan: Plan, loss: SecondMoments, allowed: Mask) -> LocalSolver:
     """The solver of a plan without privacy, or on moments that are released."""
     if plan.dense_messages:
+        from fedbnsl_client.solvers.closed_form import ClosedForm  # here: the only solver that needs scipy
+
         closed_form = ClosedForm.of(loss, plan.consensus_penalty)
         return lambda B, W, beta: closed_form.solve(W, beta)
     if plan.local_solver == "frank-wolfe":
@@ -119,7 +120,18 @@ def private_solver(
         noise=noise,
         randbelow=randbelow,
         allowed=allowed,
-    ).solve
+    )
+
+
+def require_usable(
+    plan: Plan, privacy: Privacy, X: Matrix, setup: Matrix | None, B: Matrix, W: Matrix, beta: Matrix
+) -> None:
+    """Refuse (d, d) values that private steps could not start from; see `dp_pgcd.require_usable`. Reads no record."""
+    if plan.local_solver == "noisy-covariance" or privacy.smoothness == "exact":
+        return
+    M = _second_moments(privacy, X, setup) + plan.consensus_penalty
+    sensitivity = float(dp_pgcd.sensitivities(M, privacy.clip, X.shape[0]).max())
+    dp_pgcd.require_usable(B, W, beta, M=M, rho_2=plan.consensus_penalty, sensitivity=sensitivity)
 
 
 def _second_moments(privacy: Privacy, X: Matrix, setup: Matrix | None) -> Matrix:

@@ -5,7 +5,7 @@
     graph.graphml  Gephi, Cytoscape, igraph, networkx
     graph.dot      Graphviz
     dagitty.txt    dagitty.net and R's dagitty
-    lgbn.json      pgmpy, and bnlearn by way of any JSON reader
+    lgbn.json      pgmpy, and bnlearn by way of any JSON reader; only where the residual variances are known
 
 Each is UTF-8, and written whole or not at all.
 """
@@ -23,14 +23,16 @@ from fedbnsl.graphs.formats import EDGES_HEADER, LearnedGraph, dagitty, dot, edg
 from fedbnsl.graphs.graph import cyclic_edges
 from fedbnsl.sparse import Matrix
 
-__all__ = ["LearnedGraph", "new_graph_folder", "read_edges", "write_all", "write_weights"]
+__all__ = ["LGBN", "LearnedGraph", "new_graph_folder", "read_edges", "write_all", "write_weights"]
+
+LGBN = "lgbn.json"
 
 _FORMATS: Mapping[str, Callable[[LearnedGraph], str]] = {
     "edges.csv": edges_csv,
     "graph.graphml": graphml,
     "graph.dot": dot,
     "dagitty.txt": dagitty,
-    "lgbn.json": lgbn_json,
+    LGBN: lgbn_json,
 }
 
 # A dense cyclic part has thousands.
@@ -40,12 +42,16 @@ _EDGES_NAMED = 8
 def write_all(graph: LearnedGraph, folder: Path) -> None:
     """Write edges.csv, graph.graphml, graph.dot, dagitty.txt and lgbn.json into an existing folder.
 
+    Without residual variances lgbn.json is left out: its readers take none without.
+
     Raises
     ------
     ResultError
         If a file cannot be written.
     """
     for name, as_text in _FORMATS.items():
+        if name == LGBN and graph.residual_variance is None:
+            continue
         write_text(folder / name, as_text(graph))
 
 

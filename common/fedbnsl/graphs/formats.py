@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO, StringIO
 
-import networkx as nx
 import numpy as np
 
 from fedbnsl.sparse import Mask, Matrix
@@ -63,6 +62,8 @@ def weights_csv(variables: Sequence[str], W: Matrix) -> str:
 
 def graphml(graph: LearnedGraph) -> str:
     """GraphML whose node ids are the names; tools differ in which of `name` and `label` they show."""
+    import networkx as nx  # here: only this format needs it, and a site writes none
+
     network: nx.DiGraph[str] = nx.DiGraph(orientation=ORIENTATION)
     for name in graph.variables:
         network.add_node(name, name=name, label=name)
@@ -112,12 +113,17 @@ def dagitty(graph: LearnedGraph) -> str:
 def lgbn_json(graph: LearnedGraph) -> str:
     """The linear Gaussian network as pgmpy loads it, with `orientation` as one more key, which pgmpy skips.
 
-    The intercepts are 0, for the model has none. Where the residual variances are unknown each `variance` is [null]:
-    pgmpy refuses such a network, since it could not draw from it. A parent called `(Intercept)` cannot be told from the
-    intercept: a table with that name is refused, too.
+    The intercepts are 0, for the model has none. A parent called `(Intercept)` cannot be told from the intercept: a
+    table with that name is refused.
+
+    Raises
+    ------
+    ValueError
+        If the residual variances are unknown: without them it is no network that a reader could load.
     """
-    d = len(graph.variables)
-    variances = [None] * d if graph.residual_variance is None else graph.residual_variance.tolist()
+    if graph.residual_variance is None:
+        raise ValueError("a linear Gaussian network needs residual variances")
+    variances: list[float] = graph.residual_variance.tolist()
     parents: dict[str, dict[str, float]] = {name: {} for name in graph.variables}
     for source, target, weight in graph.edges():
         parents[target][source] = weight

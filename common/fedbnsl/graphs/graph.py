@@ -4,8 +4,6 @@ A graph is a boolean (d, d) array `edges`, edges[i, j] for i -> j, beside the we
 """
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
 from fedbnsl.sparse import Index, Mask, Matrix
 
@@ -19,6 +17,10 @@ def threshold(W: Matrix, tau: float) -> Mask:
 
 def strong_components(index: Index, n_variables: int) -> Index:
     """(d,) number of each node's strongly connected component, of a graph by the flat indices of its edges."""
+    # Here: a site needs none of it, and it takes longer to load than the rest of a plan.
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
+
     graph = csr_array((np.ones(index.size, np.int8), np.divmod(index, n_variables)), (n_variables, n_variables))
     _, component = connected_components(graph, directed=True, connection="strong")
     return np.asarray(component, dtype=np.int64)
@@ -26,10 +28,12 @@ def strong_components(index: Index, n_variables: int) -> Index:
 
 def cyclic_edges(edges: Mask) -> Mask:
     """Edges that lie on at least one directed cycle: both ends in one strongly connected component."""
+    cyclic = np.zeros_like(edges)
     index = np.flatnonzero(edges)
+    if not index.size:
+        return cyclic
     component = strong_components(index, edges.shape[0])
     i, j = np.divmod(index, edges.shape[0])
-    cyclic = np.zeros_like(edges)
     cyclic.flat[index[component[i] == component[j]]] = True
     return cyclic
 

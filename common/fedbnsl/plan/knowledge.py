@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
-from scipy.sparse.csgraph import shortest_path
 
 from fedbnsl.errors import PlanError
 from fedbnsl.graphs.graph import is_acyclic
@@ -82,5 +81,7 @@ def _ancestors(edges: Mask) -> Mask:
     """(d, d) whether there is a directed path from i to j."""
     if not edges.any():
         return edges
+    from scipy.sparse.csgraph import shortest_path  # here: few plans require an edge
+
     steps = shortest_path(edges.astype(np.int8), unweighted=True)
     return np.isfinite(steps) & (steps > 0)

@@ -7,22 +7,25 @@ if wished, the names of the variables.
 import difflib
 import hashlib
 import json
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self, cast
+from typing import Annotated, Any, Literal, Self
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
 from fedbnsl.errors import PlanError
-from fedbnsl.messages import TaskKind, is_variable_name
+from fedbnsl.messages import is_variable_name
 from fedbnsl.plan.knowledge import Knowledge
-from fedbnsl.plan.privacy_settings import Positive, Privacy, Real
+from fedbnsl.plan.plan_file import read_settings, read_toml
+from fedbnsl.plan.privacy_settings import Positive, Privacy, Real, Unit
 
 # Strict: `rounds = true` or `rounds = "1"` is a slip, not a number.
 Count = Annotated[int, Field(strict=True)]
+Sites = Annotated[Count, Unit("sites")]
+Rounds = Annotated[Count, Unit("rounds")]
+Seconds = Annotated[Positive, Unit("s")]
 NonNegative = Annotated[Real, Field(ge=0)]
 
 Solver = Literal["pgcd", "closed-form", "frank-wolfe", "dp-pgcd", "dp-pgcd-laplace", "noisy-covariance"]
@@ -31,22 +34,6 @@ PRIVATE_SOLVERS = ("dp-pgcd", "dp-pgcd-laplace", "noisy-covariance")
 
 # Every private step costs budget: more of them than this is the non-private default left standing.
 _MOST_PRIVATE_STEPS = 10_000
-
-
-class Stage(NamedTuple):
-    """What a round is for.
-
-    Attributes
-    ----------
-    start
-        Which start of Algorithm 1 it belongs to or, once all are through, the last one; counted from 0.
-    step
-        Its number among the rounds of its kind in that start, from 1.
-    """
-
-    kind: TaskKind
-    start: int
-    step: int
 
 
 class Start(BaseModel):
@@ -60,7 +47,7 @@ class Start(BaseModel):
 
 
 class Plan(BaseModel):
-    """The settings of a run. Names follow the glossary of docs/algorithm.md; every field states unit and range."""
+    """The settings of a run. Names follow docs/explanation/algorithm.md; every field states unit and range."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -70,11 +57,11 @@ class Plan(BaseModel):
     )
 
     # The federation
-    n_participants: Count = Field(default=3, ge=1, le=10_000, description="sites that must join before round 1")
-    quorum: Count = Field(default=0, ge=0, description="sites that must contribute to every round; 0: all of them")
+    n_participants: Sites = Field(default=3, ge=1, le=10_000, description="sites that must join before round 1")
+    quorum: Sites = Field(default=0, ge=0, description="sites that must contribute to every round; 0: all of them")
 
     # Algorithm 1
-    rounds: Count = Field(
+    rounds: Rounds = Field(
         default=80, ge=0, le=100_000, description="ADMM rounds (T); 0 only with [privacy] and moments_rounds"
     )
     consensus_penalty: Positive = Field(default=3.0, description="weight of the gap between B_p and W (rho_2)")
@@ -105,7 +92,9 @@ class Plan(BaseModel):
         description="further starts from zero, each of as many rounds: the settings that are different there "
         "(acyclicity, continuation_start, l1_weight); the search takes the graph of least loss",
     )
-    global_iterations: Count = Field(default=20, ge=1, le=100_000, description="L-BFGS iterations of a global step")
+    global_iterations: Annotated[Count, Unit("iterations")] = Field(
+        default=20, ge=1, le=100_000, description="L-BFGS iterations of a global step"
+    )
     global_gain: Real = Field(
         default=0.1,
         ge=0,
@@ -124,16 +113,18 @@ class Plan(BaseModel):
         default=0.1, description="L1 weight (lambda) on every B_p; closed forms: on W, once for all sites"
     )
     step_size: Real = Field(default=1.0, gt=0, le=1, description="share of a full coordinate step (gamma)")
-    local_steps: Count = Field(default=100_000, ge=1, le=10**9, description="most steps of a local solve, a round (K)")
+    local_steps: Annotated[Count, Unit("steps")] = Field(
+        default=100_000, ge=1, le=10**9, description="most steps of a local solve, a round (K)"
+    )
     local_tol: NonNegative = Field(
         default=1e-4, description="a solve ends when the best score (frank-wolfe: the duality gap) falls below this"
     )
 
     # After the last round
     threshold: NonNegative = Field(default=0.3, description="an edge is kept if its absolute weight exceeds this (tau)")
-    refit_rounds: Count = Field(default=1, ge=0, le=10, description="rounds of least squares on the learned support")
+    refit_rounds: Rounds = Field(default=1, ge=0, le=10, description="rounds of least squares on the learned support")
     refit_threshold: NonNegative = Field(default=0.05, description="absolute weight above which an edge is refitted")
-    moments_rounds: Count = Field(
+    moments_rounds: Rounds = Field(
         default=0,
         ge=0,
         le=10,
@@ -157,14 +148,14 @@ class Plan(BaseModel):
     )
 
     # Times, in seconds
-    join_deadline_s: Positive = Field(default=600.0, description="s that the coordinator waits for all sites to join")
-    round_deadline_s: Positive = Field(default=600.0, description="s after which a round goes on with a quorum")
-    site_grace_s: Positive = Field(default=30.0, description="s in a round after which it is said whom it waits for")
-    run_deadline_s: Positive = Field(
+    join_deadline_s: Seconds = Field(default=600.0, description="s that the coordinator waits for all sites to join")
+    round_deadline_s: Seconds = Field(default=600.0, description="s after which a round goes on with a quorum")
+    site_grace_s: Seconds = Field(default=30.0, description="s in a round after which it is said whom it waits for")
+    run_deadline_s: Seconds = Field(
         default=86_400.0,
         description="s after which a round that is still without quorum stops the run",
     )
-    rpc_timeout_s: Positive = Field(default=30.0, description="s that one call may take, beside a long poll's wait")
+    rpc_timeout_s: Seconds = Field(default=30.0, description="s that one call may take, beside a long poll's wait")
 
     # What is known before
     knowledge: Knowledge = Field(default=Knowledge(), description="required and forbidden edges, tiers of variables")
@@ -258,28 +249,6 @@ class Plan(BaseModel):
         """Sites that must contribute to every round."""
         return self.quorum or self.n_participants
 
-    @property
-    def n_rounds(self) -> int:
-        """Rounds of the whole run: those of all starts, and what follows."""
-        return self._admm_rounds + self._scales_rounds + self.refit_rounds + self.moments_rounds
-
-    @property
-    def _admm_rounds(self) -> int:
-        return self.rounds * (1 + len(self.starts))
-
-    @property
-    def _scales_rounds(self) -> int:
-        return 1 if self.privacy is not None and self.moments_rounds else 0
-
-    def stage(self, t: int) -> Stage:
-        """What round t, counted from 1, is for."""
-        if t <= self._admm_rounds:
-            start, step = divmod(t - 1, self.rounds)
-            return Stage(TaskKind.ADMM, start, step + 1)
-        step = t - self._admm_rounds - self._scales_rounds
-        kind = TaskKind.SCALES if step == 0 else TaskKind.MOMENTS if self.moments_rounds else TaskKind.REFIT
-        return Stage(kind, len(self.starts), max(step, 1))
-
     def of_start(self, start: int) -> Self:
         """The plan with the settings of one of its starts."""
         return self.model_copy(update=self.starts[start - 1].model_dump(exclude_none=True)) if start else self
@@ -311,33 +280,33 @@ class Plan(BaseModel):
     @classmethod
     def from_toml(cls, text: str, *, origin: str = "plan") -> Self:
         """A plan from TOML text; see `parse` for the errors."""
-        return cls.parse(_read_toml(text, origin), origin=origin)
+        return cls.parse(read_toml(text, origin), origin=origin)
 
     @classmethod
-    def load(cls, path: Path, overrides: Iterable[str] = ()) -> Self:
-        """A plan from a TOML file, with `key=value` overrides (value in TOML; `knowledge.required=[...]` reaches in).
+    def load(
+        cls,
+        plan: str | Path,
+        overrides: Iterable[str] = (),
+        *,
+        epsilon: float | None = None,
+        delta: float | None = None,
+    ) -> Self:
+        """A ready plan by its name or a TOML file by its path, with some settings replaced.
+
+        Parameters
+        ----------
+        overrides
+            `key=value`, the value in TOML; `knowledge.required=[...]` reaches into a table.
+        epsilon, delta
+            Of `[privacy]`, in place of the plan's.
 
         Raises
         ------
         PlanError
-            If the file cannot be read, or as `parse`.
+            If the plan cannot be found or read, or as `parse`.
         """
-        try:
-            settings = _read_toml(path.read_text(encoding="utf-8"), str(path))
-        except (OSError, UnicodeDecodeError) as error:
-            raise PlanError(f"plan {path} cannot be read: {error}") from None
-        return cls._parse_with(settings, overrides, origin=str(path))
-
-    @classmethod
-    def with_overrides(cls, overrides: Iterable[str], **settings: object) -> Self:
-        """The default plan with some settings replaced, then with `key=value` overrides, as in `load`."""
-        return cls._parse_with(settings, overrides, origin=f"plan {settings.get('name', 'default')!r}")
-
-    @classmethod
-    def _parse_with(cls, settings: dict[str, Any], overrides: Iterable[str], *, origin: str) -> Self:
-        for override in overrides:
-            _apply(settings, override)
-        return cls.parse(settings, origin=origin)
+        given = read_settings(plan, overrides, epsilon=epsilon, delta=delta)
+        return cls.parse(given.settings, origin=given.origin)
 
     def with_settings(self, **settings: object) -> Self:
         """A copy with some settings replaced, validated like any other plan."""
@@ -376,32 +345,6 @@ def _toml(value: object) -> str:
 
 
 _TABLES: dict[str, type[BaseModel]] = {"knowledge": Knowledge, "privacy": Privacy, "starts": Start}
-
-
-def _read_toml(text: str, origin: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise PlanError(f"{origin} is not valid TOML: {error}") from None
-
-
-def _apply(settings: dict[str, Any], override: str) -> None:
-    """Write `key=value` into the settings; a value that is no TOML is taken as a string."""
-    key, separator, text = override.partition("=")
-    key = key.strip()
-    if not separator or not key:
-        raise PlanError(f"--set {override!r}: expected key=value, such as --set rounds=50")
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text.strip()
-    *tables, leaf = key.split(".")
-    for table in tables:
-        inner = settings.setdefault(table, {})
-        if not isinstance(inner, dict):
-            raise PlanError(f"--set {override!r}: {table!r} is a setting, not a table")
-        settings = cast(dict[str, Any], inner)
-    settings[leaf] = value
 
 
 def _explain(error: ValidationError) -> list[str]:

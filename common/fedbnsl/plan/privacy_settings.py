@@ -1,9 +1,18 @@
 """Privacy: the settings of a private run. They say what may be spent and on what; noise scales follow, see price.py."""
 
 import math
+from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What a setting counts or is measured in, noted in its type."""
+
+    name: str
+
 
 # Strict, as in the plan: `epsilon = true` is a slip, not a number.
 Real = Annotated[float, Field(strict=True, allow_inf_nan=False)]
@@ -21,6 +30,8 @@ def _far_from_the_ends(value: float) -> float:
 Scale = Annotated[Real, Field(gt=0), AfterValidator(_far_from_the_ends)]
 
 
+_SQUARES = Unit("squared units")
+
 _SMALLEST_DELTA = 1e-100
 
 
@@ -31,7 +42,7 @@ class Privacy(BaseModel):
 
     epsilon: Real = Field(ge=1e-6, le=1000, description="epsilon of the whole run, for each site's table (required)")
     delta: Real = Field(default=0.0, ge=0, lt=1, description="delta of that guarantee; 0: 1 / rows^2 at each site")
-    clip: Scale = Field(
+    clip: Annotated[Scale, _SQUARES] = Field(
         default=10.0, description="clipping threshold of a record's gradient (C), in squared units of the variables"
     )
     smoothness: Literal["estimated", "public", "exact"] = Field(
@@ -39,11 +50,11 @@ class Privacy(BaseModel):
         description="second moments: estimated (privately, charged), public (declared here) or exact "
         "(uncharged: no guarantee, for public data only)",
     )
-    feature_bounds: tuple[Scale, ...] = Field(
+    feature_bounds: Annotated[tuple[Scale, ...], _SQUARES] = Field(
         default=(),
         description="estimated: bound on each variable's square, from public knowledge; one for all, or one a variable",
     )
-    second_moments: tuple[Scale, ...] = Field(
+    second_moments: Annotated[tuple[Scale, ...], _SQUARES] = Field(
         default=(),
         description="public: each variable's mean square, from public knowledge; one for all, or one a variable",
     )
@@ -56,7 +67,7 @@ class Privacy(BaseModel):
         default=0.55,
         description="moments_rounds: scaled residuals of a record are shortened to this norm, times sqrt(variables)",
     )
-    row_norm_bound: Scale = Field(
+    row_norm_bound: Annotated[Scale, Unit("units")] = Field(
         default=10.0, description="noisy-covariance: longer records are shortened to this norm, in the variables' unit"
     )
 

@@ -9,8 +9,6 @@ All noise is drawn on integer lattices. A record's clipped gradient lies in [-LA
 import math
 from dataclasses import dataclass, replace
 
-from scipy.optimize import brentq
-
 from fedbnsl import __version__
 from fedbnsl.errors import PlanError
 from fedbnsl.plan.plan import Plan
@@ -178,6 +176,8 @@ def _laplace(plan: Plan, privacy: Privacy, delta: float, d: int) -> Price:
 
     With estimated second moments, these have a share of epsilon and half of delta to themselves.
     """
+    from scipy.optimize import brentq  # here: as in `zcdp`
+
     epsilon, setup = privacy.epsilon, 0
     if privacy.smoothness == "estimated":
         delta_left = delta / 2
@@ -229,7 +229,7 @@ def _moments_variance(cost: float, d: int) -> int:
 
 
 def _matrix_variance(multiplier: float, d: int) -> int:
-    """The even variance on the diagonal of a (d, d) sum of lattice products, half of which goes on the other entries.
+    """Variance on the diagonal of a (d, d) sum of lattice products: even, since half of it goes on the other entries.
 
     Replacing a record z of norm at most r moves Z'Z by at most sqrt(2) r^2 in Frobenius norm. On the lattice, where r^2
     is LATTICE, rounding a record's d^2 products adds at most d. An entry off the diagonal stands for two.

@@ -1,11 +1,11 @@
 """`fedbnsl privacy`: what a private run would cost, before anybody takes part in it."""
 
 import json
-from pathlib import Path
 
 import click
 
 from fedbnsl.errors import SetupError
+from fedbnsl.plan.plan_options import PlanChoice, takes_plan
 
 
 @click.group()
@@ -14,7 +14,7 @@ def privacy() -> None:
 
 
 @privacy.command()
-@click.argument("plan_file", metavar="PLAN", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@takes_plan()
 @click.option("--rows", type=click.IntRange(min=2), required=True, help="Rows of the site's table.")
 @click.option(
     "--variables",
@@ -22,22 +22,16 @@ def privacy() -> None:
     type=click.IntRange(2, 65_535),
     help="Number of variables (d).  [default: those that the plan names]",
 )
-@click.option(
-    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Replace a setting of the plan; repeatable."
-)
 @click.option("--table", is_flag=True, help="Also the noise of an update by rounds x local steps.")
 @click.option("--json", "as_json", is_flag=True, help="Print the price as JSON.")
-def price(
-    plan_file: Path, rows: int, n_variables: int | None, overrides: tuple[str, ...], table: bool, as_json: bool
-) -> None:
+def price(choice: PlanChoice, rows: int, n_variables: int | None, table: bool, as_json: bool) -> None:
     """Price of PLAN for one site: total zCDP, epsilon, and every noise scale.
 
     No noise scale can be chosen: each follows from epsilon, delta, rounds, steps and shares.
     """
-    from fedbnsl.plan.plan import Plan
     from fedbnsl.privacy.report import noise_table, price_lines, price_summary
 
-    plan = Plan.load(plan_file, overrides)
+    plan = choice.load()
     d = n_variables or len(plan.variables)
     if not d:
         raise SetupError("the plan names no variables; say how many there are with --variables")

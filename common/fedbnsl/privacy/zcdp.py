@@ -10,9 +10,6 @@ Spending is counted in whole units of 1e-12 zCDP: integers do not drift.
 import math
 from collections.abc import Sequence
 
-from scipy.optimize import brentq, minimize_scalar
-from scipy.special import log_ndtr
-
 UNITS_PER_ZCDP = 10**12
 
 
@@ -73,6 +70,7 @@ def epsilon_of(zcdp: float, delta: float) -> float:
     """
     if zcdp == 0.0:
         return 0.0
+    from scipy.optimize import minimize_scalar  # here: a run without privacy needs no scipy at its sites
 
     def bound(log_a_minus_1: float) -> float:
         a_minus_1 = math.exp(log_a_minus_1)
@@ -110,6 +108,8 @@ def analytic_gaussian(epsilon: float, delta: float) -> float:
 
     With m = 1 / multiplier: Phi(m/2 - epsilon/m) - e^epsilon Phi(-m/2 - epsilon/m) = delta.
     """
+    from scipy.optimize import brentq
+    from scipy.special import log_ndtr
 
     def excess(log_m: float) -> float:
         m = math.exp(log_m)

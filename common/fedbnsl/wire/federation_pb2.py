@@ -25,47 +25,57 @@ _sym_db = _symbol_database.Default()
 from fedbnsl.wire import values_pb2 as fedbnsl_dot_wire_dot_values__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x66\x65\x64\x62nsl/wire/federation.proto\x12\x0c\x66\x65\x64\x62nsl.wire\x1a\x19\x66\x65\x64\x62nsl/wire/values.proto\"W\n\nLedgerHead\x12\x11\n\tledger_id\x18\x01 \x01(\x0c\x12\x11\n\tn_entries\x18\x02 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x03 \x01(\x0c\x12\x13\n\x0bspent_units\x18\x04 \x01(\x04\"\x84\x01\n\x0bJoinRequest\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x0c\n\x04site\x18\x02 \x01(\t\x12\x10\n\x08variable\x18\x03 \x03(\t\x12\x11\n\tn_samples\x18\x04 \x01(\x04\x12(\n\x06ledger\x18\x05 \x01(\x0b\x32\x18.fedbnsl.wire.LedgerHead\"\x83\x03\n\tJoinReply\x12\x0b\n\x03run\x18\x01 \x01(\x06\x12\x0c\n\x04plan\x18\x02 \x01(\t\x12\x13\n\x0bplan_digest\x18\x03 \x01(\x0c\x12\x10\n\x08variable\x18\x04 \x03(\t\x12\x33\n\rlocal_weights\x18\x05 \x01(\x0b\x32\x1a.fedbnsl.wire.SparseMatrixH\x00\x12\x38\n\x13\x64\x65nse_local_weights\x18\x08 \x01(\x0b\x32\x19.fedbnsl.wire.DenseMatrixH\x00\x12\x34\n\x0e\x63onsensus_dual\x18\x06 \x01(\x0b\x32\x1a.fedbnsl.wire.SparseMatrixH\x01\x12\x39\n\x14\x64\x65nse_consensus_dual\x18\t \x01(\x0b\x32\x19.fedbnsl.wire.DenseMatrixH\x01\x12\r\n\x05round\x18\x07 \x01(\r\x12\x32\n\x0eglobal_weights\x18\n \x01(\x0b\x32\x1a.fedbnsl.wire.SparseMatrixB\t\n\x07weightsB\x06\n\x04\x64ual\"<\n\x0bPullRequest\x12\x0b\n\x03run\x18\x01 \x01(\x07\x12\x0c\n\x04site\x18\x02 \x01(\t\x12\x12\n\nlast_round\x18\x03 \x01(\r\"\xdb\x01\n\x04Task\x12\r\n\x05round\x18\x01 \x01(\r\x12$\n\x04kind\x18\x02 \x01(\x0e\x32\x16.fedbnsl.wire.TaskKind\x12\x34\n\x0eglobal_weights\x18\x03 \x01(\x0b\x32\x1a.fedbnsl.wire.SparseMatrixH\x00\x12\x39\n\x14\x64\x65nse_global_weights\x18\x05 \x01(\x0b\x32\x19.fedbnsl.wire.DenseMatrixH\x00\x12\x13\n\x0b\x63ontributed\x18\x04 \x01(\x08\x12\r\n\x05scale\x18\x06 \x03(\x01\x42\t\n\x07weights\"\x06\n\x04Wait\"N\n\x08\x46inished\x12)\n\x05graph\x18\x01 \x01(\x0b\x32\x1a.fedbnsl.wire.SparseMatrix\x12\x17\n\x0fstopped_because\x18\x02 \x01(\t\"\x89\x01\n\tPullReply\x12\"\n\x04task\x18\x01 \x01(\x0b\x32\x12.fedbnsl.wire.TaskH\x00\x12\"\n\x04wait\x18\x02 \x01(\x0b\x32\x12.fedbnsl.wire.WaitH\x00\x12*\n\x08\x66inished\x18\x03 \x01(\x0b\x32\x16.fedbnsl.wire.FinishedH\x00\x42\x08\n\x06\x61nswer\"\xa2\x02\n\x06Update\x12\x0b\n\x03run\x18\x01 \x01(\x07\x12\x0c\n\x04site\x18\x02 \x01(\t\x12\r\n\x05round\x18\x03 \x01(\r\x12\x33\n\rlocal_weights\x18\x04 \x01(\x0b\x32\x1a.fedbnsl.wire.SparseMatrixH\x00\x12\x38\n\x13\x64\x65nse_local_weights\x18\x06 \x01(\x0b\x32\x19.fedbnsl.wire.DenseMatrixH\x00\x12\x19\n\x11residual_variance\x18\x05 \x03(\x01\x12(\n\x06ledger\x18\x07 \x01(\x0b\x32\x18.fedbnsl.wire.LedgerHead\x12\x0e\n\x06moment\x18\x08 \x03(\x01\x12\x10\n\x08moment32\x18\t \x03(\x02\x12\r\n\x05\x61sked\x18\n \x01(\x0c\x42\t\n\x07weights\"\x1e\n\tPushReply\x12\x11\n\tduplicate\x18\x01 \x01(\x08\"T\n\x0cLeaveRequest\x12\x0b\n\x03run\x18\x01 \x01(\x07\x12\x0c\n\x04site\x18\x02 \x01(\t\x12)\n\x06reason\x18\x03 \x01(\x0e\x32\x19.fedbnsl.wire.LeaveReason\"\x0c\n\nLeaveReply\"\x0f\n\rStatusRequest\"\xc4\x01\n\nSiteStatus\x12\x0c\n\x04site\x18\x01 \x01(\t\x12\x10\n\x08\x61nswered\x18\x02 \x01(\x08\x12\x0c\n\x04left\x18\x03 \x01(\x08\x12\x13\n\x0blast_seen_s\x18\x04 \x01(\x01\x12\x10\n\x08\x62ytes_up\x18\x05 \x01(\x04\x12\x12\n\nbytes_down\x18\x06 \x01(\x04\x12\x10\n\x08online_s\x18\x07 \x01(\x01\x12\x12\n\nlast_round\x18\x08 \x01(\r\x12\x13\n\x0bspent_units\x18\t \x01(\x04\x12\x12\n\nhas_ledger\x18\n \x01(\x08\"\xf6\x01\n\x0bStatusReply\x12\r\n\x05state\x18\x01 \x01(\t\x12\r\n\x05round\x18\x02 \x01(\r\x12\x0e\n\x06rounds\x18\x03 \x01(\r\x12\x12\n\nacyclicity\x18\x04 \x01(\x01\x12\r\n\x05\x65\x64ges\x18\x05 \x01(\r\x12(\n\x06member\x18\x06 \x03(\x0b\x32\x18.fedbnsl.wire.SiteStatus\x12\x11\n\telapsed_s\x18\x07 \x01(\x01\x12\x0b\n\x03run\x18\x08 \x01(\x07\x12\x18\n\x10protocol_version\x18\t \x01(\r\x12\x0f\n\x07version\x18\n \x01(\t\x12\x13\n\x0btime_unix_s\x18\x0b \x01(\x01\x12\x0c\n\x04site\x18\x0c \x01(\t*{\n\x08TaskKind\x12\x19\n\x15TASK_KIND_UNSPECIFIED\x10\x00\x12\x12\n\x0eTASK_KIND_ADMM\x10\x01\x12\x13\n\x0fTASK_KIND_REFIT\x10\x02\x12\x15\n\x11TASK_KIND_MOMENTS\x10\x03\x12\x14\n\x10TASK_KIND_SCALES\x10\x04*}\n\x0bLeaveReason\x12\x1c\n\x18LEAVE_REASON_UNSPECIFIED\x10\x00\x12\x19\n\x15LEAVE_REASON_OPERATOR\x10\x01\x12\x1c\n\x18LEAVE_REASON_LOCAL_ERROR\x10\x02\x12\x17\n\x13LEAVE_REASON_POLICY\x10\x03\x32\xc6\x02\n\nFederation\x12:\n\x04Join\x12\x19.fedbnsl.wire.JoinRequest\x1a\x17.fedbnsl.wire.JoinReply\x12>\n\x08PullTask\x12\x19.fedbnsl.wire.PullRequest\x1a\x17.fedbnsl.wire.PullReply\x12;\n\nPushUpdate\x12\x14.fedbnsl.wire.Update\x1a\x17.fedbnsl.wire.PushReply\x12=\n\x05Leave\x12\x1a.fedbnsl.wire.LeaveRequest\x1a\x18.fedbnsl.wire.LeaveReply\x12@\n\x06Status\x12\x1b.fedbnsl.wire.StatusRequest\x1a\x19.fedbnsl.wire.StatusReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x66\x65\x64\x62nsl/wire/federation.proto\x12\x0c\x66\x65\x64\x62nsl.wire\x1a\x19\x66\x65\x64\x62nsl/wire/values.proto\"h\n\nLedgerHead\x12\x11\n\tledger_id\x18\x01 \x01(\x0c\x12\x11\n\tn_entries\x18\x02 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x03 \x01(\x0c\x12\x13\n\x0bspent_units\x18\x04 \x01(\x04\x12\x0f\n\x07\x64\x61taset\x18\x05 \x01(\x0c\"\x84\x01\n\x0bJoinRequest\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x0c\n\x04site\x18\x02 \x01(\t\x12\x10\n\x08variable\x18\x03 \x03(\t\x12\x11\n\tn_samples\x18\x04 \x01(\x04\x12(\n\x06ledger\x18\x05 \x01(\x0b\x32\x18.fedbnsl.wire.LedgerHead\"\x83\x03\n\tJoinReply\x12\x0b\n\x03run\x18\x01 \x01(\x06\x12\x0c\n\x04plan\x18\x02 \x01(\t\x12\x13\n\x0bplan_digest\x18\x03 \x01(\x0c\x12\x10\n\x08variable\x18\x04 \x03(\t\x12\x33\n\rlocal_weights\x18\x05 \x01(\x0b\x32\x1a.fedbnsl.wire.SparseMatrixH\x00\x12\x38\n\x13\x64\x65nse_local_weights\x18\x08 \x01(\x0b\x32\x19.fedbnsl.wire.DenseMatrixH\x00\x12\x34\n\x0e\x63onsensus_dual\x18\x06 \x01(\x0b\x32\x1a.fedbnsl.wire.SparseMatrixH\x01\x12\x39\n\x14\x64\x65nse_consensus_dual\x18\t \x01(\x0b\x32\x19.fedbnsl.wire.DenseMatrixH\x01\x12\r\n\x05round\x18\x07 \x01(\r\x12\x32\n\x0eglobal_weights\x18\n \x01(\x0b\x32\x1a.fedbnsl.wire.SparseMatrixB\t\n\x07weightsB\x06\n\x04\x64ual\"<\n\x0bPullRequest\x12\x0b\n\x03run\x18\x01 \x01(\x07\x12\x0c\n\x04site\x18\x02 \x01(\t\x12\x12\n\nlast_round\x18\x03 \x01(\r\"\xd9\x02\n\x04Task\x12\r\n\x05round\x18\x01 \x01(\r\x12\x13\n\x0b\x63ontributed\x18\x02 \x01(\x08\x12*\n\x04\x61\x64mm\x18\x03 \x01(\x0b\x32\x1a.fedbnsl.wire.SparseMatrixH\x00\x12/\n\nadmm_dense\x18\x04 \x01(\x0b\x32\x19.fedbnsl.wire.DenseMatrixH\x00\x12+\n\x05refit\x18\x05 \x01(\x0b\x32\x1a.fedbnsl.wire.SparseMatrixH\x00\x12-\n\x07moments\x18\x06 \x01(\x0b\x32\x1a.fedbnsl.wire.SparseMatrixH\x00\x12*\n\x06scales\x18\x07 \x01(\x0b\x32\x18.fedbnsl.wire.ScalesTaskH\x00\x12=\n\x10residual_moments\x18\x08 \x01(\x0b\x32!.fedbnsl.wire.ResidualMomentsTaskH\x00\x42\t\n\x07\x63ontent\"\x0c\n\nScalesTask\"Q\n\x13ResidualMomentsTask\x12+\n\x07weights\x18\x01 \x01(\x0b\x32\x1a.fedbnsl.wire.SparseMatrix\x12\r\n\x05scale\x18\x02 \x03(\x01\"\x06\n\x04Wait\"N\n\x08\x46inished\x12)\n\x05graph\x18\x01 \x01(\x0b\x32\x1a.fedbnsl.wire.SparseMatrix\x12\x17\n\x0fstopped_because\x18\x02 \x01(\t\"\x89\x01\n\tPullReply\x12\"\n\x04task\x18\x01 \x01(\x0b\x32\x12.fedbnsl.wire.TaskH\x00\x12\"\n\x04wait\x18\x02 \x01(\x0b\x32\x12.fedbnsl.wire.WaitH\x00\x12*\n\x08\x66inished\x18\x03 \x01(\x0b\x32\x16.fedbnsl.wire.FinishedH\x00\x42\x08\n\x06\x61nswer\"I\n\x0cTableFinding\x12\'\n\x04\x63ode\x18\x01 \x01(\x0e\x32\x19.fedbnsl.wire.FindingCode\x12\x10\n\x08variable\x18\x02 \x03(\r\"\xa8\x03\n\x06Update\x12\x0b\n\x03run\x18\x01 \x01(\x07\x12\x0c\n\x04site\x18\x02 \x01(\t\x12\r\n\x05round\x18\x03 \x01(\r\x12(\n\x06ledger\x18\x04 \x01(\x0b\x32\x18.fedbnsl.wire.LedgerHead\x12*\n\x04\x61\x64mm\x18\x05 \x01(\x0b\x32\x1a.fedbnsl.wire.SparseMatrixH\x00\x12/\n\nadmm_dense\x18\x06 \x01(\x0b\x32\x19.fedbnsl.wire.DenseMatrixH\x00\x12\'\n\x05refit\x18\x07 \x01(\x0b\x32\x16.fedbnsl.wire.RefittedH\x00\x12(\n\x07moments\x18\x08 \x01(\x0b\x32\x15.fedbnsl.wire.NumbersH\x00\x12\'\n\x06scales\x18\t \x01(\x0b\x32\x15.fedbnsl.wire.NumbersH\x00\x12\x39\n\x10residual_moments\x18\n \x01(\x0b\x32\x1d.fedbnsl.wire.ResidualMomentsH\x00\x12+\n\x07\x66inding\x18\x0b \x03(\x0b\x32\x1a.fedbnsl.wire.TableFindingB\t\n\x07\x63ontent\"R\n\x08Refitted\x12+\n\x07weights\x18\x01 \x01(\x0b\x32\x1a.fedbnsl.wire.SparseMatrix\x12\x19\n\x11residual_variance\x18\x02 \x03(\x01\"N\n\x0fResidualMoments\x12&\n\x07moments\x18\x01 \x01(\x0b\x32\x15.fedbnsl.wire.Numbers\x12\x13\n\x0btask_digest\x18\x02 \x01(\x0c\"\x1e\n\tPushReply\x12\x11\n\tduplicate\x18\x01 \x01(\x08\"T\n\x0cLeaveRequest\x12\x0b\n\x03run\x18\x01 \x01(\x07\x12\x0c\n\x04site\x18\x02 \x01(\t\x12)\n\x06reason\x18\x03 \x01(\x0e\x32\x19.fedbnsl.wire.LeaveReason\"\x0c\n\nLeaveReply\"\x0f\n\rStatusRequest\"\xc4\x01\n\nSiteStatus\x12\x0c\n\x04site\x18\x01 \x01(\t\x12\x10\n\x08\x61nswered\x18\x02 \x01(\x08\x12\x0c\n\x04left\x18\x03 \x01(\x08\x12\x13\n\x0blast_seen_s\x18\x04 \x01(\x01\x12\x10\n\x08\x62ytes_up\x18\x05 \x01(\x04\x12\x12\n\nbytes_down\x18\x06 \x01(\x04\x12\x10\n\x08online_s\x18\x07 \x01(\x01\x12\x12\n\nlast_round\x18\x08 \x01(\r\x12\x13\n\x0bspent_units\x18\t \x01(\x04\x12\x12\n\nhas_ledger\x18\n \x01(\x08\"\xf6\x01\n\x0bStatusReply\x12\r\n\x05state\x18\x01 \x01(\t\x12\r\n\x05round\x18\x02 \x01(\r\x12\x0e\n\x06rounds\x18\x03 \x01(\r\x12\x12\n\nacyclicity\x18\x04 \x01(\x01\x12\r\n\x05\x65\x64ges\x18\x05 \x01(\r\x12(\n\x06member\x18\x06 \x03(\x0b\x32\x18.fedbnsl.wire.SiteStatus\x12\x11\n\telapsed_s\x18\x07 \x01(\x01\x12\x0b\n\x03run\x18\x08 \x01(\x07\x12\x18\n\x10protocol_version\x18\t \x01(\r\x12\x0f\n\x07version\x18\n \x01(\t\x12\x13\n\x0btime_unix_s\x18\x0b \x01(\x01\x12\x0c\n\x04site\x18\x0c \x01(\t*u\n\x0b\x46indingCode\x12\x1c\n\x18\x46INDING_CODE_UNSPECIFIED\x10\x00\x12$\n FINDING_CODE_MEANS_FAR_FROM_ZERO\x10\x01\x12\"\n\x1e\x46INDING_CODE_LOOKS_CATEGORICAL\x10\x02*}\n\x0bLeaveReason\x12\x1c\n\x18LEAVE_REASON_UNSPECIFIED\x10\x00\x12\x19\n\x15LEAVE_REASON_OPERATOR\x10\x01\x12\x1c\n\x18LEAVE_REASON_LOCAL_ERROR\x10\x02\x12\x17\n\x13LEAVE_REASON_POLICY\x10\x03\x32\xc6\x02\n\nFederation\x12:\n\x04Join\x12\x19.fedbnsl.wire.JoinRequest\x1a\x17.fedbnsl.wire.JoinReply\x12>\n\x08PullTask\x12\x19.fedbnsl.wire.PullRequest\x1a\x17.fedbnsl.wire.PullReply\x12;\n\nPushUpdate\x12\x14.fedbnsl.wire.Update\x1a\x17.fedbnsl.wire.PushReply\x12=\n\x05Leave\x12\x1a.fedbnsl.wire.LeaveRequest\x1a\x18.fedbnsl.wire.LeaveReply\x12@\n\x06Status\x12\x1b.fedbnsl.wire.StatusRequest\x1a\x19.fedbnsl.wire.StatusReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'fedbnsl.wire.federation_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_TASKKIND']._serialized_start=2090
-  _globals['_TASKKIND']._serialized_end=2213
-  _globals['_LEAVEREASON']._serialized_start=2215
-  _globals['_LEAVEREASON']._serialized_end=2340
+  _globals['_FINDINGCODE']._serialized_start=2703
+  _globals['_FINDINGCODE']._serialized_end=2820
+  _globals['_LEAVEREASON']._serialized_start=2822
+  _globals['_LEAVEREASON']._serialized_end=2947
   _globals['_LEDGERHEAD']._serialized_start=74
-  _globals['_LEDGERHEAD']._serialized_end=161
-  _globals['_JOINREQUEST']._serialized_start=164
-  _globals['_JOINREQUEST']._serialized_end=296
-  _globals['_JOINREPLY']._serialized_start=299
-  _globals['_JOINREPLY']._serialized_end=686
-  _globals['_PULLREQUEST']._serialized_start=688
-  _globals['_PULLREQUEST']._serialized_end=748
-  _globals['_TASK']._serialized_start=751
-  _globals['_TASK']._serialized_end=970
-  _globals['_WAIT']._serialized_start=972
-  _globals['_WAIT']._serialized_end=978
-  _globals['_FINISHED']._serialized_start=980
-  _globals['_FINISHED']._serialized_end=1058
-  _globals['_PULLREPLY']._serialized_start=1061
-  _globals['_PULLREPLY']._serialized_end=1198
-  _globals['_UPDATE']._serialized_start=1201
-  _globals['_UPDATE']._serialized_end=1491
-  _globals['_PUSHREPLY']._serialized_start=1493
-  _globals['_PUSHREPLY']._serialized_end=1523
-  _globals['_LEAVEREQUEST']._serialized_start=1525
-  _globals['_LEAVEREQUEST']._serialized_end=1609
-  _globals['_LEAVEREPLY']._serialized_start=1611
-  _globals['_LEAVEREPLY']._serialized_end=1623
-  _globals['_STATUSREQUEST']._serialized_start=1625
-  _globals['_STATUSREQUEST']._serialized_end=1640
-  _globals['_SITESTATUS']._serialized_start=1643
-  _globals['_SITESTATUS']._serialized_end=1839
-  _globals['_STATUSREPLY']._serialized_start=1842
-  _globals['_STATUSREPLY']._serialized_end=2088
-  _globals['_FEDERATION']._serialized_start=2343
-  _globals['_FEDERATION']._serialized_end=2669
+  _globals['_LEDGERHEAD']._serialized_end=178
+  _globals['_JOINREQUEST']._serialized_start=181
+  _globals['_JOINREQUEST']._serialized_end=313
+  _globals['_JOINREPLY']._serialized_start=316
+  _globals['_JOINREPLY']._serialized_end=703
+  _globals['_PULLREQUEST']._serialized_start=705
+  _globals['_PULLREQUEST']._serialized_end=765
+  _globals['_TASK']._serialized_start=768
+  _globals['_TASK']._serialized_end=1113
+  _globals['_SCALESTASK']._serialized_start=1115
+  _globals['_SCALESTASK']._serialized_end=1127
+  _globals['_RESIDUALMOMENTSTASK']._serialized_start=1129
+  _globals['_RESIDUALMOMENTSTASK']._serialized_end=1210
+  _globals['_WAIT']._serialized_start=1212
+  _globals['_WAIT']._serialized_end=1218
+  _globals['_FINISHED']._serialized_start=1220
+  _globals['_FINISHED']._serialized_end=1298
+  _globals['_PULLREPLY']._serialized_start=1301
+  _globals['_PULLREPLY']._serialized_end=1438
+  _globals['_TABLEFINDING']._serialized_start=1440
+  _globals['_TABLEFINDING']._serialized_end=1513
+  _globals['_UPDATE']._serialized_start=1516
+  _globals['_UPDATE']._serialized_end=1940
+  _globals['_REFITTED']._serialized_start=1942
+  _globals['_REFITTED']._serialized_end=2024
+  _globals['_RESIDUALMOMENTS']._serialized_start=2026
+  _globals['_RESIDUALMOMENTS']._serialized_end=2104
+  _globals['_PUSHREPLY']._serialized_start=2106
+  _globals['_PUSHREPLY']._serialized_end=2136
+  _globals['_LEAVEREQUEST']._serialized_start=2138
+  _globals['_LEAVEREQUEST']._serialized_end=2222
+  _globals['_LEAVEREPLY']._serialized_start=2224
+  _globals['_LEAVEREPLY']._serialized_end=2236
+  _globals['_STATUSREQUEST']._serialized_start=2238
+  _globals['_STATUSREQUEST']._serialized_end=2253
+  _globals['_SITESTATUS']._serialized_start=2256
+  _globals['_SITESTATUS']._serialized_end=2452
+  _globals['_STATUSREPLY']._serialized_start=2455
+  _globals['_STATUSREPLY']._serialized_end=2701
+  _globals['_FEDERATION']._serialized_start=2950
+  _globals['_FEDERATION']._serialized_end=3276
 # @@protoc_insertion_point(module_scope)

@@ -22,26 +22,22 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
-class _TaskKind:
+class _FindingCode:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
 
-class _TaskKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TaskKind.ValueType], _builtins.type):
+class _FindingCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FindingCode.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
-    TASK_KIND_UNSPECIFIED: _TaskKind.ValueType  # 0
-    TASK_KIND_ADMM: _TaskKind.ValueType  # 1
-    TASK_KIND_REFIT: _TaskKind.ValueType  # 2
-    TASK_KIND_MOMENTS: _TaskKind.ValueType  # 3
-    TASK_KIND_SCALES: _TaskKind.ValueType  # 4
+    FINDING_CODE_UNSPECIFIED: _FindingCode.ValueType  # 0
+    FINDING_CODE_MEANS_FAR_FROM_ZERO: _FindingCode.ValueType  # 1
+    FINDING_CODE_LOOKS_CATEGORICAL: _FindingCode.ValueType  # 2
 
-class TaskKind(_TaskKind, metaclass=_TaskKindEnumTypeWrapper): ...
+class FindingCode(_FindingCode, metaclass=_FindingCodeEnumTypeWrapper): ...
 
-TASK_KIND_UNSPECIFIED: TaskKind.ValueType  # 0
-TASK_KIND_ADMM: TaskKind.ValueType  # 1
-TASK_KIND_REFIT: TaskKind.ValueType  # 2
-TASK_KIND_MOMENTS: TaskKind.ValueType  # 3
-TASK_KIND_SCALES: TaskKind.ValueType  # 4
-Global___TaskKind: _TypeAlias = TaskKind  # noqa: Y015
+FINDING_CODE_UNSPECIFIED: FindingCode.ValueType  # 0
+FINDING_CODE_MEANS_FAR_FROM_ZERO: FindingCode.ValueType  # 1
+FINDING_CODE_LOOKS_CATEGORICAL: FindingCode.ValueType  # 2
+Global___FindingCode: _TypeAlias = FindingCode  # noqa: Y015
 
 class _LeaveReason:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -66,7 +62,9 @@ Global___LeaveReason: _TypeAlias = LeaveReason  # noqa: Y015
 
 @_typing.final
 class LedgerHead(_message.Message):
-    """Where a site's privacy ledger stands: enough to notice one that was set back; tells nothing of the data."""
+    """What a site has paid from one dataset in the runs of one federation: enough to notice a ledger that was set back.
+    Nothing in it changes with other datasets or federations.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -74,13 +72,16 @@ class LedgerHead(_message.Message):
     N_ENTRIES_FIELD_NUMBER: _builtins.int
     DIGEST_FIELD_NUMBER: _builtins.int
     SPENT_UNITS_FIELD_NUMBER: _builtins.int
+    DATASET_FIELD_NUMBER: _builtins.int
     ledger_id: _builtins.bytes
     """16 random bytes."""
     n_entries: _builtins.int
-    """Length of its hash chain, and the SHA-256 of the last entry."""
+    """Payments so far, and the link of the last one in the ledger's hash chain."""
     digest: _builtins.bytes
     spent_units: _builtins.int
-    """Spent so far over all datasets, in units of 1e-12 zCDP."""
+    """What they come to, in units of 1e-12 zCDP."""
+    dataset: _builtins.bytes
+    """16 bytes that stand for the dataset in this federation."""
     def __init__(
         self,
         *,
@@ -88,10 +89,11 @@ class LedgerHead(_message.Message):
         n_entries: _builtins.int = ...,
         digest: _builtins.bytes = ...,
         spent_units: _builtins.int = ...,
+        dataset: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "ledger_id", b"ledger_id", "n_entries", b"n_entries", "spent_units", b"spent_units"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset", "digest", b"digest", "ledger_id", b"ledger_id", "n_entries", b"n_entries", "spent_units", b"spent_units"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -230,45 +232,103 @@ Global___PullRequest: _TypeAlias = PullRequest  # noqa: Y015
 
 @_typing.final
 class Task(_message.Message):
+    """What a round asks: one field for each kind of round, of the kind's name (fedbnsl/rounds/). `_dense` is the same content
+    with all d^2 entries, where the plan says so.
+    """
+
     DESCRIPTOR: _descriptor.Descriptor
 
     ROUND_FIELD_NUMBER: _builtins.int
-    KIND_FIELD_NUMBER: _builtins.int
-    GLOBAL_WEIGHTS_FIELD_NUMBER: _builtins.int
-    DENSE_GLOBAL_WEIGHTS_FIELD_NUMBER: _builtins.int
     CONTRIBUTED_FIELD_NUMBER: _builtins.int
-    SCALE_FIELD_NUMBER: _builtins.int
+    ADMM_FIELD_NUMBER: _builtins.int
+    ADMM_DENSE_FIELD_NUMBER: _builtins.int
+    REFIT_FIELD_NUMBER: _builtins.int
+    MOMENTS_FIELD_NUMBER: _builtins.int
+    SCALES_FIELD_NUMBER: _builtins.int
+    RESIDUAL_MOMENTS_FIELD_NUMBER: _builtins.int
     round: _builtins.int
-    kind: Global___TaskKind.ValueType
     contributed: _builtins.bool
     """Whether the site's update of the last round entered the consensus."""
     @_builtins.property
-    def global_weights(self) -> _values_pb2.SparseMatrix: ...
-    @_builtins.property
-    def dense_global_weights(self) -> _values_pb2.DenseMatrix: ...
-    @_builtins.property
-    def scale(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """Only in a private moments round: units of the residuals."""
+    def admm(self) -> _values_pb2.SparseMatrix:
+        """W, or its changes if the plan says so."""
 
+    @_builtins.property
+    def admm_dense(self) -> _values_pb2.DenseMatrix: ...
+    @_builtins.property
+    def refit(self) -> _values_pb2.SparseMatrix:
+        """The graph to regress on, with its consensus weights."""
+
+    @_builtins.property
+    def moments(self) -> _values_pb2.SparseMatrix:
+        """The graph of neighbours whose second moments are asked for."""
+
+    @_builtins.property
+    def scales(self) -> Global___ScalesTask: ...
+    @_builtins.property
+    def residual_moments(self) -> Global___ResidualMomentsTask: ...
     def __init__(
         self,
         *,
         round: _builtins.int = ...,
-        kind: Global___TaskKind.ValueType = ...,
-        global_weights: _values_pb2.SparseMatrix | None = ...,
-        dense_global_weights: _values_pb2.DenseMatrix | None = ...,
         contributed: _builtins.bool = ...,
-        scale: _abc.Iterable[_builtins.float] | None = ...,
+        admm: _values_pb2.SparseMatrix | None = ...,
+        admm_dense: _values_pb2.DenseMatrix | None = ...,
+        refit: _values_pb2.SparseMatrix | None = ...,
+        moments: _values_pb2.SparseMatrix | None = ...,
+        scales: Global___ScalesTask | None = ...,
+        residual_moments: Global___ResidualMomentsTask | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["dense_global_weights", b"dense_global_weights", "global_weights", b"global_weights", "weights", b"weights"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "content", b"content", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "scales", b"scales"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["contributed", b"contributed", "dense_global_weights", b"dense_global_weights", "global_weights", b"global_weights", "kind", b"kind", "round", b"round", "scale", b"scale", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "content", b"content", "contributed", b"contributed", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "round", b"round", "scales", b"scales"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_weights: _TypeAlias = _typing.Literal["global_weights", "dense_global_weights"]  # noqa: Y015
-    _WhichOneofArgType_weights: _TypeAlias = _typing.Literal["weights", b"weights"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType_weights) -> _WhichOneofReturnType_weights | None: ...
+    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["admm", "admm_dense", "refit", "moments", "scales", "residual_moments"]  # noqa: Y015
+    _WhichOneofArgType_content: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_content) -> _WhichOneofReturnType_content | None: ...
 
 Global___Task: _TypeAlias = Task  # noqa: Y015
+
+@_typing.final
+class ScalesTask(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScalesTask: _TypeAlias = ScalesTask  # noqa: Y015
+
+@_typing.final
+class ResidualMomentsTask(_message.Message):
+    """The weights and the units of the residuals whose noisy second moments are asked for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WEIGHTS_FIELD_NUMBER: _builtins.int
+    SCALE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def weights(self) -> _values_pb2.SparseMatrix: ...
+    @_builtins.property
+    def scale(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    def __init__(
+        self,
+        *,
+        weights: _values_pb2.SparseMatrix | None = ...,
+        scale: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["weights", b"weights"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["scale", b"scale", "weights", b"weights"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResidualMomentsTask: _TypeAlias = ResidualMomentsTask  # noqa: Y015
 
 @_typing.final
 class Wait(_message.Message):
@@ -342,68 +402,152 @@ class PullReply(_message.Message):
 Global___PullReply: _TypeAlias = PullReply  # noqa: Y015
 
 @_typing.final
+class TableFinding(_message.Message):
+    """What is odd about some variables of a site's table, by their places in JoinReply.variable, ascending."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CODE_FIELD_NUMBER: _builtins.int
+    VARIABLE_FIELD_NUMBER: _builtins.int
+    code: Global___FindingCode.ValueType
+    @_builtins.property
+    def variable(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        code: Global___FindingCode.ValueType = ...,
+        variable: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "variable", b"variable"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TableFinding: _TypeAlias = TableFinding  # noqa: Y015
+
+@_typing.final
 class Update(_message.Message):
+    """A site's answer to a task, in the field of the same name."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     RUN_FIELD_NUMBER: _builtins.int
     SITE_FIELD_NUMBER: _builtins.int
     ROUND_FIELD_NUMBER: _builtins.int
-    LOCAL_WEIGHTS_FIELD_NUMBER: _builtins.int
-    DENSE_LOCAL_WEIGHTS_FIELD_NUMBER: _builtins.int
-    RESIDUAL_VARIANCE_FIELD_NUMBER: _builtins.int
     LEDGER_FIELD_NUMBER: _builtins.int
-    MOMENT_FIELD_NUMBER: _builtins.int
-    MOMENT32_FIELD_NUMBER: _builtins.int
-    ASKED_FIELD_NUMBER: _builtins.int
+    ADMM_FIELD_NUMBER: _builtins.int
+    ADMM_DENSE_FIELD_NUMBER: _builtins.int
+    REFIT_FIELD_NUMBER: _builtins.int
+    MOMENTS_FIELD_NUMBER: _builtins.int
+    SCALES_FIELD_NUMBER: _builtins.int
+    RESIDUAL_MOMENTS_FIELD_NUMBER: _builtins.int
+    FINDING_FIELD_NUMBER: _builtins.int
     run: _builtins.int
     site: _builtins.str
     round: _builtins.int
-    asked: _builtins.bytes
-    """Only in a private moments round: which weights and scales were answered, the first 8 bytes of a SHA-256."""
-    @_builtins.property
-    def local_weights(self) -> _values_pb2.SparseMatrix: ...
-    @_builtins.property
-    def dense_local_weights(self) -> _values_pb2.DenseMatrix: ...
-    @_builtins.property
-    def residual_variance(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """Only in a refit round: residual variance of each variable given its parents, in the units of the variable squared."""
-
     @_builtins.property
     def ledger(self) -> Global___LedgerHead:
         """When the answer was drawn; only in private runs."""
 
     @_builtins.property
-    def moment(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """Only in a moments round: second moments of the pairs that the graph's families need, or with privacy of all pairs of
-        scaled residuals, i <= j, row by row; in a scales round each variable's mean square as it was released. In `moment` or
-        in `moment32`, as the plan says.
-        """
+    def admm(self) -> _values_pb2.SparseMatrix:
+        """B_p, or its changes if the plan says so."""
 
     @_builtins.property
-    def moment32(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    def admm_dense(self) -> _values_pb2.DenseMatrix: ...
+    @_builtins.property
+    def refit(self) -> Global___Refitted: ...
+    @_builtins.property
+    def moments(self) -> _values_pb2.Numbers:
+        """Second moments of the pairs that the graph's families need, i <= j, row by row."""
+
+    @_builtins.property
+    def scales(self) -> _values_pb2.Numbers:
+        """Each variable's mean square, as it was released at the start."""
+
+    @_builtins.property
+    def residual_moments(self) -> Global___ResidualMoments: ...
+    @_builtins.property
+    def finding(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableFinding]:
+        """Never in private runs; otherwise where Task.contributed is false: in the first round, and until an answer has counted."""
+
     def __init__(
         self,
         *,
         run: _builtins.int = ...,
         site: _builtins.str = ...,
         round: _builtins.int = ...,
-        local_weights: _values_pb2.SparseMatrix | None = ...,
-        dense_local_weights: _values_pb2.DenseMatrix | None = ...,
-        residual_variance: _abc.Iterable[_builtins.float] | None = ...,
         ledger: Global___LedgerHead | None = ...,
-        moment: _abc.Iterable[_builtins.float] | None = ...,
-        moment32: _abc.Iterable[_builtins.float] | None = ...,
-        asked: _builtins.bytes = ...,
+        admm: _values_pb2.SparseMatrix | None = ...,
+        admm_dense: _values_pb2.DenseMatrix | None = ...,
+        refit: Global___Refitted | None = ...,
+        moments: _values_pb2.Numbers | None = ...,
+        scales: _values_pb2.Numbers | None = ...,
+        residual_moments: Global___ResidualMoments | None = ...,
+        finding: _abc.Iterable[Global___TableFinding] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["dense_local_weights", b"dense_local_weights", "ledger", b"ledger", "local_weights", b"local_weights", "weights", b"weights"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "content", b"content", "ledger", b"ledger", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "scales", b"scales"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "dense_local_weights", b"dense_local_weights", "ledger", b"ledger", "local_weights", b"local_weights", "moment", b"moment", "moment32", b"moment32", "residual_variance", b"residual_variance", "round", b"round", "run", b"run", "site", b"site", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "content", b"content", "finding", b"finding", "ledger", b"ledger", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "round", b"round", "run", b"run", "scales", b"scales", "site", b"site"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_weights: _TypeAlias = _typing.Literal["local_weights", "dense_local_weights"]  # noqa: Y015
-    _WhichOneofArgType_weights: _TypeAlias = _typing.Literal["weights", b"weights"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType_weights) -> _WhichOneofReturnType_weights | None: ...
+    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["admm", "admm_dense", "refit", "moments", "scales", "residual_moments"]  # noqa: Y015
+    _WhichOneofArgType_content: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_content) -> _WhichOneofReturnType_content | None: ...
 
 Global___Update: _TypeAlias = Update  # noqa: Y015
+
+@_typing.final
+class Refitted(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WEIGHTS_FIELD_NUMBER: _builtins.int
+    RESIDUAL_VARIANCE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def weights(self) -> _values_pb2.SparseMatrix: ...
+    @_builtins.property
+    def residual_variance(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Of each variable given its parents, in the units of the variable squared."""
+
+    def __init__(
+        self,
+        *,
+        weights: _values_pb2.SparseMatrix | None = ...,
+        residual_variance: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["weights", b"weights"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["residual_variance", b"residual_variance", "weights", b"weights"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Refitted: _TypeAlias = Refitted  # noqa: Y015
+
+@_typing.final
+class ResidualMoments(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MOMENTS_FIELD_NUMBER: _builtins.int
+    TASK_DIGEST_FIELD_NUMBER: _builtins.int
+    task_digest: _builtins.bytes
+    """Which task was answered, the first 8 bytes of a SHA-256: a kept answer to another one would be misread."""
+    @_builtins.property
+    def moments(self) -> _values_pb2.Numbers:
+        """Of all pairs of scaled residuals, i <= j, row by row."""
+
+    def __init__(
+        self,
+        *,
+        moments: _values_pb2.Numbers | None = ...,
+        task_digest: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["moments", b"moments"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["moments", b"moments", "task_digest", b"task_digest"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResidualMoments: _TypeAlias = ResidualMoments  # noqa: Y015
 
 @_typing.final
 class PushReply(_message.Message):

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x66\x65\x64\x62nsl/wire/values.proto\x12\x0c\x66\x65\x64\x62nsl.wire\"V\n\x0cSparseMatrix\x12\x13\n\x0bn_variables\x18\x01 \x01(\r\x12\x11\n\tindex_gap\x18\x02 \x03(\r\x12\r\n\x05value\x18\x03 \x03(\x01\x12\x0f\n\x07value32\x18\x04 \x03(\x02\"B\n\x0b\x44\x65nseMatrix\x12\x13\n\x0bn_variables\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x03(\x01\x12\x0f\n\x07value32\x18\x03 \x03(\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x66\x65\x64\x62nsl/wire/values.proto\x12\x0c\x66\x65\x64\x62nsl.wire\"V\n\x0cSparseMatrix\x12\x13\n\x0bn_variables\x18\x01 \x01(\r\x12\x11\n\tindex_gap\x18\x02 \x03(\r\x12\r\n\x05value\x18\x03 \x03(\x01\x12\x0f\n\x07value32\x18\x04 \x03(\x02\"B\n\x0b\x44\x65nseMatrix\x12\x13\n\x0bn_variables\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x03(\x01\x12\x0f\n\x07value32\x18\x03 \x03(\x02\")\n\x07Numbers\x12\r\n\x05value\x18\x01 \x03(\x01\x12\x0f\n\x07value32\x18\x02 \x03(\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,4 +35,6 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SPARSEMATRIX']._serialized_end=129
   _globals['_DENSEMATRIX']._serialized_start=131
   _globals['_DENSEMATRIX']._serialized_end=197
+  _globals['_NUMBERS']._serialized_start=199
+  _globals['_NUMBERS']._serialized_end=240
 # @@protoc_insertion_point(module_scope)

@@ -1,7 +1,6 @@
 """Accuracy and bytes of whole runs without privacy: on generated graphs, and on the Sachs data."""
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 from fedbnsl.plan.plan import Plan
 from fedbnsl_experiments.bench.generated import Generated
@@ -12,7 +11,7 @@ from fedbnsl_experiments.trials.harness import Row, by_seed, mean_of, megabytes_
 
 # By plan: what its rows are called, and the data. Nothing was tuned on the first, the default plan on the second.
 EVALUATED: Mapping[str, tuple[tuple[str, Generated], ...]] = {
-    "default": (
+    "fed-sparse": (
         ("homogeneous, default plan", Generated(20, range(2, 12))),
         ("homogeneous, default plan", Generated(100, range(2, 6))),
         ("homogeneous, default plan", Generated(200, range(2, 4))),
@@ -21,27 +20,27 @@ EVALUATED: Mapping[str, tuple[tuple[str, Generated], ...]] = {
     "paper-homogeneous": (("homogeneous, paper-homogeneous plan", Generated(20, range(2, 12))),),
 }
 TUNED_ON: Mapping[str, tuple[tuple[str, Generated], ...]] = {
-    "default": (
+    "fed-sparse": (
         ("homogeneous, default plan, tuning graphs", Generated(20, range(100, 130))),
         ("homogeneous, default plan, tuning graphs", Generated(100, range(100, 120))),
     )
 }
 
 
-def accuracy(plans: Path) -> Iterator[Row]:
+def accuracy() -> Iterator[Row]:
     """SHD and bytes on generated data, by setting."""
-    return _accuracy(plans, EVALUATED)
+    return _accuracy(EVALUATED)
 
 
-def tuning(plans: Path) -> Iterator[Row]:
+def tuning() -> Iterator[Row]:
     """The same on the graphs of the tuning."""
-    return _accuracy(plans, TUNED_ON)
+    return _accuracy(TUNED_ON)
 
 
-def _accuracy(plans: Path, settings: Mapping[str, tuple[tuple[str, Generated], ...]]) -> Iterator[Row]:
+def _accuracy(settings: Mapping[str, tuple[tuple[str, Generated], ...]]) -> Iterator[Row]:
     for name, figures in settings.items():
         for label, data in figures:
-            (rows,) = data.rows(Plan.load(plans / f"{name}.toml"))
+            (rows,) = data.rows(Plan.load(name))
             yield {
                 "figure": label,
                 "d": data.d,
@@ -55,7 +54,7 @@ def _accuracy(plans: Path, settings: Mapping[str, tuple[tuple[str, Generated], .
             }
 
 
-def sachs(plans: Path) -> Iterator[Row]:
+def sachs() -> Iterator[Row]:
     """The Sachs data over three sites, shuffled and contiguous, against the three edge lists, with the controls.
 
     Raises
@@ -64,7 +63,7 @@ def sachs(plans: Path) -> Iterator[Row]:
         If FEDBNSL_DATA does not name a folder with sachs/.
     """
     data = read_sachs()
-    plan = Plan.load(plans / "paper-sachs.toml")
+    plan = Plan.load("paper-sachs")
     for name, seed in (("shuffled (seed 0)", 0), ("contiguous", None)):
         result = run_plan(plan, federate(data, seed=seed))
         edges = learned_graph(result)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,20 +17,13 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("figures", nargs=-1, metavar="[FIGURE]...")
-@click.option(
-    "--plans",
-    type=click.Path(path_type=Path),
-    default=Path("plans"),
-    show_default=True,
-    help="Folder with default.toml and the paper's plans.",
-)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a row.")
-def bench(figures: tuple[str, ...], plans: Path, as_json: bool) -> None:
+def bench(figures: tuple[str, ...], as_json: bool) -> None:
     """Measure the project's own figures: accuracy and bytes on generated data, Sachs, privacy, speed, many sites.
 
     FIGURE is one of accuracy, tuning, sachs, local-solve, network, bytes, load, rows, sites, privacy, privacy-tuning,
-    private-steps, global-step, d1000, lean, private-moments, unequal-noise, growth; without one, all of them (about an
-    hour on two cores). The Sachs figures need FEDBNSL_DATA.
+    private-steps, global-step, d1000, lean, private-moments, unequal-noise, growth, startup; without one, all of them
+    (about an hour on two cores). The Sachs figures need FEDBNSL_DATA.
     """
     from rich.console import Console
 
@@ -44,7 +36,7 @@ def bench(figures: tuple[str, ...], plans: Path, as_json: bool) -> None:
     for name in figures or FIGURES:
         try:
             with progress.status(f"measuring {name}"):
-                for row in FIGURES[name](plans):
+                for row in FIGURES[name]():
                     _print_row(name, row, console, as_json=as_json)
         except ResultError as error:
             if figures:

@@ -1,11 +1,9 @@
 """The table of figures: the names that `fedbnsl bench` takes, and the functions that measure them.
 
-A function takes the folder with the plan files and gives one row a measurement, whose first cell, "figure", says of
-what.
+A function gives one row a measurement, whose first cell, "figure", says of what.
 """
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from fedbnsl_experiments.bench.accuracy import accuracy, sachs, tuning
 from fedbnsl_experiments.bench.growth import growth
@@ -17,10 +15,11 @@ from fedbnsl_experiments.bench.rows import rows
 from fedbnsl_experiments.bench.scale import one_step, thousand
 from fedbnsl_experiments.bench.sites import sites
 from fedbnsl_experiments.bench.speed import local_solve, network
+from fedbnsl_experiments.bench.startup import startup
 from fedbnsl_experiments.bench.wire_bytes import wire
 from fedbnsl_experiments.trials.harness import Row
 
-FIGURES: dict[str, Callable[[Path], Iterator[Row]]] = {
+FIGURES: dict[str, Callable[[], Iterator[Row]]] = {
     "accuracy": accuracy,
     "tuning": tuning,
     "sachs": sachs,
@@ -39,4 +38,5 @@ FIGURES: dict[str, Callable[[Path], Iterator[Row]]] = {
     "private-moments": private_moments,
     "unequal-noise": unequal_noise,
     "growth": growth,
+    "startup": startup,
 }

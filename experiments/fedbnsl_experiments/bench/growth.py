@@ -29,9 +29,9 @@ _TURNS = 3
 Costs = Mapping[str, float]
 
 
-def growth(plans: Path) -> Iterator[Row]:
+def growth() -> Iterator[Row]:
     """The lean plan by variables, rounds and sites, the default plan by rounds, and a table by rows."""
-    default, lean = Plan.load(plans / "default.toml"), Plan.load(plans / "lean.toml")
+    default, lean = Plan.load("fed-sparse"), Plan.load("lean")
 
     def by_rounds(plan: Plan, rounds: int) -> Costs:
         return _run(plan.with_settings(rounds=rounds), _ROUNDS_VARIABLES, _RUN_SITES, N_SAMPLES)
@@ -43,7 +43,7 @@ def growth(plans: Path) -> Iterator[Row]:
         yield grown(title, _ROUNDS, partial(by_rounds, plan))
     title = f"lean plan, by sites; d={_SITES_VARIABLES}, {_SITES_SAMPLES} rows a site"
     yield grown(title, _SITES, lambda n_sites: _run(lean, _SITES_VARIABLES, n_sites, _SITES_SAMPLES))
-    private = Plan.load(plans / "private-epsilon-5.toml")
+    private = Plan.load("private-steps", epsilon=5.0)
     with tempfile.TemporaryDirectory() as scratch:
         yield grown("a site's CSV file of 20 columns, by rows", _ROWS, partial(_table, Path(scratch), private))
 

@@ -2,7 +2,6 @@
 
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 
 from fedbnsl.plan.plan import Plan
 from fedbnsl_experiments.bench.generated import Generated
@@ -21,12 +20,12 @@ _LEAN = {
 }
 
 
-def lean(plans: Path) -> Iterator[Row]:
+def lean() -> Iterator[Row]:
     """The lean plan, and each of its causes by itself, against the default plan with its refit."""
-    default = Plan.load(plans / "default.toml")
+    default = Plan.load("fed-sparse")
     search = default.with_settings(refit_rounds=0, moments_rounds=1)
     known = {
-        "lean plan": Plan.load(plans / "lean.toml"),
+        "lean plan": Plan.load("lean"),
         "messages alone": default.with_settings(value_type="float32", send_tolerance=0.01),
         "search alone": search,
         "three starts and search": search.with_settings(starts=_STARTS),
@@ -35,9 +34,9 @@ def lean(plans: Path) -> Iterator[Row]:
         yield from _compared(data, default, {name: known[name] for name in names})
 
 
-def private_moments(plans: Path) -> Iterator[Row]:
+def private_moments() -> Iterator[Row]:
     """Private moments by epsilon against the private steps that were tuned for it."""
-    plan = Plan.load(plans / "private-moments.toml")
+    plan = Plan.load("private-moments")
     data = Generated(20, range(2, 12))
     for epsilon in EPSILONS:
         yield from _compared(
@@ -50,10 +49,10 @@ def private_moments(plans: Path) -> Iterator[Row]:
     )
 
 
-def unequal_noise(plans: Path) -> Iterator[Row]:
+def unequal_noise() -> Iterator[Row]:
     """Both where noise variances differ, which neither the squared loss nor the search's starts expect."""
-    lean, default = Plan.load(plans / "lean.toml"), Plan.load(plans / "default.toml")
-    private = with_privacy(Plan.load(plans / "private-moments.toml"), epsilon=1.0)
+    lean, default = Plan.load("lean"), Plan.load("fed-sparse")
+    private = with_privacy(Plan.load("private-moments"), epsilon=1.0)
     for noise in ((0.9, 1.1), (0.7, 1.4), (0.5, 2.0)):
         data = Generated(20, range(2, 12), noise=noise)
         yield from _compared(data, default, {"lean plan": lean})

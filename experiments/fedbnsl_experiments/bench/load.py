@@ -17,6 +17,7 @@ from typing import Any
 
 from fedbnsl.errors import ResultError
 from fedbnsl.plan.plan import Plan
+from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.join_run import take_part
 from fedbnsl_client.site.admission import PublicTable
@@ -47,9 +48,9 @@ class Readings:
     last: Reading
 
 
-def load(plans: Path) -> Iterator[Row]:
+def load() -> Iterator[Row]:
     """A run with many sites, each of which must contribute to every round."""
-    plan = Plan.load(plans / "default.toml").with_settings(rounds=_ROUNDS)
+    plan = Plan.load("fed-sparse").with_settings(rounds=_ROUNDS)
     yield from _load(plan, n_sites=_SITES, n_variables=_VARIABLES)
 
 
@@ -129,7 +130,7 @@ def _over_grpc(plan: Plan, tables: Mapping[str, Dataset], out: Path) -> Readings
 def _check(result: Result, alone: Result, plan: Plan) -> None:
     """Refuse to state figures of a run in which a site missed a round, or which came out otherwise than alone."""
     sites = sorted(alone["sites"])
-    if [entry["contributed"] for entry in result["rounds"]] != [sites] * plan.n_rounds:
+    if [entry["contributed"] for entry in result["rounds"]] != [sites] * n_rounds(plan):
         raise ResultError("a site missed a round of the run that was to be measured")
     if result["edges"] != alone["edges"]:
         raise ResultError("the run over the network learned another graph than the same run in one process")

@@ -3,7 +3,6 @@
 import statistics
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from fedbnsl_experiments.trials.harness import N_SAMPLES, Row, by_seed, mean_of,
 _EVALUATED, _TUNED_ON = Generated(20, range(2, 12)), Generated(20, range(100, 130))
 
 
-def privacy(plans: Path) -> Iterator[Row]:
+def privacy() -> Iterator[Row]:
     """Accuracy on graphs that nothing was tuned on, then the time of a step."""
     for epsilon in EPSILONS:
         yield _compared(private_plan(epsilon), _EVALUATED)
@@ -31,7 +30,7 @@ def privacy(plans: Path) -> Iterator[Row]:
     yield _time_of_a_step()
 
 
-def privacy_tuning(plans: Path) -> Iterator[Row]:
+def privacy_tuning() -> Iterator[Row]:
     """The same accuracy on the graphs of the tuning."""
     for epsilon in EPSILONS:
         yield _compared(private_plan(epsilon), _TUNED_ON)

@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
@@ -25,7 +24,7 @@ _TURNS = 40
 _SEED = 2
 
 
-def private_steps(plans: Path) -> Iterator[Row]:
+def private_steps() -> Iterator[Row]:
     """A site's private round, its columns weighed together and late against each at once and entry by entry."""
     literal = oracles().LiteralExponentialMechanism
     for d, plan in ((20, private_plan(10.0)), (200, private_plan_200())):
@@ -50,7 +49,7 @@ def private_steps(plans: Path) -> Iterator[Row]:
 def _round(solver: DpPgcd, B: Matrix) -> tuple[float, Matrix]:
     """Seconds of a local solve from B, and its result."""
     zero, started = np.zeros_like(B), time.thread_time()
-    B = solver.solve(B, zero, zero)
+    B = solver(B, zero, zero)
     return time.thread_time() - started, B
 
 

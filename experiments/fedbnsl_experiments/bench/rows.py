@@ -60,9 +60,9 @@ class Use:
         return (self.read_s + self.moments_s) / self.n_rows
 
 
-def rows(plans: Path) -> Iterator[Row]:
+def rows() -> Iterator[Row]:
     """Ten million rows of twenty columns as a site uses them; needs 10 GB in TMPDIR."""
-    yield from _rows(Plan.load(plans / "private-epsilon-5.toml"), n_rows=_ROWS)
+    yield from _rows(Plan.load("private-steps", epsilon=5.0), n_rows=_ROWS)
 
 
 def _rows(plan: Plan, *, n_rows: int) -> Iterator[Row]:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 
@@ -49,9 +48,9 @@ class _Problem:
         return 0.5 * weight * float(((W - self.A) ** 2).sum()) + self.alpha * h + 0.5 * self.rho_1 * h * h
 
 
-def one_step(plans: Path) -> Iterator[Row]:
+def one_step() -> Iterator[Row]:
     """The global step at d=200 on the iterates of a run."""
-    yield from _steps(Plan.load(plans / "default.toml"), n_variables=200, seed=100)
+    yield from _steps(Plan.load("fed-sparse"), n_variables=200, seed=100)
 
 
 def _steps(plan: Plan, *, n_variables: int, seed: int) -> Iterator[Row]:
@@ -98,10 +97,10 @@ def _steps(plan: Plan, *, n_variables: int, seed: int) -> Iterator[Row]:
     }
 
 
-def thousand(plans: Path) -> Iterator[Row]:
+def thousand() -> Iterator[Row]:
     """Whole runs with a thousand variables and as many expected edges: the default plan, and the lean one."""
-    for name in ("default", "lean"):
-        yield from _whole_run(Plan.load(plans / f"{name}.toml"), n_variables=1000, seed=100)
+    for name in ("fed-sparse", "lean"):
+        yield from _whole_run(Plan.load(name), n_variables=1000, seed=100)
 
 
 def _whole_run(plan: Plan, *, n_variables: int, seed: int) -> Iterator[Row]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -49,9 +48,9 @@ class Cost:
     highest_bytes: int
 
 
-def sites(plans: Path) -> Iterator[Row]:
+def sites() -> Iterator[Row]:
     """Runs with ever more sites, then runs of as many sites that send ever fewer non-zeros."""
-    plan = Plan.load(plans / "default.toml").with_settings(rounds=_ROUNDS, refit_rounds=0)
+    plan = Plan.load("fed-sparse").with_settings(rounds=_ROUNDS, refit_rounds=0)
     yield from by_sites([_cost(plan, n_sites) for n_sites in _SITES])
     few = [plan.with_settings(send_tolerance=tolerance) for tolerance in _SEND_TOLERANCES]
     yield by_nonzeros([_cost(sparser, _FIXED_SITES) for sparser in few])

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from fedbnsl.plan.plan import Plan
+from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_client.solvers import pgcd
@@ -25,10 +26,10 @@ from fedbnsl_experiments.trials.harness import N_SAMPLES, Row, oracles, timed
 _STEPS = 2000
 
 
-def local_solve(plans: Path) -> Iterator[Row]:
+def local_solve() -> Iterator[Row]:
     """One local solve at d=200 against a literal (vectorised) NumPy reading of Algorithm 1, step by step."""
     literal = oracles()
-    plan = Plan.load(plans / "default.toml")
+    plan = Plan.load("fed-sparse")
     d = 200
     X = synthesise(d, d, 1, N_SAMPLES, 2).tables[0]
     zero, allowed = np.zeros((d, d)), ~np.eye(d, dtype=bool)
@@ -64,10 +65,10 @@ def local_solve(plans: Path) -> Iterator[Row]:
     }
 
 
-def network(plans: Path) -> Iterator[Row]:
+def network() -> Iterator[Row]:
     """Whole runs as real processes over loopback gRPC against the same run in one process, from the first round on."""
     for d, turns in ((20, 3), (200, 1)):
-        plan = Plan.load(plans / "default.toml").with_settings(n_participants=8)
+        plan = Plan.load("fed-sparse").with_settings(n_participants=8)
         ratios: list[float] = []
         overheads: list[float] = []
         seconds: list[tuple[float, float]] = []
@@ -83,7 +84,7 @@ def network(plans: Path) -> Iterator[Row]:
                 alone_s = alone["seconds"]["total"]
             seconds.append((together, alone_s))
             ratios.append(together / alone_s)
-            overheads.append((together - alone_s) / plan.n_rounds)
+            overheads.append((together - alone_s) / n_rounds(plan))
         yield {
             "figure": f"whole run at d={d}, P=8: over loopback gRPC / in one process",
             "ratio": round(statistics.median(ratios), 2),

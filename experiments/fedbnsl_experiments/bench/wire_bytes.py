@@ -163,9 +163,9 @@ def _enrol(folder: Path, sites_folder: Path, sites: Sequence[str]) -> dict[str, 
     return credentials
 
 
-def wire(plans: Path) -> Iterator[Row]:
+def wire() -> Iterator[Row]:
     """The default plan on generated data at three sizes, over TLS and in plaintext."""
-    plan = Plan.load(plans / "default.toml")
+    plan = Plan.load("fed-sparse")
     for d, tls in product((20, 100, 200), (True, False)):
         truth = synthesise(d, d, _SITES, N_SAMPLES, 2)
         counted = run_bytes(plan, site_datasets(truth), tls=tls)

@@ -44,6 +44,7 @@ STYLES: Mapping[str, Style] = {
     "correct": Style("#00734f", "", "correct"),
     "reversed": Style("#c04a00", "10 4", "reversed: the truth has the other direction"),
     "extra": Style("#8e2f7c", "2 4", "extra: not in the truth"),
+    "unscored": Style("#6b7280", "", "unscored: the truth lacks one of the variables"),
     "missing": Style("#6b7280", "8 4 1.5 4", "missing: in the truth only"),
 }
 

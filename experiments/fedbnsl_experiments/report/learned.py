@@ -1,6 +1,7 @@
 """What a run has learned, as its report shows it: edges with their verdicts, and the drawing."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +25,7 @@ class EdgeRow:
     truth
         Weight of this very edge in the truth; None where unknown or where the truth has no such edge.
     verdict
-        correct, reversed, extra or missing; empty without a truth.
+        correct, reversed, extra or missing; unscored if the truth lacks one of the variables; empty without a truth.
     """
 
     source: str
@@ -44,6 +45,8 @@ def verdict(edge: Edge, truth: Truth | None) -> str:
     if truth is None:
         return ""
     i, j = edge
+    if not truth.scored[i, j]:
+        return "unscored"
     if truth.edges[i, j]:
         return "correct"
     return "reversed" if truth.edges[j, i] else "extra"
@@ -53,11 +56,17 @@ def learned_edges(run: ReportedRun) -> list[EdgeRow]:
     """The edges of the result, by decreasing absolute weight."""
     position = {name: k for k, name in enumerate(run.variables)}
     rows: list[EdgeRow] = []
+    weights = _true_weights(run)
     for edge in run.result["edges"]:
         pair = position[edge["source"]], position[edge["target"]]
-        true = None if run.truth is None or run.truth.weights is None else run.truth.weights.get(pair)
-        rows.append(EdgeRow(edge["source"], edge["target"], edge["weight"], true, verdict(pair, run.truth)))
+        rows.append(
+            EdgeRow(edge["source"], edge["target"], edge["weight"], weights.get(pair), verdict(pair, run.truth))
+        )
     return rows
+
+
+def _true_weights(run: ReportedRun) -> Mapping[Edge, float]:
+    return (run.truth.reference.weights or {}) if run.truth else {}
 
 
 def missing_edges(run: ReportedRun) -> list[EdgeRow]:
@@ -66,7 +75,7 @@ def missing_edges(run: ReportedRun) -> list[EdgeRow]:
         return []
     wrong = run.dag & ~run.truth.edges
     pairs: list[Edge] = [(int(i), int(j)) for i, j in np.argwhere(run.truth.edges & ~run.dag & ~wrong.T)]
-    weights = run.truth.weights or {}
+    weights = _true_weights(run)
     names = run.variables
     return [EdgeRow(names[i], names[j], None, weights.get((i, j)), "missing") for i, j in pairs]
 
@@ -95,8 +104,9 @@ def drawing(run: ReportedRun) -> str:
 
 def legend(run: ReportedRun) -> list[dict[str, str]]:
     """The kinds of edges that the drawing tells apart: a sample line and what it means."""
-    kinds = ("positive", "negative") if run.truth is None else ("correct", "reversed", "extra", "missing")
     counts = Counter(row.verdict for row in [*learned_edges(run), *missing_edges(run)])
+    kinds = ["positive", "negative"] if run.truth is None else ["correct", "reversed", "extra", "missing"]
+    kinds += ["unscored"] * ("unscored" in counts)
     return [
         {"sample": sample(kind), "meaning": STYLES[kind].meaning, "count": str(counts[kind]) if run.truth else ""}
         for kind in kinds

@@ -5,12 +5,15 @@ from pathlib import Path
 from typing import Any
 
 from fedbnsl import durable
+from fedbnsl.errors import ResultError
+from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl_experiments.pages.render import render
+from fedbnsl_experiments.repeat import COMMAND
 from fedbnsl_experiments.report import cautions as report_cautions
 from fedbnsl_experiments.report import charts as report_charts
 from fedbnsl_experiments.report import history as report_course
 from fedbnsl_experiments.report import learned as report_graph
-from fedbnsl_experiments.report.run_files import ReportedRun
+from fedbnsl_experiments.report.run_files import ReportedRun, read_run
 from fedbnsl_experiments.scoring.evaluation import evaluate
 
 # From here on a table is set small, in a box of its own that scrolls.
@@ -31,17 +34,37 @@ _SCORES = (
     ("pairs found, whatever the direction (recall)", "skeleton_recall"),
 )
 
+_PLACEHOLDERS = (
+    (" TABLES ", "the folder with the tables, site-1.csv, ..."),
+    (" FEDERATION ", "the folder that fedbnsl coordinator init made (on one machine alone: --insecure instead)"),
+    (" SITE_FOLDER ", "the site's own folder, made by fedbnsl participant init, in which the plan is approved"),
+)
 
-def write_page(run: ReportedRun, out: Path | None = None) -> Path:
-    """Write the report of a run, by default as RUN/report.html; returns its path.
 
-    A file that is there is replaced: a report is derived.
+def write_report(run: Path, *, truth: Path | None = None, data: Path | None = None, out: Path | None = None) -> Path:
+    """Write the report of a run folder and return its path.
+
+    Parameters
+    ----------
+    truth
+        CSV with source,target and perhaps weight; None: RUN/data/truth.csv, if there.
+    data
+        Folder with the tables, for what only they can tell; None: RUN/data, if there and the run was not private.
+    out
+        The file; None: RUN/report.html. One that is there is replaced: a report is derived.
 
     Raises
     ------
     ResultError
-        If the report cannot be written.
+        If a file of the run, or the truth, cannot be read, or the report cannot be written.
+    DataError
+        If a table cannot be used.
     """
+    return write_page(read_run(run, truth=truth, data=data), out)
+
+
+def write_page(run: ReportedRun, out: Path | None = None) -> Path:
+    """Write the report of a run that was read; see `write_report`."""
     out = out or run.path / "report.html"
     durable.write_text(out, report_page(run))
     return out
@@ -51,6 +74,7 @@ def report_page(run: ReportedRun) -> str:
     """The page as text."""
     result = run.result
     scores = None if run.truth is None else evaluate(run.path, run.truth.path, tau=None)
+    command = _command(run)
     learned, missing = report_graph.learned_edges(run), report_graph.missing_edges(run)
     return render(
         "report.html.j2",
@@ -66,14 +90,14 @@ def report_page(run: ReportedRun) -> str:
         learned_sentence=_learned_sentence(run, scores),
         learned=learned,
         missing=missing,
-        has_true_weights=run.truth is not None and run.truth.weights is not None,
+        has_true_weights=run.truth is not None and run.truth.reference.weights is not None,
         drawing=report_graph.drawing(run),
         legend=report_graph.legend(run),
         isolated=report_graph.isolated(run),
         weight_map=report_charts.weight_map(run.W, run.variables),
         refitted=_n_refits(run) > 0,
         estimate_sentence=_estimate_sentence(run),
-        planned_rounds=run.plan.n_rounds,
+        planned_rounds=n_rounds(run.plan),
         settings=report_course.settings(run),
         charts=report_course.charts(run),
         attendance=report_course.attendance(run),
@@ -83,7 +107,8 @@ def report_page(run: ReportedRun) -> str:
         scales=report_cautions.scale_table(run),
         path=report_cautions.threshold_path(run),
         scores=_score_rows(scores) if scores else [],
-        command=_command(run),
+        command=command,
+        placeholders=[(word, meaning) for word, meaning in _PLACEHOLDERS if any(word in line for line in command)],
     )
 
 
@@ -104,9 +129,10 @@ def _learned_sentence(run: ReportedRun, scores: dict[str, Any] | None) -> str:
     if scores is None:
         return f"{words}."
     found = scores["scores"]
+    among = f" among the {scores['n_variables']} variables in common" if scores["left_out"]["truth"] else ""
     correct = found["n_reference_edges"] - found["missing"] - found["reversed"]
     return (
-        f"{words}. Of the {found['n_reference_edges']} edges of the truth, {correct} "
+        f"{words}. Of the {found['n_reference_edges']} edges of the truth{among}, {correct} "
         f"{'was' if correct == 1 else 'were'} found; {found['reversed']} reversed, {found['missing']} missing, "
         f"{found['extra']} extra (SHD {found['shd']})."
     )
@@ -161,17 +187,17 @@ def _score_rows(scores: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _command(run: ReportedRun) -> list[str]:
-    """What makes such a run anew, typed in its folder."""
-    seeds: dict[str, int] = run.result["manifest"]["seeds"]
-    private = run.plan.privacy is not None
-    if "data" in seeds:  # a demo with generated tables
-        made = f"--sites {run.plan.n_participants} --seed {seeds['data']}"
-        return [f"fedbnsl demo --plan plan.toml {made}{' --private' if private else ''} --out ANOTHER_FOLDER"]
+    """What repeats the run, typed in its folder: as it was kept there, or else with TABLES, ... to be filled in."""
+    if (run.path / COMMAND).exists():
+        try:
+            return (run.path / COMMAND).read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ResultError(f"{run.path / COMMAND} cannot be read: {error}") from None
     if not (run.path / "run.json").exists():
-        noise = f" --noise-seed {seeds['noise']}" if "noise" in seeds else ""
-        public = " --public-data" if private else ""
-        return [f"fedbnsl simulate plan.toml --data TABLES{public}{noise} --out ANOTHER_FOLDER"]
+        noise = run.result["manifest"]["seeds"].get("noise")
+        options = " --public-data" * (run.plan.privacy is not None) + f" --noise-seed={noise}" * (noise is not None)
+        return [f"fedbnsl simulate plan.toml{options} --data TABLES --out ANOTHER_FOLDER"]
     return [
         "fedbnsl coordinator serve plan.toml --federation FEDERATION --out ANOTHER_FOLDER",
-        "fedbnsl participant join SITE_FOLDER    # at each site",
+        "fedbnsl participant join --policy SITE_FOLDER    # at each site",
     ]

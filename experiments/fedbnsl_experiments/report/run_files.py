@@ -2,13 +2,15 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fedbnsl.errors import PlanError, ResultError
-from fedbnsl.graphs.graph import Edge
+from fedbnsl.graphs.files import LGBN
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_experiments.report.scales import Scales, read_scales
@@ -19,7 +21,7 @@ from fedbnsl_experiments.scoring.evaluation import (
     read_weights,
     was_searched,
 )
-from fedbnsl_experiments.scoring.metrics import read_weighted_reference
+from fedbnsl_experiments.scoring.metrics import Reference, read_reference
 
 _TRUTH = Path("data") / "truth.csv"
 _TABLES = Path("data")
@@ -32,14 +34,15 @@ class Truth:
     Attributes
     ----------
     edges
-        (d, d); it may have cycles.
-    weights
-        Of the edges, where the file has them.
+        (d, d) those between variables in common; there may be cycles.
+    scored
+        (d, d) pairs of variables in common.
     """
 
     path: Path
+    reference: Reference
     edges: Mask
-    weights: Mapping[Edge, float] | None
+    scored: Mask
 
 
 @dataclass(frozen=True)
@@ -134,8 +137,8 @@ def read_run(path: Path, *, truth: Path | None = None, data: Path | None = None)
         plan=plan,
         W=read_weights(path / "weights.csv", variables),
         dag=learned_graph(result),
-        residual_variance=_residual_variance(path / "lgbn.json", variables),
-        truth=None if truth is None else Truth(truth, *read_weighted_reference(truth, variables)),
+        residual_variance=None if LGBN in result.get("not_written", {}) else _residual_variance(path / LGBN, variables),
+        truth=None if truth is None else _read_truth(truth, variables),
         scales=None if data is None else read_scales(data, variables),
         tables=data,
         holds_private=data is not None and not generated,
@@ -146,7 +149,7 @@ def _residual_variance(path: Path, variables: Sequence[str]) -> list[float] | No
     try:
         cpds = json.loads(path.read_text(encoding="utf-8"))["cpds"]
         found = [cpds[name]["variance"][0] for name in variables]
-        if None in found:
+        if None in found:  # written so before result.json had `not_written`
             return None
         variances = [float(value) for value in found]
     except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
@@ -154,3 +157,11 @@ def _residual_variance(path: Path, variables: Sequence[str]) -> list[float] | No
     if not all(math.isfinite(value) and value >= 0 for value in variances):
         raise ResultError(f"{path} holds a variance that is negative or no number")
     return variances
+
+
+def _read_truth(path: Path, variables: Sequence[str]) -> Truth:
+    reference = read_reference(path, variables)
+    edges, scored = np.zeros((2, len(variables), len(variables)), dtype=bool)
+    common = np.ix_(reference.common, reference.common)
+    edges[common], scored[common] = reference.edges, True
+    return Truth(path, reference, edges, scored)

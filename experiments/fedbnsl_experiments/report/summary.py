@@ -16,7 +16,13 @@ _EDGES_SHOWN = 40
 
 
 def print_summary(
-    result: Mapping[str, Any], folder: Path, console: Console, *, scores: Scores | None = None, seconds: float
+    result: Mapping[str, Any],
+    folder: Path,
+    console: Console,
+    *,
+    scores: Scores | None = None,
+    left_out: str = "",
+    seconds: float,
 ) -> None:
     """What was learned, what it cost, and where it is kept.
 
@@ -26,6 +32,8 @@ def print_summary(
         The content of result.json; with "ledgers", what each site's ledger has spent and has left.
     scores
         Against a known truth, if there is one.
+    left_out
+        What the scores leave out; empty: nothing.
     seconds
         Wall clock of the whole command.
     """
@@ -47,6 +55,8 @@ def print_summary(
             f"SHD {scores.shd} of {scores.n_reference_edges} edges ({scores.missing} missing, {scores.extra} extra, "
             f"{scores.reversed} reversed)",
         )
+    if left_out:
+        lines.add_row("", Text(left_out, style="yellow"))
     for kind, meaning in (("formula", "as the paper counts"), ("serialised", "real protobuf messages")):
         up, down = sent["up"][kind], sent["down"][kind]
         lines.add_row(
@@ -62,6 +72,8 @@ def print_summary(
         lines.add_row("guarantee", result["privacy"]["guarantee"])
     if result["dropped_edges"]:
         lines.add_row("cycles", f"{len(result['dropped_edges'])} weak edges left out to break them (see result.json)")
+    for file, why in result["not_written"].items():
+        lines.add_row("not written", f"{file}: {why}")
     took = result["seconds"]
     for warning in result["warnings"]:
         lines.add_row("be careful", Text(warning, style="yellow"))

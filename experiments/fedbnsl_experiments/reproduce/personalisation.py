@@ -41,7 +41,7 @@ _PLANS: dict[str, tuple[Plan, str]] = {
     _OURS: (
         Plan(),
         "the default plan; its lambda and rho_2 are among those with the lowest mean SHD on seeds 1, 100, 400 of this "
-        "data (plans/grids/few-rows.toml)",
+        "data (grid few-rows)",
     ),
     _PAPERS: (paper_plan(), f"{PAPER_CHOICE}, with 5000 rows a site; the paper names none for 50 rows"),
 }

@@ -1,6 +1,6 @@
 """Plans of the private studies beside `private_plans`: larger budgets, more variables, the paper's settings, baselines.
 
-Found by the searches in plans/grids/private-*.toml, never on the graphs of an evaluation (seeds 2 to 11).
+Found by `fedbnsl tune` with the ready grids private-*, never on the graphs of an evaluation (seeds 2 to 11).
 """
 
 from typing import Any
@@ -47,8 +47,7 @@ def study_plan(epsilon: float) -> Plan:
     if epsilon in EPSILONS:
         return private_plan(epsilon)
     settings, privacy = _LARGE
-    plan = private_plan(10.0).with_settings(name=f"private-epsilon-{epsilon:g}", **settings)
-    return with_privacy(plan, epsilon=epsilon, **privacy)
+    return with_privacy(private_plan(epsilon).with_settings(**settings), **privacy)
 
 
 # C, T and K by epsilon: the paper's table of tuned hyper-parameters. It has no row for 10; that one is the row for

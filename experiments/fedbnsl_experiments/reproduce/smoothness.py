@@ -65,7 +65,7 @@ def draw(rows: Sequence[Row]) -> Figure:
 
 def settings(quick: bool) -> list[Settings]:
     """Of the baseline and every share."""
-    chosen = "private-epsilon-5 (plans/private-epsilon-5.toml, found with estimated second moments on seeds 100 and up)"
+    chosen = "the ready plan private-steps, found with estimated second moments on seeds 100 and up"
     return [Settings(BASELINE, settings_of(exactly(private_plan(EPSILON))), chosen)] + [
         Settings(
             _method(share), settings_of(split_plan(share, N_SAMPLES)), f"{chosen}; smoothness_share from the share"

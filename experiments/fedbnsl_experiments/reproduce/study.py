@@ -31,7 +31,7 @@ from fedbnsl_experiments.trials.trials import Function, Trial, run_trials
 _WORDS = Path(__file__).parent / "words"
 
 TUNING_SEEDS = (1, *range(100, 130), 400)
-"""Of the generated graphs on which settings were searched, see plans/grids."""
+"""Of the generated graphs on which settings were searched, see the grids of `fedbnsl tune`."""
 
 
 @dataclass(frozen=True)

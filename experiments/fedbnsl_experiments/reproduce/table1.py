@@ -44,7 +44,7 @@ _PLANS: dict[str, tuple[Plan, str]] = {
     _TUNED: (
         tuned_fed_bnsl(),
         "the schedule and the refit of our default plan; its rho_2 and lambda, too, which are among those with the "
-        "lowest mean SHD at d=20 on seeds 1, 100, 400 (plans/grids/fed-bnsl.toml)",
+        "lowest mean SHD at d=20 on seeds 1, 100, 400 (grid fed-bnsl)",
     ),
 }
 

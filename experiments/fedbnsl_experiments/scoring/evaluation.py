@@ -15,7 +15,6 @@ from fedbnsl.errors import ResultError
 from fedbnsl.graphs.graph import extract_dag, is_acyclic, threshold
 from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_experiments.scoring.metrics import empty_graph_scores, random_dag_scores, read_reference, score, sid
-from fedbnsl_server.store.results import SCHEMA
 
 
 def evaluate(run: Path, truth: Path, *, tau: float | None) -> dict[str, Any]:
@@ -31,7 +30,8 @@ def evaluate(run: Path, truth: Path, *, tau: float | None) -> dict[str, Any]:
     -------
     report
         JSON-ready: `scores` beside `empty_graph` and `random_dag` (mean and standard deviation over random DAGs with as
-        many edges, without `sid`, which takes long), and `warnings`.
+        many edges, without `sid`, which takes long), and `warnings`. If run and reference have other variables, all
+        this is about the subgraphs induced on those in common; `left_out` names the others.
 
     Raises
     ------
@@ -41,8 +41,8 @@ def evaluate(run: Path, truth: Path, *, tau: float | None) -> dict[str, Any]:
     result = read_result(run)
     variables: list[str] = result["variables"]
     reference = read_reference(truth, variables)
-    warnings: list[str] = []
-    if not is_acyclic(reference):
+    warnings = [reference.left_out] if reference.left_out else []
+    if not is_acyclic(reference.edges):
         warnings.append(f"the reference {truth} has a directed cycle: no Bayesian network can match it in full")
     if result["state"] != "finished":
         warnings.append(f"the run is {result['state']}: its graph is scored as it stood ({result['reason']})")
@@ -55,17 +55,20 @@ def evaluate(run: Path, truth: Path, *, tau: float | None) -> dict[str, Any]:
             warnings.append("the run had no ADMM rounds and has no raw W: no threshold brings back what its search cut")
         elif was_searched(result):
             warnings.append("the run's own graph was searched with moments: raw W, cut at any threshold, is another")
-    scores = score(estimate, reference)
+    estimate, true = reference.of_common(estimate), reference.edges
+    scores = score(estimate, true)
     return {
         "run": str(run),
         "truth": str(truth),
         "threshold": tau,
         "raw_weights": has_raw_weights(result),
         "warnings": warnings,
-        "cyclic_reference": not is_acyclic(reference),
-        "scores": {**scores.as_dict(), "sid": sid(estimate, reference)},
-        "empty_graph": {**empty_graph_scores(reference).as_dict(), "sid": sid(np.zeros_like(reference), reference)},
-        "random_dag": random_dag_scores(reference, scores.n_edges, n_draws=_draws(len(variables))),
+        "cyclic_reference": not is_acyclic(true),
+        "n_variables": len(true),
+        "left_out": {"truth": list(reference.only_reference), "run": list(reference.only_run)},
+        "scores": {**scores.as_dict(), "sid": sid(estimate, true)},
+        "empty_graph": {**empty_graph_scores(true).as_dict(), "sid": sid(np.zeros_like(true), true)},
+        "random_dag": random_dag_scores(true, scores.n_edges, n_draws=_draws(len(true))),
     }
 
 
@@ -85,11 +88,13 @@ def read_result(run: Path) -> dict[str, Any]:
     path = run / "result.json"
     try:
         content: object = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise _no_result(run) from None
     except (OSError, ValueError) as error:
         raise ResultError(f"{path} cannot be read: {error}") from None
     result = cast(dict[str, Any], content) if isinstance(content, dict) else {}
+    from fedbnsl_server.store.results import SCHEMA  # here: the demo scores a result that it has in hand
+
     if result.get("schema") != SCHEMA:
         raise ResultError(f"{path} has the format {result.get('schema')!r}; expected {SCHEMA!r}")
     lacking = [key for key in ("state", "reason", "variables", "edges", "rounds") if key not in result]

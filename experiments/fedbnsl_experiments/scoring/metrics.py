@@ -8,7 +8,7 @@ edges to add, remove or reverse, and the empty graph's is the number of referenc
 
 import csv
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TextIO
@@ -16,11 +16,19 @@ from typing import TextIO
 import numpy as np
 
 from fedbnsl.errors import ResultError
-from fedbnsl.graphs.graph import Edge
 from fedbnsl.sparse import Mask
 from fedbnsl_experiments.scoring.structural_intervention import sid as sid
 
 _NAMES_SHOWN = 10
+
+
+class UnusableReferenceError(ResultError):
+    """A file that is no graph to score against."""
+
+    remedy = (
+        "Give a CSV file with commas, the header source,target (and weight, if known), and one edge a row; its "
+        "variables are named as in the tables."
+    )
 
 
 @dataclass(frozen=True)
@@ -198,48 +206,118 @@ def random_dag_scores(
     return {"mean": mean, "std": std}
 
 
-def read_reference(path: Path, variables: Sequence[str]) -> Mask:
-    """(d, d) graph of a CSV file; see `read_weighted_reference`."""
-    return read_weighted_reference(path, variables)[0]
+@dataclass(frozen=True, eq=False)
+class Reference:
+    """A reference graph over the variables that it has in common with a run.
+
+    Attributes
+    ----------
+    common
+        (k,) places of these variables among those of the run, ascending; k is at least 2.
+    edges
+        (k, k) its subgraph induced on them; it may have cycles.
+    weights
+        Of its edges, by places among the variables of the run; None if the file has no weights.
+    only_reference, only_run
+        Variables that only one of the two has: they are not scored.
+    """
+
+    common: tuple[int, ...]
+    edges: Mask
+    weights: Mapping[tuple[int, int], float] | None
+    only_reference: tuple[str, ...]
+    only_run: tuple[str, ...]
+
+    def of_common(self, graph: Mask) -> Mask:
+        """(k, k) subgraph, induced on the variables in common, of a (d, d) graph over those of the run."""
+        return graph[np.ix_(self.common, self.common)]
+
+    @property
+    def left_out(self) -> str:
+        """A sentence on what is not scored; empty: nothing is left out."""
+        if not self.only_reference:
+            return ""
+        sides = (("the truth", self.only_reference), ("the run", self.only_run))
+        left = "; ".join(f"only in {where}: {_quoted(names)}" for where, names in sides if names)
+        return (
+            f"only the {len(self.common)} variables that the run and the truth have in common are scored, by the "
+            f"subgraphs induced on them; left out are those {left}"
+        )
 
 
-def read_weighted_reference(path: Path, variables: Sequence[str]) -> tuple[Mask, dict[Edge, float] | None]:
-    """(d, d) graph of a CSV file, one edge a row, and the weights of its edges where the file has them.
+def read_reference(path: Path, variables: Sequence[str]) -> Reference:
+    """The graph of a CSV file, one edge a row, over the variables that it has in common with a run.
 
     The header names `source` and `target`. Where it also names `weight`, a row of weight 0 is no edge; other columns
     are ignored. A line that starts with # is a comment, unless its first cell is one of `variables`.
 
+    A list of edges cannot name a variable without edges. So `variables` that the file does not name have none in it,
+    unless the file names others, which are not in `variables` (to the letter): then it is about another set of
+    variables, and only those named in both are in common.
+
     Raises
     ------
     ResultError
-        If the file cannot be read, lacks the header, names a variable that is not in `variables` (to the letter), has a
-        row that is too short or without a finite weight, or has a self-loop.
+        If the file cannot be read, lacks the header, has a row that is too short or without a finite weight, or a
+        self-loop, or if fewer than two variables are in common.
     """
     position = {name: k for k, name in enumerate(variables)}
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            has_weights, rows = _listed_edges(path, file, position)
+            rows = list(_listed_edges(path, file, position))
     except OSError as error:
-        raise ResultError(f"{path} cannot be read: {error.strerror}") from None
+        raise UnusableReferenceError(f"{path} cannot be read: {error.strerror}") from None
     except (csv.Error, UnicodeDecodeError) as error:
-        raise ResultError(f"{path} is no UTF-8 CSV file: {error}") from None
-    unknown = _quoted(name for source, target, _ in rows for name in (source, target) if name not in position)
-    if unknown:
-        raise ResultError(
-            f"{path} names variables that the run does not have: {unknown}; expected the names to the letter"
+        raise UnusableReferenceError(f"{path} is no UTF-8 CSV file: {error}") from None
+    named = dict.fromkeys(name for source, target, _ in rows for name in (source, target))
+    foreign = tuple(name for name in named if name not in position)
+    common = [name for name in variables if not foreign or name in named]
+    if len(common) < 2:
+        raise UnusableReferenceError(
+            f"{path} and the run have {len(common)} variable(s) in common, and a score needs two: the truth names "
+            f"{_quoted(named)}, the run {_quoted(variables)}; expected the same names, to the letter"
         )
     loops = _quoted(source for source, target, weight in rows if source == target and weight != 0)
     if loops:
-        raise ResultError(f"{path} has an edge from a variable to itself: {loops}; remove that row")
-    weights = {(position[source], position[target]): weight for source, target, weight in rows if weight != 0}
+        raise UnusableReferenceError(f"{path} has an edge from a variable to itself: {loops}; remove that row")
+    listed = {
+        (position[source], position[target]): weight
+        for source, target, weight in rows
+        if weight != 0 and source in position and target in position
+    }
     edges = np.zeros((len(position), len(position)), dtype=bool)
-    for edge in weights:
+    for edge in listed:
         edges[edge] = True
-    return edges, weights if has_weights else None
+    weights = {edge: weight for edge, weight in listed.items() if weight is not None}
+    places = tuple(position[name] for name in common)
+    return Reference(
+        common=places,
+        edges=edges[np.ix_(places, places)],
+        weights=weights or None,
+        only_reference=foreign,
+        only_run=tuple(name for name in variables if name not in common),
+    )
 
 
-def _listed_edges(path: Path, file: TextIO, position: Mapping[str, int]) -> tuple[bool, list[tuple[str, str, float]]]:
-    """Whether there are weights; source, target and weight (1 without that column) of each row."""
+def read_full_reference(path: Path, variables: Sequence[str]) -> Mask:
+    """(d, d) graph, as `read_reference` reads it, of a file that names none but these variables.
+
+    Raises
+    ------
+    ResultError
+        As `read_reference`, and if the file names another variable.
+    """
+    reference = read_reference(path, variables)
+    if reference.only_reference:
+        raise UnusableReferenceError(
+            f"{path} names variables that the tables do not have: {_quoted(reference.only_reference)}; expected the "
+            "names to the letter"
+        )
+    return reference.edges
+
+
+def _listed_edges(path: Path, file: TextIO, position: Mapping[str, int]) -> Iterator[tuple[str, str, float | None]]:
+    """Source, target and weight (None without that column) of each row."""
     # A comment becomes a blank line, not none: the reader's line numbers stay those of the file.
     lines = ("\n" if _is_comment(line, position) else line for line in file)
     # Strict, lest an unclosed quote swallow the rest of the file.
@@ -247,20 +325,24 @@ def _listed_edges(path: Path, file: TextIO, position: Mapping[str, int]) -> tupl
     no_row: list[str] = []
     header = next((row for row in reader if row), no_row)
     if not {"source", "target"} <= set(header):
-        raise ResultError(f"{path} lacks the header source,target; its first row is {','.join(header)[:80]!r}")
+        raise UnusableReferenceError(
+            f"{path} lacks the header source,target; its first row is {','.join(header)[:80]!r}"
+        )
     source, target = header.index("source"), header.index("target")
     weight = header.index("weight") if "weight" in header else None
-    edges: list[tuple[str, str, float]] = []
-    for row in filter(None, reader):
+    for row in reader:
+        if not row:
+            continue
         try:
-            edge = (row[source], row[target], 1.0 if weight is None else float(row[weight]))
+            edge = (row[source], row[target], None if weight is None else float(row[weight]))
         except (IndexError, ValueError):
             edge = ("", "", math.nan)
-        if not math.isfinite(edge[2]):
+        if not math.isfinite(edge[2] or 0.0):
             wanted = "a source and a target" if weight is None else "a source, a target and a finite weight"
-            raise ResultError(f"{path}, line {reader.line_num}: expected {wanted}, got {','.join(row)[:80]!r}")
-        edges.append(edge)
-    return weight is not None, edges
+            raise UnusableReferenceError(
+                f"{path}, line {reader.line_num}: expected {wanted}, got {','.join(row)[:80]!r}"
+            )
+        yield edge
 
 
 def _is_comment(line: str, position: Mapping[str, int]) -> bool:

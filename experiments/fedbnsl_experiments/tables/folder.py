@@ -13,6 +13,8 @@ from fedbnsl.errors import DataError, ResultError
 from fedbnsl_client.data.csv_table import read_header
 from fedbnsl_experiments.tables.synthetic import SyntheticFederation
 
+_NAMES_SHOWN = 5
+
 
 def site_files(folder: Path) -> dict[str, Path]:
     """The tables of a folder by site, in the order of their numbers.
@@ -24,7 +26,13 @@ def site_files(folder: Path) -> dict[str, Path]:
     """
     found = {path.stem: path for path in folder.glob("site-*.csv")}
     if not found:
-        raise DataError(f"{folder} holds no site-*.csv; make some with `fedbnsl data synth` or `fedbnsl data split`")
+        others = sorted(path.name for path in folder.glob("*.csv"))[:_NAMES_SHOWN]
+        lacking = f"it holds {', '.join(others)}" if others else "" if folder.is_dir() else "there is no such folder"
+        raise DataError(
+            f"{folder} holds no site-*.csv{lacking and f' ({lacking})'}",
+            remedy="Give a folder with one CSV file a "
+            "site, named site-1.csv, site-2.csv, ...; `fedbnsl data split` and `fedbnsl data synth` make such folders.",
+        )
     return dict(
         sorted(found.items(), key=lambda item: [int(x) if x.isdecimal() else x for x in re.split(r"(\d+)", item[0])])
     )
@@ -42,7 +50,7 @@ def write_federation(federation: SyntheticFederation, out: Path) -> list[Path]:
     paths: list[Path] = []
     for k, X in enumerate(federation.tables):
         paths.append(out / f"site-{k + 1}.csv")
-        _write_table(paths[-1], federation.variables, [[repr(x) for x in row] for row in X.tolist()])
+        _write_table(paths[-1], federation.variables, X.tolist())
     names = federation.variables
     pairs: list[list[int]] = np.argwhere(federation.W != 0).tolist()
     edges = [[names[i], names[j], repr(float(federation.W[i, j]))] for i, j in pairs]
@@ -106,7 +114,7 @@ def new_folder(out: Path) -> None:
         raise ResultError(f"folder {out} holds site tables already; choose another one")
 
 
-def _write_table(path: Path, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def _write_table(path: Path, header: Sequence[str], rows: Sequence[Sequence[str | float]]) -> None:
     try:
         with path.open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")

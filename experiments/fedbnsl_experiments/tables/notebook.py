@@ -2,6 +2,7 @@
 
 import numbers
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -79,6 +80,11 @@ def _named(tables: object) -> dict[str, object]:
 
 def _columns(site: str, table: Any) -> tuple[list[str], list[Any]]:
     """Names, and the cells of each column."""
+    if isinstance(table, str | Path):
+        raise DataError(
+            f"{site}: expected a data frame or an array, got a path; read the file first: "
+            f"pandas.read_csv({str(table)!r}), after `pip install pandas`, which no extra of fedbnsl brings along"
+        )
     if hasattr(table, "columns") and hasattr(table, "__getitem__"):
         labels = list(table.columns)
         names = [str(label).strip() for label in labels]

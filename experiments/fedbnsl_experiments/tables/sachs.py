@@ -15,7 +15,7 @@ import numpy as np
 
 from fedbnsl.errors import ResultError
 from fedbnsl.sparse import Mask, Matrix
-from fedbnsl_experiments.scoring.metrics import read_reference
+from fedbnsl_experiments.scoring.metrics import read_full_reference
 
 N_SITES = 3
 """Participants of the paper (appendix "Real Data")."""
@@ -84,7 +84,7 @@ def read_sachs() -> SachsData:
     lists = _edge_lists(folder)
     if not lists:
         raise ResultError(f"{folder} holds no edges-*.csv to score against", remedy=_REMEDY)
-    references = {each.stem.removeprefix("edges-"): read_reference(each, variables) for each in lists}
+    references = {each.stem.removeprefix("edges-"): read_full_reference(each, variables) for each in lists}
     return SachsData(variables, X, references)
 
 

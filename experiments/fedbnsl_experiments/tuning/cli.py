@@ -10,20 +10,27 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedbnsl.errors import SetupError
+from fedbnsl.plan.plan_options import NameOrPath, PlanChoice, takes_plan
 from fedbnsl_experiments.option_types import Finite, Seeds
+from fedbnsl_experiments.tuning.ready_grids import GRIDS
 
 if TYPE_CHECKING:
     from fedbnsl_experiments.tuning.tune import Data
 
 _PATH = click.Path(path_type=Path)
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _GENERATED = ("nodes", "edges", "sites", "rows", "heterogeneous")
 _DEFAULT_SEEDS = (1, 100, 400)
 
 
 @click.command()
-@click.argument("plan_file", metavar="PLAN", type=_FILE)
-@click.option("--grid", "grid_file", required=True, type=_FILE, help="TOML file: settings, each with its candidates.")
+@takes_plan()
+@click.option(
+    "--grid",
+    required=True,
+    metavar="GRID",
+    type=NameOrPath(GRIDS),
+    help="TOML file of settings, each with its candidates, or the name of a ready grid, such as example.",
+)
 @click.option("--random", "n_random", type=click.IntRange(1, 100_000), help="Draw so many configurations instead.")
 @click.option("--search-seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the draws.")
 @click.option("--seeds", type=Seeds(), help="Seeds of data and noise, such as 100..109 or 1,2.  [default: 1,100,400]")
@@ -42,9 +49,6 @@ _DEFAULT_SEEDS = (1, 100, 400)
 )
 @click.option("--data", "folder", type=_PATH, help="Folder with site-1.csv, ... in place of generated tables.")
 @click.option("--truth", type=_PATH, help="CSV with columns source,target.  [default: DATA/truth.csv]")
-@click.option(
-    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Replace a setting of the plan; repeatable."
-)
 @click.option("--jobs", type=int, default=1, show_default=True, help="Processes; -1: one a processor.")
 @click.option(
     "--backend", type=click.Choice(["joblib", "dask"]), default="joblib", show_default=True, help="What runs them."
@@ -60,8 +64,8 @@ _DEFAULT_SEEDS = (1, 100, 400)
 @click.pass_context
 def tune(
     context: click.Context,
-    plan_file: Path,
-    grid_file: Path,
+    choice: PlanChoice,
+    grid: str | Path,
     n_random: int | None,
     search_seed: int,
     seeds: tuple[int, ...] | None,
@@ -73,7 +77,6 @@ def tune(
     heterogeneous: float,
     folder: Path | None,
     truth: Path | None,
-    overrides: tuple[str, ...],
     jobs: int,
     backend: str,
     scheduler: str | None,
@@ -93,7 +96,6 @@ def tune(
     from rich.console import Console
     from rich.text import Text
 
-    from fedbnsl.plan.plan import Plan
     from fedbnsl_client.cli import warnings_on_stderr
     from fedbnsl_experiments.tuning.grid import configurations, read_grid
 
@@ -122,10 +124,9 @@ def tune(
     if edges > nodes * (nodes - 1) / 2:
         raise click.BadParameter(f"{nodes} nodes have at most {nodes * (nodes - 1) // 2} edges", param_hint="--edges")
 
-    plan = Plan.load(plan_file, overrides)
-    grid = read_grid(grid_file)
-    choices = grid.product() if n_random is None else grid.sample(n_random, search_seed)
-    plans = configurations(plan, grid, choices)
+    plan, space = choice.load(), read_grid(grid)
+    choices = space.product() if n_random is None else space.sample(n_random, search_seed)
+    plans = configurations(plan, space, choices)
     is_private = any(tried.privacy is not None for _, tried in plans)
     console = Console(stderr=True)
     warnings: list[str] = []
@@ -151,7 +152,7 @@ def tune(
         f"Tuned: the best of {len(plans)} configurations by the mean of {metric}.",
         *(f"WARNING: {warning}" for warning in warnings),
         f"command: {_command(context, given, seeds)}",
-        *(f"grid: {key} = {_shown(candidates)}" for key, candidates in grid.candidates.items()),
+        *(f"grid: {key} = {_shown(candidates)}" for key, candidates in space.candidates.items()),
         f"seeds: {', '.join(map(str, seeds))}",
     ]
     dask = None if backend == "joblib" else scheduler or ""

@@ -17,6 +17,7 @@ from fedbnsl.plan.knowledge import Knowledge
 from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.privacy_settings import Privacy
 from fedbnsl_experiments.plan_settings import with_dotted
+from fedbnsl_experiments.tuning.ready_grids import GRIDS
 
 MOST_CONFIGURATIONS = 100_000
 
@@ -92,8 +93,8 @@ class Grid:
             }
 
 
-def read_grid(path: Path) -> Grid:
-    """A grid from a TOML file: each key a setting of the plan, its value a list, or a range for a random search.
+def read_grid(grid: str | Path) -> Grid:
+    """A grid by name or path: each key a setting of the plan, its value a list, or a range for a random search.
 
     Raises
     ------
@@ -101,13 +102,13 @@ def read_grid(path: Path) -> Grid:
         If the file cannot be read, or naming the first key that is no setting or has no usable candidates.
     """
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = tomllib.loads(GRIDS.file(grid).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise PlanError(f"grid {path} cannot be read: {error}") from None
-    candidates = {key: _candidates(f"{path}: {key}", value) for key, value in _flat(str(path), content)}
+        raise PlanError(f"grid {grid} cannot be read: {error}") from None
+    candidates = {key: _candidates(f"{grid}: {key}", value) for key, value in _flat(str(grid), content)}
     if not candidates:
-        raise PlanError(f"grid {path} names no setting; expected lines such as: l1_weight = [0.05, 0.1]")
-    return Grid(str(path), candidates)
+        raise PlanError(f"grid {grid} names no setting; expected lines such as: l1_weight = [0.05, 0.1]")
+    return Grid(str(grid), candidates)
 
 
 def configurations(plan: Plan, grid: Grid, choices: Iterator[Choice]) -> list[tuple[Choice, Plan]]:

@@ -25,7 +25,7 @@ from fedbnsl.sparse import Mask
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_experiments.plan_settings import for_sites, short_digest
 from fedbnsl_experiments.scoring.evaluation import learned_graph
-from fedbnsl_experiments.scoring.metrics import read_reference, score
+from fedbnsl_experiments.scoring.metrics import read_full_reference, score
 from fedbnsl_experiments.simulate import simulate
 from fedbnsl_experiments.tables.csv_rows import as_csv
 from fedbnsl_experiments.tables.folder import site_files
@@ -104,7 +104,7 @@ Data = GeneratedData | FolderData
 def _read_tables(data: FolderData) -> tuple[dict[str, Dataset], Mask]:
     """Once a process."""
     tables = {site: Dataset.read(path, columns=data.columns) for site, path in site_files(data.folder).items()}
-    reference = read_reference(data.truth, data.columns or next(iter(tables.values())).variables)
+    reference = read_full_reference(data.truth, data.columns or next(iter(tables.values())).variables)
     if _digest(data.folder, data.truth) != data.digest:
         raise DataError(f"the tables in {data.folder} changed while settings were tuned on them; start again")
     return tables, reference

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Literal, Self
 
 import numpy as np
-from scipy.linalg.lapack import dgetrf, dgetri
 
 from fedbnsl.graphs.graph import strong_components
 from fedbnsl.sparse import Index, Mask, Matrix
@@ -130,6 +129,8 @@ def _exponential(A: Matrix) -> tuple[float, Matrix]:
 
 def _log_det(A: Matrix) -> tuple[float, Matrix]:
     """-log det(I - A) over a stack, and (I - A)^-1."""
+    from scipy.linalg.lapack import dgetrf, dgetri  # here: see `global_step.warm_up`
+
     inverse = np.empty_like(A)
     h = 0.0
     for k, block in enumerate(A):
@@ -176,7 +177,7 @@ def expm1(A: Matrix) -> Matrix:
 
 
 def _degree(powers: Matrix) -> tuple[int, int]:
-    """Degree of the polynomial and squarings, from A to A^4 in a (4, k, n, n) array; squarings -1: beyond all numbers.
+    """Degree of the polynomial and squarings, from A to A^4 in a (4, k, n, n) array; squarings -1: it overflows.
 
     With a = ||A||, the remainder after degree m is at most ||A^m|| a / (m + 1)! / (1 - a / (m + 2)), and ||A^m|| is
     the largest entry of 1' A^m.

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedbnsl.errors import DivergenceError
 from fedbnsl.graphs.graph import threshold
-from fedbnsl.messages import LocalUpdate, SiteState
+from fedbnsl.messages import SiteState
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Matrix, SparseMatrix, aligned
@@ -100,16 +100,24 @@ def _grown(start: float, factor: float, times: float, ceiling: float) -> float:
     return ceiling if logarithm >= math.log(ceiling) else start * factor**times
 
 
-def advance(state: AdmmState, updates: Mapping[str, LocalUpdate], plan: Plan, mask: EdgeMask) -> AdmmState:
+def advance_admm(
+    state: AdmmState, sent: Mapping[str, SparseMatrix], plan: Plan, mask: EdgeMask, *, start: int = 0, step: int
+) -> AdmmState:
     """One round of Algorithm 1 at the coordinator: W, alpha and the duals of the sites that contributed.
 
-    A site without an update keeps its last B_p and beta_p in the global step, and its dual stays.
+    A site that sent nothing keeps its last B_p and beta_p in the global step, and its dual stays.
+
+    Parameters
+    ----------
+    sent
+        B_p, or its changes, by site.
+    start, step
+        Which start of the algorithm the round belongs to, from 0, and its number there, from 1.
     """
-    stage = plan.stage(state.round + 1)
-    plan, rho_2 = plan.of_start(stage.start), plan.consensus_penalty
-    B = {site: _told(old.local_weights, updates.get(site), plan) for site, old in state.sites.items()}
+    plan, rho_2 = plan.of_start(start), plan.consensus_penalty
+    B = {site: _told(old.local_weights, sent.get(site), plan) for site, old in state.sites.items()}
     A = mean_of(B.values()) + mean_of(s.consensus_dual for s in state.sites.values()) / rho_2
-    alpha, rho_1 = acyclicity_coefficients(plan, stage.step, state.acyclicity_dual)
+    alpha, rho_1 = acyclicity_coefficients(plan, step, state.acyclicity_dual)
     W = global_step(
         A,
         state.global_weights.to_dense(),
@@ -123,38 +131,36 @@ def advance(state: AdmmState, updates: Mapping[str, LocalUpdate], plan: Plan, ma
         least_gain=plan.global_gain,
         measure=plan.acyclicity,
     )
-    seen_now = plan.moments_rounds and stage.step in (1, plan.rounds)
+    seen_now = plan.moments_rounds and step in (1, plan.rounds)
     neighbours = _with_neighbours(state.neighbours, W, plan) if seen_now else state.neighbours
-    sent = SparseMatrix.from_dense(np.where(np.abs(W) < plan.zero_tolerance, 0.0, W))
+    told = SparseMatrix.from_dense(np.where(np.abs(W) < plan.zero_tolerance, 0.0, W))
     if plan.value_type == "float32":
-        sent = sent.as_float32()
+        told = told.as_float32()
     change = None
     if plan.sends_changes:
-        change = state.global_weights.change_to(sent, plan.send_tolerance)
-        sent = state.global_weights.changed_by(change)
-    h, _ = acyclicity(sent.to_dense())
-    seen = None if change is None else sent
+        change = state.global_weights.change_to(told, plan.send_tolerance)
+        told = state.global_weights.changed_by(change)
+    h, _ = acyclicity(told.to_dense())
+    seen = None if change is None else told
     sites = {
         site: SiteState(
             B[site],
-            _dual(before.consensus_dual, B[site], sent, rho_2) if site in updates else before.consensus_dual,
+            _dual(before.consensus_dual, B[site], told, rho_2) if site in sent else before.consensus_dual,
             seen,
         )
         for site, before in state.sites.items()
     }
     alpha_next = 0.0
     if plan.acyclicity_schedule == "augmented":
-        alpha_next = alpha + rho_1 * acyclicity(sent.to_dense(), plan.acyclicity)[0]  # Eq. alpha
+        alpha_next = alpha + rho_1 * acyclicity(told.to_dense(), plan.acyclicity)[0]  # Eq. alpha
         if not math.isfinite(alpha_next):
             raise DivergenceError("alpha left the finite numbers")
     return replace(
         state,
-        round=state.round + 1,
-        global_weights=sent,
+        global_weights=told,
         change=change,
         acyclicity_dual=alpha_next,
         acyclicity=h,
-        contributed=frozenset(updates),
         sites=sites,
         neighbours=neighbours,
     )
@@ -165,11 +171,11 @@ def _with_neighbours(known: SparseMatrix | None, W: Matrix, plan: Plan) -> Spars
     return SparseMatrix.on_support(W, support if known is None else support | known.support())
 
 
-def _told(before: SparseMatrix, update: LocalUpdate | None, plan: Plan) -> SparseMatrix:
-    """B_p of a site after its update, if there is one."""
-    if update is None:
+def _told(before: SparseMatrix, sent: SparseMatrix | None, plan: Plan) -> SparseMatrix:
+    """B_p of a site after what it sent, if anything."""
+    if sent is None:
         return before
-    return before.changed_by(update.local_weights) if plan.sends_changes else update.local_weights
+    return before.changed_by(sent) if plan.sends_changes else sent
 
 
 def _dual(beta: SparseMatrix, B: SparseMatrix, W: SparseMatrix, rho_2: float) -> SparseMatrix:

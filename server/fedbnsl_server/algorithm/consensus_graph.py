@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from fedbnsl.graphs.graph import Edge, extract_dag, threshold
-from fedbnsl.messages import TaskKind
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
+from fedbnsl.rounds.kinds import n_rounds, stage
 from fedbnsl.sparse import Mask, Matrix, SparseMatrix
 from fedbnsl_server.algorithm.admm import AdmmState
 
@@ -61,6 +61,6 @@ def consensus_graph(state: AdmmState, plan: Plan, mask: EdgeMask) -> ConsensusGr
     weights = state.global_weights
     if state.refitted is not None:
         weights = state.refitted
-    elif state.found and plan.stage(state.round + 1).kind is TaskKind.ADMM:
+    elif state.found and state.round < n_rounds(plan) and stage(plan, state.round + 1).kind == "admm":
         weights = state.found[-1]  # another start is under way: the last whole one speaks
     return _acyclic_part(weights.to_dense(), plan.threshold, mask)

@@ -16,13 +16,16 @@ entry, large where an edge runs against strong others. L-BFGS works in units in 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.optimize import Bounds, OptimizeResult, minimize
 
 from fedbnsl.errors import DivergenceError
 from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_server.algorithm.acyclicity import CyclicPart, Measure
+
+if TYPE_CHECKING:
+    from scipy.optimize import OptimizeResult
 
 Objective = Callable[[Matrix], tuple[float, Matrix]]
 """Value and gradient at a vector."""
@@ -42,7 +45,7 @@ def global_step(
     least_gain: float = 0.1,
     measure: Measure = "exponential",
 ) -> Matrix:
-    """Minimise over W, warm-started, as far as it pays: the next round poses the problem anew.
+    """Minimise over W from the last W, until an iteration gains little: the next round changes the problem.
 
     Parameters
     ----------
@@ -120,6 +123,8 @@ def _minimum(smooth: _Smooth, w: Matrix, l1_weight: float, *, max_iterations: in
     DivergenceError
         If the objective is not finite, not even closer to zero.
     """
+    from scipy.optimize import Bounds, minimize  # here: see `warm_up`
+
     while smooth.measure == "log-det" and not math.isfinite(smooth(w)[0]) and w.any():
         w = 0.5 * w
     value, gradient, curvature = smooth.expansion(w)
@@ -143,7 +148,7 @@ def _minimum(smooth: _Smooth, w: Matrix, l1_weight: float, *, max_iterations: in
         highest = max(highest, value)
         return value, slope / unit
 
-    def settled(intermediate_result: OptimizeResult) -> None:
+    def settled(intermediate_result: "OptimizeResult") -> None:
         nonlocal lowest
         gain, lowest = lowest - intermediate_result.fun, intermediate_result.fun
         if gain <= least_gain * (first - lowest):
@@ -160,6 +165,12 @@ def _minimum(smooth: _Smooth, w: Matrix, l1_weight: float, *, max_iterations: in
     )
     w = solution.x / unit
     return w[: w.size // 2] - w[w.size // 2 :] if l1_weight else w
+
+
+def warm_up() -> None:
+    """Load what a step needs of scipy: a coordinator opens its port first, and does this while its sites join."""
+    W = np.ones((2, 2)) - np.eye(2)
+    global_step(W, W, n_participants=1, rho_2=1.0, alpha=0.0, rho_1=1.0, allowed=W > 0, max_iterations=1)
 
 
 def split_l1(smooth: Objective, l1_weight: float) -> Objective:

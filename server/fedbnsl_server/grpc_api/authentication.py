@@ -3,13 +3,15 @@
 import logging
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
 from fedbnsl.errors import IdentityError, ResultError
-from fedbnsl.identity.certificates import Name
-from fedbnsl_server.identity.enrolment import EnrolmentEndedError, Federation
+
+if TYPE_CHECKING:
+    from fedbnsl.identity.certificates import Name
+    from fedbnsl_server.identity.enrolment import Federation
 
 _SERVICE = "/fedbnsl.wire.Federation/"
 _SPEAKS_FOR_NOBODY = _SERVICE + "Status"
@@ -20,7 +22,7 @@ caller: ContextVar[str] = ContextVar("caller", default="")
 """The site that the call in progress comes from; empty without TLS, and for the coordinator's own commands."""
 
 
-class Doorkeeper(grpc.aio.ServerInterceptor):
+class Authentication(grpc.aio.ServerInterceptor):
     """Lets a site act under its own enrolled name only; revocation counts from the next call on.
 
     The coordinator's own certificate may ask for the status and for nothing else.
@@ -31,7 +33,7 @@ class Doorkeeper(grpc.aio.ServerInterceptor):
         Told of a site whose enrolment has ended, at each of its calls: nobody needs to wait for it.
     """
 
-    def __init__(self, federation: Federation) -> None:
+    def __init__(self, federation: "Federation") -> None:
         self._federation = federation
         self.on_ended: Callable[[str], None] = lambda site: None
 
@@ -41,6 +43,9 @@ class Doorkeeper(grpc.aio.ServerInterceptor):
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Any:
         """Put the check before every method of the federation; health may be asked by whom TLS has let in."""
+        # Here: whoever is let in without a certificate needs no cryptography.
+        from fedbnsl_server.identity.enrolment import EnrolmentEndedError
+
         handler = await continuation(handler_call_details)
         if handler is None or not handler_call_details.method.startswith(_SERVICE):
             return handler
@@ -70,7 +75,7 @@ def _certificate(context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
     return shown
 
 
-def _refuse_another(name: Name, site: str) -> None:
+def _refuse_another(name: "Name", site: str) -> None:
     if not name.site or name.site != site:
         who = repr(name.site) if name.site else "the coordinator"
         raise IdentityError(f"the certificate belongs to {who}, the message speaks for {site!r}")

@@ -1,24 +1,27 @@
-"""The coordinator's port: bound before anything else, opened for a servicer, closed with or without a word."""
+"""The coordinator's gRPC server: binds its port first, then serves one run, then closes."""
 
 import asyncio
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import grpc
 
 from fedbnsl.channel import server_credentials, server_options
 from fedbnsl.errors import SetupError
 from fedbnsl.wire import federation_pb2_grpc as federation_grpc
-from fedbnsl_server.grpc_api.authentication import Doorkeeper
+from fedbnsl_server.grpc_api.authentication import Authentication
 from fedbnsl_server.grpc_api.health import Health
 from fedbnsl_server.grpc_api.servicer import RefuseGarbage, Servicer
-from fedbnsl_server.identity.enrolment import Federation
-from fedbnsl_server.observe.prometheus import MetricsPort, from_loop
 from fedbnsl_server.sites.mailbox import Mailbox
+
+if TYPE_CHECKING:
+    from fedbnsl_server.identity.enrolment import Federation
+    from fedbnsl_server.observe.prometheus import MetricsPort
 
 _STOP_S = 0.5
 
 
-class Door:
+class CoordinatorServer:
     """A port that is bound, so that nobody else takes it; nobody is answered before `open`.
 
     Parameters
@@ -41,14 +44,14 @@ class Door:
     def __init__(
         self,
         listen: str,
-        federation: Federation | None,
+        federation: "Federation | None",
         *,
         on_open: Callable[[str], None],
-        metrics: MetricsPort | None = None,
+        metrics: "MetricsPort | None" = None,
     ) -> None:
         # The first one is asked first: what comes after it sees messages only.
-        self._doorkeeper = None if federation is None else Doorkeeper(federation)
-        interceptors = [RefuseGarbage(), *([] if self._doorkeeper is None else [self._doorkeeper])]
+        self._authentication = None if federation is None else Authentication(federation)
+        interceptors = [RefuseGarbage(), *([] if self._authentication is None else [self._authentication])]
         self._server = grpc.aio.server(options=server_options(), interceptors=interceptors)
         self._health = Health()
         self._on_open = on_open
@@ -67,10 +70,12 @@ class Door:
     async def open(self, servicer: Servicer) -> None:
         """Take calls."""
         federation_grpc.add_FederationServicer_to_server(servicer, self._server)
-        if self._doorkeeper is not None:
-            self._doorkeeper.on_ended = servicer.turn_out
+        if self._authentication is not None:
+            self._authentication.on_ended = servicer.turn_out
         await self._health.add_to(self._server)
         if self._metrics is not None:
+            from fedbnsl_server.observe.prometheus import from_loop  # here: few runs show metrics
+
             self._metrics.look = from_loop(asyncio.get_running_loop(), servicer.status)
         await self._server.start()
         await self._health.serving()

@@ -1,4 +1,4 @@
-"""The coordinator's gRPC door: decode, delegate, encode; and the one table from errors to statuses."""
+"""The coordinator's gRPC calls: decode, delegate, encode; and the one table from errors to statuses."""
 
 import asyncio
 import logging
@@ -36,6 +36,7 @@ from fedbnsl.messages import (
     run_tag,
 )
 from fedbnsl.plan.plan import Plan
+from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl.wire import federation_pb2_grpc as federation_grpc
@@ -153,7 +154,7 @@ class Servicer(federation_grpc.FederationServicer):
             update = codec.decode_update(
                 request, n_variables=len(self.roster.variables), dense=self.plan.dense_messages
             )
-            if update.round <= self.plan.n_rounds:  # or a site could fill the memory with rounds
+            if update.round <= n_rounds(self.plan):  # or a site could fill the memory with rounds
                 # Late or refused, it crossed the wire all the same.
                 self.mailbox.traffic.up[request.site][update.round] += request.ByteSize()
             if update.ledger is not None:  # late or refused, it was paid for
@@ -177,7 +178,7 @@ class Servicer(federation_grpc.FederationServicer):
             raise
 
     def turn_out(self, site: str) -> None:
-        """Count on a site no more whose enrolment has ended; it can say no good-bye itself."""
+        """Take a site out of the run whose enrolment has ended: it cannot leave by itself."""
         if site in self.roster.members and site not in self.mailbox.left:
             self._let_go(site, ": its certificate was revoked, or has expired")
 
@@ -204,7 +205,7 @@ class Servicer(federation_grpc.FederationServicer):
         return RunStatus(
             state=self.progress.state,
             round=self.mailbox.round,
-            rounds=self.plan.n_rounds,
+            rounds=n_rounds(self.plan),
             acyclicity=self.progress.acyclicity,
             edges=self.progress.edges,
             elapsed_s=0.0 if started is None else (now if ended is None else ended) - started,

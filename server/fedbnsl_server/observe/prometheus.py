@@ -57,7 +57,9 @@ def _of_sites(status: RunStatus) -> Iterable[Metric]:
     online = GaugeMetricFamily("fedbnsl_site_online", "Whether the site is there.", labels=["site"])
     last_round = GaugeMetricFamily("fedbnsl_site_last_round", "The last round the site answered.", labels=["site"])
     spent = GaugeMetricFamily(
-        "fedbnsl_site_spent_zcdp", "Privacy spent, as the site's ledger told the coordinator last.", labels=["site"]
+        "fedbnsl_site_spent_zcdp",
+        "Privacy spent from the site's dataset in this federation, as its ledger told it last.",
+        labels=["site"],
     )
     for site in status.sites:
         sent.add_metric([site.site, "up"], site.bytes_up)

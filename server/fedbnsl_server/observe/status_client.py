@@ -1,16 +1,18 @@
 """Asks a running coordinator where it stands."""
 
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import grpc
 
 from fedbnsl import codec
 from fedbnsl.channel import open_channel
 from fedbnsl.errors import IdentityError, RemoteProtocolError
-from fedbnsl.identity.certificates import Credentials
 from fedbnsl.messages import RunStatus
 from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl.wire import federation_pb2_grpc as federation_grpc
+
+if TYPE_CHECKING:
+    from fedbnsl.identity.certificates import Credentials
 
 _TIMEOUT_S = 2.0
 
@@ -24,7 +26,7 @@ class Observer:
         Why the last call had no answer; empty if it had one.
     """
 
-    def __init__(self, address: str, credentials: Credentials | None = None) -> None:
+    def __init__(self, address: str, credentials: "Credentials | None" = None) -> None:
         self._channel = open_channel(address, credentials)
         self._stub = federation_grpc.FederationStub(self._channel)
         self.silence = ""

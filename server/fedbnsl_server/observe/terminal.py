@@ -116,7 +116,9 @@ def view(title: str, status: RunStatus) -> Group:
     bar.add_row(ProgressBar(total=max(1, status.rounds), completed=done, width=60))
     parts: list[RenderableType] = [Text(title, style="bold"), bar, Text(headline(status)), _sites(status)]
     if any(site.spent_units is not None for site in status.sites):
-        parts.append(Text("spent zCDP: of what each site's ledger last told the coordinator", style="dim"))
+        parts.append(
+            Text("spent zCDP: from this dataset in this federation, as each site's ledger told it last", style="dim")
+        )
     return Group(*parts)
 
 

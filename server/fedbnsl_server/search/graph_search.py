@@ -133,7 +133,7 @@ def _without_small(families: Families, dag: Mask, required: Mask, threshold: flo
 
 
 def _least_variance_order(families: Families, candidates: Mask, required: Mask) -> list[int]:
-    """Order of the variables: again and again the one of least variance given its candidates among those taken.
+    """Order of the variables: each next one has the least variance given its candidates among those before it.
 
     No variable comes before a required parent.
     """

@@ -163,7 +163,7 @@ def search_pooled(
 
 
 def _selected(S: Matrix, j: int, least: float, most: int) -> list[int]:
-    """Forward selection: again and again the variable that lowers the residual variance of j most, if by `least`."""
+    """Forward selection: add the variable that lowers the residual variance of j most, as long as it is by `least`."""
     rest, selected = S.copy(), list[int]()
     left = np.ones(len(S), dtype=bool)
     left[j] = False

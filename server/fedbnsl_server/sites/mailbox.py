@@ -306,7 +306,7 @@ class Mailbox:
         self._refuse_another_past(update.site, update.round)
         stored = self._updates.get(update.site) or self._last_accepted.get(update.site)
         if stored is not None and stored.round == update.round:
-            if stored.same_as(update):
+            if stored == update:
                 return True
             raise RemoteProtocolError(f"a second, different update of {update.site!r} for round {update.round}")
         if not self._open or update.round != self.round:

@@ -12,7 +12,7 @@ _TAKEN, _FREED = "seated", "seat freed"
 
 
 @dataclass(frozen=True)
-class Seats:
+class Membership:
     """The seats of a run that is taken up again.
 
     Attributes
@@ -48,7 +48,7 @@ def note(log: EventLog, site: str, member: Member | None) -> None:
     log.sync()
 
 
-def replay(events: Iterable[Mapping[str, Any]]) -> Seats:
+def replay(events: Iterable[Mapping[str, Any]]) -> Membership:
     """The seats after all these events, others among them.
 
     Raises
@@ -68,4 +68,4 @@ def replay(events: Iterable[Mapping[str, Any]]) -> Seats:
                 members[event["site"]] = member
     except (KeyError, TypeError, ValueError) as error:
         raise ResultError(f"the seats of the run cannot be read from its events: {error!r}") from None
-    return Seats(variables if members else (), members)
+    return Membership(variables if members else (), members)

@@ -10,7 +10,7 @@ from fedbnsl.errors import ResultError
 from fedbnsl.plan.plan import Plan
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.sites.mailbox import Traffic
-from fedbnsl_server.sites.membership_log import Seats, replay
+from fedbnsl_server.sites.membership_log import Membership, replay
 from fedbnsl_server.store import checkpoint
 
 # What a round's line holds beyond what result.json says of the round.
@@ -33,7 +33,7 @@ class Past:
         Bytes of the small messages until then, by site.
     resumed_at
         When the run was taken up before.
-    seats
+    membership
         Who had one.
     """
 
@@ -42,7 +42,7 @@ class Past:
     elapsed_s: float = 0.0
     control_bytes: Mapping[str, int] = field(default_factory=dict[str, int])
     resumed_at: tuple[str, ...] = ()
-    seats: Seats = field(default_factory=Seats)
+    membership: Membership = field(default_factory=Membership)
 
     @property
     def round(self) -> int:
@@ -81,7 +81,7 @@ def read_past(state_file: Path, events: Path, plan: Plan) -> Past:
     resumed_at = tuple(line["time"] for line in lines if line.get("event") == "resumed")
     seats = replay(lines)
     if state is None:
-        return Past(resumed_at=resumed_at, seats=seats)
+        return Past(resumed_at=resumed_at, membership=seats)
     # The line is written before the checkpoint: a round that was repeated has several lines, and the last one counts.
     rounds: dict[int, dict[str, Any]] = {line["round"]: line for line in lines if line.get("event") == "round"}
     missing = [t for t in range(1, state.round + 1) if t not in rounds]
@@ -97,7 +97,7 @@ def read_past(state_file: Path, events: Path, plan: Plan) -> Past:
         elapsed_s=last["elapsed_s"],
         control_bytes=last["control_bytes"],
         resumed_at=resumed_at,
-        seats=seats,
+        membership=seats,
     )
 
 

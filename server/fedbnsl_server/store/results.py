@@ -6,7 +6,8 @@ result.json      everything about the run, for programs (schema `fedbnsl.result/
 weights.csv      the raw W of the last ADMM round (without any: the weights of the last searched graph); row = source,
                  column = target
 edges.csv        the learned edges: source,target,weight
-graph.graphml, graph.dot, dagitty.txt, lgbn.json    the same graph for other tools
+graph.graphml, graph.dot, dagitty.txt, lgbn.json    the same graph for other tools; lgbn.json only where the residual
+                 variances are known (result.json says under `not_written` why they are not)
 """
 
 import hashlib
@@ -31,10 +32,12 @@ from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.privacy import zcdp
 from fedbnsl.privacy.calibration import price_of
 from fedbnsl.privacy.report import guarantee_sentence, guarantees
+from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl.sparse import formula_bytes
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph, consensus_graph, graph_to_refit, raw_weights
 from fedbnsl_server.algorithm.round_loop import RoundRecord
+from fedbnsl_server.findings import as_entries, sentences
 from fedbnsl_server.search.pooled_moments import NOISE_WIDTHS, least_noise
 from fedbnsl_server.sites import membership_log
 from fedbnsl_server.sites.mailbox import Traffic
@@ -210,10 +213,12 @@ class RunRecorder:
         d = len(self._variables)
         t = record.round
         contributed = set(record.contributed)
-        down = formula_bytes(record.entries_down, d, dense=record.dense_down)
+        down = formula_bytes(record.entries_down, d, indexed=record.indexed_down)
+        findings = as_entries(record.findings, self._variables)
         return {
+            **({"findings": findings} if findings else {}),
             "round": t,
-            "kind": record.kind.name.lower(),
+            "kind": record.kind,
             "contributed": list(record.contributed),
             "acyclicity": record.acyclicity,
             "edges": record.edges,
@@ -222,7 +227,7 @@ class RunRecorder:
             "bytes": {
                 site: {
                     "up": {
-                        "formula": formula_bytes(record.entries_up.get(site, 0), d, dense=record.dense_up),
+                        "formula": formula_bytes(record.entries_up.get(site, 0), d, indexed=record.indexed_up),
                         "serialised": self._traffic.up[site][t],
                     },
                     "down": {
@@ -254,6 +259,7 @@ class RunRecorder:
             "edges": [] if graph is None else named_edges(graph, names),
             "dropped_edges": self._dropped(graph),
             "warnings": self._warnings(),
+            "not_written": {} if self._state is None else self._not_written(self._state),
             "privacy": self._privacy(),
             "acyclicity": None if self._state is None else self._state.acyclicity,
             "sites": {
@@ -316,8 +322,8 @@ class RunRecorder:
         if self._outcome != "finished":
             # A round that broke off may have been answered: it was paid for all the same. And so were rounds after a
             # backup: whether a folder that was taken up again is one, nobody can tell.
-            rounds = self._plan.n_rounds if self._folder.is_continued else rounds + 1
-        rounds = min(rounds, self._plan.n_rounds)
+            rounds = n_rounds(self._plan) if self._folder.is_continued else rounds + 1
+        rounds = min(rounds, n_rounds(self._plan))
         sites: dict[str, Any] = {}
         contributions = self._contributions()
         for site, n in self._n_samples.items():
@@ -336,9 +342,9 @@ class RunRecorder:
         }
 
     def _warnings(self) -> list[str]:
-        """What a person should know before believing the directions of the edges."""
+        """What a person should know before believing the edges and their directions."""
         without = [f"no privacy guarantee: {reason}" for reason in self._no_guarantee() if self._plan.privacy]
-        without += self._too_much_noise()
+        without += self._too_much_noise() + sentences(self._rounds)
         variance = np.empty(0) if self._state is None else self._state.residual_variance
         if not variance.size or variance.max() <= _UNEQUAL_VARIANCES * variance.min():
             return without
@@ -346,6 +352,21 @@ class RunRecorder:
         # A search takes its directions from the moments where these tell them.
         which = "directions that the moments leave open rest" if self._plan.moments_rounds else "directions rest"
         return [*without, f"residual variances differ ({low}, {high}): {which} on their being about equal"]
+
+    def _not_written(self, state: AdmmState) -> dict[str, str]:
+        """Files of the graph that the run has no numbers for, with the reason."""
+        if state.residual_variance.size:
+            return {}
+        plan = self._plan
+        if plan.privacy is not None and plan.moments_rounds:
+            why = "the noisy moments tell them up to a common factor only"
+        elif plan.privacy is not None:
+            why = "releasing them would cost privacy"
+        elif self._outcome != "finished":
+            why = f"the run ended before its {'search' if plan.moments_rounds else 'refit'}"
+        else:
+            why = "the plan has no refit"
+        return {graph_files.LGBN: f"it needs the residual variances, which are unknown: {why}"}
 
     def _too_much_noise(self) -> list[str]:
         """Whether the noise of private moments hides edges that the plan looks for; from public numbers alone."""

@@ -24,12 +24,12 @@ from fedbnsl.logs import EventLog
 from fedbnsl.plan.plan import Plan
 from fedbnsl_server.store import run_id
 from fedbnsl_server.store.history import Past, read_past
-from fedbnsl_server.store.run_id import Register
+from fedbnsl_server.store.run_id import RunIdentity
 
 LOCK = "run.lock"
 
 _PLAN = "plan.toml"
-_REGISTER = "run.json"
+_RUN_ID = "run.json"
 _EVENTS = "events.jsonl"
 _CHECKPOINT = "checkpoint.npz"
 _DIGEST_SHOWN = 12
@@ -50,7 +50,7 @@ class RunFolder:
         self,
         path: Path,
         plan: Plan,
-        register: Register | None = None,
+        identity: RunIdentity | None = None,
         *,
         past: Past | None = None,
         lock: TextIO | None = None,
@@ -59,12 +59,12 @@ class RunFolder:
         self.plan = plan
         self.is_continued = past is not None
         self.past = past or Past()
-        self._register = register
+        self._identity = identity
         self._lock = lock
 
     @classmethod
-    def create(cls, path: Path, plan: Plan, register: Register | None = None) -> Self:
-        """Make the folder and write the plan; with a register, lock it for a run that can be continued.
+    def create(cls, path: Path, plan: Plan, identity: RunIdentity | None = None) -> Self:
+        """Make the folder and write the plan; with an identity, lock it for a run that can be continued.
 
         Raises
         ------
@@ -75,12 +75,12 @@ class RunFolder:
         try:
             path.mkdir(parents=True, exist_ok=True)
             refuse_existing_run(path)
-            if register is not None:
+            if identity is not None:
                 lock = _locked(path)
                 refuse_existing_run(path)  # again: another coordinator may have made one just before
-                run_id.write(path / _REGISTER, register)
+                run_id.write(path / _RUN_ID, identity)
             durable.write_text(path / _PLAN, plan.to_toml())
-            folder = cls(path, plan, register, lock=lock)
+            folder = cls(path, plan, identity, lock=lock)
             folder.events  # noqa: B018  # a file that cannot be opened is found here
             return folder
         except BaseException as error:
@@ -111,26 +111,26 @@ class RunFolder:
         except OSError as error:
             raise ResultError(f"run folder {path} cannot be locked: {error.strerror}") from None
         try:
-            register = run_id.read(path / _REGISTER)
+            identity = run_id.read(path / _RUN_ID)
             past = read_past(path / _CHECKPOINT, path / _EVENTS, plan)
-            return cls(path, plan, register, past=past, lock=lock)
+            return cls(path, plan, identity, past=past, lock=lock)
         except BaseException:
             lock.close()
             raise
 
     @classmethod
-    def open(cls, path: Path, plan: Plan, register: Register) -> Self:
-        """Go on with the run that the folder holds, or begin one with this register.
+    def open(cls, path: Path, plan: Plan, identity: RunIdentity) -> Self:
+        """Go on with the run that the folder holds, or begin one with this identity.
 
         Raises
         ------
         ResultError
             See `resume` and `create`.
         """
-        return cls.resume(path, plan) if can_be_continued(path) else cls.create(path, plan, register)
+        return cls.resume(path, plan) if can_be_continued(path) else cls.create(path, plan, identity)
 
     @property
-    def register(self) -> Register:
+    def identity(self) -> RunIdentity:
         """The run's number.
 
         Raises
@@ -138,9 +138,9 @@ class RunFolder:
         ResultError
             If the run cannot be continued, as a simulation.
         """
-        if self._register is None:
+        if self._identity is None:
             raise ResultError(f"the run in folder {self.path} cannot be continued")
-        return self._register
+        return self._identity
 
     @cached_property
     def events(self) -> EventLog:
@@ -207,7 +207,7 @@ def can_be_continued(path: Path) -> bool:
         If the folder cannot be looked into.
     """
     try:
-        return all((path / name).exists() for name in (_PLAN, _REGISTER))
+        return all((path / name).exists() for name in (_PLAN, _RUN_ID))
     except OSError as error:
         raise ResultError(f"run folder {path} cannot be used: {error.strerror}") from None
 
@@ -221,7 +221,7 @@ def load_plan(path: Path) -> Plan:
         If the folder holds no such run.
     """
     if not can_be_continued(path):
-        raise ResultError(f"folder {path} holds no run that can be continued ({_PLAN} and {_REGISTER})")
+        raise ResultError(f"folder {path} holds no run that can be continued ({_PLAN} and {_RUN_ID})")
     return Plan.load(path / _PLAN)
 
 

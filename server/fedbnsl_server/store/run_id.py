@@ -14,7 +14,7 @@ _SCHEMA = "fedbnsl.run/2"
 
 
 @dataclass(frozen=True)
-class Register:
+class RunIdentity:
     """What does not change between two lives of a coordinator.
 
     Attributes
@@ -30,7 +30,7 @@ class Register:
     seeds: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
-def write(file: Path, register: Register) -> None:
+def write(file: Path, identity: RunIdentity) -> None:
     """Write it; it is on the disk when this returns.
 
     Raises
@@ -40,14 +40,14 @@ def write(file: Path, register: Register) -> None:
     """
     content = {
         "schema": _SCHEMA,
-        "run": f"{register.run:016x}",
-        "created_at": register.created_at.isoformat(timespec="seconds"),
-        "seeds": dict(register.seeds),
+        "run": f"{identity.run:016x}",
+        "created_at": identity.created_at.isoformat(timespec="seconds"),
+        "seeds": dict(identity.seeds),
     }
     durable.write_text(file, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
-def read(file: Path) -> Register:
+def read(file: Path) -> RunIdentity:
     """What `write` wrote.
 
     Raises
@@ -59,7 +59,7 @@ def read(file: Path) -> Register:
         content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         if content["schema"] != _SCHEMA:
             raise ResultError(f"{file} has the format {content['schema']!r}; expected {_SCHEMA!r}")
-        return Register(
+        return RunIdentity(
             run=int(content["run"], 16),
             created_at=datetime.fromisoformat(content["created_at"]),
             seeds=content["seeds"],

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import threading
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,16 @@ from fedbnsl.messages import LedgerHead
 FILE = "site-ledgers.json"
 
 
+@dataclass
+class _Site:
+    """A site's ledger, and the furthest head seen of each dataset, by what stands for it."""
+
+    ledger_id: bytes
+    heads: dict[bytes, LedgerHead] = field(default_factory=dict[bytes, LedgerHead])
+
+
 class SiteLedgers:
-    """The furthest head seen of each site's ledger, over all runs of a folder.
+    """The furthest heads seen of each site's ledger, over all runs of a folder.
 
     Parameters
     ----------
@@ -30,30 +39,23 @@ class SiteLedgers:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()  # the rounds' thread saves, and at the end the event loop
-        self._heads = dict[str, LedgerHead]()
+        self._sites = dict[str, _Site]()
+        self._present = dict[str, bytes]()  # by site: the dataset that was heard of last
         self._read_version: tuple[int, ...] | None = None
         self._learn_of_others()
 
-    def _read(self) -> dict[str, LedgerHead]:
+    def _read(self) -> dict[str, _Site]:
         try:
             if not self._path.exists():
                 return {}
             stored: dict[str, Any] = json.loads(self._path.read_text(encoding="utf-8"))
-            return {
-                site: LedgerHead(
-                    bytes.fromhex(head["ledger_id"]),
-                    int(head["n_entries"]),
-                    bytes.fromhex(head["digest"]),
-                    int(head["spent_units"]),
-                )
-                for site, head in stored.items()
-            }
+            return {site: _from_json(ledger) for site, ledger in stored.items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ResultError(f"{self._path}, the memory of the sites' ledgers, cannot be read: {error}") from None
 
     def head(self, site: str) -> LedgerHead | None:
-        """The furthest head seen of a site's ledger."""
-        return self._heads.get(site)
+        """The furthest head seen of the dataset that a site was heard of with last."""
+        return self._sites[site].heads.get(self._present[site]) if site in self._present else None
 
     def check(self, site: str, head: LedgerHead) -> None:
         """Refuse a ledger that is behind what was seen of it.
@@ -66,26 +68,36 @@ class SiteLedgers:
             If the file cannot be read.
         """
         self._learn_of_others()
-        seen = self._heads.get(site)
-        if seen is None:
+        known = self._sites.get(site)
+        if known is None:
             return
-        if head.ledger_id != seen.ledger_id:
+        if head.ledger_id != known.ledger_id:
             raise LedgerError(
                 f"site {site!r} had another privacy ledger before; what it spent may not be forgotten (if the site "
                 f"began anew, with other data, remove its entry from {self._path.name} at the coordinator)"
             )
+        seen = known.heads.get(head.dataset, head)
         behind = head.n_entries < seen.n_entries or head.spent_units < seen.spent_units
         if behind or (head.n_entries == seen.n_entries and head.digest != seen.digest):
             raise LedgerError(
-                f"the privacy ledger of site {site!r} is behind what it told before ({head.n_entries} entries, then "
-                f"{seen.n_entries}): a backup was restored; its budget cannot be trusted"
+                f"the privacy ledger of site {site!r} is behind what it told before ({head.n_entries} payments, then "
+                f"{seen.n_entries}): a backup was restored; its budget cannot be trusted (if its newest ledger is lost "
+                f"and the site has accepted that, remove its entry from {self._path.name} at the coordinator)"
             )
 
     def note(self, site: str, head: LedgerHead) -> None:
         """Remember a head, unless a further one was seen (a repeated answer brings an old one)."""
-        seen = self._heads.get(site)
-        if seen is None or (head.ledger_id == seen.ledger_id and head.n_entries > seen.n_entries):
-            self._heads[site] = head
+        if self._keep(site, head):
+            self._present[site] = head.dataset
+
+    def _keep(self, site: str, head: LedgerHead) -> bool:
+        """Whether a head is of the site's ledger; it replaces one that is less far."""
+        known = self._sites.setdefault(site, _Site(head.ledger_id))
+        if head.ledger_id != known.ledger_id:
+            return False
+        if head.n_entries > known.heads.setdefault(head.dataset, head).n_entries:
+            known.heads[head.dataset] = head
+        return True
 
     def save(self) -> None:
         """Write what is remembered, together with what other coordinators have written there meanwhile.
@@ -95,7 +107,7 @@ class SiteLedgers:
         ResultError
             If it cannot be written.
         """
-        if not self._heads:
+        if not self._sites:
             return
         with self._lock:
             try:
@@ -111,8 +123,10 @@ class SiteLedgers:
         version = self._version()
         if version is not None and version == self._read_version:
             return
-        for site, head in self._read().items():
-            self.note(site, head)
+        for site, ledger in self._read().items():
+            self._sites.setdefault(site, _Site(ledger.ledger_id))
+            for head in ledger.heads.values():
+                self._keep(site, head)
         self._read_version = version
 
     def _version(self) -> tuple[int, ...] | None:
@@ -126,11 +140,33 @@ class SiteLedgers:
     def _write(self) -> None:
         stored = {
             site: {
-                "ledger_id": head.ledger_id.hex(),
-                "n_entries": head.n_entries,
-                "digest": head.digest.hex(),
-                "spent_units": head.spent_units,
+                "ledger_id": ledger.ledger_id.hex(),
+                "datasets": {
+                    dataset.hex(): {
+                        "n_entries": head.n_entries,
+                        "digest": head.digest.hex(),
+                        "spent_units": head.spent_units,
+                    }
+                    for dataset, head in sorted(ledger.heads.items())
+                },
             }
-            for site, head in sorted(self._heads.items())
+            for site, ledger in sorted(self._sites.items())
         }
         durable.write_text(self._path, json.dumps(stored, indent=1) + "\n")
+
+
+def _from_json(stored: dict[str, Any]) -> _Site:
+    ledger_id = bytes.fromhex(stored["ledger_id"])
+    # Before protocol 3 there was one head for all datasets, which no later one can be compared with: its id is kept.
+    datasets: dict[str, Any] = {} if "n_entries" in stored else stored["datasets"]
+    heads = {
+        bytes.fromhex(dataset): LedgerHead(
+            ledger_id,
+            bytes.fromhex(dataset),
+            int(head["n_entries"]),
+            bytes.fromhex(head["digest"]),
+            int(head["spent_units"]),
+        )
+        for dataset, head in datasets.items()
+    }
+    return _Site(ledger_id, heads)

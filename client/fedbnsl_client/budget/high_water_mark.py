@@ -1,0 +1,92 @@
+"""How far each ledger had come, noted outside its folder: an older copy that is put back in its place is noticed.
+
+The notes lie in `fedbnsl/` of the user's state directory, one file a ledger: $XDG_STATE_HOME, or ~/.local/state. A note
+is written after the ledger's own commit, so after a crash it may be behind the ledger, but never ahead of it.
+"""
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from fedbnsl import durable
+from fedbnsl.errors import LedgerError, ResultError
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What is noted of a ledger.
+
+    Attributes
+    ----------
+    n_entries, link
+        Its number of entries, and the link of the last one, in hexadecimal digits.
+    spent
+        By dataset: units ever reserved for it (and lost with a ledger), its own alone.
+    unprotected
+        Datasets that were used without privacy.
+    """
+
+    n_entries: int
+    link: str
+    spent: dict[str, int]
+    unprotected: list[str]
+
+
+def file_of(ledger_id: bytes) -> Path:
+    """Where the mark of a ledger is kept.
+
+    Raises
+    ------
+    LedgerError
+        If the user has no home, and XDG_STATE_HOME is not set to an absolute path.
+    """
+    named = Path(os.environ.get("XDG_STATE_HOME", ""))
+    try:
+        state = named if named.is_absolute() else Path.home() / ".local" / "state"
+    except RuntimeError:
+        raise _unusable("the user's state directory", "there is no home directory") from None
+    return state / "fedbnsl" / f"{ledger_id.hex()}.json"
+
+
+def read(ledger_id: bytes) -> Mark | None:
+    """The mark of a ledger; None if this user has none.
+
+    Raises
+    ------
+    LedgerError
+        If there is one that cannot be read.
+    """
+    file = file_of(ledger_id)
+    try:
+        stored: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        return Mark(**stored)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError) as error:
+        raise _unusable(str(file), str(getattr(error, "strerror", None) or error)) from None
+
+
+def write(ledger_id: bytes, mark: Mark) -> None:
+    """Replace the mark of a ledger; on the disk when this returns.
+
+    Raises
+    ------
+    LedgerError
+        If it cannot be written.
+    """
+    file = file_of(ledger_id)
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        durable.write_text(file, json.dumps(asdict(mark)) + "\n")
+    except (OSError, ResultError) as error:
+        raise _unusable(str(file), str(getattr(error, "strerror", None) or error)) from None
+
+
+def _unusable(what: str, why: str) -> LedgerError:
+    return LedgerError(
+        f"{what}, where the state of the ledger is noted, cannot be used: {why}",
+        remedy="Set XDG_STATE_HOME to a folder that lasts, that this user can write to, and that is not backed up "
+        "together with the ledger. Without the note, an older copy of the ledger would not be noticed.",
+    )

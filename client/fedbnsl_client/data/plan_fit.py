@@ -1,0 +1,91 @@
+"""How a table fits a plan, for the people at its site alone: nothing of it may be sent, or reach a shared log."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedbnsl.plan.plan import Plan
+from fedbnsl.sparse import Matrix
+from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.data.mapped_array import row_blocks
+
+# A column with the same value in more than this share of its records is all but constant.
+_SAME_VALUE = 0.95
+_LOOKED_AT = 1000  # records whose median is taken for the value that such a column has
+_MOST_NAMED = 8
+
+
+@dataclass(frozen=True)
+class PlanFit:
+    """What a table is like under a plan.
+
+    Attributes
+    ----------
+    same_value
+        The share of records (0 to 1) with the same value, of columns that are all but constant.
+    beyond
+        By column, the share of records (0 to 1) whose squared value exceeds the column's feature bound, which is in
+        squared units; empty if the plan uses no bounds.
+    beyond_any
+        The share of records for which this holds of at least one column.
+    """
+
+    same_value: Mapping[str, float]
+    beyond: Mapping[str, float]
+    beyond_any: float
+
+    def lines(self) -> list[str]:
+        """The same for people."""
+        lines = [
+            f"column {name!r}: the same value in {share:.1%} of the records" for name, share in self.same_value.items()
+        ]
+        if self.beyond:
+            names = sorted((name for name, share in self.beyond.items() if share), key=lambda name: -self.beyond[name])
+            by_column = ", ".join(f"{name!r} {self.beyond[name]:.2%}" for name in names[:_MOST_NAMED])
+            more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+            lines.append(
+                f"{self.beyond_any:.2%} of the records lie beyond feature_bounds (a bound on x^2, not on x)"
+                + (f": {by_column}{more}" if names else "")
+            )
+        return lines
+
+
+def site_lines(table: Dataset, plan: Plan, fit: PlanFit) -> list[str]:
+    """All that a person at the site should know of a table before a run of a plan uses it."""
+    about = "about this table" + (", told here alone" if plan.privacy else "")
+    return [f"{about}: {line}" for line in [*(one.text for one in table.odd), *fit.lines()]]
+
+
+def fit_of(table: Dataset, plan: Plan) -> PlanFit:
+    """Look at a table as a run of a plan would use it; no record leaves this function.
+
+    Raises
+    ------
+    DataError
+        If the table lacks a variable of the plan.
+    """
+    table = table.reordered(plan.variables or table.variables)
+    d, n = len(table.variables), table.n_samples
+    bounds: Matrix | None = None
+    uses_bounds = plan.local_solver != "noisy-covariance"
+    if uses_bounds and plan.privacy is not None and plan.privacy.smoothness == "estimated":
+        bounds = np.broadcast_to(np.array(plan.privacy.feature_bounds), d)
+    beyond, same, any_beyond = np.zeros(d), np.zeros(d), 0
+    usual: Matrix | None = None
+    for block in row_blocks(table.X):
+        if usual is None:
+            some = block[:: max(len(block) // _LOOKED_AT, 1)]
+            usual = np.percentile(some, 50, axis=0, method="lower")  # a value that is there
+        same += (block == usual).sum(axis=0)
+        if bounds is not None:
+            with np.errstate(over="ignore"):
+                outside = block * block > bounds
+            beyond += outside.sum(axis=0)
+            any_beyond += int(outside.any(axis=1).sum())
+    same_value = dict(zip(table.variables, (same / n).tolist(), strict=True))
+    return PlanFit(
+        {name: share for name, share in same_value.items() if share > _SAME_VALUE},
+        {} if bounds is None else dict(zip(table.variables, (beyond / n).tolist(), strict=True)),
+        any_beyond / n,
+    )

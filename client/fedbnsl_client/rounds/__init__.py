@@ -1,0 +1,5 @@
+"""The kinds of rounds at a site, one module a kind: how it answers.
+
+`kinds` has what they share: the local problem, with the private table, and what every kind can do. `participant` calls
+them; what both sides know of a kind is in `fedbnsl.rounds`.
+"""

@@ -1,0 +1,129 @@
+"""What the site's module of a kind of round has, and what it works with."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from typing import Any, Protocol, cast
+
+import numpy as np
+
+from fedbnsl.errors import RemoteProtocolError
+from fedbnsl.messages import Content, LedgerHead, LocalUpdate, RoundTask, SiteState
+from fedbnsl.plan.knowledge import EdgeMask
+from fedbnsl.plan.plan import Plan
+from fedbnsl.privacy.calibration import Price, price_of
+from fedbnsl.sparse import Matrix
+from fedbnsl_client.losses.squared import SecondMoments
+from fedbnsl_client.privacy.noise import Randbelow
+from fedbnsl_client.solvers.local_solver import needs_setup, release_setup
+
+LARGEST = 1e30
+"""No weight or scale of a task may be larger, no scale smaller than 1 / LARGEST: nothing that is computed overflows."""
+
+
+class Journal(Protocol):
+    """Where a private run pays for what it releases, and where what was released is kept."""
+
+    @property
+    def head(self) -> LedgerHead | None:
+        """What the coordinator may know of the ledger; None without one."""
+        ...
+
+    def release(self, t: int, draw: Callable[[], bytes]) -> bytes:
+        """What round t (0: the setup) released before. If nothing: pay, call `draw`, keep and return its bytes."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class LocalProblem:
+    """The table of one site, the plan, and what follows from both.
+
+    Attributes
+    ----------
+    X
+        (n, d) private table.
+    journal
+        Pays for the releases of a private plan.
+    randbelow
+        Source of the noise of a private plan.
+    """
+
+    plan: Plan
+    X: Matrix
+    mask: EdgeMask
+    journal: Journal
+    randbelow: Randbelow
+
+    @cached_property
+    def loss(self) -> SecondMoments:
+        """The exact second moments: for plans without privacy only."""
+        return SecondMoments.of(self.X)
+
+    @cached_property
+    def price(self) -> Price:
+        """What a private plan costs here, and its noise."""
+        n, d = self.X.shape
+        return price_of(self.plan, n_samples=n, n_variables=d)
+
+    @cached_property
+    def setup(self) -> Matrix | None:
+        """What a private solver starts from, released once and paid for; None if it needs nothing."""
+        plan, privacy = self.plan, self.plan.privacy
+        if privacy is None or not needs_setup(plan):
+            return None
+
+        def draw() -> bytes:
+            return release_setup(plan, privacy, self.price, self.X, self.randbelow).tobytes()
+
+        values = np.frombuffer(self.journal.release(0, draw), dtype=np.float64)
+        d = self.X.shape[1]
+        return values.reshape(d, -1) if values.size > d else values
+
+
+class LocalRounds(ABC):
+    """How one site answers the rounds of a kind.
+
+    Parameters
+    ----------
+    snapshot
+        B_p, beta_p and W after the last complete round.
+    """
+
+    def __init__(self, problem: LocalProblem, snapshot: SiteState) -> None:
+        self.problem = problem
+
+    def begin(self, task: RoundTask, last: LocalUpdate | None) -> None:
+        """Take over what the task tells, or refuse it, before anything is paid for; `last` is the last answer.
+
+        Raises
+        ------
+        RemoteProtocolError
+            If the task cannot be answered.
+        """
+        return
+
+    @abstractmethod
+    def answer(self, task: RoundTask) -> Content:
+        """What the site sends."""
+
+
+def local_rounds(kind: str) -> type[LocalRounds]:
+    """`LocalRounds` of a kind, from its module."""
+    module: Any = import_module(f"fedbnsl_client.rounds.{kind}")
+    return cast(type[LocalRounds], module.Rounds)
+
+
+def check_size(task: RoundTask, numbers: Matrix) -> None:
+    """Refuse numbers that no calculation could use.
+
+    Raises
+    ------
+    RemoteProtocolError
+        If one is not finite, or larger than LARGEST.
+    """
+    if not (np.abs(numbers) <= LARGEST).all():  # NaN is not
+        raise RemoteProtocolError(
+            f"the task of round {task.round} has a number beyond {LARGEST:g}: nothing was released"
+        )

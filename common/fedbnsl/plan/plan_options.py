@@ -1,0 +1,122 @@
+"""How every command takes a plan: a name or a path, and options that replace some of its settings."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fedbnsl.errors import PlanError
+from fedbnsl.plan.plan_file import GivenSettings, read_settings
+from fedbnsl.plan.ready_files import READY_PLANS, ReadyFiles
+
+if TYPE_CHECKING:
+    from fedbnsl.plan.plan import Plan
+
+_NAME_OR_PATH = (
+    "PLAN is a name of `fedbnsl plan list` or the path of a TOML file. A name goes before a file of that name: what "
+    "has a separator or ends in .toml is a path, such as ./lean."
+)
+
+
+class NameOrPath(click.ParamType[str | Path]):
+    """The name of a ready file, or the path of one that exists."""
+
+    name = "name or path"
+
+    def __init__(self, ready: ReadyFiles, *, folders: bool = False) -> None:
+        self._ready = ready
+        self._path = click.Path(exists=True, dir_okay=folders, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str | Path:
+        """A name as a string, a path as a `Path`."""
+        try:
+            resolved = self._ready.resolve(value)
+        except PlanError as error:
+            self.fail(str(error), param, ctx)
+        return Path(self._path.convert(resolved, param, ctx)) if isinstance(resolved, Path) else resolved
+
+
+@dataclass(frozen=True)
+class PlanChoice:
+    """A plan as somebody asked for it on the command line.
+
+    Attributes
+    ----------
+    plan
+        A name, or a path; None: no plan was given where it may be left out.
+    """
+
+    plan: str | Path | None
+    overrides: tuple[str, ...] = ()
+    epsilon: float | None = None
+    delta: float | None = None
+
+    @property
+    def changes_settings(self) -> bool:
+        """Whether there is an option that replaces a setting."""
+        return bool(self.overrides) or self.epsilon is not None or self.delta is not None
+
+    def read(self, otherwise: str = "fed-sparse") -> GivenSettings:
+        """The settings of the plan, or of a ready one if none was given; see `read_settings`."""
+        return read_settings(self.plan or otherwise, self.overrides, epsilon=self.epsilon, delta=self.delta)
+
+    def load(self, otherwise: str = "fed-sparse") -> Plan:
+        """The plan of these settings; see `Plan.load`."""
+        from fedbnsl.plan.plan import Plan
+
+        given = self.read(otherwise)
+        return Plan.parse(given.settings, origin=given.origin)
+
+
+def takes_plan(
+    *, or_folder: bool = False, as_option: str | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command a plan and --set, --epsilon and --delta; its function gets a `PlanChoice` as `choice`.
+
+    Parameters
+    ----------
+    or_folder
+        The argument may name a run folder instead.
+    as_option
+        Take the plan as --plan, with this help, and not as an argument.
+    """
+    kind = NameOrPath(READY_PLANS, folders=or_folder)
+    if as_option is None:
+        parameter = click.argument("plan", metavar="PLAN|RUN" if or_folder else "PLAN", type=kind)
+    else:
+        parameter = click.option("--plan", metavar="PLAN", type=kind, help=as_option)
+    options = (
+        parameter,
+        click.option(
+            "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Replace a setting of the plan; repeatable."
+        ),
+        click.option("--epsilon", type=float, help="Of a private plan: budget of the run, for each site."),
+        click.option(
+            "--delta", type=float, help="Of a private plan: delta of that budget; 0: 1 / rows^2 at each site."
+        ),
+    )
+
+    def decorated(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def with_choice(
+            *args: object,
+            plan: str | Path | None,
+            overrides: tuple[str, ...],
+            epsilon: float | None,
+            delta: float | None,
+            **others: object,
+        ) -> None:
+            command(*args, choice=PlanChoice(plan, overrides, epsilon, delta), **others)
+
+        with_choice.__doc__ = f"{inspect.getdoc(command)}\n\n{_NAME_OR_PATH}"
+        for option in reversed(options):
+            with_choice = option(with_choice)
+        return with_choice
+
+    return decorated

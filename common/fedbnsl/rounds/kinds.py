@@ -1,0 +1,92 @@
+"""Which kinds of rounds there are, and which round of a run is of which kind."""
+
+import pkgutil
+from importlib import import_module
+from typing import Any, NamedTuple, Protocol, cast
+
+from fedbnsl import rounds
+from fedbnsl.errors import LocalProtocolError
+from fedbnsl.matrix_codec import Encoding
+from fedbnsl.messages import Content
+from fedbnsl.plan.plan import Plan
+from fedbnsl.wire import federation_pb2 as federation
+
+
+class Kind(Protocol):
+    """What the module of a kind of round has.
+
+    Attributes
+    ----------
+    PLACE
+        Rounds of a kind with a lower place come before these.
+    """
+
+    PLACE: int
+    Task: type[Content]
+    Answer: type[Content]
+
+    def n_rounds(self, plan: Plan, /) -> int:
+        """Rounds of this kind in a run of the plan."""
+        ...
+
+    def encode_task(self, task: Any, wire: federation.Task, encoding: Encoding, /) -> None:
+        """Write the content of a task into its wire form."""
+        ...
+
+    def decode_task(self, wire: federation.Task, n_variables: int, encoding: Encoding, /) -> Content:
+        """Read it; raises MalformedMessageError for what no coordinator may send."""
+        ...
+
+    def encode_answer(self, answer: Any, wire: federation.Update, encoding: Encoding, /) -> None:
+        """Write the content of an answer into its wire form."""
+        ...
+
+    def decode_answer(self, wire: federation.Update, n_variables: int, encoding: Encoding, /) -> Content:
+        """Read it; raises MalformedMessageError for what no site may send."""
+        ...
+
+
+def _found() -> dict[str, Kind]:
+    names = [module.name for module in pkgutil.iter_modules(rounds.__path__) if module.name != "kinds"]
+    modules = {name: cast(Kind, import_module(f"{rounds.__name__}.{name}")) for name in names}
+    return dict(sorted(modules.items(), key=lambda item: item[1].PLACE))
+
+
+KINDS = _found()
+"""The module of each kind by its name, in the order in which their rounds are played."""
+
+
+class Stage(NamedTuple):
+    """What a round is for.
+
+    Attributes
+    ----------
+    kind
+        Name of its kind.
+    step
+        Its number among the rounds of its kind, from 1.
+    """
+
+    kind: str
+    step: int
+
+
+def n_rounds(plan: Plan) -> int:
+    """Rounds of the whole run."""
+    return sum(kind.n_rounds(plan) for kind in KINDS.values())
+
+
+def stage(plan: Plan, t: int) -> Stage:
+    """What round t, counted from 1, is for.
+
+    Raises
+    ------
+    LocalProtocolError
+        If the plan has no such round.
+    """
+    step = t
+    for name, kind in KINDS.items():
+        if 1 <= step <= kind.n_rounds(plan):
+            return Stage(name, step)
+        step -= kind.n_rounds(plan)
+    raise LocalProtocolError(f"round {t} is not among the {n_rounds(plan)} of the plan")

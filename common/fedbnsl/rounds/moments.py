@@ -1,0 +1,61 @@
+"""A moments round without privacy: the sites send second moments of neighbours once, and the coordinator searches.
+
+Which moments follows from the graph of neighbours alone (`family_moments`), on both sides: they need no index.
+"""
+
+from dataclasses import dataclass
+
+from fedbnsl.matrix_codec import Encoding, decode_matrix, decode_numbers, encode_matrix, encode_numbers
+from fedbnsl.messages import Content
+from fedbnsl.plan.plan import Plan
+from fedbnsl.sparse import Matrix, SparseMatrix
+from fedbnsl.wire import federation_pb2 as federation
+
+PLACE = 30
+
+
+@dataclass(frozen=True, eq=False)
+class Task(Content):
+    """The graph of neighbours: the entries of a (d, d) matrix."""
+
+    neighbours: SparseMatrix
+
+    def entries(self, *, dense: bool) -> tuple[int, bool]:
+        """See `Content.entries`."""
+        return self.neighbours.nnz, True
+
+
+@dataclass(frozen=True, eq=False)
+class Answer(Content):
+    """Second moments of the pairs that were asked for, i <= j, row by row."""
+
+    moments: Matrix
+
+    def entries(self, *, dense: bool) -> tuple[int, bool]:
+        """See `Content.entries`."""
+        return self.moments.size, False
+
+
+def n_rounds(plan: Plan) -> int:
+    """As the plan says; with privacy they are of residuals, another kind."""
+    return plan.moments_rounds if plan.privacy is None else 0
+
+
+def encode_task(task: Task, wire: federation.Task, encoding: Encoding) -> None:
+    """See `kinds.Kind`."""
+    wire.moments.CopyFrom(encode_matrix(task.neighbours, value_type=encoding.value_type))
+
+
+def decode_task(wire: federation.Task, n_variables: int, encoding: Encoding) -> Task:
+    """See `kinds.Kind`."""
+    return Task(decode_matrix(wire.moments, n_variables=n_variables))
+
+
+def encode_answer(answer: Answer, wire: federation.Update, encoding: Encoding) -> None:
+    """See `kinds.Kind`."""
+    wire.moments.CopyFrom(encode_numbers(answer.moments, value_type=encoding.value_type))
+
+
+def decode_answer(wire: federation.Update, n_variables: int, encoding: Encoding) -> Answer:
+    """See `kinds.Kind`."""
+    return Answer(decode_numbers(wire.moments, most=n_variables * (n_variables + 1) // 2))

@@ -1,0 +1,75 @@
+"""A refit round: every site regresses each variable on its parents in one graph, without a penalty."""
+
+from dataclasses import dataclass
+
+from fedbnsl.errors import MalformedMessageError
+from fedbnsl.matrix_codec import Encoding, decode_matrix, encode_matrix, finite
+from fedbnsl.messages import Content
+from fedbnsl.plan.plan import Plan
+from fedbnsl.sparse import Matrix, SparseMatrix
+from fedbnsl.wire import federation_pb2 as federation
+
+PLACE = 20
+
+
+@dataclass(frozen=True, eq=False)
+class Task(Content):
+    """The graph to regress on: the entries of a (d, d) matrix, with its consensus weights."""
+
+    graph: SparseMatrix
+
+    def entries(self, *, dense: bool) -> tuple[int, bool]:
+        """See `Content.entries`."""
+        return self.graph.nnz, True
+
+
+@dataclass(frozen=True, eq=False)
+class Answer(Content):
+    """One site's regressions.
+
+    Attributes
+    ----------
+    weights
+        (d, d) least-squares weights on the graph.
+    residual_variance
+        (d,) in squared units of the variables.
+    """
+
+    weights: SparseMatrix
+    residual_variance: Matrix
+
+    def entries(self, *, dense: bool) -> tuple[int, bool]:
+        """See `Content.entries`; as the paper counts, the weights alone."""
+        return self.weights.nnz, True
+
+
+def n_rounds(plan: Plan) -> int:
+    """As the plan says."""
+    return plan.refit_rounds
+
+
+def encode_task(task: Task, wire: federation.Task, encoding: Encoding) -> None:
+    """See `kinds.Kind`."""
+    wire.refit.CopyFrom(encode_matrix(task.graph, value_type=encoding.value_type))
+
+
+def decode_task(wire: federation.Task, n_variables: int, encoding: Encoding) -> Task:
+    """See `kinds.Kind`."""
+    return Task(decode_matrix(wire.refit, n_variables=n_variables))
+
+
+def encode_answer(answer: Answer, wire: federation.Update, encoding: Encoding) -> None:
+    """See `kinds.Kind`; variances are always sent in full precision."""
+    wire.refit.weights.CopyFrom(encode_matrix(answer.weights, value_type=encoding.value_type))
+    wire.refit.residual_variance.extend(answer.residual_variance.tolist())
+
+
+def decode_answer(wire: federation.Update, n_variables: int, encoding: Encoding) -> Answer:
+    """See `kinds.Kind`."""
+    weights = decode_matrix(wire.refit.weights, n_variables=n_variables)
+    variance = finite(wire.refit.residual_variance)
+    if variance.size != n_variables or (variance < 0).any():
+        raise MalformedMessageError(
+            f"{variance.size} residual variances, or one below 0; this run has {n_variables} variables"
+        )
+    return Answer(weights, variance)

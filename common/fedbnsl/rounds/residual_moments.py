@@ -1,0 +1,94 @@
+"""A private moments round: noisy second moments of what a DAG leaves unexplained at a site, in public units."""
+
+import hashlib
+from dataclasses import dataclass
+
+from fedbnsl.errors import MalformedMessageError
+from fedbnsl.matrix_codec import Encoding, decode_matrix, decode_numbers, encode_matrix, encode_numbers, finite
+from fedbnsl.messages import Content
+from fedbnsl.plan.plan import Plan
+from fedbnsl.sparse import Matrix, SparseMatrix
+from fedbnsl.wire import federation_pb2 as federation
+
+PLACE = 50
+
+
+@dataclass(frozen=True, eq=False)
+class Task(Content):
+    """Which residuals: those of x - W'x, divided by the scales.
+
+    Attributes
+    ----------
+    weights
+        W, (d, d), acyclic.
+    scales
+        (d,) units of the residuals, above 0.
+    """
+
+    weights: SparseMatrix
+    scales: Matrix
+
+    @property
+    def digest(self) -> bytes:
+        """8 bytes that stand for the weights and scales."""
+        W = self.weights
+        return hashlib.sha256(W.index.tobytes() + W.value.tobytes() + self.scales.tobytes()).digest()[:8]
+
+    def entries(self, *, dense: bool) -> tuple[int, bool]:
+        """See `Content.entries`; as the paper counts, the weights alone."""
+        return self.weights.nnz, True
+
+
+@dataclass(frozen=True, eq=False)
+class Answer(Content):
+    """One site's release.
+
+    Attributes
+    ----------
+    moments
+        Noisy second moments of all d (d + 1) / 2 pairs of scaled residuals, i <= j, row by row.
+    task_digest
+        `Task.digest` of the task that was answered first: a kept answer to another one would be misread.
+    """
+
+    moments: Matrix
+    task_digest: bytes
+
+    def entries(self, *, dense: bool) -> tuple[int, bool]:
+        """See `Content.entries`."""
+        return self.moments.size, False
+
+
+def n_rounds(plan: Plan) -> int:
+    """As the plan says, with privacy."""
+    return 0 if plan.privacy is None else plan.moments_rounds
+
+
+def encode_task(task: Task, wire: federation.Task, encoding: Encoding) -> None:
+    """See `kinds.Kind`; scales are always sent in full precision."""
+    wire.residual_moments.weights.CopyFrom(encode_matrix(task.weights, value_type=encoding.value_type))
+    wire.residual_moments.scale.extend(task.scales.tolist())
+
+
+def decode_task(wire: federation.Task, n_variables: int, encoding: Encoding) -> Task:
+    """See `kinds.Kind`."""
+    weights = decode_matrix(wire.residual_moments.weights, n_variables=n_variables)
+    scales = finite(wire.residual_moments.scale)
+    if scales.size != n_variables or (scales <= 0).any():
+        raise MalformedMessageError(f"{scales.size} scales, or one not above 0; this run has {n_variables} variables")
+    return Task(weights, scales)
+
+
+def encode_answer(answer: Answer, wire: federation.Update, encoding: Encoding) -> None:
+    """See `kinds.Kind`."""
+    wire.residual_moments.moments.CopyFrom(encode_numbers(answer.moments, value_type=encoding.value_type))
+    wire.residual_moments.task_digest = answer.task_digest
+
+
+def decode_answer(wire: federation.Update, n_variables: int, encoding: Encoding) -> Answer:
+    """See `kinds.Kind`."""
+    answer = wire.residual_moments
+    if len(answer.task_digest) != 8:
+        raise MalformedMessageError(f"an answer to a task named by {len(answer.task_digest)} bytes; expected 8")
+    moments = decode_numbers(answer.moments, most=n_variables * (n_variables + 1) // 2)
+    return Answer(moments, answer.task_digest)

@@ -1,0 +1,52 @@
+"""Before the first private moments round, each site tells the mean squares that it released and paid for at first."""
+
+from dataclasses import dataclass
+
+from fedbnsl.matrix_codec import Encoding, decode_numbers, encode_numbers
+from fedbnsl.messages import Content
+from fedbnsl.plan.plan import Plan
+from fedbnsl.sparse import Matrix
+from fedbnsl.wire import federation_pb2 as federation
+
+PLACE = 40
+
+
+@dataclass(frozen=True, eq=False)
+class Task(Content):
+    """Nothing has to be told."""
+
+
+@dataclass(frozen=True, eq=False)
+class Answer(Content):
+    """(d,) noisy mean squares of the variables."""
+
+    mean_squares: Matrix
+
+    def entries(self, *, dense: bool) -> tuple[int, bool]:
+        """See `Content.entries`."""
+        return self.mean_squares.size, False
+
+
+def n_rounds(plan: Plan) -> int:
+    """One, if there are private moments rounds."""
+    return 1 if plan.privacy is not None and plan.moments_rounds else 0
+
+
+def encode_task(task: Task, wire: federation.Task, encoding: Encoding) -> None:
+    """See `kinds.Kind`."""
+    wire.scales.SetInParent()
+
+
+def decode_task(wire: federation.Task, n_variables: int, encoding: Encoding) -> Task:
+    """See `kinds.Kind`."""
+    return Task()
+
+
+def encode_answer(answer: Answer, wire: federation.Update, encoding: Encoding) -> None:
+    """See `kinds.Kind`."""
+    wire.scales.CopyFrom(encode_numbers(answer.mean_squares, value_type=encoding.value_type))
+
+
+def decode_answer(wire: federation.Update, n_variables: int, encoding: Encoding) -> Answer:
+    """See `kinds.Kind`."""
+    return Answer(decode_numbers(wire.scales, most=n_variables))

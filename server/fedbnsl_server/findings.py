@@ -1,0 +1,98 @@
+"""What a round's answers say of the tables behind them, as codes for the run's folder and as sentences for its readers.
+
+Without privacy the sites tell it themselves. In a private run nothing but what follows from released values may be
+known: scales and moments tell a little (see `search.centring`), the weights of ADMM rounds nothing.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedbnsl.graphs.family_moments import symmetric
+from fedbnsl.messages import Content, LocalUpdate
+from fedbnsl.rounds import residual_moments, scales
+from fedbnsl_server.rounds.kinds import Run
+from fedbnsl_server.search.centring import in_one_direction, near_bounds
+
+_SENTENCES = {
+    "means_far_from_zero": "means of {variables} further from zero than the standard deviation (at {sites}), and "
+    "regressions have no intercept: directions and weights may be wrong",
+    "looks_categorical": "few whole values of {variables} look like categories (at {sites}); weights take them as "
+    "quantities",
+    "near_bounds": "released mean squares of {variables} above half of their feature_bounds: values are cut off there, "
+    "or lie far from zero, and regressions have no intercept",
+    "in_one_direction": "records point in one direction more than centred ones would, by the moments released: means "
+    "may lie far from zero, and regressions have no intercept; `fedbnsl participant check` tells each site",
+}
+_MOST_NAMED = 5
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is odd about some variables, by their places; of one site's table, or of all that was released."""
+
+    code: str
+    variables: tuple[int, ...] = ()
+    site: str = ""
+
+
+def findings_of(asked: Content, updates: Mapping[str, LocalUpdate], run: Run) -> tuple[Finding, ...]:
+    """What the answers of one round tell."""
+    sites = sorted(updates)
+    if run.plan.privacy is None:
+        told = ((site, found) for site in sites for found in updates[site].findings)
+        return tuple(Finding(found.code.name.lower(), found.variables, site) for site, found in told)
+    if not isinstance(asked, scales.Task | residual_moments.Task):
+        return ()
+    d, rows = len(run.mask.allowed), [run.n_samples[site] for site in sites]
+    bounds = np.broadcast_to(np.array(run.privacy.feature_bounds), d)
+    prices = list(run.prices(sites).values())
+    setup = [price.setup_variance for price in prices]
+    answers: list[Any] = [updates[site].content for site in sites]
+    if isinstance(asked, scales.Task):
+        near = near_bounds([answer.mean_squares for answer in answers], rows, setup, bounds)
+        return (Finding("near_bounds", tuple(near)),) if near else ()
+    if asked.weights.nnz:  # moments of residuals; without weights they are those of x itself
+        return ()
+    everything = np.triu(np.ones((d, d), dtype=bool))
+    one = in_one_direction(
+        [symmetric(answer.moments, everything) for answer in answers],
+        rows,
+        [price.moments_variance for price in prices],
+        scales=asked.scales,
+        scale_variances=setup,
+        bounds=bounds,
+        norm_bound=run.privacy.residual_norm_bound(d),
+    )
+    return (Finding("in_one_direction"),) if one else ()
+
+
+def as_entries(findings: Iterable[Finding], variables: Sequence[str]) -> list[dict[str, Any]]:
+    """Findings by name, as result.json has them."""
+    return [
+        {"code": found.code, "variables": [variables[k] for k in found.variables], "site": found.site}
+        for found in findings
+    ]
+
+
+def sentences(rounds: Iterable[Mapping[str, Any]]) -> list[str]:
+    """One sentence for each code among the findings of the rounds of result.json."""
+    entries = [entry for one in rounds for entry in one.get("findings", [])]
+    return [
+        text.format(
+            variables=_listed(
+                [repr(name) for entry in entries if entry["code"] == code for name in entry["variables"]]
+            ),
+            sites=_listed([entry["site"] for entry in entries if entry["code"] == code]),
+        )
+        for code, text in _SENTENCES.items()
+        if any(entry["code"] == code for entry in entries)
+    ]
+
+
+def _listed(names: Iterable[str]) -> str:
+    distinct = list(dict.fromkeys(names))
+    more = len(distinct) - _MOST_NAMED
+    return ", ".join(distinct[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,59 @@
+"""A moments round at the coordinator: ask for second moments of neighbours, and search the best DAG with them."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from fedbnsl.graphs.family_moments import needed_moments, parent_candidates, symmetric
+from fedbnsl.rounds.moments import Answer, Task
+from fedbnsl.sparse import Mask, Matrix, SparseMatrix
+from fedbnsl_server.algorithm.admm import AdmmState
+from fedbnsl_server.algorithm.consensus_graph import graphs_to_search
+from fedbnsl_server.rounds.kinds import Run
+from fedbnsl_server.search.graph_search import search
+
+
+def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
+    """The neighbours that the ADMM rounds found."""
+    return state, Task(state.neighbours or SparseMatrix.zeros(state.global_weights.n_variables))
+
+
+def fault(answer: Answer, task: Task, run: Run) -> str:
+    """Another number of moments than were asked for, or impossible ones."""
+    needed = _needed(task, run)
+    if answer.moments.size != needed.sum():
+        return f"has {answer.moments.size} moments; {needed.sum()} were asked for"
+    return "" if _are_moments(symmetric(answer.moments, needed)) else "has numbers that are no second moments"
+
+
+def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> AdmmState:
+    """Search the DAG of least score among neighbours, each site with regressions of its own."""
+    plan, mask, needed = run.plan, run.mask, _needed(task, run)
+    found = search(
+        [symmetric(answer.moments, needed) for answer in answers.values()],
+        starts=[graph.dag for graph in graphs_to_search(state, plan, mask)],
+        candidates=parent_candidates(task.neighbours.support(), mask),
+        allowed=mask.allowed,
+        required=mask.required,
+        n_samples=float(np.mean([run.n_samples[site] for site in answers])),
+        threshold=plan.threshold,
+    )
+    weights = SparseMatrix.on_support(found.weights, found.dag)
+    return replace(
+        state,
+        refitted=weights.as_float32() if plan.value_type == "float32" else weights,
+        residual_variance=found.residual_variance,
+    )
+
+
+def _needed(task: Task, run: Run) -> Mask:
+    return needed_moments(parent_candidates(task.neighbours.support(), run.mask))
+
+
+def _are_moments(S: Matrix) -> bool:
+    """Whether every known entry can be the mean of x_i x_j beside the means of x_i^2 and x_j^2, but for rounding."""
+    size = np.sqrt(np.maximum(S.diagonal(), 0.0))
+    if np.isinf(S).any() or not (size > 0).all():
+        return False
+    return not (np.abs(S / size[:, None] / size) > 1.0 + 1e-5).any()

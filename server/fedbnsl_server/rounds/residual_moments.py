@@ -1,0 +1,52 @@
+"""A private moments round at the coordinator: ask for noisy moments of residuals, and search the next DAG with them."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from fedbnsl.graphs.family_moments import symmetric
+from fedbnsl.rounds.kinds import stage
+from fedbnsl.rounds.residual_moments import Answer, Task
+from fedbnsl.sparse import SparseMatrix
+from fedbnsl_server.algorithm.admm import AdmmState
+from fedbnsl_server.algorithm.consensus_graph import graph_to_refit
+from fedbnsl_server.rounds.kinds import Run
+from fedbnsl_server.search.pooled_moments import next_scales, pool, search_pooled
+
+
+def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
+    """Those under the graph that was searched last or, at first, under that of W."""
+    weights = state.refitted or graph_to_refit(state, run.plan, run.mask).as_sparse()
+    return state, Task(weights, state.scales)
+
+
+def fault(answer: Answer, task: Task, run: Run) -> str:
+    """Another number of moments than there are pairs, or moments of other residuals."""
+    d = len(run.mask.allowed)
+    if answer.moments.size != d * (d + 1) // 2:
+        return f"has {answer.moments.size} moments; {d * (d + 1) // 2} were asked for"
+    same = answer.task_digest == task.digest
+    return "" if same else "is a kept answer to moments of other residuals, which cannot be used"
+
+
+def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> AdmmState:
+    """Search a DAG with the noisy moments, for the next round's residuals or as the answer of the run."""
+    plan, weights, d = run.plan, task.weights.to_dense(), len(run.mask.allowed)
+    everything = np.triu(np.ones((d, d), dtype=bool))
+    pooled = pool(
+        [symmetric(answer.moments, everything) for answer in answers.values()],
+        [run.n_samples[site] for site in answers],
+        [price.moments_variance for price in run.prices(answers).values()],
+        W=weights,
+        scales=task.scales,
+        norm_bound=run.privacy.residual_norm_bound(d),
+    )
+    last = stage(plan, state.round + 1).step == plan.moments_rounds
+    found = search_pooled(pooled, weights != 0, task.scales, run.mask, threshold=plan.threshold, keep_small=not last)
+    kept = SparseMatrix.on_support(found.weights, found.dag)
+    return replace(
+        state,
+        refitted=kept.as_float32() if plan.value_type == "float32" else kept,
+        scales=next_scales(found.residual_variance),
+    )

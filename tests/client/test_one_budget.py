@@ -1,0 +1,286 @@
+"""Records have one budget, under whatever id, file, header or choice of columns they are registered."""
+
+import json
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from fedbnsl.errors import BudgetExhaustedError, LedgerError
+from fedbnsl.sparse import Matrix
+from fedbnsl_client.budget.ledger import Ledger, Request
+from fedbnsl_client.budget.ledger_chain import canonical, first_link, next_link
+from fedbnsl_client.budget.report import ledger_as_json, ledger_lines
+from fedbnsl_client.data import mapped_array
+from fedbnsl_client.data.fingerprint import column_fingerprints, file_identity
+from fedbnsl_client.data.mapped_array import gathered, lies_in_file
+from fedbnsl_client.site import folder as site_folder
+from private_site import DATASET, NAMES, edit, make_site, rows, write_table
+
+TABLE = np.random.default_rng(7).normal(size=(30, 3))
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    with Ledger.create(tmp_path / "ledger.db") as made:
+        made.register("a", NAMES, TABLE, file=["/data/a.csv", "1:7"])
+        yield made
+
+
+def pay(ledger: Ledger, dataset: str, units: int, *, cap_units: int = 100) -> None:
+    ledger.reserve(Request(dataset, 1, units, dataset), units, cap_units=cap_units, recipe={})
+
+
+def refusal(ledger: Ledger, names: tuple[str, ...], X: Matrix, file: tuple[str, ...] = ()) -> LedgerError:
+    with pytest.raises(LedgerError, match="registered as 'a', where its spending is counted") as caught:
+        ledger.register("b", names, X, file=file)
+    assert "--supersedes" in caught.value.remedy
+    assert ledger.registered("b") is None
+    return caught.value
+
+
+# ---- what shows that records are known -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("names", "X"),
+    [
+        (NAMES, TABLE),
+        (NAMES[::-1], TABLE[::-1, ::-1]),
+        (("x", "y", "z"), TABLE),
+        (("x", "y"), TABLE[:, [2, 0]]),
+        (("new", "z"), np.column_stack([np.arange(30.0), TABLE[::-1, 1]])),
+    ],
+    ids=["itself", "in another order", "under another header", "some of its columns", "one column among others"],
+)
+def test_known_columns_under_a_new_id_are_refused(ledger: Ledger, names: tuple[str, ...], X: Matrix) -> None:
+    assert "are, or were, those of columns of 'a'" in str(refusal(ledger, names, X))
+
+
+@pytest.mark.parametrize("file", [("/data/a.csv", "2:9"), ("/data/moved.csv", "1:7")])
+def test_a_known_file_under_a_new_id_is_refused_whatever_is_read_of_it(ledger: Ledger, file: tuple[str, ...]) -> None:
+    assert "its file is, or was, that of 'a'" in str(refusal(ledger, ("x", "y"), TABLE[:, :2] + 1, file))
+
+
+def test_columns_that_were_superseded_are_still_known(ledger: Ledger) -> None:
+    ledger.register("a", NAMES, TABLE + 1, supersedes=True)
+    refusal(ledger, ("x", "y"), TABLE[:, :2])
+
+
+def test_the_columns_that_are_shared_are_named(ledger: Ledger) -> None:
+    error = refusal(ledger, ("row", "z"), np.column_stack([np.arange(30.0), TABLE[:, 1]]))
+    assert "the values of z are" in str(error)
+
+
+def levels(*counts: int) -> Matrix:
+    """A column with the values 0, 1, 2, ... so many times each."""
+    return np.repeat(np.arange(float(len(counts))), counts)
+
+
+@pytest.mark.parametrize(
+    ("columns", "others", "alike"),
+    [
+        ([levels(12, 18)], [TABLE[:, 0], TABLE[:, 1]], False),
+        ([levels(15, 15), levels(5, 5, 20), levels(30)], [TABLE[:, 0]], False),
+        ([levels(*[3] * 10)], [TABLE[:, 0]], False),
+        ([levels(*[3] * 10), levels(15, 15)], [TABLE[:, 0]], True),
+        ([np.arange(30.0)], [TABLE[:, 0]], True),
+        ([levels(12, 18), levels(7, 23)], [], True),
+    ],
+    ids=[
+        "one of two values",
+        "a few of few values",
+        "one of ten",
+        "one of ten and one of two",
+        "eleven or more",
+        "all",
+    ],
+)
+def test_columns_of_few_values_count_little_unless_nothing_else_is_there(
+    columns: list[Matrix], others: list[Matrix], alike: bool, tmp_path: Path
+) -> None:
+    """Zeros and ones of different records are often equally many; a table with another header is still the same."""
+    table = np.column_stack([*columns, *others])
+    second = np.column_stack([*columns, *(other + 1 for other in others)])
+    names = tuple("abcdef"[: table.shape[1]])
+    with Ledger.create(tmp_path / "ledger.db") as ledger:
+        ledger.register("a", names, table)
+        if alike:
+            refusal(ledger, tuple(name.upper() for name in names), second)
+        else:
+            ledger.register("b", names, second)
+            assert ledger.account("b") == {"b"}
+
+
+@given(
+    hnp.arrays(np.float64, (8, 2), elements=st.sampled_from([0.0, -0.0, 1.0, 5e-324, -1e100])),
+    st.permutations(range(8)),
+)
+@settings(max_examples=100, deadline=None)
+def test_a_column_is_known_by_its_values_alone(X: Matrix, order: list[int]) -> None:
+    first, second = column_fingerprints(bytes(32), X)
+    assert column_fingerprints(bytes(32), X[order][:, ::-1]) == [second, first]
+    assert (first == second) == (sorted(X[:, 0]) == sorted(X[:, 1]))
+    assert first.partition(":")[0] == str(len({*X[:, 0].tolist()}))
+    assert first.partition(":")[2] != column_fingerprints(b"k" * 32, X)[0].partition(":")[2]
+
+
+def test_a_table_in_a_file_has_the_columns_of_one_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mapped_array, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(mapped_array, "MAPPED_BYTES", 1000)
+    X = np.random.default_rng(3).integers(-300, 300, (1003, 4)) / 8
+    in_file = gathered(np.array_split(X, 7), 4)
+    assert lies_in_file(in_file)
+    assert column_fingerprints(bytes(32), in_file) == column_fingerprints(bytes(32), X)
+
+
+def test_a_file_is_the_same_by_path_link_and_number(tmp_path: Path) -> None:
+    table = write_table(tmp_path / "x" / "t.csv", rows())
+    (tmp_path / "y").symlink_to("x")
+    (tmp_path / "hard.csv").hardlink_to(table)
+    one = file_identity(table)
+    assert file_identity(tmp_path / "y" / ".." / "x" / "t.csv") == file_identity(tmp_path / "y" / "t.csv") == one
+    assert set(file_identity(tmp_path / "hard.csv")) & set(one)
+    shutil.copy(table, tmp_path / "copy.csv")
+    assert not set(file_identity(tmp_path / "copy.csv")) & set(one)
+    assert file_identity(tmp_path / "none.csv") == (os.path.realpath(tmp_path / "none.csv"),)
+
+
+# ---- one budget ----------------------------------------------------------------------------------------------------
+
+
+def test_datasets_of_the_same_records_have_one_budget_and_cannot_spend_it_twice(ledger: Ledger) -> None:
+    pay(ledger, "a", 60)
+    ledger.register("b", ("x", "y"), TABLE[:, :2], supersedes=True)
+    assert ledger.spent("b") == 60, "what was spent stays spent"
+    with pytest.raises(BudgetExhaustedError):
+        pay(ledger, "b", 41)
+    pay(ledger, "b", 40)
+    assert ledger.spent("a") == ledger.spent("b") == ledger.spent_in_run("a", 1) == 100
+    with pytest.raises(BudgetExhaustedError):
+        pay(ledger, "a", 1)
+
+
+def test_a_budget_is_shared_with_all_that_are_linked_in_whatever_order(ledger: Ledger) -> None:
+    ledger.register("b", NAMES, TABLE + 1)
+    ledger.register("d", NAMES, TABLE + 2)
+    pay(ledger, "b", 10)
+    ledger.register("c", ("x", "y"), np.column_stack([TABLE[:, 0], TABLE[:, 1] + 1]), supersedes=True)
+    assert ledger.account("a") == ledger.account("b") == ledger.account("c") == {"a", "b", "c"}
+    assert [ledger.spent(dataset) for dataset in "abcd"] == [10, 10, 10, 0]
+
+
+def test_a_dataset_that_takes_over_records_of_another_one_says_so(ledger: Ledger) -> None:
+    ledger.register("b", NAMES, TABLE + 1)
+    with pytest.raises(LedgerError, match="not the one registered"):
+        ledger.register("b", NAMES, TABLE)
+    ledger.register("b", NAMES, TABLE, supersedes=True)
+    assert ledger.account("b") == {"a", "b"}
+    n_entries = ledger.mark.n_entries
+    ledger.register("b", NAMES, TABLE)
+    assert ledger.mark.n_entries == n_entries, "once is enough"
+
+
+def test_where_one_was_used_without_privacy_no_guarantee_is_left_for_the_other(ledger: Ledger) -> None:
+    ledger.note_unprotected("a", 1, bytes(32))
+    ledger.register("b", ("x", "y"), TABLE[:, :2], supersedes=True)
+    assert ledger.unprotected("b")
+
+
+@pytest.mark.parametrize("way", ["path", "hard link", "renamed header", "other columns", "moved away and copied"])
+def test_no_way_of_writing_a_table_gives_it_a_second_budget(way: str, tmp_path: Path) -> None:
+    folder = tmp_path / "north"
+    make_site(folder, columns=NAMES[:2])
+    table, second = folder / "table.csv", folder / "second.csv"
+    path, columns = "second.csv", 'columns = ["age", "dose"]'
+    if way == "path":
+        path = "./../north/table.csv"
+    elif way == "hard link":
+        second.hardlink_to(table)
+        columns = 'columns = ["dose", "mass"]'
+    elif way == "renamed header":
+        write_table(second, rows(), ("x", "y", "z"))
+        columns = "columns = []"
+    elif way == "other columns":
+        path, columns = "table.csv", 'columns = ["dose", "mass"]'
+    else:
+        shutil.copy(table, second)
+        table.unlink()
+    edit(folder / "policy.toml", f'id = "{DATASET}"', 'id = "second"')
+    edit(folder / "policy.toml", 'path = "table.csv"', f'path = "{path}"')
+    edit(folder / "policy.toml", 'columns = [\n    "age",\n    "dose",\n]', columns)
+    with site_folder.opened(folder) as (policy, ledger):
+        read = site_folder.read_table(folder, policy, "second")
+        with pytest.raises(LedgerError, match="registered as 'ward-7'"):
+            site_folder.register(folder, policy, ledger, "second", read)
+        site_folder.register(folder, policy, ledger, "second", read, supersedes=True)
+        pay(ledger, "second", 7)
+        assert ledger.spent(DATASET) == 7
+        assert ledger_as_json(policy, ledger)["datasets"][0]["one_budget_with"] == [DATASET]
+        assert f"dataset second: one budget with {DATASET}" in "\n".join(ledger_lines(policy, ledger))
+
+
+# ---- ledgers of an older fedbnsl -----------------------------------------------------------------------------------
+
+
+def as_before(path: Path) -> None:
+    """Make of a ledger's only entry what the format 1 held."""
+    with closing(sqlite3.connect(path)) as raw, raw:
+        triggers = raw.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
+        for name, _ in triggers:
+            raw.execute(f"DROP TRIGGER {name}")
+        content = json.loads(raw.execute("SELECT content FROM entries").fetchone()[0])
+        for new in ("column_fingerprints", "file", "same_budget"):
+            del content[new]
+        text = canonical(content)
+        link = next_link(
+            first_link(*raw.execute("SELECT ledger_id, key, seed FROM origin").fetchone()), 1, text.encode()
+        )
+        raw.execute("UPDATE entries SET content = ?, link = ?", (text, link))
+        for _, sql in triggers:
+            raw.execute(sql)
+        raw.execute("PRAGMA user_version = 1")
+
+
+@pytest.fixture
+def old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ledger]:
+    with Ledger.create(tmp_path / "ledger.db") as made:
+        made.register("a", NAMES, TABLE)
+    as_before(tmp_path / "ledger.db")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))  # no older fedbnsl noted anything there
+    with Ledger.open(tmp_path / "ledger.db") as opened:
+        yield opened
+
+
+def test_an_old_ledger_is_taken_over_and_not_opened_by_an_older_fedbnsl_again(old: Ledger, tmp_path: Path) -> None:
+    old.check_table("a", NAMES, TABLE)
+    pay(old, "a", 5)
+    old.close()
+    with closing(sqlite3.connect(tmp_path / "ledger.db")) as raw:
+        assert raw.execute("PRAGMA user_version").fetchone() == (2,)
+    Ledger.open(tmp_path / "ledger.db").close()
+
+
+def test_beside_a_dataset_whose_columns_are_not_known_no_other_is_registered_until_they_are(old: Ledger) -> None:
+    with pytest.raises(
+        LedgerError, match="an older fedbnsl registered 'a' without its columns; first register it again"
+    ):
+        old.register("b", NAMES, TABLE + 1)
+    old.register("a", NAMES, TABLE)
+    old.register("b", NAMES, TABLE + 1)
+    with pytest.raises(LedgerError, match="those of columns of 'a'"):
+        old.register("c", ("x", "y"), TABLE[:, :2])
+
+
+def test_where_an_old_table_is_gone_the_new_one_takes_over_its_budget(old: Ledger) -> None:
+    pay(old, "a", 5)
+    old.register("b", NAMES, TABLE + 1, supersedes=True)
+    assert old.spent("b") == 5

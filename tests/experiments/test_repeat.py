@@ -1,0 +1,105 @@
+"""The command that a report prints to repeat its run: typed in the run's folder, it makes the same graph."""
+
+import re
+import shlex
+
+import click
+import pytest
+
+from command_line import run_command
+from fedbnsl.cli import fedbnsl as root
+from federation_folder import enrol, make_federation
+from report_runs import PRIVATE, Page, make_run
+
+TINY = "name = 'tiny'\nrounds = 3\nthreshold = 0.05\n"
+PRIVATE_TOML = """local_solver = "dp-pgcd"
+refit_rounds = 0
+local_steps = 4
+threshold = 0.1
+rounds = 3
+[privacy]
+epsilon = 50.0
+feature_bounds = [50.0]
+"""
+
+
+@pytest.fixture
+def fedbnsl(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        outcome = run_command(capsys, *arguments)
+        assert outcome.code == 0, outcome.err
+        return outcome
+
+    return run
+
+
+def printed(run, fedbnsl, monkeypatch):
+    """The lines of the command, and the words of the report."""
+    monkeypatch.setattr("fedbnsl_experiments.report.charts.as_svg", lambda figure: "<svg></svg>")
+    fedbnsl("report", run)
+    html = (run / "report.html").read_text(encoding="utf-8")
+    (block,) = re.findall(r"<pre>(.*?)</pre>", html, re.DOTALL)
+    return Page(f"<pre>{block}</pre>").text, Page(html).text
+
+
+@pytest.mark.parametrize(
+    ("plan", "command"),
+    [
+        (TINY, ["simulate", "plan.toml", "--data", "my tables", "--columns=X3,X1,X2"]),
+        (PRIVATE_TOML, ["simulate", "plan.toml", "--data", "my tables", "--public-data", "--noise-seed=4"]),
+        (TINY, ["demo", "--plan", "plan.toml", "--data", "my tables", "--columns=X3,X1,X2"]),
+        (TINY, ["demo", "--plan", "plan.toml", "--sites=1", "--seed=5", "--columns=X03,X01,X02,X15"]),
+    ],
+    ids=["simulate", "private simulate", "demo", "demo with generated tables"],
+)
+def test_the_printed_command_repeats_the_run(plan, command, fedbnsl, monkeypatch, tmp_path):
+    (tmp_path / "plan.toml").write_text(plan, encoding="utf-8")
+    fedbnsl("data", "synth", "--nodes=4", "--edges=4", "--sites=2", "--rows=300", "--out", "my tables")
+    run = tmp_path / "a run"
+    fedbnsl(*command, "--out", run)
+    line, _ = printed(run, fedbnsl, monkeypatch)
+    monkeypatch.chdir(run)
+    program, *words = shlex.split(line)
+    assert program == "fedbnsl"
+    fedbnsl(*words)
+    for name in ("edges.csv", "plan.toml"):
+        assert (run / "ANOTHER_FOLDER" / name).read_bytes() == (run / name).read_bytes()
+    assert len((run / "edges.csv").read_text(encoding="utf-8").splitlines()) > 1
+
+
+def test_a_simulation_in_a_notebook_keeps_no_tables_and_the_page_says_what_to_fill_in(fedbnsl, monkeypatch, tmp_path):
+    run = make_run(tmp_path, ["a", "b", "c", "d"], **PRIVATE)
+    line, text = printed(run, fedbnsl, monkeypatch)
+    assert "TABLES : the folder with the tables" in text
+    monkeypatch.chdir(run)
+    fedbnsl(*shlex.split(line.replace("TABLES", "../tables"))[1:])
+    assert (run / "ANOTHER_FOLDER" / "edges.csv").read_bytes() == (run / "edges.csv").read_bytes()
+
+
+def test_of_a_networked_run_the_page_prints_what_both_sides_type(fedbnsl, monkeypatch, capsys, tmp_path):
+    run = make_run(tmp_path, ["a", "b", "c", "d"])
+    (run / "run.json").write_text("{}", encoding="utf-8")
+    lines, text = printed(run, fedbnsl, monkeypatch)
+    assert "FEDERATION : the folder that" in text
+    assert "SITE_FOLDER : the site's own folder" in text
+    federation = make_federation(tmp_path / "federation", name="lab", port=9)
+    own = tmp_path / "own"
+    fedbnsl("participant", "init", own, "--site=north", "--data", tmp_path / "tables" / "site-1.csv", "--dataset=d",
+            "--max-epsilon=10", "--coordinator=127.0.0.1:9")  # fmt: skip
+    enrol(federation, own)
+    serve, join = re.findall(r"fedbnsl (.*?)(?= fedbnsl |  *#|$)", lines)
+    group, name, *options = shlex.split(serve.replace("FEDERATION", str(federation.folder)))
+    monkeypatch.chdir(run)
+    context = click.Context(root)
+    coordinator = root.get_command(context, group)
+    coordinator.get_command(context, name).make_context(name, options)  # a serving coordinator would wait for sites
+    outcome = run_command(capsys, *shlex.split(join.replace("SITE_FOLDER", str(own))), "--patience=0")
+    assert outcome.code == 6, "the command is right; nobody answers"
+
+
+def test_a_run_that_did_not_begin_leaves_no_command(capsys, tmp_path):
+    outcome = run_command(capsys, "simulate", __file__, "--data", tmp_path, "--out", tmp_path / "run")
+    assert outcome.code == 3
+    assert not (tmp_path / "run").exists()

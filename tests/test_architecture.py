@@ -116,7 +116,7 @@ STEP_MODULES = {
         "fedbnsl_client.solvers.pgcd",
         "fedbnsl_client.solvers.dp_pgcd",  # to compile it
         "fedbnsl_client.solvers.frank_wolfe",
-        "fedbnsl_experiments.bench.figures",
+        "fedbnsl_experiments.bench.speed",
         "fedbnsl_experiments.bench.privacy",
         "fedbnsl_experiments.bench.private_steps",
     },
@@ -149,10 +149,9 @@ DATASET_MODULES = {
     "fedbnsl_experiments.tables.notebook",  # tables of a notebook
     "fedbnsl_experiments.estimator",  # simulates over them; of the module, only the warning
     "fedbnsl_experiments.report.scales",  # scales for a report, only where the tables are named
-    "fedbnsl_experiments.bench.figures",
+    "fedbnsl_experiments.bench.speed",
     "fedbnsl_experiments.bench.wire_bytes",
     "fedbnsl_experiments.bench.load",
-    "fedbnsl_experiments.bench.privacy",
     "fedbnsl_experiments.bench.rows",
     "fedbnsl_experiments.cli",
 }

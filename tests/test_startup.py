@@ -40,7 +40,7 @@ def test_a_site_loads_compiled_kernels_to_join_a_run_and_for_nothing_else():
 
 
 def test_the_demo_watches_its_processes_without_the_mathematics():
-    watches = "import fedbnsl_experiments.localnet, fedbnsl_experiments.run_summary"
+    watches = "import fedbnsl_experiments.localnet, fedbnsl_experiments.report.summary"
     scores = "import fedbnsl_experiments.scoring.evaluation"
     assert loaded(f"{watches}\n{scores}") == {"grpc", "numpy", "pydantic", "rich"}
 

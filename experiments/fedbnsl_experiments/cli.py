@@ -1,4 +1,4 @@
-"""`fedbnsl data | simulate | demo | evaluate | bench`: experiments and demonstrations."""
+"""`fedbnsl data | simulate | demo | evaluate`: experiments and demonstrations."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedbnsl.errors import ResultError, SchemaMismatchError, SetupError
+from fedbnsl.errors import SchemaMismatchError, SetupError
 from fedbnsl.plan.plan_options import PlanChoice, takes_plan
 from fedbnsl_client.cli import column_names, columns_option
 from fedbnsl_experiments.option_types import Finite
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from rich.console import Console
 
     from fedbnsl.plan.plan import Plan
     from fedbnsl_experiments.scoring.metrics import Reference, Scores
@@ -146,7 +144,7 @@ def simulate(
     from fedbnsl_client.data.dataset import Dataset
     from fedbnsl_experiments.plan_settings import for_sites
     from fedbnsl_experiments.repeat import command_kept
-    from fedbnsl_experiments.run_summary import print_summary
+    from fedbnsl_experiments.report.summary import print_summary
     from fedbnsl_experiments.simulate import simulate as run_simulation
     from fedbnsl_experiments.tables.folder import site_files
     from fedbnsl_server.observe.terminal import RunDisplay
@@ -228,7 +226,7 @@ def demo(
     from fedbnsl_experiments import localnet
     from fedbnsl_experiments.plan_settings import for_sites
     from fedbnsl_experiments.repeat import command_kept
-    from fedbnsl_experiments.run_summary import print_summary
+    from fedbnsl_experiments.report.summary import print_summary
     from fedbnsl_experiments.tables.folder import site_files, write_federation
     from fedbnsl_experiments.tables.synthetic import synthesise
     from fedbnsl_server.observe.terminal import RunDisplay
@@ -338,42 +336,3 @@ def evaluate(run: Path, truth: Path, threshold: float | None, as_json: bool) -> 
         click.echo(json.dumps(report, ensure_ascii=False))
     else:
         print_report(report, Console())
-
-
-@click.command()
-@click.argument("figures", nargs=-1, metavar="[FIGURE]...")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a row.")
-def bench(figures: tuple[str, ...], as_json: bool) -> None:
-    """Measure the project's own figures: accuracy and bytes on generated data, Sachs, privacy, speed, many sites.
-
-    FIGURE is one of accuracy, tuning, sachs, local-solve, network, bytes, load, rows, sites, privacy, privacy-tuning,
-    private-steps, global-step, d1000, lean, private-moments, unequal-noise, growth, startup; without one, all of them
-    (about an hour on two cores). The Sachs figures need FEDBNSL_DATA.
-    """
-    from rich.console import Console
-
-    from fedbnsl_experiments.bench.figures import FIGURES
-
-    unknown = sorted(set(figures) - set(FIGURES))
-    if unknown:
-        raise click.BadParameter(f"{', '.join(unknown)}: choose from {', '.join(FIGURES)}", param_hint="FIGURES")
-    console, progress = Console(), Console(stderr=True)
-    for name in figures or FIGURES:
-        try:
-            with progress.status(f"measuring {name}"):
-                for row in FIGURES[name]():
-                    _print_row(name, row, console, as_json=as_json)
-        except ResultError as error:
-            if figures:
-                raise
-            progress.print(f"{name}: skipped: {error}", style="yellow", soft_wrap=True)
-
-
-def _print_row(name: str, row: Mapping[str, Any], console: Console, *, as_json: bool) -> None:
-    if as_json:
-        click.echo(json.dumps({"bench": name, **row}, ensure_ascii=False))
-        return
-    (_, figure), *values = row.items()
-    console.print(f"[bold]{name}[/]: {figure}", highlight=False, soft_wrap=True)
-    for key, value in values:
-        console.print(f"    {key}: {value}", soft_wrap=True)

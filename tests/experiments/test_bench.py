@@ -10,8 +10,9 @@ from fedbnsl.errors import ResultError
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.solvers import pgcd
-from fedbnsl_experiments import cli
-from fedbnsl_experiments.bench import figures as bench
+from fedbnsl_experiments.bench import accuracy, cli, generated, speed
+from fedbnsl_experiments.bench.figures import FIGURES
+from fedbnsl_experiments.bench.generated import Generated
 from fedbnsl_experiments.simulate import simulate
 from fedbnsl_experiments.tables.sachs import federate
 from fedbnsl_experiments.tables.synthetic import synthesise
@@ -31,32 +32,32 @@ def tiny(monkeypatch):
     def small(d, edges, n_sites, n, seed, *, weight_variance=0.0):
         return synthesise(5, 5, n_sites, 60, seed, weight_variance=weight_variance)
 
-    monkeypatch.setattr(bench, "synthesise", small)
+    monkeypatch.setattr(speed, "synthesise", small)
 
 
 def test_no_graph_is_both_tuned_on_and_evaluated():
-    def graphs(settings):
-        return {(d, seed) for _, _, d, seeds, _, _ in settings for seed in seeds}
+    def graphs(figures):
+        return {(data.d, seed) for named in figures.values() for _, data in named for seed in data.seeds}
 
-    assert not graphs(bench._settings()) & graphs(bench._tuning_settings())
+    assert not graphs(accuracy.EVALUATED) & graphs(accuracy.TUNED_ON)
 
 
 def test_the_settings_of_the_accuracy_figure_are_those_that_the_project_states():
-    asked = [(d, [*seeds], n_sites, variance) for _, _, d, seeds, n_sites, variance in bench._settings()]
-    assert asked == [
-        (20, [2, 3, 4, 5, 6, 7, 8, 9, 10, 11], 8, 0),
-        (100, [2, 3, 4, 5], 8, 0),
-        (200, [2, 3], 8, 0),
-        (20, [2, 3, 4, 5, 6], 5, 0.1),
-        (20, [2, 3, 4, 5, 6, 7, 8, 9, 10, 11], 8, 0),
+    found = [(name, data) for name, figures in accuracy.EVALUATED.items() for _, data in figures]
+    assert [(name, data.d, [*data.seeds], data.n_sites, data.variance) for name, data in found] == [
+        ("fed-sparse", 20, [2, 3, 4, 5, 6, 7, 8, 9, 10, 11], 8, 0),
+        ("fed-sparse", 100, [2, 3, 4, 5], 8, 0),
+        ("fed-sparse", 200, [2, 3], 8, 0),
+        ("fed-sparse", 20, [2, 3, 4, 5, 6], 5, 0.1),
+        ("paper-homogeneous", 20, [2, 3, 4, 5, 6, 7, 8, 9, 10, 11], 8, 0),
     ]
 
 
-def test_the_accuracy_figure_is_the_mean_over_the_seeds(tmp_path, monkeypatch):
-    plan = Plan(rounds=3)
-    monkeypatch.setattr(bench, "_settings", lambda: [("tiny", plan, 5, range(2, 5), 2, 0.0)])
-    monkeypatch.setattr(bench, "N_SAMPLES", 60)
-    (row,) = bench.accuracy()
+def test_the_accuracy_figure_is_the_mean_over_the_seeds(short, tmp_path, monkeypatch):
+    plan = Plan.load("fed-sparse")
+    monkeypatch.setattr(accuracy, "EVALUATED", {"fed-sparse": [("tiny", Generated(5, range(2, 5), n_sites=2))]})
+    monkeypatch.setattr(generated, "N_SAMPLES", 60)
+    (row,) = accuracy.accuracy()
     shds, megabytes = [], []
     for seed in (2, 3, 4):
         truth = synthesise(5, 5, 2, 60, seed)
@@ -89,8 +90,8 @@ def test_the_sachs_figure_scores_both_splits_against_every_edge_list(short, tmp_
         seeds.append(seed)
         return federate(data, seed=seed)
 
-    monkeypatch.setattr(bench, "federate", noting)
-    figures = [*bench.sachs()]
+    monkeypatch.setattr(accuracy, "federate", noting)
+    figures = [*accuracy.sachs()]
     assert seeds == [0, None], "None: contiguous"
     assert [(row["figure"].split(",")[1].split()[0], row["reference"]) for row in figures] == [
         ("shuffled", "a"), ("shuffled", "b"), ("contiguous", "a"), ("contiguous", "b"),
@@ -108,7 +109,7 @@ def test_the_sachs_figure_says_which_data_it_needs(folder, monkeypatch):
     else:
         monkeypatch.setenv("FEDBNSL_DATA", folder)
     with pytest.raises(ResultError, match="FEDBNSL_DATA"):
-        next(bench.sachs())
+        next(accuracy.sachs())
 
 
 def test_the_speed_figure_measures_both_solvers_on_the_same_problem(short, monkeypatch):
@@ -123,16 +124,16 @@ def test_the_speed_figure_measures_both_solvers_on_the_same_problem(short, monke
         @staticmethod
         def literal_pgcd(X, B, W, beta, **settings):
             calls["literal"].append(settings)
-            B, steps = ours(bench.SecondMoments.of(X), B, W, beta, **settings)
+            B, steps = ours(speed.SecondMoments.of(X), B, W, beta, **settings)
             B[3, 4] += 0.125
             return B, steps
 
-    monkeypatch.setattr(bench, "N_SAMPLES", 250)
-    monkeypatch.setattr(bench.pgcd, "solve", solve)
-    monkeypatch.setattr(bench, "oracles", lambda: Oracles)
-    (row,) = bench.local_solve()
+    monkeypatch.setattr(speed, "N_SAMPLES", 250)
+    monkeypatch.setattr(speed.pgcd, "solve", solve)
+    monkeypatch.setattr(speed, "oracles", lambda: Oracles)
+    (row,) = speed.local_solve()
     assert row["largest difference"] == "1.2e-01", "a solver that is fast and wrong does not go unseen"
-    compared = [settings for settings in calls["ours"] if settings["max_steps"] == bench._STEPS]
+    compared = [settings for settings in calls["ours"] if settings["max_steps"] == speed._STEPS]
     assert len(compared) == len(calls["literal"]) >= 3
     for here, there in zip(compared, calls["literal"], strict=True):
         assert here.keys() == there.keys()
@@ -144,8 +145,8 @@ def test_the_literal_solver_is_that_of_the_tests_and_agrees_with_the_fast_one():
     X = synthesise(6, 8, 1, 50, 4).tables[0]
     zero, allowed = np.zeros((6, 6)), ~np.eye(6, dtype=bool)
     settings = {"lam": 0.1, "rho_2": 3.0, "gamma": 1.0, "max_steps": 25, "tol": 1e-9, "allowed": allowed}
-    literal, n_literal = bench.oracles().literal_pgcd(X, zero, zero, zero, **settings)
-    fast, n_fast = pgcd.solve(bench.SecondMoments.of(X), zero, zero, zero, **settings)
+    literal, n_literal = speed.oracles().literal_pgcd(X, zero, zero, zero, **settings)
+    fast, n_fast = pgcd.solve(speed.SecondMoments.of(X), zero, zero, zero, **settings)
     assert n_literal == n_fast == 25
     assert np.abs(literal).max() > 0.1
     assert literal == pytest.approx(fast, abs=1e-12)
@@ -158,8 +159,8 @@ def test_the_network_figure_divides_a_run_of_processes_by_the_same_run_in_one(sh
         result["seconds"]["total"] = 1000.0
         (out / "result.json").write_text(json.dumps(result), encoding="utf-8")
 
-    monkeypatch.setattr(bench.localnet, "run", in_this_process)
-    figures = [*bench.network()]
+    monkeypatch.setattr(speed.localnet, "run", in_this_process)
+    figures = [*speed.network()]
     assert ["d=20" in figures[0]["figure"], "d=200" in figures[1]["figure"]] == [True, True]
     for row in figures:
         assert row["s network"] == 1000.0
@@ -170,11 +171,11 @@ def test_the_network_figure_divides_a_run_of_processes_by_the_same_run_in_one(sh
 def test_the_command_s_help_names_every_figure():
     text = " ".join((cli.bench.help or "").split())
     named = text.partition("FIGURE is one of ")[2].partition(";")[0].replace("- ", "-").split(", ")
-    assert sorted(named) == sorted(bench.FIGURES)
+    assert sorted(named) == sorted(FIGURES)
 
 
 def test_every_figure_that_the_command_offers_is_tested_here():
-    assert set(bench.FIGURES) == {
+    assert set(FIGURES) == {
         "accuracy", "tuning", "sachs", "local-solve", "network", "bytes", "load", "rows", "sites", "privacy",
         "privacy-tuning", "private-steps", "global-step", "d1000", "lean", "private-moments", "unequal-noise", "growth",
         "startup",

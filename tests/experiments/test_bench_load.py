@@ -11,7 +11,8 @@ import pytest
 from fedbnsl.errors import ResultError
 from fedbnsl.plan.plan import Plan
 from fedbnsl_experiments.bench import load as bench_load
-from fedbnsl_experiments.bench.load import Reading, Readings
+from fedbnsl_experiments.bench.load import Readings
+from fedbnsl_experiments.bench.processes import Reading
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,9 @@ import statistics
 import numpy as np
 import pytest
 
+from fedbnsl_experiments.bench import generated
 from fedbnsl_experiments.bench import privacy as bench_privacy
+from fedbnsl_experiments.bench.generated import Generated
 from fedbnsl_experiments.private_plans import private_plan
 from fedbnsl_experiments.tables.synthetic import synthesise
 from fedbnsl_experiments.trials.harness import oracles
@@ -23,17 +25,18 @@ def tiny(monkeypatch):
     """Networks of five variables and few rows, whatever is asked for, and short plans; notes what was simulated."""
     simulated = []
 
-    def small(d, edges, n_sites, n, seed):
-        return synthesise(5, 5, n_sites, 60, seed)
+    def small(d, edges, n_sites, n, seed, **options):
+        return synthesise(5, 5, n_sites, 60, seed, **options)
 
-    real = bench_privacy.run_plan
+    real = generated.run_plan
 
     def noting(plan, federation, *, noise_seed):
         simulated.append((plan, noise_seed))
         return real(plan, federation, noise_seed=noise_seed)
 
-    monkeypatch.setattr(bench_privacy, "synthesise", small)
-    monkeypatch.setattr(bench_privacy, "run_plan", noting)
+    for module in (bench_privacy, generated):
+        monkeypatch.setattr(module, "synthesise", small)
+    monkeypatch.setattr(generated, "run_plan", noting)
     monkeypatch.setattr(bench_privacy, "private_plan", tiny_plan)
     monkeypatch.setattr(bench_privacy, "private_plan_200", lambda: tiny_plan(10.0, smoothness="exact"))
     monkeypatch.setattr(bench_privacy, "N_SAMPLES", 60)
@@ -41,7 +44,7 @@ def tiny(monkeypatch):
 
 
 def test_a_row_compares_the_same_plan_with_estimated_and_with_exact_second_moments(tiny, tmp_path):
-    row = bench_privacy._compared(tiny_plan(5.0), range(2, 4))
+    row = bench_privacy._compared(tiny_plan(5.0), Generated(20, range(2, 4)))
     assert [(plan.privacy.smoothness, seed) for plan, seed in tiny] == [
         ("estimated", 2), ("estimated", 3), ("exact", 2), ("exact", 3),
     ]  # fmt: skip
@@ -55,16 +58,15 @@ def test_a_row_compares_the_same_plan_with_estimated_and_with_exact_second_momen
 
 def test_the_figures_are_those_that_the_project_states_and_no_graph_was_tuned_on(tiny, tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr(bench_privacy, "_compared", lambda plan, seeds: asked.append((plan, seeds)) or {})
-    monkeypatch.setattr(bench_privacy, "_accuracy", lambda plan, d, seeds: asked.append((plan, d, seeds)) or {})
+    monkeypatch.setattr(bench_privacy, "_compared", lambda *asked_for: asked.append(asked_for) or {})
+    monkeypatch.setattr(bench_privacy, "_accuracy", lambda *asked_for: asked.append(asked_for) or {})
     monkeypatch.setattr(bench_privacy, "_time_of_a_step", dict)
     list(bench_privacy.privacy())
-    assert [plan.privacy.epsilon for plan, *_ in asked] == [0.5, 1, 2, 5, 10, 10]
-    assert all(seeds == range(2, 12) for _, seeds in asked[:5])
-    assert asked[5][1:] == (200, range(2, 4))
+    assert [plan.privacy.epsilon for plan, _ in asked] == [0.5, 1, 2, 5, 10, 10]
+    assert [data for _, data in asked] == [Generated(20, range(2, 12))] * 5 + [Generated(200, range(2, 4))]
     asked.clear()
     list(bench_privacy.privacy_tuning())
-    assert all(min(seeds) >= 100 for _, seeds in asked)
+    assert all(min(data.seeds) >= 100 for _, data in asked)
 
 
 def test_the_time_of_a_step_is_set_against_reading_and_against_the_literal_algorithm(tiny, monkeypatch):

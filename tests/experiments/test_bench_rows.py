@@ -19,8 +19,8 @@ PLAN = Plan.load("private-steps")
 
 @pytest.fixture(autouse=True)
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench_rows, "_alone", lambda work: work())
-    monkeypatch.setattr(bench_rows, "_peak", partial(next, itertools.count(100 * 2**20, 2**20)))
+    monkeypatch.setattr(bench_rows, "in_own_process", lambda work: work())
+    monkeypatch.setattr(bench_rows, "peak_bytes", partial(next, itertools.count(100 * 2**20, 2**20)))
     monkeypatch.setattr(mapped_array, "MAPPED_BYTES", 8 * 20 * 1000)
     monkeypatch.setattr(mapped_array, "BLOCK_BYTES", 8 * 20 * 200)
 

@@ -6,8 +6,9 @@ import statistics
 import pytest
 
 from fedbnsl.plan.plan import Plan
+from fedbnsl_experiments.bench import generated
 from fedbnsl_experiments.bench import lean as bench_search
-from fedbnsl_experiments.bench.lean import _Data
+from fedbnsl_experiments.bench.generated import Generated
 from fedbnsl_experiments.private_plans import private_plan, private_plan_200
 from fedbnsl_experiments.tables.synthetic import synthesise
 from fedbnsl_experiments.trials.harness import megabytes_sent, run_plan, run_row
@@ -15,7 +16,7 @@ from fedbnsl_experiments.trials.harness import megabytes_sent, run_plan, run_row
 
 @pytest.fixture
 def few_rows(monkeypatch):
-    monkeypatch.setattr(bench_search, "N_SAMPLES", 60)
+    monkeypatch.setattr(generated, "N_SAMPLES", 60)
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def asked(monkeypatch):
 
 def test_a_row_holds_the_numbers_of_both_plans_on_the_same_tables(few_rows):
     before, after = Plan(rounds=4), Plan(rounds=2, refit_rounds=0, moments_rounds=1, value_type="float32")
-    data = _Data(5, range(3, 6), n_sites=2, variance=0.2)
+    data = Generated(5, range(3, 6), n_sites=2, variance=0.2)
     (row,) = bench_search._compared(data, before, {"now": after})
     for label, plan in ((", before", before), ("", after)):
         shds, sent = [], {"serialised": [], "formula": []}
@@ -56,15 +57,15 @@ def test_a_row_holds_the_numbers_of_both_plans_on_the_same_tables(few_rows):
 
 
 def test_the_noise_of_a_private_plan_is_that_of_its_graph_s_seed(few_rows, monkeypatch):
-    noise, real = [], bench_search.run_plan
+    noise, real = [], generated.run_plan
 
     def noting(plan, federation, *, noise_seed):
         noise.append((plan.name, noise_seed))
         return real(plan, federation, noise_seed=noise_seed)
 
-    monkeypatch.setattr(bench_search, "run_plan", noting)
-    private = bench_search._at(Plan.load("private-moments"), 5.0)
-    list(bench_search._compared(_Data(5, range(2, 4)), Plan(rounds=1, name="open"), {"private": private}))
+    monkeypatch.setattr(generated, "run_plan", noting)
+    private = Plan.load("private-moments")
+    list(bench_search._compared(Generated(5, range(2, 4)), Plan(rounds=1, name="open"), {"private": private}))
     assert noise == [("open", None), ("private-moments", 2), ("open", None), ("private-moments", 3)]
 
 

@@ -6,8 +6,11 @@ from dataclasses import replace
 import pytest
 
 from fedbnsl.plan.plan import Plan
+from fedbnsl.sparse import formula_bytes
 from fedbnsl_experiments.bench import sites as bench_sites
 from fedbnsl_experiments.bench.sites import Cost
+from fedbnsl_experiments.tables.synthetic import synthesise
+from fedbnsl_experiments.trials.harness import run_plan
 
 ONE = Cost(
     n_sites=100,
@@ -63,8 +66,8 @@ def test_the_costs_are_those_of_a_real_run() -> None:
     assert 0 <= cost.processor_s < 60
     assert 0 <= cost.joining_s < 60
     assert cost.highest_bytes > 20 * 2**20
-    sparser = bench_sites._cost(plan.with_settings(send_tolerance=0.3), 4)
-    assert sparser.nonzeros < cost.nonzeros
+    alone = run_plan(plan, synthesise(50, 50, 4, 200, 2))  # as many bytes as over the network
+    assert cost.nonzeros == alone["bytes"]["up"]["formula"] / formula_bytes(1, 50) / 2
 
 
 def test_the_settings_are_those_that_the_project_states(monkeypatch) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from fedbnsl_experiments.run_summary import print_summary
+from fedbnsl_experiments.report.summary import print_summary
 from fedbnsl_experiments.scoring.metrics import score
 
 

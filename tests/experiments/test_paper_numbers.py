@@ -20,8 +20,8 @@ from scipy.stats import laplace
 from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.privacy_settings import Privacy
 from fedbnsl.privacy.calibration import price_of
-from fedbnsl_experiments import chart_files as figures
 from fedbnsl_experiments.comparators import pooled
+from fedbnsl_experiments.pages import chart_files as figures
 from fedbnsl_experiments.reproduce import (
     convergence,
     dimension,

@@ -13,7 +13,16 @@ from rich.console import Console
 
 from fedbnsl.plan.plan import Plan
 from fedbnsl_experiments.comparators import pooled
-from fedbnsl_experiments.reproduce import convergence, curves, personalisation, standardisation, study, table1
+from fedbnsl_experiments.pages.chart_files import new_figure
+from fedbnsl_experiments.reproduce import (
+    baseline_plans,
+    convergence,
+    curves,
+    personalisation,
+    standardisation,
+    study,
+    table1,
+)
 from fedbnsl_experiments.reproduce.baseline_plans import (
     own_settings,
     paper_fed_bnsl,
@@ -111,7 +120,7 @@ def test_a_study_writes_its_folder_and_does_not_run_again_what_it_holds(name, mi
 
     before = (tmp_path / "runs.csv").read_bytes(), (tmp_path / "trials.jsonl").read_bytes()
     monkeypatch.setattr("fedbnsl_experiments.trials.trials.attempt", lambda *a, **k: pytest.fail("ran again"))
-    run(small, tmp_path, quick=True)
+    run(replace(small, draw=lambda rows: new_figure(2, 2)[0]), tmp_path, quick=True)
     assert ((tmp_path / "runs.csv").read_bytes(), (tmp_path / "trials.jsonl").read_bytes()) == before
 
 
@@ -146,7 +155,9 @@ def test_a_trial_of_another_setting_or_another_default_is_another_trial(name, mo
         else:
             assert "digest" not in trial, "comparators have no plan"
     # A setting that changes unsaid, as a default does.
-    monkeypatch.setattr(module, "own_settings", lambda plan: own_settings(plan.with_settings(global_iterations=20)))
+    monkeypatch.setattr(
+        baseline_plans, "own_settings", lambda plan: own_settings(plan.with_settings(global_iterations=20))
+    )
     assert keys() == (before, digests)
     plans = getattr(module, "_plans", None)
 
@@ -249,20 +260,15 @@ def test_the_last_row_by_round_is_the_graph_of_the_result():
 @pytest.mark.parametrize(
     ("seeds", "said"), [((2, 99, 130), None), ((1, 2), "1"), ((400, 100, 129, 3), "400, 100, 129")]
 )
-def test_a_page_says_which_of_its_seeds_settings_were_searched_on(seeds, said, miniature, tmp_path):
-    small = miniature("table1")
-
-    def trials(seeds, quick):
-        return [trial for trial in table1._trials(seeds, quick) if "plan" not in trial]
-
-    study.reproduce(
-        replace(small, trials=trials, compare=lambda rows: []),
-        seeds,
-        tmp_path,
-        quick=True,
-        jobs=1,
-        console=Console(quiet=True),
+def test_a_page_says_which_of_its_seeds_settings_were_searched_on(seeds, said, tmp_path):
+    stub = replace(
+        table1.STUDY,
+        trials=lambda seeds, quick: [{"seed": seed} for seed in seeds],
+        run=lambda trial: [{"method": "m", "seed": trial["seed"]}],
+        compare=lambda rows: [],
+        draw=lambda rows: new_figure(2, 2)[0],
     )
+    study.reproduce(stub, seeds, tmp_path, quick=True, jobs=1, console=Console(quiet=True))
     page = text_of(tmp_path / "index.html")
     assert ("Not held out" in page) == (said is not None)
     assert said is None or f"of seed {said}." in page

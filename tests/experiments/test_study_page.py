@@ -3,8 +3,8 @@
 import pytest
 from rich.console import Console
 
-from fedbnsl_experiments.chart_files import new_figure
-from fedbnsl_experiments.pages import with_spread
+from fedbnsl_experiments.pages.chart_files import new_figure
+from fedbnsl_experiments.pages.render import with_spread
 from fedbnsl_experiments.reproduce.study import Comparison, Study, reproduce
 from report_runs import Page
 

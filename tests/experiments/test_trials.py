@@ -195,7 +195,7 @@ def test_ctrl_c_ends_all_processes_and_the_same_command_goes_on(tmp_path):
             break
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers too
-    output, errors = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=150)
     assert process.returncode == 130, errors
     assert "Traceback" not in errors
     assert output == ""

@@ -7,6 +7,8 @@ from pathlib import Path
 import click
 
 from fedbnsl.errors import IdentityError, PolicyRefusal, SetupError
+from fedbnsl.plan.plan_options import NameOrPath
+from fedbnsl.plan.ready_files import READY_PLANS
 
 
 @click.command()
@@ -113,8 +115,8 @@ _COLOURS = {"ok": "green", "warning": "yellow", "failed": "red", "skipped": "bri
     "plan_name",
     metavar="PLAN",
     type=NameOrPath(READY_PLANS),
-    help="Ready plan, or a file. Also say which share of the table's records lies beyond this plan's feature_bounds, which are bounds on x^2, "
-    "in squared units of each column: 100 is for values from -10 to 10.",
+    help="Ready plan, or a file: also say which share of the table's records lies beyond its feature_bounds, which "
+    "are bounds on x^2, in squared units of each column: 100 is for values from -10 to 10.",
 )
 @click.option("--dataset", "dataset_id", help="With --plan: which dataset.  [default: the policy's only one]")
 @click.option("--json", "as_json", is_flag=True, help="Print all findings as JSON.")

@@ -22,10 +22,11 @@ from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.join_run import take_part
 from fedbnsl_client.site.admission import PublicTable
 from fedbnsl_experiments import localnet
+from fedbnsl_experiments.bench.processes import MIB, Reading
 from fedbnsl_experiments.scoring.evaluation import read_result
 from fedbnsl_experiments.simulate import simulate
 from fedbnsl_experiments.tables.synthetic import synthesise
-from fedbnsl_experiments.trials.harness import Row
+from fedbnsl_experiments.trials.harness import Row, site_datasets
 from fedbnsl_server.observe.status_client import Observer
 
 _SITES = 500
@@ -34,47 +35,8 @@ _ROUNDS = 20
 _SAMPLES = 200
 _DEADLINE_S = 120.0
 _READING_S = 0.2
-_MIB = 2**20
 
 Result = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Reading:
-    """A coordinator's process at one moment.
-
-    Attributes
-    ----------
-    resident_bytes, highest_bytes
-        In memory now, and at most so far.
-    cpu_s
-        Seconds of computing so far.
-    n_files
-        Open files, connections among them.
-    """
-
-    resident_bytes: int
-    highest_bytes: int
-    cpu_s: float
-    n_files: int
-
-    @classmethod
-    def of(cls, pid: int) -> "Reading":
-        """The present reading.
-
-        Raises
-        ------
-        OSError
-            If the process is over, or there is no /proc.
-        """
-        process = Path("/proc", str(pid))
-        fields = dict(line.split(":", 1) for line in (process / "status").read_text("utf-8").splitlines())
-        if "VmRSS" not in fields:  # ended, and not yet waited for
-            raise ProcessLookupError(pid)
-        times = (process / "stat").read_text("utf-8").rpartition(")")[2].split()
-        resident, highest = (1024 * int(fields[name].split()[0]) for name in ("VmRSS", "VmHWM"))
-        cpu_s = (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK")
-        return cls(resident, highest, cpu_s, sum(1 for _ in (process / "fd").iterdir()))
 
 
 @dataclass(frozen=True)
@@ -113,7 +75,7 @@ def measured(plan: Plan, *, n_sites: int, n_variables: int) -> tuple[Result, Res
         run_deadline_s=_DEADLINE_S,
     )
     truth = synthesise(n_variables, n_variables, n_sites, _SAMPLES, 2)
-    tables = {f"site-{k + 1}": Dataset(truth.variables, X) for k, X in enumerate(truth.tables)}
+    tables = site_datasets(truth)
     with tempfile.TemporaryDirectory() as scratch:
         alone = simulate(plan, tables, Path(scratch, "alone"))
         readings = _over_grpc(plan, tables, Path(scratch, "network"))
@@ -206,10 +168,10 @@ def _memory(result: Result, readings: Readings) -> Row:
     grown = readings.last.highest_bytes - readings.idle.resident_bytes
     return {
         "figure": f"memory of a coordinator with {len(result['sites'])} sites, d={len(result['variables'])}",
-        "MiB without sites": round(readings.idle.resident_bytes / _MIB),
-        "MiB before round 1": round(readings.joined.resident_bytes / _MIB),
-        "MiB after the last round": round(readings.last.resident_bytes / _MIB),
-        "MiB at most": round(readings.last.highest_bytes / _MIB),
+        "MiB without sites": round(readings.idle.resident_bytes / MIB),
+        "MiB before round 1": round(readings.joined.resident_bytes / MIB),
+        "MiB after the last round": round(readings.last.resident_bytes / MIB),
+        "MiB at most": round(readings.last.highest_bytes / MIB),
         "KiB a site": round(grown / len(result["sites"]) / 1024),
         "open files without sites": readings.idle.n_files,
         "open files before round 1": readings.joined.n_files,

@@ -1,7 +1,4 @@
-"""The figures of private runs: accuracy by epsilon with exact and with estimated second moments, time of a step.
-
-All data is generated and all noise comes from seeds, so that every figure but the times comes out the same again.
-"""
+"""The figures of private runs: accuracy by epsilon with exact and with estimated second moments, time of a step."""
 
 import statistics
 from collections.abc import Iterator
@@ -15,35 +12,37 @@ from fedbnsl.privacy.calibration import price_of
 from fedbnsl_client.compiled import exact_sums
 from fedbnsl_client.privacy import randomness
 from fedbnsl_client.solvers.local_solver import private_solver
+from fedbnsl_experiments.bench.generated import Generated
 from fedbnsl_experiments.private_plans import EPSILONS, private_plan, private_plan_200
+from fedbnsl_experiments.reproduce.private_study_plans import with_privacy
 from fedbnsl_experiments.tables.synthetic import synthesise
-from fedbnsl_experiments.trials.harness import N_SAMPLES, Row, by_seed, mean_of, oracles, run_plan, run_row, timed
+from fedbnsl_experiments.trials.harness import N_SAMPLES, Row, by_seed, mean_of, oracles, timed
 
-_SITES = 8
+_EVALUATED, _TUNED_ON = Generated(20, range(2, 12)), Generated(20, range(100, 130))
 
 
 def privacy() -> Iterator[Row]:
     """Accuracy on graphs that nothing was tuned on, then the time of a step."""
     for epsilon in EPSILONS:
-        yield _compared(private_plan(epsilon), range(2, 12))
-    plan = private_plan_200()
-    yield {"figure": "d=200, epsilon 10, exact second moments", **_accuracy(plan, 200, range(2, 4))}
+        yield _compared(private_plan(epsilon), _EVALUATED)
+    exact = _accuracy(private_plan_200(), Generated(200, range(2, 4)))
+    yield {"figure": "d=200, epsilon 10, exact second moments", **exact}
     yield _time_of_a_step()
 
 
 def privacy_tuning() -> Iterator[Row]:
     """The same accuracy on the graphs of the tuning."""
     for epsilon in EPSILONS:
-        yield _compared(private_plan(epsilon), range(100, 130))
+        yield _compared(private_plan(epsilon), _TUNED_ON)
 
 
-def _compared(plan: Plan, seeds: range) -> Row:
+def _compared(plan: Plan, data: Generated) -> Row:
     """The estimated mode beside the exact one, which is told the second moments and pays for nothing but the steps."""
-    estimated, exact = _accuracy(plan, 20, seeds), _accuracy(_exactly(plan), 20, seeds)
+    estimated, exact = _accuracy(plan, data), _accuracy(with_privacy(plan, smoothness="exact"), data)
     apart = estimated["mean SHD"] - exact["mean SHD"]
     return {
-        "figure": f"private, d=20, P={_SITES}, epsilon {plan.privacy.epsilon:g}" if plan.privacy else "",
-        "seeds": f"{seeds.start}..{seeds.stop - 1}",
+        "figure": f"private, d={data.d}, P={data.n_sites}, epsilon {plan.privacy.epsilon:g}" if plan.privacy else "",
+        "seeds": data.seed_range,
         "SHD exact": f"{exact['mean SHD']} +- {exact['std']}",
         "SHD estimated": f"{estimated['mean SHD']} +- {estimated['std']}",
         "apart": f"{apart:+.2f}",
@@ -54,16 +53,8 @@ def _compared(plan: Plan, seeds: range) -> Row:
     }
 
 
-def _exactly(plan: Plan) -> Plan:
-    settings = plan.model_dump()
-    return plan.with_settings(privacy={**settings["privacy"], "smoothness": "exact"})
-
-
-def _accuracy(plan: Plan, d: int, seeds: range) -> Row:
-    rows: list[Row] = []
-    for seed in seeds:
-        federation = synthesise(d, d, _SITES, N_SAMPLES, seed)
-        rows.append(run_row(run_plan(plan, federation, noise_seed=seed), federation))
+def _accuracy(plan: Plan, data: Generated) -> Row:
+    (rows,) = data.rows(plan)
     return {
         "mean SHD": mean_of(rows, "shd"),
         "std": round(statistics.stdev(row["shd"] for row in rows), 2),

@@ -4,11 +4,8 @@ Each measurement is a process of its own, so that its peak is nobody else's. The
 is measured beside it on a table of a tenth of the rows.
 """
 
-import multiprocessing
-import os
 import tempfile
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -27,7 +24,7 @@ from fedbnsl_client.data.mapped_array import lies_in_file
 from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_client.privacy import randomness
 from fedbnsl_client.solvers.local_solver import private_solver, release_setup, warm_up
-from fedbnsl_experiments.bench.load import Reading
+from fedbnsl_experiments.bench.processes import MIB, in_own_process, peak_bytes
 from fedbnsl_experiments.trials.harness import Row, oracles, timed
 
 _ROWS = 10**7
@@ -35,7 +32,6 @@ _SMALLER = 10
 _VARIABLES = 20
 _STEPS = 5
 _CHUNK = 100_000
-_MIB = 2**20
 
 
 @dataclass(frozen=True)
@@ -74,30 +70,30 @@ def _rows(plan: Plan, *, n_rows: int) -> Iterator[Row]:
         small, parquet, plain = (Path(scratch, name) for name in ("small.csv", "large.parquet", "large.csv"))
         title = f"{n_rows:,} x {_VARIABLES}"
         write_table(small, n_rows // _SMALLER)
-        before = _alone(partial(_used_before, small))
-        fitting = _alone(partial(use_of, small, plan))
+        before = in_own_process(partial(_used_before, small))
+        fitting = in_own_process(partial(use_of, small, plan))
         write_table(parquet, n_rows)
-        found = _alone(partial(use_of, parquet, plan))
+        found = in_own_process(partial(use_of, parquet, plan))
         yield _reading(f"{title} from Parquet", parquet, found, before)
         yield _private(title, found, fitting)
         parquet.unlink()
         write_table(plain, n_rows)
         for name, fast in (("CSV", True), ("CSV, without pyarrow", False)):
-            found = _alone(partial(use_of, plain, plan, fast=fast, private=False))
+            found = in_own_process(partial(use_of, plain, plan, fast=fast, private=False))
             yield _reading(f"{title} from {name}", plain, found, before)
 
 
 def _reading(name: str, path: Path, found: Use, before: Use) -> Row:
     return {
         "figure": f"{name}: peak of reading and second moments",
-        "MiB at most": round(found.moments_peak / _MIB),
-        "of these without a table": round(found.idle / _MIB),
+        "MiB at most": round(found.moments_peak / MIB),
+        "of these without a table": round(found.idle / MIB),
         "bytes a row / before, read whole": round(found.bytes_a_row / before.bytes_a_row, 3),
         "s a row / before, read whole": round(found.moments_s_a_row / before.moments_s_a_row, 3),
         "s reading": round(found.read_s, 1),
         "s moments": round(found.moments_s, 2),
-        "MiB of the file": round(path.stat().st_size / _MIB),
-        f"MiB before, {before.n_rows:,} rows": round(before.moments_peak / _MIB),
+        "MiB of the file": round(path.stat().st_size / MIB),
+        f"MiB before, {before.n_rows:,} rows": round(before.moments_peak / MIB),
         f"s before, {before.n_rows:,} rows": round(before.read_s + before.moments_s, 1),
     }
 
@@ -108,41 +104,32 @@ def _private(title: str, found: Use, fitting: Use) -> Row:
         raise ValueError("one of the tables does not lie where it was to be measured")
     return {
         "figure": f"{title}: peak of private steps and fingerprint, mapped",
-        "MiB at most": round(found.peak / _MIB),
+        "MiB at most": round(found.peak / MIB),
         "s a row and step / in memory": round(found.step_s / found.n_rows / (fitting.step_s / fitting.n_rows), 2),
         "s a step": round(found.step_s, 3),
         "s until the first step": round(found.start_s, 1),
         "s fingerprint": round(found.fingerprint_s, 1),
         f"s a step, {fitting.n_rows:,} rows in memory": round(fitting.step_s, 3),
-        f"MiB at most, {fitting.n_rows:,} rows in memory": round(fitting.peak / _MIB),
+        f"MiB at most, {fitting.n_rows:,} rows in memory": round(fitting.peak / MIB),
     }
-
-
-def _alone(work: Callable[[], Use]) -> Use:
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
-        return process.submit(work).result()
-
-
-def _peak() -> int:
-    return Reading.of(os.getpid()).highest_bytes
 
 
 def _used_before(path: Path) -> Use:
     literal = oracles().literal_table
-    idle = _peak()
+    idle = peak_bytes()
     read_s, X = timed(lambda: literal(path))
     moments_s, _ = timed(lambda: X.T @ X / len(X))
-    return Use(len(X), lies_in_file(X), idle, _peak(), _peak(), read_s, moments_s)
+    return Use(len(X), lies_in_file(X), idle, peak_bytes(), peak_bytes(), read_s, moments_s)
 
 
 def use_of(path: Path, plan: Plan, *, fast: bool = True, private: bool = True) -> Use:
     """What a site does with its table: reading and moments, then its fingerprint and private steps."""
     warm_up()
-    idle = _peak()
+    idle = peak_bytes()
     with mock.patch.object(csv_table, "has_fast_reader", return_value=fast):
         read_s, data = timed(lambda: Dataset.read(path))
     moments_s, _ = timed(lambda: SecondMoments.of(data.X))
-    moments_peak = _peak()
+    moments_peak = peak_bytes()
     of_moments = Use(data.n_samples, lies_in_file(data.X), idle, moments_peak, moments_peak, read_s, moments_s)
     if not private:
         return of_moments
@@ -153,7 +140,7 @@ def use_of(path: Path, plan: Plan, *, fast: bool = True, private: bool = True) -
     solving_s, _ = timed(lambda: solver(B, zero, zero))
     return replace(
         of_moments,
-        peak=_peak(),
+        peak=peak_bytes(),
         fingerprint_s=fingerprint_s,
         start_s=start_s + first_s - solving_s,
         step_s=solving_s / _STEPS,

@@ -1,11 +1,8 @@
 """What many variables cost: one global step against the dense one, and a whole run with a thousand variables."""
 
-import multiprocessing
 import os
-import resource
 import statistics
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -14,6 +11,7 @@ import numpy as np
 
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Matrix
+from fedbnsl_experiments.bench.processes import MIB, in_own_process, peak_bytes
 from fedbnsl_experiments.tables.synthetic import synthesise
 from fedbnsl_experiments.trials.harness import N_SAMPLES, Row, oracles, run_plan, run_row, timed
 from fedbnsl_server.algorithm.acyclicity import acyclicity
@@ -106,9 +104,8 @@ def thousand() -> Iterator[Row]:
 
 
 def _whole_run(plan: Plan, *, n_variables: int, seed: int) -> Iterator[Row]:
-    """One run in a process of its own, whose peak memory is nobody else's; the tables of all sites are in it."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
-        row, peak_kib = process.submit(_measured_run, plan, n_variables, seed).result()
+    """One run in a process of its own, which holds the tables of all sites."""
+    row, peak = in_own_process(partial(_measured_run, plan, n_variables, seed))
     yield {
         "figure": f"whole run of the {plan.name} plan at d={n_variables}, P={_SITES}, n_p={N_SAMPLES}, in one process",
         "rounds": plan.rounds,
@@ -121,12 +118,12 @@ def _whole_run(plan: Plan, *, n_variables: int, seed: int) -> Iterator[Row]:
         "FDR": round(row["fdr"], 3),
         "MB formula": round(row["mb_formula"], 1),
         "MB serialised": round(row["mb_serialised"], 1),
-        "MiB at most": round(peak_kib / 1024),
+        "MiB at most": round(peak / MIB),
     }
 
 
 def _measured_run(plan: Plan, n_variables: int, seed: int) -> tuple[Row, int]:
-    """Row of a run, and the most memory of this process in KiB."""
+    """Row of a run, and the most memory of this process."""
     federation = synthesise(n_variables, n_variables, _SITES, N_SAMPLES, seed)
     row = run_row(run_plan(plan, federation), federation)
-    return row, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return row, peak_bytes()

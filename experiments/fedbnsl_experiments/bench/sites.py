@@ -8,6 +8,7 @@ import numpy as np
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import formula_bytes
 from fedbnsl_experiments.bench.load import measured
+from fedbnsl_experiments.bench.processes import MIB
 from fedbnsl_experiments.trials.harness import Row, exponent, megabytes_sent
 
 _SITES = (125, 250, 500, 1000)
@@ -15,7 +16,6 @@ _VARIABLES = 50
 _ROUNDS = 5
 _FIXED_SITES = 250
 _SEND_TOLERANCES = (0.0, 0.01, 0.03, 0.1)
-_MIB = 2**20
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def by_sites(costs: Sequence[Cost]) -> Iterator[Row]:
             "non-zeros a round": round(cost.nonzeros),
             "us of the processor a non-zero": round(_us_a_nonzero(cost), 2),
             "MB a round": round(cost.megabytes, 2),
-            "MiB at most": round(cost.highest_bytes / _MIB),
+            "MiB at most": round(cost.highest_bytes / MIB),
         }
     first, last, n_sites = costs[0], costs[-1], [cost.n_sites for cost in costs]
     yield {

@@ -23,7 +23,7 @@ from fedbnsl_client.site.admission import PublicTable
 from fedbnsl_experiments import localnet
 from fedbnsl_experiments.scoring.evaluation import read_result
 from fedbnsl_experiments.tables.synthetic import synthesise
-from fedbnsl_experiments.trials.harness import N_SAMPLES, Row
+from fedbnsl_experiments.trials.harness import N_SAMPLES, Row, site_datasets
 from fedbnsl_server.identity.enrolment import Federation
 
 _SITES = 8
@@ -168,8 +168,7 @@ def wire() -> Iterator[Row]:
     plan = Plan.load("fed-sparse")
     for d, tls in product((20, 100, 200), (True, False)):
         truth = synthesise(d, d, _SITES, N_SAMPLES, 2)
-        tables = {f"site-{k + 1}": Dataset(truth.variables, X) for k, X in enumerate(truth.tables)}
-        counted = run_bytes(plan, tables, tls=tls)
+        counted = run_bytes(plan, site_datasets(truth), tls=tls)
         yield {
             "figure": f"bytes of a run at d={d}, P={_SITES}, {'with' if tls else 'without'} TLS",
             "MB formula": round(counted.formula / 1e6, 3),

@@ -1,1 +1,5 @@
-"""Methods that are not federated, to compare with: they see all rows in one place, or one site by itself."""
+"""Methods that are not federated, to compare with: they see all rows in one place, or one site by itself.
+
+`notears`, `dagma_adapter` and `orderings` are the methods; `pooled` lists them with their settings, and runs them on
+the rows of all sites together.
+"""

@@ -36,26 +36,42 @@ class Described:
 _NO_SETTINGS = "edges along the order by lasso with BIC: nothing to choose but the cut"
 
 
+def by_notears(X: Matrix) -> Matrix:
+    """NOTEARS with the L1 weight of its published example."""
+    return notears(SecondMoments.of(X).S, lam=NOTEARS_L1)
+
+
+def by_dagma(X: Matrix) -> Matrix:
+    """DAGMA with the L1 weight of its published example."""
+    return dagma(X, lam=DAGMA_L1)
+
+
+def by_sortnregress(X: Matrix) -> Matrix:
+    """Regressions along the order of variances."""
+    return sortnregress(SecondMoments.of(X).S, len(X))
+
+
+def by_equal_variance(X: Matrix) -> Matrix:
+    """Regressions along the order that equal noise variances give."""
+    return equal_variance(SecondMoments.of(X).S, len(X))
+
+
 def comparators() -> dict[str, Described]:
     """By name in the rows; DAGMA only where its optional package is installed."""
     found = {
         "NOTEARS, pooled rows": Described(
-            lambda X: notears(SecondMoments.of(X).S, lam=NOTEARS_L1),
+            by_notears,
             {"lam": NOTEARS_L1, "threshold": TAU, "centred": True},
             "the value of the published code's example; the paper names none; not run at d=200, where one graph takes "
             "longer than all methods here together",
             most_variables=100,
         ),
-        "sortnregress, pooled rows": Described(
-            lambda X: sortnregress(SecondMoments.of(X).S, len(X)), {"threshold": TAU, "centred": True}, _NO_SETTINGS
-        ),
-        "equal variances, pooled rows": Described(
-            lambda X: equal_variance(SecondMoments.of(X).S, len(X)), {"threshold": TAU, "centred": True}, _NO_SETTINGS
-        ),
+        "sortnregress, pooled rows": Described(by_sortnregress, {"threshold": TAU, "centred": True}, _NO_SETTINGS),
+        "equal variances, pooled rows": Described(by_equal_variance, {"threshold": TAU, "centred": True}, _NO_SETTINGS),
     }
     if dagma_installed():
         found["DAGMA, pooled rows"] = Described(
-            lambda X: dagma(X, lam=DAGMA_L1),
+            by_dagma,
             {"lam": DAGMA_L1, "threshold": TAU, "centred": True},
             "the published code's example; not run at d=200, where a graph takes minutes",
             most_variables=100,

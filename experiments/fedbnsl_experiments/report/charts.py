@@ -2,14 +2,14 @@
 
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
 import numpy as np
 
 from fedbnsl.sparse import Matrix
-from fedbnsl_experiments.chart_files import COLOURS, STYLES, Chart, Figure, as_svg, new_figure
+from fedbnsl_experiments.pages.chart_files import COLOURS, STYLES, Chart, Figure, as_svg, new_figure
 from fedbnsl_experiments.report.dag_drawing import shortened
 
 _WIDTH, _HEIGHT = 4.8, 2.9
@@ -71,30 +71,20 @@ def acyclicity(rounds: Sequence[int], values: Sequence[float]) -> str:
 
 def edges_by_round(rounds: Sequence[int], counts: Sequence[int]) -> str:
     """Edges above the threshold after each round."""
-    figure, axes = _chart("round", "edges")
-    axes.plot(rounds, counts, **_line(0, rounds))
-    axes.set_ylim(bottom=0)
-    return _as_element(figure, f"Edges by round; {counts[-1]} in round {rounds[-1]}")
+    return _by_round(rounds, "edges", {"": counts}, f"Edges by round; {counts[-1]} in round {rounds[-1]}")
 
 
 def seconds_by_round(rounds: Sequence[int], local: Sequence[float], global_: Sequence[float]) -> str:
     """Seconds of the sites' step (and of waiting for it) and of the coordinator's."""
-    figure, axes = _chart("round", "seconds")
-    axes.plot(rounds, local, label="local: sites and network", **_line(0, rounds))
-    axes.plot(rounds, global_, label="global: coordinator", **_line(1, rounds))
-    axes.set_ylim(bottom=0)
-    _legend(figure, axes)
-    return _as_element(figure, f"Seconds by round: {sum(local):.3g} s local and {sum(global_):.3g} s global in all")
+    words = f"Seconds by round: {sum(local):.3g} s local and {sum(global_):.3g} s global in all"
+    return _by_round(rounds, "seconds", {"local: sites and network": local, "global: coordinator": global_}, words)
 
 
 def bytes_by_round(rounds: Sequence[int], up: Sequence[int], down: Sequence[int]) -> str:
     """Serialised kB of all sites by round and direction."""
-    figure, axes = _chart("round", "kB, all sites")
-    axes.plot(rounds, [value / 1000 for value in up], label="up: to the coordinator", **_line(0, rounds))
-    axes.plot(rounds, [value / 1000 for value in down], label="down: to the sites", **_line(1, rounds))
-    axes.set_ylim(bottom=0)
-    _legend(figure, axes)
-    return _as_element(figure, f"Serialised bytes by round: {sum(up):,} up and {sum(down):,} down in all")
+    kb = {"up: to the coordinator": [n / 1000 for n in up], "down: to the sites": [n / 1000 for n in down]}
+    words = f"Serialised bytes by round: {sum(up):,} up and {sum(down):,} down in all"
+    return _by_round(rounds, "kB, all sites", kb, words)
 
 
 def bytes_by_site(rounds: Sequence[int], sites: Sequence[str], both_ways: Matrix) -> str:
@@ -166,6 +156,17 @@ def _chart(x: str, y: str, *, height: float = _HEIGHT) -> tuple[Figure, Chart]:
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     return figure, axes
+
+
+def _by_round(rounds: Sequence[int], y: str, lines: Mapping[str, Sequence[float]], words: str) -> str:
+    """Lines from zero by round, with a legend where there are several."""
+    figure, axes = _chart("round", y)
+    for k, (label, values) in enumerate(lines.items()):
+        axes.plot(rounds, values, label=label, **_line(k, rounds))
+    axes.set_ylim(bottom=0)
+    if len(lines) > 1:
+        _legend(figure, axes)
+    return _as_element(figure, words)
 
 
 def _line(index: int, rounds: Sequence[int]) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from bisect import bisect_right, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import networkx as nx
+
 from fedbnsl.graphs.graph import Edge
 
 NODE_HEIGHT = 28.0
@@ -78,38 +80,24 @@ def layout(widths: Sequence[float], edges: Sequence[Edge], more: Sequence[Edge] 
 
 def _downward(n_nodes: int, edges: Sequence[Edge], more: Sequence[Edge]) -> list[Edge]:
     """All edges, those of `more` that would close a cycle turned round."""
-    children: list[set[int]] = [set() for _ in range(n_nodes)]
-    for source, target in edges:
-        children[source].add(target)
+    graph = nx.DiGraph(edges)
+    graph.add_nodes_from(range(n_nodes))
     for source, target in more:
-        first, second = (target, source) if _reaches(children, target, source) else (source, target)
-        children[first].add(second)
-    return [(source, target) for source in range(n_nodes) for target in sorted(children[source])]
-
-
-def _reaches(children: Sequence[set[int]], start: int, end: int) -> bool:
-    seen, waiting = {start}, [start]
-    while waiting:
-        node = waiting.pop()
-        if node == end:
-            return True
-        waiting += children[node] - seen
-        seen |= children[node]
-    return False
+        if nx.has_path(graph, target, source):
+            graph.add_edge(target, source)
+        else:
+            graph.add_edge(source, target)
+    return sorted(graph.edges)
 
 
 def _components(edges: Sequence[Edge]) -> list[set[int]]:
     """Weakly connected parts, the largest first."""
-    part_of: dict[int, set[int]] = {}
-    for source, target in edges:
-        joined = part_of.get(source, {source}) | part_of.get(target, {target})
-        part_of.update(dict.fromkeys(joined, joined))
-    parts = {id(part): part for part in part_of.values()}
-    return sorted(parts.values(), key=lambda part: (-len(part), min(part)))
+    parts: list[set[int]] = list(nx.weakly_connected_components(nx.DiGraph(edges)))
+    return sorted(parts, key=lambda part: (-len(part), min(part)))
 
 
 def _lay_out_component(nodes: set[int], widths: Sequence[float], edges: Sequence[Edge]) -> Layout:
-    layer = _layers(nodes, edges)
+    layer = _layers(edges)
     # Nodes and dummies: numbers from len(widths) on are dummies.
     rank = dict(layer)
     chains: dict[Edge, list[int]] = {}
@@ -142,28 +130,16 @@ def _lay_out_component(nodes: set[int], widths: Sequence[float], edges: Sequence
     )
 
 
-def _layers(nodes: set[int], edges: Sequence[Edge]) -> dict[int, int]:
+def _layers(edges: Sequence[Edge]) -> dict[int, int]:
     """By longest path from the top; then nodes with more children than parents move down to their children."""
-    parents: dict[int, list[int]] = {node: [] for node in nodes}
-    children: dict[int, list[int]] = {node: [] for node in nodes}
-    for source, target in edges:
-        parents[target].append(source)
-        children[source].append(target)
+    graph = nx.DiGraph(edges)
+    order: list[int] = list(nx.topological_sort(graph))
     layer: dict[int, int] = {}
-    order: list[int] = []
-    waiting = {node: len(parents[node]) for node in nodes}
-    ready = sorted(node for node in nodes if not waiting[node])
-    while ready:
-        node = ready.pop(0)
-        order.append(node)
-        layer[node] = max((layer[parent] + 1 for parent in parents[node]), default=0)
-        for child in children[node]:
-            waiting[child] -= 1
-            if not waiting[child]:
-                ready.append(child)
+    for node in order:
+        layer[node] = max((layer[parent] + 1 for parent in graph.predecessors(node)), default=0)
     for node in reversed(order):
-        if len(children[node]) > len(parents[node]):
-            layer[node] = min(layer[child] for child in children[node]) - 1
+        if graph.out_degree(node) > graph.in_degree(node):
+            layer[node] = min(layer[child] for child in graph.successors(node)) - 1
     top = min(layer.values())
     return {node: row - top for node, row in layer.items()}
 

@@ -7,7 +7,7 @@ from typing import Any
 from fedbnsl import durable
 from fedbnsl.errors import ResultError
 from fedbnsl.rounds.kinds import n_rounds
-from fedbnsl_experiments import pages
+from fedbnsl_experiments.pages.render import render
 from fedbnsl_experiments.repeat import COMMAND
 from fedbnsl_experiments.report import cautions as report_cautions
 from fedbnsl_experiments.report import charts as report_charts
@@ -76,7 +76,7 @@ def report_page(run: ReportedRun) -> str:
     scores = None if run.truth is None else evaluate(run.path, run.truth.path, tau=None)
     command = _command(run)
     learned, missing = report_graph.learned_edges(run), report_graph.missing_edges(run)
-    return pages.render(
+    return render(
         "report.html.j2",
         run=run,
         result=result,

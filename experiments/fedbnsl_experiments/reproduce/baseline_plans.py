@@ -4,9 +4,13 @@ The paper's settings are those of its appendix on hyper-parameters. What is call
 and 400, by the ready grids of `fedbnsl tune`.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from fedbnsl.plan.plan import Plan
+from fedbnsl_experiments.plan_settings import short_digest
+from fedbnsl_experiments.reproduce.study import Settings
+from fedbnsl_experiments.trials.trials import Trial
 
 PAPER_CHOICE = "the paper's appendix on hyper-parameters: lowest SHD on its graph of seed 1"
 
@@ -49,9 +53,17 @@ def own_settings(plan: Plan) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value != default[key]}
 
 
-def identified(plan: Plan) -> dict[str, Any]:
-    """The part of a trial that says which plan it runs: another default makes another digest, and so another trial."""
-    return {"plan": own_settings(plan), "digest": plan.digest().hex()[:16]}
+def plan_trials(head: Trial, plans: Mapping[str, tuple[Plan, str]]) -> list[Trial]:
+    """A trial for each method's plan: another default makes another digest, and so another trial."""
+    return [
+        {**head, "method": method, "plan": own_settings(plan), "digest": short_digest(plan)}
+        for method, (plan, _) in plans.items()
+    ]
+
+
+def plan_settings(plans: Mapping[str, tuple[Plan, str]], *, data: str = "") -> list[Settings]:
+    """What a page says of each method's plan and of how it was chosen; `data` tells methods on several kinds apart."""
+    return [Settings(method + data, shown_settings(plan), chosen) for method, (plan, chosen) in plans.items()]
 
 
 def shown_settings(plan: Plan) -> dict[str, Any]:

@@ -4,16 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedbnsl.plan.plan import Plan
-from fedbnsl_experiments import chart_files as figures
-from fedbnsl_experiments.chart_files import Figure
 from fedbnsl_experiments.comparators.pooled import comparators, pooled_graph
-from fedbnsl_experiments.plan_settings import short_digest
+from fedbnsl_experiments.pages import chart_files as figures
+from fedbnsl_experiments.pages.chart_files import Figure
 from fedbnsl_experiments.reproduce.baseline_plans import (
     PAPER_CHOICE,
-    own_settings,
     paper_fed_bnsl,
     paper_plan,
-    shown_settings,
+    plan_settings,
+    plan_trials,
 )
 from fedbnsl_experiments.reproduce.curves import (
     SCORES,
@@ -25,7 +24,7 @@ from fedbnsl_experiments.reproduce.curves import (
     settled,
 )
 from fedbnsl_experiments.reproduce.paper_numbers import CLOSED, SPARSE, TABLE_1
-from fedbnsl_experiments.reproduce.study import Comparison, Settings, Study, mean_and_spread, select
+from fedbnsl_experiments.reproduce.study import Comparison, Settings, described, mean_and_spread, select
 from fedbnsl_experiments.scoring.metrics import score
 from fedbnsl_experiments.tables.synthetic import synthesise
 from fedbnsl_experiments.trials.harness import N_SAMPLES, Row, scores_row
@@ -65,10 +64,7 @@ def _trials(seeds: Sequence[int], quick: bool) -> list[Trial]:
     for kind, data in _KINDS.items():
         for seed in seeds:
             size = {"data": kind, "d": N_VARIABLES, "sites": data.sites, "variance": data.variance, "rows": N_SAMPLES}
-            trials += [
-                {**size, "seed": seed, "method": method, "plan": own_settings(plan), "digest": short_digest(plan)}
-                for method, (plan, _) in _plans(kind).items()
-            ]
+            trials += plan_trials({**size, "seed": seed}, _plans(kind))
             trials.append({**size, "seed": seed, "method": _POOLED, **comparators()[_POOLED].settings})
     return trials
 
@@ -89,18 +85,17 @@ def _compare(rows: Sequence[Row]) -> list[Comparison]:
     found: list[Comparison] = []
     for kind in _KINDS:
         for method in (_OURS, _PAPERS, _DENSE, _POOLED):
-            of_method = select(rows, data=kind, method=method)
+            ends = last_rounds(select(rows, data=kind, method=method))
             for column, name in SCORES.items():
                 paper = _ENDS.get(method, {}).get(column) if kind == "homogeneous" else None
-                mean, spread = mean_and_spread(last_rounds(of_method), column)
                 note = "paper: Table 1, same data and settings" if paper else "curve without numbers"
-                value, std = paper or (None, None)
-                found.append(Comparison(f"{name} at the end, {kind}: {method}", value, mean, spread, std, note))
+                what = f"{name} at the end, {kind}: {method}"
+                found.append(Comparison.of(what, ends, column, paper=paper or (None, None), note=note))
     for kind in _KINDS:
         for method in (_OURS, _PAPERS, _DENSE):
-            mean, spread = mean_and_spread(settled(select(rows, data=kind, method=method)), "settled")
             what = f"round from which the SHD stays within 1 of its end, {kind}: {method}"
-            found.append(Comparison(what, None, mean, spread, note="paper: Fed-Sparse-BNSL stabilises earlier"))
+            rounds = settled(select(rows, data=kind, method=method))
+            found.append(Comparison.of(what, rounds, "settled", note="paper: Fed-Sparse-BNSL stabilises earlier"))
     for kind in _KINDS:
         for method in (_OURS, _PAPERS):
             found += _against_dense(rows, kind, method)
@@ -136,43 +131,18 @@ def _draw(rows: Sequence[Row]) -> Figure:
 
 
 def _settings(quick: bool) -> list[Settings]:
-    found: list[Settings] = []
-    for kind in _KINDS:
-        for method, (plan, chosen) in _plans(kind).items():
-            found.append(Settings(f"{method}; {kind}", shown_settings(plan), chosen))
+    found = [settings for kind in _KINDS for settings in plan_settings(_plans(kind), data=f"; {kind}")]
     notears = comparators()[_POOLED]
     return [*found, Settings(_POOLED, notears.settings, notears.chosen)]
 
 
-STUDY = Study(
-    name="convergence",
-    title="Convergence on homogeneous and heterogeneous data",
-    source="Figure 1",
-    claim="Fed-Sparse-BNSL consistently achieves lower SHD than Fed-BNSL across iterations and stabilizes earlier, "
-    "with narrower variability; both quickly reach high TPR, and Fed-Sparse-BNSL maintains a lower FDR throughout. It "
-    "maintains these advantages on heterogeneous data.",
+STUDY = described(
+    "convergence",
     trials=_trials,
     run=_run,
     compare=_compare,
     draw=_draw,
     settings=_settings,
-    quick="Two seeds in place of ten; everything else is as in the full version.",
-    notes=(
-        f"d={N_VARIABLES}, {N_SAMPLES} rows a site; homogeneous: P={_KINDS['homogeneous'].sites}, the same weights "
-        f"everywhere; heterogeneous: P={_KINDS['heterogeneous'].sites}, each site's weights drawn around the common "
-        f"ones with variance {_KINDS['heterogeneous'].variance}. The bands are one standard deviation over the seeds.",
-        "The graph of a round is the one that a run ending there would give: |W| > 0.3, then without the weakest edge "
-        "of each cycle. The paper cuts at 0.3. Early W have many cycles, so that its early SHD may be higher.",
-        "The last step of the default plan's curve is its refit, least squares on the learned support; a run that has "
-        "ended counts with its last value in later rounds. Its acyclicity term grows over the rounds, so that it is "
-        "late on purpose: a fair comparison of speed is that of the two runs with the paper's settings.",
-        "The settings of the default plan were searched on homogeneous graphs of this kind, and it alone ends with a "
-        "refit. The paper's settings are run as they are printed; pooled NOTEARS has lambda of its published example, "
-        "neither tuned on such graphs nor refitted.",
-        "Centralised NOTEARS sees the rows of all sites in one table, which is centred. On heterogeneous data one "
-        "table of all rows does not have unit noise, and is no upper limit of what can be learned. The paper shows it "
-        "by iteration; it has no rounds, so here it is a line at its end.",
-        "Fed-BNSL's L1 term stands once beside the sum over all sites, on W, as in NOTEARS-ADMM's code; that of "
-        "Fed-Sparse-BNSL stands at every site. The same lambda need not mean the same.",
-    ),
+    numbers={"d": N_VARIABLES, "rows": N_SAMPLES, "sites": _KINDS["homogeneous"].sites}
+    | {"uneven_sites": _KINDS["heterogeneous"].sites, "variance": _KINDS["heterogeneous"].variance},
 )

@@ -7,8 +7,8 @@ from typing import Any
 
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
-from fedbnsl_experiments import chart_files as figures
-from fedbnsl_experiments.chart_files import Chart
+from fedbnsl_experiments.pages import chart_files as figures
+from fedbnsl_experiments.pages.chart_files import Chart
 from fedbnsl_experiments.scoring.metrics import score
 from fedbnsl_experiments.tables.synthetic import SyntheticFederation
 from fedbnsl_experiments.trials.harness import Row, run_plan, scores_row

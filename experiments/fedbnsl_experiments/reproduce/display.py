@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fedbnsl_experiments.pages import number, with_spread
+from fedbnsl_experiments.pages.render import number, with_spread
 from fedbnsl_experiments.reproduce.study import Comparison
 
 

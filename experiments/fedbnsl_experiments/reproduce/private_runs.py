@@ -1,23 +1,101 @@
-"""What the private studies share: one plan over one generated federation, its settings on a page, and three charts."""
+"""What the private studies share: methods by epsilon or d, a plan over generated data, settings on a page, charts."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from fedbnsl.plan.plan import Plan
-from fedbnsl_experiments.chart_files import COLOURS, Chart, Figure, band, new_figure
+from fedbnsl_experiments.pages.chart_files import COLOURS, Chart, Figure, band, new_figure
 from fedbnsl_experiments.plan_settings import short_digest
-from fedbnsl_experiments.reproduce.study import Comparison, mean_and_spread, select
+from fedbnsl_experiments.reproduce.curves import SCORES
+from fedbnsl_experiments.reproduce.study import Comparison, Settings, mean_and_spread, select
 from fedbnsl_experiments.tables.synthetic import synthesise
 from fedbnsl_experiments.trials.harness import N_SAMPLES, Row, run_plan, run_row
 from fedbnsl_experiments.trials.trials import Trial
 
-SITES = 8
-"""P, as in the paper."""
-
-QUANTITIES = {"shd": "SHD", "tpr": "TPR", "fdr": "FDR"}
+D, SITES = 20, 8
+"""Variables where a study has no others, and P: as in the paper."""
 
 REFERENCE = "Fed-Sparse-BNSL, not private"
+
+
+@dataclass(frozen=True)
+class PrivateGrid:
+    """The methods of a private study, each run at every value of one column: epsilon, or the number of variables.
+
+    Attributes
+    ----------
+    column, label
+        The column of trials and rows, and what a value is called on the page, such as "epsilon {:g}".
+    plans
+        By method, the plan for a value.
+    chosen
+        By method how the settings were found, where they differ by value.
+    values, quick_values
+        Of the full and of the quick version.
+    quick_methods
+        Those of the quick version; empty: all.
+    reference
+        A plan without privacy that is run once a seed, if there is one.
+    """
+
+    column: str
+    label: str
+    plans: Mapping[str, Callable[[Any], Plan]]
+    chosen: Mapping[str, str | Mapping[str, str]]
+    values: Sequence[float]
+    quick_values: Sequence[float]
+    quick_methods: Sequence[str] = ()
+    reference: Plan | None = None
+
+    def cells(self, *, quick: bool) -> list[tuple[str, Any]]:
+        """Every method with every value."""
+        methods = (quick and self.quick_methods) or self.plans
+        return [(method, value) for method in methods for value in (self.quick_values if quick else self.values)]
+
+    def plan_of(self, trial: Trial) -> Plan:
+        """The plan that a trial runs."""
+        if trial["method"] == REFERENCE and self.reference is not None:
+            return self.reference
+        return self.plans[trial["method"]](trial[self.column])
+
+    def trials(self, seeds: Sequence[int], quick: bool) -> list[Trial]:
+        """The reference once a seed, then value by value every method."""
+        cells = sorted(self.cells(quick=quick), key=lambda cell: cell[1])
+        if self.reference is not None:
+            cells = [(REFERENCE, None), *cells]
+        wanted = [{"method": method, self.column: value, "seed": seed} for method, value in cells for seed in seeds]
+        return [identified(trial, self.plan_of(trial)) for trial in wanted]
+
+    def run(self, trial: Trial) -> list[Row]:
+        """One run."""
+        return [run_of(self.plan_of(trial), **{key: trial[key] for key in ("method", self.column, "seed")})]
+
+    def compare(self, rows: Sequence[Row]) -> list[Comparison]:
+        """The SHD value by value of every method that was run there."""
+        found: list[Comparison] = []
+        for value in sorted({row[self.column] for row in rows if row["method"] != REFERENCE}):
+            for method in self.plans:
+                if mine := select(rows, method=method, **{self.column: value}):
+                    found.append(shd_of(mine, f"{self.label.format(value)}, {method}", mine[0]["accounted"]))
+        return found
+
+    def draw(self, rows: Sequence[Row], *, label: str, title: str) -> Figure:
+        """Three charts by the column."""
+        methods = [method for method in self.plans if select(rows, method=method)]
+        return curves(rows, self.column, methods, label=label, title=title)
+
+    def settings(self, quick: bool) -> list[Settings]:
+        """Of the reference, then method by method at every value."""
+        found: list[Settings] = []
+        if self.reference is not None:
+            found.append(Settings(REFERENCE, settings_of(self.reference), "the default plan of this program"))
+        for method, value in self.cells(quick=quick):
+            chosen, values = self.chosen[method], settings_of(self.plans[method](value))
+            why = chosen if isinstance(chosen, str) else chosen[f"{value:g}"]
+            found.append(Settings(f"{self.label.format(value)}, {method}", values, why))
+        return found
 
 
 def identified(trial: Trial, plan: Plan) -> Trial:
@@ -25,7 +103,7 @@ def identified(trial: Trial, plan: Plan) -> Trial:
     return {**trial, "plan": short_digest(plan)}
 
 
-def run_of(plan: Plan, *, d: int, method: str, seed: int, **columns: Any) -> Row:
+def run_of(plan: Plan, *, method: str, seed: int, d: int = D, **columns: Any) -> Row:
     """One plan over the federation of a seed, which its noise comes from too."""
     federation = synthesise(d, d, SITES, N_SAMPLES, seed)
     result = run_plan(plan, federation, noise_seed=seed if plan.privacy else None)
@@ -63,7 +141,7 @@ def curves(rows: Sequence[Row], x: str, methods: Sequence[str], *, label: str, t
     """SHD, TPR and FDR by the column x (logarithmic), a curve a method; rows without privacy as a dashed line."""
     figure, axes = new_figure(11.5, 4.1, columns=3)
     across = select(rows, method=REFERENCE)
-    for chart, (column, name) in zip(axes, QUANTITIES.items(), strict=True):
+    for chart, (column, name) in zip(axes, SCORES.items(), strict=True):
         for k, method in enumerate(methods):
             mine = select(rows, method=method)
             places = sorted({row[x] for row in mine})
@@ -83,7 +161,7 @@ def curves(rows: Sequence[Row], x: str, methods: Sequence[str], *, label: str, t
 def boxes(rows: Sequence[Row], methods: Sequence[str], *, labels: Mapping[str, str], label: str, title: str) -> Figure:
     """SHD, TPR and FDR as one box a method, with every run as a point."""
     figure, axes = new_figure(11.5, 4.0, columns=3)
-    for chart, (column, name) in zip(axes, QUANTITIES.items(), strict=True):
+    for chart, (column, name) in zip(axes, SCORES.items(), strict=True):
         for k, method in enumerate(methods):
             values = [row[column] for row in select(rows, method=method)]
             colour = COLOURS[0] if k == 0 else COLOURS[1]

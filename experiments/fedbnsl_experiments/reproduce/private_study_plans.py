@@ -13,6 +13,8 @@ from fedbnsl_experiments.private_plans import EPSILONS, private_plan, private_pl
 STUDY_EPSILONS = (0.5, 1.0, 2.0, 5.0, 10.0, 25.0, 50.0)
 """The budgets of the paper's Figure 3."""
 
+QUICK_EPSILONS = (0.5, 2.0, 10.0)
+
 DIMENSIONS = (20, 50, 100, 200)
 """The numbers of variables of the paper's Figure 4."""
 
@@ -33,18 +35,18 @@ def exactly(plan: Plan) -> Plan:
     return with_privacy(plan, smoothness="exact", feature_bounds=[], smoothness_share=_UNUSED_SHARE)
 
 
-# By epsilon beyond those of `private_plan`: settings of the plan, then of its [privacy].
-_LARGE: dict[float, tuple[dict[str, Any], dict[str, Any]]] = {
-    25.0: ({"local_steps": 60, "l1_weight": 0.032, "threshold": 0.35}, {"clip": 28.0}),
-    50.0: ({"local_steps": 60, "l1_weight": 0.032, "threshold": 0.35}, {"clip": 28.0}),
-}
+# Settings of the plan beyond those of `private_plan`, then of its [privacy]: the same for epsilon 25 and 50.
+_LARGE: tuple[dict[str, Any], dict[str, Any]] = (
+    {"local_steps": 60, "l1_weight": 0.032, "threshold": 0.35},
+    {"clip": 28.0},
+)
 
 
 def study_plan(epsilon: float) -> Plan:
     """Our plan for a budget of the study, d = 20, with privately estimated second moments."""
     if epsilon in EPSILONS:
         return private_plan(epsilon)
-    settings, privacy = _LARGE[epsilon]
+    settings, privacy = _LARGE
     return with_privacy(private_plan(epsilon).with_settings(**settings), **privacy)
 
 
@@ -61,22 +63,19 @@ PAPER_SETTINGS: dict[float, tuple[float, int, int]] = {
 }
 
 
+def _exact_plan(name: str, solver: str, epsilon: float, clip: float, **settings: float) -> Plan:
+    """A plan with exact second moments."""
+    privacy = {"epsilon": epsilon, "clip": clip, "smoothness": "exact"}
+    own = {"name": f"{name}-epsilon-{epsilon:g}", "local_solver": solver, **settings}
+    return Plan.parse({**_COMMON, **own, "privacy": privacy})
+
+
 def paper_private_plan(epsilon: float) -> Plan:
     """The paper's hyper-parameters for a budget, under this program's mechanism and accounting."""
     clip, rounds, local_steps = PAPER_SETTINGS[epsilon]
-    settings = {
-        "local_solver": "dp-pgcd",
-        "rounds": rounds,
-        "local_steps": local_steps,
-        "l1_weight": 0.1,
-        "step_size": 0.5,
-        "consensus_penalty": 1.0,
-        "acyclicity_penalty": 1000.0,
-        "acyclicity_growth": 1.0,
-        "threshold": 0.3,
-    }
-    privacy = {"epsilon": epsilon, "clip": clip, "smoothness": "exact"}
-    return Plan.parse({**_COMMON, "name": f"paper-epsilon-{epsilon:g}", **settings, "privacy": privacy})
+    settings = {"l1_weight": 0.1, "step_size": 0.5, "consensus_penalty": 1.0, "threshold": 0.3}
+    settings |= {"acyclicity_penalty": 1000.0, "acyclicity_growth": 1.0}
+    return _exact_plan("paper", "dp-pgcd", epsilon, clip, rounds=rounds, local_steps=local_steps, **settings)
 
 
 # By d at epsilon 10: settings, then those of [privacy]; 20 and 200 are in private_plans.
@@ -86,11 +85,7 @@ _WIDE: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 # What estimating the second moments adds: bound on the squares, share of the budget.
-_WIDE_ESTIMATES: dict[int, dict[str, Any]] = {
-    50: {"feature_bounds": [100.0], "smoothness_share": 0.1},
-    100: {"feature_bounds": [100.0], "smoothness_share": 0.1},
-    200: {"feature_bounds": [100.0], "smoothness_share": 0.1},
-}
+_WIDE_ESTIMATES: dict[str, Any] = {"feature_bounds": [100.0], "smoothness_share": 0.1}
 
 
 def wide_plan(d: int) -> Plan:
@@ -99,7 +94,7 @@ def wide_plan(d: int) -> Plan:
         return private_plan(10.0)
     settings, privacy = _WIDE.get(d, ({}, {}))
     plan = private_plan_200().with_settings(name=f"private-d{d}-epsilon-10", **settings)
-    return with_privacy(plan, smoothness="estimated", **privacy, **_WIDE_ESTIMATES[d])
+    return with_privacy(plan, smoothness="estimated", **privacy, **_WIDE_ESTIMATES)
 
 
 # By d: settings, then row_norm_bound (b).
@@ -133,18 +128,9 @@ _LAPLACE: dict[float, tuple[int, int, float]] = {
 def laplace_plan(epsilon: float) -> Plan:
     """DP-PGCD of Mangold et al. with settings of its own, d = 20, exact second moments."""
     rounds, local_steps, clip = _LAPLACE[epsilon]
-    settings = {
-        "local_solver": "dp-pgcd-laplace",
-        "rounds": rounds,
-        "local_steps": local_steps,
-        "l1_weight": 0.06,
-        "consensus_penalty": 0.6,
-        "acyclicity_penalty": 10.0,
-        "acyclicity_growth": 1.2,
-        "threshold": 0.35,
-    }
-    privacy = {"epsilon": epsilon, "clip": clip, "smoothness": "exact"}
-    return Plan.parse({**_COMMON, "name": f"laplace-epsilon-{epsilon:g}", **settings, "privacy": privacy})
+    settings = {"l1_weight": 0.06, "consensus_penalty": 0.6, "threshold": 0.35}
+    settings |= {"acyclicity_penalty": 10.0, "acyclicity_growth": 1.2}
+    return _exact_plan("laplace", "dp-pgcd-laplace", epsilon, clip, rounds=rounds, local_steps=local_steps, **settings)
 
 
 def split_plan(share: float, n_samples: int) -> Plan:
@@ -157,8 +143,3 @@ def split_plan(share: float, n_samples: int) -> Plan:
     delta = 1.0 / n_samples**2
     part = zcdp.budget(share * 5.0, delta) / zcdp.budget(5.0, delta)
     return with_privacy(plan, smoothness_share=part)
-
-
-def reference_plan() -> Plan:
-    """Fed-Sparse-BNSL without privacy: this program's default plan."""
-    return Plan()

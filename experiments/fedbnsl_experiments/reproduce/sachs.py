@@ -10,8 +10,8 @@ from fedbnsl.errors import ResultError
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Mask
 from fedbnsl_client.losses.squared import SecondMoments
-from fedbnsl_experiments.chart_files import Figure
 from fedbnsl_experiments.comparators.orderings import varsortability
+from fedbnsl_experiments.pages.chart_files import Figure
 from fedbnsl_experiments.plan_settings import short_digest
 from fedbnsl_experiments.reproduce.sachs_figure import draw_sachs
 from fedbnsl_experiments.reproduce.sachs_methods import (
@@ -21,10 +21,12 @@ from fedbnsl_experiments.reproduce.sachs_methods import (
     FEDERATED,
     NOTEARS,
     SPARSE,
+    Central,
+    Federated,
     central_methods,
 )
 from fedbnsl_experiments.reproduce.sachs_tables import sachs_tables
-from fedbnsl_experiments.reproduce.study import Comparison, Settings, Study, mean_and_spread, select
+from fedbnsl_experiments.reproduce.study import Comparison, PageTable, Settings, described, mean_and_spread, select
 from fedbnsl_experiments.scoring.evaluation import graph_of, learned_graph
 from fedbnsl_experiments.scoring.metrics import empty_graph_scores, random_dag_scores, score
 from fedbnsl_experiments.tables.sachs import SachsData, federate, read_sachs, sachs_digest, sachs_folder, transformed
@@ -161,11 +163,7 @@ def _describe(trial: Trial, data: SachsData) -> list[Row]:
             ratios = [max(own) / min(own) for own in zip(*by_site, strict=True)]
             known[f"site_ratio_{split}"] = float(max(ratios))
         rows += [
-            {
-                **known,
-                "reference": name,
-                "varsortability": varsortability(S, edges.astype(np.float64)),
-            }
+            {**known, "reference": name, "varsortability": varsortability(S, edges.astype(np.float64))}
             for name, edges in data.references.items()
         ]
     return rows
@@ -220,11 +218,11 @@ def _compare(rows: Sequence[Row]) -> list[Comparison]:
                 f"{words} {mean_and_spread(own, column)[0]:.1f}"
                 for words, column in (("SHD", "random_shd"), ("hits", "random_hits"))
             )
+            where = "" if split == "pooled" else f", {split} rows"
             for column, paper in numbers.items():
-                ours, spread = mean_and_spread(own, column)
+                what = f"{method}{where}: {_WORDS[column]}"
                 note = "" if column == "edges" else f"random DAGs with as many edges: {chance}"
-                where = "" if split == "pooled" else f", {split} rows"
-                comparisons.append(Comparison(f"{method}{where}: {_WORDS[column]}", paper, ours, spread, note=note))
+                comparisons.append(Comparison.of(what, own, column, paper=(paper, None), note=note))
     empty = select([row for row in rows if "empty_shd" in row], reference=MAIN_REFERENCE)[0]["empty_shd"]
     note = "no edge at all, no data used; the paper does not show it"
     return [Comparison("the empty graph: SHD", None, empty, note=note), *comparisons]
@@ -234,54 +232,22 @@ def _draw(rows: Sequence[Row]) -> Figure:
     return draw_sachs([row for row in rows if row["part"] in ("federated", "central")], MAIN_REFERENCE, PAPER)
 
 
+def _tables(rows: Sequence[Row]) -> list[PageTable]:
+    return sachs_tables(rows, MAIN_REFERENCE, PAPER[SPARSE])
+
+
 def _settings(quick: bool) -> list[Settings]:
-    federated = [
-        Settings(name, {**each.settings, "columns": each.transform}, each.chosen) for name, each in FEDERATED.items()
-    ]
-    central = [
-        Settings(name, {**each.settings, "columns": each.transform}, each.chosen)
-        for name, each in central_methods().items()
-    ]
-    return [*federated, *central]
+    methods: Mapping[str, Federated | Central] = {**FEDERATED, **central_methods()}
+    return [Settings(name, {**each.settings, "columns": each.transform}, each.chosen) for name, each in methods.items()]
 
 
-STUDY = Study(
-    name="sachs",
-    title="The Sachs protein data",
-    source='Section "Real data"',
-    claim="Over three participants Fed-Sparse-BNSL and Fed-BNSL recover a DAG with 18 edges each, with SHD 20 and 23; "
-    "12 and 8 of 18 undirected edges are right, no v-structure. With epsilon = 5 the SHD is 21 (11 right) and 25 (8 "
-    "right of 19).",
+STUDY = described(
+    "sachs",
     trials=_trials,
     run=_run,
     compare=_compare,
     draw=_draw,
     settings=_settings,
-    tables=lambda rows: sachs_tables(rows, MAIN_REFERENCE, PAPER[SPARSE]),
-    quick="two seeds, and a smaller sensitivity table with at most 50 rounds.",
-    repeats="On shuffled rows a seed is that of the shuffle and of the noise; on contiguous rows of the noise alone, "
-    "so that a method without noise has one result. Differences are to the paper's single numbers.",
+    tables=_tables,
     tuning_seeds=(),
-    notes=(
-        "Nothing here is a success. On the 18-edge list every SHD of the paper is higher than that of the empty graph, "
-        "which is 18; where one of ours is lower, look how few edges it has. Skeleton hits grow with the number of "
-        "edges whatever they are. Read each number beside that of random DAGs with as many edges.",
-        "No choice was held out. The paper selects its settings on the final scores of the same data, for want of "
-        "another way (its own words), among others by a number of edges near 18. They are shown here as printed. "
-        "Nothing of ours was selected on these data.",
-        "The paper does not say how the rows were split, nor the rounds and local steps of the runs without privacy. "
-        "The file holds nine experimental conditions one after another: contiguous sites saw different experiments, "
-        "shuffled ones the same mixture. Two rows are left out, for three sites of 2488.",
-        "The 18-edge list has a directed cycle (pip2, pip3, plc): no DAG can reach SHD 0 on it. The paper counts 18 "
-        "undirected edges; skeleton hits are pairs adjacent in both graphs.",
-        "Watch h(W) in runs.csv (acyclicity): where it is far above rounding error the run had not converged, and its "
-        "graph was made acyclic by dropping the weakest edge of each cycle. Few local steps stop the descent early and "
-        "leave a sparser W: see the sensitivity table.",
-        "DP-Fed-Sparse-BNSL takes exact second moments of every table for its step sizes, as the paper's runs do. That "
-        "is not charged, and the paper found its settings by looking at the same records: these private runs show "
-        "accuracy, they guarantee nothing.",
-        "The norm bound b = 4 of DP-Fed-BNSL shortens nearly every record to one length: only its direction is left. "
-        "That is why its graphs on shuffled and on contiguous rows are nearly the same, not that it stands the split.",
-        "Logarithms are beyond the paper: a common practice for measurements with such tails.",
-    ),
 )

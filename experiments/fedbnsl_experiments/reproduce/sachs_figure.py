@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from fedbnsl_experiments import chart_files as figures
-from fedbnsl_experiments.chart_files import Chart, Figure
+from fedbnsl_experiments.pages import chart_files as figures
+from fedbnsl_experiments.pages.chart_files import Chart, Figure
 from fedbnsl_experiments.reproduce.study import mean_and_spread, select
 from fedbnsl_experiments.trials.harness import Row
 

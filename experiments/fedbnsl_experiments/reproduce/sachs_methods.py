@@ -1,17 +1,22 @@
 """What learns a graph from the Sachs data, and with which settings: federations, and programs that see all rows."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fedbnsl.graphs.graph import threshold
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Mask, Matrix
-from fedbnsl_client.losses.squared import SecondMoments
-from fedbnsl_experiments.comparators.dagma_adapter import dagma, dagma_installed
-from fedbnsl_experiments.comparators.notears import notears
-from fedbnsl_experiments.comparators.orderings import equal_variance, sortnregress
-from fedbnsl_experiments.comparators.pooled import DAGMA_L1, NOTEARS_L1, TAU
+from fedbnsl_experiments.comparators.dagma_adapter import dagma_installed
+from fedbnsl_experiments.comparators.pooled import (
+    DAGMA_L1,
+    NOTEARS_L1,
+    TAU,
+    Comparator,
+    by_dagma,
+    by_equal_variance,
+    by_notears,
+    by_sortnregress,
+)
 from fedbnsl_experiments.scoring.evaluation import graph_of
 from fedbnsl_experiments.tables.sachs import N_SITES
 
@@ -62,10 +67,14 @@ class Federated:
 class Central:
     """A program that sees the (n, d) table of all sites, columns transformed over all rows; see `Federated`."""
 
-    learn: Callable[[Matrix], Mask]
+    weights: Comparator
     settings: Mapping[str, Any]
     transform: str
     chosen: str
+
+    def learn(self, X: Matrix) -> Mask:
+        """(d, d) DAG of a table; what has no threshold among its settings is not cut."""
+        return graph_of(self.weights(X), self.settings.get("threshold", 0.0))
 
 
 _SPARSE_SETTINGS: Mapping[str, Any] = {
@@ -123,38 +132,22 @@ FEDERATED: Mapping[str, Federated] = {
 }
 
 
-def _by_notears(X: Matrix) -> Mask:
-    return graph_of(notears(SecondMoments.of(X).S, lam=NOTEARS_L1), TAU)
-
-
-def _by_sortnregress(X: Matrix) -> Mask:
-    return threshold(sortnregress(SecondMoments.of(X).S, len(X)), 0.0)
-
-
-def _by_equal_variance(X: Matrix) -> Mask:
-    return threshold(equal_variance(SecondMoments.of(X).S, len(X)), 0.0)
-
-
-def _by_dagma(X: Matrix) -> Mask:
-    return graph_of(dagma(X, lam=DAGMA_L1), TAU)
-
-
 _NOTEARS_SETTINGS = {"l1_weight": NOTEARS_L1, "threshold": TAU}
 _BIC = {"edges along the order": "lasso with BIC"}
 _ALL_ROWS = "its usual settings; columns centred over all rows"
 _LOG = "as on the raw scale; logarithms: beyond the paper"
 
 _CENTRAL: Mapping[str, Central] = {
-    NOTEARS: Central(_by_notears, _NOTEARS_SETTINGS, "centred", _ALL_ROWS),
-    "DAGMA, all rows": Central(_by_dagma, {"l1_weight": DAGMA_L1, "threshold": TAU}, "centred", _ALL_ROWS),
-    "sortnregress, all rows": Central(_by_sortnregress, _BIC, "centred", _ALL_ROWS),
-    "equal variances, all rows": Central(_by_equal_variance, _BIC, "centred", _ALL_ROWS),
-    "NOTEARS, all rows, log": Central(_by_notears, _NOTEARS_SETTINGS, "log", _LOG),
-    "sortnregress, all rows, log": Central(_by_sortnregress, _BIC, "log", _LOG),
-    "equal variances, all rows, log": Central(_by_equal_variance, _BIC, "log", _LOG),
+    NOTEARS: Central(by_notears, _NOTEARS_SETTINGS, "centred", _ALL_ROWS),
+    "DAGMA, all rows": Central(by_dagma, {"l1_weight": DAGMA_L1, "threshold": TAU}, "centred", _ALL_ROWS),
+    "sortnregress, all rows": Central(by_sortnregress, _BIC, "centred", _ALL_ROWS),
+    "equal variances, all rows": Central(by_equal_variance, _BIC, "centred", _ALL_ROWS),
+    "NOTEARS, all rows, log": Central(by_notears, _NOTEARS_SETTINGS, "log", _LOG),
+    "sortnregress, all rows, log": Central(by_sortnregress, _BIC, "log", _LOG),
+    "equal variances, all rows, log": Central(by_equal_variance, _BIC, "log", _LOG),
 }
 
 
 def central_methods() -> dict[str, Central]:
     """The programs that see all rows; DAGMA only where it is installed."""
-    return {name: each for name, each in _CENTRAL.items() if each.learn is not _by_dagma or dagma_installed()}
+    return {name: each for name, each in _CENTRAL.items() if each.weights is not by_dagma or dagma_installed()}

@@ -3,15 +3,14 @@
 from collections.abc import Sequence
 
 from fedbnsl.plan.plan import Plan
-from fedbnsl_experiments.chart_files import Figure
+from fedbnsl_experiments.pages.chart_files import Figure
 from fedbnsl_experiments.private_plans import private_plan
-from fedbnsl_experiments.reproduce.private_runs import boxes, identified, run_of, settings_of, shd_of
+from fedbnsl_experiments.reproduce.private_runs import D, boxes, identified, run_of, settings_of, shd_of
 from fedbnsl_experiments.reproduce.private_study_plans import exactly, split_plan
-from fedbnsl_experiments.reproduce.study import Comparison, Settings, Study, select
+from fedbnsl_experiments.reproduce.study import Comparison, Settings, described, select
 from fedbnsl_experiments.trials.harness import N_SAMPLES, Row
 from fedbnsl_experiments.trials.trials import Trial
 
-D = 20
 EPSILON = 5.0
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5)
 QUICK_SHARES = (0.1, 0.3, 0.5)
@@ -43,7 +42,7 @@ def run(trial: Trial) -> list[Row]:
     """One run."""
     share = trial["share"]
     method = BASELINE if share is None else _method(share)
-    return [run_of(plan_of(trial), d=D, method=method, share=share, seed=trial["seed"])]
+    return [run_of(plan_of(trial), method=method, share=share, seed=trial["seed"])]
 
 
 def compare(rows: Sequence[Row]) -> list[Comparison]:
@@ -75,31 +74,11 @@ def settings(quick: bool) -> list[Settings]:
     ]
 
 
-STUDY = Study(
-    name="smoothness",
-    title="How much of the budget the second moments should get",
-    source="Appendix, privacy-utility trade-off for smoothness estimation",
-    claim="At epsilon 5, 10 % for the second moments is too little (large variance, severe "
-    "degradation), 40 and 50 % starve the steps, and 20 to 30 % are comparable to exact second "
-    "moments. The paper shows boxes and gives no numbers.",
+STUDY = described(
+    "smoothness",
     trials=trials,
     run=run,
     compare=compare,
     draw=draw,
     settings=settings,
-    quick="Shares of 10, 30 and 50 % only, and two seeds, which cannot show the paper's effect: two runs a box, whose "
-    "SHD may be 0 at every share.",
-    notes=(
-        "A share s is one of epsilon, as in the paper: the second moments get the zCDP that s x 5 "
-        "buys by itself (delta = 1/rows²). The steps get all the rest of the zCDP that epsilon 5 "
-        "buys. The paper adds epsilons instead, which leaves them (1 - s) x 5: less, because two "
-        "mechanisms together cost less than the sum of their epsilons. smoothness_share in the table "
-        "of settings is the share of the zCDP.",
-        "The bound on every squared variable (feature_bounds) is the tuned plan's. The baseline reads"
-        " the second moments off the data and is not charged: it guarantees nothing. Its steps have "
-        "the whole of epsilon 5.",
-        "An estimate below half a percent of its bound counts as that much (here, and in every run "
-        "with estimated moments): the paper does not say what it does with estimates at or below "
-        "zero.",
-    ),
 )

@@ -8,21 +8,20 @@ import numpy as np
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Matrix
 from fedbnsl_client.losses.squared import SecondMoments
-from fedbnsl_experiments import chart_files as figures
-from fedbnsl_experiments.chart_files import Chart, Figure
 from fedbnsl_experiments.comparators.orderings import sortnregress, varsortability
 from fedbnsl_experiments.comparators.pooled import TAU, centred_rows
-from fedbnsl_experiments.plan_settings import short_digest
+from fedbnsl_experiments.pages import chart_files as figures
+from fedbnsl_experiments.pages.chart_files import Chart, Figure
 from fedbnsl_experiments.reproduce.baseline_plans import (
     PAPER_CHOICE,
-    own_settings,
     paper_fed_bnsl,
     paper_fed_bnsl_fw,
     paper_plan,
-    shown_settings,
+    plan_settings,
+    plan_trials,
 )
 from fedbnsl_experiments.reproduce.curves import SCORES, draw_curve, finish_chart, last_rounds, run_by_round
-from fedbnsl_experiments.reproduce.study import Comparison, Settings, Study, mean_and_spread, select
+from fedbnsl_experiments.reproduce.study import Comparison, Settings, described, select
 from fedbnsl_experiments.scoring.evaluation import graph_of
 from fedbnsl_experiments.scoring.metrics import score
 from fedbnsl_experiments.tables.synthetic import SyntheticFederation, synthesise
@@ -63,10 +62,7 @@ def _trials(seeds: Sequence[int], quick: bool) -> list[Trial]:
     for seed in seeds:
         for columns in _COLUMNS_ARE:
             head = {**size, "seed": seed, "columns": columns}
-            trials += [
-                {**head, "method": method, "plan": own_settings(plan), "digest": short_digest(plan)}
-                for method, (plan, _) in _plans().items()
-            ]
+            trials += plan_trials(head, _plans())
             trials.append({**head, "method": _ORDER, "threshold": TAU, "centred": True})
     return trials
 
@@ -92,13 +88,13 @@ def _compare(rows: Sequence[Row]) -> list[Comparison]:
     for column, name in SCORES.items():
         for method in (*_plans(), _ORDER):
             for columns in _COLUMNS_ARE:
-                mean, spread = mean_and_spread(last_rounds(select(rows, method=method, columns=columns)), column)
+                ends = last_rounds(select(rows, method=method, columns=columns))
                 note = "boxplot without numbers" if method != _ORDER else "not in the paper"
-                found.append(Comparison(f"{name} at the end, {columns}: {method}", None, mean, spread, note=note))
+                found.append(Comparison.of(f"{name} at the end, {columns}: {method}", ends, column, note=note))
     for columns in _COLUMNS_ARE:
-        mean, spread = mean_and_spread(select(rows, method=_ORDER, columns=columns), "varsortability")
+        of_order = select(rows, method=_ORDER, columns=columns)
         note = "1: variances grow along every path; 0.5: they say nothing"
-        found.append(Comparison(f"varsortability, {columns}", None, mean, spread, note=note))
+        found.append(Comparison.of(f"varsortability, {columns}", of_order, "varsortability", note=note))
     return found
 
 
@@ -139,40 +135,19 @@ def _draw_ends(axes: Chart, rows: Sequence[Row], column: str) -> None:
 
 
 def _settings(quick: bool) -> list[Settings]:
-    found = [Settings(method, shown_settings(plan), chosen) for method, (plan, chosen) in _plans().items()]
-    return [*found, Settings(_ORDER, {"threshold": TAU}, "edges along the order of variances by lasso with BIC")]
+    return [
+        *plan_settings(_plans()),
+        Settings(_ORDER, {"threshold": TAU}, "edges along the order of variances by lasso with BIC"),
+    ]
 
 
-STUDY = Study(
-    name="standardisation",
-    title="Raw against standardised columns, by local solver",
-    source="Appendix “Impact of Data Standardization on Identifiability”",
-    claim="When the data is standardized, all three algorithms, including the unpenalized baseline, fail to converge. "
-    "On raw data the closed-form baseline recovers the true graph and Fed-Sparse-BNSL achieves the same high "
-    "structural utility, while Fed-BNSL-FW gives a highly inaccurate DAG: the lack of standardization prevents "
-    "Frank-Wolfe from applying the l1 penalty uniformly.",
+STUDY = described(
+    "standardisation",
     trials=_trials,
     run=_run,
     compare=_compare,
     draw=_draw,
     settings=_settings,
-    quick="Two seeds; everything else is as in the full version.",
-    notes=(
-        f"Homogeneous data, d={N_VARIABLES}, P={N_SITES}, {N_SAMPLES} rows a site; the paper reports 5 runs, this page "
-        "the seeds named above. A site standardises with the means and standard deviations of its own rows, as it "
-        "would without telling them to anybody.",
-        f"Frank-Wolfe is shown with {FW_STEPS} and with {MORE_FW_STEPS} steps a round, from the last B_p each time, "
-        "because the paper names no number and the method's error falls only like one over the steps. It solves the "
-        "same convex local problem as PGCD, with exact step lengths and an L1 ball no smaller than needed; it stops "
-        "early when its duality gap reaches local_tol. Where it gives what PGCD gives on raw columns, the failure that "
-        "the paper reports is one of step lengths, ball or number of steps, which it does not name, not of Frank-Wolfe "
-        "on columns that are not standardised.",
-        "The weights of standardised columns are on another scale, smaller for most edges, and the cut at 0.3 is the "
-        "same: part of what is lost after standardisation is lost to the cut, not to identifiability.",
-        "Varsortability (Reisach, Seiler and Weichwald 2021) is the share of directed paths along which variance "
-        "grows; sortnregress does nothing but sort by variance and regress, on all rows in one centred table. Where it "
-        "does well on raw columns, so can any method; standardised columns take that away.",
-        "Every graph here is acyclic: the cut, then without the weakest edge of each cycle. Fed-BNSL's L1 term stands "
-        "once beside the sum over all sites, on W; that of the others stands at every site.",
-    ),
+    numbers={"d": N_VARIABLES, "sites": N_SITES, "rows": N_SAMPLES}
+    | {"fw_steps": FW_STEPS, "more_fw_steps": MORE_FW_STEPS},
 )

@@ -10,6 +10,7 @@ index.html          all of it on one page, with the settings and how they were c
 """
 
 import statistics
+import tomllib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,12 +21,14 @@ from rich.console import Console
 from fedbnsl import __version__
 from fedbnsl.durable import write_text
 from fedbnsl.errors import ResultError
-from fedbnsl_experiments import chart_files as figures
-from fedbnsl_experiments.chart_files import Figure
-from fedbnsl_experiments.pages import render
+from fedbnsl_experiments.pages import chart_files as figures
+from fedbnsl_experiments.pages.chart_files import Figure
+from fedbnsl_experiments.pages.render import render
 from fedbnsl_experiments.tables.csv_rows import as_csv
 from fedbnsl_experiments.trials.harness import Row
 from fedbnsl_experiments.trials.trials import Function, Trial, run_trials
+
+_WORDS = Path(__file__).parent / "words"
 
 TUNING_SEEDS = (1, *range(100, 130), 400)
 """Of the generated graphs on which settings were searched, see the grids of `fedbnsl tune`."""
@@ -75,6 +78,20 @@ class Comparison:
     paper_spread: float | None = None
     note: str = ""
 
+    @classmethod
+    def of(
+        cls,
+        what: str,
+        rows: Sequence[Row],
+        column: str,
+        *,
+        paper: tuple[float | None, float | None] = (None, None),
+        note: str = "",
+    ) -> "Comparison":
+        """The mean of a column over rows beside the paper's mean and standard deviation."""
+        mean, spread = mean_and_spread(rows, column)
+        return cls(what, paper[0], mean, spread, paper[1], note)
+
     @property
     def difference(self) -> float | None:
         """Ours minus the paper's."""
@@ -113,12 +130,8 @@ class Study:
     ----------
     name
         On the command line, and of the figure's files.
-    title
-        What is compared.
-    source
-        Which table or figure of the paper.
-    claim
-        What the paper says, in a sentence or two.
+    title, source, claim
+        What is compared, which table or figure of the paper, and what the paper says of it.
     trials
         Seeds and whether the quick version is wanted to the trials; every trial names its "seed".
     run
@@ -160,6 +173,19 @@ class Study:
     )
 
 
+def words(name: str) -> dict[str, Any]:
+    """What words/NAME.toml holds: the texts of a study, and under "chosen" how settings were found."""
+    return tomllib.loads((_WORDS / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+def described(name: str, *, numbers: Mapping[str, Any] | None = None, **parts: Any) -> Study:
+    """The study whose texts are in words/NAME.toml, with `numbers` where they have {names}; `parts` are the rest."""
+    content = words(name)
+    notes = [note.format_map(numbers or {}) for note in content.pop("notes")]
+    texts = {key: text.format_map(numbers or {}) for key, text in content.items() if key != "chosen"}
+    return Study(name=name, notes=notes, **texts, **parts)
+
+
 def reproduce(
     study: Study, seeds: Sequence[int], out: Path, *, quick: bool, jobs: int, console: Console
 ) -> list[Comparison]:
@@ -172,15 +198,8 @@ def reproduce(
     """
     trials = study.trials(seeds, quick)
     title = f"{study.name}, quick version" if quick else study.name
-    outcomes = run_trials(
-        study.run,
-        trials,
-        out / "trials.jsonl",
-        work=f"reproduce {study.name}",
-        title=title,
-        console=console,
-        jobs=jobs,
-    )
+    store, work = out / "trials.jsonl", f"reproduce {study.name}"
+    outcomes = run_trials(study.run, trials, store, work=work, title=title, console=console, jobs=jobs)
     failed = [outcome for outcome in outcomes if outcome.error]
     if failed:
         raise ResultError(
@@ -188,10 +207,9 @@ def reproduce(
         )
     rows = [row for outcome in outcomes for row in outcome.rows]
     comparisons = list(study.compare(rows))
-    figure = study.draw(rows)
     write_text(out / "runs.csv", as_csv(rows))
     write_text(out / "comparison.csv", as_csv([_comparison_row(c) for c in comparisons]))
-    figures.save(figure, out, study.name)
+    svg = figures.save(study.draw(rows), out, study.name)
     page = render(
         "study.html.j2",
         study=replace(study, notes=(*_not_held_out(study, seeds), *study.notes)),
@@ -200,7 +218,7 @@ def reproduce(
         comparisons=comparisons,
         settings=study.settings(quick),
         tables=study.tables(rows),
-        figure=figures.as_svg(figure),
+        figure=svg,
         n_trials=len(trials),
         seconds=sum(outcome.seconds for outcome in outcomes),
         version=__version__,

@@ -3,20 +3,20 @@
 from collections.abc import Sequence
 
 from fedbnsl.plan.plan import Plan
-from fedbnsl_experiments import chart_files as figures
-from fedbnsl_experiments.chart_files import Chart, Figure
 from fedbnsl_experiments.comparators.pooled import comparators, pooled_graph
-from fedbnsl_experiments.plan_settings import short_digest
+from fedbnsl_experiments.pages import chart_files as figures
+from fedbnsl_experiments.pages.chart_files import Chart, Figure
 from fedbnsl_experiments.reproduce.baseline_plans import (
     PAPER_CHOICE,
-    own_settings,
     paper_fed_bnsl,
     paper_plan,
-    shown_settings,
+    plan_settings,
+    plan_trials,
     tuned_fed_bnsl,
 )
+from fedbnsl_experiments.reproduce.curves import SCORES
 from fedbnsl_experiments.reproduce.paper_numbers import CLOSED, SPARSE, TABLE_1, saved_megabytes
-from fedbnsl_experiments.reproduce.study import Comparison, Settings, Study, mean_and_spread, select
+from fedbnsl_experiments.reproduce.study import Comparison, Settings, described, mean_and_spread, select
 from fedbnsl_experiments.scoring.metrics import score
 from fedbnsl_experiments.tables.synthetic import synthesise
 from fedbnsl_experiments.trials.harness import N_SAMPLES, Row, run_plan, run_row, scores_row, timed
@@ -48,7 +48,7 @@ _PLANS: dict[str, tuple[Plan, str]] = {
     ),
 }
 
-_COLUMNS = {"mb_formula": "MB", "shd": "SHD", "tpr": "TPR", "fdr": "FDR"}
+_COLUMNS = {"mb_formula": "MB", **SCORES}
 _ROW_OF_THE_PAPER = {_OURS: SPARSE, _PAPERS: SPARSE, _FEW: SPARSE, _DENSE: CLOSED, _TUNED: CLOSED}
 
 
@@ -57,10 +57,7 @@ def _trials(seeds: Sequence[int], quick: bool) -> list[Trial]:
     for d in QUICK_DIMENSIONS if quick else DIMENSIONS:
         for seed in seeds:
             size = {"d": d, "seed": seed, "sites": N_SITES, "rows": N_SAMPLES}
-            trials += [
-                {**size, "method": m, "plan": own_settings(plan), "digest": short_digest(plan)}
-                for m, (plan, _) in _PLANS.items()
-            ]
+            trials += plan_trials(size, _PLANS)
             trials += [
                 {**size, "method": name, **c.settings} for name, c in comparators().items() if d <= c.most_variables
             ]
@@ -86,18 +83,14 @@ def _compare(rows: Sequence[Row]) -> list[Comparison]:
             note = f"paper: {of_paper}" if numbers else ""
             for column, name in _COLUMNS.items():
                 paper = numbers.get(column, (None, None))
-                mean, spread = mean_and_spread(here, column)
-                found.append(Comparison(f"{name}, d={d}: {method}", paper[0], mean, spread, paper[1], note))
-            mean, spread = mean_and_spread(here, "mb_serialised")
-            found.append(Comparison(f"MB as sent, d={d}: {method}", None, mean, spread, note="serialised messages"))
+                found.append(Comparison.of(f"{name}, d={d}: {method}", here, column, paper=paper, note=note))
+            what = f"MB as sent, d={d}: {method}"
+            found.append(Comparison.of(what, here, "mb_serialised", note="serialised messages"))
+    note = "not federated; not in the paper's table"
     for d in _dimensions(rows):
-        for method in _methods(rows):
-            if method not in _PLANS:
-                here = select(rows, d=d, method=method)
-                for column in ("shd", "tpr", "fdr") if here else ():
-                    mean, spread = mean_and_spread(here, column)
-                    what = f"{_COLUMNS[column]}, d={d}: {method}"
-                    found.append(Comparison(what, None, mean, spread, note="not federated; not in the paper's table"))
+        for method in (method for method in _methods(rows) if method not in _PLANS):
+            if here := select(rows, d=d, method=method):
+                found += [Comparison.of(f"{SCORES[c]}, d={d}: {method}", here, c, note=note) for c in SCORES]
     return found
 
 
@@ -166,48 +159,17 @@ def _draw_method(axes: Chart, y: int, rows: Sequence[Row], method: str, column: 
 
 
 def _settings(quick: bool) -> list[Settings]:
-    federated = [Settings(method, shown_settings(plan), chosen) for method, (plan, chosen) in _PLANS.items()]
-    return federated + [Settings(name, c.settings, c.chosen) for name, c in comparators().items()]
+    return plan_settings(_PLANS) + [Settings(name, c.settings, c.chosen) for name, c in comparators().items()]
 
 
-STUDY = Study(
-    name="table1",
-    title="Communication and structural accuracy",
-    source="Table 1",
-    claim="At d=20 Fed-Sparse-BNSL reduces communication by approximately 64 % compared to Fed-BNSL, while maintaining "
-    "strong structural accuracy; at d=200 it achieves roughly 97.2 % reduction and clearly outperforms Fed-BNSL, with "
-    "lower SHD and FDR while keeping TPR high.",
+STUDY = described(
+    "table1",
     trials=_trials,
     run=_run,
     compare=_compare,
     draw=_draw,
     settings=_settings,
-    quick=f"d={QUICK_DIMENSIONS[-1]} in place of d={DIMENSIONS[-1]}, of which the paper has no numbers, and two seeds.",
-    notes=(
-        "The paper's text and its table differ: by the MB of Table 1 the reduction is "
-        f"{saved_megabytes(20):.1f} % at d=20 ({TABLE_1[SPARSE, 20]['mb_formula'][0]:g} against "
-        f"{TABLE_1[CLOSED, 20]['mb_formula'][0]:g} MB), not 64 %, and {saved_megabytes(200):.1f} % at d=200.",
-        "The settings of the default plan, and rho_2 and lambda of Fed-BNSL, tuned here, were searched on graphs of "
-        "this kind, and these two end with a refit. All that is our doing alone: the paper's settings are run as they "
-        "are printed, pooled NOTEARS and DAGMA have the values of their published examples, and neither is tuned on "
-        "such graphs nor refitted.",
-        f"P={N_SITES} sites with {N_SAMPLES} rows each, expected number of edges d, threshold 0.3. MB are 10^6 bytes "
-        "of a whole run, both directions, all sites: by the paper's formula (8 bytes a weight, its index in whole "
-        "bytes where messages are sparse), and as the serialised messages are long.",
-        "Every graph here is acyclic: after the cut at 0.3 the weakest edge of each cycle is dropped. The paper cuts "
-        "at 0.3. The default plan ends with one refit round, least squares on the learned support, which takes off the "
-        "shrinkage of the L1 term; the paper's settings are run without it, as the paper is.",
-        "Fed-BNSL's L1 term stands once beside the sum over all sites, on W, as in NOTEARS-ADMM's code; that of "
-        "Fed-Sparse-BNSL stands at every site. The paper writes neither of the two out, so the same lambda need not "
-        "mean the same.",
-        "Fed-BNSL, tuned here, shares schedule, number of rounds and refit with our default plan: what is left between "
-        "the two is the local solver, and with it the bytes. Every message of Fed-BNSL gives away the site's second "
-        "moments X'X/n.",
-        "The comparators see the rows of all sites in one table, which is what a federation is there to avoid: they "
-        "say what these graphs allow, not what a federation can do. That table is centred, for all of them; the sites "
-        "of a federation leave in their means, which are near zero here. NOTEARS and the two orderings need nothing "
-        "but means and second moments, d + d x d numbers a site, sent once: far fewer bytes than any run here. "
-        "Generated data with equal noise everywhere is easy for the orderings, since a variable's variance grows along "
-        "the order.",
-    ),
+    numbers={"quick_d": QUICK_DIMENSIONS[-1], "largest_d": DIMENSIONS[-1], "sites": N_SITES, "rows": N_SAMPLES}
+    | {"saved_20": saved_megabytes(20), "saved_200": saved_megabytes(200)}
+    | {"mb_sparse": TABLE_1[SPARSE, 20]["mb_formula"][0], "mb_closed": TABLE_1[CLOSED, 20]["mb_formula"][0]},
 )

@@ -51,10 +51,15 @@ def run_plan(
     follow: Callable[[AdmmState], None] = lambda state: None,
 ) -> dict[str, Any]:
     """What result.json holds of a plan simulated over a federation, with as many participants as it has tables."""
-    tables = {f"site-{k + 1}": Dataset(federation.variables, X) for k, X in enumerate(federation.tables)}
+    tables = site_datasets(federation)
     with tempfile.TemporaryDirectory() as scratch:
         plan = plan.with_settings(n_participants=len(tables))
         return simulate(plan, tables, Path(scratch, "run"), noise_seed=noise_seed, follow=follow)
+
+
+def site_datasets(federation: Federation) -> dict[str, Dataset]:
+    """The tables by site: site-1, site-2, ..."""
+    return {f"site-{k + 1}": Dataset(federation.variables, X) for k, X in enumerate(federation.tables)}
 
 
 def scores_row(scores: Scores) -> Row:

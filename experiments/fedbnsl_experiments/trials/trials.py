@@ -106,7 +106,7 @@ def run_trials(
         ):
             try:
                 for outcome in outcomes:
-                    line = kept.append(_line(outcome))
+                    line = kept.append(vars(outcome))
                     known[trial_key(outcome.trial)] = _outcome(line)
                     tick()
             except InterruptedRunError as error:
@@ -145,11 +145,6 @@ def attempt(function: Function, trial: Trial) -> Outcome:
     return Outcome(trial, rows, error, round(time.perf_counter() - started, 3))
 
 
-def _line(outcome: Outcome) -> dict[str, Any]:
-    rows = [dict(row) for row in outcome.rows]
-    return {"trial": dict(outcome.trial), "rows": rows, "error": outcome.error, "seconds": outcome.seconds}
-
-
 def _outcome(line: Mapping[str, Any]) -> Outcome:
     return Outcome(line["trial"], tuple(line["rows"]), line["error"], line["seconds"])
 
@@ -160,13 +155,8 @@ def _bar(title: str, total: int, done: int, console: Console) -> Generator[Calla
     if not console.is_terminal:
         yield _lines(title, total, done, console)
         return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
+    times = TimeElapsedColumn(), TimeRemainingColumn()
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), *times
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task(title, total=total, completed=done)
         yield lambda: progress.update(task, advance=1)

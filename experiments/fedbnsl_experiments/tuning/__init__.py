@@ -1,1 +1,5 @@
-"""Search for the settings of a plan: grids, trials over several seeds, a ranking."""
+"""The search for the settings of a plan, on data whose truth is known.
+
+`grid` reads the candidates, `tune` runs them over several seeds, `ranking` orders them, and `display` and `cli` are the
+command `fedbnsl tune`.
+"""

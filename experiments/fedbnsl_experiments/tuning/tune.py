@@ -30,7 +30,7 @@ from fedbnsl_experiments.simulate import simulate
 from fedbnsl_experiments.tables.csv_rows import as_csv
 from fedbnsl_experiments.tables.folder import site_files
 from fedbnsl_experiments.tables.synthetic import synthesise
-from fedbnsl_experiments.trials.harness import Row, megabytes_sent
+from fedbnsl_experiments.trials.harness import Row, megabytes_sent, site_datasets
 from fedbnsl_experiments.trials.trials import Trial, run_trials
 from fedbnsl_experiments.tuning.grid import Choice
 from fedbnsl_experiments.tuning.ranking import Ranked, best_plan, rank, row_of, summary
@@ -57,8 +57,7 @@ class GeneratedData:
     def tables(self, seed: int) -> tuple[dict[str, Dataset], Mask]:
         """Tables by site, and the true graph."""
         made = synthesise(self.nodes, self.edges, self.sites, self.rows, seed, weight_variance=self.heterogeneous)
-        tables = {f"site-{k + 1}": Dataset(made.variables, X) for k, X in enumerate(made.tables)}
-        return tables, made.W != 0
+        return site_datasets(made), made.W != 0
 
 
 @dataclass(frozen=True)
@@ -158,16 +157,8 @@ def tune(
     """
     plans = [(choice, for_sites(plan, data.sites)) for choice, plan in configurations]
     trials = [trial_of(plan, data, seed) for _, plan in plans for seed in seeds]
-    outcomes = run_trials(
-        partial(run_trial, data),
-        trials,
-        out / "trials.jsonl",
-        work="tune",
-        title="tune",
-        console=console,
-        jobs=jobs,
-        dask=dask,
-    )
+    store, work = out / "trials.jsonl", partial(run_trial, data)
+    outcomes = run_trials(work, trials, store, work="tune", title="tune", console=console, jobs=jobs, dask=dask)
     groups = [outcomes[k : k + len(seeds)] for k in range(0, len(outcomes), len(seeds))]
     rows = [
         {**choice, "seed": seed, **row_of(outcome)}

@@ -60,18 +60,17 @@ def as_svg(figure: Figure) -> str:
     return file.getvalue()[file.getvalue().index("<svg") :]
 
 
-def save(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """Write name.svg and name.png.
+def save(figure: Figure, folder: Path, name: str) -> str:
+    """Write name.svg and name.png; returns the <svg> element.
 
     Raises
     ------
     ResultError
         If a file cannot be written.
     """
-    picture = io.BytesIO()
+    picture, svg = io.BytesIO(), as_svg(figure)
     with _mpl.rc_context(_SETTINGS):
         figure.savefig(picture, format="png", dpi=150, metadata={"Software": None})
-    paths = [folder / f"{name}.svg", folder / f"{name}.png"]
-    write_text(paths[0], '<?xml version="1.0" encoding="UTF-8"?>\n' + as_svg(figure))
-    write_file(paths[1], lambda file: file.write(picture.getvalue()))
-    return paths
+    write_text(folder / f"{name}.svg", '<?xml version="1.0" encoding="UTF-8"?>\n' + svg)
+    write_file(folder / f"{name}.png", lambda file: file.write(picture.getvalue()))
+    return svg

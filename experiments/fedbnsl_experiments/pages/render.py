@@ -12,7 +12,7 @@ _DECIMALS = 3
 _SMALL = 0.01
 
 _ENVIRONMENT = Environment(
-    loader=PackageLoader("fedbnsl_experiments"),
+    loader=PackageLoader("fedbnsl_experiments.pages"),
     autoescape=True,  # names of variables and sites are data
     undefined=StrictUndefined,
     trim_blocks=True,

@@ -43,9 +43,17 @@ images: setup ## Container images of the coordinator and of a site (BASE_IMAGE: 
 compose-demo: setup ## A private run of four containers over TLS, from key to result (needs Docker and Compose)
 	PYTHONPATH=tests $(BIN)/python -m compose.demo
 
+# Many tests wait for processes: a worker more than there are cores. The tests of a file stay together.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(len(os.sched_getaffinity(0)) + 1)')
+IN_PARALLEL = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
+
 .PHONY: test
 test: $(DEV_STAMP) ## All tests (set FEDBNSL_DATA to a folder with sachs/ to include the real data)
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(IN_PARALLEL) $(PYTEST_ARGS)
+
+.PHONY: test-fast
+test-fast: $(DEV_STAMP) ## The tests that start no processes and no containers
+	$(IN_PARALLEL) -m "not audit and not processes" $(PYTEST_ARGS)
 
 .PHONY: docs
 docs: $(DOCS_STAMP) ## The documentation as a site, in build/docs; a warning or a broken link fails

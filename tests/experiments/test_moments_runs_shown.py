@@ -65,7 +65,13 @@ def edges_of(run):
 
 def test_rounds_have_their_kinds_and_moments_their_bytes(runs):
     result = result_of(runs["private after ADMM"])
-    assert [entry["kind"] for entry in result["rounds"]] == ["admm", "admm", "scales", "moments", "moments"]
+    assert [entry["kind"] for entry in result["rounds"]] == [
+        "admm",
+        "admm",
+        "scales",
+        "residual_moments",
+        "residual_moments",
+    ]
     for entry in result["rounds"][2:]:
         expected = 8 * (8 if entry["kind"] == "scales" else 36)
         for of_site in entry["bytes"].values():

@@ -133,7 +133,7 @@ def learned_graph(result: Mapping[str, Any]) -> Mask:
 
 def was_searched(result: Mapping[str, Any]) -> bool:
     """Whether the graph of a result is that of a search with moments, and no cut of W."""
-    return any(entry["kind"] == "moments" for entry in result["rounds"])
+    return any(entry["kind"] in ("moments", "residual_moments") for entry in result["rounds"])
 
 
 def has_raw_weights(result: Mapping[str, Any]) -> bool:

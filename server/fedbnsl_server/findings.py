@@ -23,8 +23,9 @@ _SENTENCES = {
     "quantities",
     "near_bounds": "released mean squares of {variables} above half of their feature_bounds: values are cut off there, "
     "or lie far from zero, and regressions have no intercept",
-    "in_one_direction": "records point in one direction more than centred ones would, by the moments released: means "
-    "may lie far from zero, and regressions have no intercept; `fedbnsl participant check` tells each site",
+    "in_one_direction": "records point in one direction more than centred Gaussian ones would, by the moments "
+    "released: means may lie far from zero, and regressions have no intercept; `fedbnsl participant check` tells each "
+    "site",
 }
 _MOST_NAMED = 5
 

@@ -271,7 +271,7 @@ def test_an_old_ledger_is_taken_over_and_not_opened_by_an_older_fedbnsl_again(ol
 
 def test_beside_a_dataset_whose_columns_are_not_known_no_other_is_registered_until_they_are(old: Ledger) -> None:
     with pytest.raises(
-        LedgerError, match="an older fedbnsl registered 'a' without its columns; first register it again"
+        LedgerError, match="an older fedbnsl registered 'a' without its columns; register that one again"
     ):
         old.register("b", NAMES, TABLE + 1)
     old.register("a", NAMES, TABLE)

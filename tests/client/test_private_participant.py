@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedbnsl import codec
-from fedbnsl.errors import LocalProtocolError, StaleRoundError
+from fedbnsl.errors import FedbnslError, LocalProtocolError, StaleRoundError
 from fedbnsl.messages import LocalUpdate, RoundTask, SiteState
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import price_of
@@ -105,6 +105,17 @@ def test_a_round_beyond_the_plan_is_refused_and_nothing_is_paid_or_drawn(t: int,
     with pytest.raises(LocalProtocolError, match=f"round {t} is not among the 3 of the plan"):
         site.start(PLAN, randbelow=no_more).handle(task(t))
     assert site.ledger.spent(DATASET) == 0
+
+
+@pytest.mark.parametrize("plan", [SOLVERS["dp-pgcd"], SOLVERS["dp-pgcd-laplace"]])
+@pytest.mark.parametrize("size", [1e13, 1e29, 1e300])
+def test_weights_that_private_steps_cannot_start_from_are_refused_before_the_round_is_paid_for(
+    size: float, plan: Plan, site: Site
+) -> None:
+    participant = site.start(plan)
+    with np.errstate(over="ignore"), pytest.raises(FedbnslError, match="beyond"):
+        participant.handle(task(1, matrix(size)))
+    assert site.ledger.spent_in_run(DATASET, RUN) == participant._problem.price.setup_units * bool(site.stored(0))
 
 
 @pytest.mark.parametrize("t", [0, -1])

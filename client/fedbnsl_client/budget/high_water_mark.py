@@ -6,7 +6,7 @@ is written after the ledger's own commit, so after a crash it may be behind the 
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +26,15 @@ class Mark:
         By dataset: units ever reserved for it (and lost with a ledger), its own alone.
     unprotected
         Datasets that were used without privacy.
+    registered
+        The entries of all tables: fingerprints are keyed, and the key is in the ledger alone.
     """
 
     n_entries: int
     link: str
     spent: dict[str, int]
     unprotected: list[str]
+    registered: list[dict[str, Any]] = field(repr=False)
 
 
 def file_of(ledger_id: bytes) -> Path:
@@ -48,6 +51,22 @@ def file_of(ledger_id: bytes) -> Path:
     except RuntimeError:
         raise _unusable("the user's state directory", "there is no home directory") from None
     return state / "fedbnsl" / f"{ledger_id.hex()}.json"
+
+
+def prepared(ledger_id: bytes) -> Path:
+    """`file_of`, in a folder that is there.
+
+    Raises
+    ------
+    LedgerError
+        If the folder cannot be made.
+    """
+    file = file_of(ledger_id)
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unusable(str(file.parent), error.strerror or str(error)) from None
+    return file
 
 
 def read(ledger_id: bytes) -> Mark | None:
@@ -76,9 +95,8 @@ def write(ledger_id: bytes, mark: Mark) -> None:
     LedgerError
         If it cannot be written.
     """
-    file = file_of(ledger_id)
+    file = prepared(ledger_id)
     try:
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         durable.write_text(file, json.dumps(asdict(mark)) + "\n")
     except (OSError, ResultError) as error:
         raise _unusable(str(file), str(getattr(error, "strerror", None) or error)) from None

@@ -71,7 +71,7 @@ class LedgerFile:
                     database.executescript(SCHEMA)
                     database.execute("INSERT INTO origin VALUES (1, ?, ?, ?)", astuple(origin))
                 first = first_link(*astuple(origin)).hex()
-                high_water_mark.write(origin.ledger_id, Mark(0, first, {}, []))
+                high_water_mark.write(origin.ledger_id, Mark(0, first, {}, [], []))
                 unfinished.rename(path)
                 _sync_folder(path.parent)
             except (OSError, sqlite3.Error, LedgerError) as error:
@@ -111,6 +111,8 @@ class LedgerFile:
                 raise LedgerError(f"{path} is no ledger of format {VERSION}, which this version of fedbnsl reads")
             file = cls(path, database, stack)
             file.verify()
+            # Two copies in two places: each would spend what the other has not noted yet.
+            stack.callback(OwnerLock.of(high_water_mark.prepared(file.origin().ledger_id)).release)
             file._compare_with_mark(accept_backup=accept_backup)
             if found[1] != VERSION:  # an older fedbnsl, which knows no shared budgets, must not open the file again
                 with file.transaction():
@@ -239,15 +241,20 @@ class LedgerFile:
         return number, units, self.link_of(last or 0)
 
     def spending(self, run: str | None = None) -> dict[str, int]:
-        """Units reserved for each dataset, and lost with a ledger, in one run or in all."""
-        sql = "SELECT dataset, SUM(units) FROM entries WHERE kind IN ('reserve', 'lost') AND (? IS NULL OR run = ?) "
-        return dict(self._database.execute(sql + "GROUP BY dataset", (run, run)))
+        """Units reserved for each dataset in one run or in all; what was lost with a ledger may be of any run."""
+        sql = (
+            "SELECT dataset, SUM(units) FROM entries "
+            "WHERE kind = 'lost' OR kind = 'reserve' AND (? IS NULL OR run = ?) GROUP BY dataset"
+        )
+        return dict(self._database.execute(sql, (run, run)))
 
     def state(self) -> Mark:
         """How far the ledger has come."""
         number, link = self.tip()
         unprotected = sorted({entry["dataset"] for entry in self.contents("unprotected")})
-        return Mark(number, link.hex(), self.spending(), unprotected)
+        return Mark(
+            number, link.hex(), self.spending(), unprotected, [dict(entry) for entry in self.contents("register")]
+        )
 
     def _next_mark(self) -> Mark:
         if high_water_mark.read(self._ledger_id) not in (None, self._mark):
@@ -276,9 +283,12 @@ class LedgerFile:
             self._has_grown = here != known
 
     def _charge_for(self, newer: Mark) -> None:
-        """Enter what an older copy is known to have forgotten: spending, and uses without privacy."""
+        """Enter what an older copy is known to have forgotten: tables, spending, and uses without privacy."""
         here = self.state()
         self.append("restored", entries=newer.n_entries)
+        for entry in newer.registered:
+            if entry not in here.registered:
+                self.append("register", **{key: value for key, value in entry.items() if key != "kind"})
         for dataset, units in newer.spent.items():
             if units > here.spent.get(dataset, 0):
                 self.append("lost", dataset=dataset, units=units - here.spent.get(dataset, 0))

@@ -28,6 +28,7 @@ def known_as(new: Entry, entries: Sequence[Entry]) -> dict[str, str]:
     """Datasets of other budgets that hold, or ever held, records of a new entry; with the words for why."""
     found: dict[str, str] = {}
     own, last = account_of(new["dataset"], entries), latest(entries)
+    again = last.get(new["dataset"], {}).get("fingerprint") == new["fingerprint"]
     for entry in entries:
         other, columns = entry["dataset"], entry.get("column_fingerprints")
         if other in own:
@@ -35,8 +36,10 @@ def known_as(new: Entry, entries: Sequence[Entry]) -> dict[str, str]:
         if set(new["file"]) & set(entry.get("file", ())):
             found[other] = f"its file is, or was, that of {other!r}"
         elif columns is None:  # entered by a fedbnsl that noted the table as a whole only
-            if entry is last[other] or entry["fingerprint"] == new["fingerprint"]:
-                found[other] = f"an older fedbnsl registered {other!r} without its columns; first register it again"
+            if entry["fingerprint"] == new["fingerprint"]:
+                found[other] = f"it is, or was, the table of {other!r}"
+            elif entry is last[other] and not again:
+                found[other] = f"an older fedbnsl registered {other!r} without its columns; register that one again"
         elif of_the_same_rows(new["column_fingerprints"], columns):
             mine = zip(new["variables"], new["column_fingerprints"], strict=True)
             shared = [name for name, column in mine if column in columns]

@@ -99,7 +99,7 @@ class LocalRounds(ABC):
 
         Raises
         ------
-        RemoteProtocolError
+        RemoteProtocolError, DivergenceError
             If the task cannot be answered.
         """
         return

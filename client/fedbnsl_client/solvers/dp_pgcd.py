@@ -27,9 +27,21 @@ def clips(M: Matrix, clip: float) -> Matrix:
     return np.asarray(clip * np.sqrt(M / M.sum()))
 
 
-def sensitivities(M: Matrix, clip: float, n_samples: int) -> Matrix:
-    """(d,) how far one record can move the score of a parent: all alike, but for rounding."""
-    return np.asarray(2.0 * clips(M, clip) / (n_samples * np.sqrt(M)))
+def score_sensitivity(M: Matrix, *, clip: float, lam: float, n_samples: int) -> float:
+    """How far one record can move a score: the same for all, but for rounding.
+
+    Raises
+    ------
+    DivergenceError
+        If M cannot be used: it must give every score the same sensitivity, and one that rounding errors do not reach.
+    """
+    bounds, root_M = clips(M, clip), np.sqrt(M)
+    each = 2.0 * bounds / (n_samples * root_M)
+    most = float(each.max())
+    if not (np.isfinite(M).all() and each.min() >= (1.0 - _UNIFORM) * most > 0.0):
+        raise DivergenceError("second moments of so different sizes cannot share one score sensitivity")
+    _require_small(max(float(np.max(bounds / root_M)), float(np.max(lam / root_M))), most)
+    return most
 
 
 class DpPgcd:
@@ -76,10 +88,7 @@ class DpPgcd:
         allowed: Mask,
     ) -> None:
         bounds = clips(M, clip)
-        each = sensitivities(M, clip, X.shape[0])
-        self._sensitivity = float(each.max())
-        if not (np.isfinite(M).all() and each.min() >= (1.0 - _UNIFORM) * self._sensitivity > 0.0):
-            raise DivergenceError("second moments of so different sizes cannot share one score sensitivity")
+        self._sensitivity = score_sensitivity(M, clip=clip, lam=lam, n_samples=X.shape[0])
         self._gradient = BlockedGradient(X, bounds) if lies_in_file(X) else ClippedGradient(X, bounds)
         self._M, self._inverse_M, self._root_M = M, 1.0 / M, np.sqrt(M)
         self._lam, self._rho_2, self._gamma = lam, rho_2, gamma
@@ -87,8 +96,6 @@ class DpPgcd:
         self._steps = steps if allowed.any() else 0
         self._selection, self._noise, self._randbelow = selection, noise, randbelow
         self._weight = np.where(allowed.T, self._root_M / self._sensitivity, 0.0)
-        self._require_small(np.max(bounds / self._root_M))
-        self._require_small(np.max(lam / self._root_M))
 
     def __call__(self, B: Matrix, W: Matrix, beta: Matrix) -> Matrix:
         """K steps from B (Alg. 2); returns a new (d, d) array.
@@ -96,7 +103,7 @@ class DpPgcd:
         Raises
         ------
         DivergenceError
-            As `require_usable`, which is asked first, or if released weights grow so large on the way.
+            As `require_usable`, which is asked first.
         """
         require_usable(B, W, beta, M=self._M, rho_2=self._rho_2, sensitivity=self._sensitivity)
         gradient, M, rho_2 = self._gradient, self._M, self._rho_2
@@ -112,10 +119,10 @@ class DpPgcd:
             slope = total * gradient.unit[i] + public[j, i]
             new = soft(b[j, i] - self._gamma * slope / M[i], self._gamma * self._lam / M[i])  # line 5
             if new != b[j, i]:  # a released value: whether the pass is saved is known to all
-                b[j, i] = new
-                public[j, i] = dual[j, i] + rho_2 * (new - w[j, i])
-                self._require_small(abs(new * self._root_M[i]))
-                self._require_small(abs(public[j, i] / self._root_M[i]))
+                pull = dual[j, i] + rho_2 * (new - w[j, i])
+                if not self._is_small(new * self._root_M[i]) or not self._is_small(pull / self._root_M[i]):
+                    break  # all of it was released: what was paid for is sent, and the next round refuses to go on
+                b[j, i], public[j, i] = new, pull
                 gradient.step(i, j, new)
                 self._score(j, b, gradient.sums[j] * gradient.unit + public[j])
         return np.ascontiguousarray(b.T)
@@ -126,8 +133,8 @@ class DpPgcd:
         score_column(b[j], slopes, self._inverse_M, self._threshold, self._weight[j], scores)
         self._selection.set_column(j, scores)
 
-    def _require_small(self, largest: float) -> None:
-        _require_small(largest, self._sensitivity)
+    def _is_small(self, value: float) -> bool:
+        return abs(value) <= _MOST_SENSITIVITIES * self._sensitivity
 
 
 def require_usable(B: Matrix, W: Matrix, beta: Matrix, *, M: Matrix, rho_2: float, sensitivity: float) -> None:

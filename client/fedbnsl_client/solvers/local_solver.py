@@ -130,7 +130,7 @@ def require_usable(
     if plan.local_solver == "noisy-covariance" or privacy.smoothness == "exact":
         return
     M = _second_moments(privacy, X, setup) + plan.consensus_penalty
-    sensitivity = float(dp_pgcd.sensitivities(M, privacy.clip, X.shape[0]).max())
+    sensitivity = dp_pgcd.score_sensitivity(M, clip=privacy.clip, lam=plan.l1_weight, n_samples=X.shape[0])
     dp_pgcd.require_usable(B, W, beta, M=M, rho_2=plan.consensus_penalty, sensitivity=sensitivity)
 
 

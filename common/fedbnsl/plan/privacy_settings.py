@@ -1,4 +1,4 @@
-"""Privacy: the settings of a private run. They say what may be spent and on what; noise scales follow, see price.py."""
+"""The settings of a private run: what may be spent, and on what. `fedbnsl.privacy.calibration` derives the noise."""
 
 import math
 from dataclasses import dataclass

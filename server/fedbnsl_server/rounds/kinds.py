@@ -13,6 +13,9 @@ from fedbnsl.plan.privacy_settings import Privacy
 from fedbnsl.privacy.calibration import Price, price_of
 from fedbnsl_server.algorithm.admm import AdmmState
 
+LARGEST = 1e30
+"""No released number may be larger: of none, sites could make nothing; see `fedbnsl_client.rounds.kinds.LARGEST`."""
+
 
 @dataclass(frozen=True)
 class Run:

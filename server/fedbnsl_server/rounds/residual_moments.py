@@ -11,7 +11,7 @@ from fedbnsl.rounds.residual_moments import Answer, Task
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.consensus_graph import graph_to_refit
-from fedbnsl_server.rounds.kinds import Run
+from fedbnsl_server.rounds.kinds import LARGEST, Run
 from fedbnsl_server.search.pooled_moments import next_scales, pool, search_pooled
 
 
@@ -26,6 +26,8 @@ def fault(answer: Answer, task: Task, run: Run) -> str:
     d = len(run.mask.allowed)
     if answer.moments.size != d * (d + 1) // 2:
         return f"has {answer.moments.size} moments; {d * (d + 1) // 2} were asked for"
+    if (np.abs(answer.moments) > LARGEST).any():
+        return f"has moments beyond {LARGEST:g}"
     same = answer.task_digest == task.digest
     return "" if same else "is a kept answer to moments of other residuals, which cannot be used"
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from fedbnsl.rounds.scales import Answer, Task
 from fedbnsl_server.algorithm.admm import AdmmState
-from fedbnsl_server.rounds.kinds import Run
+from fedbnsl_server.rounds.kinds import LARGEST, Run
 from fedbnsl_server.search.pooled_moments import first_scales
 
 
@@ -17,9 +17,11 @@ def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
 
 
 def fault(answer: Answer, task: Task, run: Run) -> str:
-    """Another number of mean squares than there are variables."""
+    """Another number of mean squares than there are variables, or one that no site can use."""
     found, d = answer.mean_squares.size, len(run.mask.allowed)
-    return "" if found == d else f"has {found} mean squares; {d} were asked for"
+    if found != d:
+        return f"has {found} mean squares; {d} were asked for"
+    return f"has mean squares beyond {LARGEST:g}" if (np.abs(answer.mean_squares) > LARGEST).any() else ""
 
 
 def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> AdmmState:

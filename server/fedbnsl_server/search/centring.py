@@ -22,6 +22,7 @@ from fedbnsl.sparse import Matrix
 _WIDTHS = 3.0
 # Of a feature bound: a centred Gaussian variable with this mean square has 3 of 10 squares beyond the bound.
 _NEAR_BOUND = 0.5
+_MOST_CUT_OFF = 0.9
 
 
 def capped(u: float) -> float:
@@ -72,7 +73,9 @@ def in_one_direction(
     rows, d = sum(n_samples), len(scales)
     S = sum((n * S for n, S in zip(n_samples, released, strict=True)), np.zeros((d, d))) / (rows * norm_bound**2)
     # Of a Gaussian variable, the mean square with nothing cut off at the bound, over the one that was released.
-    shares = np.minimum(scales**2 / bounds, 0.9)
+    shares = scales**2 / bounds
+    if (shares > _MOST_CUT_OFF).any():  # so much is cut off there that nothing bounds E |z|^2; `near_bounds` says it
+        return False
     whole = [_uncapped(share) / share for share in shares.tolist()]
     relative = math.sqrt(sum(scale_variances)) / (LATTICE * rows) / shares
     size = sum(whole) + _WIDTHS * math.sqrt(float((relative**2).sum()))  # at least E |z|^2

@@ -328,6 +328,8 @@ def test_columns_chooses_among_those_of_the_tables_before_anything_is_started(co
     refused(
         fedbnsl(*start, "--columns=X2,X2,X1"), 2, "--columns X2,X2,X1: expected at least two names, each of them once"
     )
+    for empty in ("", "X1,,X2"):
+        refused(fedbnsl(*start, f"--columns={empty}"), 2, "a name is empty")
     refused(fedbnsl(*start, "--columns=X2"), 2, "expected at least two names")
     fixed = ["--set", 'variables=["X1","X2"]', "--columns=X2,X3"]
     refused(fedbnsl(*start, *fixed), 2, "--columns names other columns than the plan, whose `variables` are X1, X2")
@@ -335,7 +337,7 @@ def test_columns_chooses_among_those_of_the_tables_before_anything_is_started(co
     refused(fedbnsl(*start), 5, "site-2: ", "missing: X4; not in the run: X7", "choose them with --columns")
     assert not (tmp_path / "run").exists()
     if command == "simulate":
-        outcome = fedbnsl(*start, "--columns", "X5, X1,X2", "--json")
+        outcome = fedbnsl(*start, "--columns", "X5, X1 ,X2", "--json")
         assert strict_json(outcome.out)["variables"] == ["X5", "X1", "X2"], outcome.err
         summary = fedbnsl(*start[:-1], tmp_path / "again", "--columns", "X5, X1,X2").out
         said = "only the 2 variables that the run and the truth have in common are scored"

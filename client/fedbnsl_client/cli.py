@@ -370,7 +370,12 @@ def refit(
 
 def column_names(columns: str | None) -> list[str]:
     """The names in the value of --columns; a name that holds a comma is in quotation marks, as in a CSV file."""
-    return next(csv.reader([columns], skipinitialspace=True)) if columns else []
+    if columns is None:
+        return []
+    names = [name.strip() for name in next(csv.reader([columns], skipinitialspace=True), [""])]
+    if not all(names):
+        raise click.UsageError(f"--columns {columns!r}: a name is empty")
+    return names
 
 
 def _bytes(mib: int | None) -> int | None:

@@ -372,9 +372,9 @@ def column_names(columns: str | None) -> list[str]:
     """The names in the value of --columns; a name that holds a comma is in quotation marks, as in a CSV file."""
     if columns is None:
         return []
-    names = [name.strip() for name in next(csv.reader([columns], skipinitialspace=True), [""])]
-    if not all(names):
-        raise click.UsageError(f"--columns {columns!r}: a name is empty")
+    names = [name.strip() for name in next(csv.reader([columns], skipinitialspace=True))]
+    if not names or not all(names):
+        raise SetupError(f"--columns {columns!r}: a name is empty", remedy="Separate names by commas, or omit --columns.")
     return names
 
 

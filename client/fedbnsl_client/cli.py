@@ -374,7 +374,7 @@ def column_names(columns: str | None) -> list[str]:
         return []
     names = [name.strip() for name in next(csv.reader([columns], skipinitialspace=True))]
     if not names or not all(names):
-        raise SetupError(f"--columns {columns!r}: a name is empty", remedy="Separate names by commas, or omit --columns.")
+        raise SetupError(f"--columns {columns!r}: a name is empty", remedy="Separate names by commas.")
     return names
 
 

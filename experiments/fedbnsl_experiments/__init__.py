@@ -1,10 +1,10 @@
-"""Research and demonstration: everything around a federation that neither a site nor the coordinator needs.
+"""Tools for research and demonstrations. Neither a site nor the coordinator needs them.
 
-The rooms: `tables` makes data, `scoring` says how near a graph is to the truth, `report` shows a run, `trials` runs
-many plans, `tuning` searches for settings, `comparators` are other methods, `reproduce` holds the paper's tables and
-figures, `bench` the project's own figures, and `pages` the look of charts and HTML. `simulate` runs a federation in one
-process, `localnet` one of real processes on this machine, `estimator` is the class for notebooks, and `cli` has the
-commands.
+Packages: `tables` makes data, `scoring` compares a graph with the truth, `report` shows a run, `trials` runs many
+plans, `tuning` searches for settings, `comparators` has other methods, `reproduce` has the paper's tables and figures,
+`bench` has the project's own figures, and `pages` defines the look of charts and HTML. Modules: `simulate` runs a
+federation in one process, `localnet` runs one as real processes on this machine, `estimator` has the class for
+notebooks, and `cli` has the commands.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -45,8 +45,8 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
     """Learn one Bayesian network from the tables of several sites, simulated in this process.
 
     The coordinator's and the participants' code is that of a real federation, and so are the results, bit for bit;
-    only the messages stay in memory. Since one process holds all tables, nothing is protected from whoever runs it,
-    and a plan with privacy guarantees nothing either: it shows what a private federation would learn.
+    only the messages stay in memory. One process holds all tables, so nothing is protected from the person who runs
+    it. A plan with privacy guarantees nothing either: it shows what a private federation would learn.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         self.progress = progress
 
     def fit(self, tables: object, y: None = None) -> Self:
-        """Run the federation; what an earlier fit has left stays until this one ends well.
+        """Run the federation. The results of an earlier fit stay until this one succeeds.
 
         Parameters
         ----------
@@ -213,7 +213,7 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         for edge in result["edges"]:
             W[position[edge["source"]], position[edge["target"]]] = edge["weight"]
             graph.add_edge(edge["source"], edge["target"], weight=edge["weight"])
-        # All at once, and last: a fit that is interrupted leaves the earlier one whole.
+        # All at once, and last: an interrupted fit leaves the results of the earlier one intact.
         self.__dict__.update(
             plan_=plan,
             result_=result,
@@ -224,7 +224,7 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
             history_=[_round(entry) for entry in result["rounds"]],
             privacy_=result["privacy"],
             residual_variance_=state.residual_variance.copy() if state.residual_variance.size else None,
-            # A run without privacy says itself what its sites told of their tables.
+            # Without privacy, the warnings of the result already include those about the tables.
             warnings_=[*(about_tables if plan.privacy else []), *result["warnings"]],
             feature_names_in_=np.array(names, dtype=object),
             n_features_in_=len(names),
@@ -233,8 +233,8 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
     def score(self, tables: object, y: None = None) -> float:
         """Minus the mean over sites of 1/(2n) ||X - X W||_F^2 with `weights_`: higher is better, for model selection.
 
-        Of tables that were not fitted, since a denser graph always fits its own better; in squared units of the
-        variables, without the intercepts that tables with other means would need.
+        Use tables that were not fitted: a denser graph always fits its own tables better. The score is in squared
+        units of the variables, without the intercepts that tables with other means would need.
 
         Raises
         ------

@@ -46,5 +46,5 @@ def with_dotted(plan: Plan, settings: Mapping[str, Any], *, origin: str) -> Plan
 
 
 def short_digest(plan: Plan) -> str:
-    """16 hexadecimal digits that tell a plan from others, defaults included: what trials of other settings lack."""
+    """16 hexadecimal digits that identify a plan by all its settings, defaults included."""
     return plan.digest().hex()[:16]

@@ -59,7 +59,7 @@ class InProcessExchange:
         return updates
 
     def _answers(self, tasks: Mapping[str, RoundTask]) -> Iterator[LocalUpdate]:
-        """Updates in the order of the tasks; the first error in it counts, and waiting sites are not begun then."""
+        """Updates in the order of the tasks. The first error in that order is raised; waiting sites do not start."""
         if self._threads == 1:
             yield from (self._participants[site].handle(task) for site, task in tasks.items())
             return

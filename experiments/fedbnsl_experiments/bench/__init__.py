@@ -1,5 +1,5 @@
-"""The figures that the project states about itself, such as accuracy, bytes, speed and memory, measured anew.
+"""Measure the figures that the project states about itself: accuracy, bytes, speed and memory.
 
-`figures` is the table of their names; each group of them has a module, which says what is measured and how. `cli` is
-the command `fedbnsl bench`. Data and noise come from seeds, so that every figure but times and memory comes out again.
+`figures` is the table of their names. Each group of figures has a module, which says what is measured and how. `cli` is
+the command `fedbnsl bench`. Data and noise come from seeds: all figures except times and memory are reproducible.
 """

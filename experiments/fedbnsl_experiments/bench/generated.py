@@ -27,7 +27,7 @@ class Generated:
         )
 
     def rows(self, *plans: Plan) -> list[list[Row]]:
-        """For each plan a row a seed, all plans on the same tables; the seed of the data is that of the noise too."""
+        """One row per seed for each plan. All plans see the same tables; data and noise use the same seed."""
         found: list[list[Row]] = [[] for _ in plans]
         for seed in self.seeds:
             federation = self.federation(seed)

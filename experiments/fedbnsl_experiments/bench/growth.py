@@ -1,7 +1,7 @@
-"""How a run grows with its variables, rounds and sites, and a site's own work with its rows.
+"""How the cost of a run grows with variables, rounds and sites, and how a site's work grows with its rows.
 
-All of it in this process. Seconds are those of the fastest of a few turns, of whole runs the processor's; bytes are the
-same in each.
+Everything runs in this process. Seconds are those of the fastest of a few turns (processor time for whole runs). Bytes
+are the same in every turn.
 """
 
 import tempfile
@@ -49,7 +49,7 @@ def growth() -> Iterator[Row]:
 
 
 def grown(name: str, sizes: Sequence[int], cost_of: Callable[[int], Costs]) -> Row:
-    """What it costs at each size, and the exponents: by least squares over all sizes, and between the last two."""
+    """Costs at each size, and exponents of growth: least squares over all sizes, and between the last two sizes."""
     cost_of(sizes[0])  # compiles, and reads what is read once a process
     costs = [_least([cost_of(size) for _ in range(_TURNS)]) for size in sizes]
     row: Row = {"figure": name, "at": " ".join(f"{size}" for size in sizes)}

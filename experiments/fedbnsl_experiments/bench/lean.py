@@ -1,4 +1,4 @@
-"""The plans that end with a graph search, each beside the state before it on the same tables: graph, bytes, seconds."""
+"""Compare plans that end with a graph search with earlier plans on the same tables: graph, bytes, seconds."""
 
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ from fedbnsl_experiments.trials.harness import Row, by_seed
 
 _STARTS = [{"l1_weight": 0.05}, {"acyclicity": "log-det"}]
 
-# By data: what is set beside the default plan. The graphs are those of the accuracy figure: nothing was tuned on them.
+# Names of the plans compared with the default plan, by data. No plan was tuned on these graphs (see `accuracy`).
 _LEAN = {
     Generated(20, range(2, 12)): ("lean plan", "messages alone", "search alone", "three starts and search"),
     Generated(100, range(2, 6)): ("lean plan", "three starts and search"),
@@ -50,7 +50,7 @@ def private_moments() -> Iterator[Row]:
 
 
 def unequal_noise() -> Iterator[Row]:
-    """Both where noise variances differ, which neither the squared loss nor the search's starts expect."""
+    """Both plans on unequal noise variances, which the squared loss and the search's starts do not expect."""
     lean, default = Plan.load("lean"), Plan.load("fed-sparse")
     private = with_privacy(Plan.load("private-moments"), epsilon=1.0)
     for noise in ((0.9, 1.1), (0.7, 1.4), (0.5, 2.0)):
@@ -60,7 +60,7 @@ def unequal_noise() -> Iterator[Row]:
 
 
 def _compared(data: Generated, before: Plan, plans: Mapping[str, Plan]) -> Iterator[Row]:
-    """A row for each plan, all of them run on the same tables as the one before."""
+    """One row for each plan; all plans and `before` run on the same tables."""
     earlier, *found = data.rows(before, *plans.values())
     for name, rows in zip(plans, found, strict=True):
         yield _beside(f"{name}, {data}", earlier, rows)

@@ -1,7 +1,7 @@
-"""What many sites cost a coordinator: time a round, by component, and memory.
+"""What many sites cost a coordinator: memory, and time per round by component.
 
-The sites are threads of this process, each with a table and a connection of its own; the coordinator is a process by
-itself, so that what is read of it in /proc is nobody else's.
+The sites are threads of this process, each with its own table and connection. The coordinator is a separate process, so
+that its readings in /proc include nothing else.
 """
 
 import os
@@ -66,7 +66,7 @@ def measured(plan: Plan, *, n_sites: int, n_variables: int) -> tuple[Result, Res
     Raises
     ------
     FedbnslError
-        If anybody fails, a site misses a round, or the two runs learn different graphs.
+        If the coordinator or a site fails, a site misses a round, or the two runs learn different graphs.
     """
     plan = plan.with_settings(
         n_participants=n_sites,
@@ -128,7 +128,7 @@ def _over_grpc(plan: Plan, tables: Mapping[str, Dataset], out: Path) -> Readings
 
 
 def _check(result: Result, alone: Result, plan: Plan) -> None:
-    """Refuse to state figures of a run in which a site missed a round, or which came out otherwise than alone."""
+    """Reject a run in which a site missed a round, or whose graph differs from that of the run in one process."""
     sites = sorted(alone["sites"])
     if [entry["contributed"] for entry in result["rounds"]] != [sites] * n_rounds(plan):
         raise ResultError("a site missed a round of the run that was to be measured")
@@ -137,10 +137,10 @@ def _check(result: Result, alone: Result, plan: Plan) -> None:
 
 
 def _times(result: Result, alone: Result, readings: Readings) -> Row:
-    """Where the time of a round goes. Overhead is what is neither the sites' solving nor the global step.
+    """Where the time of a round goes. Overhead is all time outside the sites' solving and the global step.
 
-    Solving is taken from the same run in one process, shared among the processors as well as can be: what the network
-    adds is rather over- than understated.
+    Solving time comes from the same run in one process, divided ideally among the processors. This overstates
+    rather than understates what the network adds.
     """
     n_rounds, n_sites = len(result["rounds"]), len(result["sites"])
     solving_s = alone["seconds"]["local"] / min(n_sites, len(os.sched_getaffinity(0)))

@@ -37,7 +37,7 @@ def privacy_tuning() -> Iterator[Row]:
 
 
 def _compared(plan: Plan, data: Generated) -> Row:
-    """The estimated mode beside the exact one, which is told the second moments and pays for nothing but the steps."""
+    """The estimated mode against the exact mode, which knows the second moments and spends budget on steps only."""
     estimated, exact = _accuracy(plan, data), _accuracy(with_privacy(plan, smoothness="exact"), data)
     apart = estimated["mean SHD"] - exact["mean SHD"]
     return {

@@ -1,6 +1,6 @@
-"""The time of private steps beside another way to the same integers: what late weighing of the columns saves.
+"""Time of private steps, against a literal version that draws the same integers: what late column weights save.
 
-It is processor time, and of the least disturbed turn: a ratio near 1 would drown in what else the machine does.
+Processor time of the fastest turn: other work on the machine would hide a ratio near 1.
 """
 
 import math
@@ -25,7 +25,7 @@ _SEED = 2
 
 
 def private_steps() -> Iterator[Row]:
-    """A site's private round, its columns weighed together and late against each at once and entry by entry."""
+    """A site's private round: columns weighed late and together, against weights computed at once, entry by entry."""
     literal = oracles().LiteralExponentialMechanism
     for d, plan in ((20, private_plan(10.0)), (200, private_plan_200())):
         X = synthesise(d, d, 1, N_SAMPLES, _SEED).tables[0]

@@ -52,7 +52,7 @@ class Reading:
 
 
 def in_own_process(work: Callable[[], _T]) -> _T:
-    """What some work gives in a new process; it must be known at module level there, or be a partial of such."""
+    """Result of work done in a new process. `work` must be a module-level function, or a partial of one."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
         return process.submit(work).result()
 

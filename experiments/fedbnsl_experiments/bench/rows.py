@@ -1,7 +1,7 @@
 """What a long table costs a site: peak memory and time of reading, moments, fingerprint and private steps.
 
-Each measurement is a process of its own, so that its peak is nobody else's. The old way, a file read whole into memory,
-is measured beside it on a table of a tenth of the rows.
+Each measurement runs in a separate process, so that the peak is its own. The old way, which reads the whole file into
+memory, is measured on a table with a tenth of the rows.
 """
 
 import tempfile

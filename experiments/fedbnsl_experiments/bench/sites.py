@@ -49,7 +49,7 @@ class Cost:
 
 
 def sites() -> Iterator[Row]:
-    """Runs with ever more sites, then runs of as many sites that send ever fewer non-zeros."""
+    """Runs with an increasing number of sites, then runs with a fixed number that send fewer and fewer non-zeros."""
     plan = Plan.load("fed-sparse").with_settings(rounds=_ROUNDS, refit_rounds=0)
     yield from by_sites([_cost(plan, n_sites) for n_sites in _SITES])
     few = [plan.with_settings(send_tolerance=tolerance) for tolerance in _SEND_TOLERANCES]

@@ -1,6 +1,6 @@
-"""How long commands take to start: processor seconds of each alone, and a whole demo on the wall.
+"""How long commands take to start: processor seconds of each command, and wall clock of a whole demo.
 
-The fastest of a few turns, in processes of their own, with compiled kernels and bytecode as the turn before left them.
+The fastest of a few turns, each in a new process. Kernels and bytecode are already compiled by the turn before.
 """
 
 import resource

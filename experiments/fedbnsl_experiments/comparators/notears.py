@@ -1,4 +1,4 @@
-"""Linear NOTEARS (Zheng, Aragam, Ravikumar and Xing 2018) on second moments: what one site, or all in one, would learn.
+"""Linear NOTEARS (Zheng, Aragam, Ravikumar and Xing 2018) on second moments of one site, or of all sites pooled.
 
     min over W of  1/2 tr((I - W)' S (I - W)) + lambda ||W||_1   subject to   h(W) = tr(exp(W o W)) - d = 0
 

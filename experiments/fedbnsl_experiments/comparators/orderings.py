@@ -1,12 +1,12 @@
-"""Two orders that a table gives away, and how much of a graph the first would find.
+"""Two baselines that read an order off the variances of a table, and a score of how well the first can work.
 
-Generated data often grow in variance along the edges, and equal noise variances identify an order by themselves: what
-is learned on such data counts only beside these two, which need no more than a sort and regressions. All three take
-the second moments X'X/n of centred data: their diagonal must be variances.
+In generated data, variance often grows along the edges, and equal noise variances alone identify an order. Results on
+such data mean little unless compared with these baselines, which only sort and regress. All functions take the
+second moments X'X/n of centred data: the diagonal must hold variances.
 
-`sortnregress` and `varsortability` are of Reisach, Seiler and Weichwald 2021; the other order is Chen, Drton and Wang's
-(2019), top-down. The edges along either: an adaptive lasso of each variable on its predecessors, with the penalty of
-least BIC.
+`sortnregress` and `varsortability` follow Reisach, Seiler and Weichwald (2021); `equal_variance` follows Chen, Drton
+and Wang (2019), top-down. For both orders, the edges come from an adaptive lasso of each variable on its predecessors,
+with the penalty of least BIC.
 """
 
 import warnings
@@ -40,7 +40,7 @@ def equal_variance(S: Matrix, n: int) -> Matrix:
 
 
 def conditional_variance_order(S: Matrix) -> list[int]:
-    """Order of the variables: again and again the one of least variance given those taken, O(d^3) in all."""
+    """Order of the variables: each step takes the one of least variance given those taken; O(d^3) in all."""
     # Covariance of what the taken variables do not explain.
     rest = S.copy()
     left = np.ones(len(S), dtype=bool)
@@ -76,7 +76,7 @@ def regress_along(order: Sequence[int], S: Matrix, n: int) -> Matrix:
         path = _lasso_path(G * np.outer(size, size), c * size, n)
         coefficients = path * size[:, None]
         residual = S[j, j] - 2.0 * c @ coefficients + (coefficients * (G @ coefficients)).sum(axis=0)
-        # As rows cannot tell a variance of rounding size from zero, neither does the choice.
+        # A variance of the size of rounding errors counts as zero.
         residual = np.maximum(residual, np.finfo(np.float64).eps * max(float(S[j, j]), np.finfo(np.float64).tiny))
         bic = n * np.log(residual) + np.log(n) * np.count_nonzero(coefficients, axis=0)
         W[before, j] = coefficients[:, int(np.argmin(bic))]

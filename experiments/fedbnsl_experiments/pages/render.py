@@ -28,7 +28,7 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def with_spread(mean: float | None, spread: float | None, sign: str = "\u00b1") -> str:
-    """A mean and its standard deviation: two digits of that, and none finer than the mean's last one.
+    """A mean and its standard deviation, which has two digits and no more decimals than the mean.
 
     Numbers from 0.01 to 1 have three decimals at most, smaller ones three digits.
     """

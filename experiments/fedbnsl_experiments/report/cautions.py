@@ -58,10 +58,10 @@ def cautions(run: ReportedRun, scores: Mapping[str, Any] | None) -> list[str]:
 
 
 def _of_scales(run: ReportedRun) -> list[str]:
-    """Means that the model, without an intercept, cannot express; without tables, a sign of them."""
+    """Warn of means far from zero: the model has no intercept. Without tables, warn of a sign of such means."""
     found: list[str] = []
     centre = "subtract the mean of each"
-    if run.plan.privacy is not None:  # means taken from the tables are a release that nobody pays for
+    if run.plan.privacy is not None:  # using the tables' own means would release them without spending budget
         centre = "subtract public numbers near the means"
     told = any(entry["code"] == "means_far_from_zero" for one in run.rounds for entry in one.get("findings", []))
     if run.scales is not None and not told:
@@ -73,7 +73,7 @@ def _of_scales(run: ReportedRun) -> list[str]:
                 f"The mean of {names}{more} is further from zero than the standard deviation. The model has no "
                 f"intercept: directions and weights are then wrong. Centre the columns ({centre}) and run again."
             )
-    # That they differ at all is among the run's own warnings.
+    # That they differ is already among the run's own warnings.
     values = run.residual_variance
     if run.scales is None and values is not None and max(values) > _UNEQUAL * min(values):
         found.append(

@@ -41,7 +41,7 @@ class EdgeRow:
 
 
 def verdict(edge: Edge, truth: Truth | None) -> str:
-    """Of a learned edge, as `metrics.score` counts: one that the truth has the other way round only is reversed."""
+    """Verdict on a learned edge, as in `metrics.score`: reversed if the truth has only the opposite edge."""
     if truth is None:
         return ""
     i, j = edge

@@ -187,7 +187,7 @@ def _score_rows(scores: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _command(run: ReportedRun) -> list[str]:
-    """What repeats the run, typed in its folder: as it was kept there, or else with TABLES, ... to be filled in."""
+    """Commands that repeat the run from its folder: those kept there, else with TABLES, ... to be filled in."""
     if (run.path / COMMAND).exists():
         try:
             return (run.path / COMMAND).read_text(encoding="utf-8").splitlines()

@@ -125,7 +125,7 @@ def read_run(path: Path, *, truth: Path | None = None, data: Path | None = None)
         remedy = "A report needs the plan.toml that the run left in its folder, as it was."
         raise ResultError(str(error), remedy=remedy) from None
     variables: list[str] = result["variables"]
-    # Tables of a demo, which notes the seed that it drew them with, are nobody's.
+    # A demo that notes the seed of its data has drawn the tables itself: they hold nobody's data.
     generated = data is None and "data" in result["manifest"]["seeds"]
     if data is None and plan.privacy is None and any((path / _TABLES).glob("site-*.csv")):
         data = path / _TABLES

@@ -13,7 +13,7 @@ from fedbnsl_client.data.checks import DataWarning
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_experiments.tables.folder import site_files
 
-# That of the class is for a site about to join a run.
+# The default remedy of the error is for a site about to join a run.
 _REMEDY = "Give --data the folder with the tables of this very run, or leave it out: a report needs no tables."
 
 

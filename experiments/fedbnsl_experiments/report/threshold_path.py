@@ -8,8 +8,8 @@ from fedbnsl.sparse import Mask, Matrix
 def acyclic_edges(W: Matrix, tau: float = 0.0) -> Mask:
     """Edges of W above tau that stay when cycles are broken at their weakest edge.
 
-    An edge is dropped if a path of stronger edges leads back from its target to its source. That does not depend on the
-    threshold: the graph of a higher one is what this one has above it, and equals
+    An edge is dropped if a path of stronger edges leads back from its target to its source. This does not depend on
+    the threshold: the edges of this graph above a higher tau are the graph of that tau. It equals
     `extract_dag(threshold(W, tau), W)[0]`, which a test checks.
     """
     d = W.shape[0]

@@ -37,12 +37,12 @@ def paper_fed_bnsl(*, heterogeneous: bool = False) -> Plan:
 
 
 def tuned_fed_bnsl() -> Plan:
-    """Fed-BNSL with what our default plan has beside the local solver: schedule, refit, rho_2 and lambda."""
+    """Fed-BNSL with all other settings of our default plan, such as schedule, refit, rho_2 and lambda."""
     return Plan.parse({"name": "tuned, Fed-BNSL", "local_solver": "closed-form"})
 
 
 def paper_fed_bnsl_fw(local_steps: int) -> Plan:
-    """Fed-BNSL-FW, to which the paper gives no settings: those of Fed-Sparse-BNSL, and so many steps a round."""
+    """Fed-BNSL-FW with the settings of Fed-Sparse-BNSL, since the paper gives none, and this many steps per round."""
     solver = {"name": "paper, Fed-BNSL-FW", "local_solver": "frank-wolfe", "local_steps": local_steps, "step_size": 1.0}
     return paper_plan().with_settings(**solver)
 
@@ -62,7 +62,7 @@ def plan_trials(head: Trial, plans: Mapping[str, tuple[Plan, str]]) -> list[Tria
 
 
 def plan_settings(plans: Mapping[str, tuple[Plan, str]], *, data: str = "") -> list[Settings]:
-    """What a page says of each method's plan and of how it was chosen; `data` tells methods on several kinds apart."""
+    """What a page says about each method's plan and how it was chosen; `data` is appended to the method's name."""
     return [Settings(method + data, shown_settings(plan), chosen) for method, (plan, chosen) in plans.items()]
 
 

@@ -77,7 +77,7 @@ def _run(trial: Trial) -> list[Row]:
         _, rows = run_by_round(Plan.parse(trial["plan"]), federation)
         return [{**head, **row} for row in rows]
     dag = pooled_graph(trial["method"], federation.tables)
-    # Not a number of rounds: what it ends with, for a line across the chart.
+    # It has no rounds: the row holds its final scores, for a line across the chart.
     return [{**head, "round": 1, **scores_row(score(dag, federation.W != 0))}]
 
 
@@ -103,7 +103,7 @@ def _compare(rows: Sequence[Row]) -> list[Comparison]:
 
 
 def _against_dense(rows: Sequence[Row], kind: str, method: str) -> list[Comparison]:
-    """In how many rounds the mean is lower than Fed-BNSL's."""
+    """Share of the rounds in which the mean is lower than Fed-BNSL's."""
     found: list[Comparison] = []
     for column in ("shd", "fdr"):
         sparse, dense = (mean_curve(select(rows, data=kind, method=m), column) for m in (method, _DENSE))

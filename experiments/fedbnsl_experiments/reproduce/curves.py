@@ -20,7 +20,7 @@ SCORES = {"shd": "SHD", "tpr": "TPR", "fdr": "FDR"}
 
 
 def run_by_round(plan: Plan, federation: SyntheticFederation) -> tuple[dict[str, Any], list[Row]]:
-    """A result, and one row of scores a round: each of the graph that a run ending there would give."""
+    """A result, and one row of scores per round, for the graph of a run that ends with that round."""
     mask, truth = EdgeMask(plan.knowledge, federation.variables), federation.W != 0
     rows: list[Row] = []
 

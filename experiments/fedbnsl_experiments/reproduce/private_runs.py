@@ -99,12 +99,12 @@ class PrivateGrid:
 
 
 def identified(trial: Trial, plan: Plan) -> Trial:
-    """The trial with a digest of its plan: what a folder holds of other settings is not taken for its outcome."""
+    """The trial with a digest of its plan, so that outcomes of other settings in a folder are not used for it."""
     return {**trial, "plan": short_digest(plan)}
 
 
 def run_of(plan: Plan, *, method: str, seed: int, d: int = D, **columns: Any) -> Row:
-    """One plan over the federation of a seed, which its noise comes from too."""
+    """Run one plan on the federation of a seed; the noise uses the same seed."""
     federation = synthesise(d, d, SITES, N_SAMPLES, seed)
     result = run_plan(plan, federation, noise_seed=seed if plan.privacy else None)
     row = run_row(result, federation)
@@ -121,7 +121,7 @@ def accounted(plan: Plan) -> str:
 
 
 def settings_of(plan: Plan) -> dict[str, Any]:
-    """What a plan sets otherwise than the default plan does."""
+    """The settings of a plan that differ from the default plan, and always its rounds and threshold."""
     default = Plan().model_dump()
     values = {
         key: value

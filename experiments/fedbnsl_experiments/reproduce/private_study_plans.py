@@ -26,12 +26,12 @@ def with_privacy(plan: Plan, **changes: object) -> Plan:
     return plan.with_settings(privacy={**plan.model_dump()["privacy"], **changes})
 
 
-# As in every plan that does not say otherwise: nothing is shared with moments that are not released.
+# The default: moments that are not released need no share of the budget.
 _UNUSED_SHARE = Privacy.model_fields["smoothness_share"].default
 
 
 def exactly(plan: Plan) -> Plan:
-    """The same plan with the second moments read off the data without paying, as in the paper's main experiments."""
+    """The same plan with exact second moments, which epsilon does not cover, as in the paper's main experiments."""
     return with_privacy(plan, smoothness="exact", feature_bounds=[], smoothness_share=_UNUSED_SHARE)
 
 

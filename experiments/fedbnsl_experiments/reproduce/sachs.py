@@ -92,7 +92,7 @@ def _trials(seeds: Sequence[int], quick: bool) -> list[Trial]:
 
 
 def _named(trial: Trial) -> Row:
-    """What of a trial belongs in its rows: not what only tells it from trials of other settings or data."""
+    """The part of a trial that belongs in its rows: without the keys that only identify settings and data."""
     return {key: value for key, value in trial.items() if key not in ("digest", "settings", "data")}
 
 

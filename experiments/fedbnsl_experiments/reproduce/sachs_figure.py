@@ -7,7 +7,7 @@ from fedbnsl_experiments.pages.chart_files import Chart, Figure
 from fedbnsl_experiments.reproduce.study import mean_and_spread, select
 from fedbnsl_experiments.trials.harness import Row
 
-# (column of the rows, its words, what the empty graph has, where chance is)
+# (column of the rows, its label, value of the empty graph, column of chance)
 _QUANTITIES = (
     ("shd", "SHD (edges; less is better)", "empty_shd", "random_shd"),
     ("skeleton_hits", "skeleton hits (pairs; more is better)", None, "random_hits"),

@@ -73,7 +73,7 @@ class Central:
     chosen: str
 
     def learn(self, X: Matrix) -> Mask:
-        """(d, d) DAG of a table; what has no threshold among its settings is not cut."""
+        """(d, d) DAG of a table; weights are cut only if the settings have a threshold."""
         return graph_of(self.weights(X), self.settings.get("threshold", 0.0))
 
 

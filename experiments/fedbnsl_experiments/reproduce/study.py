@@ -149,7 +149,7 @@ class Study:
     tables
         All rows to more tables for the page.
     tuning_seeds
-        What the page warns of: with these seeds the graphs are those on which settings were searched.
+        Seeds whose graphs were used to search for settings: the page warns of them.
     repeats
         What the seeds are of, under the table of comparisons.
     """
@@ -179,7 +179,7 @@ def words(name: str) -> dict[str, Any]:
 
 
 def described(name: str, *, numbers: Mapping[str, Any] | None = None, **parts: Any) -> Study:
-    """The study whose texts are in words/NAME.toml, with `numbers` where they have {names}; `parts` are the rest."""
+    """The study with the texts of words/NAME.toml, whose {names} are filled from `numbers`; `parts`: other fields."""
     content = words(name)
     notes = [note.format_map(numbers or {}) for note in content.pop("notes")]
     texts = {key: text.format_map(numbers or {}) for key, text in content.items() if key != "chosen"}
@@ -228,7 +228,7 @@ def reproduce(
 
 
 def _not_held_out(study: Study, seeds: Sequence[int]) -> tuple[str, ...]:
-    """A paragraph for a page with seeds of a search; without any, none."""
+    """A warning paragraph, if settings were searched on some of these seeds; otherwise empty."""
     used = [str(seed) for seed in seeds if seed in study.tuning_seeds]
     if not used:
         return ()

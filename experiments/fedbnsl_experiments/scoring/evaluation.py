@@ -93,7 +93,7 @@ def read_result(run: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise ResultError(f"{path} cannot be read: {error}") from None
     result = cast(dict[str, Any], content) if isinstance(content, dict) else {}
-    from fedbnsl_server.store.results import SCHEMA  # here: the demo scores a result that it has in hand
+    from fedbnsl_server.store.results import SCHEMA  # here: the demo, which has its result in memory, skips it
 
     if result.get("schema") != SCHEMA:
         raise ResultError(f"{path} has the format {result.get('schema')!r}; expected {SCHEMA!r}")

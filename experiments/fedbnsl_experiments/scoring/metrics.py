@@ -1,9 +1,9 @@
 """How near a learned graph is to a reference graph, and how near the empty graph and chance would be.
 
 Graphs are boolean (d, d) arrays without diagonal, edges[i, j] for i -> j. The reference may be cyclic, and even hold
-both i -> j and j -> i (a 2-cycle): these are two edges of one adjacent pair. The SHD of NOTEARS' own code looks at
-pairs and finds no fault with an estimated i -> j there; here j -> i is missing, so that SHD stays the least number of
-edges to add, remove or reverse, and the empty graph's is the number of reference edges. Without 2-cycles both agree.
+both i -> j and j -> i (a 2-cycle): these are two edges of one adjacent pair. There, NOTEARS' own code, which compares
+pairs, counts no error for an estimated i -> j. Here j -> i is missing: SHD is always the least number of edges to add,
+remove or reverse, and the empty graph's SHD is the number of reference edges. Without 2-cycles both agree.
 """
 
 import csv
@@ -187,8 +187,8 @@ def random_dag_scores(
     Returns
     -------
     scores
-        `mean` and `std` (of a sample: n - 1) of each of `Scores.as_dict()`; both None where the score is, which the
-        numbers of edges alone decide, and no `std` of a single draw.
+        `mean` and `std` (of a sample: n - 1) of each of `Scores.as_dict()`. Both are None where the score is None,
+        which depends only on the numbers of edges; `std` is also None for a single draw.
 
     Raises
     ------
@@ -251,8 +251,8 @@ def read_reference(path: Path, variables: Sequence[str]) -> Reference:
     The header names `source` and `target`. Where it also names `weight`, a row of weight 0 is no edge; other columns
     are ignored. A line that starts with # is a comment, unless its first cell is one of `variables`.
 
-    A list of edges cannot name a variable without edges. So `variables` that the file does not name have none in it,
-    unless the file names others, which are not in `variables` (to the letter): then it is about another set of
+    A list of edges cannot name a variable without edges. So `variables` that the file does not name have no edges,
+    unless the file also names others that are not exactly in `variables`. Then the file is about another set of
     variables, and only those named in both are in common.
 
     Raises

@@ -9,8 +9,8 @@ parents of i, a pair is wrong if and only if, as the paper shows,
 - j is not in Z, and Z holds a descendant of a node other than i on a directed path from i to j; or
 - j is not in Z, and Z leaves a path from i to j open, other than the directed ones, all in the reference.
 
-Unlike the SHD it is not symmetric, and the estimate that says least about absent effects, a complete DAG along an order
-of the reference, has distance 0.
+Unlike the SHD it is not symmetric. A complete DAG along an order of the reference, which claims the fewest absent
+effects, has distance 0.
 """
 
 import numpy as np
@@ -57,7 +57,7 @@ def _open_paths(edges: Mask, Z: Mask, above_Z: Mask) -> Mask:
     detour is a directed path, the detour went down to Z from a node on it, and the pair is wrong in any case.
     """
     elsewhere = ~np.eye(len(edges), dtype=bool)
-    # What a walk that has only followed arrows may reach; then, what others reach along an arrow and against one.
+    # Reached by walks that only followed arrows; by other walks, along a last arrow; and against a last arrow.
     directed, along, against = edges, np.zeros_like(edges), edges.T
     while True:
         further = edges | _joined(directed & ~Z, edges)

@@ -73,7 +73,7 @@ def split(path: Path, n_sites: int, out: Path, *, seed: int | None) -> dict[str,
     ResultError
         If the output folder holds tables already, or cannot be written.
     """
-    read_header(path)  # refuses what no table can begin with; the header itself is dealt out as it stands
+    read_header(path)  # only validates: the header is written to the sites unchanged
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             header, *rows = [row for row in csv.reader(file) if row]

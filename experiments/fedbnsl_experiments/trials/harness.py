@@ -50,7 +50,7 @@ def run_plan(
     noise_seed: int | None = None,
     follow: Callable[[AdmmState], None] = lambda state: None,
 ) -> dict[str, Any]:
-    """What result.json holds of a plan simulated over a federation, with as many participants as it has tables."""
+    """The content of result.json for a plan simulated over a federation, with one participant per table."""
     tables = site_datasets(federation)
     with tempfile.TemporaryDirectory() as scratch:
         plan = plan.with_settings(n_participants=len(tables))
@@ -99,7 +99,7 @@ def by_seed(rows: Sequence[Row], column: str) -> str:
 
 
 def exponent(sizes: Sequence[int], costs: Sequence[float]) -> float:
-    """Of a power law through the costs: the slope of the logarithms, by least squares, to two decimals."""
+    """Exponent of a power law fitted to the costs: least-squares slope of the logarithms, to two decimals."""
     slope, _ = np.polyfit(np.log(sizes), np.log(costs), 1)
     return round(float(slope), 2)
 

@@ -17,7 +17,7 @@ _FIELDS: dict[str, type | tuple[type, ...]] = {"trial": dict, "rows": list, "err
 class TrialStore:
     """A file of outcomes, locked for as long as one command works on it.
 
-    A line is on the disk when `append` returns. One that an interruption has torn is none.
+    A line is on the disk when `append` returns. A line that an interruption cut short is ignored.
 
     Parameters
     ----------

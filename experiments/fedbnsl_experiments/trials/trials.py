@@ -1,7 +1,7 @@
-"""Many independent trials: in parallel, kept one by one as they end, taken up again where they were left.
+"""Run many independent trials in parallel, store each outcome as it ends, and continue after an interruption.
 
-What `tune` and `reproduce` share. A trial is a dictionary of plain values; a module-level function turns it into rows.
-Every outcome is a line of a JSON Lines file, so that an interruption costs no more than the trials under way.
+Shared by `tune` and `reproduce`. A trial is a dictionary of plain values; a module-level function turns it into rows.
+Every outcome is a line of a JSON Lines file, so that an interruption loses only the trials that were running.
 """
 
 import json
@@ -115,7 +115,7 @@ def run_trials(
 
 
 def trial_key(trial: Trial) -> str:
-    """The same for the same names and values, in whatever order and after any number of passages through JSON."""
+    """A key that depends only on names and values, not on their order; a trial read back from JSON has the same key."""
     return json.dumps(trial, sort_keys=True, allow_nan=False)
 
 
@@ -134,7 +134,7 @@ def _attempts(
 
 
 def attempt(function: Function, trial: Trial) -> Outcome:
-    """One trial, whose failure by an error of the project's own is an outcome too."""
+    """Run one trial. A failure with one of the project's own errors is an outcome, too."""
     started = time.perf_counter()
     try:
         rows, error = tuple(function(trial)), ""

@@ -1,7 +1,7 @@
 """Trials on other processes: joblib's on this machine, or the workers of a Dask scheduler.
 
-The first signal ends the work from the main process; workers are deaf to the Ctrl-C of their terminal, which would have
-each of them print a traceback of its own.
+On the first signal, the main process ends the work. Workers ignore Ctrl-C in the terminal; otherwise each of them would
+print a traceback.
 """
 
 import logging
@@ -42,7 +42,7 @@ def on_processes(
     from joblib.externals.loky.process_executor import TerminatedWorkerError
 
     run = partial(_apart, attempt, function, os.getpid())
-    # One trial a batch: joblib would hold back short ones to send them together, and an interruption lose them.
+    # One trial per batch: joblib would collect short ones to send them together; an interruption would lose these.
     parallel = joblib.Parallel(n_jobs=jobs, batch_size=1, return_as="generator_unordered")
     outcomes: Generator[_R, None, None] = parallel(joblib.delayed(run)(trial) for trial in trials)
     try:
@@ -87,8 +87,8 @@ def on_dask(
     distributed: Any = untyped_distributed
     with _client(distributed, address, jobs) as client:
         _check_workers(client, address)
-        # A trial is tried again elsewhere only if it died with its worker; pure: the same function and trial are told
-        # apart, so that nothing is taken from the scheduler's memory.
+        # retries=0: a trial is repeated elsewhere only if its worker died. pure=False: the same function and trial run
+        # again instead of being taken from the scheduler's memory.
         futures = [client.submit(_on_one_thread, attempt, function, trial, pure=False, retries=0) for trial in trials]
         try:
             for future in cast(Iterator[Any], distributed.as_completed(futures)):

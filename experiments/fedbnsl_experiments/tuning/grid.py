@@ -45,7 +45,7 @@ class Span:
     def draw(self, rng: np.random.Generator) -> float | int:
         """A number of the range; of a real one, as many digits as a person would write."""
         if self.log:
-            # Half a unit beyond each end: the first and the last whole number are as likely as their width says.
+            # Extend by half a unit: the first and last whole numbers get their full rounding interval, too.
             low, high = (self.low - 0.5, self.high + 0.5) if self.integer else (self.low, self.high)
             value = math.exp(rng.uniform(math.log(low), math.log(high)))
         elif self.integer:

@@ -85,8 +85,8 @@ def summary(choice: Choice, plan: Plan, outcomes: Sequence[Outcome], metric: str
 def rank(summaries: Iterable[Ranked], metric: str) -> list[Ranked]:
     """Best mean first, among equal ones the fewest MB.
 
-    Whatever failed on a seed comes after what never did; among the others, what learned no edge on a seed where there
-    are some, and has no metric there, comes after what always has one. Without any mean it comes last.
+    Configurations are ordered by failed seeds first, then by `empty` seeds (no edge learned where there are some, so
+    no metric), fewest first; the mean decides among equals. Configurations without any mean come last.
     """
     sign = 1 if metric in LOWER_IS_BETTER else -1
 

@@ -184,9 +184,9 @@ def tune(
 
 
 def trial_of(plan: Plan, data: Data, seed: int) -> Trial:
-    """What a trial depends on, and no more: the same plan from a larger grid, or under another name, is found again."""
+    """Only what a trial depends on, so that the same plan from a larger grid or under another name is found again."""
     settings = plan.model_dump(mode="json", exclude_defaults=True, exclude={"name"})
-    # The defaults, too: a program with others must not take the outcome for its own.
+    # The digest includes the defaults: a program with other defaults must not reuse the outcome.
     digest = short_digest(plan.with_settings(name=Plan().name))
     return {"plan": settings, "digest": digest, "data": data.identity, "seed": seed}
 

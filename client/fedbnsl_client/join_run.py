@@ -84,7 +84,7 @@ def take_part(
             try:
                 table, journal = admission.admit(plan, reply.run, reply.variables)
             except FedbnslError:
-                reason = LeaveReason.POLICY  # one class for all: what is wrong with a table is not told
+                reason = LeaveReason.POLICY  # one class for every refusal: its cause stays at the site
                 raise
             notice(
                 f"joined as {admission.site}: {table.n_samples} rows, {len(table.variables)} variables, "
@@ -129,7 +129,7 @@ def _answer_tasks(
             task = session.pull(last_round)
             if isinstance(task, Finished):
                 return task
-            # The task that was answered last comes again from a coordinator that did not live to count the answer.
+            # A coordinator that crashed before it counted the last answer sends the same task again.
             if task.round == last_round + 1 or task == answered:
                 with suppress(StaleRoundError):  # the round closed without this site: the next task says so
                     session.push(participant.handle(task))
@@ -139,8 +139,8 @@ def _answer_tasks(
             if seat_lost:
                 raise
             seat_lost = True
-        # A round was missed, and with it a W that the dual may have to follow; or the coordinator was set back to an
-        # earlier round, or lost the seat: take over its state.
+        # Take over the coordinator's state: this site missed a round, and with it a W that the dual may depend on, or
+        # the coordinator went back to an earlier round or lost this site's seat.
         reply = session.join(_request(admission))
         participant, last_round, answered = restore(reply), reply.round, None
 

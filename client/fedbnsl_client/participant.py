@@ -99,7 +99,7 @@ class Participant:
         return self._answer
 
     def _exact(self, rounds: LocalRounds, task: RoundTask) -> LocalUpdate:
-        """What is odd about the table goes along until an answer of this site has counted."""
+        """An answer without privacy; the table's findings are sent with it until an answer of this site has counted."""
         findings = () if task.contributed else self._findings
         return LocalUpdate(self.site, task.round, rounds.answer(task), findings=findings)
 

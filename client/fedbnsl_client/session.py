@@ -59,7 +59,7 @@ _ERRORS: dict[grpc.StatusCode, type[FedbnslError]] = {
     grpc.StatusCode.PERMISSION_DENIED: LocalProtocolError,
     grpc.StatusCode.UNAUTHENTICATED: IdentityError,
 }
-# A site cancels no call of its own: whoever cancels is a coordinator that goes down and leaves it unanswered.
+# A site never cancels its own calls: CANCELLED comes from a coordinator that shuts down before it answers.
 _TRANSIENT = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 
 _ASK_THE_OPERATOR = (
@@ -241,7 +241,7 @@ class Session:
             except grpc.RpcError as error:
                 status, details = _status(error)
                 damaged = status is grpc.StatusCode.INTERNAL and details != UNHANDLED
-                if damaged:  # gRPC's own word for a broken stream; all later ones of the connection may be so too
+                if damaged:  # gRPC reports a broken stream as INTERNAL; the connection may break others, too
                     self._channel.close()
                     self._connect()
                 if damaged or status in _TRANSIENT:

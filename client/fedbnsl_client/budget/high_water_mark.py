@@ -1,7 +1,7 @@
-"""How far each ledger had come, noted outside its folder: an older copy that is put back in its place is noticed.
+"""Detect a ledger that was replaced by an older copy: how far each ledger has come is noted outside its folder.
 
-The notes lie in `fedbnsl/` of the user's state directory, one file a ledger: $XDG_STATE_HOME, or ~/.local/state. A note
-is written after the ledger's own commit, so after a crash it may be behind the ledger, but never ahead of it.
+The notes are in `fedbnsl/` of the user's state directory ($XDG_STATE_HOME, or ~/.local/state), one file for each
+ledger. A note is written after the ledger's own commit, so after a crash it may be behind the ledger, never ahead.
 """
 
 import json
@@ -23,7 +23,7 @@ class Mark:
     n_entries, link
         Its number of entries, and the link of the last one, in hexadecimal digits.
     spent
-        By dataset: units ever reserved for it (and lost with a ledger), its own alone.
+        By dataset: units ever reserved for it, or charged as lost with a ledger; without those of shared budgets.
     unprotected
         Datasets that were used without privacy.
     registered

@@ -1,4 +1,4 @@
-"""What one private run does with the ledger: pay, draw, keep, in this order."""
+"""The payments of one private run. For each release: reserve its price, draw the noise, store the answer."""
 
 from collections.abc import Callable, Sequence
 
@@ -53,7 +53,7 @@ class RunJournal:
         return self._ledger.head(self._dataset.id, self._authority)
 
     def check(self) -> None:
-        """Whether policy and budget hold what the run still has to pay for; asks no record of the table.
+        """Refuse the run if policy or budget do not allow the rounds not yet paid for; reads no record of the table.
 
         Raises
         ------
@@ -82,7 +82,7 @@ class RunJournal:
         )
 
     def release(self, t: int, draw: Callable[[], bytes]) -> bytes:
-        """What round t (0: the setup) released before. If nothing: pay, call `draw`, keep and return its bytes.
+        """The stored answer of round t (0: the setup). If none: pay, call `draw`, store and return its bytes.
 
         Raises
         ------

@@ -1,11 +1,11 @@
-"""Ledger: what a site's datasets have spent of their privacy, and the bytes that it bought, in one file.
+"""Ledger: one file with the privacy spending of a site's datasets and the answers that were paid for.
 
 Spending is counted in units of 1e-12 zCDP. For each request the order is: `reserve`, which is on the disk before it
-returns; then the data is touched and the noise drawn; then `store`; then the payload is sent. A crash may waste budget,
-never overspend it, and one request never gets two draws of noise, of which the mean would tell more than either.
+returns; then the data is touched and the noise drawn; then `store`; then the payload is sent. So a crash may waste
+budget, but never overspend it. No request is answered with two draws of noise: their mean would reveal more than one.
 
-Every decision reads the file inside the transaction that writes, and nothing is remembered between two of them: what
-holds for the file holds for the budget, whoever else may have written it.
+Every decision reads the file inside the transaction that writes it. Nothing is cached between transactions, so the
+budget follows the file even if another program has written to it.
 """
 
 import hmac
@@ -31,7 +31,7 @@ LARGEST_CAP_UNITS = 10**18  # a million zCDP, which protects nobody; sums stay f
 
 @dataclass(frozen=True)
 class Request:
-    """What one payload answers. Run, round and site are its key; the dataset is who pays."""
+    """The request that one payload answers. Its key is (run, round, site); the dataset pays for it."""
 
     dataset: str
     run: int
@@ -54,8 +54,8 @@ class Registration:
 class Ledger:
     """An open ledger; no other process can open it until it is closed.
 
-    Every method raises LedgerError, with the system's words, if the file cannot be read or written; what it was about
-    to enter is then not in the file, or, if the failure was in the last step, is there as a whole.
+    Every method raises LedgerError, with the system's message, if the file cannot be read or written. The new entry is
+    then missing from the file; after a failure in the very last step it may be there, but always complete.
     """
 
     def __init__(self, file: LedgerFile) -> None:
@@ -109,15 +109,15 @@ class Ledger:
         X
             (n, d) finite values; the orders of rows and columns do not matter.
         file
-            What the table's file is known by (`file_identity`); empty: there is none.
+            Identity of the table's file (`file_identity`); empty for a table without a file.
         supersedes
-            The content of this id is new on purpose, or it is known under another id, with which this one then shares
-            one budget. What was spent stays spent.
+            Accept new content for this id, or content that is known under another id; the two ids then share one
+            budget. What was spent stays spent.
 
         Raises
         ------
         LedgerError
-            If the id has another content, or content or file have, or ever had, another id.
+            If the id was registered with another content, or the content or file under another id.
         """
         with self._file.transaction():
             entry: dict[str, Any] = {
@@ -211,10 +211,9 @@ class Ledger:
     def reserve(
         self, request: Request, units: int, *, cap_units: int, recipe: Mapping[str, object], authority: str = ""
     ) -> None:
-        """Pay for a payload; on the disk when this returns, and only then may the data be touched.
+        """Pay for a payload. The payment is on the disk when this returns; only then may the data be touched.
 
-        A request that was reserved and not stored (a crash came between) is paid for again: whether its noise was
-        drawn nobody knows.
+        A request that was reserved but not stored (after a crash) is paid for again: its noise may have been drawn.
 
         Parameters
         ----------
@@ -268,7 +267,7 @@ class Ledger:
             self._refuse_another_payer(request)
             entry = self._file.stored_as(*_key(request))
             if entry is None:
-                # Reservations end with the first store: one that is there is newer than any payload of its request.
+                # No reservation follows the first store, so a reservation without a payload is still open.
                 if self._file.payer(*_key(request)) is None:
                     raise LedgerError(f"nothing was reserved for {request}; reserve before the data is touched")
                 self._file.append_with_payload("store", payload, **_fields(request))
@@ -291,7 +290,7 @@ class Ledger:
     # ---- the whole --------------------------------------------------------------------------------------------------
 
     def head(self, dataset: str, authority: str = "") -> LedgerHead:
-        """What the federation of an authority may know; other datasets and federations change nothing of it."""
+        """What one federation may know; spending of other datasets, or in other federations, does not change it."""
         with self._file.transaction():
             origin = self._file.origin()
             number, units, digest = self._file.spent_at(dataset, authority)

@@ -60,7 +60,7 @@ def canonical(content: Mapping[str, object]) -> str:
 
 
 def first_link(ledger_id: bytes, key: bytes, seed: bytes) -> bytes:
-    """Where the chain begins. The random seed keeps it, and so every later link, from telling anything of the data."""
+    """The start of the chain. Its random seed ensures that no link reveals anything about the data."""
     return hashlib.sha256(_DOMAIN + ledger_id + key + seed).digest()
 
 

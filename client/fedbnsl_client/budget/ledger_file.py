@@ -1,6 +1,6 @@
-"""The file of a ledger: entries that can only be added, and payloads with them, all of a transaction or none of it.
+"""The file of a ledger: entries and payloads that can only be added, in transactions that succeed or fail as a whole.
 
-Whenever it has grown, `high_water_mark` notes so outside its folder.
+Whenever the ledger has grown, `high_water_mark` notes its new state outside the ledger's folder.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, repr=False)
 class Origin:
-    """What a ledger is born with, all of it random: a public number (16 bytes), a secret key and seed (32 each)."""
+    """Random values drawn when a ledger is made: a public id (16 bytes), a secret key and a secret seed (32 each)."""
 
     ledger_id: bytes
     key: bytes
@@ -87,7 +87,7 @@ class LedgerFile:
         Parameters
         ----------
         accept_backup
-            Go on with an older copy; what it is known to have forgotten of the spending is charged to it.
+            Go on with an older copy; spending that the mark knows and the copy lacks is charged to it.
 
         Raises
         ------
@@ -111,7 +111,7 @@ class LedgerFile:
                 raise LedgerError(f"{path} is no ledger of format {VERSION}, which this version of fedbnsl reads")
             file = cls(path, database, stack)
             file.verify()
-            # Two copies in two places: each would spend what the other has not noted yet.
+            # Lock the mark, too: two copies in two places could both spend the same budget.
             stack.callback(OwnerLock.of(high_water_mark.prepared(file.origin().ledger_id)).release)
             file._compare_with_mark(accept_backup=accept_backup)
             if found[1] != VERSION:  # an older fedbnsl, which knows no shared budgets, must not open the file again
@@ -283,7 +283,7 @@ class LedgerFile:
             self._has_grown = here != known
 
     def _charge_for(self, newer: Mark) -> None:
-        """Enter what an older copy is known to have forgotten: tables, spending, and uses without privacy."""
+        """Enter what the newer mark knows and this copy lacks: tables, spending, and uses without privacy."""
         here = self.state()
         self.append("restored", entries=newer.n_entries)
         for entry in newer.registered:

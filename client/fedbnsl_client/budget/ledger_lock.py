@@ -26,9 +26,9 @@ class LedgerBusyError(LedgerError):
 
 
 class OwnerLock:
-    """The lock on `<ledger>.lock`, held until it is released or the process ends, however it ends.
+    """The lock on `<ledger>.lock`, held until it is released or the process ends, even by a crash.
 
-    The lock file stays behind: to remove it would let a third process lock another file of that name.
+    The lock file is never removed: otherwise a third process could lock a new file of the same name.
     """
 
     def __init__(self, descriptor: int) -> None:

@@ -3,10 +3,10 @@
 APPLICATION_ID = 0x6662_6E6C  # "fbnl": tells a ledger from any other SQLite file
 VERSION = 2  # 1: datasets were registered without fingerprints of their columns; it is read and becomes 2
 
-# `content` is the truth and what the chain hashes; the other columns are read off it and cannot differ from it.
-# AUTOINCREMENT remembers the last number given, so that a missing tail shows.
-# Runs are 64-bit numbers without sign, which SQLite has not: they stand as 16 hexadecimal digits.
-# REPLACE deletes without asking a DELETE trigger: rows may only be added at the end, each request's payload once.
+# The chain hashes `content`; the other columns are generated from it and cannot differ from it.
+# AUTOINCREMENT remembers the last number given, so that missing entries at the end are noticed.
+# Runs are unsigned 64-bit numbers, which SQLite lacks: they are kept as 16 hexadecimal digits.
+# REPLACE deletes without a DELETE trigger: rows may only be added at the end, each request's payload once.
 SCHEMA = """
 BEGIN;
 CREATE TABLE origin (

@@ -1,4 +1,4 @@
-"""What a site allows, from its own policy.toml: whatever is not allowed there is refused. No message can change it."""
+"""The site's rules, read from its policy.toml. What they do not allow is refused, and no message can change them."""
 
 import difflib
 import itertools
@@ -31,7 +31,7 @@ _DIGEST = re.compile("[0-9a-f]{64}")
 
 
 class DatasetPolicy(BaseModel):
-    """One table and what may ever be learned about a record of it."""
+    """The rules and the privacy budget of one table."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -90,7 +90,7 @@ class Policy(BaseModel):
         Raises
         ------
         SetupError
-            If it cannot be read, says something that no rule is called, or names one file twice.
+            If it cannot be read, holds an unknown rule, or names one file twice.
         """
         try:
             text = path.read_text(encoding="utf-8")
@@ -132,7 +132,7 @@ class Policy(BaseModel):
         return found[0]
 
     def check_coordinator(self, address: str, *, authority: str) -> None:
-        """Before the first call.
+        """Refuse a coordinator that the policy does not name; to be called before the first call to it.
 
         Parameters
         ----------
@@ -160,7 +160,7 @@ class Policy(BaseModel):
             )
 
     def check_plan(self, plan: Plan, dataset: DatasetPolicy, *, n_samples: int, approved: bool) -> None:
-        """After the plan is known and before any record is read; the budget is checked by `check_price`.
+        """Refuse a plan against the rules, before any record is read; `check_price` checks the budget.
 
         Raises
         ------
@@ -221,7 +221,7 @@ def _in_words(problem: Any) -> str:
 
 
 def check_price(dataset: DatasetPolicy, price: Price, *, units_left: int, spent: int, spent_in_run: int) -> None:
-    """Whether the rest of a run is within the budget of its dataset.
+    """Refuse a run whose delta, epsilon or remaining cost exceeds what the policy allows its dataset.
 
     Parameters
     ----------

@@ -23,7 +23,7 @@ def spending(dataset: DatasetPolicy, ledger: Ledger) -> dict[str, Any]:
         "unprotected": unprotected,
         "one_budget_with": sorted(ledger.account(dataset.id) - {dataset.id}),
         "spent": {"zcdp": zcdp.zcdp_of(spent_units), "epsilon": _epsilon(spent_units, dataset)},
-        # Epsilons do not add up, zCDP does: what is left is what one more run, by itself, could be promised.
+        # Epsilons do not add up, zCDP does: this is the epsilon of one more run that spends all that is left.
         "left": {"zcdp": zcdp.zcdp_of(left), "epsilon": _epsilon(left, dataset)},
     }
 

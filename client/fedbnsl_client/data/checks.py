@@ -31,7 +31,7 @@ class Oddity:
     Attributes
     ----------
     finding
-        All that may leave the site, and only in a run without privacy; None: nothing.
+        The only part that may leave the site, and only in a run without privacy; None: nothing leaves.
     text
         In words, with counts, for the people at the site.
     """
@@ -161,10 +161,10 @@ class TableChecks:
 
 
 def columns_without_mean(variables: Sequence[str], X: Matrix) -> list[str]:
-    """The columns of an (n, d) table whose mean is zero to rounding, those of whole numbers excepted.
+    """The columns of an (n, d) table whose mean is zero up to rounding, except columns of whole numbers.
 
-    The sum of n independent values about zero is of the size of the root of their sum of squares; of a column that
-    its own mean was subtracted from, only rounding is left.
+    The sum of n independent values about zero is about as large as the root of their sum of squares. If the column's
+    own mean was subtracted, the sum is only rounding error.
     """
     total = sum_over_rows(X, lambda rows: rows.sum(axis=0))
     size = np.sqrt(sum_over_rows(X, lambda rows: np.einsum("ij,ij->j", rows, rows)))

@@ -11,7 +11,7 @@ _NAMES_SHOWN = 20
 
 
 def check_names(origin: Path | str, header: Sequence[str]) -> None:
-    """Refuse names that are empty, repeated or not to be written down.
+    """Refuse names that are empty, repeated or cannot stand in the graph files.
 
     Raises
     ------

@@ -99,7 +99,7 @@ def fast_blocks(path: Path, header: Sequence[str], chosen: Sequence[int]) -> Ite
 
 
 class _Utf8File(io.FileIO):
-    """Bytes as they stand, after a look at whether they are UTF-8."""
+    """The bytes of a file, unchanged; refuses bytes that are not UTF-8."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -142,7 +142,7 @@ def blocks(path: Path, header: Sequence[str], chosen: Sequence[int]) -> Iterator
 
 
 class _Lines:
-    """Lines of a file whose commas are counted, since numpy passes over surplus fields; where there are quotes, later.
+    """Lines of a file, with their commas counted: numpy ignores surplus fields. Files with quotes are checked later.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Whether two tables hold the same data, told by short values that only the holder of a key can compute."""
+"""Recognise tables that hold the same data, by keyed hashes that only the holder of the key can compute."""
 
 import hashlib
 import hmac
@@ -13,7 +13,7 @@ from fedbnsl.sparse import Matrix
 from fedbnsl_client.data.sorted_rows import sorted_columns, sorted_rows
 
 ENOUGH = 10
-"""What the columns that two tables share must count together, see `of_the_same_rows`."""
+"""The count that the shared columns of two tables must reach; see `of_the_same_rows`."""
 
 
 def fingerprint(key: bytes, variables: Sequence[str], X: Matrix) -> bytes:
@@ -44,7 +44,7 @@ def fingerprint(key: bytes, variables: Sequence[str], X: Matrix) -> bytes:
     if X.ndim != 2 or X.shape[1] != len(variables) or len(set(variables)) < len(variables):
         raise ValueError(f"{len(variables)} names, {len(set(variables))} of them distinct, for an array {X.shape}")
     order = sorted(range(len(variables)), key=lambda k: variables[k])
-    # The shape says how many names follow, each after its length, and how many values: no two tables run together.
+    # The shape gives the numbers of names and values, and each name follows its length: the encoding is unambiguous.
     code = hmac.new(key, digestmod=hashlib.sha256)
     for size in X.shape:
         code.update(size.to_bytes(8, "little"))
@@ -56,9 +56,9 @@ def fingerprint(key: bytes, variables: Sequence[str], X: Matrix) -> bytes:
 
 
 def column_fingerprints(key: bytes, X: Matrix) -> list[str]:
-    """What each column of a table is known by: the number of its distinct values, and an HMAC-SHA-256 of all of them.
+    """A fingerprint of each column: the number of its distinct values, and an HMAC-SHA-256 of all its values.
 
-    Names and the order of the rows do not count. One row more or less, or another unit, makes other values of it.
+    It does not depend on names and the order of the rows. One row more or less, or another unit, changes it.
 
     Parameters
     ----------
@@ -79,10 +79,10 @@ def column_fingerprints(key: bytes, X: Matrix) -> list[str]:
 
 
 def of_the_same_rows(one: Sequence[str], other: Sequence[str]) -> bool:
-    """Whether two tables share so much, by their column fingerprints, that they hold the same records.
+    """Whether the column fingerprints of two tables show that they hold the same records.
 
-    A shared column with v distinct values counts v - 1: two columns of zeros and ones may well be of different records
-    though they have equally many ones. ENOUGH is asked for in all, or that each has all columns of the other.
+    A shared column with v distinct values counts v - 1: columns with few values may agree by chance, as do any two
+    columns of zeros and ones with equally many ones. The counts must add up to ENOUGH, or all columns must agree.
     """
     shared = Counter(one) & Counter(other)
     return sum(int(column.partition(":")[0]) - 1 for column in shared.elements()) >= ENOUGH or sorted(one) == sorted(

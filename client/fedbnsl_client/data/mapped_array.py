@@ -1,7 +1,7 @@
 """Tables that do not fit in memory: arrays in a temporary file, and any table a block of rows at a time.
 
-A file is made in TMPDIR with mode 0600 and has no name from the beginning (or loses it at once): nobody can open it,
-and the system frees its room when the array goes, or the process ends, however it ends.
+A file is made in TMPDIR with mode 0600 and without a name (or its name is removed at once), so nobody can open it.
+The system frees its space when the array is deleted or the process ends, even by a crash.
 """
 
 import mmap
@@ -22,7 +22,7 @@ MAPPED_BYTES = 256 * 2**20
 
 BLOCK_BYTES = 16 * 2**20
 
-# A multiple of what vector instructions take at once, so that a row is computed alike in a block and in a whole table.
+# A multiple of the vector width: a row then gives the same bits in a block and in the whole table.
 _ROWS_ALIKE = 64
 
 
@@ -61,7 +61,7 @@ def zeros_in_file(shape: tuple[int, ...]) -> Matrix:
     Raises
     ------
     DataError
-        If TMPDIR has no room: it is all taken now, since a disk that is full at a later write ends the process.
+        If TMPDIR has no room. All space is taken now, since a full disk at a later write would kill the process.
     """
     with _new_file() as file, _said_in_words():
         size = 8 * int(np.prod(shape))

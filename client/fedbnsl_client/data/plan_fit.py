@@ -1,4 +1,4 @@
-"""How a table fits a plan, for the people at its site alone: nothing of it may be sent, or reach a shared log."""
+"""How well a table fits a plan. Only people at the site may see this: never send it or write it to a shared log."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

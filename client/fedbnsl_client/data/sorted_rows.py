@@ -52,10 +52,10 @@ def _merged(kept: Matrix, starts: Sequence[int]) -> Iterator[Matrix]:
     while (now < ends).any():
         stops = np.minimum(now + share, ends)
         heads = [_read(kept, start, stop) for start, stop in zip(now, stops, strict=True)]
-        # Nothing that is still unread of a run comes before the last row read of it.
+        # The unread rows of a run do not come before the last row read of it.
         goes_on = np.flatnonzero(stops < ends)
         if goes_on.size:
-            # The first column alone tells for most other rows that they have to wait for that.
+            # Cheap first cut: a row waits if its first column exceeds that of any such last row.
             bound = min(heads[k][-1, 0] for k in goes_on)
             for k, head in enumerate(heads):
                 heads[k] = head[: np.searchsorted(head[:, 0], bound, "right")]

@@ -9,9 +9,9 @@ from fedbnsl_client.losses.clipped import ClippedGradient, Integers
 
 
 class BlockedGradient:
-    """As `ClippedGradient`: integer sums over blocks add up to those over the table.
+    """As `ClippedGradient`: integer sums over blocks add up to the sums over the table.
 
-    What a block keeps, twice its own size, lies in a file, too: little of the table is in memory at a time.
+    The arrays that a block keeps, twice its own size, are in a file, too, so memory holds little of the table.
     """
 
     def __init__(self, X: Matrix, clips: Matrix) -> None:

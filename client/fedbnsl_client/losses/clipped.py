@@ -61,7 +61,7 @@ class ClippedGradient:
         self._B = B.copy()
 
     def step(self, i: int, j: int, value: float) -> None:
-        """B_ij = value: one pass over the table, and the residuals belong to the new B without another one."""
+        """Set B_ij = value and update sums and residuals of column j in one pass over the table."""
         change = value - self._B[i, j]
         self._B[i, j] = value
         _move_residual(self._lattice_X[i], self._residual[j], change * self._spacing[i])

@@ -76,21 +76,21 @@ class Selection(Protocol):
         ...
 
 
-# An advantage beyond this is not told from a larger one: it bounds the size of the integer weights.
+# Larger log weights are cut to this, which bounds the size of the integer weights.
 _MAX_LOG_WEIGHT = 2048.0
 
 _LOG_2 = math.log(2.0)
 
-# To base 2^32: what the largest weight, below 2^53 << (2048 / log 2), takes, and room for 2^32 of them.
+# Digits to base 2^32 that a sum of 2^32 weights needs, each below 2^53 << (2048 / log 2).
 _DIGITS = 96
 
 
 class ExponentialMechanism:
     """Entry (i, j) with probability proportional to exp(sharpness x score), the law of Gumbel-max, by integer weights.
 
-    The weight is floor(2^52 exp(.)), against the fixed reference score 0 and not the largest score, which is data. One
-    uniform integer picks the column, then the row: O(d) a draw and O(d) a changed column. Changed columns are weighed
-    together by the next draw, and the weights of a column are written out as integers only if it is picked.
+    The weight is floor(2^52 exp(.)), relative to the fixed score 0: the largest score would depend on the data. One
+    uniform integer picks the column, then the row: O(d) a draw and O(d) a changed column. The next draw weighs all
+    changed columns together. The weights of a column are computed as integers only if it is picked.
 
     Parameters
     ----------
@@ -180,7 +180,7 @@ def _add_up(
 class NoisyMax:
     """The entry whose score is largest after discrete Laplace noise on every score: O(d^2) draws each time.
 
-    2 x sharpness pure epsilon under replace-one, for a score may rise where another falls.
+    Pure epsilon is 2 x sharpness under replace-one, because one score may rise while another falls.
 
     Parameters
     ----------

@@ -52,10 +52,10 @@ def release_residual_moments(
     Parameters
     ----------
     X
-        (n, d) table. What cannot be computed, or is not finite, counts as a record of zeros.
+        (n, d) table. A record whose residuals or their norm are not finite counts as zeros.
     W, scales
-        (d, d) weights and (d,) scales, public: any values are private, good ones make the residuals of like size and
-        uncorrelated, so that the noise is small beside each.
+        (d, d) weights and (d,) scales, public. Privacy holds for any values; good ones make the residuals uncorrelated
+        and equal in size, so that the noise is small relative to each.
     norm_bound
         R: longer records z are shortened to this norm. One record moves the sums by at most sqrt(2) LATTICE + d units
         of R^2 / LATTICE in Frobenius norm, whatever W and the scales are: z depends on no other record.

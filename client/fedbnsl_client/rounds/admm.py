@@ -31,9 +31,9 @@ class Rounds(LocalRounds):
         return self._B, self._beta, self._W
 
     def begin(self, task: RoundTask, last: LocalUpdate | None) -> None:
-        """Take over W and, if this site's last answer entered it, what that answer makes of B and beta.
+        """Take over W; update B and beta if W includes this site's last answer.
 
-        Otherwise B and beta stay what the coordinator holds: a restart from its snapshot gives the same bits.
+        Otherwise B and beta stay as in the coordinator's snapshot, so a restart from it gives the same bits.
         """
         plan, sent = self.problem.plan, cast(Task, task.content).weights
         check_size(task, sent.value)

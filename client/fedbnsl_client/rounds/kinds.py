@@ -1,4 +1,4 @@
-"""What the site's module of a kind of round has, and what it works with."""
+"""The interface that the site's module for a kind of round implements, and the local problem it works on."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from fedbnsl_client.privacy.noise import Randbelow
 from fedbnsl_client.solvers.local_solver import needs_setup, release_setup
 
 LARGEST = 1e30
-"""No weight or scale of a task may be larger, no scale smaller than 1 / LARGEST: nothing that is computed overflows."""
+"""Largest absolute weight or scale in a task; scales are at least 1 / LARGEST. So no calculation overflows."""
 
 
 class Journal(Protocol):
@@ -32,7 +32,7 @@ class Journal(Protocol):
         ...
 
     def release(self, t: int, draw: Callable[[], bytes]) -> bytes:
-        """What round t (0: the setup) released before. If nothing: pay, call `draw`, keep and return its bytes."""
+        """The stored answer of round t (0: the setup). If none: pay, call `draw`, store and return its bytes."""
         ...
 
 

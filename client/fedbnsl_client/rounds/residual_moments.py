@@ -16,7 +16,7 @@ class Rounds(LocalRounds):
     """One release a round, paid for before it is drawn."""
 
     def begin(self, task: RoundTask, last: LocalUpdate | None) -> None:
-        """Refuse weights or scales that residuals cannot be made with: the budget would be spent on nothing."""
+        """Refuse weights or scales that give no usable residuals, before budget is spent on them."""
         content, d = cast(Task, task.content), self.problem.X.shape[1]
         check_size(task, content.weights.value)
         scales = content.scales

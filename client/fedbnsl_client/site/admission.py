@@ -41,7 +41,7 @@ class Admission(Protocol):
         ...
 
     def admit(self, plan: Plan, run: int, variables: Sequence[str]) -> tuple[Dataset, Journal]:
-        """The table and what pays for it, once the plan is known; refusals come before a record is read.
+        """The table for a plan, and the journal that pays for its releases; refuses before a record is read.
 
         Parameters
         ----------
@@ -150,7 +150,7 @@ class GuardedTable:
             paying.check()
             journal = paying
         elif not self._dataset.public:
-            # Before a record is read: what it loses in this run has no measure.
+            # Before a record is read: the privacy loss of this run has no bound.
             self._ledger.note_unprotected(self._dataset.id, run, plan.digest())
         table = site_folder.read_table(
             self._folder, self._policy, self._dataset.id, max_file_bytes=self._max_file_bytes

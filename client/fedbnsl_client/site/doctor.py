@@ -1,7 +1,7 @@
-"""What stands between this site and a run: one finding after the other, each with its cause and what to do.
+"""Find out why this site cannot take part in a run; each finding gives the cause and the remedy.
 
 gRPC reports a wrong authority, a wrong host name, an unknown host, a closed port, an expired certificate and a server
-without TLS alike, as "unavailable"; here each is tried by itself, in the order in which a connection is made.
+without TLS all as "unavailable". Here each is checked separately, in the order in which a connection is made.
 """
 
 import socket
@@ -53,11 +53,11 @@ class Finding:
     check
         What was tried: files, expiry, name, port, tls, identity, version, clock, policy, data, plan.
     state
-        A warning does not keep the site from a run; what was skipped could not be tried, or is not needed.
+        A warning does not keep the site from a run; a skipped check could not be made, or is not needed.
     exit_code
         That of the error, if it failed; otherwise 0.
     details
-        What the text says, in numbers; empty but for a plan.
+        The numbers in the text; only for the check of a plan, otherwise empty.
     """
 
     check: str
@@ -238,7 +238,7 @@ class _Examination:
                 raise self._no_tls(error) from None
 
     def _greet(self, secure: ssl.SSLSocket) -> str:
-        # In TLS 1.3 the server looks at our certificate after the handshake: its verdict comes with the first answer.
+        # In TLS 1.3 the server checks our certificate after the handshake: a refusal comes with the first answer.
         try:
             secure.sendall(_HTTP2_PREFACE)
             answered = secure.recv(1) != b""

@@ -100,7 +100,7 @@ class Identity:
         return f"the certificate of {self.name.site} expires on {day(until)}: fedbnsl participant request --renew"
 
     def credentials(self) -> Credentials:
-        """What the site shows and trusts.
+        """The site's key and certificate, and the CA that it trusts, for TLS.
 
         Raises
         ------

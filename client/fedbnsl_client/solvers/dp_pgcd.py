@@ -1,8 +1,8 @@
 """DP-PGCD (Algorithm 2): private proximal greedy coordinate descent on the local objective, O(n d) a step.
 
-A step sees the table through two releases: which coordinate (i, j) a noisy selection among the scores picked, and the
-clipped gradient of that coordinate plus noise. Everything else, W, beta, B and M, was public before. The gradient of
-the ADMM terms holds no data and is added after clipping. Always K steps: when to stop would be a release too.
+A step uses the table through two releases only: the coordinate (i, j) that a noisy selection among the scores picks,
+and the clipped gradient of that coordinate plus noise. W, beta, B and M are public already. The gradient of the ADMM
+terms holds no data and is added after clipping. There are always K steps: a stopping rule would be a release, too.
 """
 
 import numpy as np
@@ -15,8 +15,8 @@ from fedbnsl_client.losses.clipped import ClippedGradient
 from fedbnsl_client.privacy.noise import ExponentialMechanism, Noise, Randbelow, Selection
 from fedbnsl_client.solvers.coordinate import score_column, soft
 
-# With four terms of up to 2^28 score sensitivities each, eight roundings of 2^-53 of their sum stay below 2^-20 of a
-# sensitivity: what the accountant (zcdp.selection) allows for.
+# The accountant (zcdp.selection) allows for rounding errors of 2^-20 of a score sensitivity. Four terms of up to 2^28
+# sensitivities each, with eight roundings of 2^-53 of their sum, stay below it.
 _MOST_SENSITIVITIES = 2.0**28
 
 _UNIFORM = 1e-9
@@ -118,10 +118,10 @@ class DpPgcd:
             total = int(gradient.sums[j, i]) + self._noise(self._randbelow)
             slope = total * gradient.unit[i] + public[j, i]
             new = soft(b[j, i] - self._gamma * slope / M[i], self._gamma * self._lam / M[i])  # line 5
-            if new != b[j, i]:  # a released value: whether the pass is saved is known to all
+            if new != b[j, i]:  # a released value: to skip the pass reveals nothing more
                 pull = dual[j, i] + rho_2 * (new - w[j, i])
                 if not self._is_small(new * self._root_M[i]) or not self._is_small(pull / self._root_M[i]):
-                    break  # all of it was released: what was paid for is sent, and the next round refuses to go on
+                    break  # released and paid for: send it; the next round refuses to go on
                 b[j, i], public[j, i] = new, pull
                 gradient.step(i, j, new)
                 self._score(j, b, gradient.sums[j] * gradient.unit + public[j])

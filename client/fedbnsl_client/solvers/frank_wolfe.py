@@ -1,11 +1,11 @@
 """Frank-Wolfe on the L1-penalised local objective (Eq. Bp), O(d^2) a step: Fed-BNSL-FW, a baseline of the paper.
 
-A penalty has no ball to walk in. The epigraph form (Harchaoui, Juditsky and Nemirovski 2015) gives it one:
+Frank-Wolfe needs a bounded set. The epigraph form (Harchaoui, Juditsky and Nemirovski 2015) gives the penalty one:
 
     min f(B) + lambda s   over   ||B||_1 <= s <= D
 
-with f as in `pgcd`. D holds every B that is no worse than the start: the squared loss is never negative, and over all
-gaps <beta, B - W> + rho_2/2 ||B - W||^2 >= -||beta||^2 / (2 rho_2), so that from F = f + lambda ||.||_1
+with f as in `pgcd`. D is so large that the set contains every B no worse than the start: the squared loss is never
+negative and <beta, B - W> + rho_2/2 ||B - W||^2 >= -||beta||^2 / (2 rho_2), so that with F = f + lambda ||.||_1
 
     lambda ||B||_1 <= F(B) + ||beta||^2 / (2 rho_2) <= F(B_start) + ||beta||^2 / (2 rho_2) =: lambda D.
 

@@ -97,7 +97,7 @@ def private_solver(
         What `release_setup` gave, for a plan that needs it.
     """
     if plan.local_solver == "noisy-covariance":
-        if setup is None:  # without its release there is nothing to solve on: never another mechanism instead
+        if setup is None:  # without its release the solver has no input; never use another mechanism instead
             raise LocalProtocolError("noisy-covariance starts from its released covariance")
         return local_solver(plan, SecondMoments(setup), allowed)
     selection: Selection

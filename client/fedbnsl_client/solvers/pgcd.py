@@ -1,12 +1,12 @@
 """Proximal greedy coordinate descent on the local objective (Eq. Bp), O(d) a step.
 
 The smooth part is f(B) = 1/(2n) ||X - XB||^2 + <beta, B - W> + rho_2/2 ||B - W||^2 with gradient
-G = S (B - I) + beta + rho_2 (B - W). A step changes one entry B_ij, hence only column j of G; the best score of every
-other column stays what it was. Selection and stopping look at the data: for non-private plans only.
+G = S (B - I) + beta + rho_2 (B - W). A step changes one entry B_ij, hence only column j of G; the best scores of all
+other columns do not change. Selection and stopping depend on the data: for non-private plans only.
 
-A column's own steps do not depend on the others. So the greedy order over all columns matters only for where
-`max_steps` ends it: when every best score has fallen below some level, each column has taken just the steps that it
-takes by itself down to that level. Column after column is faster, for its entries stay in the processor's cache.
+The steps within a column do not depend on other columns. Once all scores are below some level, every column has taken
+the steps that it would take alone down to that level. So the order of the columns matters only if `max_steps` ends the
+descent. Working column by column is faster, because a column's entries stay in the processor's cache.
 """
 
 import numpy as np
@@ -17,7 +17,7 @@ from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_client.solvers.coordinate import score_column, soft
 
 _LEVELS = tuple(4.0**k for k in range(7, -1, -1))
-"""Scores, in units of `tol`, down to which all columns are brought before any goes on."""
+"""Levels, in units of `tol`: all columns descend below one level before any continues to the next."""
 
 
 def solve(
@@ -157,7 +157,7 @@ def _descend_by_columns(
     max_steps: int,
     level: float,
 ) -> int:
-    """The same until all scores are below `level`, one column after the other; -1 if that takes more steps."""
+    """As `_descend`, column by column until all scores are below `level`; -1 if that takes more steps."""
     inverse_M = 1.0 / M
     t = lam * inverse_M
     scores = np.empty(M.size)

@@ -2,7 +2,8 @@
 
 A step uses the table through two releases only: the coordinate (i, j) that a noisy selection among the scores picks,
 and the clipped gradient of that coordinate plus noise. W, beta, B and M are public already. The gradient of the ADMM
-terms holds no data and is added after clipping. There are always K steps: a stopping rule would be a release, too.
+terms holds no data and is added after clipping. There are K steps, fewer only after a released weight grows too large
+for the noise: a stopping rule that looks at the table would be a release, too.
 """
 
 import numpy as np

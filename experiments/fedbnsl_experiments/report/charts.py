@@ -21,8 +21,6 @@ _NAME = 16
 _FEW_DECADES = 50.0
 _POSITIVE, _NEGATIVE = "#0072B2", "#D55E00"
 
-# Of the page: its fonts, not matplotlib's, draw the words.
-_FONT = re.compile(r"font: ([^;\"]*?)(?:'DejaVu Sans'|'Bitstream Vera Sans')[^;\"]*")
 _NEEDLESS = re.compile(r"<metadata>.*?</metadata>|<!--.*?-->", re.DOTALL)
 _GROUP_ID = re.compile(r'<g id="[A-Za-z]+[\w.]*_\d+"')
 

@@ -13,7 +13,7 @@ import os
 
 __version__ = "0.1.0"
 
-# Here, because grpc reads them when it is imported first, by whichever module. Its fork handlers break processes that
-# start others; what goes wrong on the wire is said by our own errors, in words for people.
+# Set before any module imports grpc, which reads these variables on import. Its fork handlers break processes that
+# start others. Its log is off, because our own errors tell people what went wrong on the wire.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")

@@ -27,7 +27,7 @@ _ADDRESS = re.compile(r"(?:\[([^][]+)\]|([^][:/\s]+)):([0-9]{1,5})")
 
 Options = list[tuple[str, int | str]]
 
-# Blips are retried here, at most 5 attempts by gRPC's own cap; outages are the caller's business.
+# gRPC retries short failures (it allows at most 5 attempts). Longer outages are left to the caller.
 _RETRY_BLIPS = {
     "methodConfig": [
         {
@@ -103,8 +103,8 @@ def server_credentials(load: "Callable[[], Credentials]") -> grpc.ServerCredenti
         return grpc.ssl_server_certificate_configuration([(in_use.key, in_use.certificate)], in_use.ca)
 
     def renewed() -> grpc.ServerCertificateConfiguration | None:
-        # Only what has changed: gRPC replaces its handshaker without a lock against handshakes that have begun, and
-        # replaced at every connection it crashes as soon as two come at once.
+        # Return a configuration only if it has changed. gRPC replaces its handshaker without a lock against handshakes
+        # that have begun: replacing it at every connection crashes when two connect at once.
         nonlocal in_use
         try:
             now = load()

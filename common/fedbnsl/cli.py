@@ -38,12 +38,12 @@ Exit codes:
   130  interrupted"""
 
 
-# Python looks for garbage once more as a process ends: a third of a second among what numba and scipy hold.
+# Python collects garbage once more at exit; with the objects of numba and scipy that takes a third of a second.
 atexit.register(gc.freeze)
 
 
 class _Commands(click.Group):
-    """The commands of whichever fedbnsl packages are installed."""
+    """The commands of the installed fedbnsl packages."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(name for name, entry in _entries().items() if _installed(entry))
@@ -71,7 +71,7 @@ def _entries() -> dict[str, EntryPoint]:
 
 
 def _installed(entry: EntryPoint) -> bool:
-    """Whether the entry's package is there: one distribution names all groups, an image holds some of the packages."""
+    """Whether the entry's package is installed. One distribution names all groups; an image may lack some."""
     return find_spec(entry.module.partition(".")[0]) is not None
 
 
@@ -91,14 +91,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit the process."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in arguments
-    # Of the time that numba takes to load, a fifth goes into looking for garbage at every 700 objects; there is none.
+    # At the default threshold of 700 objects, a fifth of numba's loading time is garbage collection that finds nothing.
     gc.set_threshold(50_000)
     # One thread for linear algebra unless asked otherwise: several processes share a machine in a demo, and results
     # are the same bits whatever the number of cores. Set before numpy is imported by a command.
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
     try:
-        # Anywhere on the line: whoever reports an error repeats the same command and appends it.
+        # Allowed anywhere on the line: to report an error, people repeat the command and append --debug.
         without_debug = [argument for argument in arguments if argument != "--debug"]
         with interruptible():
             code = fedbnsl.main(without_debug, prog_name="fedbnsl", standalone_mode=False)

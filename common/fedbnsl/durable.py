@@ -36,9 +36,9 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Write a file whole or not at all: beside its place, onto the disk, then renamed over what was there.
+    """Write a file whole or not at all: write a temporary file next to it, sync it to disk, rename it into place.
 
-    When this returns, the file outlives a power cut.
+    When this returns, the file survives a power cut.
 
     Raises
     ------

@@ -1,6 +1,6 @@
-"""The exceptions of fedbnsl, by blame, each with the exit code of the command line and one sentence of remedy.
+"""The exceptions of fedbnsl, grouped by who is at fault. Each has an exit code and a remedy of one sentence.
 
-Exit codes 1 and 2 belong to the unexpected (a bug) and to click (wrong usage).
+Exit code 1 is kept for unexpected errors (bugs), exit code 2 for click (wrong usage).
 """
 
 
@@ -113,7 +113,7 @@ class QuorumLostError(FedbnslError):
 
 
 class DivergenceError(FedbnslError):
-    """The iteration left the finite numbers."""
+    """An iterate or the objective is no longer finite."""
 
     exit_code = 8
     remedy = (

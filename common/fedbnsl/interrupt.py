@@ -8,7 +8,7 @@ from fedbnsl.errors import InterruptedRunError
 
 
 def signals_to_heed() -> list[signal.Signals]:
-    """SIGINT, SIGTERM and SIGHUP, without those that whoever started this process had it ignore (as nohup does)."""
+    """SIGINT, SIGTERM and SIGHUP, without those that this process was started to ignore (as nohup does)."""
     asking_to_end = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     return [number for number in asking_to_end if signal.getsignal(number) is not signal.SIG_IGN]
 

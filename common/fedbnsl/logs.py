@@ -13,7 +13,7 @@ from fedbnsl.errors import ResultError
 class EventLog:
     """An append-only file of events, each with its time in UTC.
 
-    A file that is there already is gone on with; a line that a crash has torn ends where it was torn.
+    An existing file is appended to. A line that a crash cut short is ended there, and the next event gets a new line.
     """
 
     def __init__(self, path: Path) -> None:

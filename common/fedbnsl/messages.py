@@ -71,7 +71,7 @@ class TableFinding:
     variables: tuple[int, ...]
 
     def reordered(self, order: Sequence[int]) -> "TableFinding":
-        """The same of a table whose columns are these of the present one."""
+        """The same finding for a table with reordered columns: new column k is the old column `order[k]`."""
         odd = set(self.variables)
         return replace(self, variables=tuple(k for k, before in enumerate(order) if before in odd))
 
@@ -217,7 +217,7 @@ class SiteProgress:
     answered
         Whether its update for the present round is here.
     left
-        Whether it said good-bye.
+        Whether it told the coordinator that it leaves.
     last_seen_s
         Seconds since it was last heard of.
     bytes_up, bytes_down
@@ -263,7 +263,7 @@ class RunStatus:
     time_unix_s
         The coordinator's clock.
     site
-        Whom the coordinator takes the asker for; empty: nobody, or the coordinator itself.
+        The site that the coordinator identified as the caller; empty: no site, or the coordinator itself.
     """
 
     state: str

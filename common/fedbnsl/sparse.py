@@ -73,7 +73,7 @@ class SparseMatrix:
         return type(self)(self.n_variables, index[moved], after[moved])
 
     def changed_by(self, change: Self) -> Self:
-        """The matrix with the entries of `change` in place of its own, zeros left out; twice is as good as once."""
+        """The matrix with the entries of `change` replacing its own, without zeros. Repeating this has no effect."""
         kept = self._keep(~np.isin(self.index, change.index, assume_unique=True))
         index, values = aligned(kept, change)
         return type(self)(self.n_variables, index, values.sum(axis=0)).without_zeros()

@@ -1,4 +1,4 @@
-"""One run at the coordinator: the sites join, the rounds are played, and it ends in order, whatever ends it."""
+"""One run at the coordinator: let the sites join, play the rounds, and end in an orderly way, also after an error."""
 
 import asyncio
 import signal
@@ -125,7 +125,7 @@ class Coordinator:
             finished = end.finished if error is None else Finished(None, _public_reason(error))
             grace_s = _GOODBYE_S if error is None else _HASTY_GOODBYE_S
             await tell_the_end(self._mailbox, finished, set(self._roster.members), grace_s)
-            if end.outcome != "interrupted":  # it may go on later: whoever watches keeps watching
+            if end.outcome != "interrupted":  # an interrupted run may go on later, so watchers keep watching
                 await self._servicer.last_looks(_LAST_LOOKS_S)
             await server.close()
         if error is not None:
@@ -225,7 +225,7 @@ class Coordinator:
         self._keep(lambda: self._recorder.seat(site, member))
 
     def _keep(self, write: Callable[[], None]) -> None:
-        """Write something down; a site's call must not fail for it: the run does."""
+        """Write to the run folder. If that fails, fail the run, not the site's call that caused it."""
         try:
             write()
         except ResultError as error:
@@ -256,7 +256,7 @@ def _public_reason(error: Exception) -> str:
 
 
 async def _in_daemon_thread(work: Callable[[], _T]) -> _T:
-    """Run blocking work beside the event loop, in a thread that does not keep an interrupted process alive."""
+    """Run blocking work in a daemon thread, which does not keep an interrupted process alive."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[_T] = loop.create_future()
 
@@ -268,7 +268,7 @@ async def _in_daemon_thread(work: Callable[[], _T]) -> _T:
         value, failure = None, None
         try:
             value = work()
-        except BaseException as error:  # handed over to whoever awaits, whatever it is
+        except BaseException as error:  # any error is passed on to the awaiting task
             failure = error
         with suppress(RuntimeError):  # the loop is closed: the run was interrupted
             loop.call_soon_threadsafe(settle, value, failure)

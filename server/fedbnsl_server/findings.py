@@ -1,7 +1,7 @@
-"""What a round's answers say of the tables behind them, as codes for the run's folder and as sentences for its readers.
+"""What the answers of a round show about the sites' tables: codes for the run's folder, sentences for its readers.
 
-Without privacy the sites tell it themselves. In a private run nothing but what follows from released values may be
-known: scales and moments tell a little (see `search.centring`), the weights of ADMM rounds nothing.
+Without privacy the sites report it themselves. In a private run only released values may be used: scales and moments
+show a little (see `search.centring`), the weights of ADMM rounds nothing.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

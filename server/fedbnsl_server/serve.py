@@ -42,9 +42,9 @@ def serve(
 ) -> dict[str, Any]:
     """Serve one run and return what its result.json holds.
 
-    A folder that holds an unfinished run of the same plan is gone on with; of a finished one, the end is told once
-    more to the sites that missed it. SIGTERM pauses the run: what is returned says "interrupted", the sites are not
-    told and go on calling. SIGINT and SIGHUP end it. Both kinds can be continued later.
+    An unfinished run of the same plan in the folder is continued. For a finished one, the sites that missed the end
+    are told it again. SIGTERM pauses the run: the result says "interrupted", the sites are not told and keep calling.
+    SIGINT and SIGHUP end it. A paused or ended run can be continued later.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def serve(
     seeds
         For the manifest: seeds of generated data.
     site_ledgers
-        File that remembers the sites' privacy ledgers from run to run; None: beside the run folder.
+        File that remembers the sites' privacy ledgers from run to run; None: next to the run folder.
     metrics
         Shows where the run stands.
 
@@ -81,7 +81,7 @@ def serve(
     ledgers = SiteLedgers(site_ledgers or out.parent / FILE)
 
     async def serve_run() -> dict[str, Any]:
-        # The port before the folder: whoever picks another port can take the same folder.
+        # Bind the port before making the folder: after a port conflict, the same folder can still be used.
         server = CoordinatorServer(listen, federation, on_open=on_listening, metrics=metrics)
         folder = RunFolder.open(out, plan, RunIdentity(secrets.randbits(64), datetime.now(UTC), seeds or {}))
         try:

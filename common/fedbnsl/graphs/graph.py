@@ -16,8 +16,8 @@ def threshold(W: Matrix, tau: float) -> Mask:
 
 
 def strong_components(index: Index, n_variables: int) -> Index:
-    """(d,) number of each node's strongly connected component, of a graph by the flat indices of its edges."""
-    # Here: a site needs none of it, and it takes longer to load than the rest of a plan.
+    """(d,) number of each node's strongly connected component; `index` has the flat indices of the graph's edges."""
+    # Imported here: sites do not need it, and it takes longer to load than the rest of a plan.
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import connected_components
 
@@ -71,8 +71,8 @@ def extract_dag(edges: Mask, W: Matrix, *, required: Mask | None = None) -> tupl
     fixed = np.zeros_like(edges) if required is None else edges & required
     dag = edges.copy()
     dropped: list[Edge] = []
-    # An edge that is kept lies on no cycle when the stronger ones are judged. So an edge is dropped exactly if it lies
-    # on a cycle with stronger and required edges, dropped or not: one pass from the strongest, over who reaches whom.
+    # An edge is dropped exactly if it closes a cycle with stronger or required edges, whether these are dropped or not.
+    # So one pass from the strongest edge down is enough; `reaches` holds which nodes have a path to which.
     reaches = np.eye(d, dtype=bool)
     index = np.flatnonzero(edges)
     weakest_first = index[np.lexsort((index, np.abs(W).flat[index], fixed.flat[index]))]

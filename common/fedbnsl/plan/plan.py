@@ -32,7 +32,7 @@ Solver = Literal["pgcd", "closed-form", "frank-wolfe", "dp-pgcd", "dp-pgcd-lapla
 Acyclicity = Literal["exponential", "log-det"]
 PRIVATE_SOLVERS = ("dp-pgcd", "dp-pgcd-laplace", "noisy-covariance")
 
-# Every private step costs budget: more of them than this is the non-private default left standing.
+# Every private step costs budget. More steps than this mean that somebody left the non-private default unchanged.
 _MOST_PRIVATE_STEPS = 10_000
 
 

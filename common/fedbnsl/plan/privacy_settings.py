@@ -26,7 +26,7 @@ def _far_from_the_ends(value: float) -> float:
     return value
 
 
-# Wider than any table, and far enough from the ends of floating point: a sensitivity that underflows is understated.
+# Wide enough for any table, but far from the limits of floating point: an underflow would understate a sensitivity.
 Scale = Annotated[Real, Field(gt=0), AfterValidator(_far_from_the_ends)]
 
 

@@ -20,7 +20,7 @@ LATTICE = 2**20
 # Laplace noise on scores: one record moves a score by LATTICE, and rounding, before and after, by less than this more.
 SCORE_SENSITIVITY = LATTICE + 4
 
-# What is split is split a little short, so that floating point never charges more than the whole.
+# Parts of a budget are made slightly smaller, so that rounding never makes their sum exceed the whole.
 _SHORT = 1.0 - 2.0**-40
 
 
@@ -122,7 +122,7 @@ def price_of(plan: Plan, *, n_samples: int, n_variables: int) -> Price:
     price = how(plan, privacy, delta, n_variables)
     steps = plan.local_solver != "noisy-covariance"
     setup = not steps or privacy.smoothness == "estimated"
-    if (  # no budget is no noise, not no cost
+    if (  # a budget of zero must not be read as no noise and no cost
         (steps and plan.rounds and price.sharpness <= 0.0)
         or (setup and price.setup_units == 0)
         or (plan.moments_rounds and price.moments_units == 0)

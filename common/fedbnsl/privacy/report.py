@@ -44,7 +44,7 @@ def price_summary(plan: Plan, *, n_samples: int, n_variables: int) -> dict[str, 
 
 
 def guarantees(plan: Plan) -> bool:
-    """Whether a private plan guarantees anything: exact second moments are a release that nobody pays for."""
+    """Whether a private plan gives a guarantee. With exact second moments, which nobody pays for, it gives none."""
     exact = plan.privacy is not None and plan.privacy.smoothness == "exact"
     return plan.local_solver == "noisy-covariance" or not exact
 

@@ -1,6 +1,6 @@
 """A moments round without privacy: the sites send second moments of neighbours once, and the coordinator searches.
 
-Which moments follows from the graph of neighbours alone (`family_moments`), on both sides: they need no index.
+Both sides derive the list of moments from the graph of neighbours (`family_moments`), so no index is sent.
 """
 
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class Answer(Content):
 
 
 def n_rounds(plan: Plan) -> int:
-    """As the plan says; with privacy they are of residuals, another kind."""
+    """The plan's `moments_rounds` without privacy; with privacy, `residual_moments` is used instead."""
     return plan.moments_rounds if plan.privacy is None else 0
 
 

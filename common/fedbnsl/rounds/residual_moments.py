@@ -48,7 +48,7 @@ class Answer(Content):
     moments
         Noisy second moments of all d (d + 1) / 2 pairs of scaled residuals, i <= j, row by row.
     task_digest
-        `Task.digest` of the task that was answered first: a kept answer to another one would be misread.
+        `Task.digest` of the task that it answers. A stored answer to another task would be misread.
     """
 
     moments: Matrix

@@ -1,4 +1,4 @@
-"""Before the first private moments round, each site tells the mean squares that it released and paid for at first."""
+"""The round before the first private moments round: sites send the mean squares that they released in the setup."""
 
 from dataclasses import dataclass
 

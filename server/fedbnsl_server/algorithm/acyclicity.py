@@ -26,7 +26,7 @@ _PRECISION = 2.0**-53
 
 
 def acyclicity(W: Matrix, measure: Measure = "exponential") -> tuple[float, Matrix]:
-    """Value and (d, d) gradient of h at a (d, d) matrix; an infinite value beside zeros where h is not defined."""
+    """Value and (d, d) gradient of h at a (d, d) matrix; infinity and a zero gradient where h is not defined."""
     part = CyclicPart.of(W != 0)
     w = W.flat[part.edges]
     h, slope = part.measured(w * w, measure)
@@ -46,7 +46,7 @@ class _Components:
     edges
         Which of the part's edges are theirs.
     place, back
-        Where in the stack, flat, each edge stands, and where the edge in the opposite direction.
+        Flat position in the stack of each edge, and of the edge in the opposite direction.
     """
 
     shape: tuple[int, int, int]
@@ -64,7 +64,7 @@ class CyclicPart:
     edges
         (m,) flat indices of the edges, component by component of equal size.
     components
-        What belongs together, by size.
+        The components, one stack for each size.
     """
 
     edges: Index
@@ -106,7 +106,7 @@ class CyclicPart:
         return cls(flat, tuple(groups))
 
     def measured(self, squares: Matrix, measure: Measure) -> tuple[float, Matrix]:
-        """h, and its derivatives by the (m,) squared weights of the edges, at least 0; infinite beside zeros."""
+        """h, and its derivatives by the (m,) squared weights of the edges, at least 0; infinity, zeros if undefined."""
         walks = _MEASURES[measure]
         h = 0.0
         slope = np.zeros_like(squares)

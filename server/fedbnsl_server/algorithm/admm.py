@@ -45,8 +45,8 @@ class AdmmState:
     scales
         (d,) units of the residuals that the next private moments round asks for; empty before.
     neighbours
-        Entries beyond `neighbour_threshold` in W after the first or the last round of any start, if there will be a
-        moments round: the first W, without acyclicity, tells whom a variable depends on, the last one what was learned.
+        Entries above `neighbour_threshold` in W after the first or the last round of any start; only for plans with a
+        moments round. The first W, still without acyclicity, shows dependences; the last one is what was learned.
     """
 
     round: int
@@ -179,7 +179,7 @@ def _told(before: SparseMatrix, sent: SparseMatrix | None, plan: Plan) -> Sparse
 
 
 def _dual(beta: SparseMatrix, B: SparseMatrix, W: SparseMatrix, rho_2: float) -> SparseMatrix:
-    """Eq. beta, in the number of entries; the same operations in the same order as at the participant, bit for bit."""
+    """Eq. beta, linear in the number of entries. Same operations and order as at the site, so the bits are equal."""
     index, (old, b, w) = aligned(beta, B, W)
     return SparseMatrix(beta.n_variables, index, old + rho_2 * (b - w)).without_zeros()
 

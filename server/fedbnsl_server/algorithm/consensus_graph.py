@@ -40,7 +40,7 @@ def _acyclic_part(W: Matrix, tau: float, mask: EdgeMask) -> ConsensusGraph:
 
 
 def raw_weights(state: AdmmState, plan: Plan) -> SparseMatrix:
-    """W before the last cut; without ADMM rounds there is none, and the weights of the last searched graph stand in."""
+    """W before thresholding; in a plan without ADMM rounds, the weights of the last searched graph."""
     return state.global_weights if plan.rounds or state.refitted is None else state.refitted
 
 
@@ -62,5 +62,5 @@ def consensus_graph(state: AdmmState, plan: Plan, mask: EdgeMask) -> ConsensusGr
     if state.refitted is not None:
         weights = state.refitted
     elif state.found and state.round < n_rounds(plan) and stage(plan, state.round + 1).kind == "admm":
-        weights = state.found[-1]  # another start is under way: the last whole one speaks
+        weights = state.found[-1]  # a new start is under way: use the last complete one
     return _acyclic_part(weights.to_dense(), plan.threshold, mask)

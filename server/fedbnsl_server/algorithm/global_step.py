@@ -6,11 +6,11 @@ With A = mean(B_p) + mean(beta_p) / rho_2 the objective is, up to a constant,
 
 Where A and the start are zero the gradient of the smooth part is zero too, so these entries stay zero. Of the others,
 those between two strongly connected components do not enter h: their minimum is known. The last term is for a local
-solver that has none of its own; otherwise lambda is 0 here. It stands once beside the sum over the P sites, as in
+solver that has none of its own; otherwise lambda is 0 here. It is counted once, not once per site, as in
 NOTEARS-ADMM (Ng and Zhang 2022); lambda ||B_p||_1 at every site is P times that.
 
-h depends on W through its squares: at fixed derivatives by these, the objective is a quadratic with one curvature an
-entry, large where an edge runs against strong others. L-BFGS works in units in which the curvatures at the start are 1.
+h depends on W through its squares. If its derivatives by these are held fixed, the objective is a quadratic with one
+curvature an entry, large where an edge runs against strong ones. L-BFGS uses units in which the start curvatures are 1.
 """
 
 import math
@@ -121,7 +121,7 @@ def _minimum(smooth: _Smooth, w: Matrix, l1_weight: float, *, max_iterations: in
     Raises
     ------
     DivergenceError
-        If the objective is not finite, not even closer to zero.
+        If the objective is not finite, even after moving the start towards zero.
     """
     from scipy.optimize import Bounds, minimize  # here: see `warm_up`
 

@@ -30,7 +30,7 @@ class Authentication(grpc.aio.ServerInterceptor):
     Attributes
     ----------
     on_ended
-        Told of a site whose enrolment has ended, at each of its calls: nobody needs to wait for it.
+        Called with a site whose enrolment has ended, at each of its calls, so that no round waits for it.
     """
 
     def __init__(self, federation: "Federation") -> None:
@@ -42,8 +42,8 @@ class Authentication(grpc.aio.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Any:
-        """Put the check before every method of the federation; health may be asked by whom TLS has let in."""
-        # Here: whoever is let in without a certificate needs no cryptography.
+        """Put the check before every method of the federation, but not before health, which needs only TLS."""
+        # Imported here: a coordinator in plaintext needs no cryptography.
         from fedbnsl_server.identity.enrolment import EnrolmentEndedError
 
         handler = await continuation(handler_call_details)

@@ -4,7 +4,7 @@ import resource
 
 from fedbnsl.errors import SetupError
 
-# The run folder, the libraries, whoever asks for the status.
+# For the run folder, the libraries, and callers that ask for the status.
 _OTHER_FILES = 128
 
 

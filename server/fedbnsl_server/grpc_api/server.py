@@ -49,7 +49,7 @@ class CoordinatorServer:
         on_open: Callable[[str], None],
         metrics: "MetricsPort | None" = None,
     ) -> None:
-        # The first one is asked first: what comes after it sees messages only.
+        # RefuseGarbage is the outer one, so authentication sees only parsed messages.
         self._authentication = None if federation is None else Authentication(federation)
         interceptors = [RefuseGarbage(), *([] if self._authentication is None else [self._authentication])]
         self._server = grpc.aio.server(options=server_options(), interceptors=interceptors)
@@ -82,7 +82,7 @@ class CoordinatorServer:
         self._on_open(self._address)
 
     async def drain(self) -> None:
-        """Say to whoever asks for the health that no new work is handed out."""
+        """Report in health checks that no new work is handed out."""
         await self._health.draining()
 
     async def close(self) -> None:
@@ -90,7 +90,7 @@ class CoordinatorServer:
         await self._server.stop(_STOP_S)
 
     async def close_without_a_word(self, mailbox: Mailbox) -> None:
-        """Take no calls any more, so that the sites go on calling; those that wait for a task need not wait longer."""
+        """Stop taking calls without telling the sites, so that they keep trying; end the pulls that wait for a task."""
         stopping = asyncio.ensure_future(self.close())
         await asyncio.sleep(0)  # from here on new calls are turned away
         mailbox.dismiss()

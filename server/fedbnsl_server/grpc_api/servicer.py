@@ -50,8 +50,8 @@ Handler = Any  # grpc.RpcMethodHandler, whose attributes no stub knows, or None
 
 _log = logging.getLogger(__name__)
 
-# The first matching line counts. Everything the coordinator knows is public to the sites, so texts go out as they are;
-# whatever is not in the table leaves as one constant sentence.
+# The first matching line counts. Everything the coordinator knows is public to the sites, so these errors are sent with
+# their text. Any other error is sent as one fixed sentence.
 _STATUS: list[tuple[type[FedbnslError], grpc.StatusCode]] = [
     (StaleRoundError, grpc.StatusCode.ABORTED),
     (MalformedMessageError, grpc.StatusCode.INVALID_ARGUMENT),
@@ -74,7 +74,7 @@ _MAX_TEXT_LENGTH = 600
 
 @dataclass
 class Progress:
-    """What `Status` tells beside the roster and the mailbox."""
+    """What `Status` reports in addition to the roster and the mailbox."""
 
     state: str = "waiting for sites"
     acyclicity: float = 0.0
@@ -164,9 +164,9 @@ class Servicer(federation_grpc.FederationServicer):
             return reply
 
     async def Leave(self, request: federation.LeaveRequest, context: Context) -> federation.LeaveReply:  # noqa: N802
-        """A site's good-bye."""
+        """A site leaves the run."""
         async with _refusals(context):
-            self._admit(request.run, request.site)  # and, having been heard of, out:
+            self._admit(request.run, request.site)  # counts as a sign of life, so it comes before the leaving
             self._let_go(request.site, _LEFT_BECAUSE.get(request.reason, ""))
             return federation.LeaveReply()
 
@@ -188,7 +188,7 @@ class Servicer(federation_grpc.FederationServicer):
         self.notice(f"{site} left the run{because}")
 
     async def Status(self, request: federation.StatusRequest, context: Context) -> federation.StatusReply:  # noqa: N802
-        """Where the run stands; public to whoever reaches the port."""
+        """Where the run stands; needs no seat in the run."""
         async with _refusals(context):
             if self.progress.ended is None:
                 now = time.monotonic()
@@ -262,7 +262,7 @@ class Servicer(federation_grpc.FederationServicer):
 
 
 class RefuseGarbage(grpc.aio.ServerInterceptor):
-    """Answers bytes that are no message of their call by the table; by itself gRPC would tell the parser's words."""
+    """Answers bytes that cannot be parsed with an error of the table; gRPC itself would send the parser's text."""
 
     async def intercept_service(
         self,

@@ -222,7 +222,7 @@ class Federation:
         Raises
         ------
         IdentityError
-            If the request is none, asks for another federation, proves nothing, or the site is enrolled already.
+            If the request is unreadable, wrongly signed or for another federation, or the site is enrolled already.
         """
         key, name = self.read_request(request_pem)
         now = datetime.now(UTC)

@@ -114,7 +114,7 @@ class MetricsPort:
 
 
 def from_loop(loop: asyncio.AbstractEventLoop, look: Callable[[], RunStatus]) -> Look:
-    """A look from any thread at what only the event loop may touch; None once the loop is over or too busy."""
+    """Let any thread call `look`, which must run on the event loop; None if the loop has ended or is too busy."""
 
     def ask() -> RunStatus | None:
         answer: Future[RunStatus] = Future()

@@ -17,7 +17,7 @@ def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
 
 
 def fault(answer: Answer, task: Task, run: Run) -> str:
-    """An edge that is excluded. The closed form knows none, and B_p has a diagonal there; W never does."""
+    """Report entries that the plan excludes. Dense messages are not checked: their B_p may have any entry."""
     sent = answer.weights.index
     fits = run.plan.dense_messages or run.mask.allowed.flat[sent].all()
     return "" if fits else "has entries that the plan excludes"

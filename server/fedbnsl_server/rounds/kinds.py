@@ -14,7 +14,7 @@ from fedbnsl.privacy.calibration import Price, price_of
 from fedbnsl_server.algorithm.admm import AdmmState
 
 LARGEST = 1e30
-"""No released number may be larger: of none, sites could make nothing; see `fedbnsl_client.rounds.kinds.LARGEST`."""
+"""Bound on released numbers: larger ones could give tasks that sites refuse (`fedbnsl_client.rounds.kinds.LARGEST`)."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Kind(Protocol):
     def fault(self, answer: Any, task: Any, run: Run, /) -> str:
         """Why an answer does not fit its task, as the end of a sentence; empty if it does.
 
-        The codec cannot know, and the mathematics trusts.
+        The codec cannot check this, and the mathematics relies on it.
         """
         ...
 

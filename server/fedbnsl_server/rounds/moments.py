@@ -52,7 +52,7 @@ def _needed(task: Task, run: Run) -> Mask:
 
 
 def _are_moments(S: Matrix) -> bool:
-    """Whether every known entry can be the mean of x_i x_j beside the means of x_i^2 and x_j^2, but for rounding."""
+    """Whether each known entry can be a mean of x_i x_j, given the means of x_i^2 and x_j^2, up to rounding."""
     size = np.sqrt(np.maximum(S.diagonal(), 0.0))
     if np.isinf(S).any() or not (size > 0).all():
         return False

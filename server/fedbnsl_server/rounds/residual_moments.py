@@ -16,7 +16,7 @@ from fedbnsl_server.search.pooled_moments import next_scales, pool, search_poole
 
 
 def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
-    """Those under the graph that was searched last or, at first, under that of W."""
+    """Ask for residuals under the last searched graph; in the first such round, under the graph of W."""
     weights = state.refitted or graph_to_refit(state, run.plan, run.mask).as_sparse()
     return state, Task(weights, state.scales)
 

@@ -72,7 +72,7 @@ def in_one_direction(
     """
     rows, d = sum(n_samples), len(scales)
     S = sum((n * S for n, S in zip(n_samples, released, strict=True)), np.zeros((d, d))) / (rows * norm_bound**2)
-    # Of a Gaussian variable, the mean square with nothing cut off at the bound, over the one that was released.
+    # Released mean squares over bounds; from these follow the mean squares of Gaussian variables without clipping.
     shares = scales**2 / bounds
     if (shares > _MOST_CUT_OFF).any():  # so much is cut off there that nothing bounds E |z|^2; `near_bounds` says it
         return False

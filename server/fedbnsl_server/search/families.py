@@ -4,7 +4,7 @@ import numpy as np
 
 from fedbnsl.sparse import Index, Mask, Matrix
 
-# A variable of which the parents leave less than this share is one that they determine: it adds nothing.
+# If the parents leave less than this share of a candidate's variance, they determine it, and it adds nothing.
 _LEAST_SHARE = 1e-7
 # The least residual variance, as a share of the variable's second moment: noisy moments may give less than zero.
 _LEAST_RESIDUAL = 1e-12
@@ -37,14 +37,14 @@ class Families:
         return self._in_units(j, self._regression(j, parents)[2])
 
     def toggled(self, j: int, parents: Index) -> tuple[Matrix, Matrix]:
-        """(P,) residual variance given the parents, and (P, m) given them with one of the m candidates more, or less.
+        """(P,) residual variance given the parents, and (P, m) after adding or removing each of the m candidates.
 
         Infinite for a candidate whose moment with the child or a parent is unknown.
 
         Parameters
         ----------
         parents
-            Candidates of j, in increasing order: to leave one of these out is the change that is left to it.
+            Candidates of j, in increasing order. Each of them is removed in turn, each other candidate added.
         """
         candidates = self.candidates[j]
         present = np.isin(candidates, parents)

@@ -15,9 +15,9 @@ every child has few candidate parents, few of the d^2 moments are needed (`famil
 of two parents of one child, whose own edge a sparse regression may miss, because the path over the child cancels it: so
 the search goes over all families of known moments, not of candidates alone.
 
-It descends from graphs that are given, and from graphs of small squared loss: that is least for the truth if noise
-variances are equal. One of these is along the order in which each next variable has the least variance given those
-before it (Chen, Drton and Wang 2019).
+The search starts from the given graphs and from graphs of small squared loss, which is least for the true graph if
+noise variances are equal. One of these follows the order in which each next variable has the least variance given
+those before it (Chen, Drton and Wang 2019).
 """
 
 import math
@@ -123,7 +123,7 @@ def search(
 
 
 def _without_small(families: Families, dag: Mask, required: Mask, threshold: float) -> tuple[Mask, Matrix]:
-    """Drop the edges of small weight, and again with the weights of the parents that stay; with the last weights."""
+    """Drop edges of small weight and fit again, until none is left; return the DAG and its last weights."""
     while True:
         weights = families.weights(dag)
         small = dag & (np.abs(weights) <= threshold) & ~required

@@ -8,7 +8,7 @@ from fedbnsl.sparse import Index, Mask, Matrix
 from fedbnsl_server.search.families import Families
 
 Loss = Callable[[Matrix], Matrix]
-"""Of residual variances (P, ...), a number for each of (...): what a child adds to the score, beside its edges."""
+"""Maps residual variances (P, ...) to (...): what a child adds to the score, apart from its edges."""
 
 # A move must lower the score by more than this share of an edge's penalty.
 _LEAST_GAIN = 1e-6
@@ -53,8 +53,8 @@ def descend(families: Families, dag: Mask, loss: Loss, *, required: Mask, penalt
             changed = [j, i] if is_turn else [j]
             after = [float(loss(families.residual_variance(c, np.flatnonzero(dag[:, c])))) for c in changed]
             edges = penalty * (int(dag[i, j]) + int(dag[j, i]) - sum(before))
-            # Near what rounding leaves of a variance, the change that was foreseen may be none: without a true one for
-            # every move, the descent would not end.
+            # For a variance near rounding error the predicted gain may not be real. Check the actual gain of every
+            # move, so that the search terminates.
             if sum(after) - share[changed].sum() + edges > -least:
                 dag[i, j], dag[j, i] = before
                 _set(children, i, j, edge=bool(before[0]))

@@ -1,9 +1,9 @@
 """From the sites' noisy moments of residuals to second moments of the variables, ready for a graph search.
 
-A round of residual moments asks every site for the moments of z = (x - W'x) / scales, with public W and scales. Where W
-is nearly right, the z are nearly uncorrelated and of like size, so that noise of one width is small beside all of them;
-mapped back through the same W and scales they are moments of x in which that noise counts as little. A search finds a
-better W, and the next round asks again.
+A round of residual moments asks every site for the moments of z = (x - W'x) / scales, with public W and scales. If W is
+nearly right, the z are nearly uncorrelated and of similar size, so the same noise is small compared with all of them.
+Mapped back through the same W and scales, they are moments of x with little noise. A search finds a better W, and the
+next round asks again.
 
 All of this works on what was released: it costs no privacy.
 """
@@ -51,9 +51,9 @@ class PooledMoments:
     correlated: Mask
 
     def edge_penalty(self, threshold: float) -> float:
-        """What an edge must save of half a residual variance, in units of that variance.
+        """By how much an edge must lower half a residual variance, in units of that variance.
 
-        As much as an edge of weight `threshold`, and more than the largest of d^2 edges that are nothing but noise.
+        As much as an edge of weight `threshold`, and more than the largest of d^2 edges that are pure noise.
         """
         return max(0.5 * threshold**2, 2.0 * math.log(len(self.moments)) * self.noise_std**2)
 
@@ -81,7 +81,7 @@ def pool(
     rows = sum(n_samples)
     S_z = sum((n * S for n, S in zip(n_samples, released, strict=True)), np.zeros_like(W)) / rows
     noise_std = math.sqrt(sum(variances) / 2.0) * norm_bound**2 / (LATTICE * rows)
-    # A median that is nothing but noise may be of any size or sign: at least one standard deviation of the diagonal's.
+    # A median of pure noise may have any size or sign: use at least one standard deviation of the diagonal's noise.
     size = max(float(np.median(S_z.diagonal())), math.sqrt(2.0) * noise_std, np.finfo(np.float64).tiny)
     noise_std /= size
     S_z /= size
@@ -116,7 +116,7 @@ def neighbours(pooled: PooledMoments, dag: Mask, scales: Matrix, threshold: floa
     found = dag.copy()
     if dag.any():
         found |= pooled.correlated
-    # Less than an edge must bring in a search: other selected variables may hold a part of what a true parent brings.
+    # Lower than the gain that a search asks of an edge: other selected variables may take part of a true parent's gain.
     least = 0.3 * threshold**2 * float(np.median(scales)) ** 2
     noise = 4.0 * math.log(len(dag)) * (pooled.noise_std * scales) ** 2
     for j, gain in enumerate(np.maximum(least, noise)):
@@ -125,7 +125,7 @@ def neighbours(pooled: PooledMoments, dag: Mask, scales: Matrix, threshold: floa
 
 
 def least_noise(variances: Sequence[int], n_samples: Sequence[int], n_variables: int) -> float:
-    """What `noise_std` will be at least, from public numbers alone: all residuals as long as the bound lets them be."""
+    """Lower bound on `noise_std` from public numbers: reached if all residuals are as long as the norm bound allows."""
     return math.sqrt(sum(variances) / 2.0) * n_variables / (LATTICE * sum(n_samples))
 
 

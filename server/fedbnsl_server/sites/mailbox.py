@@ -1,6 +1,6 @@
 """Exchange: how one round's tasks reach the sites and their updates come back.
 
-`rounds.run` knows only the protocol. `Mailbox` is the one behind gRPC; an in-process one belongs to the experiments.
+`round_loop.run` knows only the protocol `Exchange`. `Mailbox` implements it for gRPC, the experiments in-process.
 """
 
 import asyncio
@@ -79,7 +79,7 @@ class Mailbox:
     Parameters
     ----------
     notice
-        Told whom a round waits for beyond its deadline.
+        Called with a text when a round waits longer than `site_grace_s`, and when a site is back.
     complete_rounds, snapshots, traffic, answered
         Where a run goes on that was taken up again: its complete rounds, B_p and beta_p after the last of them, what
         was sent until then, and the last round that each site contributed to.
@@ -213,7 +213,7 @@ class Mailbox:
 
     @property
     def left(self) -> Set[str]:
-        """Sites that said good-bye, as it changes."""
+        """Sites that have left, as a live view."""
         return self._left
 
     def is_computing(self, site: str) -> bool:
@@ -269,16 +269,16 @@ class Mailbox:
             self._need_not_tell(site)
             return self._finished
         self._refuse_another_past(site, last_round)
-        # Whoever has seen the round and is not among its updates answered a coordinator that did not live to count it.
+        # A site that has seen the round but has no update here answered a coordinator that stopped before counting it.
         if self._open and (self.round > last_round or site not in self._updates):
             self._met.add(site)
             return self._tasks[site]
         return None
 
     def _refuse_another_past(self, site: str, last_round: int) -> None:
-        """Let a site join again whose dual follows rounds that were lost since: the run's folder was set back.
+        """Make a site join again if its dual depends on rounds that were lost when the run's folder was set back.
 
-        A quorum may have played them again without it; by their numbers alone it would seem to be up to date.
+        A quorum may have repeated these rounds without it, so their numbers alone do not show that it is out of date.
         """
         if site in self._met:
             return

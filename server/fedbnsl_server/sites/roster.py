@@ -50,7 +50,7 @@ class Roster:
     variables, members
         Those of a run that was taken up again; empty: the plan's, and nobody.
     on_change
-        Called whenever a seat was taken, with the member, or freed, with None, before the site learns it.
+        Called with the member when a seat is taken, with None when it is freed, before the site is told.
     """
 
     def __init__(

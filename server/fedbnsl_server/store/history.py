@@ -34,7 +34,7 @@ class Past:
     resumed_at
         When the run was taken up before.
     membership
-        Who had one.
+        The seats of the run, as events.jsonl tells them.
     """
 
     state: AdmmState | None = None
@@ -54,7 +54,7 @@ class Past:
         return {site: entry["round"] for entry in self.rounds for site in entry["contributed"]}
 
     def traffic(self) -> Traffic:
-        """Bytes of the complete rounds; what crossed the wire after the last of them nobody wrote down."""
+        """Bytes of the complete rounds; messages after the last of them were not recorded."""
         traffic = Traffic()
         for entry in self.rounds:
             for site, counted in entry["bytes"].items():

@@ -231,7 +231,7 @@ class RunRecorder:
                         "serialised": self._traffic.up[site][t],
                     },
                     "down": {
-                        # A site that is away pulls nothing. One that answers has pulled: perhaps in a former life.
+                        # A site that is away pulls nothing. One that answers has pulled, maybe before a restart.
                         "formula": down if self._traffic.down[site][t] or site in contributed else 0,
                         "serialised": self._traffic.down[site][t],
                     },
@@ -320,8 +320,8 @@ class RunRecorder:
         d, reasons = len(self._variables), self._no_guarantee()
         rounds = len(self._rounds)
         if self._outcome != "finished":
-            # A round that broke off may have been answered: it was paid for all the same. And so were rounds after a
-            # backup: whether a folder that was taken up again is one, nobody can tell.
+            # Sites may have answered and paid for the interrupted round. A continued folder may be a restored backup,
+            # so sites may have paid for any later round, too.
             rounds = n_rounds(self._plan) if self._folder.is_continued else rounds + 1
         rounds = min(rounds, n_rounds(self._plan))
         sites: dict[str, Any] = {}

@@ -1,6 +1,6 @@
 """The folder of a run: who may write in it, and what a coordinator that is started again finds there.
 
-plan.toml        the settings, as agreed; written last of what makes a run, so where it is the others are too
+plan.toml        the settings, as agreed; written last of these when a run is made, after run.json and run.lock
 run.json         the run's number (schema `fedbnsl.run/2`); a run without it cannot be continued
 run.lock         locked by the coordinator that works on the run, for as long as its process lives
 events.jsonl     what happened when, one JSON object a line: who has a seat, the rounds

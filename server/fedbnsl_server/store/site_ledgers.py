@@ -63,7 +63,7 @@ class SiteLedgers:
         Raises
         ------
         LedgerError
-            If it is another ledger, shorter, has spent less, or took another way.
+            If it is another ledger, has fewer payments, has spent less, or has the same length but another digest.
         ResultError
             If the file cannot be read.
         """
@@ -91,7 +91,7 @@ class SiteLedgers:
             self._present[site] = head.dataset
 
     def _keep(self, site: str, head: LedgerHead) -> bool:
-        """Whether a head is of the site's ledger; it replaces one that is less far."""
+        """Keep a head if it is newer than the known one; False if it belongs to another ledger."""
         known = self._sites.setdefault(site, _Site(head.ledger_id))
         if head.ledger_id != known.ledger_id:
             return False
@@ -130,7 +130,7 @@ class SiteLedgers:
         self._read_version = version
 
     def _version(self) -> tuple[int, ...] | None:
-        """What is another whenever the file was replaced; None if there is none, or if `_read` has to say why not."""
+        """Changes whenever the file is replaced; None if the file is missing or unreadable (`_read` reports why)."""
         try:
             status = self._path.stat()
         except OSError:
@@ -157,7 +157,7 @@ class SiteLedgers:
 
 def _from_json(stored: dict[str, Any]) -> _Site:
     ledger_id = bytes.fromhex(stored["ledger_id"])
-    # Before protocol 3 there was one head for all datasets, which no later one can be compared with: its id is kept.
+    # Before protocol 3 there was one head for all datasets. It cannot be compared with later ones: keep only its id.
     datasets: dict[str, Any] = {} if "n_entries" in stored else stored["datasets"]
     heads = {
         bytes.fromhex(dataset): LedgerHead(

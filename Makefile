@@ -52,8 +52,8 @@ test: $(DEV_STAMP) ## All tests (set FEDBNSL_DATA to a folder with sachs/ to inc
 	$(IN_PARALLEL) $(PYTEST_ARGS)
 
 .PHONY: test-fast
-test-fast: $(DEV_STAMP) ## The tests that start no processes and no containers
-	$(IN_PARALLEL) -m "not audit and not processes" $(PYTEST_ARGS)
+test-fast: $(DEV_STAMP) ## The tests that start no processes and no containers and repeat no studies
+	$(IN_PARALLEL) -m "not audit and not long" $(PYTEST_ARGS)
 
 .PHONY: docs
 docs: $(DOCS_STAMP) ## The documentation as a site, in build/docs; a warning or a broken link fails

@@ -16,17 +16,18 @@ _STATE = tempfile.TemporaryDirectory(prefix="fedbnsl-tests-", dir="/dev/shm" if 
 os.environ["XDG_STATE_HOME"] = _STATE.name
 
 
-# What starts processes or containers, and mostly waits for them: `make test-fast` leaves it out.
-_OF_PROCESSES = {"compose", "docs", "faults", "network"}
-_OF_PROCESSES |= {"test_cli.py", "test_cli_identity.py", "test_cli_plan.py", "test_startup.py"}
-_OF_PROCESSES |= {"test_bench_load.py", "test_repeat.py", "test_report_in_browser.py", "test_trials.py"}
-_OF_PROCESSES |= {"test_trial_threads.py", "test_without_the_extra.py", "test_ledger_crashes.py"}
+# What starts processes or containers and mostly waits for them, and what repeats whole studies: `make test-fast` leaves
+# it out.
+_LONG = {"compose", "docs", "faults", "network", "bench", "comparators", "reproduce"}
+_LONG |= {"test_cli.py", "test_cli_identity.py", "test_cli_plan.py", "test_startup.py"}
+_LONG |= {"test_bench_load.py", "test_repeat.py", "test_report_in_browser.py", "test_trials.py"}
+_LONG |= {"test_trial_threads.py", "test_without_the_extra.py", "test_ledger_crashes.py"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if _OF_PROCESSES & {item.path.name, item.path.parent.name}:
-            item.add_marker("processes")
+        if _LONG & {item.path.name, item.path.parent.name}:
+            item.add_marker("long")
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -36,6 +36,10 @@ PRIVATE_SOLVERS = ("dp-pgcd", "dp-pgcd-laplace", "noisy-covariance")
 _MOST_PRIVATE_STEPS = 10_000
 
 
+# What a site releases is a bound at most, but for d and the noise: float32 ends at 3.4e38.
+_LARGEST_FLOAT32 = 1e30
+
+
 class Start(BaseModel):
     """Another start of Algorithm 1 from zero; what is given here replaces the plan's setting."""
 
@@ -236,6 +240,9 @@ class Plan(BaseModel):
                     raise ValueError(
                         f"privacy.{setting}: must be one value for all, or one for each name in `variables`"
                     )
+            released = max((*self.privacy.feature_bounds, self.privacy.moments_norm_bound**2))
+            if self.value_type == "float32" and released > _LARGEST_FLOAT32:
+                raise ValueError(f"value_type = 'float32': bounds above {_LARGEST_FLOAT32:g} need float64")
             if (
                 solver != "noisy-covariance"
                 and self.privacy.smoothness == "estimated"

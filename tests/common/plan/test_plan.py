@@ -581,3 +581,11 @@ def test_a_plan_has_five_times_and_no_more() -> None:
     assert times == {"join_deadline_s", "round_deadline_s", "site_grace_s", "run_deadline_s", "rpc_timeout_s"}
     said = {name for name, field in Plan.model_fields.items() if (field.description or "").startswith("s ")}
     assert said == times, "a time under another name"
+
+
+@pytest.mark.parametrize("bound", [{"feature_bounds": [1e31]}, {"feature_bounds": [1.0], "moments_norm_bound": 1e16}])
+def test_what_float32_cannot_carry_is_refused_before_anything_is_paid_for(bound: dict[str, Any]) -> None:
+    plan = {**SPENDING, "moments_rounds": 1, "privacy": {"epsilon": 1.0, **bound}}
+    Plan.parse(plan)
+    with pytest.raises(PlanError, match="bounds above 1e\\+30 need float64"):
+        Plan.parse({**plan, "value_type": "float32"})

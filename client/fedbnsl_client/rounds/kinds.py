@@ -14,13 +14,11 @@ from fedbnsl.messages import Content, LedgerHead, LocalUpdate, RoundTask, SiteSt
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import Price, price_of
+from fedbnsl.rounds.kinds import LARGEST
 from fedbnsl.sparse import Matrix
 from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_client.privacy.noise import Randbelow
 from fedbnsl_client.solvers.local_solver import needs_setup, release_setup
-
-LARGEST = 1e30
-"""Largest absolute weight or scale in a task; scales are at least 1 / LARGEST. So no calculation overflows."""
 
 
 class Journal(Protocol):

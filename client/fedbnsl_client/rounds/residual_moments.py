@@ -7,9 +7,10 @@ import numpy as np
 from fedbnsl.errors import LocalProtocolError, RemoteProtocolError
 from fedbnsl.matrix_codec import as_sent
 from fedbnsl.messages import LocalUpdate, RoundTask
+from fedbnsl.rounds.kinds import LARGEST
 from fedbnsl.rounds.residual_moments import Answer, Task
 from fedbnsl_client.privacy.private_moments import release_residual_moments
-from fedbnsl_client.rounds.kinds import LARGEST, LocalRounds, check_size
+from fedbnsl_client.rounds.kinds import LocalRounds, check_size
 
 
 class Rounds(LocalRounds):

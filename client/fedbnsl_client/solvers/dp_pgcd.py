@@ -122,7 +122,7 @@ class DpPgcd:
             if new != b[j, i]:  # a released value: to skip the pass reveals nothing more
                 pull = dual[j, i] + rho_2 * (new - w[j, i])
                 if not self._is_small(new * self._root_M[i]) or not self._is_small(pull / self._root_M[i]):
-                    break  # released and paid for: send it; the next round refuses to go on
+                    break  # it rests on released values alone: what was paid for is sent, without this step
                 b[j, i], public[j, i] = new, pull
                 gradient.step(i, j, new)
                 self._score(j, b, gradient.sums[j] * gradient.unit + public[j])

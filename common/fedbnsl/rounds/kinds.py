@@ -11,6 +11,9 @@ from fedbnsl.messages import Content
 from fedbnsl.plan.plan import Plan
 from fedbnsl.wire import federation_pb2 as federation
 
+LARGEST = 1e30
+"""No number of a task or of a private answer may be larger, no scale smaller than 1 / LARGEST: nothing overflows."""
+
 
 class Kind(Protocol):
     """What the module of a kind of round has.

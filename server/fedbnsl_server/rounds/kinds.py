@@ -13,9 +13,6 @@ from fedbnsl.plan.privacy_settings import Privacy
 from fedbnsl.privacy.calibration import Price, price_of
 from fedbnsl_server.algorithm.admm import AdmmState
 
-LARGEST = 1e30
-"""Bound on released numbers: larger ones could give tasks that sites refuse (`fedbnsl_client.rounds.kinds.LARGEST`)."""
-
 
 @dataclass(frozen=True)
 class Run:

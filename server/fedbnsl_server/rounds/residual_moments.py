@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 
 from fedbnsl.graphs.family_moments import symmetric
-from fedbnsl.rounds.kinds import stage
+from fedbnsl.rounds.kinds import LARGEST, stage
 from fedbnsl.rounds.residual_moments import Answer, Task
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.consensus_graph import graph_to_refit
-from fedbnsl_server.rounds.kinds import LARGEST, Run
+from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.search.pooled_moments import next_scales, pool, search_pooled
 
 

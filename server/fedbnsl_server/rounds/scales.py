@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from fedbnsl.rounds.kinds import LARGEST
 from fedbnsl.rounds.scales import Answer, Task
 from fedbnsl_server.algorithm.admm import AdmmState
-from fedbnsl_server.rounds.kinds import LARGEST, Run
+from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.search.pooled_moments import first_scales
 
 

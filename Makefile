@@ -6,6 +6,8 @@ RUN_STAMP := .venv/.run-stamp
 DEV_STAMP := .venv/.dev-stamp
 DOCS_STAMP := .venv/.docs-stamp
 .DEFAULT_GOAL := help
+# Where it is set, every process compiles all sources again: minutes over the tests, which start many.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help
 help: ## List the targets

@@ -14,6 +14,7 @@ from fedbnsl.identity.certificates import Credentials
 from fedbnsl.plan.plan import Plan
 from fedbnsl.wire import federation_pb2_grpc as federation_grpc
 from fedbnsl_server.grpc_api.authentication import Authentication
+from fedbnsl_server.grpc_api.incoming import IncomingCalls
 from fedbnsl_server.grpc_api.servicer import Servicer
 from fedbnsl_server.identity.enrolment import Federation
 from fedbnsl_server.sites.mailbox import Mailbox
@@ -21,6 +22,7 @@ from fedbnsl_server.sites.roster import Roster
 from fedbnsl_server.store.site_ledgers import SiteLedgers
 
 RUN = 7_000_000_001
+VARIABLES = ("age", "dose", "mass")
 _LONG_S = 30.0
 
 
@@ -28,6 +30,7 @@ class Coordinator:
     """On an event loop of its own thread; without members in plaintext, unless there are credentials to load."""
 
     def __init__(self, members: Federation | None, *, load: Callable[[], Credentials] | None = None) -> None:
+        self.noted: list[dict[str, object]] = []  # security events
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
@@ -35,12 +38,13 @@ class Coordinator:
         self.address = f"127.0.0.1:{port}"
 
     async def _start(self, members: Federation | None, load: Any) -> tuple[grpc.aio.Server, int]:
-        plan = Plan(n_participants=2)
+        plan = Plan(n_participants=2, variables=VARIABLES)
         self.roster, mailbox = Roster(plan), Mailbox(plan, asyncio.get_running_loop())
         server = grpc.aio.server(
-            options=channel.server_options(), interceptors=[] if members is None else [Authentication(members)]
+            options=channel.server_options(),
+            interceptors=[IncomingCalls(None if members is None else Authentication(members), record=self._note)],
         )
-        servicer = Servicer(plan, RUN, self.roster, mailbox, SiteLedgers(Path("never-saved.json")))
+        servicer = Servicer(plan, RUN, self.roster, mailbox, SiteLedgers(Path("never-saved.json")), record=self._note)
         federation_grpc.add_FederationServicer_to_server(servicer, server)
         load = load or (members.credentials if members else None)
         if load is None:
@@ -49,6 +53,9 @@ class Coordinator:
             port = server.add_secure_port("127.0.0.1:0", channel.server_credentials(load))
         await server.start()
         return server, port
+
+    def _note(self, event: str, /, **fields: object) -> None:
+        self.noted.append({"event": event, **fields})
 
     def _await(self, work: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(_LONG_S)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -18,6 +19,7 @@ import pytest
 from command_line import Outcome, run_command
 from fedbnsl import errors
 from fedbnsl.cli import fedbnsl as root
+from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_experiments.tables import synthetic
 from fedbnsl_server.observe import terminal as run_display
@@ -35,6 +37,9 @@ def fedbnsl(capsys, monkeypatch):
         return run_command(capsys, *arguments)
 
     return run
+
+
+VARIABLES = "--variables=X1,X2,X3,X4,X5"
 
 
 @pytest.fixture
@@ -99,6 +104,7 @@ def test_every_command_of_the_project_is_installed_and_no_other(fedbnsl):
         *("participant init", "participant register", "participant approve", "participant ledger"),
         *("coordinator init", "coordinator approve", "coordinator revoke", "coordinator renew", "coordinator enrolled"),
         *("coordinator status", "coordinator watch", "coordinator healthcheck"),
+        *("coordinator audit-log", "participant audit-log", "coordinator eject"),
         *("participant request", "participant enrol", "participant check", "participant leave"),
         *("simulate", "demo", "evaluate", "bench", "privacy price", "report", "reproduce", "tune"),
         *("plan list", "plan show"),
@@ -251,13 +257,41 @@ def test_4_a_table_that_cannot_be_used_is_named_with_column_and_count(fedbnsl, p
     refused(fedbnsl(*join), 4, said, "nothing of it was sent")
 
 
+@pytest.mark.parametrize("command", [["simulate", "fed-sparse"], ["demo"]])
+def test_4_all_tables_that_cannot_be_used_are_named_with_lines_before_anything_runs(command, fedbnsl, tables, tmp_path):
+    for table in tables.glob("site-*.csv"):
+        lines = table.read_text(encoding="utf-8").splitlines()
+        lines[4] = "," + lines[4].partition(",")[2]
+        table.write_text("\n".join(lines), encoding="utf-8")
+    refused(
+        fedbnsl(*command, "--data", tables, "--out", tmp_path / "run"),
+        4, "2 of 2 tables cannot be used", "site-1.csv: column 'X1': 1 row(s) are empty (line 5)", "site-2.csv: column",
+    )  # fmt: skip
+    assert not (tmp_path / "run").exists()
+
+
+def test_warnings_of_several_tables_say_whose_they_are(fedbnsl, plan, tables, tmp_path):
+    for table in tables.glob("site-*.csv"):
+        header, *lines = table.read_text(encoding="utf-8").splitlines()
+        moved = [f"{float(line.partition(',')[0]) + 50}," + line.partition(",")[2] for line in lines]
+        table.write_text("\n".join([header, *moved]), encoding="utf-8")
+    said = fedbnsl("simulate", plan, "--data", tables, "--out", tmp_path / "run").err
+    assert "warning: site-1: column(s) 'X1'" in said
+    assert "warning: site-2: column(s) 'X1'" in said
+
+
 def test_4_too_few_rows_and_missing_tables_are_data_errors(fedbnsl, plan, tables, tmp_path):
     empty = tmp_path / "empty"
     empty.mkdir()
     (empty / "north.csv").write_text("a,b\n", encoding="utf-8")
     for command in (["simulate", plan], ["demo"]):
         start = [*command, "--out", tmp_path / "run", "--data"]
-        refused(fedbnsl(*start, empty), 4, "holds no site-*.csv (it holds north.csv)", "named site-1.csv, site-2.csv")
+        refused(
+            fedbnsl(*start, empty),
+            4,
+            "holds no site-*.csv (it holds north.csv)",
+            "for each site: site-1.csv, site-2.csv",
+        )
         refused(fedbnsl(*start, tmp_path / "nowhere"), 4, "holds no site-*.csv (there is no such folder)")
     split = ("data", "split", tables / "site-1.csv", "--sites=61", "--out", tmp_path / "parts")
     refused(fedbnsl(*split), 4, "60 rows cannot be split over 61 sites")
@@ -282,6 +316,23 @@ def test_2_plaintext_must_be_asked_for(fedbnsl, plan, tables, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_2_a_coordinator_is_told_the_variables_before_any_site_calls(fedbnsl, plan, tables, tmp_path):
+    serve = ("coordinator", "serve", plan, "--insecure", "--listen=127.0.0.1:0", f"--out={tmp_path / 'run'}")
+    refused(fedbnsl(*serve), 2, "does not name its variables", "--variables a,b,c", "`variables` in the plan")
+    refused(fedbnsl(*serve, VARIABLES, "--sites=a,b"), 3, "sites", "as many names as n_participants")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("given", ['"X 1",X2', "names.csv"])
+def test_variables_and_sites_of_a_run_are_named_on_the_command_line(given, fedbnsl, plan, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "names.csv").write_text('"X 1", X2\n1,2\n', encoding="utf-8-sig")
+    serve = ("coordinator", "serve", plan, "--insecure", "--listen=127.0.0.1:0", "--out=run", "--sites=a,b,c")
+    assert fedbnsl(*serve, f"--variables={given}", "--set=join_deadline_s=0.01").code == 7
+    served = Plan.load(tmp_path / "run" / "plan.toml")
+    assert (served.variables, served.sites) == (("X 1", "X2"), ("a", "b", "c"))
+
+
 @pytest.mark.parametrize("address", ["192.0.2.1:50051", "0.0.0.0:0", "[::]:0"])
 def test_2_plaintext_does_not_leave_this_machine(address, fedbnsl, plan, tables, tmp_path):
     join = ("participant", "join", address, "--insecure", "--site=s", "--public-data", "--data", tables / "site-1.csv")
@@ -300,7 +351,7 @@ def test_2_an_address_without_host_or_port_is_refused_with_an_example(address, f
 def test_2_a_port_in_use_is_named_and_the_folder_left_free(fedbnsl, plan, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         listen = f"127.0.0.1:{taken.getsockname()[1]}"
-        serve = ("coordinator", "serve", plan, "--insecure", "--listen", listen, "--out", tmp_path / "run")
+        serve = ("coordinator", "serve", plan, "--insecure", "--listen", listen, VARIABLES, "--out", tmp_path / "run")
         refused(fedbnsl(*serve), 2, f"cannot listen on {listen}: the port is in use")
     assert not (tmp_path / "run").exists()
 
@@ -366,9 +417,8 @@ def test_5_7_and_10_a_refused_site_and_a_run_for_which_too_few_join_end_at_both_
     address_file, out = tmp_path / "address", tmp_path / "run"
     serve = ["coordinator", "serve", plan, "--insecure", "--listen=127.0.0.1:0", f"--address-file={address_file}"]
     deadline = ["--set=join_deadline_s=4", "--set=n_participants=2", f"--out={out}", "--json"]
-    variables = '--set=variables=["X1", "X2", "X3", "X4", "X5"]'
     with subprocess.Popen(
-        [sys.executable, "-m", "fedbnsl", *serve, *deadline, variables],
+        [sys.executable, "-m", "fedbnsl", *serve, *deadline, VARIABLES],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -395,7 +445,7 @@ def test_8_a_diverging_run_ends_with_the_settings_to_look_at(fedbnsl, plan, tabl
     limits = [f"--set={key}=1e308" for key in ("continuation_end", "acyclicity_penalty_max")]
     explosive = [*limits, "--set=continuation_share=1.0"]
     outcome = fedbnsl("simulate", plan, "--data", tables, *explosive, "--out", tmp_path / "run", "--json")
-    refused(outcome, 8, "left the finite numbers", "`acyclicity_penalty`")
+    refused(outcome, 8, "the global step diverged", "`acyclicity_penalty`")
     assert strict_json((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))["state"] == "failed"
 
 
@@ -457,7 +507,7 @@ def test_130_an_interrupted_run_keeps_what_it_has(which, fedbnsl, plan, tables, 
         outcome,
         130,
         f"interrupted by {which.name}",
-        "A coordinator's run folder, if there is one, holds what was learned",
+        "What was learned in finished rounds is in the coordinator's run folder, if it has one",
     )
     result = strict_json((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))
     assert (result["state"], len(result["rounds"])) == ("interrupted", 1)
@@ -573,6 +623,7 @@ def test_participant_refit_as_json_prints_the_network_of_its_folder(fedbnsl, run
     assert (outcome.code, outcome.err) == (0, "")
     said = strict_json(outcome.out)
     assert outcome.out == (tmp_path / "own" / "lgbn.json").read_text(encoding="utf-8")
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "own").iterdir()} == {0o600}
     rows = np.loadtxt(tables / "site-2.csv", delimiter=",", skiprows=1)
     column = {f"X{k + 1}": rows[:, k] for k in range(5)}
     assert sum(len(cpd["parents"]) for cpd in said["cpds"].values()) > 0
@@ -619,9 +670,52 @@ def test_a_folder_with_a_run_is_refused_before_a_site_can_call(fedbnsl, run, pla
     before = contents(run)
     address = tmp_path / "address"
     serve = ("coordinator", "serve", plan, "--insecure", "--listen=127.0.0.1:0", f"--address-file={address}")
-    refused(fedbnsl(*serve, "--out", run), 9, f"folder {run} holds a run already")
+    refused(fedbnsl(*serve, VARIABLES, "--out", run), 9, f"folder {run} holds a run already")
     assert not address.exists()
     assert contents(run) == before
+
+
+def test_a_private_demo_of_generated_tables_leaves_nothing_in_the_users_state_directory(fedbnsl, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    small = ("--sites=2", "--set=rounds=1", "--set=local_steps=2", "--set=quorum=2")
+    outcome = fedbnsl("demo", "--private", *small, "--out", tmp_path / "run", "--json")
+    assert outcome.code == 0, outcome.err
+    assert set(strict_json(outcome.out)["ledgers"]) == {"site-1", "site-2"}
+    assert not (tmp_path / "state").exists()
+    assert len(list((tmp_path / "run" / "state" / "fedbnsl").glob("*.json"))) == 2
+    assert "budgets again" in (tmp_path / "run" / "command.txt").read_text(encoding="utf-8")
+
+
+# ---- a run that is interrupted before its first round, and repeated ------------------------------------------------
+
+
+def test_130_of_a_run_without_a_round_nothing_was_learned_and_both_sides_can_repeat_it(fedbnsl, tables, tmp_path):
+    run = tmp_path / "my run"
+    coordinator = subprocess.Popen(
+        [sys.executable, "-u", "-m", "fedbnsl", "coordinator", "serve", "private", "--epsilon=1", "--insecure",
+         "--variables=x,y,z", "--listen=127.0.0.1:0", "--out", run],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a runner in the background ignores it
+    )  # fmt: skip
+    try:
+        address = coordinator.stdout.readline().removeprefix("listening on ").partition(";")[0]
+        coordinator.send_signal(signal.SIGINT)
+        said = coordinator.communicate(timeout=30)[0]
+    finally:
+        coordinator.kill()
+    assert coordinator.returncode == 130, said
+    assert f"No round was finished; continue with: fedbnsl coordinator serve '{run}' --insecure" in said
+    assert "What was learned" not in said
+    serve, join, spends = (run / "command.txt").read_text(encoding="utf-8").splitlines()
+    assert serve == f"fedbnsl coordinator serve plan.toml --insecure --listen {address} --out '../my run-again'"
+    assert "spends the sites' privacy budgets again" in spends
+    own = tmp_path / "own"
+    assert fedbnsl("participant", "init", own, "--site=n", "--data", tables / "site-1.csv", "--dataset=d").code == 0
+    words = shlex.split(join.replace("SITE_FOLDER", str(own)))
+    outcome = fedbnsl(*words[1:], "--patience=0")
+    assert (outcome.code, address in outcome.err) == (6, True), "the command is right; nobody answers"
 
 
 # ---- a run that is paused and gone on with -------------------------------------------------------------------------
@@ -630,7 +724,9 @@ def test_a_folder_with_a_run_is_refused_before_a_site_can_call(fedbnsl, run, pla
 def test_0_a_paused_coordinator_says_how_to_go_on_and_a_run_takes_no_other_settings(fedbnsl, plan, tmp_path):
     run, address = tmp_path / "my run", tmp_path / "address"
     serve = [sys.executable, "-u", "-m", "fedbnsl", "coordinator", "serve", "--insecure", "--listen=127.0.0.1:0"]
-    for life, settings in enumerate(([plan, f"--out={run}", "--seed=data=5"], [run], [plan, f"--out={run}"])):
+    for life, settings in enumerate(
+        ([plan, VARIABLES, f"--out={run}", "--seed=data=5"], [run], [plan, VARIABLES, f"--out={run}"])
+    ):
         address.unlink(missing_ok=True)
         coordinator = subprocess.Popen(
             [*serve, *settings, f"--address-file={address}"],
@@ -655,8 +751,8 @@ def test_0_a_paused_coordinator_says_how_to_go_on_and_a_run_takes_no_other_setti
         result = strict_json((run / "result.json").read_text(encoding="utf-8"))
         assert (result["state"], len(result["manifest"]["resumed_at"])) == ("interrupted", life)
         assert result["manifest"]["seeds"] == {"data": 5}
-    for option in ("--set=rounds=3", f"--out={tmp_path / 'other'}", "--seed=data=6"):
-        refused(fedbnsl("coordinator", "serve", run, "--insecure", option), 2, "goes on with its own settings")
+    for option in ("--set=rounds=3", f"--out={tmp_path / 'other'}", "--seed=data=6", VARIABLES, "--sites=a"):
+        refused(fedbnsl("coordinator", "serve", run, "--insecure", option), 2, "continues with its own settings")
     refused(fedbnsl("coordinator", "serve", tmp_path, "--insecure"), 9, "holds no run that can be continued")
-    other = ("coordinator", "serve", plan, "--insecure", "--listen=127.0.0.1:0", "--set=rounds=9")
+    other = ("coordinator", "serve", plan, "--insecure", "--listen=127.0.0.1:0", "--set=rounds=9", VARIABLES)
     refused(fedbnsl(*other, "--out", run), 9, "holds the run of another plan")

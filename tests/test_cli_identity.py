@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from command_line import run_command
-from coordinator_thread import start
+from coordinator_thread import VARIABLES, start
+from fedbnsl.identity.passphrase import Passphrases
 from fedbnsl.messages import JoinRequest
 from fedbnsl_client.session import Session
 from fedbnsl_client.site.identity import Identity
@@ -97,6 +98,28 @@ def test_what_is_told_about_the_federation_is_enough_to_call_and_to_compare(fedb
     assert Federation.open(tmp_path / "lab").fingerprint in made.out
 
 
+def test_keys_with_a_passphrase_go_the_whole_way_over_tls_and_never_lie_open_on_disk(fedbnsl, start, tmp_path) -> None:
+    folder, site = tmp_path / "lab", tmp_path / "site"
+    for name in ("ours", "theirs", "wrong"):
+        (tmp_path / name).write_text(f"the passphrase {name}\n", encoding="utf-8")
+    ours, theirs, wrong = (("--passphrase-file", tmp_path / name) for name in ("ours", "theirs", "wrong"))
+    assert fedbnsl("coordinator", "init", folder, "--name", "lab", "--host", "127.0.0.1", *ours).code == 0
+    assert fedbnsl("participant", "request", site, "--federation", "lab", "--site", "north", *theirs).code == 0
+    approve = ("coordinator", "approve", folder, "north.request.pem", "--yes")
+    enrol_it = ("participant", "enrol", site, "north.bundle.toml", "--fingerprint", Federation.open(folder).fingerprint)
+    check = ("participant", "check", site, start(Federation.open(folder, passphrases=Passphrases(ours[1]))).address)
+    for command, right in ((approve, ours), (enrol_it, theirs), (check, theirs)):
+        for given, said in (((), "nobody here to ask"), (wrong, "does not open")):
+            refused = fedbnsl(*command, *given)
+            assert refused.code == 14, command
+            assert said in refused.err + refused.out
+            assert "--passphrase-file" in refused.err + refused.out
+        assert fedbnsl(*command, *right).code == 0, command
+    keys = [content for content in contents(tmp_path).values() if b"PRIVATE KEY" in content]
+    assert len(keys) == 3
+    assert all(b"BEGIN ENCRYPTED PRIVATE KEY" in key for key in keys)
+
+
 # ---- questions ---------------------------------------------------------------------------------------------------
 
 
@@ -120,7 +143,7 @@ def test_a_fingerprint_that_is_answered_no_imports_nothing(fedbnsl, lab, tmp_pat
     assert "not enrolled; nothing was imported" in answer.err
     wrong = fedbnsl("participant", "enrol", site, "north.bundle.toml", "--fingerprint", "AB:CD")
     assert wrong.code == 14
-    assert "; expected was " in wrong.err
+    assert "; expected " in wrong.err
     assert "by telephone" in wrong.err
     assert contents(site) == before
 
@@ -176,7 +199,8 @@ def test_approve_revoke_and_renew_show_in_the_list(fedbnsl, lab, tmp_path) -> No
     enrol(federation, tmp_path / "north", "north")
     enrol(federation, tmp_path / "south", "south")
     revoked = fedbnsl("coordinator", "revoke", lab, "south")
-    assert revoked.out == "revoked 1 certificate of south\n"
+    assert revoked.out.startswith("revoked 1 certificate of south\n")
+    assert "stays in it; fedbnsl coordinator eject RUN south" in revoked.out
     lines = fedbnsl("coordinator", "enrolled", lab).out.splitlines()
     assert lines[0] == f"federation 'lab' at 127.0.0.1:50051, authority {federation.fingerprint}"
     assert [line.split()[:3] for line in lines[1:]] == [["north", "valid", "until"], ["south", "revoked", "since"]]
@@ -229,7 +253,7 @@ def test_a_renewal_of_a_site_goes_through_the_same_commands(fedbnsl, lab, tmp_pa
         (("participant", "request", "new", "--site", "north"), 2, "Missing option '--federation'"),
         (("participant", "request", "new", "--site", "a b", "--federation", "lab"), 2, "site 'a b'"),
         (("participant", "enrol", ".", "absent.toml"), 2, "does not exist"),
-        (("participant", "enrol", ".", "-", "--fingerprint", "AB"), 14, "is no bundle"),
+        (("participant", "enrol", ".", "-", "--fingerprint", "AB"), 14, "is not a bundle"),
         (("participant", "check", "absent"), 2, "does not exist"),
         (("participant", "leave", "."), 14, "is not enrolled"),
         (("participant", "leave", ".", "--insecure"), 2, "name the coordinator"),
@@ -261,7 +285,7 @@ def test_leave_frees_the_seat_of_the_site_itself_only(fedbnsl, start, tmp_path) 
     session = Session(
         coordinator.address, Identity.open(tmp_path / "north").credentials(), patience_s=0.0, notice=lambda text: None
     )
-    session.join(JoinRequest("north", ("age", "dose"), 50))
+    session.join(JoinRequest("north", VARIABLES, 50))
     session.close()
     assert list(coordinator.roster.members) == ["north"]
     foreign = fedbnsl("participant", "leave", tmp_path / "south", coordinator.address, "--site", "north")
@@ -282,7 +306,7 @@ def test_leave_in_plaintext_takes_the_name_from_the_option_or_the_policy(fedbnsl
     make_site(tmp_path / "site")
     for arguments in ((tmp_path / "site",), (tmp_path / "here", "--site", "north")):
         session = Session(coordinator.address, patience_s=0.0, notice=lambda text: None)
-        session.join(JoinRequest("north", ("age", "dose"), 50))
+        session.join(JoinRequest("north", VARIABLES, 50))
         session.close()
         left = fedbnsl("participant", "leave", *arguments, coordinator.address, "--insecure")
         assert left.code == 0, left
@@ -291,7 +315,9 @@ def test_leave_in_plaintext_takes_the_name_from_the_option_or_the_policy(fedbnsl
 
 def test_a_coordinator_says_nothing_about_strangers_at_its_port_in_the_words_of_a_library(lab, tmp_path) -> None:
     """grpc reads its settings when it is imported first, by whichever module."""
-    (tmp_path / "plan.toml").write_text("rounds = 3\nn_participants = 1\njoin_deadline_s = 4\n", encoding="utf-8")
+    (tmp_path / "plan.toml").write_text(
+        "variables = ['a', 'b']\nrounds = 3\nn_participants = 1\njoin_deadline_s = 4\n", encoding="utf-8"
+    )
     address = tmp_path / "address"
     options = ("--federation", lab, "--listen", "127.0.0.1:0", "--address-file", address, "--out", tmp_path / "run")
     serve = subprocess.Popen(

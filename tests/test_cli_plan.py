@@ -133,7 +133,7 @@ def test_every_command_refuses_a_budget_for_a_plan_without_privacy_before_anythi
 @pytest.mark.parametrize("command", TAKES_A_PLAN)
 def test_every_command_says_how_names_and_paths_differ(fedbnsl, command):
     said = " ".join(fedbnsl(*command.split(), "--help").out.split())
-    assert "what has a separator or ends in .toml is a path, such as ./lean" in said
+    assert "text with a separator or ending in .toml is a path, such as ./lean" in said
 
 
 def test_a_path_that_does_not_exist_is_refused_as_a_path(fedbnsl):
@@ -166,7 +166,7 @@ def test_a_run_folder_goes_on_with_its_own_budget(fedbnsl, tmp_path):
     (tmp_path / "run").mkdir()
     outcome = fedbnsl("coordinator", "serve", "run", "--insecure", "--epsilon", "1")
     assert outcome.code == 2
-    assert "run is a run: it goes on with its own settings; omit --set, --epsilon" in outcome.err
+    assert "run is a run: it continues with its own settings; omit --set, --epsilon" in outcome.err
 
 
 def test_a_grid_is_taken_by_name_and_an_unknown_one_is_answered_with_the_names(fedbnsl):

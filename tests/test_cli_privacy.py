@@ -2,6 +2,8 @@
 
 import io
 import json
+import re
+import shlex
 import sqlite3
 from pathlib import Path
 
@@ -10,8 +12,11 @@ import numpy as np
 import pytest
 
 from fedbnsl.cli import main
+from fedbnsl.errors import PolicyRefusal
 from fedbnsl.privacy.calibration import price_of
 from fedbnsl_client.budget.ledger import Ledger, Request
+from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.site import folder as site_folder
 from private_site import DATASET, edit, make_site, private_plan, rows, write_table
 
 
@@ -41,6 +46,13 @@ def folder(tmp_path):
     return tmp_path / "north"
 
 
+def command_in(text):
+    """The words of the first command line that a text names, up to the end of its sentence or part of one."""
+    line = re.search(r"fedbnsl ([^;\n]*?)(?: goes on|[;.]? If|\. |;|\n|$)", text)
+    assert line is not None, text
+    return shlex.split(line[1])
+
+
 def approvals(folder):
     with Ledger.open(folder / "ledger.db") as ledger:
         return [entry.content["digest"] for entry in ledger.entries() if entry.kind == "approve"]
@@ -57,13 +69,59 @@ def test_init_makes_policy_and_ledger_and_says_what_comes_next(fedbnsl, tmp_path
     assert "never overwritten" in err
 
 
+def test_init_says_where_a_file_is_known_already_and_of_other_files_nothing(fedbnsl, folder, tmp_path):
+    def init(own, data):
+        return fedbnsl("participant", "init", tmp_path / own, "--site=north", "--data", data, "--dataset=w")
+
+    (tmp_path / "link.csv").symlink_to(folder / "table.csv")
+    code, _, err = init("second", tmp_path / "link.csv")
+    assert code == 0
+    assert f"link.csv is the table of dataset {DATASET!r} of the site folder {folder.resolve()}" in err
+    assert "two folders are two budgets" in err
+    assert "site folder" not in init("third", write_table(tmp_path / "other.csv", rows(8)))[2]
+
+
 def test_register_takes_a_changed_table_only_if_it_is_said_to_supersede(fedbnsl, folder):
     write_table(folder / "table.csv", rows(5))
     code, _, err = fedbnsl("participant", "register", folder, DATASET)
     assert code == 11
     assert "is not the one registered" in err
-    code, out, _ = fedbnsl("participant", "register", folder, DATASET, "--supersedes")
+    code, out, _ = fedbnsl(*command_in(err))
     assert (code, out) == (0, f"registered {DATASET}: 120 rows, 3 variables\n")
+
+
+def test_register_takes_the_only_dataset_and_names_those_there_are(fedbnsl, folder):
+    assert fedbnsl("participant", "register", folder)[:2] == (0, f"registered {DATASET}: 120 rows, 3 variables\n")
+    code, _, err = fedbnsl("participant", "register", folder, "ward-8")
+    assert code == 12
+    assert f"dataset 'ward-8'; the policy has: {DATASET}" in err
+    assert "Name one that the policy has" in err
+    assert "another plan" not in err, "which helps nobody"
+
+
+def test_a_table_that_the_ledger_does_not_know_is_registered_by_the_command_that_is_named(fedbnsl, folder, plan):
+    write_table(folder / "other.csv", rows(9))
+    policy = (folder / "policy.toml").read_text(encoding="utf-8")
+    table = policy[policy.index("[[datasets]]") :].replace(f'"{DATASET}"', '"ward-8"').replace("table.csv", "other.csv")
+    (folder / "policy.toml").write_text(policy + table, encoding="utf-8")
+    for command in (["approve", plan], ["join", "127.0.0.1:9", "--insecure", "--policy"]):
+        code, _, err = fedbnsl("participant", *command, folder, "--dataset=ward-8")
+        assert code == 12
+        assert "'ward-8' is not registered in the ledger" in err
+    assert fedbnsl(*command_in(err))[:2] == (0, "registered ward-8: 120 rows, 3 variables\n")
+    assert fedbnsl("participant", "approve", plan, folder, "--dataset=ward-8", "--yes")[0] == 0
+
+
+@pytest.mark.parametrize("has_policy", [True, False])
+def test_check_before_enrolment_names_the_steps_in_their_order(has_policy, fedbnsl, folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    if not has_policy:
+        (folder / "policy.toml").unlink()
+    _, out, _ = fedbnsl("participant", "check", folder)
+    steps = [out.index(f"fedbnsl participant {step} {folder}") for step in ("request", "enrol")]
+    assert steps == sorted(steps)
+    assert fedbnsl(*command_in(out))[0] == 0
+    assert list(tmp_path.glob("*.request.pem"))
 
 
 def test_approve_shows_plan_price_and_what_is_left_and_asks(fedbnsl, folder, plan, monkeypatch):
@@ -71,16 +129,28 @@ def test_approve_shows_plan_price_and_what_is_left_and_asks(fedbnsl, folder, pla
     monkeypatch.setattr("click.confirm", lambda text, **_: click.echo(text) or True)
     code, out, _ = fedbnsl("participant", "approve", plan, folder)
     assert code == 0
-    for part in (
-        "rounds = 3",
+    parts = (
+        f"This run would spend epsilon 1 of your budget of epsilon 5 for dataset {DATASET} (delta 1e-06; 3 rounds).",
+        "Spent so far: epsilon 0. After this run, enough for one more run of epsilon 4.8",
         "zCDP",
-        "after a run: 1 of 5",
-        "room for one more of up to 4.8",
+        "rounds = 3",
+        "--all shows them",
         "approve this plan?",
         f"approved: {digest}",
-    ):
+    )
+    for part in parts:
         assert part in out, part
+    assert [out.index(part) for part in parts] == sorted(out.index(part) for part in parts)
+    assert "threshold =" not in out, "a default"
     assert approvals(folder) == [digest]
+
+
+def test_approve_shows_every_setting_if_asked(fedbnsl, folder, plan):
+    _, out, _ = fedbnsl("participant", "approve", plan, folder, "--yes", "--all")
+    shown = set(re.findall(r"^  ([\w.]+) = ", out, re.MULTILINE))
+    _, listed, _ = fedbnsl("plan", "show", plan, "--all", "--json")
+    assert shown == set(json.loads(listed)["settings"])
+    assert out.index("privacy.clip = 2.0") < out.index("the other settings") < out.index("threshold = ")
 
 
 def test_a_plan_is_not_approved_by_silence_or_no(fedbnsl, folder, plan, monkeypatch):
@@ -184,6 +254,11 @@ def test_privacy_price_for_people_scripts_and_as_a_table(fedbnsl, plan):
     assert code == 0
     assert "epsilon 1, delta 1e-06" in out
     assert "T \\ K" in out
+    names = '--set=variables=["a", "b"]'
+    assert fedbnsl("privacy", "price", plan, "--rows=120", "--variables=2", names)[0] == 0
+    code, _, err = fedbnsl("privacy", "price", plan, "--rows=120", "--variables=7", names)
+    assert code == 2
+    assert "--variables 7: the plan names 2 variables" in err
     code, _, err = fedbnsl("privacy", "price", plan, "--rows=120")
     assert code == 2
     assert "--variables" in err
@@ -198,6 +273,20 @@ def test_2_join_needs_a_policy_or_a_confirmation_that_the_table_is_public(fedbns
         assert "--policy FOLDER" in err
         assert "--public-data" in err
         assert "Correct the named option" in err
+
+
+def test_12_a_table_of_a_site_folder_is_not_public_because_somebody_says_so(fedbnsl, folder, tmp_path):
+    copy = tmp_path / "copy.csv"
+    copy.write_bytes((folder / "table.csv").read_bytes())
+    join = ("participant", "join", "127.0.0.1:9", "--insecure", "--public-data", "--patience=0")
+    code, _, err = fedbnsl(*join, "--site=north", f"--data={folder / 'table.csv'}")
+    assert code == 12
+    assert f"dataset 'ward-7' of the site folder {folder}, which does not call it public" in err
+    assert fedbnsl(*join, "--site=north", f"--data={copy}")[0] == 6, "a copy is noticed in the site's own folder alone"
+    with pytest.raises(PolicyRefusal, match="'ward-7'"):
+        site_folder.refuse_as_public(copy, Dataset.read(copy), folder)
+    edit(folder / "policy.toml", "public = false", "public = true")
+    assert fedbnsl(*join, "--site=north", f"--data={folder / 'table.csv'}")[0] == 6
 
 
 def test_2_a_policy_leaves_nothing_to_say_about_the_table(fedbnsl, folder):
@@ -249,9 +338,8 @@ def test_a_second_id_for_known_records_is_refused_or_shares_their_budget(fedbnsl
     edit(folder / "policy.toml", 'path = "table.csv"', 'path = "copy.csv"')
     code, _, err = fedbnsl("participant", "register", folder, "copy")
     assert code == 11
-    assert "the values of x; y; z are, or were, those of columns of 'ward-7'" in err
-    assert "fedbnsl participant register FOLDER copy --supersedes" in err
-    code, out, _ = fedbnsl("participant", "register", folder, "copy", "--supersedes")
+    assert "the values of x, y, z are, or were, those of columns of 'ward-7'" in err
+    code, out, _ = fedbnsl(*command_in(err))
     assert (code, out.splitlines()[1]) == (0, "one budget with ward-7: what either spends counts for all of them")
     _, out, _ = fedbnsl("participant", "ledger", folder)
     assert "dataset copy: spent epsilon" in out
@@ -265,7 +353,7 @@ def test_11_a_ledger_that_was_put_back_is_refused_until_that_is_accepted(fedbnsl
     code, _, err = fedbnsl("participant", "ledger", folder)
     assert code == 11
     assert "is an older copy" in err
-    code, out, _ = fedbnsl("participant", "ledger", folder, "--accept-backup")
+    code, out, _ = fedbnsl(*command_in(err))
     assert code == 0
     assert "an older copy was accepted; the lost ledger had at least 3 entries" in out
     assert f"{DATASET}: 0.001 zCDP, spent by entries that are lost" in out
@@ -277,7 +365,7 @@ def test_register_says_what_a_table_without_means_would_mean(fedbnsl, folder):
     write_table(folder / "table.csv", rows() - rows().mean(axis=0))
     code, _, err = fedbnsl("participant", "register", folder, DATASET, "--supersedes")
     assert code == 0
-    assert "warning: column(s) age; dose; mass: the mean is zero to rounding" in err
+    assert "warning: column(s) age, dose, mass: the mean is zero to rounding" in err
     assert "docs/explanation/privacy.md, Centring" in err
     edit(folder / "policy.toml", "public = false", "public = true")
     assert fedbnsl("participant", "register", folder, DATASET)[2] == ""

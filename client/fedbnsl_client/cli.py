@@ -13,8 +13,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fedbnsl.durable import OWNER_ONLY
 from fedbnsl.errors import PolicyRefusal, SetupError
+from fedbnsl.identity.passphrase import Passphrases, passphrase_option
 from fedbnsl.plan.plan_options import PlanChoice, takes_plan
+from fedbnsl.security_log_cli import audit_log
+from fedbnsl.shown import shown_lines
 from fedbnsl_client.site import identity_cli
 
 if TYPE_CHECKING:
@@ -31,7 +35,7 @@ def participant() -> None:
     """Take part in a federation with a table that stays at this site."""
 
 
-for _command in (identity_cli.request, identity_cli.enrol, identity_cli.check, identity_cli.leave):
+for _command in (identity_cli.request, identity_cli.enrol, identity_cli.check, identity_cli.leave, audit_log):
     participant.add_command(_command)
 
 
@@ -110,8 +114,9 @@ def init(
 ) -> None:
     """Make this site's FOLDER: a commented policy.toml that denies by default, and the ledger of what was spent.
 
-    The table is checked and its content is noted in the ledger: from this folder it cannot be spent twice, under
-    whatever name. Keep one folder for a table: another one would be another budget. Nothing is sent.
+    The table is checked and its content is noted in the ledger: registered again from this folder under another name,
+    path or header, it is noticed. A copy with changed rows or values is not, nor are the same people in another table.
+    Keep one folder for a table: another one would be another budget. Nothing is sent.
     """
     from fedbnsl_client.site import folder as site_folder
 
@@ -138,18 +143,22 @@ def init(
 
 @participant.command()
 @_folder_argument
-@click.argument("dataset_id", metavar="DATASET")
+@click.argument("dataset_id", metavar="[DATASET]", required=False)
 @click.option(
     "--supersedes",
     is_flag=True,
     help="The table has new content on purpose, or shares records with another dataset, and from then on its budget: "
     "what was spent stays spent.",
 )
-def register(folder: Path, dataset_id: str, supersedes: bool) -> None:
-    """Note in FOLDER's ledger the table that its policy names for DATASET: a new one, or one whose content changed."""
+def register(folder: Path, dataset_id: str | None, supersedes: bool) -> None:
+    """Note in FOLDER's ledger the table that its policy names for DATASET: a new one, or one whose content changed.
+
+    DATASET is by default the policy's only one.
+    """
     from fedbnsl_client.site import folder as site_folder
 
     with site_folder.opened(folder) as (policy, ledger):
+        dataset_id = policy.dataset(dataset_id).id
         table = site_folder.read_table(folder, policy, dataset_id)
         for one in table.odd:
             click.secho(f"warning: {one.text}", fg="yellow", err=True)
@@ -164,16 +173,18 @@ def register(folder: Path, dataset_id: str, supersedes: bool) -> None:
 @takes_plan()
 @_folder_argument
 @click.option("--dataset", "dataset_id", help="Which dataset the price is for.  [default: the policy's only one]")
+@click.option("--all", "every", is_flag=True, help="Every setting, not only what differs from its default.")
 @click.option("--yes", is_flag=True, help="Approve without being asked.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was approved as JSON, and the rest on stderr.")
-def approve(choice: PlanChoice, folder: Path, dataset_id: str | None, yes: bool, as_json: bool) -> None:
-    """Show PLAN, what a run of it would cost FOLDER's dataset and what would be left; then record its approval.
+def approve(choice: PlanChoice, folder: Path, dataset_id: str | None, every: bool, yes: bool, as_json: bool) -> None:
+    """Show what a run of PLAN would cost FOLDER's dataset, what would be left, and PLAN; then record its approval.
 
     Of a private PLAN it also says, here alone, which share of the records lies beyond its feature_bounds. These bound
     x^2, in squared units of each column: 100 is for values from -10 to 10.
 
     An approval is for these very settings: the plan's digest goes into the ledger. So approve what the coordinator
-    serves: plan.toml in its run folder, or the same PLAN with the same options. Runs are still held to the policy.
+    serves: plan.toml in its run folder, or the same PLAN with the same options; names of variables and sites that the
+    coordinator adds change nothing of it. Runs are still held to the policy.
     """
     from fedbnsl_client.budget.report import approval_lines, refuse_what_cannot_run
     from fedbnsl_client.data.plan_fit import fit_of, site_lines
@@ -182,9 +193,9 @@ def approve(choice: PlanChoice, folder: Path, dataset_id: str | None, yes: bool,
     plan = choice.load()
     with site_folder.opened(folder) as (policy, ledger):
         dataset = policy.dataset(dataset_id)
-        for line in approval_lines(plan, dataset, ledger):
+        for line in approval_lines(plan, dataset, ledger, every=every):
             click.echo(line, err=as_json)
-        refuse_what_cannot_run(plan, policy, dataset, ledger)
+        refuse_what_cannot_run(plan, policy, dataset, ledger, folder)
         table = site_folder.read_table(folder, policy, dataset.id)
         fit = fit_of(table, plan)
         for line in site_lines(table, plan, fit):
@@ -192,6 +203,9 @@ def approve(choice: PlanChoice, folder: Path, dataset_id: str | None, yes: bool,
         if not yes and not click.confirm("approve this plan?", err=as_json):
             raise PolicyRefusal("not approved; nothing was recorded")
         ledger.approve(plan.digest(), plan.name)
+        site_folder.security_log(folder).enter(
+            "approved", plan_digest=plan.digest().hex(), plan=plan.name, dataset=dataset.id
+        )
     digest = plan.digest().hex()
     said = {"approved": digest, "name": plan.name, "dataset": dataset.id, "table": asdict(fit)}
     click.echo(json.dumps(said, ensure_ascii=False) if as_json else f"approved: {digest}")
@@ -257,6 +271,7 @@ def ledger_command(folder: Path, verify: bool, as_json: bool, accept_backup: boo
     show_default=True,
     help="Seconds to call a coordinator that does not answer yet.",
 )
+@passphrase_option
 @_table_options
 def join(
     coordinator: str | None,
@@ -269,6 +284,7 @@ def join(
     insecure: bool,
     out: Path | None,
     patience_s: float,
+    passphrases: Passphrases,
     columns: str | None,
     min_rows: int,
     max_file_mib: int | None,
@@ -284,6 +300,7 @@ def join(
     counted.
     """
     from fedbnsl.messages import SITE_NAME_RULE, is_site_name
+    from fedbnsl.security_log import once_each, unrecorded
     from fedbnsl_client.budget.policy import Policy
     from fedbnsl_client.join_run import take_part
     from fedbnsl_client.site import folder as site_folder
@@ -304,7 +321,9 @@ def join(
             "a table is used under a policy (--policy FOLDER, made by `participant init`), or, if anybody may see it, "
             "with --data FILE --public-data and --identity FOLDER (on loopback: --site NAME)"
         )
-    link = identity.link(folder or identity_folder, coordinator, insecure=insecure)
+    link = identity.link(folder or identity_folder, coordinator, insecure=insecure, passphrases=passphrases)
+    own_folder = folder or identity_folder
+    record = unrecorded if own_folder is None else once_each(site_folder.security_log(own_folder).enter)
 
     def run(admission: Admission) -> None:
         if link.site not in ("", admission.site):
@@ -314,8 +333,9 @@ def join(
             address=link.address,
             credentials=link.credentials,
             patience_s=patience_s,
-            notice=lambda text: click.echo(text, err=True),
+            notice=lambda text: click.echo(shown_lines(text), err=True),
             out=out,
+            record=record,
         )
         click.echo(f"the run is over: {graph.nnz} edges" + (f"; kept in {out}" if out else ""))
 
@@ -331,13 +351,16 @@ def join(
                     columns=column_names(columns),
                     max_file_bytes=_bytes(max_file_mib),
                     authority=link.authority,
+                    record=record,
                 )
             )
     elif data is not None:
         name = site or link.site
         if not is_site_name(name):
             raise SetupError(f"--site {name!r}: use {SITE_NAME_RULE}")
-        run(PublicTable(name, _read(data, columns, min_rows, max_file_mib, warn=False)))
+        table = _read(data, columns, min_rows, max_file_mib, warn=False)
+        site_folder.refuse_as_public(data, table, own_folder)
+        run(PublicTable(name, table))
 
 
 @participant.command()
@@ -361,7 +384,7 @@ def refit(
     dataset = _read(data, columns, min_rows, max_file_mib)
     learned = graph_files.read_edges(edges, dataset.variables)
     fitted = personalise(dataset, learned.dag)
-    graph_files.write_all(fitted, out)
+    graph_files.write_all(fitted, out, mode=OWNER_ONLY)
     if as_json:
         click.echo(lgbn_json(fitted), nl=False)
     else:
@@ -372,7 +395,9 @@ def column_names(columns: str | None) -> list[str]:
     """The names in the value of --columns; a name that holds a comma is in quotation marks, as in a CSV file."""
     if columns is None:
         return []
-    names = [name.strip() for name in next(csv.reader([columns], skipinitialspace=True))]
+    from fedbnsl.messages import composed
+
+    names = [composed(name.strip()) for name in next(csv.reader([columns], skipinitialspace=True))]
     if not names or not all(names):
         raise SetupError(f"--columns {columns!r}: a name is empty", remedy="Separate names by commas.")
     return names
@@ -392,12 +417,12 @@ def _read(data: Path, columns: str | None, min_rows: int, max_file_mib: int | No
 
 
 @contextmanager
-def warnings_on_stderr() -> Generator[None]:
-    """Show what is odd about a table as plain lines."""
+def warnings_on_stderr(site: str = "") -> Generator[None]:
+    """Show what is odd about a table as plain lines, after the name of its site where there are several."""
     from fedbnsl_client.data.checks import DataWarning
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", DataWarning)
         yield
     for warning in caught:
-        click.secho(f"warning: {warning.message}", fg="yellow", err=True)
+        click.secho(f"warning: {site and f'{site}: '}{warning.message}", fg="yellow", err=True)

@@ -1,4 +1,4 @@
-"""Inner loops as machine code."""
+"""Compile inner loops with numba."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
@@ -14,7 +14,7 @@ def compiled(kernel: _Kernel) -> _Kernel:
 
 
 def exact_sums(kernel: _Kernel) -> _Kernel:
-    """As `compiled`, and sums may be reordered to use vector instructions.
+    """Like `compiled`, but sums may be reordered to use vector instructions.
 
     Only for sums of whole numbers that stay below 2^53: these are exact in any order.
     """

@@ -20,10 +20,13 @@ from fedbnsl.errors import (
 )
 from fedbnsl.graphs import files as graph_files
 from fedbnsl.graphs.formats import LearnedGraph, edges_csv
-from fedbnsl.messages import Finished, JoinReply, JoinRequest, LeaveReason, RoundTask
+from fedbnsl.messages import Finished, JoinReply, JoinRequest, LeaveReason, LocalUpdate, RoundTask
 from fedbnsl.plan.plan import Plan
 from fedbnsl.rounds.kinds import n_rounds
+from fedbnsl.security_log import Record, unrecorded
+from fedbnsl.shown import shown
 from fedbnsl.sparse import SparseMatrix
+from fedbnsl.versions import own_versions
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.plan_fit import fit_of, site_lines
 from fedbnsl_client.participant import Participant
@@ -44,6 +47,7 @@ def take_part(
     patience_s: float,
     notice: Callable[[str], None],
     out: Path | None,
+    record: Record = unrecorded,
 ) -> SparseMatrix:
     """Take part in one run until its end and return the learned graph with its consensus weights.
 
@@ -61,6 +65,8 @@ def take_part(
         Told what a person at the site may want to know.
     out
         Folder for the graph and the site's own refit of it; None keeps nothing.
+    record
+        Told what the site's security log should hold.
 
     Raises
     ------
@@ -70,9 +76,12 @@ def take_part(
     if out is not None:
         graph_files.new_graph_folder(out)
     warm_up()
+    record("calls", coordinator=address, tls=credentials is not None)
+    outcome = "finished"
     session = Session(address, credentials, patience_s=patience_s, notice=notice)
     try:
         reply = session.join(_request(admission))
+        record("joined", coordinator=address, run=f"{reply.run:016x}", plan_digest=reply.plan_digest.hex())
         reason: LeaveReason | None = None
         try:
             plan = Plan.from_toml(reply.plan_toml, origin="the coordinator's plan")
@@ -83,14 +92,16 @@ def take_part(
             session.settle(plan)
             try:
                 table, journal = admission.admit(plan, reply.run, reply.variables)
-            except FedbnslError:
+            except FedbnslError as error:
                 reason = LeaveReason.POLICY  # one class for every refusal: its cause stays at the site
+                record("run refused", run=f"{reply.run:016x}", why=type(error).__name__)
                 raise
             notice(
                 f"joined as {admission.site}: {table.n_samples} rows, {len(table.variables)} variables, "
                 f"{n_rounds(plan)} rounds"
             )
-            # At the site alone, and before anything is paid for: Ctrl-C now costs nothing.
+            # At the site alone, and before a private run pays for anything: Ctrl-C now costs nothing. A run without
+            # privacy is in the ledger already.
             for line in site_lines(table, plan, fit_of(table, plan)):
                 notice(line)
 
@@ -101,25 +112,41 @@ def take_part(
                     raise PlanMismatchError("the coordinator went on with another run; join anew")
                 return Participant(admission.site, table, plan, reply.snapshot, journal=journal, run=reply.run)
 
-            end = _answer_tasks(session, admission, reply, restore)
+            end = _answer_tasks(session, admission, reply, restore, record)
         except BaseException as error:
             session.leave(reason or _reason(error))
             raise
+        if end.graph is None:
+            outcome = "without a result"
+    except BaseException as error:
+        outcome = type(error).__name__  # the class alone: a text may quote the table
+        raise
     finally:
         session.close()
+        record("run ended", coordinator=address, outcome=outcome)
     if end.graph is None:
-        raise RunAbandonedError(f"the run ended without a result: {end.stopped_because}")
+        raise RunAbandonedError(f"the run ended without a result: {shown(end.stopped_because)}")
     if out is not None:
         _keep(out, table, end.graph)
     return end.graph
 
 
 def _request(admission: Admission) -> JoinRequest:
-    return JoinRequest(admission.site, admission.variables, admission.n_samples, ledger=admission.ledger_head)
+    return JoinRequest(
+        admission.site,
+        admission.variables,
+        admission.n_samples,
+        ledger=admission.ledger_head,
+        versions=own_versions(),
+    )
 
 
 def _answer_tasks(
-    session: Session, admission: Admission, reply: JoinReply, restore: Callable[[JoinReply], Participant]
+    session: Session,
+    admission: Admission,
+    reply: JoinReply,
+    restore: Callable[[JoinReply], Participant],
+    record: Record,
 ) -> Finished:
     participant, last_round = restore(reply), reply.round
     answered: RoundTask | None = None
@@ -132,7 +159,7 @@ def _answer_tasks(
             # A coordinator that crashed before it counted the last answer sends the same task again.
             if task.round == last_round + 1 or task == answered:
                 with suppress(StaleRoundError):  # the round closed without this site: the next task says so
-                    session.push(participant.handle(task))
+                    session.push(_answer(participant, task, record))
                 answered, last_round, seat_lost = task, task.round, False
                 continue
         except SeatLostError:
@@ -143,6 +170,17 @@ def _answer_tasks(
         # the coordinator went back to an earlier round or lost this site's seat.
         reply = session.join(_request(admission))
         participant, last_round, answered = restore(reply), reply.round, None
+
+
+def _answer(participant: Participant, task: RoundTask, record: Record) -> LocalUpdate:
+    try:
+        update = participant.handle(task)
+    except FedbnslError as error:
+        record("task refused", round=task.round, kind=task.content.kind, why=type(error).__name__)
+        raise
+    if update.ledger is None:  # else its payment says so, with a digest; that of exact values would tell of the table
+        record("answered uncounted", round=task.round, kind=task.content.kind)
+    return update
 
 
 def _reason(error: BaseException) -> LeaveReason:
@@ -156,5 +194,6 @@ def _reason(error: BaseException) -> LeaveReason:
 
 def _keep(out: Path, table: Dataset, graph: SparseMatrix) -> None:
     consensus = LearnedGraph(table.variables, graph.support(), graph.to_dense(), None)
-    durable.write_text(out / "personalised-edges.csv", edges_csv(personalise(table, consensus.dag)))
+    own = edges_csv(personalise(table, consensus.dag))
+    durable.write_text(out / "personalised-edges.csv", own, mode=durable.OWNER_ONLY)
     durable.write_text(out / "edges.csv", edges_csv(consensus))  # last: a folder with it is whole, and is kept

@@ -1,4 +1,4 @@
-"""A participant's side of a run: RoundTask in, LocalUpdate out. The same code in every kind of run."""
+"""A participant's side of a run: RoundTask in, LocalUpdate out. The same over a network and in one process."""
 
 from collections.abc import Callable
 
@@ -78,19 +78,21 @@ class Participant:
         StaleRoundError
             If the task is for a round before the last answered one.
         LocalProtocolError, RemoteProtocolError
-            If the plan has no such round, or one of another kind, or the task cannot be answered; nothing was
-            computed, paid for or drawn then.
+            If the plan has no such round, or one of another kind, or the task cannot be answered. Then nothing was
+            computed, paid for or drawn.
         DivergenceError
-            If the weights leave the finite numbers.
+            If a weight is not finite.
         """
         if self._answer is not None:
             if task.round == self._answer.round:
                 return self._answer
             if task.round < self._answer.round:
-                raise StaleRoundError(f"task for round {task.round} came after the answer to {self._answer.round}")
+                raise StaleRoundError(
+                    f"task for round {task.round} came after the answer to round {self._answer.round}"
+                )
         kind = task.content.kind
         if stage(self._plan, task.round).kind != kind:
-            raise LocalProtocolError(f"round {task.round} ({kind}) is not among those of the plan")
+            raise LocalProtocolError(f"round {task.round} ({kind}) is not in the plan")
         if kind not in self._rounds:
             self._rounds[kind] = local_rounds(kind)(self._problem, self._snapshot)
         rounds = self._rounds[kind]

@@ -1,6 +1,11 @@
-"""A participant's gRPC session: join, then pull a task, answer, push, until the run is over."""
+"""A participant's gRPC session: join, then pull a task, answer, push, until the run is over.
 
+Between its calls, as it computes, a thread tells the coordinator that the site lives.
+"""
+
+import math
 import random
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 import grpc
 
 from fedbnsl import codec
-from fedbnsl.channel import LONG_POLL_S, open_channel
+from fedbnsl.channel import ALIVE_EVERY_S, ALIVE_TIMEOUT_S, LONG_POLL_S, open_channel
 from fedbnsl.errors import (
     FedbnslError,
     IdentityError,
@@ -37,6 +42,7 @@ from fedbnsl.messages import (
     run_tag,
 )
 from fedbnsl.plan.plan import Plan
+from fedbnsl.shown import shown
 from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl.wire import federation_pb2_grpc as federation_grpc
 
@@ -45,10 +51,11 @@ if TYPE_CHECKING:
 
 _FIRST_CALL_TIMEOUT_S = 10.0
 _GOODBYE_TIMEOUT_S = 0.5
+_LOOK_S = 1.0
 
 _Reply = TypeVar("_Reply")
 
-# The other end of the table in fedbnsl_server.grpc_api.servicer.
+# The inverse of the table in fedbnsl_server.grpc_api.servicer.
 _ERRORS: dict[grpc.StatusCode, type[FedbnslError]] = {
     grpc.StatusCode.ABORTED: StaleRoundError,
     grpc.StatusCode.INVALID_ARGUMENT: LocalProtocolError,
@@ -66,7 +73,15 @@ _ASK_THE_OPERATOR = (
     "Ask the coordinator's operator; `fedbnsl participant check FOLDER` shows what fits and what does not."
 )
 
-# gRPC says UNAVAILABLE for these as well, and calling again would not help before somebody has corrected something.
+# Of a refusal by the coordinator; else that of the error's class. A ledger that only the coordinator refuses is one
+# that the site goes on with: what to do about it is done there.
+_REMEDIES: dict[type[FedbnslError], str] = {
+    IdentityError: _ASK_THE_OPERATOR,
+    LedgerError: "No value of a table was sent. Ask the coordinator's operator to do what the message says; then join "
+    "with the same command.",
+}
+
+# gRPC reports these as UNAVAILABLE, too, but another call would not help: somebody has to correct the setup.
 _MISCONFIGURED = {
     "Hostname Verification Check failed": "its certificate is for other host names",
     "certificate has expired": "its certificate has expired",
@@ -96,11 +111,11 @@ class BackOff:
         self._since, self._wait_s = None, 0.1
 
     def pause(self) -> bool:
-        """Sleep; False if patience is over."""
+        """Sleep before the next call; False if patience is over."""
         now = time.monotonic()
         if self._since is None:
             self._since = now
-        if not now - self._since <= self.patience_s:  # NaN is no patience
+        if not now - self._since <= self.patience_s:  # NaN counts as no patience
             return False
         time.sleep(self._wait_s * random.uniform(0.5, 1.5))  # noqa: S311  # jitter, not a secret
         self._wait_s = min(5.0, 2 * self._wait_s)
@@ -117,9 +132,9 @@ class Session:
     credentials
         For TLS; None: plaintext, on loopback only.
     patience_s
-        How long an unreachable coordinator is called again.
+        How long to retry calls to an unreachable coordinator.
     notice
-        Told, once an outage, that the coordinator does not answer.
+        Called once per outage, with a text for people.
     """
 
     def __init__(
@@ -132,6 +147,7 @@ class Session:
     ) -> None:
         self._address = address
         self._credentials = credentials
+        self._connecting = threading.Lock()  # the channel is replaced and closed, and the other thread calls over it
         self._connect()
         self._back_off = BackOff(patience_s)
         self._notice = notice
@@ -140,6 +156,12 @@ class Session:
         self._site = ""
         self._value_type, self._dense = "float64", False
         self._n_variables = 0
+        # For a coordinator that lets the run get nowhere: rounds that this site answered, since it joined and ever.
+        self._reached = self._furthest = 0
+        self._nowhere = BackOff(math.inf)
+        self._calling, self._last_call = False, 0.0
+        self._silent = threading.Event()
+        self._living: threading.Thread | None = None
 
     def _connect(self) -> None:
         self._channel = open_channel(self._address, self._credentials)
@@ -147,7 +169,11 @@ class Session:
 
     def close(self) -> None:
         """Close the channel."""
-        self._channel.close()
+        self._silent.set()
+        with self._connecting:
+            self._channel.close()
+        if self._living is not None:
+            self._living.join()
 
     def look(self) -> RunStatus:
         """Where the coordinator's run stands; asked once.
@@ -155,7 +181,7 @@ class Session:
         Raises
         ------
         IdentityError, ProtocolError
-            If the coordinator does not take this site for what it says it is, or answers something else.
+            If the coordinator does not accept this site's identity, or its answer is not valid.
         UnreachableError
             If it does not answer.
         """
@@ -167,7 +193,7 @@ class Session:
         return status
 
     def withdraw(self, site: str) -> None:
-        """Say good-bye for a site whose process is gone; see `look` for the errors."""
+        """Leave the run for a site whose process is gone; see `look` for the errors."""
         run = self.look().run
         wire = federation.LeaveRequest(run=run, site=site, reason=federation.LEAVE_REASON_OPERATOR)
         self._call(lambda: self._stub.Leave(wire, timeout=_FIRST_CALL_TIMEOUT_S))
@@ -180,13 +206,19 @@ class Session:
         SchemaMismatchError, PlanMismatchError, ProtocolError
             If the coordinator refuses; the text is the coordinator's.
         IdentityError
-            If one side does not take the other for what it says it is.
+            If one side does not accept the identity of the other.
         UnreachableError
             If it does not answer within the session's patience.
         """
+        if self._site:  # again: the coordinator sent a task that does not follow, or lost this site's seat
+            self._nowhere.pause()
         wire = codec.encode_join(request)
         reply = codec.decode_join_reply(self._call(lambda: self._stub.Join(wire, timeout=self._timeout_s)))
         self._run, self._site, self._n_variables = run_tag(reply.run), request.site, len(reply.variables)
+        self._reached = reply.round
+        if self._living is None:
+            self._living = threading.Thread(target=self._live, name="alive", daemon=True)
+            self._living.start()
         return reply
 
     def settle(self, plan: Plan) -> None:
@@ -196,9 +228,10 @@ class Session:
         self._back_off.patience_s = plan.join_deadline_s
 
     def pull(self, last_round: int) -> RoundTask | Finished:
-        """The next task after `last_round`, or the end of the run; waits for it."""
+        """Wait for the next task after `last_round`, or for the end of the run."""
         wire = federation.PullRequest(run=self._run, site=self._site, last_round=last_round)
         while True:
+            asked = time.monotonic()
             reply = self._call(lambda: self._stub.PullTask(wire, timeout=LONG_POLL_S + self._timeout_s))
             answer = reply.WhichOneof("answer")
             if answer == "task":
@@ -206,7 +239,11 @@ class Session:
             if answer == "finished":
                 return codec.decode_finished(reply.finished, n_variables=self._n_variables)
             if answer != "wait":
-                raise RemoteProtocolError("the coordinator's answer to a pull holds nothing")
+                raise RemoteProtocolError(
+                    "the coordinator's answer to a pull is empty; expected a task, a wait or the end of the run"
+                )
+            if time.monotonic() - asked < LONG_POLL_S / 2:  # it should have waited itself
+                self._nowhere.pause()
 
     def push(self, update: LocalUpdate) -> None:
         """Deliver an update; a repeat is a success.
@@ -216,18 +253,39 @@ class Session:
         StaleRoundError
             If its round is over.
         """
+        if update.round <= self._reached:  # a repeat
+            self._nowhere.pause()
+        self._reached = max(self._reached, update.round)
+        if update.round > self._furthest:
+            self._furthest = update.round
+            self._nowhere.reset()
         wire = codec.encode_update(update, run=self._run, value_type=self._value_type, dense=self._dense)
         self._call(lambda: self._stub.PushUpdate(wire, timeout=self._timeout_s))
 
     def leave(self, reason: LeaveReason) -> None:
         """Tell the coordinator, if it can be reached, that the site leaves, and the class of its reason."""
+        self._silent.set()
         wire = federation.LeaveRequest(
             run=self._run, site=self._site, reason=federation.LeaveReason.ValueType(reason.value)
         )
         try:
             self._stub.Leave(wire, timeout=_GOODBYE_TIMEOUT_S)
         except grpc.RpcError:
-            self._notice("the coordinator did not hear the good-bye")
+            self._notice("the coordinator could not be told that this site leaves")
+
+    def _live(self) -> None:
+        """Tell the coordinator that this site lives whenever nothing else has told it so for a while."""
+        while not self._silent.wait(_LOOK_S):
+            now = time.monotonic()
+            if self._calling or now - self._last_call < ALIVE_EVERY_S:
+                continue
+            wire = federation.AliveRequest(run=self._run, site=self._site)
+            with self._connecting:
+                if self._silent.is_set():
+                    return
+                call = self._stub.Alive.future(wire, timeout=ALIVE_TIMEOUT_S)
+            if call.code() is grpc.StatusCode.OK:  # otherwise the next call of the site says what is wrong
+                self._last_call = now
 
     def _refuse_misconfigured(self, details: str) -> None:
         for text, meaning in _MISCONFIGURED.items():
@@ -235,17 +293,26 @@ class Session:
                 raise IdentityError(f"the coordinator at {self._address}: {meaning}", remedy=_ASK_THE_OPERATOR)
 
     def _call(self, call: Callable[[], _Reply]) -> _Reply:
+        self._calling = True
+        try:
+            return self._call_patiently(call)
+        finally:
+            self._calling = False
+
+    def _call_patiently(self, call: Callable[[], _Reply]) -> _Reply:
         while True:
+            self._last_call = time.monotonic()
             try:
                 reply = call()
             except grpc.RpcError as error:
                 status, details = _status(error)
                 damaged = status is grpc.StatusCode.INTERNAL and details != UNHANDLED
                 if damaged:  # gRPC reports a broken stream as INTERNAL; the connection may break others, too
-                    self._channel.close()
-                    self._connect()
+                    with self._connecting:
+                        self._channel.close()
+                        self._connect()
                 if damaged or status in _TRANSIENT:
-                    if not self._run:  # once joined, it is an outage, which the coordinator's operator can end
+                    if not self._run:  # after joining it is an outage, which the coordinator's operator can end
                         self._refuse_misconfigured(details)
                     if not self._back_off.waiting:
                         self._notice(
@@ -263,12 +330,11 @@ class Session:
                     ) from None
                 seat_lost = status is grpc.StatusCode.NOT_FOUND and details.endswith(NOT_SEATED)
                 kind = SeatLostError if seat_lost else _ERRORS.get(status, ProtocolError)
-                remedy = _ASK_THE_OPERATOR if kind is IdentityError else None
-                raise kind(f"the coordinator refused: {details}", remedy=remedy) from None
+                raise kind(f"the coordinator refused: {details}", remedy=_REMEDIES.get(kind)) from None
             self._back_off.reset()
             return reply
 
 
 def _status(error: grpc.RpcError) -> tuple[grpc.StatusCode, str]:
     call = cast(grpc.Call, error)  # what grpc raises is both
-    return call.code(), call.details() or call.code().name
+    return call.code(), shown(call.details() or call.code().name)

@@ -17,12 +17,26 @@ if TYPE_CHECKING:
 DEFAULT_PORT = 50051
 MAX_MESSAGE_BYTES = 16 * 2**20
 LONG_POLL_S = 25.0
+# A site says that it lives when it has said nothing else for so long. Nobody who waits in a long poll, or loses one of
+# these calls, is silent for AWAY_S.
+ALIVE_EVERY_S = 10.0
+ALIVE_TIMEOUT_S = 5.0
+AWAY_S = 35.0
 
-# A client that pings more often than the server allows is cut off ("too many pings").
-SERVER_MIN_PING_INTERVAL_S = 30
+# A client that pings more often than the server allows is cut off ("too many pings"). Either side notices after
+# interval + timeout that a connection is dead, however silently it died.
+SERVER_MIN_PING_INTERVAL_S = 10
 CLIENT_PING_INTERVAL_S = 2 * SERVER_MIN_PING_INTERVAL_S
+_PING_TIMEOUT_S = 10
+_HANDSHAKE_S = 10
+_IDLE_S = 300  # without a call; a site of a run makes one every `ALIVE_EVERY_S`
+# A pull, its repeat after a cut that only one side has seen, an update, a look at the status, a sign of life.
+CALLS_AT_ONCE = 5
 
-# What gRPC takes for host and port: a bare IPv6 address would swallow the port, `unix:` and its like are no host.
+# gRPC announces as much of a message in advance. More is only read for a caller who has been identified.
+_LEAST_AHEAD_BYTES, _MOST_AHEAD_BYTES = 2**16, 2**20
+
+# Stricter than gRPC, which reads the port as a part of a bare IPv6 address, and takes `unix:` and other schemes.
 _ADDRESS = re.compile(r"(?:\[([^][]+)\]|([^][:/\s]+)):([0-9]{1,5})")
 
 Options = list[tuple[str, int | str]]
@@ -43,29 +57,50 @@ _RETRY_BLIPS = {
     ]
 }
 
-_SIZES: Options = [
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+_KEEPALIVE: Options = [
+    ("grpc.keepalive_time_ms", CLIENT_PING_INTERVAL_S * 1000),
+    ("grpc.keepalive_timeout_ms", _PING_TIMEOUT_S * 1000),
+    ("grpc.http2.ping_timeout_ms", _PING_TIMEOUT_S * 1000),  # the one that counts; a minute by default
+    ("grpc.http2.max_pings_without_data", 0),  # any number: otherwise the third one in a long call waits for minutes
 ]
 
 
-def server_options() -> Options:
-    """Options of the coordinator's server."""
-    return [
-        *_SIZES,
+def server_options(*, largest_bytes: int = MAX_MESSAGE_BYTES, connections: int | None = None) -> Options:
+    """Options of the coordinator's server.
+
+    Parameters
+    ----------
+    largest_bytes
+        Of a message that a site of the run sends.
+    connections
+        How many are taken in all; None: as many as come.
+    """
+    options: Options = [
+        ("grpc.max_receive_message_length", largest_bytes),
+        ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
         ("grpc.so_reuseport", 0),  # a second coordinator on the port fails instead of taking half of the calls
         ("grpc.http2.min_recv_ping_interval_without_data_ms", SERVER_MIN_PING_INTERVAL_S * 1000),
         ("grpc.keepalive_permit_without_calls", 1),
+        *_KEEPALIVE,
+        ("grpc.server_handshake_timeout_ms", _HANDSHAKE_S * 1000),
+        ("grpc.max_connection_idle_ms", _IDLE_S * 1000),
+        ("grpc.max_concurrent_streams", CALLS_AT_ONCE),
+        ("grpc.http2.bdp_probe", 0),  # would raise the amount that is read in advance
+        ("grpc.http2.lookahead_bytes", min(max(largest_bytes, _LEAST_AHEAD_BYTES), _MOST_AHEAD_BYTES)),
     ]
+    if connections is not None:
+        options.append(("grpc.max_allowed_incoming_connections", connections))
+    return options
 
 
 def client_options() -> Options:
     """Options of a participant's channel."""
     return [
-        *_SIZES,
-        ("grpc.keepalive_time_ms", CLIENT_PING_INTERVAL_S * 1000),
+        ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+        *_KEEPALIVE,
         ("grpc.use_local_subchannel_pool", 1),  # several sites in one process: a connection each, as between machines
-        ("grpc.max_reconnect_backoff_ms", 5000),  # the caller's own back-off goes no further either
+        ("grpc.max_reconnect_backoff_ms", 5000),  # as long as the longest pause of the caller's own back-off
         ("grpc.enable_retries", 1),
         ("grpc.service_config", json.dumps(_RETRY_BLIPS)),
     ]
@@ -89,13 +124,13 @@ def open_channel(address: str, credentials: "Credentials | None" = None) -> grpc
 
 
 def server_credentials(load: "Callable[[], Credentials]") -> grpc.ServerCredentials:
-    """TLS for the coordinator's server; a caller without a certificate of the federation is not let in.
+    """TLS for the coordinator's server; callers need a certificate of the federation.
 
     Parameters
     ----------
     load
-        Asked before every new connection, so that a renewed certificate needs no restart. If it fails then, the last
-        one stays in use.
+        Called before every new connection, so that a renewed certificate needs no restart. If it fails, the previous
+        certificate stays in use.
     """
     in_use = load()
 
@@ -147,6 +182,4 @@ def require_loopback(address: str) -> None:
     except OSError as error:
         raise SetupError(f"address {address!r}: the host is unknown ({error})") from None
     if not all(ipaddress.ip_address(entry[4][0]).is_loopback for entry in found):
-        raise SetupError(
-            f"address {address!r} is not on this machine; without TLS the wire may not leave it (use 127.0.0.1)"
-        )
+        raise SetupError(f"address {address!r} is not on this machine; without TLS it must be (use 127.0.0.1)")

@@ -15,6 +15,7 @@ import click
 from fedbnsl import __version__
 from fedbnsl.errors import FedbnslError, InterruptedRunError, SetupError
 from fedbnsl.interrupt import interruptible
+from fedbnsl.shown import shown_lines
 
 _GROUP = "fedbnsl.commands"
 
@@ -27,14 +28,14 @@ Exit codes:
   4  data: the table cannot be used
   5  protocol: the two sides do not fit each other
   6  unreachable: the other side does not answer
-  7  quorum lost: too few sites before the deadline
-  8  divergence: the iteration left the finite numbers
+  7  quorum lost: too few sites answered before the deadline
+  8  divergence: a computed number is no longer finite
   9  result: a run folder or graph file cannot be read or written
   10  abandoned: the coordinator ended the run without a result
   11  ledger: the record of spent privacy cannot be used, or refuses an entry
   12  refused by the site's own policy
   13  budget exhausted: the dataset's privacy budget does not pay for the run
-  14  identity: a certificate, a key or an enrolment that does not prove who somebody is
+  14  identity: a certificate, a key or an enrolment is not valid
   130  interrupted"""
 
 
@@ -105,7 +106,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except FedbnslError as error:
         sys.exit(report(error, debug=debug))
     except click.exceptions.Abort:
-        unanswered = InterruptedRunError("interrupted at a question", remedy="Nothing was confirmed and nothing done.")
+        unanswered = InterruptedRunError(
+            "interrupted at a question", remedy="Nothing was confirmed, and nothing was done."
+        )
         sys.exit(report(unanswered, debug=False))
     except click.ClickException as error:
         error.show()
@@ -118,17 +121,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _not_installed(error: Exception) -> SetupError | None:
-    """What to say of a package that a site's image does without."""
+    """The error for a missing package; a site's image lacks those of experiments. None for any other error."""
     if not isinstance(error, ModuleNotFoundError) or error.name is None or error.name.startswith("fedbnsl"):
         return None
-    remedy = "Install what experiments need beside a site's own packages: pip install 'fedbnsl[experiments]'."
+    remedy = "Install the packages that experiments need: pip install 'fedbnsl[experiments]'."
     return SetupError(f"this command needs the package {error.name}, which is not installed", remedy=remedy)
 
 
 def report(error: FedbnslError, *, debug: bool) -> int:
     """Say on standard error what happened and what to do; return the exit code."""
     if debug:
-        traceback.print_exception(error)
-    click.secho(f"error: {error}", fg="red", err=True)
-    click.echo(f"{error.remedy}", err=True)
+        for part in traceback.format_exception(error):
+            click.echo(shown_lines(part), err=True, nl=False)
+    click.secho(f"error: {shown_lines(str(error))}", fg="red", err=True)
+    click.echo(shown_lines(error.remedy), err=True)
     return error.exit_code

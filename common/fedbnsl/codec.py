@@ -1,4 +1,4 @@
-"""Messages to protobuf and back. Whatever decodes here is valid: everything else raises MalformedMessageError.
+"""Messages to protobuf and back. A decoded message is valid; anything else raises MalformedMessageError.
 
 Where a run's messages are dense (`Plan.dense_messages`), B_p, beta_p and W cross the wire with all d^2 entries; graphs
 and refitted weights are sparse in every run.
@@ -8,8 +8,11 @@ import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
+from fedbnsl import versions as versions_of
+from fedbnsl.channel import MAX_MESSAGE_BYTES
 from fedbnsl.errors import MalformedMessageError
-from fedbnsl.matrix_codec import Encoding, decode_dense, decode_matrix, encode_dense, encode_matrix
+from fedbnsl.graphs.graph import has_cycle
+from fedbnsl.matrix_codec import Encoding, decode_dense, decode_matrix, encode_dense, encode_matrix, expect_form
 from fedbnsl.messages import (
     RUN_STATES,
     FindingCode,
@@ -28,16 +31,27 @@ from fedbnsl.messages import (
     run_tag,
 )
 from fedbnsl.rounds.kinds import KINDS, Kind
+from fedbnsl.shown import shown
 from fedbnsl.wire import federation_pb2 as federation
 
 MAX_VARIABLES = 65_535  # the largest d whose flat index fits 32 bits
 MAX_NAME_LENGTH = 1_000
+_MAX_VERSION_LENGTH = 64
+
+# Room for the fields of fixed size of any message, a ledger head among them.
+_SMALL_BYTES = 1024
 
 
-def _expect_form(found: str | None, expected: str) -> None:
-    """Refuse weights in a representation that the plan does not use, or none at all."""
-    if found != expected:
-        raise MalformedMessageError(f"message with {found or 'no weights'}; this run sends {expected} here")
+def largest_call_bytes(variables: Sequence[str]) -> int:
+    """Serialised bytes that no call of a site exceeds in a run on these variables.
+
+    An answer holds at most d^2 numbers of 8 bytes, each with an index of up to 5 bytes, and up to 32 bytes a variable
+    besides. The names of a table get twice their room and 64 KiB, so that a table with other columns is told which.
+    """
+    d = len(variables)
+    answer = 13 * d * d + 32 * d + _SMALL_BYTES
+    application = 2**16 + 2 * sum(len(name.encode()) + 4 for name in variables) + _SMALL_BYTES
+    return min(max(answer, application), MAX_MESSAGE_BYTES)
 
 
 def _encode_ledger(head: LedgerHead) -> federation.LedgerHead:
@@ -51,8 +65,9 @@ def _encode_ledger(head: LedgerHead) -> federation.LedgerHead:
 
 
 def _decode_ledger(wire: federation.LedgerHead) -> LedgerHead:
-    if (len(wire.ledger_id), len(wire.dataset), len(wire.digest)) != (16, 16, 32):
-        raise MalformedMessageError("a ledger head without its 16-byte ids or its 32-byte digest")
+    sizes = (len(wire.ledger_id), len(wire.dataset), len(wire.digest))
+    if sizes != (16, 16, 32):
+        raise MalformedMessageError(f"a ledger head with ids and digest of {sizes} bytes; expected (16, 16, 32)")
     return LedgerHead(wire.ledger_id, wire.dataset, wire.n_entries, wire.digest, wire.spent_units)
 
 
@@ -64,6 +79,7 @@ def encode_join(request: JoinRequest) -> federation.JoinRequest:
         variable=request.variables,
         n_samples=request.n_samples,
         ledger=_encode_ledger(request.ledger) if request.ledger else None,
+        version=request.versions,
     )
 
 
@@ -73,26 +89,32 @@ def decode_join(wire: federation.JoinRequest) -> JoinRequest:
     Raises
     ------
     MalformedMessageError
-        If names are missing, repeated, too long or too many, or the ledger head is cut.
+        If names are missing, repeated, too long or too many, the ledger head is incomplete, or a version is malformed.
     """
     variables = _decode_variables(wire.variable)
     _check_name(wire.site)
     if wire.n_samples < 1:
         raise MalformedMessageError("a table without rows")
     ledger = _decode_ledger(wire.ledger) if wire.HasField("ledger") else None
-    return JoinRequest(wire.site, variables, wire.n_samples, wire.protocol_version, ledger)
+    versions = dict(sorted(wire.version.items()))  # protobuf keeps no order of a map
+    if wrong := versions_of.why_unusable(versions):
+        raise MalformedMessageError(wrong)
+    return JoinRequest(wire.site, variables, wire.n_samples, wire.protocol_version, ledger, versions)
 
 
 def _decode_variables(names: Iterable[str]) -> tuple[str, ...]:
     variables = tuple(names)
     if not 2 <= len(variables) <= MAX_VARIABLES:
-        raise MalformedMessageError(f"a table of {len(variables)} variables; between 2 and {MAX_VARIABLES} can be used")
+        raise MalformedMessageError(f"a table of {len(variables)} variables; expected 2 to {MAX_VARIABLES}")
     if len(set(variables)) != len(variables):
         raise MalformedMessageError("a table with a repeated variable name")
     for name in variables:
         _check_name(name)
         if not is_variable_name(name):
-            raise MalformedMessageError(f"variable {name!r}: control characters, or a name that graph files reserve")
+            raise MalformedMessageError(
+                f"variable {shown(name, 100)!r} has control or bidirectional characters, or is a name that graph files "
+                "reserve"
+            )
     return variables
 
 
@@ -102,7 +124,7 @@ def _check_name(name: str) -> None:
 
 
 def encode_join_reply(reply: JoinReply, *, dense: bool = False) -> federation.JoinReply:
-    """Wire form of the coordinator's answer; the snapshot always in full precision, it restores a state bit by bit."""
+    """Wire form of the coordinator's reply; its snapshot has full precision, to restore a state bit for bit."""
     wire = federation.JoinReply(
         run=reply.run,
         plan=reply.plan_toml,
@@ -123,7 +145,7 @@ def encode_join_reply(reply: JoinReply, *, dense: bool = False) -> federation.Jo
 
 
 def decode_join_reply(wire: federation.JoinReply) -> JoinReply:
-    """The coordinator's answer to an application: sparse or dense, for the plan that decides comes in the same message.
+    """The coordinator's reply, sparse or dense: the plan, which decides that, comes in the same message.
 
     Raises
     ------
@@ -133,12 +155,12 @@ def decode_join_reply(wire: federation.JoinReply) -> JoinReply:
     variables = _decode_variables(wire.variable)
     d = len(variables)
     if wire.WhichOneof("weights") == "dense_local_weights":
-        _expect_form(wire.WhichOneof("dual"), "dense_consensus_dual")
+        expect_form(wire.WhichOneof("dual"), "dense_consensus_dual")
         B = decode_dense(wire.dense_local_weights, n_variables=d)
         beta = decode_dense(wire.dense_consensus_dual, n_variables=d)
     else:
-        _expect_form(wire.WhichOneof("weights"), "local_weights")
-        _expect_form(wire.WhichOneof("dual"), "consensus_dual")
+        expect_form(wire.WhichOneof("weights"), "local_weights")
+        expect_form(wire.WhichOneof("dual"), "consensus_dual")
         B = decode_matrix(wire.local_weights, n_variables=d)
         beta = decode_matrix(wire.consensus_dual, n_variables=d)
     W = decode_matrix(wire.global_weights, n_variables=d) if wire.HasField("global_weights") else None
@@ -189,8 +211,16 @@ def encode_finished(finished: Finished, *, value_type: str) -> federation.Finish
 
 
 def decode_finished(wire: federation.Finished, *, n_variables: int) -> Finished:
-    """The end of a run."""
+    """The end of a run.
+
+    Raises
+    ------
+    MalformedMessageError
+        If the graph is no matrix over the run's variables, or has a cycle.
+    """
     graph = decode_matrix(wire.graph, n_variables=n_variables) if wire.HasField("graph") else None
+    if graph is not None and has_cycle(graph.index, n_variables):
+        raise MalformedMessageError("the graph at the end of the run has a cycle; a Bayesian network has none")
     return Finished(graph, wire.stopped_because)
 
 
@@ -216,8 +246,8 @@ def decode_update(wire: federation.Update, *, n_variables: int, dense: bool = Fa
     Raises
     ------
     MalformedMessageError
-        For an unknown kind, round 0, content that its kind refuses, or findings that are unknown, too many or about no
-        variable.
+        For an unknown kind, round 0, content that its kind refuses, or findings that are unknown, too many or without
+        variables.
     """
     content = _kind(wire, "update").decode_answer(wire, n_variables, Encoding("", dense))
     ledger = _decode_ledger(wire.ledger) if wire.HasField("ledger") else None
@@ -233,7 +263,7 @@ def _decode_findings(wire: Sequence[federation.TableFinding], n_variables: int) 
         if found.code not in {code.value for code in FindingCode}:
             raise MalformedMessageError(f"a finding of unknown code {found.code}")
         if not variables or variables[-1] >= n_variables or any(b <= a for a, b in pairwise(variables)):
-            raise MalformedMessageError("a finding about no variable, or one whose variables do not ascend")
+            raise MalformedMessageError("a finding without variables, or with variables out of range or not ascending")
         findings.append(TableFinding(FindingCode(found.code), variables))
     return tuple(findings)
 
@@ -292,6 +322,7 @@ def encode_status(status: RunStatus) -> federation.StatusReply:
         version=status.version,
         time_unix_s=status.time_unix_s,
         site=status.site,
+        reason=status.reason,
     )
 
 
@@ -301,14 +332,17 @@ def decode_status(wire: federation.StatusReply) -> RunStatus:
     Raises
     ------
     MalformedMessageError
-        For an unknown state, an impossible site name or version, a number that is not finite, or one below 0.
+        For an unknown state, an invalid site name, version or reason, a number that is not finite, or one below 0.
     """
     if wire.state not in RUN_STATES:
-        raise MalformedMessageError(f"a run in the state {wire.state[:40]!r}; known are: {', '.join(RUN_STATES)}")
+        state = shown(wire.state, 40)
+        raise MalformedMessageError(f"unknown run state {state!r}; expected one of: {', '.join(RUN_STATES)}")
     if len(wire.version) > MAX_NAME_LENGTH or not wire.version.isprintable():
-        raise MalformedMessageError("a version that cannot be printed")
+        raise MalformedMessageError("a version that is too long or cannot be printed")
+    if len(wire.reason) > MAX_NAME_LENGTH or not wire.reason.isprintable():
+        raise MalformedMessageError("a reason that is too long or cannot be printed")
     if wire.site and not is_site_name(wire.site):
-        raise MalformedMessageError("a status for an impossible site name")
+        raise MalformedMessageError("a status for an invalid site name")
     if not math.isfinite(wire.acyclicity):
         raise MalformedMessageError("an acyclicity that is not a finite number")
     _check_amounts(wire.elapsed_s, wire.time_unix_s)
@@ -322,18 +356,19 @@ def decode_status(wire: federation.StatusReply) -> RunStatus:
         sites=tuple(_decode_site(site) for site in wire.member),
         run=wire.run,
         protocol_version=wire.protocol_version,
-        version=wire.version,
+        version=shown(wire.version, _MAX_VERSION_LENGTH),
         time_unix_s=wire.time_unix_s,
         site=wire.site,
+        reason=wire.reason,
     )
 
 
 def _decode_site(wire: federation.SiteStatus) -> SiteProgress:
     if not is_site_name(wire.site):
-        raise MalformedMessageError("the status of an impossible site name")
+        raise MalformedMessageError("the status of an invalid site name")
     _check_amounts(wire.last_seen_s, wire.online_s)
     if wire.spent_units and not wire.has_ledger:
-        raise MalformedMessageError("a site that spends without a ledger")
+        raise MalformedMessageError("a site with spent units but without a ledger")
     return SiteProgress(
         site=wire.site,
         answered=wire.answered,
@@ -350,4 +385,4 @@ def _decode_site(wire: federation.SiteStatus) -> SiteProgress:
 def _check_amounts(*numbers: float) -> None:
     for number in numbers:
         if not (math.isfinite(number) and number >= 0):
-            raise MalformedMessageError(f"{number} s; expected a finite number of at least 0")
+            raise MalformedMessageError(f"a time of {number} s; expected a finite number of at least 0")

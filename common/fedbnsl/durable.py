@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and that outlive a power cut once they are."""
+"""Write files whole or not at all; a written file survives a power cut."""
 
 import os
 from collections.abc import Callable
@@ -8,9 +8,12 @@ from typing import BinaryIO
 
 from fedbnsl.errors import ResultError
 
+OWNER_ONLY = 0o600
+"""Mode of a file that nobody but its owner may read."""
+
 
 def make_folder(path: Path) -> None:
-    """Make a folder and those above it; one that is there already is fine.
+    """Make a folder and its parents; an existing folder is fine.
 
     Raises
     ------
@@ -20,10 +23,10 @@ def make_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ResultError(f"folder {path} cannot be made: {error.strerror}") from None
+        raise ResultError(f"folder {path} cannot be made: {error.strerror}") from error
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str, *, mode: int = 0o666) -> None:
     r"""Write a UTF-8 file whole or not at all; lines end in \n on every system.
 
     Raises
@@ -32,13 +35,18 @@ def write_text(path: Path, text: str) -> None:
         If the file cannot be written.
     """
     content = text.encode()
-    write_file(path, lambda file: file.write(content))
+    write_file(path, lambda file: file.write(content), mode=mode)
 
 
-def write_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
+def write_file(path: Path, write: Callable[[BinaryIO], object], *, mode: int = 0o666) -> None:
     """Write a file whole or not at all: write a temporary file next to it, sync it to disk, rename it into place.
 
     When this returns, the file survives a power cut.
+
+    Parameters
+    ----------
+    mode
+        Of the file, less what the process's umask takes away.
 
     Raises
     ------
@@ -47,17 +55,25 @@ def write_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """
     temporary = path.with_name(path.name + ".part")
     try:
-        with temporary.open("wb") as file:
+        temporary.unlink(missing_ok=True)  # one that a crash has left may have another mode
+        with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except OSError as error:
+        sync_folder(path.parent)
+    except (OSError, MemoryError) as error:
         with suppress(OSError):
             temporary.unlink()
-        raise ResultError(f"{path} cannot be written: {error.strerror or error}") from None
+        if isinstance(error, MemoryError):
+            raise
+        raise ResultError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def sync_folder(folder: Path) -> None:
+    """Sync a folder to disk, so that new and renamed files survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -10,12 +10,12 @@ class FedbnslError(Exception):
     Parameters
     ----------
     remedy
-        In place of the one of the class.
+        Replaces the remedy of the class.
 
     Attributes
     ----------
     exit_code
-        What a command ends with.
+        The exit code of a command that ends with this error.
     remedy
         What the person at the keyboard can do about it.
     """
@@ -44,22 +44,22 @@ class DataError(FedbnslError):
 
 
 class ProtocolError(FedbnslError):
-    """The two sides of the wire do not fit each other."""
+    """Coordinator and site do not speak the same protocol, or one of them broke it."""
 
     exit_code = 5
     remedy = "Check that coordinator and participants run the same version of fedbnsl, on the same plan."
 
 
 class LocalProtocolError(ProtocolError):
-    """The near side broke the protocol."""
+    """A protocol error of this side."""
 
 
 class RemoteProtocolError(ProtocolError):
-    """The far side broke the protocol."""
+    """A protocol error of the other side."""
 
 
 class MalformedMessageError(RemoteProtocolError):
-    """A message that decodes to nothing valid."""
+    """A message is not valid."""
 
 
 class PlanMismatchError(RemoteProtocolError):
@@ -73,7 +73,7 @@ class SeatLostError(PlanMismatchError):
 
 
 class StaleRoundError(RemoteProtocolError):
-    """A message for a round that is over, or not yet there."""
+    """A message for a round that is over or has not begun."""
 
 
 class SchemaMismatchError(RemoteProtocolError):
@@ -83,7 +83,7 @@ class SchemaMismatchError(RemoteProtocolError):
 
 
 class SeatRefusedError(RemoteProtocolError):
-    """A site may not take part under this name, or not any more."""
+    """A site may not take part under this name, or no longer."""
 
     remedy = "Each site joins once, under a name of its own, while seats are free; ask the coordinator's operator."
 
@@ -141,7 +141,7 @@ class LedgerError(FedbnslError):
     exit_code = 11
     remedy = (
         "No value of a table was sent. Correct what the message names. Never delete or restore a ledger to get past "
-        "this: if its newest file is lost, take what its datasets may spend as spent."
+        "this: if its newest file is lost, count the whole budget of its datasets as spent."
     )
 
 
@@ -166,7 +166,7 @@ class BudgetExhaustedError(FedbnslError):
 
 
 class IdentityError(FedbnslError):
-    """A certificate, a key or an enrolment that does not prove who somebody is."""
+    """A certificate, a key or an enrolment is not valid, or belongs to somebody else."""
 
     exit_code = 14
     remedy = "Correct what the message names and start again; nothing was changed."
@@ -177,6 +177,6 @@ class InterruptedRunError(FedbnslError):
 
     exit_code = 130
     remedy = (
-        "A coordinator's run folder, if there is one, holds what was learned; a site goes on with the same command as "
-        "long as the run lasts."
+        "What was learned in finished rounds is in the coordinator's run folder, if it has one; a site continues with "
+        "the same command while the run lasts."
     )

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and a closed terminal as an ordinary error, so that a command can end in good order."""
+"""Ctrl-C, SIGTERM and a closed terminal as an ordinary error, so that a command can clean up before it ends."""
 
 import signal
 from collections.abc import Generator

@@ -1,11 +1,13 @@
-"""Structured events, one JSON object a line. A field may hold only what the coordinator was sent or made itself."""
+"""Structured events, one JSON object a line. A field may hold only what the coordinator was sent or made itself.
+
+JSON knows neither infinity nor NaN: such a number has to be None.
+"""
 
 import json
 import os
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TextIO
 
 from fedbnsl.errors import ResultError
 
@@ -14,13 +16,16 @@ class EventLog:
     """An append-only file of events, each with its time in UTC.
 
     An existing file is appended to. A line that a crash cut short is ended there, and the next event gets a new line.
+    A line that a full disk cut short is taken back before the next one.
     """
 
     def __init__(self, path: Path) -> None:
         torn = _is_torn(path)
-        self._file: TextIO = path.open("a", encoding="utf-8", buffering=1)
+        self._file = path.open("ab", buffering=0)
+        self._last_line = 0  # where it begins
+        self._taken_back_to: int | None = None
         if torn:
-            self._file.write("\n")
+            self._append(b"\n")
 
     def write(self, event: str, **fields: object) -> None:
         """Append one event.
@@ -29,28 +34,44 @@ class EventLog:
         ------
         ResultError
             If it cannot be written.
+        ValueError
+            For a number that is not finite.
         """
+        line = json.dumps({**fields, "event": event, "time": _now()}, ensure_ascii=False, allow_nan=False) + "\n"
         try:
-            self._file.write(json.dumps({**fields, "event": event, "time": _now()}, ensure_ascii=False) + "\n")
+            self._append(line.encode())
         except OSError as error:
-            raise ResultError(f"{self._file.name} cannot be written: {error.strerror}") from None
+            raise self._not_taken(error) from error
 
     def sync(self) -> None:
-        """Return when all that was written is on the disk.
+        """Wait until all events are on the disk.
 
         Raises
         ------
         ResultError
-            If the disk does not take it.
+            If they cannot be written; the last line is then taken back.
         """
         try:
             os.fsync(self._file.fileno())
         except OSError as error:
-            raise ResultError(f"{self._file.name} cannot be written: {error.strerror}") from None
+            raise self._not_taken(error) from error
+
+    def _append(self, line: bytes) -> None:
+        size = os.fstat(self._file.fileno()).st_size
+        if self._taken_back_to is not None and size > self._taken_back_to:
+            self._file.truncate(self._taken_back_to)
+            size = self._taken_back_to
+        self._taken_back_to, self._last_line = None, size
+        while line:
+            line = line[self._file.write(line) :]
+
+    def _not_taken(self, error: OSError) -> ResultError:
+        self._taken_back_to = self._last_line
+        return ResultError(f"{os.fsdecode(self._file.name)} cannot be written: {error.strerror}")
 
     def close(self) -> None:
         """Close the file; nothing can be written after it."""
-        with suppress(OSError):  # what a full disk did not take was said when it was written
+        with suppress(OSError):  # a write that failed on a full disk was reported then
             self._file.close()
 
 

@@ -1,4 +1,4 @@
-"""Matrices and numbers to protobuf and back. Whatever decodes is valid: all else raises MalformedMessageError."""
+"""Matrices and numbers to protobuf and back. Decoded values are valid; anything else raises MalformedMessageError."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -17,12 +17,36 @@ class Encoding(NamedTuple):
     dense: bool = False
 
 
+_Values = values.SparseMatrix | values.DenseMatrix | values.Numbers
+
+
+def _fill(wire: _Values, numbers: Matrix, value_type: str) -> None:
+    (wire.value32 if value_type == "float32" else wire.value).extend(numbers.tolist())
+
+
+def _read(wire: _Values) -> Matrix:
+    if wire.value and wire.value32:
+        raise MalformedMessageError("numbers in both precisions")
+    return finite(wire.value32 or wire.value)
+
+
+def _expect_variables(found: int, expected: int) -> None:
+    if found != expected:
+        raise MalformedMessageError(f"matrix over {found} variables; this run has {expected}")
+
+
+def expect_form(found: str | None, expected: str) -> None:
+    """Refuse a message without weights, or with weights in a form that the plan does not use."""
+    if found != expected:
+        raise MalformedMessageError(f"message with {found or 'no weights'}; expected {expected}")
+
+
 def encode_matrix(matrix: SparseMatrix, *, value_type: str) -> values.SparseMatrix:
     """Wire form of a sparse matrix: gaps between flat indices, values in the plan's `value_type`."""
     wire = values.SparseMatrix(n_variables=matrix.n_variables)
     if matrix.nnz:
         wire.index_gap.extend(np.diff(matrix.index, prepend=0).tolist())
-        (wire.value32 if value_type == "float32" else wire.value).extend(matrix.value.tolist())
+        _fill(wire, matrix.value, value_type)
     return wire
 
 
@@ -35,12 +59,8 @@ def decode_matrix(wire: values.SparseMatrix, *, n_variables: int) -> SparseMatri
         Unless n_variables is as expected, there is one gap for each value, values are finite, gaps after the first are
         at least 1 and every index is in range and off the diagonal.
     """
-    if wire.n_variables != n_variables:
-        raise MalformedMessageError(f"matrix over {wire.n_variables} variables; this run has {n_variables}")
-    if wire.value and wire.value32:
-        raise MalformedMessageError("matrix with values in both precisions")
-    gap = np.array(wire.index_gap, dtype=np.int64)
-    value = np.array(wire.value32 or wire.value, dtype=np.float64)
+    _expect_variables(wire.n_variables, n_variables)
+    gap, value = np.array(wire.index_gap, dtype=np.int64), _read(wire)
     if gap.size != value.size:
         raise MalformedMessageError(f"matrix with {gap.size} indices and {value.size} values")
     if gap.size > n_variables * (n_variables - 1):
@@ -52,15 +72,13 @@ def decode_matrix(wire: values.SparseMatrix, *, n_variables: int) -> SparseMatri
         raise MalformedMessageError(f"matrix with index {index[-1]}; the last one is {n_variables**2 - 1}")
     if (index % (n_variables + 1) == 0).any():
         raise MalformedMessageError("matrix with an entry on the diagonal")
-    if not np.isfinite(value).all():
-        raise MalformedMessageError("matrix with a value that is not finite")
     return SparseMatrix(n_variables, index, value)
 
 
 def encode_dense(matrix: SparseMatrix, *, value_type: str) -> values.DenseMatrix:
     """Wire form of all d^2 entries of a matrix, in the plan's `value_type`."""
     wire = values.DenseMatrix(n_variables=matrix.n_variables)
-    (wire.value32 if value_type == "float32" else wire.value).extend(matrix.to_dense().ravel().tolist())
+    _fill(wire, matrix.to_dense().ravel(), value_type)
     return wire
 
 
@@ -72,22 +90,17 @@ def decode_dense(wire: values.DenseMatrix, *, n_variables: int) -> SparseMatrix:
     MalformedMessageError
         Unless n_variables is as expected and there are d^2 finite values in one precision.
     """
-    if wire.n_variables != n_variables:
-        raise MalformedMessageError(f"matrix over {wire.n_variables} variables; this run has {n_variables}")
-    if wire.value and wire.value32:
-        raise MalformedMessageError("matrix with values in both precisions")
-    value = np.array(wire.value32 or wire.value, dtype=np.float64)
+    _expect_variables(wire.n_variables, n_variables)
+    value = _read(wire)
     if value.size != n_variables**2:
         raise MalformedMessageError(f"dense matrix with {value.size} values; expected {n_variables**2}")
-    if not np.isfinite(value).all():
-        raise MalformedMessageError("matrix with a value that is not finite")
     return SparseMatrix(n_variables, np.arange(n_variables**2), value)
 
 
 def encode_numbers(numbers: Matrix, *, value_type: str) -> values.Numbers:
     """Wire form of a vector, in the plan's `value_type`."""
     wire = values.Numbers()
-    (wire.value32 if value_type == "float32" else wire.value).extend(numbers.tolist())
+    _fill(wire, numbers, value_type)
     return wire
 
 
@@ -99,12 +112,10 @@ def decode_numbers(wire: values.Numbers, *, most: int) -> Matrix:
     MalformedMessageError
         For numbers in both precisions, more of them than `most`, or one that is not finite.
     """
-    if wire.value and wire.value32:
-        raise MalformedMessageError("numbers in both precisions")
-    numbers = wire.value32 or wire.value
-    if len(numbers) > most:
-        raise MalformedMessageError(f"{len(numbers)} numbers; there can be {most}")
-    return finite(numbers)
+    numbers = _read(wire)
+    if numbers.size > most:
+        raise MalformedMessageError(f"{numbers.size} numbers; expected at most {most}")
+    return numbers
 
 
 def finite(numbers: Iterable[float]) -> Matrix:
@@ -122,5 +133,5 @@ def finite(numbers: Iterable[float]) -> Matrix:
 
 
 def as_sent(numbers: Matrix, value_type: str) -> Matrix:
-    """A vector after the rounding of `value_type`: what the other side will have."""
+    """A vector after the rounding of `value_type`: what the other side receives."""
     return numbers.astype(np.float32).astype(np.float64) if value_type == "float32" else numbers

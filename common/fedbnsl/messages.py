@@ -1,21 +1,22 @@
-"""What coordinator and participants say to each other, free of any wire format."""
+"""The messages between coordinator and participants, independent of any wire format."""
 
 import re
 import unicodedata
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 import numpy as np
 
 from fedbnsl import __version__
+from fedbnsl.shown import steers_terminal
 from fedbnsl.sparse import SparseMatrix
 
 PROTOCOL_VERSION = 3
 
-UNHANDLED = "the coordinator could not handle this call"  # all that it tells of an error that it did not expect
+UNHANDLED = "the coordinator could not handle this call"  # its only answer to an unexpected error
 
-# What a site is told that has no seat (any more): it may join again.
+# Tells a site that it has no seat (any more): it may join again.
 NOT_SEATED = "has not joined this run"
 
 _SITE_NAME = re.compile(r"\w[\w.-]{0,63}")
@@ -24,17 +25,25 @@ SITE_NAME_RULE = "1 to 64 letters, digits, '.', '-' or '_', the first neither '.
 
 
 def is_site_name(name: str) -> bool:
-    """Whether a site may be called so; see SITE_NAME_RULE."""
+    """Whether a site may have this name; see SITE_NAME_RULE."""
     return _SITE_NAME.fullmatch(name) is not None
 
 
 def is_variable_name(name: str) -> bool:
-    """Whether every graph file can carry a variable's name: not blank, no control characters, not '(Intercept)'."""
+    """Whether a terminal and every graph file can carry a variable's name.
+
+    It is not blank, holds no control, line-separating or bidirectional characters, and is not '(Intercept)'.
+    """
     return bool(name.strip()) and name != "(Intercept)" and not any(map(_unwritable, name))
 
 
+def composed(name: str) -> str:
+    """A name in Unicode's composed form (NFC): "é" as one character and as "e" with an accent is the same name."""
+    return unicodedata.normalize("NFC", name)
+
+
 def _unwritable(character: str) -> bool:
-    return unicodedata.category(character) in ("Cc", "Cs") or character in "\ufffe\uffff"
+    return steers_terminal(character) or character in "\ufffe\uffff"
 
 
 def run_tag(run: int) -> int:
@@ -43,7 +52,7 @@ def run_tag(run: int) -> int:
 
 
 class LeaveReason(Enum):
-    """Why a site leaves a run: all that the coordinator is told."""
+    """Why a site leaves a run. The coordinator is told nothing else."""
 
     OPERATOR = 1
     LOCAL_ERROR = 2
@@ -59,12 +68,12 @@ class FindingCode(Enum):
 
 @dataclass(frozen=True)
 class TableFinding:
-    """What is odd about some variables of a site's table: a code, never a text of the site's.
+    """What is odd about some variables of a site's table: a code, never text from the site.
 
     Attributes
     ----------
     variables
-        Their places among the table's columns, ascending.
+        Column numbers from 0, ascending.
     """
 
     code: FindingCode
@@ -80,20 +89,20 @@ class TableFinding:
 class LedgerHead:
     """What a site has paid from one dataset in the runs of one federation.
 
-    It is enough to notice an older copy of the site's ledger; other datasets and federations change nothing of it.
+    It lets the coordinator notice an older copy of the site's ledger. Other datasets and federations do not affect it.
 
     Attributes
     ----------
     ledger_id
         16 bytes, drawn at random when the ledger was made.
     dataset
-        16 bytes that stand for the dataset in this federation; they tell nothing of its name.
+        16 bytes that identify the dataset in this federation and reveal nothing about its name.
     n_entries
         Payments so far; it never goes down.
     digest
         32 bytes, the link of the last payment in the ledger's hash chain; random before the first one.
     spent_units
-        What they come to, in 1e-12 zCDP; it never goes down.
+        Sum of the payments in units of 1e-12 zCDP; it never goes down.
     """
 
     ledger_id: bytes
@@ -105,13 +114,20 @@ class LedgerHead:
 
 @dataclass(frozen=True)
 class JoinRequest:
-    """A site's application: its name, the columns of its table in order, and its row count (public)."""
+    """A site's application: its name, the columns of its table in order, and its row count (public).
+
+    Attributes
+    ----------
+    versions
+        What the site computes with; see `fedbnsl.versions`.
+    """
 
     site: str
     variables: tuple[str, ...]
     n_samples: int
     protocol_version: int = PROTOCOL_VERSION
     ledger: LedgerHead | None = None
+    versions: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True)
@@ -125,7 +141,7 @@ class SiteState:
     consensus_dual
         beta_p, (d, d).
     global_weights
-        W as last sent, (d, d), where tasks tell its changes only (`Plan.sends_changes`); otherwise None.
+        W as last sent, (d, d), if tasks send only its changes (`Plan.sends_changes`); otherwise None.
 
     With closed-form B_p and beta_p have a diagonal.
     """
@@ -150,7 +166,7 @@ class JoinReply:
 class Content:
     """What a round asks, or what a site answers: a frozen dataclass of a kind of round, see `fedbnsl.rounds`.
 
-    Two are equal if they are so bit for bit.
+    Two contents are equal if every field is equal bit for bit.
     """
 
     @property
@@ -227,7 +243,7 @@ class SiteProgress:
     last_round
         The last round it has answered (0: none).
     spent_units
-        What its dataset has spent in this federation, by the head it told last, in 1e-12 zCDP; None without a ledger.
+        Spending of its dataset in this federation, by its last ledger head, in 1e-12 zCDP; None without a ledger.
     """
 
     site: str
@@ -241,7 +257,7 @@ class SiteProgress:
     spent_units: int | None = None
 
 
-RUN_STATES = ("waiting for sites", "running", "draining", "finished", "interrupted", "failed")
+RUN_STATES = ("waiting for sites", "running", "paused", "draining", "finished", "interrupted", "failed")
 
 
 @dataclass(frozen=True)
@@ -253,7 +269,7 @@ class RunStatus:
     state
         One of RUN_STATES.
     round, rounds
-        The one in progress, and how many there will be.
+        Number of the round in progress, and of all rounds.
     elapsed_s
         Seconds since the first round was handed out.
     run
@@ -264,6 +280,8 @@ class RunStatus:
         The coordinator's clock.
     site
         The site that the coordinator identified as the caller; empty: no site, or the coordinator itself.
+    reason
+        What a paused run waits for; empty in other states.
     """
 
     state: str
@@ -278,11 +296,12 @@ class RunStatus:
     version: str = __version__
     time_unix_s: float = 0.0
     site: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True)
 class LocalUpdate:
-    """One site's answer to a RoundTask. Two that are equal are a repeat of one message.
+    """One site's answer to a RoundTask. Equal updates are repeats of one message.
 
     Attributes
     ----------

@@ -16,8 +16,8 @@ Mask = NDArray[np.bool_]
 class SparseMatrix:
     """A real (d, d) matrix by its stored entries; all others are zero.
 
-    Without diagonal, except for B_p and beta_p in a run with dense messages (`Plan.dense_messages`). These are held
-    like all others, for one form of state; only on the wire do d^2 entries follow each other without an index.
+    Without diagonal, except for B_p and beta_p in a run with dense messages (`Plan.dense_messages`). They have
+    the same form here; only their messages hold all d^2 entries, without an index.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class SparseMatrix:
         return self._keep(self.value != 0.0)
 
     def change_to(self, new: Self, tol: float) -> Self:
-        """The entries of `new` that are more than `tol` away from what they are here; a zero for one that goes."""
+        """The entries of `new` that differ from this matrix by more than `tol`; a zero for an entry that disappears."""
         index, (before, after) = aligned(self, new)
         moved = np.abs(after - before) > tol
         return type(self)(self.n_variables, index[moved], after[moved])

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from fedbnsl.plan.plan import Plan
-    from fedbnsl_experiments.scoring.metrics import Reference, Scores
+    from fedbnsl_experiments.scoring.metrics import Reference
 
 
 # What the settings of the private demo were tuned for: noise averages out over sites.
@@ -81,7 +81,7 @@ def synth(
 @data.command("split")
 @click.argument("file", type=_PATH)
 @click.option("--sites", type=click.IntRange(min=1), default=3, show_default=True, help="Parts.")
-@click.option("--contiguous", is_flag=True, help="Consecutive blocks of rows, as they stand.")
+@click.option("--contiguous", is_flag=True, help="Consecutive blocks of rows, in the order of the file.")
 @click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Shuffle the rows with this seed first."
 )
@@ -92,11 +92,13 @@ def split_command(
     context: click.Context, file: Path, sites: int, contiguous: bool, seed: int, out: Path, as_json: bool
 ) -> None:
     """Split one CSV table over several sites, every row exactly once, shuffled unless --contiguous."""
+    from fedbnsl_client.cli import warnings_on_stderr
     from fedbnsl_experiments.tables.folder import split
 
     if contiguous and context.get_parameter_source("seed") is not click.core.ParameterSource.DEFAULT:
         raise click.UsageError("--contiguous keeps the order of the rows; it cannot go with --seed")
-    sizes = split(file, sites, out, seed=None if contiguous else seed)
+    with warnings_on_stderr():
+        sizes = split(file, sites, out, seed=None if contiguous else seed)
     if as_json:
         click.echo(json.dumps({"folder": str(out), "rows": sizes}))
     else:
@@ -118,7 +120,7 @@ def split_command(
     type=click.IntRange(1, 256),
     default=1,
     show_default=True,
-    help="Sites that compute at the same time; pays from a hundred variables on. The results are the same.",
+    help="Sites that compute at the same time; it pays from about a hundred variables on. The results are the same.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
 def simulate(
@@ -134,19 +136,17 @@ def simulate(
 ) -> None:
     """Run PLAN over all tables of a folder in this one process; there are as many sites as tables.
 
-    The coordinator's and the participants' code is that of a real network, and so are the results, bit for bit; only
-    the messages stay in memory. Each site's table must fit in memory at the same time. A private plan is simulated
-    without ledgers and guarantees nothing.
+    The code is that of a real network, and the results are the same, bit for bit; only the messages stay in memory.
+    Each site's table must fit in memory at the same time. A private plan is simulated without ledgers and guarantees
+    nothing.
     """
     from rich.console import Console
 
     from fedbnsl_client.cli import warnings_on_stderr
-    from fedbnsl_client.data.dataset import Dataset
     from fedbnsl_experiments.plan_settings import for_sites
     from fedbnsl_experiments.repeat import command_kept
-    from fedbnsl_experiments.report.summary import print_summary
     from fedbnsl_experiments.simulate import simulate as run_simulation
-    from fedbnsl_experiments.tables.folder import site_files
+    from fedbnsl_experiments.tables.folder import read_tables, site_files
     from fedbnsl_server.observe.terminal import RunDisplay
     from fedbnsl_server.store.run_folder import default_folder, refuse_existing_run
 
@@ -164,19 +164,14 @@ def simulate(
     files = site_files(folder)
     plan = for_sites(plan, len(files))
     with warnings_on_stderr():
-        tables = {site: Dataset.read(path, columns=plan.variables) for site, path in files.items()}
+        tables = read_tables(files, plan.variables)
     reference = _reference(truth, folder, plan.variables or next(iter(tables.values())).variables)
     title = f"{plan.name}: {len(files)} sites in one process"
     again = ["simulate", "plan.toml", *(["--public-data"] if plan.privacy else [])]
     again += [] if noise_seed is None else [f"--noise-seed={noise_seed}"]
     with RunDisplay(title, Console(stderr=True)) as display, command_kept(out, again, folder):
         result = run_simulation(plan, tables, out, watch=display.show, noise_seed=noise_seed, threads=threads)
-    if as_json:
-        click.echo(json.dumps(result, ensure_ascii=False))
-        return
-    scores = _scores(result, reference)
-    said = reference.left_out if reference else ""
-    print_summary(result, out, Console(), scores=scores, left_out=said, seconds=time.perf_counter() - started)
+    _print_result(result, out, reference, started=started, as_json=as_json)
 
 
 @click.command()
@@ -221,13 +216,13 @@ def demo(
     from rich.console import Console
     from rich.text import Text
 
+    from fedbnsl_client.cli import warnings_on_stderr
     from fedbnsl_client.data.columns import choose
     from fedbnsl_client.data.csv_table import read_header
     from fedbnsl_experiments import localnet
     from fedbnsl_experiments.plan_settings import for_sites
     from fedbnsl_experiments.repeat import command_kept
-    from fedbnsl_experiments.report.summary import print_summary
-    from fedbnsl_experiments.tables.folder import site_files, write_federation
+    from fedbnsl_experiments.tables.folder import read_tables, site_files, write_federation
     from fedbnsl_experiments.tables.synthetic import synthesise
     from fedbnsl_server.observe.terminal import RunDisplay
     from fedbnsl_server.sites.roster import compare_variables
@@ -264,21 +259,19 @@ def demo(
             compare_variables(variables, tuple(header[k] for k in choose(path, header, plan.variables)))
         except SchemaMismatchError as error:
             raise SchemaMismatchError(f"{site}: {error}") from None
+    if tables is not None:  # the participants read them again, and the first to fail would be the only one named
+        with warnings_on_stderr():
+            read_tables(files, plan.variables, warn=not private)  # a private site warns when its folder is made
     reference = _reference(truth, folder, variables)
     text = Text(f"{len(files)} participants and a coordinator as separate processes; run folder {out}")
     console.print(text, soft_wrap=True)
     title = f"{plan.name}: {len(files)} sites over loopback gRPC"
-    with RunDisplay(title, console) as display, command_kept(out, again, tables):
-        localnet.run(plan, files, out, watch=display.show, seeds=seeds)
+    with RunDisplay(title, console) as display, command_kept(out, again, tables, spends_budget=private):
+        localnet.run(plan, files, out, watch=display.show, seeds=seeds, own_state=tables is None)
     result = json.loads((out / "result.json").read_text(encoding="utf-8"))
     if private:
         result["ledgers"] = localnet.read_ledgers(out, list(files))
-    if as_json:
-        click.echo(json.dumps(result, ensure_ascii=False))
-        return
-    scores = _scores(result, reference)
-    said = reference.left_out if reference else ""
-    print_summary(result, out, Console(), scores=scores, left_out=said, seconds=time.perf_counter() - started)
+    _print_result(result, out, reference, started=started, as_json=as_json)
 
 
 def _over_columns(plan: Plan, columns: str | None) -> Plan:
@@ -295,7 +288,7 @@ def _over_columns(plan: Plan, columns: str | None) -> Plan:
 
 
 def _reference(truth: Path | None, folder: Path, variables: Sequence[str]) -> Reference | None:
-    """The graph to score against, read before a run whose time would be lost on a bad file."""
+    """The graph to score against; read before the run, so that a bad file does not cost a run."""
     from fedbnsl_experiments.scoring.metrics import read_reference
 
     beside = folder / "truth.csv"
@@ -303,11 +296,22 @@ def _reference(truth: Path | None, folder: Path, variables: Sequence[str]) -> Re
     return None if path is None else read_reference(path, variables)
 
 
-def _scores(result: Mapping[str, Any], reference: Reference | None) -> Scores | None:
+def _print_result(
+    result: Mapping[str, Any], out: Path, reference: Reference | None, *, started: float, as_json: bool
+) -> None:
+    """What a run has come to, for people or for programs."""
+    from rich.console import Console
+
+    from fedbnsl_experiments.report.summary import print_summary
     from fedbnsl_experiments.scoring.evaluation import learned_graph
     from fedbnsl_experiments.scoring.metrics import score
 
-    return None if reference is None else score(reference.of_common(learned_graph(result)), reference.edges)
+    if as_json:
+        click.echo(json.dumps(result, ensure_ascii=False))
+        return
+    scores = None if reference is None else score(reference.of_common(learned_graph(result)), reference.edges)
+    said = reference.left_out if reference else ""
+    print_summary(result, out, Console(), scores=scores, left_out=said, seconds=time.perf_counter() - started)
 
 
 @click.command()
@@ -322,9 +326,17 @@ def _scores(result: Mapping[str, Any], reference: Reference | None) -> Scores | 
 def evaluate(run: Path, truth: Path, threshold: float | None, as_json: bool) -> None:
     """Score the graph of the run folder RUN against a reference graph.
 
-    Beside the run stand the empty graph and random DAGs with as many edges: a score that does not beat them says
-    nothing. SHD counts the edges that must be added, removed or reversed. If the reference names variables that the
-    run lacks, the subgraphs induced on the variables in common are scored.
+    The empty graph and random DAGs with as many edges are scored, too: a score that does not beat theirs says
+    nothing. If the reference names variables that the run lacks, the subgraphs induced on the variables in common are
+    scored.
+
+    SHD: edges that must be added, removed or reversed to get the reference; 0 is best.
+
+    SID: ordered pairs of variables for which the graph gives a wrong effect of one on the other; 0 is best.
+
+    TPR: share of the reference's edges that were found with their direction; 1 is best.
+
+    FDR: share of the found edges that are wrong or reversed; 0 is best.
     """
     from rich.console import Console
 

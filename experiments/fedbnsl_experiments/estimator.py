@@ -1,4 +1,4 @@
-"""`FedSparseBNSL`: a simulated federation as an estimator in the manner of scikit-learn, for notebooks."""
+"""`FedSparseBNSL`: a simulated federation as a scikit-learn estimator, for notebooks."""
 
 import tempfile
 import warnings
@@ -18,7 +18,7 @@ from fedbnsl_client.data.checks import DataWarning
 from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_client.refit import personalise
 from fedbnsl_experiments.plan_settings import for_sites, with_dotted
-from fedbnsl_experiments.scoring.evaluation import learned_graph
+from fedbnsl_experiments.scoring.evaluation import learned_graph, learned_weights
 from fedbnsl_experiments.simulate import simulate
 from fedbnsl_experiments.tables.notebook import site_tables, table_over
 from fedbnsl_server.algorithm.admm import AdmmState
@@ -44,8 +44,8 @@ class SimulationWarning(UserWarning):
 class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Learn one Bayesian network from the tables of several sites, simulated in this process.
 
-    The coordinator's and the participants' code is that of a real federation, and so are the results, bit for bit;
-    only the messages stay in memory. One process holds all tables, so nothing is protected from the person who runs
+    The code is that of a real federation, and the results are the same, bit for bit; only the messages stay in memory.
+    One process holds all tables, so nothing is protected from the person who runs
     it. A plan with privacy guarantees nothing either: it shows what a private federation would learn.
 
     Parameters
@@ -84,7 +84,8 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
     privacy_ : dict or None
         What a private plan would have spent, and under ``no_guarantee_because`` why nothing is guaranteed.
     residual_variance_ : ndarray of shape (d,) or None
-        Of each variable given its parents, over all sites; None without a refit or search, and with privacy.
+        Of each variable given its parents, over all sites; None without a refit or search. With privacy they
+        come from noisy moments; None without `moments_rounds`, or if the noise hides the variances.
     warnings_ : list of str
         What to know about the tables and before believing the directions of edges.
     feature_names_in_, n_features_in_
@@ -125,7 +126,7 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         out: Path | str | None = None,
         progress: bool = False,
     ) -> None:
-        # scikit-learn's convention: kept as given, looked at in fit.
+        # scikit-learn's convention: kept as given, checked in fit.
         self.rounds = rounds
         self.l1_weight = l1_weight
         self.consensus_penalty = consensus_penalty
@@ -206,21 +207,18 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
 
     def _keep(self, plan: Plan, result: dict[str, Any], state: AdmmState, about_tables: list[str]) -> None:
         names: list[str] = result["variables"]
-        position = {name: k for k, name in enumerate(names)}
-        W = np.zeros((len(names), len(names)))
+        edges = [(edge["source"], edge["target"], edge["weight"]) for edge in result["edges"]]
         graph: nx.DiGraph[str] = nx.DiGraph()
         graph.add_nodes_from(names)
-        for edge in result["edges"]:
-            W[position[edge["source"]], position[edge["target"]]] = edge["weight"]
-            graph.add_edge(edge["source"], edge["target"], weight=edge["weight"])
+        graph.add_weighted_edges_from(edges)
         # All at once, and last: an interrupted fit leaves the results of the earlier one intact.
         self.__dict__.update(
             plan_=plan,
             result_=result,
-            weights_=W,
+            weights_=learned_weights(result),
             raw_weights_=raw_weights(state, plan).to_dense(),
             graph_=graph,
-            edges_=[(edge["source"], edge["target"], edge["weight"]) for edge in result["edges"]],
+            edges_=edges,
             history_=[_round(entry) for entry in result["rounds"]],
             privacy_=result["privacy"],
             residual_variance_=state.residual_variance.copy() if state.residual_variance.size else None,

@@ -6,8 +6,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,10 @@ from fedbnsl.errors import FedbnslError, RunAbandonedError, UnreachableError
 from fedbnsl.messages import RunStatus
 from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.privacy_settings import Privacy
+from fedbnsl.security_log import NAME
 from fedbnsl_client.budget.report import ledger_as_json
+from fedbnsl_client.cli import warnings_on_stderr
+from fedbnsl_client.data.csv_table import read_header
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_experiments.tables.folder import csv_line
 from fedbnsl_server.observe.status_client import Observer
@@ -27,13 +30,14 @@ _TERMINATE_S = 2.0
 _LAST_WORDS_S = 5.0
 
 COORDINATOR = "coordinator"
+STATE = "state"
 _CONSEQUENCES = (RunAbandonedError.exit_code, UnreachableError.exit_code)
 
 
 class ProcessError(FedbnslError):
-    """A process of the local network ended before its time; the command ends with that process's exit code."""
+    """A process of the local network failed; the command ends with that process's exit code."""
 
-    remedy = "The logs folder of the run holds all that the processes said."
+    remedy = "The logs folder of the run holds all that the processes printed."
 
     def __init__(self, name: str, code: int, log: Path) -> None:
         tail = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-6:]
@@ -76,17 +80,17 @@ class LocalNetwork:
         )
 
     def pid(self, name: str) -> int:
-        """Number of a process."""
+        """Process id."""
         return self._processes[name].pid
 
     def ended(self, name: str) -> bool:
-        """Whether a process is over."""
+        """Whether a process has ended."""
         return self._processes[name].poll() is not None
 
     def check(self) -> None:
-        """Raise ProcessError if any process has failed: the one whose failure made the others fail.
+        """Raise ProcessError if a process has failed, for the one that made the others fail.
 
-        A site that lost its coordinator is a consequence: the coordinator then has a moment to end and say why.
+        That a site lost its coordinator is a consequence: the coordinator then gets a moment to end with its reason.
         """
         failed = self._failed()
         if failed and all(code in _CONSEQUENCES for code in failed.values()):
@@ -124,24 +128,35 @@ def run(
     *,
     watch: Callable[[RunStatus], None],
     seeds: Mapping[str, int],
+    own_state: bool = False,
 ) -> None:
     """One run over loopback; on return `out` holds the coordinator's run folder.
 
     Participants keep their graph and personalised weights in out/sites/<site>, logs are in out/logs. With a private
     plan, each has a policy, which lets its table lose twice the plan's epsilon, and a ledger in out/sites/<site>/guard.
+    A plan that does not name its variables gets those of the first table, in their order.
+
+    Parameters
+    ----------
+    own_state
+        Note how far ledgers are in out/state and not in the user's state directory: for tables that were generated.
 
     Raises
     ------
+    DataError
+        If the first table has no header.
     ProcessError
         If a process fails; all others are ended, as after any other exception.
     """
-    with LocalNetwork(out / "logs") as network:
+    if not plan.variables:
+        plan = plan.with_settings(variables=read_header(next(iter(tables.values()))))
+    with _ledgers_noted(out / STATE if own_state else None), LocalNetwork(out / "logs") as network:
         address = start_coordinator(network, plan, out, seeds=seeds)
-        columns = [f"--columns={csv_line(plan.variables)}"] if plan.variables else []
+        columns = f"--columns={csv_line(plan.variables)}"
         for site, table in tables.items():
             join: list[str | Path] = ["participant", "join", address, "--insecure", f"--out={out / 'sites' / site}"]
             if plan.privacy is None:
-                network.start(site, [*join, f"--site={site}", f"--data={table}", "--public-data", *columns])
+                network.start(site, [*join, f"--site={site}", f"--data={table}", "--public-data", columns])
             else:
                 network.start(site, [*join, f"--policy={_guard(out, site, table, plan, plan.privacy)}"])
         _watch(network, address, list(tables), watch)
@@ -161,6 +176,7 @@ def start_coordinator(
         serve: list[str | Path] = ["coordinator", "serve", plan_file, "--listen=127.0.0.1:0"]
         serve.append("--insecure" if federation is None else f"--federation={federation}")
         serve += [f"--out={out}", f"--address-file={address_file}", f"--site-ledgers={out / 'site-ledgers.json'}"]
+        serve += [f"--security-log={out / NAME}"]
         network.start(COORDINATOR, [*serve, *noted])
         return _await_address(address_file, network)
 
@@ -168,10 +184,27 @@ def start_coordinator(
 def read_ledgers(out: Path, sites: Sequence[str]) -> dict[str, dict[str, Any]]:
     """What each site of a private run has spent and has left, from its own ledger."""
     spent: dict[str, dict[str, Any]] = {}
-    for site in sites:
-        with site_folder.opened(_guard_folder(out, site)) as (policy, ledger):
-            spent[site] = ledger_as_json(policy, ledger)["datasets"][0]
+    state = out / STATE
+    with _ledgers_noted(state if state.exists() else None):
+        for site in sites:
+            with site_folder.opened(_guard_folder(out, site)) as (policy, ledger):
+                spent[site] = ledger_as_json(policy, ledger)["datasets"][0]
     return spent
+
+
+@contextmanager
+def _ledgers_noted(state: Path | None) -> Generator[None]:
+    """Let this process and those that it starts note in `state` how far ledgers are; None: where the user has it."""
+    before = os.environ.get("XDG_STATE_HOME")
+    if state is not None:
+        os.environ["XDG_STATE_HOME"] = str(state.resolve())
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.environ["XDG_STATE_HOME"] = before
+        elif state is not None:
+            del os.environ["XDG_STATE_HOME"]
 
 
 def _guard_folder(out: Path, site: str) -> Path:
@@ -181,10 +214,16 @@ def _guard_folder(out: Path, site: str) -> Path:
 def _guard(out: Path, site: str, table: Path, plan: Plan, privacy: Privacy) -> Path:
     """A site's folder with policy and ledger, in which the plan is approved."""
     folder = _guard_folder(out, site)
-    site_folder.create(
-        folder, site=site, data=table, dataset_id=table.stem, columns=plan.variables, max_epsilon=2 * privacy.epsilon,
-        max_epsilon_per_run=privacy.epsilon,
-    )  # fmt: skip
+    with warnings_on_stderr(site):
+        site_folder.create(
+            folder,
+            site=site,
+            data=table,
+            dataset_id=table.stem,
+            columns=plan.variables,
+            max_epsilon=2 * privacy.epsilon,
+            max_epsilon_per_run=privacy.epsilon,
+        )
     with site_folder.opened(folder) as (_, ledger):
         ledger.approve(plan.digest(), plan.name)
     return folder

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, cast
 
-from fedbnsl.errors import PlanError
 from fedbnsl.plan.plan import Plan
+from fedbnsl.plan.plan_file import place_of
 
 
 def for_sites(plan: Plan, n_sites: int) -> Plan:
@@ -21,22 +21,16 @@ def with_dotted(plan: Plan, settings: Mapping[str, Any], *, origin: str) -> Plan
     settings
         By name; `privacy.clip` reaches into a table, and a mapping as value replaces settings within one.
     origin
-        What errors call the settings.
+        Name of the settings in error texts.
 
     Raises
     ------
     PlanError
-        As `Plan.parse`, or if a name reaches into what is no table.
+        As `Plan.parse`, or if a name reaches into a setting that is not a table.
     """
     values = plan.model_dump(exclude_none=True)
     for name, value in settings.items():
-        *tables, leaf = name.split(".")
-        inner = values
-        for table in tables:
-            found = inner.setdefault(table, {})
-            if not isinstance(found, dict):
-                raise PlanError(f"{origin}: {name}: {table!r} is a setting, not a table")
-            inner = cast(dict[str, Any], found)
+        inner, leaf = place_of(name, values, origin=f"{origin}:")
         old = inner.get(leaf)
         # A table is replaced setting by setting: `privacy = {epsilon = 1}` keeps the plan's clip.
         inner[leaf] = (

@@ -1,19 +1,18 @@
-"""The command that repeats a run of this machine: kept as command.txt in the run's folder, to be typed there."""
+"""Keep the command that repeats a run of this machine, however the run ends."""
 
 import os
-import shlex
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from fedbnsl.durable import write_text
-
-COMMAND = "command.txt"
+from fedbnsl_server.store.command import another_folder, keep_commands
 
 
 @contextmanager
-def command_kept(out: Path, words: Sequence[str], tables: Path | None) -> Generator[None]:
-    """Write command.txt when the run is over, however it ends; a run that did not begin leaves none.
+def command_kept(
+    out: Path, words: Sequence[str], tables: Path | None, *, spends_budget: bool = False
+) -> Generator[None]:
+    """Write command.txt when the run is over; a run that did not begin leaves none.
 
     Parameters
     ----------
@@ -21,11 +20,12 @@ def command_kept(out: Path, words: Sequence[str], tables: Path | None) -> Genera
         What follows `fedbnsl`, without --data and --out; the plan is plan.toml.
     tables
         Folder with the tables; named as seen from the run folder, so that both can be moved together.
+    spends_budget
+        Whether repeating the run charges ledgers.
     """
     try:
         yield
     finally:
         if (out / "plan.toml").exists():
             data = [] if tables is None else ["--data", os.path.relpath(tables.resolve(), out.resolve())]
-            command = ["fedbnsl", *words, *data, "--out", "ANOTHER_FOLDER"]
-            write_text(out / COMMAND, shlex.join(command) + "\n")
+            keep_commands(out, [[*words, *data, "--out", another_folder(out)]], spends_budget=spends_budget)

@@ -22,7 +22,7 @@ from fedbnsl_server.algorithm import round_loop
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.round_loop import RoundRecord
 from fedbnsl_server.sites.mailbox import Traffic, UpdateCheck
-from fedbnsl_server.sites.roster import compare_variables
+from fedbnsl_server.sites.roster import check_rows, compare_variables
 from fedbnsl_server.store.results import RunRecorder
 from fedbnsl_server.store.run_folder import RunFolder
 
@@ -113,6 +113,7 @@ def simulate(
     warm_up()
     variables = plan.variables or next(iter(tables.values())).variables
     for site, table in tables.items():
+        check_rows(plan, site, table.n_samples)
         try:
             compare_variables(variables, table.variables)
         except SchemaMismatchError as error:

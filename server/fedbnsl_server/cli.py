@@ -1,23 +1,27 @@
 """`fedbnsl coordinator`: the commands of the machine that coordinates."""
 
+import csv
 import json
+import os
 import shlex
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from fedbnsl.errors import InterruptedRunError, SetupError
+from fedbnsl.identity.passphrase import Passphrases, passphrase_option
 from fedbnsl.plan.plan_options import PlanChoice, takes_plan
+from fedbnsl.security_log_cli import audit_log
+from fedbnsl.shown import shown_lines
 from fedbnsl_server.identity import cli as enrolment_cli
 from fedbnsl_server.observe import cli as observer_cli
+from fedbnsl_server.store import cli as order_cli
 
 if TYPE_CHECKING:
     from fedbnsl_server.algorithm.admm import AdmmState
     from fedbnsl_server.algorithm.round_loop import RoundRecord
     from fedbnsl_server.identity.enrolment import Federation
-    from fedbnsl_server.observe.prometheus import MetricsPort
 
 
 @click.group()
@@ -31,15 +35,29 @@ for _command in (
     enrolment_cli.revoke,
     enrolment_cli.renew,
     enrolment_cli.enrolled,
+    order_cli.eject,
     observer_cli.status,
     observer_cli.watch,
     observer_cli.healthcheck,
+    audit_log,
 ):
     coordinator.add_command(_command)
 
 
 @coordinator.command()
 @takes_plan(or_folder=True)
+@click.option(
+    "--variables",
+    metavar="NAMES|FILE",
+    help="Names of the run's variables, separated by commas, or a file whose first line names them, such as a CSV "
+    "table.  [default: those of the plan, which must name them then]",
+)
+@click.option(
+    "--sites",
+    metavar="NAMES",
+    help="Names of the sites that may take part, separated by commas, as many as the plan's n_participants.  "
+    "[default: those of the plan; if it names none, whoever joins first]",
+)
 @click.option(
     "--listen",
     metavar="HOST:PORT",
@@ -56,14 +74,14 @@ for _command in (
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
-    help="Run folder; one that holds a run of this plan is gone on with.  [default: runs/<plan name>-<UTC time>]",
+    help="Run folder; if it holds a run of this plan, that run is continued.  [default: runs/<plan name>-<UTC time>]",
 )
 @click.option(
     "--seed",
     "seeds",
     multiple=True,
     metavar="NAME=N",
-    help="Note in the manifest a seed that generated data came from; repeatable.",
+    help="Record in the manifest the seed of generated data; repeatable.",
 )
 @click.option(
     "--site-ledgers",
@@ -71,62 +89,90 @@ for _command in (
     help="File that remembers the sites' privacy ledgers from run to run.  [default: beside the run folder]",
 )
 @click.option(
+    "--security-log",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File of who called, who was refused and why; `coordinator audit-log` shows it.  [default: "
+    "security-log.jsonl in the federation's folder; with --insecure beside the run folder]",
+)
+@click.option(
     "--address-file",
     type=click.Path(path_type=Path),
     help="Write the listening host:port to this file once sites can call.",
 )
-@observer_cli.metrics_option
+@observer_cli.metrics_options
+@passphrase_option
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON on standard output.")
 def serve(
     choice: PlanChoice,
+    variables: str | None,
+    sites: str | None,
     listen: str | None,
     federation_folder: Path | None,
     insecure: bool,
     out: Path | None,
     seeds: tuple[str, ...],
     site_ledgers: Path | None,
+    security_log: Path | None,
     address_file: Path | None,
     metrics: str | None,
+    metrics_token: Path | None,
+    passphrases: Passphrases,
     as_json: bool,
 ) -> None:
     """Wait for the plan's sites, run it, and write the run folder.
 
-    Sites dial in with `fedbnsl participant join`. Given the folder of a RUN instead of a PLAN, it goes on with that run
-    after its last complete round. SIGTERM pauses a run: its sites keep calling. Ctrl-C ends it, and tells them so.
-    Either way what was learned so far is kept, and the run can be continued.
+    Sites dial in with `fedbnsl participant join`. Given the folder of a RUN instead of a PLAN, continue that run
+    after its last complete round. SIGTERM pauses a run: its sites keep calling. Ctrl-C ends it and tells the sites.
+    In both cases what was learned so far is kept, and the run can be continued.
     """
     from fedbnsl.channel import DEFAULT_PORT
     from fedbnsl_server.serve import serve as serve_run
-    from fedbnsl_server.store.run_folder import default_folder, load_plan
+    from fedbnsl_server.store.command import another_folder, keep_commands
+    from fedbnsl_server.store.run_folder import default_folder, holds_a_round, load_plan
 
     observer_cli.one_of_both(federation_folder, insecure)
-    federation = None if federation_folder is None else _federation(federation_folder)
+    federation = None if federation_folder is None else _federation(federation_folder, passphrases)
     where = listen or (f"127.0.0.1:{DEFAULT_PORT}" if federation is None else f"0.0.0.0:{federation.port}")
     if isinstance(choice.plan, Path) and choice.plan.is_dir():
-        if choice.changes_settings or out is not None or seeds:
+        if choice.changes_settings or out is not None or seeds or variables is not None or sites is not None:
             raise SetupError(
-                f"{choice.plan} is a run: it goes on with its own settings; omit --set, --epsilon, --delta, --seed "
-                "and --out"
+                f"{choice.plan} is a run: it continues with its own settings; omit --set, --epsilon, --delta, --seed, "
+                "--variables, --sites and --out"
             )
         plan, folder = load_plan(choice.plan), choice.plan
     else:
         plan = choice.load()
+        if variables is not None:
+            plan = plan.with_settings(variables=_variables(variables))
+        if sites is not None:
+            plan = plan.with_settings(sites=_names(sites))
         folder = out or default_folder(plan.name)
 
     again = ["fedbnsl", "coordinator", "serve", str(folder)]
     again += ["--insecure"] if federation_folder is None else ["--federation", str(federation_folder)]
     again += [] if listen is None else ["--listen", listen]
     again += [] if site_ledgers is None else ["--site-ledgers", str(site_ledgers)]
+    again += [] if security_log is None else ["--security-log", str(security_log)]
     to_continue = f"continue with: {shlex.join(again)}"
 
     def say(text: str) -> None:
-        click.echo(text, err=as_json)
+        click.echo(shown_lines(text), err=as_json)
 
     def listening(address: str) -> None:
         if address_file is not None:
             from fedbnsl.durable import write_text
 
             write_text(address_file, address)
+        repeat = ["coordinator", "serve", "plan.toml"]
+        join = ["participant", "join"]
+        if federation_folder is None:
+            repeat += ["--insecure", "--listen", address]
+            join += [address, "--insecure"]
+        else:
+            repeat += ["--federation", os.path.relpath(federation_folder.resolve(), folder.resolve())]
+            repeat += [] if listen is None else ["--listen", listen]
+        repeat += ["--out", another_folder(folder)]
+        keep_commands(folder, [repeat, [*join, "--policy", "SITE_FOLDER"]], spends_budget=plan.privacy is not None)
         say(f"listening on {address}; run folder: {folder}")
 
     from fedbnsl.rounds.kinds import n_rounds
@@ -138,7 +184,7 @@ def serve(
             f"  h(W) {record.acyclicity:.1e}  edges {record.edges}  {record.local_s + record.global_s:.2f} s"
         )
 
-    with nullcontext() if metrics is None else _metrics_port(metrics) as port:
+    with observer_cli.metrics_port(metrics, metrics_token, federation) as port:
         if port is not None:
             say(f"metrics on port {port.port}")
         try:
@@ -152,10 +198,12 @@ def serve(
                 notice=say,
                 seeds=_parse_seeds(seeds),
                 site_ledgers=site_ledgers,
+                security_log=security_log,
                 metrics=port,
             )
         except InterruptedRunError as error:
-            remedy = f"What was learned so far is in {folder}; {to_continue}"
+            learned = f"What was learned so far is in {folder}" if holds_a_round(folder) else "No round was finished"
+            remedy = f"{learned}; {to_continue}"
             raise InterruptedRunError(str(error), remedy=remedy) from None
     if as_json:
         click.echo(json.dumps(result, ensure_ascii=False))
@@ -165,16 +213,27 @@ def serve(
         _summarise(result, folder)
 
 
-def _federation(folder: Path) -> "Federation":
+def _variables(given: str) -> list[str]:
+    """The names in the value of --variables, or in the first line of the file that it is the path of."""
+    path = Path(given)
+    if not path.is_file():
+        return _names(given)
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            return _names(file.readline())
+    except (OSError, UnicodeDecodeError) as error:
+        raise SetupError(f"--variables {given}: cannot be read: {error}") from None
+
+
+def _names(line: str) -> list[str]:
+    """Names separated by commas; one that holds a comma is in quotation marks, as in a CSV file."""
+    return [name.strip() for name in next(csv.reader([line], skipinitialspace=True), list[str]())]
+
+
+def _federation(folder: Path, passphrases: Passphrases) -> "Federation":
     from fedbnsl_server.identity.enrolment import Federation
 
-    return Federation.open(folder)
-
-
-def _metrics_port(address: str) -> "MetricsPort":
-    from fedbnsl_server.observe.prometheus import MetricsPort
-
-    return MetricsPort(address)
+    return Federation.open(folder, passphrases=passphrases)
 
 
 def _parse_seeds(seeds: tuple[str, ...]) -> dict[str, int]:
@@ -188,7 +247,13 @@ def _parse_seeds(seeds: tuple[str, ...]) -> dict[str, int]:
 
 
 def _summarise(result: dict[str, Any], folder: Path) -> None:
+    from fedbnsl_server.influence import outliers
+
+    for sentence in outliers(result["influence"]):
+        click.echo(f"be careful: {sentence}")
     click.echo(f"learned {len(result['edges'])} edges in {result['seconds']['total']:.1f} s; results: {folder}")
+    for one in result["ejected"]:
+        click.echo(f"{one['site']} was ejected after round {one['after_round']}")
     for file, why in result["not_written"].items():
         click.echo(f"{file} was not written: {why}")
     if result["privacy"]:

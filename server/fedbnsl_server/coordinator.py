@@ -1,39 +1,53 @@
-"""One run at the coordinator: let the sites join, play the rounds, and end in an orderly way, also after an error."""
+"""One run at the coordinator: let the sites join, play the rounds, and end in an orderly way, also after an error.
+
+What the machine lacks for a while ends nothing: see `fedbnsl_server.pause`.
+"""
 
 import asyncio
+import math
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any, TypeVar
 
-from fedbnsl.errors import DivergenceError, FedbnslError, InterruptedRunError, QuorumLostError, ResultError
+from fedbnsl.errors import DivergenceError, FedbnslError, InterruptedRunError, QuorumLostError, ResultError, SetupError
 from fedbnsl.interrupt import signals_to_heed
 from fedbnsl.messages import Finished
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
+from fedbnsl.security_log import Record
 from fedbnsl_server.algorithm import global_step, round_loop
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.consensus_graph import consensus_graph
 from fedbnsl_server.algorithm.round_loop import RoundRecord
 from fedbnsl_server.grpc_api.server import CoordinatorServer
 from fedbnsl_server.grpc_api.servicer import Servicer
-from fedbnsl_server.sites.mailbox import Mailbox
+from fedbnsl_server.pause import Pause
+from fedbnsl_server.sites.ejection import Ejected, round_to_go_on_after
+from fedbnsl_server.sites.mailbox import Mailbox, RecalledError
 from fedbnsl_server.sites.roster import Member, Roster
+from fedbnsl_server.store import orders
+from fedbnsl_server.store.orders import Answer, EjectOrder
 from fedbnsl_server.store.results import RunRecorder
 from fedbnsl_server.store.run_folder import RunFolder
+from fedbnsl_server.store.shortage import shortage
 from fedbnsl_server.store.site_ledgers import SiteLedgers
 
 _GOODBYE_S = 5.0
 _HASTY_GOODBYE_S = 0.5
 _LAST_LOOKS_S = 1.0
+_LOOK_FOR_ORDERS_S = 0.5
 
 _PUBLIC_REASONS: list[tuple[type[FedbnslError], str]] = [
-    (InterruptedRunError, "the coordinator was interrupted; if it goes on with the run, join again"),
+    (InterruptedRunError, "the coordinator was interrupted; join again if it continues the run"),
     (QuorumLostError, "too few sites answered in time"),
-    (DivergenceError, "the iteration left the finite numbers"),
+    (DivergenceError, "the iteration diverged: its numbers are no longer finite"),
     (ResultError, "the coordinator could not write its results"),
 ]
 
@@ -42,7 +56,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class _End:
-    """How the rounds ended: `outcome` as in result.json, and what was wrong if it was not asked for."""
+    """How the rounds ended: `outcome` as in result.json, `error` what ended them early, if anything did."""
 
     outcome: str
     finished: Finished = field(default_factory=lambda: Finished(None))
@@ -56,13 +70,15 @@ class Coordinator:
     Parameters
     ----------
     folder
-        With what is there of the run already.
+        The run folder, with what was written of the run before.
     ledgers
         What is remembered of the sites' privacy ledgers.
     on_round
         Called after each round is saved.
     notice
-        Told what an operator may want to know.
+        Called with each message for the operator.
+    record
+        Told who joins and who leaves.
     """
 
     def __init__(
@@ -72,6 +88,7 @@ class Coordinator:
         *,
         on_round: Callable[[AdmmState, RoundRecord], None],
         notice: Callable[[str], None],
+        record: Record,
     ) -> None:
         plan, past, identity = folder.plan, folder.past, folder.identity
         self._plan = plan
@@ -79,16 +96,26 @@ class Coordinator:
         self._ledgers = ledgers
         self._on_round = on_round
         self._notice = notice
-        self._broken: ResultError | None = None
+        self._record = record
+        self._pause = Pause(self._note)
+        self._probing: asyncio.Future[None] | None = None
+        self._broken: Exception | None = None
         self._asked_to_stop: signal.Signals | None = None
         self._rounds: asyncio.Future[AdmmState] | None = None
+        self._is_playing = False
+        self._order: EjectOrder | None = None  # the open round was called back for it
+        self._not_understood = ""
+        self._folder = folder
         if folder.is_continued:
             folder.take_up()
             where = f"after round {past.round}" if past.round else "before round 1"
             notice(f"continuing run {identity.run:016x} {where}")
         self._recorder = RunRecorder(folder, run=identity.run, seeds=identity.seeds, created_at=identity.created_at)
         self._roster = Roster(
-            plan, variables=past.membership.variables, members=past.membership.members, on_change=self._keep_seat
+            plan,
+            members=past.membership.members,
+            ejected=[one.site for one in past.membership.ejected],
+            on_change=self._keep_seat,
         )
         self._mailbox = Mailbox(
             plan,
@@ -98,8 +125,19 @@ class Coordinator:
             snapshots=None if past.state is None else past.state.sites,
             traffic=past.traffic(),
             answered=past.last_answered(),
+            is_away=self._roster.is_away,
         )
-        self._servicer = Servicer(plan, identity.run, self._roster, self._mailbox, ledgers, self._note)
+        self._servicer = Servicer(
+            plan,
+            identity.run,
+            self._roster,
+            self._mailbox,
+            ledgers,
+            self._note,
+            record,
+            on_turned_out=self._keep_turned_out,
+            why_paused=lambda: self._pause.reason,
+        )
 
     async def run(self, server: CoordinatorServer) -> dict[str, Any]:
         """Open the server, play the rounds, write the results, tell the sites; return what result.json holds.
@@ -114,11 +152,14 @@ class Coordinator:
             loop.add_signal_handler(number, self._stop, number)
         await server.open(self._servicer)
         end = await self._play()
+        ended = time.monotonic()
+        end, result = await self._write_results(end)
+        self._pause.stop()
+        error = end.error
         await server.drain()
+        self._servicer.progress.ended = ended
         if not end.paused:
             self._servicer.progress.state = end.outcome
-        self._servicer.progress.ended = time.monotonic()
-        result, error = self._write_results(end)
         if end.paused:
             await server.close_without_a_word(self._mailbox)
         else:
@@ -133,78 +174,193 @@ class Coordinator:
         return result
 
     async def _play(self) -> _End:
+        looking = asyncio.ensure_future(self._look_for_orders())
         try:
-            if self._roster.is_complete:  # before anything can stop the run: its results need what went before
-                self._start()
+            await self._pause.outlast(self._take_order)  # one that waits is older than everything that follows
+            if self._roster.is_complete:  # before anything can stop the run: its results include the earlier rounds
+                await self._start()
             self._rounds = asyncio.ensure_future(self._learn())
             if self._broken or self._asked_to_stop:
                 self._interrupt()
             state = await self._rounds
             return _End("finished", end_of(state, self._plan, self._roster.variables))
         except (asyncio.CancelledError, InterruptedRunError):  # the latter if the mailbox told the engine first
-            if self._broken is not None:
-                return _End("failed", error=self._broken)
-            if self._asked_to_stop is signal.SIGTERM:
-                return _End("interrupted", paused=True)
-            where = f"in round {self._mailbox.round}" if self._mailbox.round else "while it waited for sites"
-            return _End("interrupted", error=InterruptedRunError(f"interrupted {where}"))
+            return self._as_asked()
         except Exception as failure:  # raised again by `run`, once the folder is closed and the sites are told
             return _End("failed", error=failure)
+        finally:
+            looking.cancel()
+
+    def _as_asked(self) -> _End:
+        if self._broken is not None:
+            return _End("failed", error=self._broken)
+        if self._asked_to_stop is signal.SIGTERM:
+            return _End("interrupted", paused=True)
+        where = f"in round {self._mailbox.round}" if self._mailbox.round else "while it waited for sites"
+        return _End("interrupted", error=InterruptedRunError(f"interrupted {where}"))
 
     async def _learn(self) -> AdmmState:
         loading = asyncio.ensure_future(_in_daemon_thread(global_step.warm_up))
         if not self._roster.is_complete:
-            self._notice(f"waiting for {self._plan.n_participants - len(self._roster.members)} sites to join")
-            await self._roster.wait_until_complete()
-            self._start()
+            self._say(f"waiting for {self._roster.seats - len(self._roster.members)} sites to join")
+            await self._wait_for_sites()
+            await self._start()
         await loading
         plan, roster = self._plan, self._roster
-        return await _in_daemon_thread(
-            lambda: round_loop.run(
+        while True:
+            self._is_playing = True
+            play = partial(
+                round_loop.run,
                 plan,
                 roster.variables,
                 {site: member.n_samples for site, member in roster.members.items()},
                 self._mailbox,
                 on_round=self._after_round,
-                state=self._past.state,
+                state=self._recorder.state,
             )
+            with suppress(RecalledError):
+                state = await _in_daemon_thread(play)
+                if self._order is None:
+                    return state
+            self._order, self._is_playing = None, False
+            self._go_on()  # also if the order is refused now, because the last round was complete before it
+            await self._pause.outlast(self._take_order)
+
+    # ---- orders --------------------------------------------------------------------------------------------------
+
+    async def _look_for_orders(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_FOR_ORDERS_S)
+            if self._order is None:
+                try:
+                    await self._pause.outlast(self._take_order)
+                except InterruptedRunError:  # the run ends, and says so itself
+                    return
+                except ResultError as error:
+                    self._break(error)
+
+    def _take_order(self) -> None:
+        """Answer the order that waits; if it can be carried out while rounds are played, call the open one back."""
+        try:
+            order = orders.pending(self._folder.path)
+        except ResultError as error:  # a file that somebody else put there is no reason to end the run
+            if str(error) != self._not_understood:
+                self._not_understood = str(error)
+                self._note(self._not_understood)
+            return
+        if order is None:
+            return
+        done = next((one for one in self._recorder.ejected if one.order == order.id), None)
+        refusal = self._refusal(order)
+        if done is not None:  # a crash came before the answer
+            self._answer(order, done.sentence, done=True)
+        elif refusal is not None:
+            self._note(f"not ejected: {refusal}")
+            self._answer(order, refusal, done=False)
+        elif self._is_playing:
+            self._order = order
+            self._mailbox.recall()
+        else:
+            self._eject(order)
+
+    def _eject(self, order: EjectOrder) -> None:
+        """Take the site out of folder, roster and mailbox; no round is under way."""
+        after = self._round_to_go_on_after(order)
+        member = self._roster.members.get(order.site)
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        rows = 0 if member is None else member.n_samples
+        ejected = Ejected(order.id, order.site, order.from_round, after, rows, now)
+        self._recorder.eject(ejected)
+        self._record("ejected", site=order.site, round=after + 1)
+        self._roster.eject(order.site)
+        self._go_on()
+        text = f"{ejected.sentence}; round {after + 1} is next"
+        self._say(text)
+        self._answer(order, text, done=True)
+
+    def _go_on(self) -> None:
+        """Let the mailbox go on from the state of the recorder."""
+        state = self._recorder.state
+        answered = {site: entry["round"] for entry in self._recorder.rounds for site in entry["contributed"]}
+        self._mailbox.go_on_after(0 if state is None else state.round, {} if state is None else state.sites, answered)
+
+    def _answer(self, order: EjectOrder, text: str, *, done: bool) -> None:
+        orders.settle(self._folder.path, Answer(order.id, done, text))
+
+    def _refusal(self, order: EjectOrder) -> str | None:
+        try:
+            self._round_to_go_on_after(order)
+        except SetupError as error:
+            return f"{error}. {error.remedy}"
+        return None
+
+    def _round_to_go_on_after(self, order: EjectOrder) -> int:
+        return round_to_go_on_after(
+            order.site,
+            order.from_round,
+            plan=self._plan,
+            members=self._roster.members.keys(),
+            ejected=self._roster.ejected,
+            rounds=self._recorder.rounds,
+            kept=self._folder.kept.rounds(),
         )
 
-    def _start(self) -> None:
-        members = sorted(self._roster.members.items())
-        self._recorder.start(
-            self._roster.variables,
-            {site: member.n_samples for site, member in members},
-            self._mailbox.traffic,
-            uncounted=[f"{site} keeps no privacy ledger" for site, member in members if not member.has_ledger],
-        )
+    async def _wait_for_sites(self) -> None:
+        while not self._roster.is_complete:
+            try:
+                await self._roster.wait_until_complete()
+            except QuorumLostError:
+                if not self._pause.reason:
+                    raise
+                await self._pause.over()  # sites could not join: their time begins anew
+
+    async def _start(self) -> None:
+        def start() -> None:  # whoever is a member when it succeeds: one may be ejected while it waits for room
+            members = sorted(self._roster.members.items())
+            self._recorder.start(
+                self._roster.variables,
+                {site: member.n_samples for site, member in members},
+                self._mailbox.traffic,
+                uncounted=[f"{site} keeps no privacy ledger" for site, member in members if not member.has_ledger],
+            )
+
+        await self._pause.outlast(start)
         progress = self._servicer.progress
         progress.state, progress.started = "running", time.monotonic() - self._past.elapsed_s
         if self._past.rounds:
             last = self._past.rounds[-1]
-            progress.acyclicity, progress.edges = last["acyclicity"], last["edges"]
+            progress.acyclicity, progress.edges = _shown(last["acyclicity"]), last["edges"]
 
     def _after_round(self, state: AdmmState, record: RoundRecord) -> None:
-        self._ledgers.save()
-        self._recorder.on_round(state, record)
-        self._servicer.progress.acyclicity, self._servicer.progress.edges = record.acyclicity, record.edges
-        self._on_round(state, record)
+        self._pause.outlast_in_thread(self._ledgers.save)
+        self._pause.outlast_in_thread(lambda: self._recorder.on_round(state, record))
+        self._servicer.progress.acyclicity, self._servicer.progress.edges = _shown(record.acyclicity), record.edges
+        _to_the_log(lambda: self._on_round(state, record))
 
-    def _write_results(self, end: _End) -> tuple[dict[str, Any], Exception | None]:
+    async def _write_results(self, end: _End) -> tuple[_End, dict[str, Any]]:
         """Write the results before the sites are told: ending the process then loses nothing."""
-        result, error = dict[str, Any](), end.error
-        try:  # of an unfinished round as well: what a site spent on it is not forgotten
-            self._ledgers.save()
-        except ResultError as unwritten:
-            end, error = replace(end, outcome="failed"), error or unwritten
+        # After an unfinished round, too: remember what the sites spent on it.
+        end, _ = await self._written(end, lambda end: self._ledgers.save())
+        end, result = await self._written(end, self._results)
+        return end, result or {}
+
+    def _results(self, end: _End) -> dict[str, Any]:
+        if end.paused and end.error is None:
+            return self._recorder.pause()
+        return self._recorder.finish(end.outcome, "" if end.error is None else str(end.error))
+
+    async def _written(self, end: _End, write: Callable[[_End], _T]) -> tuple[_End, _T | None]:
+        """Write at the end, and wait for room for it; whoever is asked to stop then tries once more and gives up."""
         try:
-            if end.paused and error is None:
-                result = self._recorder.pause()
-            else:
-                result = self._recorder.finish(end.outcome, "" if error is None else str(error))
+            try:
+                return end, await self._pause.outlast(lambda: write(end))
+            except InterruptedRunError:
+                asked = self._as_asked() if end.error is None else end
+                return asked, write(asked)
         except Exception as unwritten:  # raised by `run`, once the sites are told
-            error = error or unwritten
-        return result, error
+            if self._asked_to_stop is not None and end.error is None:
+                end = self._as_asked()
+            return replace(end, outcome="failed", error=end.error or unwritten), None
 
     def _stop(self, number: signal.Signals) -> None:
         self._asked_to_stop = self._asked_to_stop or number
@@ -214,23 +370,63 @@ class Coordinator:
 
     def _interrupt(self) -> None:
         self._mailbox.stop()
+        self._pause.stop()
         if self._rounds is not None:
             self._rounds.cancel()
 
+    def _say(self, text: str) -> None:
+        _to_the_log(lambda: self._notice(text))
+
     def _note(self, text: str) -> None:
-        self._notice(text)
-        self._keep(lambda: self._recorder.event("notice", text=text))
+        self._say(text)
+        try:
+            self._recorder.event("notice", text=text)
+        except (ResultError, MemoryError) as error:
+            if not shortage(error):
+                self._break(error)
+            # Otherwise the line is missing in events.jsonl, which needs none of them; the operator was told.
 
     def _keep_seat(self, site: str, member: Member | None) -> None:
+        """Write down a seat.
+
+        Raises
+        ------
+        ResultError, MemoryError
+            If there is no room for it: the site shall try again.
+        """
         self._keep(lambda: self._recorder.seat(site, member))
 
+    def _keep_turned_out(self, site: str) -> None:
+        """Write down that a site's enrolment has ended; see `_keep_seat` for the errors."""
+        self._keep(lambda: self._recorder.turned_out(site))
+
     def _keep(self, write: Callable[[], None]) -> None:
-        """Write to the run folder. If that fails, fail the run, not the site's call that caused it."""
         try:
             write()
-        except ResultError as error:
-            self._broken = self._broken or error
-            self._interrupt()
+            self._pause.try_again()
+        except (ResultError, MemoryError) as error:
+            if shortage(error):
+                self._probe()
+                raise
+            self._break(error)
+
+    def _break(self, error: Exception) -> None:
+        """Fail the run, not the site's call that caused the error."""
+        self._broken = self._broken or error
+        self._interrupt()
+
+    def _probe(self) -> None:
+        """Be paused until something can be written again."""
+        if self._probing is None or self._probing.done():
+            self._probing = asyncio.ensure_future(self._until_there_is_room())
+
+    async def _until_there_is_room(self) -> None:
+        try:
+            await self._pause.outlast(self._recorder.probe)
+        except InterruptedRunError:  # the run ends, and says so itself
+            return
+        except (ResultError, MemoryError) as error:
+            self._break(error)
 
 
 def end_of(state: AdmmState, plan: Plan, variables: tuple[str, ...]) -> Finished:
@@ -239,7 +435,7 @@ def end_of(state: AdmmState, plan: Plan, variables: tuple[str, ...]) -> Finished
 
 
 async def tell_the_end(mailbox: Mailbox, finished: Finished, sites: set[str], grace_s: float) -> None:
-    """Tell the sites the end; another signal ends the waiting for those who have not heard it."""
+    """Tell the sites that the run has ended; another signal stops waiting for those that have not heard it."""
     goodbye = asyncio.ensure_future(mailbox.finish(finished, sites, grace_s))
     for number in signals_to_heed():
         asyncio.get_running_loop().add_signal_handler(number, goodbye.cancel)
@@ -247,12 +443,26 @@ async def tell_the_end(mailbox: Mailbox, finished: Finished, sites: set[str], gr
         await goodbye
 
 
+def _to_the_log(tell: Callable[[], None]) -> None:
+    """Tell the operator something. If the log has no room, or nobody reads it any more, the run goes on without."""
+    try:
+        tell()
+    except OSError as error:
+        if not (shortage(error) or isinstance(error, BrokenPipeError)):
+            raise
+
+
 def _public_reason(error: Exception) -> str:
-    """What the sites are told: constant sentences, for a text may hold paths of this machine."""
+    """What the sites are told: fixed sentences, because an error's text may hold paths of this machine."""
     for kind, sentence in _PUBLIC_REASONS:
         if isinstance(error, kind):
             return sentence
     return "an unexpected error at the coordinator"
+
+
+def _shown(acyclicity: float | None) -> float:
+    """What a status can hold: the largest number in place of one that left the finite numbers."""
+    return acyclicity if acyclicity is not None and math.isfinite(acyclicity) else sys.float_info.max
 
 
 async def _in_daemon_thread(work: Callable[[], _T]) -> _T:

@@ -13,8 +13,10 @@ import numpy as np
 from fedbnsl.graphs.family_moments import symmetric
 from fedbnsl.messages import Content, LocalUpdate
 from fedbnsl.rounds import residual_moments, scales
+from fedbnsl.wording import first_few
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.search.centring import in_one_direction, near_bounds
+from fedbnsl_server.search.pooled_moments import mean_over_records, mean_square_noise
 
 _SENTENCES = {
     "means_far_from_zero": "means of {variables} further from zero than the standard deviation (at {sites}), and "
@@ -27,12 +29,11 @@ _SENTENCES = {
     "released: means may lie far from zero, and regressions have no intercept; `fedbnsl participant check` tells each "
     "site",
 }
-_MOST_NAMED = 5
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What is odd about some variables, by their places; of one site's table, or of all that was released."""
+    """Something odd about some variables (by index), in one site's table or in what all sites released."""
 
     code: str
     variables: tuple[int, ...] = ()
@@ -48,12 +49,12 @@ def findings_of(asked: Content, updates: Mapping[str, LocalUpdate], run: Run) ->
     if not isinstance(asked, scales.Task | residual_moments.Task):
         return ()
     d, rows = len(run.mask.allowed), [run.n_samples[site] for site in sites]
-    bounds = np.broadcast_to(np.array(run.privacy.feature_bounds), d)
     prices = list(run.prices(sites).values())
     setup = [price.setup_variance for price in prices]
     answers: list[Any] = [updates[site].content for site in sites]
     if isinstance(asked, scales.Task):
-        near = near_bounds([answer.mean_squares for answer in answers], rows, setup, bounds)
+        mean_squares = mean_over_records([answer.mean_squares for answer in answers], rows)
+        near = near_bounds(mean_squares, mean_square_noise(setup, rows), run.feature_bounds)
         return (Finding("near_bounds", tuple(near)),) if near else ()
     if asked.weights.nnz:  # moments of residuals; without weights they are those of x itself
         return ()
@@ -64,7 +65,7 @@ def findings_of(asked: Content, updates: Mapping[str, LocalUpdate], run: Run) ->
         [price.moments_variance for price in prices],
         scales=asked.scales,
         scale_variances=setup,
-        bounds=bounds,
+        bounds=run.feature_bounds,
         norm_bound=run.privacy.residual_norm_bound(d),
     )
     return (Finding("in_one_direction"),) if one else ()
@@ -83,17 +84,11 @@ def sentences(rounds: Iterable[Mapping[str, Any]]) -> list[str]:
     entries = [entry for one in rounds for entry in one.get("findings", [])]
     return [
         text.format(
-            variables=_listed(
-                [repr(name) for entry in entries if entry["code"] == code for name in entry["variables"]]
+            variables=first_few(
+                (repr(name) for entry in entries if entry["code"] == code for name in entry["variables"]), most=5
             ),
-            sites=_listed([entry["site"] for entry in entries if entry["code"] == code]),
+            sites=first_few((entry["site"] for entry in entries if entry["code"] == code), most=5),
         )
         for code, text in _SENTENCES.items()
         if any(entry["code"] == code for entry in entries)
     ]
-
-
-def _listed(names: Iterable[str]) -> str:
-    distinct = list(dict.fromkeys(names))
-    more = len(distinct) - _MOST_NAMED
-    return ", ".join(distinct[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

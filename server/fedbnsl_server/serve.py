@@ -4,27 +4,32 @@ import asyncio
 import secrets
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedbnsl import codec
 from fedbnsl.channel import require_loopback, split_address
-from fedbnsl.errors import ResultError
+from fedbnsl.errors import FedbnslError, ResultError, SetupError
+from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
+from fedbnsl.security_log import NAME, Record, SecurityLog
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.round_loop import RoundRecord
 from fedbnsl_server.coordinator import Coordinator, end_of, tell_the_end
-from fedbnsl_server.grpc_api.open_files import make_room
+from fedbnsl_server.grpc_api.connections import make_room, most_connections
 from fedbnsl_server.grpc_api.server import CoordinatorServer
 from fedbnsl_server.grpc_api.servicer import Servicer
 from fedbnsl_server.sites.mailbox import Mailbox
 from fedbnsl_server.sites.roster import Roster
+from fedbnsl_server.store import orders
 from fedbnsl_server.store.run_folder import RunFolder
 from fedbnsl_server.store.run_id import RunIdentity
 from fedbnsl_server.store.site_ledgers import FILE, SiteLedgers
 
 if TYPE_CHECKING:
     from fedbnsl_server.identity.enrolment import Federation
-    from fedbnsl_server.observe.prometheus import MetricsPort
+    from fedbnsl_server.observe.metrics_port import MetricsPort
 
 
 def serve(
@@ -38,6 +43,7 @@ def serve(
     notice: Callable[[str], None] = lambda text: None,
     seeds: Mapping[str, int] | None = None,
     site_ledgers: Path | None = None,
+    security_log: Path | None = None,
     metrics: "MetricsPort | None" = None,
 ) -> dict[str, Any]:
     """Serve one run and return what its result.json holds.
@@ -48,6 +54,8 @@ def serve(
 
     Parameters
     ----------
+    plan
+        It names its variables: they are not for the first site that joins to choose.
     out
         The run folder.
     listen
@@ -59,11 +67,13 @@ def serve(
     on_round
         Called after each round is saved.
     notice
-        Told who joins, who leaves, and whom a round waits for.
+        Called with a text when a site joins or leaves, and when a round waits for one.
     seeds
-        For the manifest: seeds of generated data.
+        Seeds of generated data, for the manifest.
     site_ledgers
         File that remembers the sites' privacy ledgers from run to run; None: next to the run folder.
+    security_log
+        File of who called and who was refused; None: in the federation's folder, without one beside the run folder.
     metrics
         Shows where the run stands.
 
@@ -76,48 +86,95 @@ def serve(
         require_loopback(listen)
     else:
         split_address(listen)
-        federation.credentials()  # refused now rather than by a port that nobody can use
-    make_room(plan.n_participants)
+        federation.credentials()  # fail now, not after the port is open
+    if not plan.variables:
+        raise SetupError(
+            "the plan does not name its variables, and sites do not choose them",
+            remedy="Name them by --variables a,b,c (or a file whose first line names them, as a CSV header does), or "
+            "as `variables` in the plan.",
+        )
+    EdgeMask(plan.knowledge, plan.variables)  # refuses knowledge about variables that the run does not have
+    make_room(most_connections(plan.n_participants))
     ledgers = SiteLedgers(site_ledgers or out.parent / FILE)
+    log = SecurityLog(security_log or (out.parent if federation is None else federation.folder) / NAME)
+    record = partial(log.count, sync=True)
 
     async def serve_run() -> dict[str, Any]:
         # Bind the port before making the folder: after a port conflict, the same folder can still be used.
-        server = CoordinatorServer(listen, federation, on_open=on_listening, metrics=metrics)
+        server = CoordinatorServer(
+            listen,
+            federation,
+            n_sites=plan.n_participants,
+            largest_bytes=codec.largest_call_bytes(plan.variables),
+            on_open=on_listening,
+            log=log,
+            metrics=metrics,
+        )
         folder = RunFolder.open(out, plan, RunIdentity(secrets.randbits(64), datetime.now(UTC), seeds or {}))
+        run = f"{folder.identity.run:016x}"
+        outcome = "failed"
+        log.enter("run continued" if folder.is_continued else "run started", run=run, plan_digest=plan.digest().hex())
         try:
             stored = folder.finished_result()
             if stored is not None:
-                await _repeat_the_end(server, folder, ledgers, notice)
+                _refuse_order(out, notice)
+                await _repeat_the_end(server, folder, ledgers, notice, record)
+                outcome = "finished before"
                 return stored
-            return await Coordinator(folder, ledgers, on_round=on_round, notice=notice).run(server)
+            result = await Coordinator(folder, ledgers, on_round=on_round, notice=notice, record=record).run(server)
+            outcome = result["state"]
+            return result
+        except FedbnslError as error:
+            outcome = type(error).__name__
+            raise
         finally:
             folder.close()
+            log.close()
+            log.enter("run ended", run=run, outcome=outcome)
 
     return asyncio.run(serve_run())
 
 
+def _refuse_order(out: Path, notice: Callable[[str], None]) -> None:
+    """Answer an order to a finished run; a file that is none, or no room for the answer, changes nothing at its end."""
+    try:
+        order = orders.pending(out)
+        if order is not None:
+            text = f"the run is finished: begin a new one without {order.site}"
+            notice(f"not ejected: {text}")
+            orders.settle(out, orders.Answer(order.id, False, text))
+    except ResultError as error:
+        notice(str(error))
+
+
 async def _repeat_the_end(
-    server: CoordinatorServer, folder: RunFolder, ledgers: SiteLedgers, notice: Callable[[str], None]
+    server: CoordinatorServer,
+    folder: RunFolder,
+    ledgers: SiteLedgers,
+    notice: Callable[[str], None],
+    record: Record,
 ) -> None:
-    """Tell the sites of a finished run the end that they may have missed; the folder stays as it is.
+    """Tell the sites of a finished run again that it has ended: some may have missed it. The folder stays as it is.
 
     Raises
     ------
     ResultError
-        If its checkpoint is gone.
+        If its checkpoint is missing.
     """
     plan, state, identity = folder.plan, folder.past.state, folder.identity
     if state is None:
-        raise ResultError(f"{folder.checkpoint}, the end of a finished run, is missing")
+        raise ResultError(
+            f"{folder.checkpoint} is missing, although the run is finished; restore it, or pass another --out"
+        )
     seats = folder.past.membership
-    roster = Roster(plan, variables=seats.variables, members=seats.members)
+    roster = Roster(plan, members=seats.members, ejected=[one.site for one in seats.ejected])
     loop = asyncio.get_running_loop()
     mailbox = Mailbox(plan, loop, complete_rounds=state.round, snapshots=state.sites, traffic=folder.past.traffic())
-    servicer = Servicer(plan, identity.run, roster, mailbox, ledgers, notice)
+    servicer = Servicer(plan, identity.run, roster, mailbox, ledgers, notice, record)
     servicer.progress.state = "finished"
     notice(
-        f"run {identity.run:016x} is finished: nothing is run again; for up to {plan.site_grace_s:g} s its sites are "
-        "told the end once more (Ctrl-C ends the waiting)"
+        f"run {identity.run:016x} is finished and is not repeated; waiting up to {plan.site_grace_s:g} s for sites "
+        "that missed its end (Ctrl-C stops waiting)"
     )
     await server.open(servicer)
     await tell_the_end(mailbox, end_of(state, plan, roster.variables), set(roster.members), plan.site_grace_s)

@@ -1,11 +1,25 @@
 """A site's whole run, where it can be seen without a coordinator."""
 
+import grpc
+import numpy as np
 import pytest
 
-from fedbnsl.errors import PlanMismatchError, ResultError, SchemaMismatchError, UnreachableError
-from fedbnsl.messages import JoinReply, SiteState
+from fedbnsl import codec
+from fedbnsl.errors import (
+    DataError,
+    FedbnslError,
+    PlanError,
+    PlanMismatchError,
+    RemoteProtocolError,
+    ResultError,
+    RunAbandonedError,
+    SchemaMismatchError,
+    UnreachableError,
+)
+from fedbnsl.messages import Finished, JoinReply, LeaveReason, SiteState
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import SparseMatrix
+from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.join_run import take_part
 from fedbnsl_client.session import Session
@@ -59,3 +73,102 @@ def test_a_run_with_other_variables_than_were_offered_is_refused_before_anything
     monkeypatch.setattr(PublicTable, "admit", lambda *_: pytest.fail("admitted"))
     with pytest.raises(SchemaMismatchError, match="other variables than this site offered"):
         part(dataset)
+
+
+@pytest.mark.parametrize("refusal", [DataError("secret"), SchemaMismatchError("secret")])
+def test_whatever_keeps_a_site_from_admitting_a_run_leaves_as_policy(refusal, dataset, monkeypatch):
+    """A site whose table has changed and one whose owner refuses look alike from outside."""
+    zero = SiteState(SparseMatrix.zeros(4), SparseMatrix.zeros(4))
+    reply = JoinReply(1, Plan().to_toml(), Plan().digest(), dataset.variables, zero, 0)
+    told = []
+
+    def refuse(*_):
+        raise refusal
+
+    monkeypatch.setattr(Session, "join", lambda self, request: reply)
+    monkeypatch.setattr(Session, "leave", lambda self, reason: told.append(reason))
+    monkeypatch.setattr(PublicTable, "admit", refuse)
+    with pytest.raises(type(refusal), match="secret"):
+        part(dataset)
+    assert told == [LeaveReason.POLICY]
+
+
+STEERING = "\x1b[2J\x9b\u202e\r\n" + "x" * 100_000
+
+
+def joined(monkeypatch, dataset, plan_toml=None):
+    zero = SiteState(SparseMatrix.zeros(4), SparseMatrix.zeros(4))
+    plan = Plan()
+    reply = JoinReply(1, plan_toml or plan.to_toml(), plan.digest(), dataset.variables, zero, 0)
+
+    def join(self, request):
+        self._run, self._n_variables = reply.run, 4
+        return reply
+
+    monkeypatch.setattr(Session, "join", join)
+
+
+def assert_fit_for_a_terminal(text):
+    assert not set(text) & set("\x1b\x9b\u202e\r\n")
+    assert len(text) < 1_000
+
+
+def test_the_reason_of_an_end_is_shown_without_what_steers_a_terminal(dataset, monkeypatch):
+    joined(monkeypatch, dataset)
+    monkeypatch.setattr(Session, "pull", lambda *_: Finished(None, STEERING))
+    with pytest.raises(RunAbandonedError) as ended:
+        part(dataset)
+    assert_fit_for_a_terminal(str(ended.value))
+
+
+class Refusal(grpc.RpcError):
+    def __init__(self, code):
+        self._code = code
+
+    def code(self):
+        return self._code
+
+    def details(self):
+        return STEERING
+
+
+@pytest.mark.parametrize("code", list(grpc.StatusCode))
+def test_a_refusal_is_shown_without_what_steers_a_terminal(code):
+    def refuse():
+        raise Refusal(code)
+
+    said = []
+    session = Session(NOWHERE, patience_s=0.0, notice=said.append)
+    try:
+        with pytest.raises(FedbnslError) as refused:
+            session._call(refuse)
+    finally:
+        session.close()
+    for text in (*said, str(refused.value)):
+        assert_fit_for_a_terminal(text)
+
+
+def test_a_plan_that_would_exhaust_its_reader_is_refused_before_anything_is_read_or_paid(dataset, monkeypatch):
+    joined(monkeypatch, dataset, plan_toml="x = " + "[" * 100_000)
+    monkeypatch.setattr(PublicTable, "admit", lambda *_: pytest.fail("admitted"))
+    with pytest.raises(PlanError, match="the coordinator's plan is not valid TOML: it is nested too deeply"):
+        part(dataset)
+
+
+@pytest.mark.parametrize(
+    ("graph", "said"),
+    [
+        (SparseMatrix(4, np.array([1, 4]), np.ones(2)), "has a cycle; a Bayesian network has none"),
+        (SparseMatrix(3, np.array([1]), np.ones(1)), "over 3 variables; this run has 4"),
+        (SparseMatrix(4, np.array([1]), np.full(1, np.nan)), "not finite"),
+        (SparseMatrix(4, np.array([5]), np.ones(1)), "on the diagonal"),
+        (SparseMatrix(4, np.array([16]), np.ones(1)), "the last one is 15"),
+    ],
+)
+def test_a_graph_that_is_none_is_refused_and_not_kept(graph, said, dataset, tmp_path, monkeypatch):
+    joined(monkeypatch, dataset)
+    end = federation.PullReply(finished=codec.encode_finished(Finished(graph), value_type="float64"))
+    monkeypatch.setattr(Session, "_call", lambda self, call: end)
+    with pytest.raises(RemoteProtocolError, match=said):
+        part(dataset, out=tmp_path / "kept")
+    assert not list((tmp_path / "kept").iterdir())

@@ -58,7 +58,7 @@ def test_an_answer_of_another_kind_of_round_moves_neither():
     site, before = participant(), LocalUpdate("site-1", 1, Answer(np.ones(5)))
     rounds = Rounds(site._problem, site._snapshot)
     rounds.begin(task(2, contributed=True), before)
-    for held, expected in zip(rounds.held, (0.0, 0.0, W.to_dense()), strict=True):
+    for held, expected in zip((rounds._B, rounds._beta, rounds._W), (0.0, 0.0, W.to_dense()), strict=True):
         assert np.array_equal(held, np.broadcast_to(expected, held.shape))
 
 

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from fedbnsl import codec
-from fedbnsl.errors import FedbnslError, LocalProtocolError, StaleRoundError
+from fedbnsl.errors import FedbnslError, LocalProtocolError, RemoteProtocolError, StaleRoundError
 from fedbnsl.messages import LocalUpdate, RoundTask, SiteState
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import price_of
-from fedbnsl.rounds.kinds import KINDS
+from fedbnsl.rounds import residual_moments
+from fedbnsl.rounds.kinds import KINDS, LARGEST
 from fedbnsl.sparse import Matrix, SparseMatrix
 from fedbnsl_client.budget.journal import RunJournal
 from fedbnsl_client.budget.ledger import Ledger, Request
@@ -93,16 +94,16 @@ def test_what_is_sent_is_what_was_paid_for_and_kept(plan: Plan, site: Site) -> N
 
 def test_a_refit_is_refused_and_nothing_is_paid_or_drawn(site: Site) -> None:
     participant = site.start(PLAN, randbelow=no_more)
-    with pytest.raises(LocalProtocolError, match=r"round 1 \(refit\) is not among those of the plan"):
+    with pytest.raises(LocalProtocolError, match=r"round 1 \(refit\) is not in the plan"):
         participant.handle(task(1, kind="refit"))
-    with pytest.raises(LocalProtocolError, match="round 4 is not among"):
+    with pytest.raises(LocalProtocolError, match="round 4 does not exist"):
         participant.handle(task(4, kind="refit"))
     assert site.ledger.spent(DATASET) == 0
 
 
 @pytest.mark.parametrize("t", [4, 5, 10**6])
 def test_a_round_beyond_the_plan_is_refused_and_nothing_is_paid_or_drawn(t: int, site: Site) -> None:
-    with pytest.raises(LocalProtocolError, match=f"round {t} is not among the 3 of the plan"):
+    with pytest.raises(LocalProtocolError, match=f"round {t} does not exist: the plan has rounds 1 to 3"):
         site.start(PLAN, randbelow=no_more).handle(task(t))
     assert site.ledger.spent(DATASET) == 0
 
@@ -116,6 +117,37 @@ def test_weights_that_private_steps_cannot_start_from_are_refused_before_the_rou
     with np.errstate(over="ignore"), pytest.raises(FedbnslError, match="beyond"):
         participant.handle(task(1, matrix(size)))
     assert site.ledger.spent_in_run(DATASET, RUN) == participant._problem.price.setup_units * bool(site.stored(0))
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, 5e-324, 0.99e-30, 1.01e30, np.inf, np.nan])
+def test_scales_that_give_no_usable_residuals_are_refused_before_the_round_is_paid_for(
+    scale: float, site: Site
+) -> None:
+    """From 1e-30 to 1e30, so that no square of a scaled value overflows; each scale counts."""
+
+    def asked(*scales: float) -> RoundTask:
+        return RoundTask(2, residual_moments.Task(SparseMatrix.zeros(3), np.array(scales)), contributed=False)
+
+    participant = site.start(private_plan(rounds=0, moments_rounds=1))
+    for scales in ((1.0, scale, 1.0), (1.0,), (1.0, 1.0)):
+        with pytest.raises(RemoteProtocolError, match="expected 3 scales from 1e-30 to 1e\\+30; nothing was released"):
+            participant.handle(asked(*scales))
+    assert site.ledger.spent(DATASET) == 0
+    assert participant.handle(asked(1 / LARGEST, LARGEST, 1.0)).round == 2
+
+
+@pytest.mark.parametrize("weight", [1.01e30, -np.inf, np.nan])
+@pytest.mark.parametrize("kind", ["residual moments", "noisy-covariance"])
+def test_weights_that_no_calculation_could_use_are_refused_before_anything_is_paid_for(
+    kind: str, weight: float, site: Site
+) -> None:
+    plan, asked = SOLVERS["noisy-covariance"], task(1, matrix(weight))
+    if kind == "residual moments":
+        plan = private_plan(rounds=0, moments_rounds=1)
+        asked = RoundTask(2, residual_moments.Task(matrix(weight), np.ones(3)), contributed=False)
+    with pytest.raises(RemoteProtocolError, match=r"has a number beyond 1e\+30, or NaN: nothing was released"):
+        site.start(plan, randbelow=no_more).handle(asked)
+    assert site.ledger.spent(DATASET) == 0
 
 
 @pytest.mark.parametrize("t", [0, -1])

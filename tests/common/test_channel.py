@@ -1,7 +1,9 @@
 """What both ends of the wire must agree on; sizes, keepalive and loopback: tests/network/test_session.py."""
 
 import socket
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
@@ -10,6 +12,7 @@ import pytest
 from fedbnsl import channel
 from fedbnsl.errors import IdentityError, SetupError
 from fedbnsl.identity.certificates import Credentials
+from fedbnsl_client import session
 from federation_folder import make_federation
 
 
@@ -93,3 +96,31 @@ def test_a_caller_without_a_certificate_is_never_let_in(tmp_path: Path, monkeypa
     monkeypatch.setattr(grpc, "dynamic_ssl_server_credentials", lambda first, fetch, **rest: options.update(rest))
     channel.server_credentials(make_federation(tmp_path).credentials)
     assert options == {"require_client_authentication": True}
+
+
+def test_nobody_who_lives_is_silent_for_so_long_that_it_counts_as_away():
+    look_s = session._LOOK_S
+    lost_s = channel.ALIVE_TIMEOUT_S + look_s  # a sign of life that is lost, until the next one
+    assert channel.LONG_POLL_S + look_s + lost_s < channel.AWAY_S, "after a pull that took all its time"
+    assert channel.ALIVE_EVERY_S + look_s + 2 * lost_s < channel.AWAY_S, "while it computes"
+    ping = dict(channel._KEEPALIVE)
+    answer_ms = max(ping["grpc.http2.ping_timeout_ms"], ping["grpc.keepalive_timeout_ms"])
+    assert (ping["grpc.keepalive_time_ms"] + answer_ms) / 1000 < channel.AWAY_S, "until a dead connection is replaced"
+
+
+def test_a_connection_without_calls_is_closed_and_comes_back_with_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert channel._IDLE_S > 2 * channel.AWAY_S, "a site of a run is never idle"
+    monkeypatch.setattr(channel, "_IDLE_S", 1)
+    server = grpc.server(ThreadPoolExecutor(1), options=channel.server_options())
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    idle = threading.Event()
+    with channel.open_channel(f"127.0.0.1:{port}") as opened:
+        for _ in range(2):
+            with pytest.raises(grpc.RpcError) as caught:
+                opened.unary_unary("/any/call")(b"", timeout=30)
+            assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+            if not idle.is_set():
+                opened.subscribe(lambda state: idle.set() if state is grpc.ChannelConnectivity.IDLE else None)
+                assert idle.wait(30)
+    server.stop(None)

@@ -1,6 +1,7 @@
 """Messages survive the wire bit for bit, stay as small as promised, and nothing invalid gets through."""
 
 import math
+import platform
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TypeVar
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from fedbnsl import codec, matrix_codec
 from fedbnsl.errors import MalformedMessageError
+from fedbnsl.graphs.graph import topological_order
 from fedbnsl.messages import (
     RUN_STATES,
     Content,
@@ -35,6 +37,7 @@ from fedbnsl.rounds import residual_moments as residual_rounds
 from fedbnsl.rounds import scales as scales_rounds
 from fedbnsl.rounds.kinds import KINDS
 from fedbnsl.sparse import Index, Matrix, SparseMatrix, formula_bytes
+from fedbnsl.versions import own_versions
 from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl.wire import values_pb2 as values
 
@@ -402,9 +405,9 @@ def test_weights_in_the_representation_of_another_plan_are_refused(sent_dense: b
     )
     codec.decode_task(task, n_variables=3, dense=sent_dense)
     codec.decode_update(update, n_variables=3, dense=sent_dense)
-    with pytest.raises(MalformedMessageError, match=r"this run sends admm(_dense)? here"):
+    with pytest.raises(MalformedMessageError, match=r"; expected admm(_dense)?$"):
         codec.decode_task(task, n_variables=3, dense=not sent_dense)
-    with pytest.raises(MalformedMessageError, match=r"this run sends admm(_dense)? here"):
+    with pytest.raises(MalformedMessageError, match=r"; expected admm(_dense)?$"):
         codec.decode_update(update, n_variables=3, dense=not sent_dense)
 
 
@@ -415,7 +418,7 @@ def test_a_snapshot_of_two_representations_is_refused() -> None:
         federation.JoinReply(variable=["x", "y"], local_weights=few, dense_consensus_dual=full),
         federation.JoinReply(variable=["x", "y"], dense_local_weights=full),
     ):
-        with pytest.raises(MalformedMessageError, match="here"):
+        with pytest.raises(MalformedMessageError, match="; expected"):
             codec.decode_join_reply(reply)
 
 
@@ -438,7 +441,7 @@ def test_round_0_is_refused() -> None:
 @pytest.mark.parametrize(
     ("variance", "text"),
     [
-        ([1.0, 1.0], "2 residual variances, .*; this run has 3 variables"),
+        ([1.0, 1.0], "2 residual variances, .*; expected 3"),
         ([1.0] * 4, "4 residual variances"),
         ([1.0, -1e-300, 1.0], "or one below 0"),
         ([1.0, math.nan, 1.0], "not finite"),
@@ -454,8 +457,8 @@ def test_impossible_residual_variances_are_refused(variance: list[float], text: 
 
 MANY = values.Numbers(value=[1.0] * 7)
 IMPOSSIBLE_NUMBERS: list[tuple[federation.Update, str]] = [
-    (federation.Update(round=1, moments=MANY), "7 numbers; there can be 6"),
-    (federation.Update(round=1, scales=values.Numbers(value32=[1.0] * 4)), "4 numbers; there can be 3"),
+    (federation.Update(round=1, moments=MANY), "7 numbers; expected at most 6"),
+    (federation.Update(round=1, scales=values.Numbers(value32=[1.0] * 4)), "4 numbers; expected at most 3"),
     (federation.Update(round=1, scales=values.Numbers(value=[math.nan])), "not finite"),
     (federation.Update(round=1, moments=values.Numbers(value=[1.0], value32=[1.0])), "both precisions"),
     (
@@ -582,6 +585,23 @@ def check_reply(data: bytes) -> None:
     check(reply.snapshot.consensus_dual, d)
 
 
+@pytest.mark.parametrize("edges", [[1, 3], [1, 5, 6], [1, 2, 5, 7]])
+def test_a_graph_with_a_cycle_is_no_end_of_a_run(edges: list[int]) -> None:
+    for kept in range(1, len(edges)):
+        acyclic = SparseMatrix(3, np.array(edges[:kept]), np.ones(kept))
+        assert codec.decode_finished(
+            codec.encode_finished(Finished(acyclic), value_type="float64"), n_variables=3
+        ) == Finished(acyclic)
+    wire = codec.encode_finished(Finished(SparseMatrix(3, np.array(edges), np.zeros(len(edges)))), value_type="float64")
+    with pytest.raises(MalformedMessageError, match="has a cycle"):
+        codec.decode_finished(wire, n_variables=3)
+
+
+def test_the_version_of_a_coordinator_is_cut_to_a_length_that_can_be_read() -> None:
+    wire = codec.encode_status(RunStatus("running", 1, 2, 0.0, 0, 0.0, (), version="9" * 900))
+    assert codec.decode_status(wire).version == "9" * 63 + "…"
+
+
 def check_dense_reply(data: bytes) -> None:
     check_reply(data)
 
@@ -590,12 +610,15 @@ def check_end(data: bytes) -> None:
     end = codec.decode_finished(federation.Finished.FromString(data), n_variables=3)
     if end.graph is not None:
         check_matrix(end.graph, 3)
+        topological_order(end.graph.support())  # raises for a cycle
 
 
 def check_status(data: bytes) -> None:
     status = codec.decode_status(federation.StatusReply.FromString(data))
     assert status.state in RUN_STATES
     assert status.version.isprintable()
+    assert status.reason.isprintable()
+    assert len(status.reason) <= 1000
     seconds = [
         status.elapsed_s,
         status.time_unix_s,
@@ -618,7 +641,7 @@ def _valid_messages() -> dict[Callable[[bytes], None], bytes]:
     return {
         check_task: codec.encode_task(RoundTask(2, admm_rounds.Task(matrix), True), value_type="float64"),
         check_update: codec.encode_update(update, run=77, value_type="float32"),
-        check_application: codec.encode_join(JoinRequest("site-1", names, 100)),
+        check_application: codec.encode_join(JoinRequest("site-1", names, 100, versions={"fedbnsl": "0.1.0"})),
         check_reply: codec.encode_join_reply(JoinReply(1, "rounds = 1", b"12", names, SiteState(matrix, matrix), 4)),
         check_dense_task: codec.encode_task(
             RoundTask(2, admm_rounds.Task(matrix), True), value_type="float32", dense=True
@@ -629,7 +652,9 @@ def _valid_messages() -> dict[Callable[[bytes], None], bytes]:
         check_dense_reply: codec.encode_join_reply(
             JoinReply(1, "rounds = 1", b"12", names, SiteState(matrix, matrix), 4), dense=True
         ),
-        check_end: codec.encode_finished(Finished(matrix, "why"), value_type="float64"),
+        check_end: codec.encode_finished(
+            Finished(SparseMatrix(3, np.array([1, 2, 7]), matrix.value), "why"), value_type="float64"
+        ),
         check_status: codec.encode_status(progress),
     }
 
@@ -708,3 +733,32 @@ def test_arbitrary_fields_never_decode_to_an_invalid_matrix(
         check_matrix(matrix_codec.decode_matrix(values.SparseMatrix.FromString(data), n_variables=3), 3)
 
     survive(check, wire.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    "versions",
+    [
+        {"fedbnsl": ""},
+        {"": "1.0"},
+        {"fedbnsl": "1" * 41},
+        {"x" * 41: "1"},
+        {"machine": "/home/alice"},
+        {"python": "3.11\n"},
+        {"python": "\u202e11.3"},
+        {"python": "3.11<script>"},
+        {f"package-{k}": "1" for k in range(17)},
+    ],
+)
+def test_versions_are_few_short_and_plain(versions: dict[str, str]) -> None:
+    names = ("x", "y", "z")
+    with pytest.raises(MalformedMessageError, match="version"):
+        codec.decode_join(codec.encode_join(JoinRequest("site-1", names, 100, versions=versions)))
+
+
+def test_what_a_site_tells_of_itself_passes_the_door_and_names_no_machine() -> None:
+    request = JoinRequest("site-1", ("x", "y", "z"), 100, versions=own_versions())
+    assert codec.decode_join(codec.encode_join(request)) == request
+    assert {"fedbnsl", "python", "numpy", "scipy", "blas", "architecture"} <= set(request.versions)
+    told = " ".join(request.versions.values())
+    assert platform.node() not in told
+    assert "/" not in told

@@ -18,6 +18,7 @@ import click
 
 from compose.federation import ROOT, SITES, SYNTHETIC, Project, StepError, enrol, fedbnsl, set_policies
 from fedbnsl.plan.plan import Plan
+from fedbnsl_client.data.csv_table import read_header
 
 RUN_DEADLINE_S = 600.0
 
@@ -101,6 +102,7 @@ def main() -> int:
     try:
         fedbnsl("data", "synth", *SYNTHETIC, "--out", tables)
         demo_plan = Plan.load("private-steps", [f"n_participants={len(SITES)}"])
+        demo_plan = demo_plan.with_settings(variables=read_header(tables / "site-1.csv"))
         plan.write_text(demo_plan.to_toml(), encoding="utf-8")
         click.echo("keys, requests, certificates")
         enrol(project)

@@ -86,7 +86,8 @@ class Project:
 
 def enrol(project: Project) -> None:
     """A federation with its authority, and three sites whose keys never leave their volumes."""
-    project.once("coordinator", "coordinator", "init", "/federation", "--name", "demo", "--host", "coordinator")
+    ca_key = ("--ca-key", "/authority/ca.key")
+    project.once("authority", "coordinator", "init", "/federation", "--name", "demo", "--host", "coordinator", *ca_key)
     ca = project.once("coordinator", "/federation/ca.pem", options=("--entrypoint", "cat"))
     fingerprint = hashlib.sha256(ssl.PEM_cert_to_DER_cert(ca.strip())).hexdigest()
     for site in SITES:
@@ -94,7 +95,7 @@ def enrol(project: Project) -> None:
             site, "participant", "request", "/site", "--federation", "demo", "--site", site, "--out", "-"
         )
         bundle = project.once(
-            "coordinator", "coordinator", "approve", "/federation", "-", "--out", "-", "--yes", stdin=request
+            "authority", "coordinator", "approve", "/federation", "-", "--out", "-", "--yes", *ca_key, stdin=request
         )
         project.once(site, "participant", "enrol", "/site", "-", "--fingerprint", fingerprint, stdin=bundle)
 

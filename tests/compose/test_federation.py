@@ -15,6 +15,7 @@ from compose.containers import COORDINATOR, RUN_FOLDER, Federation
 from compose.federation import ROOT, SYNTHETIC, Project, compose_command, fedbnsl
 from faults import invariants
 from fedbnsl.plan.plan import Plan
+from fedbnsl_client.data.csv_table import read_header
 
 pytestmark = pytest.mark.timeout(660)  # the first test waits for the images to be built
 
@@ -36,7 +37,8 @@ def federation(engine: docker.DockerClient) -> Iterator[Federation]:
     project = Project(name, folder / "tables", folder / "plan.toml")
     try:
         fedbnsl("data", "synth", *SYNTHETIC, "--out", folder / "tables")
-        plan = Plan.load("private-steps", SETTINGS)
+        variables = read_header(folder / "tables" / "site-1.csv")
+        plan = Plan.load("private-steps", SETTINGS).with_settings(variables=variables)
         (folder / "plan.toml").write_text(plan.to_toml(), encoding="utf-8")
         yield Federation(engine, project, plan, folder)
     finally:
@@ -180,7 +182,8 @@ import hashlib, json, os
 def holds_a_secret(name, content):
     return name.endswith((".csv", ".db")) or b" PRIVATE KEY-----\\n" in content[:100]
 found = {}
-for top in ("/site", "/federation", "/runs", "/run", "/tmp", "/home", "/root", "/var", "/etc", "/srv", "/mnt"):
+TOPS = "authority site federation runs run tmp home root var etc srv mnt"
+for top in ("/" + name for name in TOPS.split()):
     for folder, _, names in os.walk(top):
         for path in (os.path.join(folder, name) for name in names):
             if os.path.isfile(path) and os.access(path, os.R_OK):
@@ -199,7 +202,26 @@ def test_a_site_has_its_own_table_key_and_ledger_and_nobody_elses(waiting) -> No
         table = (waiting.folder / "tables" / f"{site}.csv").read_bytes()
         assert files["/run/secrets/table.csv"] == hashlib.sha256(table).hexdigest()
     assert not set(first.values()) & set(second.values())
-    assert set(waiting.python(COORDINATOR, BELONGINGS)) == {"/federation/ca.key", "/federation/server.pem"}
+    assert set(waiting.python(COORDINATOR, BELONGINGS)) == {"/federation/server.pem"}, "not the authority's"
+
+
+def test_a_coordinator_can_enrol_nobody(waiting) -> None:
+    """Neither the authority's key nor a table of enrolment that can be written is in its container."""
+    assert waiting.python(COORDINATOR, WRITES) == "Read-only file system"
+    container = waiting.services[COORDINATOR]
+    container.reload()
+    assert {mount["Destination"] for mount in container.attrs["Mounts"]} == {"/federation", "/runs", "/plan.toml"}
+
+
+WRITES = """
+import json
+try:
+    open("/federation/enrolment.json", "a").close()
+    said = "written"
+except OSError as error:
+    said = error.strerror
+print(json.dumps(said))
+"""
 
 
 # Of the first process, which the engine started; this one comes by another way.

@@ -117,7 +117,7 @@ def test_a_site_refits_a_graph_on_its_own_table_in_a_read_only_container(engine,
 
 
 def test_a_coordinator_that_is_told_to_stop_ends_by_itself(engine) -> None:
-    serve = "coordinator serve fed-sparse --insecure --listen 127.0.0.1:50051 --out /runs/run"
+    serve = "coordinator serve fed-sparse --variables a,b --insecure --listen 127.0.0.1:50051 --out /runs/run"
     folders = {"/tmp": "mode=1777", "/runs": "mode=700,uid=10001"}
     with started(engine, "fedbnsl-coordinator", *serve.split(), tmpfs=folders) as container:
         until = time.monotonic() + 60

@@ -65,7 +65,7 @@ def test_the_printed_command_repeats_the_run(plan, command, fedbnsl, monkeypatch
     assert program == "fedbnsl"
     fedbnsl(*words)
     for name in ("edges.csv", "plan.toml"):
-        assert (run / "ANOTHER_FOLDER" / name).read_bytes() == (run / name).read_bytes()
+        assert (tmp_path / "a run-again" / name).read_bytes() == (run / name).read_bytes()
     assert len((run / "edges.csv").read_text(encoding="utf-8").splitlines()) > 1
 
 
@@ -75,7 +75,7 @@ def test_a_simulation_in_a_notebook_keeps_no_tables_and_the_page_says_what_to_fi
     assert "TABLES : the folder with the tables" in text
     monkeypatch.chdir(run)
     fedbnsl(*shlex.split(line.replace("TABLES", "../tables"))[1:])
-    assert (run / "ANOTHER_FOLDER" / "edges.csv").read_bytes() == (run / "edges.csv").read_bytes()
+    assert (run.with_name(f"{run.name}-again") / "edges.csv").read_bytes() == (run / "edges.csv").read_bytes()
 
 
 def test_of_a_networked_run_the_page_prints_what_both_sides_type(fedbnsl, monkeypatch, capsys, tmp_path):

@@ -162,7 +162,7 @@ def test_no_edge_points_from_a_later_tier_to_an_earlier_one(tables, tmp_path):
 
 def test_knowledge_about_a_variable_that_no_site_has_is_refused_before_a_folder_is_made(tables, tmp_path):
     plan = Plan(knowledge={"forbidden": [["smoking", OUTCOME]]})
-    with pytest.raises(PlanError, match="'smoking', which is no variable of this run"):
+    with pytest.raises(PlanError, match="'smoking', which is not a variable of this run"):
         simulate(plan, tables, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

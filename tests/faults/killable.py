@@ -12,7 +12,7 @@ import pkgutil
 import resource
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from multiprocessing import forkserver
@@ -111,12 +111,23 @@ def stop(step: str, when: Literal["before", "after"], occurrence: int) -> Blow:
     return Blow(step, when, occurrence, signal.SIGSTOP)
 
 
-def _child(arguments: Sequence[str], log: Path, blow: Blow | None, most_file_bytes: int | None) -> None:
+def _child(
+    arguments: Sequence[str],
+    log: Path,
+    blow: Blow | None,
+    most_file_bytes: int | None,
+    constants: Mapping[str, object],
+) -> None:
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for stream in (1, 2):
         os.dup2(descriptor, stream)
     from fedbnsl.cli import main
 
+    for name, value in constants.items():
+        module, _, constant = name.rpartition(".")
+        owner = pkgutil.resolve_name(module)
+        getattr(owner, constant)  # AttributeError if it is not there any more
+        setattr(owner, constant, value)
     if blow is not None:
         try:
             blow.arm()
@@ -138,6 +149,8 @@ class Command:
         What it does to itself.
     most_file_bytes
         No file may grow beyond it: a full disk, for whoever writes.
+    constants
+        By dotted name, other values of module constants in this process: times that a test cannot wait for.
     """
 
     def __init__(
@@ -147,10 +160,13 @@ class Command:
         *,
         blow: Blow | None = None,
         most_file_bytes: int | None = None,
+        constants: Mapping[str, object] | None = None,
     ) -> None:
         self.arguments, self.log = tuple(map(str, arguments)), log
         _start_forkserver()
-        self._process = _CONTEXT.Process(target=_child, args=(self.arguments, log, blow, most_file_bytes))
+        self._process = _CONTEXT.Process(
+            target=_child, args=(self.arguments, log, blow, most_file_bytes, constants or {})
+        )
         self._process.start()
 
     @property

@@ -99,6 +99,10 @@ class Proxy:
         """End this direction of every connection as if the sender had nothing more to say; the other one goes on."""
         self._run(self._half_close(flow))
 
+    def go_silent(self) -> None:
+        """Pass on nothing more over any present connection, and end none: both sides believe in it. New ones work."""
+        self._run(self._go_silent())
+
     def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(_ANSWER_S)
 
@@ -175,6 +179,10 @@ class Proxy:
             sink = connection.server if flow is self.up else connection.client
             with suppress(OSError):
                 sink.shutdown(socket.SHUT_WR)
+
+    async def _go_silent(self) -> None:
+        for connection in self._connections:
+            connection.ended |= {self.up, self.down}
 
     async def _end(self) -> None:
         self._accepting.cancel()

@@ -26,12 +26,13 @@ _TIMES = {"join_deadline_s": 30.0, "rpc_timeout_s": 5.0, "site_grace_s": 2.0, "r
 
 def public_plan(**settings: Any) -> Plan:
     """Three rounds and a refit of two sites whose tables anybody may see."""
-    return Plan(n_participants=2, rounds=3, refit_rounds=1).with_settings(**{**_TIMES, **settings})
+    plan = Plan(n_participants=2, rounds=3, refit_rounds=1, variables=VARIABLES)
+    return plan.with_settings(**{**_TIMES, **settings})
 
 
 def guarded_plan(**settings: Any) -> Plan:
     """Three private rounds of two sites, with a setup of their own (estimated second moments)."""
-    return private_plan(**{**_TIMES, **settings})
+    return private_plan(**{**_TIMES, "variables": VARIABLES, **settings})
 
 
 class Scene:

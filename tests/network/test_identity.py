@@ -37,7 +37,14 @@ __all__ = ["start"]  # a fixture
 
 SITES = ("a", "b", "c")
 NAMES = ("age", "dose", "mass")
-PLAN = Plan(rounds=8, refit_rounds=1, l1_weight=0.05, join_deadline_s=LONG_S, run_deadline_s=2 * LONG_S)
+PLAN = Plan(
+    variables=synthesise(6, 7, len(SITES), 100, 5, weight_variance=0.05).variables,
+    rounds=8,
+    refit_rounds=1,
+    l1_weight=0.05,
+    join_deadline_s=LONG_S,
+    run_deadline_s=2 * LONG_S,
+)
 GRAPH_FILES = ("weights.csv", "edges.csv", "graph.graphml", "lgbn.json")
 
 
@@ -154,6 +161,7 @@ def test_a_site_that_is_revoked_during_a_run_is_out_at_its_next_call_and_the_oth
     events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text(encoding="utf-8").splitlines()]
     said = [event["text"] for event in events if event["event"] == "notice" and event["text"].startswith("b left")]
     assert said == ["b left the run: its certificate was revoked, or has expired"]
+    assert "b lost its enrolment after round 2: what it had contributed stays in the result" in result["warnings"]
 
 
 def test_serve_refuses_a_coordinator_without_a_good_certificate_before_it_opens_a_port(members, tmp_path) -> None:

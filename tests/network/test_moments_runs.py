@@ -19,7 +19,7 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import price_of
 from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl.sparse import SparseMatrix
-from fedbnsl_client import join_run as run_participant
+from fedbnsl_client import join_run
 from fedbnsl_client.budget.ledger import Request
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
@@ -34,6 +34,7 @@ from network.test_resume import LONG_S, Federation, assert_same_run, coordinate_
 from private_site import DATASET, NAMES, ROWS, make_site, private_plan, rows, write_table
 
 LEAN = Plan(
+    variables=test_resume.VARIABLES,
     rounds=2,
     refit_rounds=0,
     moments_rounds=1,
@@ -162,7 +163,7 @@ class Wards:
         while True:
             try:
                 with site_folder.opened(self.folders[name]) as (policy, ledger):
-                    return run_participant.take_part(
+                    return join_run.take_part(
                         GuardedTable(self.folders[name], policy, ledger, None),
                         address=self._address,
                         patience_s=LONG_S,
@@ -227,7 +228,7 @@ def draws(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def moments_plan(**settings: Any) -> Plan:
     given = {"moments_rounds": 2, "join_deadline_s": LONG_S, "run_deadline_s": LONG_S, "privacy": {"epsilon": 4.0}}
-    return private_plan(**{**given, **settings})
+    return private_plan(**{"variables": NAMES, **given, **settings})
 
 
 def kinds(plan: Plan) -> list[str]:
@@ -311,7 +312,7 @@ def test_a_private_run_goes_on_without_a_site_that_is_away_in_a_round_of_moments
         if record.round == missed:
             closed.set()
 
-    monkeypatch.setattr(run_participant, "Participant", Slow)
+    monkeypatch.setattr(join_run, "Participant", Slow)
     there = wards(plan, "north", "south", "west")
     there.start()
     result = serve(plan, tmp_path / "run", listen=address, on_listening=lambda text: None, on_round=on_round)

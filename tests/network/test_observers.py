@@ -33,10 +33,10 @@ from fedbnsl_server.observe.status_client import Observer
 
 LONG_S = 30.0
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-PLAN = 'name = "seen"\nn_participants = 2\nrounds = 4\nrefit_rounds = 0\n'
+PLAN = 'variables = ["a", "b", "c"]\nname = "seen"\nn_participants = 2\nrounds = 4\nrefit_rounds = 0\n'
 STATUS_KEYS = {
     "state", "round", "rounds", "acyclicity", "edges", "elapsed_s", "time_left_s", "run", "protocol_version", "version",
-    "time_unix_s", "caller", "sites",
+    "time_unix_s", "caller", "sites", "reason",
 }  # fmt: skip
 SITE_KEYS = {
     "site", "online", "online_s", "last_seen_s", "answered", "left", "last_round", "bytes_up", "bytes_down",
@@ -190,7 +190,7 @@ def test_over_tls_the_coordinators_own_certificate_opens_all_three(serve, tmp_pa
     ("code", "error", "text"),
     [
         (grpc.StatusCode.UNAUTHENTICATED, IdentityError, "the coordinator refused: not you"),
-        (grpc.StatusCode.UNIMPLEMENTED, RemoteProtocolError, "no coordinator of fedbnsl"),
+        (grpc.StatusCode.UNIMPLEMENTED, RemoteProtocolError, "is not a fedbnsl coordinator"),
     ],
 )
 def test_a_refusal_is_not_taken_for_silence(code, error, text):
@@ -299,7 +299,7 @@ def test_watch_waits_for_a_coordinator_that_is_away_and_ctrl_c_leaves_the_run_al
     if on_terminal:
         watching.await_text(r"north +joined", after=at)
     assert watching.end(signal.SIGINT) == 130
-    assert "The run itself was left alone." in ANSI.sub("", watching.raw)
+    assert "The run itself goes on." in ANSI.sub("", watching.raw)
     assert ("\x1b[?25l" in watching.raw) is on_terminal
     seen = json.loads(coordinator_command("status", free_address, "--insecure", "--json").out)
     assert (seen["state"], len(seen["sites"])) == ("waiting for sites", 1)
@@ -340,6 +340,7 @@ def test_a_coordinator_serves_its_own_metrics(serve, join, free_address, network
     join(address, "north")
     got = scraped(port)
     assert (got["fedbnsl_up"], got["fedbnsl_rounds"], got["fedbnsl_site_onlinenorth"]) == (1, 4, 1)
+    assert got["fedbnsl_security_events_totaljoined"] == 1
     assert got["fedbnsl_site_bytes_totalnorthup"] == 0
 
 
@@ -397,7 +398,9 @@ def states_of(address: str) -> set[str]:
 
 
 def test_a_coordinator_serves_from_the_open_port_until_its_results_are_written(serve, join, coordinator_command):
-    address = serve(plan='n_participants = 1\nrounds = 1\nrefit_rounds = 0\nname = "seen"\n')
+    address = serve(
+        plan='variables = ["a", "b", "c"]\nn_participants = 1\nrounds = 1\nrefit_rounds = 0\nname = "seen"\n'
+    )
     assert states_of(address) == {"SERVING"}
     outcome = coordinator_command("healthcheck", address, "--insecure")
     assert (outcome.code, outcome.out) == (0, f"{address}: serving\n")
@@ -410,7 +413,7 @@ def test_a_coordinator_serves_from_the_open_port_until_its_results_are_written(s
     outcome = coordinator_command("healthcheck", address, "--insecure", "--json")
     assert outcome.code == 6
     assert json.loads(outcome.out) == {
-        "address": address, "serving": False, "why_not": "not serving: it starts, or it ends",
+        "address": address, "serving": False, "why_not": "not serving: it is starting or ending",
     }  # fmt: skip
     assert json.loads(coordinator_command("status", address, "--insecure", "--json").out)["state"] == "finished"
 

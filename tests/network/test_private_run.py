@@ -26,7 +26,7 @@ from fedbnsl_client.site import folder as site_folder
 from fedbnsl_experiments import localnet
 from fedbnsl_server.grpc_api.servicer import Servicer
 from fedbnsl_server.serve import serve
-from private_site import DATASET, make_site, private_plan, rows, write_table
+from private_site import DATASET, NAMES, make_site, private_plan, rows, write_table
 
 SITES = ("north", "south")
 SEEDS = {"north": 1, "south": 2}
@@ -101,7 +101,7 @@ def coordinate(
 
 
 def test_a_private_demo_spends_exactly_its_price_and_every_ledger_verifies(tmp_path: Path) -> None:
-    plan = private_plan(privacy={"epsilon": 4.0})
+    plan = private_plan(variables=NAMES, privacy={"epsilon": 4.0})
     tables = {name: write_table(tmp_path / "data" / f"{name}.csv", rows(SEEDS[name])) for name in SITES}
     localnet.run(plan, tables, tmp_path / "run", watch=lambda status: None, seeds={})
     result = json.loads((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))
@@ -120,7 +120,7 @@ def test_a_private_demo_spends_exactly_its_price_and_every_ledger_verifies(tmp_p
 def test_a_site_that_is_killed_again_and_again_never_overspends_and_never_draws_twice(
     wire: Wire, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = private_plan(rounds=4, local_steps=1000, join_deadline_s=60.0, privacy={"epsilon": 2.0})
+    plan = private_plan(variables=NAMES, rounds=4, local_steps=1000, join_deadline_s=60.0, privacy={"epsilon": 2.0})
     north, south = (site(tmp_path, name, plan) for name in SITES)
     old = tmp_path / "backup.db"
     shutil.copy(north / "ledger.db", old)
@@ -194,10 +194,12 @@ def test_a_site_that_is_killed_again_and_again_never_overspends_and_never_draws_
     ((code, said),) = refused
     assert code == 11
     assert "a backup was restored" in said
+    assert "Ask the coordinator's operator to do what the message says" in said
+    assert "Never delete or restore" not in said, "which would contradict what the message says"
 
 
 def test_without_a_margin_a_killed_site_stops_instead_of_overspending(wire: Wire, tmp_path: Path) -> None:
-    plan = private_plan(rounds=2, local_steps=9000, quorum=1, privacy={"epsilon": 1.0})
+    plan = private_plan(variables=NAMES, rounds=2, local_steps=9000, quorum=1, privacy={"epsilon": 1.0})
     north = site(tmp_path, "north", plan, max_epsilon=1.0, max_epsilon_per_run=2.0)
     south = site(tmp_path, "south", plan)
     process: list[subprocess.Popen[str]] = []
@@ -228,7 +230,7 @@ def test_without_a_margin_a_killed_site_stops_instead_of_overspending(wire: Wire
 
 
 def test_a_site_whose_budget_is_gone_reads_no_record_and_tells_only_the_class(wire: Wire, tmp_path: Path) -> None:
-    plan = private_plan()
+    plan = private_plan(variables=NAMES)
     north = site(tmp_path, "north", plan)
     with site_folder.opened(north) as (policy, ledger):
         ledger.reserve(Request(DATASET, 1, 1, "north"), policy.datasets[0].cap_units, cap_units=10**18, recipe={})

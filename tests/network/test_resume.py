@@ -1,7 +1,9 @@
 """Coordinators that end in the middle and are started again, while their sites go on calling; each site is a thread."""
 
 import errno
+import itertools
 import json
+import math
 import os
 import shutil
 import signal
@@ -15,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fedbnsl import codec
@@ -31,6 +34,7 @@ from fedbnsl_client.site import folder as site_folder
 from fedbnsl_client.site.admission import GuardedTable, PublicTable
 from fedbnsl_experiments.simulate import simulate
 from fedbnsl_experiments.tables.synthetic import synthesise
+from fedbnsl_server.algorithm import admm
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.round_loop import RoundRecord
 from fedbnsl_server.serve import serve
@@ -43,7 +47,10 @@ SITES = ("a", "b", "c")
 D = 5
 LONG_S = 40.0
 GRAPH_FILES = ("weights.csv", "edges.csv", "graph.graphml", "graph.dot", "dagitty.txt", "lgbn.json")
-PLAN = Plan(rounds=4, refit_rounds=2, l1_weight=0.05, join_deadline_s=LONG_S, run_deadline_s=LONG_S)
+VARIABLES = synthesise(D, 6, len(SITES), 80, 5, weight_variance=0.05).variables
+PLAN = Plan(
+    variables=VARIABLES, rounds=4, refit_rounds=2, l1_weight=0.05, join_deadline_s=LONG_S, run_deadline_s=LONG_S
+)
 TOTAL = PLAN.rounds + PLAN.refit_rounds
 CHANGES = PLAN.with_settings(send_tolerance=0.02, zero_tolerance=0.02, value_type="float32")
 
@@ -303,8 +310,7 @@ genuine, round_loop.advance = round_loop.advance, on_advance
 genuine = EventLog.write
 def write(self, event, **fields):
     if event == "round" and fields["round"] == 3:
-        self._file.write('{"round": 3, "kind": "ad')
-        self._file.flush()
+        self._file.write(b'{"round": 3, "kind": "ad')
         die()
     genuine(self, event, **fields)
 EventLog.write = write
@@ -363,7 +369,7 @@ def test_a_run_whose_coordinator_is_killed_goes_on_and_ends_with_the_same_bits(
     assert all(graph == sites.graphs()[0] for graph in sites.graphs())
     if window == "between the results and the good-byes":
         assert contents(out) == before, "a finished run stays as it is"
-        assert "is finished: nothing is run again" in sites.notices[0]
+        assert "is finished and is not repeated" in sites.notices[0]
     else:
         assert len(result["manifest"]["resumed_at"]) == 1
         assert sites.notices[0].startswith(f"continuing run {result['manifest']['run']} ")
@@ -371,7 +377,7 @@ def test_a_run_whose_coordinator_is_killed_goes_on_and_ends_with_the_same_bits(
 
 
 def contents(run: Path) -> dict[str, tuple[bytes, int]]:
-    return {file.name: (file.read_bytes(), file.stat().st_mtime_ns) for file in run.iterdir()}
+    return {file.name: (file.read_bytes(), file.stat().st_mtime_ns) for file in run.rglob("*") if file.is_file()}
 
 
 def whole_lines(run: Path) -> list[Any]:
@@ -463,6 +469,27 @@ def test_a_run_folder_that_is_set_back_to_an_earlier_round_gives_the_same_bits(
     assert len(sites.graphs()) == 3
 
 
+def test_a_run_that_left_the_finite_numbers_can_be_taken_up_again(
+    sites: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    genuine, calls = admm.global_step, itertools.count(1)
+
+    def diverging(*arguments: Any, **options: Any) -> Any:
+        if next(calls) == 3:
+            raise DivergenceError("the global step left the finite numbers")
+        return genuine(*arguments, **options)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(admm, "acyclicity", lambda W, measure="exponential": (math.inf, np.zeros_like(W)))
+        broken.setattr(admm, "global_step", diverging)
+        sites.start()
+        with pytest.raises(DivergenceError):
+            sites.coordinate(PLAN, tmp_path / "run")
+    assert (read(tmp_path / "run")["state"], sites.errors()) == ("failed", {RunAbandonedError})
+    result = sites.coordinate(PLAN, tmp_path / "run", on_listening=lambda address: sites.start())
+    assert [entry["acyclicity"] is None for entry in result["rounds"]] == [True, True] + [False] * (TOTAL - 2)
+
+
 # ---- other ends ----------------------------------------------------------------------------------------------------
 
 
@@ -495,28 +522,52 @@ async def no_wait(self: Mailbox, seconds: float, *, quorum_is_enough: bool) -> b
     return False
 
 
+def disk_fails(monkeypatch: pytest.MonkeyPatch, failing: str, number: int, *, times: float) -> None:
+    """Let fsync fail so many times for one kind of file, in the middle of a run."""
+    genuine, real = os.fsync, os.readlink
+    # The line of a seat is put on the disk as well: of each of three, then of each round.
+    name, first = {
+        "line": ("events.jsonl", 6),
+        "checkpoint": ("checkpoint.npz.part", 3),
+        "seat": ("events.jsonl", 1),
+        "results": ("weights.csv.part", 1),
+    }[failing]
+    calls = itertools.count(1)
+
+    def fsync(descriptor: int) -> None:
+        if Path(real(f"/proc/self/fd/{descriptor}")).name == name and first <= next(calls) < first + times:
+            raise OSError(number, os.strerror(number))
+        genuine(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
 @pytest.mark.parametrize("failing", ["line", "checkpoint", "seat", "results"])
-def test_a_full_disk_ends_the_run_with_a_clear_word_and_it_can_be_continued(
+def test_a_disk_that_fails_for_a_while_costs_the_run_nothing(
+    failing: str, number: int, sites: Federation, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "run"
+    disk_fails(monkeypatch, failing, number, times=5 if failing == "seat" else 2)  # for all sites, and to look again
+    sites.start()
+    sites.coordinate(PLAN, out)
+    said = [event["text"] for event in events(out, "notice")]
+    if failing != "results":  # by then the log is closed
+        assert any(text.startswith("paused: ") and os.strerror(number) in text for text in said)
+        assert "the run goes on" in said
+    assert len(events(out, "round")) == TOTAL
+    assert_same_run(out, undisturbed)
+
+
+@pytest.mark.parametrize("failing", ["line", "checkpoint", "seat", "results"])
+def test_a_folder_that_must_not_be_written_ends_the_run_with_a_clear_word_and_it_can_be_continued(
     failing: str, sites: Federation, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "run"
     sites.start(*(("a",) if failing == "seat" else SITES))
-    with monkeypatch.context() as full:
-        genuine, real = os.fsync, os.readlink
-        # The line of a seat is put on the disk as well: of each of three, then of each round.
-        count = {"events.jsonl": 1 if failing == "seat" else 6, "checkpoint.npz.part": 3, "weights.csv.part": 1}
-        name = {"line": "events.jsonl", "checkpoint": "checkpoint.npz.part", "seat": "events.jsonl"}.get(failing)
-
-        def fsync(descriptor: int) -> None:
-            there = Path(real(f"/proc/self/fd/{descriptor}")).name
-            if there == (name or "weights.csv.part"):
-                count[there] -= 1
-                if count[there] <= 0:
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            genuine(descriptor)
-
-        full.setattr(os, "fsync", fsync)
-        with pytest.raises(ResultError, match="cannot be written: No space left on device") as caught:
+    with monkeypatch.context() as forbidden:
+        disk_fails(forbidden, failing, errno.EACCES, times=math.inf)
+        with pytest.raises(ResultError, match="cannot be written: Permission denied") as caught:
             sites.coordinate(PLAN, out)
     assert caught.value.exit_code == 9
     assert read(out)["state"] == "failed"
@@ -606,7 +657,7 @@ def test_a_second_coordinator_and_another_plan_are_refused_while_the_first_goes_
 def test_a_private_run_that_goes_on_pays_for_nothing_twice_and_sends_the_same_noise(
     window: str, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = private_plan(rounds=4, join_deadline_s=LONG_S, run_deadline_s=LONG_S)
+    plan = private_plan(variables=NAMES, rounds=4, join_deadline_s=LONG_S, run_deadline_s=LONG_S)
     folders = {name: tmp_path / name for name in ("north", "south")}
     sent: dict[tuple[str, int], set[bytes]] = {}
     pushed = Session.push

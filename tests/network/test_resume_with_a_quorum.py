@@ -16,7 +16,7 @@ import pytest
 from fedbnsl.messages import Finished, LocalUpdate, RoundTask, SiteState
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Matrix
-from fedbnsl_client import join_run as run_participant
+from fedbnsl_client import join_run
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_client.session import Session
@@ -48,7 +48,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
         def handle(self, task: RoundTask) -> LocalUpdate:
             update = super().handle(task)
             if task.content.kind == "admm":
-                script.duals[self.site, task.round] = self._rounds["admm"].held[1].copy()
+                script.duals[self.site, task.round] = self._rounds["admm"]._beta.copy()
             return update
 
     class ScriptedSession(Session):
@@ -61,8 +61,8 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
             super().push(update)
             script.after_push.pop((update.site, update.round), lambda: None)()
 
-    monkeypatch.setattr(run_participant, "Participant", ScriptedParticipant)
-    monkeypatch.setattr(run_participant, "Session", ScriptedSession)
+    monkeypatch.setattr(join_run, "Participant", ScriptedParticipant)
+    monkeypatch.setattr(join_run, "Session", ScriptedSession)
     return script
 
 

@@ -70,6 +70,7 @@ def test_sites_keep_the_graph_and_their_own_refit(tables, tmp_path):
         folder = tmp_path / "run" / "sites" / site
         assert (folder / "edges.csv").read_text(encoding="utf-8") == consensus
         personal.add((folder / "personalised-edges.csv").read_text(encoding="utf-8"))
+        assert (folder / "personalised-edges.csv").stat().st_mode & 0o777 == 0o600
     assert len(personal) == 3, "every site's own weights differ"
     assert read(tmp_path / "run")["manifest"]["seeds"] == {"data": 7}
 

@@ -1,9 +1,11 @@
 """A participant's session against a real gRPC server on loopback: what goes through and what is refused."""
 
 import asyncio
+import errno
 import itertools
 import json
 import logging
+import os
 import socket
 import threading
 import time
@@ -11,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn, TypeVar
 
 import grpc
@@ -30,6 +33,8 @@ from fedbnsl.errors import (
     ProtocolError,
     QuorumLostError,
     RemoteProtocolError,
+    ResultError,
+    RunAbandonedError,
     SchemaMismatchError,
     SeatRefusedError,
     SetupError,
@@ -39,6 +44,7 @@ from fedbnsl.errors import (
 from fedbnsl.messages import (
     PROTOCOL_VERSION,
     Finished,
+    JoinReply,
     JoinRequest,
     LeaveReason,
     LedgerHead,
@@ -54,13 +60,15 @@ from fedbnsl.sparse import SparseMatrix
 from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl.wire import federation_pb2_grpc as federation_grpc
 from fedbnsl.wire import values_pb2 as values
-from fedbnsl_client import join_run as run_participant
+from fedbnsl_client import join_run
+from fedbnsl_client import session as session_module
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.session import Session
 from fedbnsl_client.site.admission import PublicTable
 from fedbnsl_server import serve as run_coordinator
 from fedbnsl_server.grpc_api import servicer as servicer_module
-from fedbnsl_server.grpc_api.servicer import RefuseGarbage, Servicer
+from fedbnsl_server.grpc_api.incoming import IncomingCalls
+from fedbnsl_server.grpc_api.servicer import Servicer
 from fedbnsl_server.observe.status_client import Observer
 from fedbnsl_server.sites.mailbox import Mailbox
 from fedbnsl_server.sites.roster import Roster
@@ -68,7 +76,7 @@ from fedbnsl_server.store.site_ledgers import SiteLedgers
 
 LONG_S = 30.0
 NAMES = ("age", "dose", "mass")
-CALLS = ("Join", "PullTask", "PushUpdate", "Leave", "Status")
+CALLS = ("Join", "PullTask", "PushUpdate", "Alive", "Leave", "Status")
 OTHERWISE = "the coordinator could not handle this call"
 RUN_IDS = itertools.count(7_000_000_000_000_000_001)
 
@@ -106,7 +114,7 @@ class Coordinator:
     """A coordinator's server on an event loop of its own thread; rounds are opened by hand."""
 
     def __init__(self, plan: Plan, *, port: int = 0) -> None:
-        self.plan = plan
+        self.plan = plan if plan.variables else plan.with_settings(variables=NAMES)
         self.run = next(RUN_IDS)
         self.tag = run_tag(self.run)
         self._loop = asyncio.new_event_loop()
@@ -119,7 +127,7 @@ class Coordinator:
     async def _start(self, port: int) -> tuple[Roster, Mailbox, Tapped, grpc.aio.Server, int]:
         roster, mailbox = Roster(self.plan), Mailbox(self.plan, asyncio.get_running_loop())
         servicer = Tapped(self.plan, self.run, roster, mailbox)
-        server = grpc.aio.server(interceptors=[RefuseGarbage()], options=channel.server_options())
+        server = grpc.aio.server(interceptors=[IncomingCalls(None)], options=channel.server_options())
         federation_grpc.add_FederationServicer_to_server(servicer, server)
         port = server.add_insecure_port(f"127.0.0.1:{port}")
         await server.start()
@@ -346,7 +354,7 @@ def test_what_a_site_has_spent_is_by_the_last_head_of_its_ledger(start: Start, c
     assert look(coordinator).spent_units == 800
 
 
-def test_a_site_is_online_while_it_is_heard_of_or_computes(start: Start, connect: Call) -> None:
+def test_a_site_is_online_while_it_is_heard_of(start: Start, connect: Call) -> None:
     coordinator = start(Plan(n_participants=1, rpc_timeout_s=5.0))
     session = connect(coordinator)
     session.join(request())
@@ -359,16 +367,129 @@ def test_a_site_is_online_while_it_is_heard_of_or_computes(start: Start, connect
     coordinator.on_loop(go_back, channel.LONG_POLL_S)
     assert channel.LONG_POLL_S < look(coordinator).online_s < channel.LONG_POLL_S + LONG_S
     coordinator.open_round(1)
-    coordinator.on_loop(go_back, 6.0)
-    assert look(coordinator).online_s == 0, "it has not even fetched its task"
+    coordinator.on_loop(go_back, channel.AWAY_S - channel.LONG_POLL_S)
+    assert look(coordinator).online_s == 0
     session.pull(0)
     assert 0 < look(coordinator).online_s < LONG_S, "it came back with that call"
-    coordinator.on_loop(go_back, 3600.0)
-    assert 3600 < look(coordinator).online_s < 3600 + LONG_S, "it is silent, for it computes"
+    coordinator.on_loop(go_back, channel.AWAY_S)
+    assert look(coordinator).online_s == 0, "it has a task, and yet it may be gone"
     session.push(update(1))
-    assert 3600 < look(coordinator).online_s < 3600 + LONG_S, "it has been there all the time"
-    coordinator.on_loop(go_back, 3600.0)
-    assert look(coordinator).online_s == 0
+    assert 0 < look(coordinator).online_s < LONG_S
+
+
+@pytest.fixture
+def lively(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A site that says soon, and often, that it lives."""
+    monkeypatch.setattr(session_module, "ALIVE_EVERY_S", 0.05)
+    monkeypatch.setattr(session_module, "_LOOK_S", 0.01)
+
+
+@pytest.mark.usefixtures("lively")
+def test_a_site_that_computes_says_that_it_lives_and_one_that_waits_or_left_says_nothing(
+    start: Start, connect: Call
+) -> None:
+    coordinator = start(Plan(n_participants=1))
+    session = connect(coordinator)
+    session.join(request())
+    alive = threading.Semaphore(0)
+
+    async def note(context: Any) -> None:
+        alive.release()
+
+    coordinator.servicer.after["Alive"] = note
+
+    def silent() -> bool:
+        while alive.acquire(timeout=0.1):  # those that were under way
+            pass
+        return not alive.acquire(timeout=0.5)
+
+    coordinator.open_round(1)
+    session.pull(0)
+    member = coordinator.roster.members["north"]
+    bytes_before = coordinator.mailbox.traffic.control["north"]
+    coordinator.on_loop(lambda: setattr(member, "last_seen", member.last_seen - 3600))
+    assert all(alive.acquire(timeout=LONG_S) for _ in range(3))
+    assert look(coordinator).online_s > 0
+    assert coordinator.mailbox.traffic.control["north"] > bytes_before
+    session.push(update(1))
+    with ThreadPoolExecutor(1) as site:
+        pulling = site.submit(session.pull, 1)
+        while coordinator.servicer.count(federation.PullRequest) < 2:
+            time.sleep(0.01)
+        assert silent()
+        coordinator.finish(Finished(None, "over"))
+        pulling.result(LONG_S)
+    session.leave(LeaveReason.OPERATOR)
+    assert silent()
+    assert coordinator.mailbox.left == {"north"}
+
+
+def test_a_sign_of_life_that_comes_late_does_not_bring_back_a_site_that_left(start: Start, connect: Call) -> None:
+    coordinator = start()
+    session = connect(coordinator)
+    session.join(request())
+    session.leave(LeaveReason.OPERATOR)
+    coordinator.stub().Alive(federation.AliveRequest(run=coordinator.tag, site="north"), timeout=LONG_S)
+    assert coordinator.mailbox.left == {"north"}
+
+
+# ---- a coordinator that lets the run get nowhere -------------------------------------------------------------------
+
+
+class Broken(federation_grpc.FederationServicer):
+    """Answers every call at once, and after so many of them says that the run is over."""
+
+    def __init__(self, plan: Plan, rounds: Callable[[int], int], n_calls: int) -> None:
+        self._plan, self._rounds, self._n_calls = plan, rounds, n_calls
+        self.calls: list[str] = []
+
+    def Join(self, request: Any, context: Any) -> federation.JoinReply:
+        self.calls.append("join")
+        zero = SparseMatrix.zeros(3)
+        plan = self._plan
+        return codec.encode_join_reply(JoinReply(7, plan.to_toml(), plan.digest(), NAMES, SiteState(zero, zero), 0))
+
+    def PullTask(self, request: Any, context: Any) -> federation.PullReply:
+        self.calls.append("pull")
+        if len(self.calls) >= self._n_calls:
+            end = codec.encode_finished(Finished(None, "broken"), value_type="float64")
+            return federation.PullReply(finished=end)
+        t = self._rounds(self.calls.count("pull"))
+        if not t:
+            return federation.PullReply(wait=federation.Wait())
+        task = RoundTask(t, admm_rounds.Task(SparseMatrix.zeros(3)), contributed=False)
+        return federation.PullReply(task=codec.encode_task(task, value_type="float64"))
+
+    def PushUpdate(self, request: Any, context: Any) -> federation.PushReply:
+        self.calls.append("push")
+        return federation.PushReply()
+
+    def Leave(self, request: Any, context: Any) -> federation.LeaveReply:
+        return federation.LeaveReply()
+
+
+@pytest.mark.parametrize(
+    "rounds",
+    [lambda n: 0, lambda n: 1, lambda n: 2, lambda n: n + 1, lambda n: 1 + n % 2],
+    ids=["wait at once", "the same round", "a round that does not follow", "rounds without end", "to and fro"],
+)
+def test_a_broken_coordinator_cannot_spin_a_site(rounds: Callable[[int], int], monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(session_module, "time", SimpleNamespace(monotonic=time.monotonic, sleep=slept.append))
+    broken = Broken(Plan(n_participants=1, rounds=2, refit_rounds=0), rounds, n_calls=60)
+    server = grpc.server(ThreadPoolExecutor(4))
+    federation_grpc.add_FederationServicer_to_server(broken, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        table = PublicTable("north", Dataset(NAMES, np.random.default_rng(1).normal(size=(50, 3))))
+        with pytest.raises(RunAbandonedError):
+            join_run.take_part(table, address=f"127.0.0.1:{port}", patience_s=1.0, notice=lambda text: None, out=None)
+    finally:
+        server.stop(None)
+    assert len(slept) > len(broken.calls) / 6, "it pauses again and again"
+    assert min(slept[-5:]) > 2.0, "longer and longer"
+    assert max(slept) < 10.0
 
 
 def test_a_site_that_left_is_away_until_it_calls_again(start: Start, connect: Call) -> None:
@@ -509,7 +630,7 @@ def test_a_malformed_matrix_is_refused_as_an_invalid_argument_and_the_server_goe
         message = federation.Update(run=coordinator.tag, site="north", round=1, admm=wire)
         code, details = refused(stub.PushUpdate, message)
         assert code is grpc.StatusCode.INVALID_ARGUMENT, name
-        assert details.startswith("matrix "), name
+        assert details.startswith(("matrix ", "numbers ", "a number ")), name
     assert coordinator.mailbox.answered == frozenset()
     with pytest.raises(LocalProtocolError, match="the coordinator refused: matrix with an entry on the diagonal"):
         session.push(LocalUpdate("north", 1, admm_rounds.Answer(matrix((4, 0.5)))))
@@ -522,7 +643,10 @@ def test_bytes_that_are_no_message_are_refused_and_the_server_goes_on(start: Sta
     coordinator.stub()
     for call in CALLS:
         code, details = refused(coordinator._raw.unary_unary(f"/fedbnsl.wire.Federation/{call}"), b"\xff\xff\xff")
-        assert (code, details) == (grpc.StatusCode.INVALID_ARGUMENT, "bytes that are no message of this call")
+        assert (code, details) == (
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "the request cannot be parsed; install the same version of fedbnsl at both ends",
+        )
     assert coordinator.servicer.requests == []
     connect(coordinator).join(request())
 
@@ -552,11 +676,12 @@ def calls_of(tag: int, site: str) -> dict[str, Message]:
     return {
         "PullTask": federation.PullRequest(run=tag, site=site),
         "PushUpdate": federation.Update(run=tag, site=site, round=1, admm=zero),
+        "Alive": federation.AliveRequest(run=tag, site=site),
         "Leave": federation.LeaveRequest(run=tag, site=site),
     }
 
 
-@pytest.mark.parametrize("call", ["PullTask", "PushUpdate", "Leave"])
+@pytest.mark.parametrize("call", ["PullTask", "PushUpdate", "Alive", "Leave"])
 def test_calls_of_another_run_and_of_a_site_that_has_not_joined_are_refused(
     call: str, start: Start, connect: Call
 ) -> None:
@@ -586,8 +711,6 @@ def test_a_site_whose_coordinator_was_replaced_by_another_run_learns_it(start: S
         session.pull(0)
 
 
-KNOWING = Plan(n_participants=1).with_settings(knowledge={"required": [["age", "größe"]]})
-
 REFUSED_JOINS: dict[str, tuple[Plan, list[JoinRequest], JoinRequest, type[FedbnslError], str]] = {
     "another version": (
         Plan(), [], JoinRequest("north", NAMES, 5, protocol_version=99), LocalProtocolError,
@@ -609,17 +732,13 @@ REFUSED_JOINS: dict[str, tuple[Plan, list[JoinRequest], JoinRequest, type[Fedbns
         Plan(), [request(n_samples=9)], request(n_samples=8), SeatRefusedError,
         "site 'north' has already joined, with another table",
     ),
-    "knowledge about other variables": (
-        KNOWING, [], request(), SchemaMismatchError,
-        "knowledge.required names 'größe', which is no variable of this run (age, dose, mass, ...)",
-    ),
     "a repeated variable": (
         Plan(), [], request(variables=("age", "age")), LocalProtocolError,
         "a table with a repeated variable name",
     ),
     "one variable": (
         Plan(), [], request(variables=("age",)), LocalProtocolError,
-        "a table of 1 variables; between 2 and 65535 can be used",
+        "a table of 1 variables; expected 2 to 65535",
     ),
     "an empty name": (
         Plan(), [], request(variables=("age", " ")), LocalProtocolError,
@@ -720,7 +839,7 @@ def test_any_other_error_leaves_as_one_constant_sentence_and_the_server_goes_on(
     }
     with monkeypatch.context() as broken, caplog.at_level(logging.ERROR):
         broken.setattr(coordinator.roster, "join", fail)
-        for name in ("pull", "push", "leave"):
+        for name in ("welcome", "pull", "push", "leave"):
             broken.setattr(coordinator.mailbox, name, fail)
         broken.setattr(type(coordinator.mailbox), "answered", property(fail))
         for call in CALLS:
@@ -737,15 +856,36 @@ def test_any_other_error_leaves_as_one_constant_sentence_and_the_server_goes_on(
     connect(coordinator).join(request())
 
 
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMFILE])
+def test_a_site_tries_again_while_the_coordinator_lacks_something(
+    number: int, start: Start, connect: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coordinator = start()
+    genuine, left = coordinator.roster.join, 10  # more than gRPC repeats by itself
+
+    def join(request: JoinRequest) -> None:
+        nonlocal left
+        left -= 1
+        if left >= 0:
+            raise ResultError("/secret/events.jsonl cannot be written") from OSError(number, os.strerror(number))
+        genuine(request)
+
+    monkeypatch.setattr(coordinator.roster, "join", join)
+    refusal = refused(coordinator.stub().Join, codec.encode_join(request()))
+    assert refusal == (grpc.StatusCode.UNAVAILABLE, f"the coordinator has to wait: {os.strerror(number)}")
+    assert connect(coordinator).join(request()).round == 0
+    assert left < 0
+
+
 @pytest.mark.parametrize("error", [DataError("column 'secret': 42 rows"), ValueError("secret 42")])
 def test_what_goes_wrong_at_a_site_stays_there(
     error: Exception, start: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    class Failing(run_participant.Participant):
+    class Failing(join_run.Participant):
         def handle(self, task: RoundTask) -> NoReturn:
             raise error
 
-    monkeypatch.setattr(run_participant, "Participant", Failing)
+    monkeypatch.setattr(join_run, "Participant", Failing)
     coordinator = start()
     table = Dataset(NAMES, np.random.default_rng(1).standard_normal((50, 3)))
 
@@ -755,7 +895,7 @@ def test_what_goes_wrong_at_a_site_stays_there(
     coordinator.servicer.after["Join"] = open_round
     notices: list[str] = []
     with pytest.raises(type(error)):
-        run_participant.take_part(
+        join_run.take_part(
             PublicTable("north", table), address=coordinator.address, patience_s=LONG_S, notice=notices.append, out=None
         )
     sent = coordinator.servicer.requests
@@ -803,7 +943,7 @@ def test_a_goodbye_that_nobody_hears_is_no_error(start: Start, connect: Call) ->
     coordinator.close()
     coordinator.close = lambda: None  # type: ignore[method-assign]
     session.leave(LeaveReason.LOCAL_ERROR)
-    assert notices == ["the coordinator did not hear the good-bye"]
+    assert notices == ["the coordinator could not be told that this site leaves"]
 
 
 # ---- limits and addresses ------------------------------------------------------------------------------------------
@@ -848,7 +988,7 @@ def test_a_message_just_under_16_mib_reaches_the_coordinator(start: Start, conne
     assert 16 * 2**20 - 1000 < wide.ByteSize() < 16 * 2**20
     assert refused(stub.PushUpdate, wide) == (
         grpc.StatusCode.INVALID_ARGUMENT,
-        "2097100 residual variances, or one below 0; this run has 3 variables",
+        "2097100 residual variances, or one below 0; expected 3, all at least 0",
     )
 
 
@@ -856,7 +996,9 @@ def test_a_second_coordinator_on_the_same_port_fails_loudly(start: Start, connec
     first = start()
     listening: list[str] = []
     with pytest.raises(SetupError, match=rf"cannot listen on {first.address}: the port is in use"):
-        run_coordinator.serve(Plan(), tmp_path / "run", listen=first.address, on_listening=listening.append)
+        run_coordinator.serve(
+            Plan(variables=NAMES), tmp_path / "run", listen=first.address, on_listening=listening.append
+        )
     assert listening == []
     assert not (tmp_path / "run").exists(), "another try, on another port, can have the folder"
     assert connect(first).join(request()).run == first.run
@@ -884,7 +1026,28 @@ def test_plaintext_beyond_this_machine_is_refused_on_both_sides(address: str, te
     with pytest.raises(SetupError, match=text):
         Observer(address)
     with pytest.raises(SetupError, match=text):
-        run_coordinator.serve(Plan(), tmp_path / "run", listen=address, on_listening=lambda address: None)
+        run_coordinator.serve(
+            Plan(variables=NAMES), tmp_path / "run", listen=address, on_listening=lambda address: None
+        )
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "text"),
+    [
+        ({}, SetupError, "the plan does not name its variables"),
+        (
+            {"variables": NAMES, "knowledge": {"required": [["age", "größe"]]}}, PlanError,
+            "knowledge.required names 'größe', which is not a variable of this run",
+        ),
+    ],
+)  # fmt: skip
+def test_a_plan_without_its_variables_is_not_served(
+    settings: dict[str, Any], error: type[FedbnslError], text: str, tmp_path: Path
+) -> None:
+    plan = Plan().with_settings(**settings)
+    with pytest.raises(error, match=text):
+        run_coordinator.serve(plan, tmp_path / "run", listen="127.0.0.1:0", on_listening=lambda address: None)
     assert not (tmp_path / "run").exists()
 
 
@@ -935,6 +1098,7 @@ def test_blips_are_repeated_by_grpc_itself_within_its_own_cap() -> None:
     assert method["retryPolicy"]["retryableStatusCodes"] == ["UNAVAILABLE"]
 
 
+@pytest.mark.usefixtures("lively")
 def test_no_call_waits_forever(start: Start, connect: Call) -> None:
     """Whatever a site calls, the coordinator sees a deadline."""
     coordinator = start()
@@ -952,12 +1116,15 @@ def test_no_call_waits_forever(start: Start, connect: Call) -> None:
     session.settle(Plan(rpc_timeout_s=7.0, join_deadline_s=LONG_S))
     coordinator.open_round(1)
     session.pull(0)
+    while "Alive" not in left_s:
+        time.sleep(0.01)
     session.push(update(1))
     session.leave(LeaveReason.OPERATOR)
     observer = Observer(coordinator.address)
     observer.status()
     observer.close()
     at_most_s = {"Join": 10.0, "PullTask": 7.0 + channel.LONG_POLL_S, "PushUpdate": 7.0, "Leave": 0.5, "Status": 2.0}
+    at_most_s["Alive"] = channel.ALIVE_TIMEOUT_S
     assert set(left_s) == set(CALLS)
     for call, seconds in left_s.items():
         assert seconds is not None, call

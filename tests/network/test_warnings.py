@@ -19,11 +19,11 @@ from fedbnsl_experiments import localnet
 from fedbnsl_experiments.report.page import write_report
 from fedbnsl_experiments.simulate import simulate
 from network.test_private_run import SITES, Wire, coordinate, join, wire
-from private_site import make_site, private_plan, rows, write_table
+from private_site import NAMES, make_site, private_plan, rows, write_table
 
 __all__ = ["wire"]  # a fixture
 
-MOMENTS = private_plan(rounds=0, moments_rounds=2, privacy={"epsilon": 4.0, "feature_bounds": [900.0]})
+MOMENTS = private_plan(variables=NAMES, rounds=0, moments_rounds=2, privacy={"epsilon": 4.0, "feature_bounds": [900.0]})
 
 
 def write_tables(folder: Path, *offsets: tuple[float, float, float], n: int = 120) -> dict[str, Path]:
@@ -73,7 +73,7 @@ def test_processes_and_one_process_warn_alike_of_what_is_odd_about_the_tables(tm
 
 
 def test_a_private_run_never_sends_what_is_odd_but_tells_it_to_the_site(wire: Wire, tmp_path: Path) -> None:
-    plan = private_plan()
+    plan = private_plan(variables=NAMES)
     tables = write_tables(tmp_path, (0.0, 9.0, 0.0), (0.0, 9.0, 0.0))
     said: list[str] = []
 

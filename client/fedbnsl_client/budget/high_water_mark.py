@@ -1,4 +1,4 @@
-"""Detect a ledger that was replaced by an older copy: how far each ledger has come is noted outside its folder.
+"""Detect a ledger that was replaced by an older copy: note the newest state of each ledger outside its folder.
 
 The notes are in `fedbnsl/` of the user's state directory ($XDG_STATE_HOME, or ~/.local/state), one file for each
 ledger. A note is written after the ledger's own commit, so after a crash it may be behind the ledger, never ahead.
@@ -12,6 +12,7 @@ from typing import Any
 
 from fedbnsl import durable
 from fedbnsl.errors import LedgerError, ResultError
+from fedbnsl_client.data.fingerprint import file_identity
 
 
 @dataclass(frozen=True)
@@ -23,11 +24,13 @@ class Mark:
     n_entries, link
         Its number of entries, and the link of the last one, in hexadecimal digits.
     spent
-        By dataset: units ever reserved for it, or charged as lost with a ledger; without those of shared budgets.
+        By dataset: units reserved for it or charged as lost; those of datasets with the same budget not included.
     unprotected
         Datasets that were used without privacy.
     registered
         The entries of all tables: fingerprints are keyed, and the key is in the ledger alone.
+    folder
+        Where the ledger lay when this was noted; empty in a note of an older fedbnsl.
     """
 
     n_entries: int
@@ -35,6 +38,7 @@ class Mark:
     spent: dict[str, int]
     unprotected: list[str]
     registered: list[dict[str, Any]] = field(repr=False)
+    folder: str = field(default="", compare=False)  # a ledger may move
 
 
 def file_of(ledger_id: bytes) -> Path:
@@ -54,7 +58,7 @@ def file_of(ledger_id: bytes) -> Path:
 
 
 def prepared(ledger_id: bytes) -> Path:
-    """`file_of`, in a folder that is there.
+    """`file_of`, after making its folder.
 
     Raises
     ------
@@ -65,7 +69,7 @@ def prepared(ledger_id: bytes) -> Path:
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise _unusable(str(file.parent), error.strerror or str(error)) from None
+        raise _unusable(file.parent, error) from None
     return file
 
 
@@ -77,18 +81,43 @@ def read(ledger_id: bytes) -> Mark | None:
     LedgerError
         If there is one that cannot be read.
     """
-    file = file_of(ledger_id)
+    try:
+        return _read(file_of(ledger_id))
+    except FileNotFoundError:
+        return None
+
+
+def folders_with(file: Path) -> dict[str, str]:
+    """Where this user has ledgers in which a table's file is registered, under this path or a link; with its id there.
+
+    Raises
+    ------
+    LedgerError
+        If a note cannot be read.
+    """
+    here = file_identity(file)
+    marks = [_read(note) for note in sorted(file_of(b"").parent.glob("*.json"))]
+    return {
+        mark.folder or "a folder that was not noted": str(entry["dataset"])
+        for mark in marks
+        for entry in mark.registered
+        for path in entry.get("file", ())[:1]  # not by its number alone: that of a deleted file is given out again
+        if path == here[0] or set(here) & set(file_identity(Path(path)))
+    }
+
+
+def _read(file: Path) -> Mark:
     try:
         stored: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         return Mark(**stored)
     except FileNotFoundError:
-        return None
+        raise
     except (OSError, ValueError, TypeError) as error:
-        raise _unusable(str(file), str(getattr(error, "strerror", None) or error)) from None
+        raise _unusable(file, error) from None
 
 
 def write(ledger_id: bytes, mark: Mark) -> None:
-    """Replace the mark of a ledger; on the disk when this returns.
+    """Replace the mark of a ledger; it is on the disk when this returns.
 
     Raises
     ------
@@ -99,12 +128,12 @@ def write(ledger_id: bytes, mark: Mark) -> None:
     try:
         durable.write_text(file, json.dumps(asdict(mark)) + "\n")
     except (OSError, ResultError) as error:
-        raise _unusable(str(file), str(getattr(error, "strerror", None) or error)) from None
+        raise _unusable(file, error) from None
 
 
-def _unusable(what: str, why: str) -> LedgerError:
+def _unusable(what: Path | str, why: Exception | str) -> LedgerError:
     return LedgerError(
-        f"{what}, where the state of the ledger is noted, cannot be used: {why}",
+        f"{what}, where the state of the ledger is noted, cannot be used: {getattr(why, 'strerror', None) or why}",
         remedy="Set XDG_STATE_HOME to a folder that lasts, that this user can write to, and that is not backed up "
         "together with the ledger. Without the note, an older copy of the ledger would not be noticed.",
     )

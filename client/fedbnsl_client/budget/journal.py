@@ -1,11 +1,14 @@
 """The payments of one private run. For each release: reserve its price, draw the noise, store the answer."""
 
+import hashlib
 from collections.abc import Callable, Sequence
 
 from fedbnsl.errors import PolicyRefusal, SchemaMismatchError
 from fedbnsl.messages import LedgerHead
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import Price, recipe
+from fedbnsl.privacy.zcdp import zcdp_of
+from fedbnsl.security_log import Record, unrecorded
 from fedbnsl_client.budget.ledger import Ledger, Request
 from fedbnsl_client.budget.policy import DatasetPolicy, check_price
 
@@ -16,13 +19,15 @@ class RunJournal:
     Parameters
     ----------
     dataset
-        What the policy says of the dataset.
+        The policy's rules for the dataset.
     plan, price
         The run's settings and what they cost here.
     variables
         d names, in the order of the run.
     authority
         Fingerprint of the authority of the run's federation; empty: none, the wire is plaintext.
+    record
+        Told of every release: its round, its price, and the SHA-256 of its bytes, which are noise already.
     """
 
     def __init__(
@@ -36,6 +41,7 @@ class RunJournal:
         site: str,
         variables: Sequence[str] = (),
         authority: str = "",
+        record: Record = unrecorded,
     ) -> None:
         self._ledger = ledger
         self._dataset = dataset
@@ -46,6 +52,7 @@ class RunJournal:
         self._site = site
         self._variables = tuple(variables)
         self._authority = authority
+        self._record = record
 
     @property
     def head(self) -> LedgerHead:
@@ -60,13 +67,13 @@ class RunJournal:
         PolicyRefusal, BudgetExhaustedError
             With the numbers.
         SchemaMismatchError
-            If this site has begun this run with other variables, or in another order: its kept answers are of those.
+            If this site began this run with other variables, or in another order: its stored answers are for those.
         """
         begun_with = self._ledger.begun_with(self._run, self._site)
         if begun_with not in (None, self._variables):
             raise SchemaMismatchError(
-                f"this site began this run with the variables {', '.join(begun_with or ())}; what it has released and "
-                f"kept does not fit {', '.join(self._variables)}"
+                f"this site began this run with the variables {', '.join(begun_with or ())}; its stored answers do "
+                f"not fit {', '.join(self._variables)}"
             )
         if self._ledger.unprotected(self._dataset.id):
             raise PolicyRefusal(
@@ -94,6 +101,7 @@ class RunJournal:
         request = self._request(t)
         kept = self._ledger.stored(request)
         if kept is not None:
+            self._note(t, kept, event="released again", units=0)
             return kept
         # Reserve before drawing: a crash may waste budget, never overspend it.
         self._ledger.reserve(
@@ -105,7 +113,18 @@ class RunJournal:
         )
         payload = draw()
         self._ledger.store(request, payload)
+        self._note(t, payload, event="released", units=self._price.units_of(t))
         return payload
+
+    def _note(self, t: int, payload: bytes, *, event: str, units: int) -> None:
+        self._record(
+            event,
+            dataset=self._dataset.id,
+            run=f"{self._run:016x}",
+            round=t,
+            zcdp=zcdp_of(units),
+            sha256=hashlib.sha256(payload).hexdigest(),
+        )
 
     def _request(self, t: int) -> Request:
         return Request(dataset=self._dataset.id, run=self._run, round=t, site=self._site)

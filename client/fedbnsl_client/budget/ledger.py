@@ -24,6 +24,7 @@ from fedbnsl_client.budget import registrations
 from fedbnsl_client.budget.high_water_mark import Mark
 from fedbnsl_client.budget.ledger_chain import Entry, canonical
 from fedbnsl_client.budget.ledger_file import LedgerFile, Origin
+from fedbnsl_client.budget.registrations import RegisterEntry
 from fedbnsl_client.data.fingerprint import column_fingerprints, fingerprint
 
 LARGEST_CAP_UNITS = 10**18  # a million zCDP, which protects nobody; sums stay far from the end of 64 bits
@@ -100,7 +101,7 @@ class Ledger:
         file: Sequence[str] = (),
         supersedes: bool = False,
     ) -> None:
-        """Enter a dataset under its id; the same id with the same table again changes nothing.
+        """Enter a dataset under its id. Repeating this with the same table changes nothing.
 
         Parameters
         ----------
@@ -120,24 +121,31 @@ class Ledger:
             If the id was registered with another content, or the content or file under another id.
         """
         with self._file.transaction():
-            entry: dict[str, Any] = {
-                "dataset": dataset,
-                "fingerprint": self._fingerprint(variables, X),
-                "column_fingerprints": column_fingerprints(self._file.origin().key, X),
-                "file": list(file),
-                "variables": list(variables),
-                "n_samples": X.shape[0],
-            }
+            entry = self._entry(dataset, variables, X, file)
             entries = self._registered()
             known = registrations.latest(entries).get(dataset, {})
             if known and not supersedes and known["fingerprint"] != entry["fingerprint"]:
-                raise _changed(dataset)
+                raise _changed(dataset, self._folder)
             others = registrations.known_as(entry, entries)
             if others and not supersedes:
-                raise registrations.known_already(dataset, *next(iter(others.items())))
-            # An older fedbnsl noted no file; and a file may have moved.
+                raise registrations.known_already(self._folder, dataset, *next(iter(others.items())))
+            # An older fedbnsl recorded no file, and a file may have moved.
             if others or any(known.get(part) != entry[part] for part in ("fingerprint", "file")):
                 self._file.append("register", **entry, supersedes=bool(known), same_budget=sorted(others))
+
+    def known_as(self, variables: Sequence[str], X: Matrix, file: Sequence[str] = ()) -> tuple[str, ...]:
+        """Datasets that hold, or ever held, records of a table that is not registered itself."""
+        return tuple(registrations.known_as(self._entry("", variables, X, file), self._registered()))
+
+    def _entry(self, dataset: str, variables: Sequence[str], X: Matrix, file: Sequence[str]) -> dict[str, Any]:
+        return {
+            "dataset": dataset,
+            "fingerprint": self._fingerprint(variables, X),
+            "column_fingerprints": column_fingerprints(self._file.origin().key, X),
+            "file": list(file),
+            "variables": list(variables),
+            "n_samples": X.shape[0],
+        }
 
     def check_table(self, dataset: str, variables: Sequence[str], X: Matrix) -> None:
         """Refuse a table that is not the one registered.
@@ -149,7 +157,7 @@ class Ledger:
         """
         with self._file.transaction():
             if self._registration(dataset)["fingerprint"] != self._fingerprint(variables, X):
-                raise _changed(dataset)
+                raise _changed(dataset, self._folder)
 
     def registered(self, dataset: str) -> Registration | None:
         """A dataset as last registered; None for an unknown id."""
@@ -169,13 +177,13 @@ class Ledger:
             return registrations.account_of(dataset, self._registered())
 
     def approve(self, digest: bytes, name: str) -> None:
-        """Enter that the site's owner agrees to the plan with this digest; once more changes nothing."""
+        """Record that the site's owner approved the plan with this digest. Repeating this changes nothing."""
         with self._file.transaction():
             if not self._is_approved(digest):
                 self._file.append("approve", digest=digest.hex(), name=name)
 
     def note_unprotected(self, dataset: str, run: int, digest: bytes) -> None:
-        """Enter that a dataset is about to be used in a run without privacy: its guarantee ends here."""
+        """Record that a dataset is about to be used in a run without privacy, which ends its guarantee."""
         with self._file.transaction():
             self._registration(dataset)
             self._file.append("unprotected", dataset=dataset, run=_run(run), digest=digest.hex())
@@ -199,7 +207,7 @@ class Ledger:
             return self._spent(dataset)
 
     def spent_in_run(self, dataset: str, run: int) -> int:
-        """Those of them that were reserved in one run."""
+        """The part of `spent` that was reserved in one run."""
         with self._file.transaction():
             return self._spent(dataset, _run(run))
 
@@ -233,7 +241,7 @@ class Ledger:
         LedgerError
             If its payload is stored already, or another dataset paid for it, or this one is not registered.
         ValueError
-            If price or cap is no whole number in its range.
+            If price or cap is not a whole number in its range.
         """
         for number in (units, cap_units):
             if type(number) is not int or number < 0:  # a bool is an int, and no price
@@ -244,7 +252,7 @@ class Ledger:
             self._registration(request.dataset)
             self._refuse_another_payer(request)
             if self._file.stored_as(*_key(request)) is not None:
-                raise LedgerError(f"{request} is answered already; send the stored payload again, draw no other")
+                raise LedgerError(f"{request} is answered already; send the stored payload again, never draw another")
             spent = self._spent(request.dataset)
             if spent + units > cap_units:
                 raise BudgetExhaustedError(
@@ -256,7 +264,7 @@ class Ledger:
     def store(self, request: Request, payload: bytes) -> None:
         """Keep the answer to a reserved request; on the disk when this returns, and only then may it be sent.
 
-        The same answer once more changes nothing.
+        Repeating this with the same answer changes nothing.
 
         Raises
         ------
@@ -290,7 +298,7 @@ class Ledger:
     # ---- the whole --------------------------------------------------------------------------------------------------
 
     def head(self, dataset: str, authority: str = "") -> LedgerHead:
-        """What one federation may know; spending of other datasets, or in other federations, does not change it."""
+        """The state that one federation may know; other datasets and other federations do not affect it."""
         with self._file.transaction():
             origin = self._file.origin()
             number, units, digest = self._file.spent_at(dataset, authority)
@@ -299,7 +307,7 @@ class Ledger:
 
     @property
     def mark(self) -> Mark:
-        """How far the whole ledger has come; stays at the site."""
+        """The state of the whole ledger; stays at the site."""
         with self._file.transaction():
             return self._file.state()
 
@@ -315,7 +323,7 @@ class Ledger:
             return [Entry.read(number, text) for number, text, _ in self._file.rows()]
 
     def verify(self) -> None:
-        """Compute chain, payloads' hashes and sums anew; the LedgerError names the first entry that is wrong."""
+        """Recompute the chain, the hashes of payloads and the sums; the LedgerError names the first wrong entry."""
         self._file.verify()
 
     # ---- inside a transaction ---------------------------------------------------------------------------------------
@@ -323,13 +331,20 @@ class Ledger:
     def _fingerprint(self, variables: Sequence[str], X: Matrix) -> str:
         return fingerprint(self._file.origin().key, variables, X).hex()
 
-    def _registered(self) -> list[registrations.Entry]:
+    @property
+    def _folder(self) -> Path:
+        return self._file.path.parent
+
+    def _registered(self) -> list[RegisterEntry]:
         return list(self._file.contents("register"))
 
-    def _registration(self, dataset: str) -> registrations.Entry:
+    def _registration(self, dataset: str) -> RegisterEntry:
         known = registrations.latest(self._registered()).get(dataset)
         if known is None:
-            raise LedgerError(f"dataset {dataset!r} is not registered in ledger {self._file.path}; register it first")
+            raise LedgerError(
+                f"dataset {dataset!r} is not registered in ledger {self._file.path}",
+                remedy=f"Register its table: {registrations.command(self._folder, dataset)}",
+            )
         return known
 
     def _spent(self, dataset: str, run: str | None = None) -> int:
@@ -363,9 +378,10 @@ def _zcdp(units: int) -> str:
     return f"{(Decimal(units) / UNITS_PER_ZCDP).normalize():f}"
 
 
-def _changed(dataset: str) -> LedgerError:
+def _changed(dataset: str, folder: Path) -> LedgerError:
     return LedgerError(
-        f"the table of dataset {dataset!r} is not the one registered under this id; bring the registered table back, "
-        "or, if the new one is meant, run `fedbnsl participant register FOLDER DATASET --supersedes` (what was spent "
-        "stays spent)"
+        f"the table of dataset {dataset!r} is not the one registered under this id",
+        remedy="Bring the registered table back. Or, if the new one is meant, register it, where what was spent stays "
+        "spent: "
+        f"{registrations.command(folder, dataset)} --supersedes",
     )

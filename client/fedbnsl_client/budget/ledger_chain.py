@@ -44,7 +44,7 @@ class Entry:
 
 
 def canonical(content: Mapping[str, object]) -> str:
-    """JSON with sorted keys and nothing between its tokens: one text for one content.
+    """JSON with sorted keys and no blanks between its tokens, so that equal contents have the same text.
 
     Raises
     ------
@@ -60,7 +60,7 @@ def canonical(content: Mapping[str, object]) -> str:
 
 
 def first_link(ledger_id: bytes, key: bytes, seed: bytes) -> bytes:
-    """The start of the chain. Its random seed ensures that no link reveals anything about the data."""
+    """The link before the first entry. Its random seed ensures that no link reveals anything about the data."""
     return hashlib.sha256(_DOMAIN + ledger_id + key + seed).digest()
 
 

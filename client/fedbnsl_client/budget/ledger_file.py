@@ -7,6 +7,7 @@ import hashlib
 import json
 import logging
 import os
+import shlex
 import sqlite3
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -15,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
+from fedbnsl import durable
 from fedbnsl.errors import LedgerError
 from fedbnsl_client.budget import high_water_mark
 from fedbnsl_client.budget.high_water_mark import Mark
@@ -27,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, repr=False)
 class Origin:
-    """Random values drawn when a ledger is made: a public id (16 bytes), a secret key and a secret seed (32 each)."""
+    """Random values, drawn when a ledger is made: a public id (16 bytes), a secret key and a secret seed (32 each)."""
 
     ledger_id: bytes
     key: bytes
@@ -61,8 +63,8 @@ class LedgerFile:
             stack.callback(OwnerLock.of(path).release)
             for file in (path, _journal(path)):  # a journal left alone would be rolled back into the new file
                 if os.path.lexists(file):
-                    raise LedgerError(f"there is a file {file} already; a ledger is never overwritten")
-            # Under another name until it is whole: a crash leaves no half of a ledger.
+                    raise LedgerError(f"{file} exists already; a ledger is never overwritten")
+            # Under another name until it is complete: a crash must not leave half a ledger.
             unfinished = path.with_name(path.name + ".new")
             try:
                 _remove(unfinished)
@@ -71,9 +73,9 @@ class LedgerFile:
                     database.executescript(SCHEMA)
                     database.execute("INSERT INTO origin VALUES (1, ?, ?, ?)", astuple(origin))
                 first = first_link(*astuple(origin)).hex()
-                high_water_mark.write(origin.ledger_id, Mark(0, first, {}, [], []))
+                high_water_mark.write(origin.ledger_id, Mark(0, first, {}, [], [], str(path.parent)))
                 unfinished.rename(path)
-                _sync_folder(path.parent)
+                durable.sync_folder(path.parent)
             except (OSError, sqlite3.Error, LedgerError) as error:
                 with suppress(OSError):
                     _remove(unfinished)
@@ -87,7 +89,7 @@ class LedgerFile:
         Parameters
         ----------
         accept_backup
-            Go on with an older copy; spending that the mark knows and the copy lacks is charged to it.
+            Continue with an older copy; spending that is in the mark but not in the copy is charged to it.
 
         Raises
         ------
@@ -97,7 +99,7 @@ class LedgerFile:
         """
         path = path.resolve()
         if not os.path.isfile(path):
-            raise LedgerError(f"there is no ledger {path}; if there ever was one, bring it back: it is not made anew")
+            raise LedgerError(f"there is no ledger {path}; if there was one, restore it: it is not made again")
         refuse_network(path)
         with ExitStack() as stack:
             stack.callback(OwnerLock.of(path).release)
@@ -108,13 +110,13 @@ class LedgerFile:
             except sqlite3.Error as error:
                 raise LedgerError(f"ledger {path} cannot be opened: {error}") from None
             if found not in ((APPLICATION_ID, 1), (APPLICATION_ID, VERSION)):
-                raise LedgerError(f"{path} is no ledger of format {VERSION}, which this version of fedbnsl reads")
+                raise LedgerError(f"{path} is not a ledger of format {VERSION}, which this version of fedbnsl reads")
             file = cls(path, database, stack)
             file.verify()
             # Lock the mark, too: two copies in two places could both spend the same budget.
             stack.callback(OwnerLock.of(high_water_mark.prepared(file.origin().ledger_id)).release)
             file._compare_with_mark(accept_backup=accept_backup)
-            if found[1] != VERSION:  # an older fedbnsl, which knows no shared budgets, must not open the file again
+            if found[1] != VERSION:  # an older fedbnsl, without shared budgets, must not open the file again
                 with file.transaction():
                     database.execute(f"PRAGMA user_version = {VERSION}")
             file._resources = stack.pop_all()
@@ -127,15 +129,15 @@ class LedgerFile:
 
     @contextmanager
     def transaction(self) -> Generator[None]:
-        """All of it is on the disk when this ends, or after an exception nothing of it.
+        """Commit all changes to the disk at the end; discard them after an exception.
 
         Raises
         ------
         LedgerError
-            With the system's words, if the file cannot be read or written.
+            With the system's message, if the file cannot be read or written.
         """
         if os.getpid() != self._process:
-            raise LedgerError(f"ledger {self.path} was opened by another process; a fork of it is no owner")
+            raise LedgerError(f"ledger {self.path} was opened by another process; a fork of it must not use it")
         try:
             self._database.execute("BEGIN IMMEDIATE")
             try:
@@ -157,10 +159,10 @@ class LedgerFile:
     # ---- inside a transaction ---------------------------------------------------------------------------------------
 
     def origin(self) -> Origin:
-        """What the ledger was born with."""
+        """The random values of the ledger."""
         row = self._database.execute("SELECT ledger_id, key, seed FROM origin").fetchone()
         if row is None:
-            raise LedgerError(f"ledger {self.path} has lost its number and key")
+            raise LedgerError(f"ledger {self.path} has lost its id and key")
         return Origin(*row)
 
     def rows(self) -> Iterator[tuple[int, bytes, bytes]]:
@@ -187,7 +189,7 @@ class LedgerFile:
         return link or b""
 
     def append(self, kind: str, **content: object) -> int:
-        """Add an entry; its number."""
+        """Add an entry; return its number."""
         last, link = self.tip()
         number = last + 1
         text = canonical({"kind": kind, "time": datetime.now(UTC).isoformat(timespec="seconds"), **content})
@@ -197,13 +199,13 @@ class LedgerFile:
         return number
 
     def append_with_payload(self, kind: str, payload: bytes, **content: object) -> int:
-        """Add an entry and the payload whose hash it keeps; its number."""
+        """Add an entry and the payload whose hash it keeps; return its number."""
         number = self.append(kind, sha256=hashlib.sha256(payload).hexdigest(), **content)
         self._database.execute("INSERT INTO outbox VALUES (?, ?)", (number, payload))
         return number
 
     def payload(self, number: int) -> bytes:
-        """The payload of an entry, proved by the hash that the entry keeps."""
+        """The payload of an entry, checked against the hash in the entry."""
         content = json.loads(self._one("SELECT content FROM entries WHERE number = ?", number))
         payload: bytes | None = self._one("SELECT CAST(payload AS BLOB) FROM outbox WHERE number = ?", number)
         if payload is None or hashlib.sha256(payload).hexdigest() != content["sha256"]:
@@ -232,7 +234,7 @@ class LedgerFile:
         return None if variables is None else tuple(json.loads(variables))
 
     def spent_at(self, dataset: str, authority: str) -> tuple[int, int, bytes]:
-        """Number, units and last link of the reservations of a dataset in the runs of one federation."""
+        """Count, units and last link of the reservations of a dataset in the runs of one federation."""
         sql = (
             "SELECT COUNT(*), COALESCE(SUM(units), 0), MAX(number) FROM entries "
             "WHERE kind = 'reserve' AND dataset = ? AND json_extract(content, '$.authority') = ?"
@@ -241,7 +243,7 @@ class LedgerFile:
         return number, units, self.link_of(last or 0)
 
     def spending(self, run: str | None = None) -> dict[str, int]:
-        """Units reserved for each dataset in one run or in all; what was lost with a ledger may be of any run."""
+        """Units reserved for each dataset in one run or in all; lost units may be of any run, and always count."""
         sql = (
             "SELECT dataset, SUM(units) FROM entries "
             "WHERE kind = 'lost' OR kind = 'reserve' AND (? IS NULL OR run = ?) GROUP BY dataset"
@@ -249,12 +251,11 @@ class LedgerFile:
         return dict(self._database.execute(sql, (run, run)))
 
     def state(self) -> Mark:
-        """How far the ledger has come."""
+        """The state that the mark notes."""
         number, link = self.tip()
         unprotected = sorted({entry["dataset"] for entry in self.contents("unprotected")})
-        return Mark(
-            number, link.hex(), self.spending(), unprotected, [dict(entry) for entry in self.contents("register")]
-        )
+        registered = [dict(entry) for entry in self.contents("register")]
+        return Mark(number, link.hex(), self.spending(), unprotected, registered, str(self.path.parent))
 
     def _next_mark(self) -> Mark:
         if high_water_mark.read(self._ledger_id) not in (None, self._mark):
@@ -264,7 +265,7 @@ class LedgerFile:
         return self.state()
 
     def _compare_with_mark(self, *, accept_backup: bool) -> None:
-        """Refuse an older copy, or charge to it what it has forgotten; bring a mark that is behind up to date."""
+        """Refuse an older copy, or charge it for what it lacks; update a mark that is behind."""
         with self.transaction():
             self._ledger_id = self.origin().ledger_id
             self._mark = known = high_water_mark.read(self._ledger_id)
@@ -283,7 +284,7 @@ class LedgerFile:
             self._has_grown = here != known
 
     def _charge_for(self, newer: Mark) -> None:
-        """Enter what the newer mark knows and this copy lacks: tables, spending, and uses without privacy."""
+        """Enter what the newer mark has and this copy lacks: tables, spending and uses without privacy."""
         here = self.state()
         self.append("restored", entries=newer.n_entries)
         for entry in newer.registered:
@@ -298,12 +299,12 @@ class LedgerFile:
     # ---- the whole --------------------------------------------------------------------------------------------------
 
     def verify(self) -> None:
-        """Compute everything anew, in a transaction of its own: the chain, the hashes of the payloads, the sums.
+        """Recompute the chain, the hashes of the payloads and the sums, in a transaction of its own.
 
         Raises
         ------
         LedgerError
-            If something does not agree; names the first entry that does not.
+            Naming the first entry that is wrong.
         """
         with self.transaction():
             damage = self._one("PRAGMA integrity_check(1)")
@@ -331,7 +332,7 @@ class LedgerFile:
             if stray is not None:
                 raise LedgerError(f"ledger {self.path}: there is a payload for entry {stray}, which stored none")
             if spending != self.spending():
-                raise LedgerError(f"ledger {self.path}: its sums are not those of its entries")
+                raise LedgerError(f"ledger {self.path}: its sums do not match its entries")
 
     def _one(self, sql: str, *values: object) -> Any:
         row = self._database.execute(sql, values).fetchone()
@@ -339,24 +340,24 @@ class LedgerFile:
 
 
 def _older(path: Path, here: Mark, known: Mark) -> LedgerError:
+    command = shlex.join(["fedbnsl", "participant", "ledger", str(path.parent), "--accept-backup"])
     return LedgerError(
         f"ledger {path} is an older copy: it has {here.n_entries} entries and lacks what this user has seen in it "
         f"({known.n_entries} entries); what was spent since is missing from it",
-        remedy="Put the newest ledger.db back. If it is lost: fedbnsl participant ledger FOLDER --accept-backup goes "
-        "on with this copy and charges to it what is known to be missing; coordinators that saw the lost one refuse "
-        "it until their operators agree.",
+        remedy=f"Put the newest ledger.db back. If it is lost: {command} goes on with this copy and charges to it what "
+        "is known to be missing; coordinators that saw the lost one refuse it until their operators agree.",
     )
 
 
 def _connected(path: Path) -> sqlite3.Connection:
-    """A connection to a file that exists, which syncs whatever it commits."""
+    """A connection to an existing file, which syncs every commit."""
     database = sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, isolation_level=None)
     try:
         mode = _pragma(database, "journal_mode = DELETE")
         database.execute("PRAGMA synchronous = EXTRA")  # the removal of the journal, which is the commit, included
         database.execute("PRAGMA fullfsync = ON")  # macOS: past the disk's own cache
         if mode != "delete" or _pragma(database, "synchronous") != 3:
-            raise sqlite3.OperationalError("SQLite does not sync as it was told")
+            raise sqlite3.OperationalError("SQLite does not sync as required")
     except BaseException:
         database.close()
         raise
@@ -374,11 +375,3 @@ def _journal(path: Path) -> Path:
 def _remove(unfinished: Path) -> None:
     for file in (unfinished, _journal(unfinished)):
         file.unlink(missing_ok=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,4 +1,4 @@
-"""One owner of a ledger at a time, on a file system whose locks can be trusted."""
+"""Lock a ledger, so that one process at a time uses it; refuse file systems whose locks cannot be trusted."""
 
 import fcntl
 import os
@@ -20,9 +20,9 @@ _MOUNTS = Path("/proc/self/mounts")  # the mounts as this process sees them; wha
 
 
 class LedgerBusyError(LedgerError):
-    """Another process has the ledger."""
+    """Another process uses the ledger."""
 
-    remedy = "Wait until it has ended; a ledger has one user at a time."
+    remedy = "Wait until that process has ended; only one process at a time can use a ledger."
 
 
 class OwnerLock:
@@ -70,7 +70,7 @@ def refuse_second_name(ledger: Path) -> None:
     Raises
     ------
     LedgerError
-        If the file has more than one name, or is not there any more.
+        If the file has more than one name, or is gone.
     """
     try:
         n_names = os.stat(ledger).st_nlink
@@ -86,7 +86,7 @@ def refuse_second_name(ledger: Path) -> None:
 def refuse_network(ledger: Path) -> None:
     """Refuse a ledger, given by its real path, on another machine's disk.
 
-    Where the system has no table of mounts (anything but Linux) the question stays open, and nothing is refused.
+    A system without a table of mounts (anything but Linux) cannot tell, and nothing is refused.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The site's rules, read from its policy.toml. What they do not allow is refused, and no message can change them."""
+"""The site's rules, from its policy.toml. What they do not allow is refused; no message can change them."""
 
 import difflib
 import itertools
@@ -15,6 +15,7 @@ from fedbnsl.messages import SITE_NAME_RULE, is_site_name
 from fedbnsl.plan.plan import Plan, Solver
 from fedbnsl.privacy import zcdp
 from fedbnsl.privacy.calibration import Price
+from fedbnsl_client.budget import registrations
 from fedbnsl_client.data.fingerprint import file_identity
 
 Count = Annotated[int, Field(strict=True, ge=0)]
@@ -53,6 +54,10 @@ class DatasetPolicy(BaseModel):
         """What one run may cost."""
         return zcdp.units_within(zcdp.budget(self.max_epsilon_per_run, self.max_delta))
 
+    def epsilon_of(self, units: int) -> float:
+        """Epsilon, at `max_delta`, of so many units of 1e-12 zCDP."""
+        return zcdp.epsilon_of(zcdp.zcdp_of(units), self.max_delta)
+
 
 class Policy(BaseModel):
     """The rules of one site."""
@@ -75,12 +80,16 @@ class Policy(BaseModel):
             raise ValueError(f"site = {self.site!r}: use {SITE_NAME_RULE}")
         for named in self.coordinators:
             if not _COORDINATOR.fullmatch(named):
-                raise ValueError(f"coordinators: {named!r} is no host and no host:port, such as hub.example.org:50051")
+                raise ValueError(
+                    f"coordinators: {named!r} is neither a host nor host:port, such as hub.example.org:50051"
+                )
         ids = [dataset.id for dataset in self.datasets]
         if len(set(ids)) != len(ids):
-            raise ValueError("datasets: two have the same id; one budget belongs to one id")
+            raise ValueError(
+                "datasets: two have the same id; each dataset needs an id of its own, which has one budget"
+            )
         if not isinstance(self.auto_approve, bool) and not all(map(_DIGEST.fullmatch, self.auto_approve)):
-            raise ValueError("auto_approve: a list holds whole digests of plans, 64 hexadecimal digits each")
+            raise ValueError("auto_approve: a list must hold whole digests of plans, 64 hexadecimal digits each")
         return self
 
     @classmethod
@@ -122,17 +131,23 @@ class Policy(BaseModel):
         Raises
         ------
         PolicyRefusal
-            If there is no such dataset, or no single one.
+            If there is no such dataset, or None and not exactly one.
         """
         found = [d for d in self.datasets if dataset_id in (None, d.id)]
         if len(found) != 1:
             known = ", ".join(d.id for d in self.datasets) or "none"
-            asked = "no --dataset was named" if dataset_id is None else f"--dataset {dataset_id!r}"
-            raise PolicyRefusal(f"rule `datasets`: {asked}; the policy has: {known}")
+            asked = "no dataset was named" if dataset_id is None else f"dataset {dataset_id!r}"
+            add = (
+                "Give the table an entry [[datasets]] in policy.toml; then: fedbnsl participant register FOLDER DATASET"
+            )
+            choose = f"Name one that the policy has. If it is a new table: {add[0].lower()}{add[1:]}"
+            raise PolicyRefusal(
+                f"rule `datasets`: {asked}; the policy has: {known}", remedy=choose if self.datasets else add
+            )
         return found[0]
 
     def check_coordinator(self, address: str, *, authority: str) -> None:
-        """Refuse a coordinator that the policy does not name; to be called before the first call to it.
+        """Refuse a coordinator that the policy does not name; check this before the first call to it.
 
         Parameters
         ----------
@@ -150,7 +165,7 @@ class Policy(BaseModel):
             raise PolicyRefusal(
                 f"rule `coordinators`: {address} is not among them ({named})", remedy=_OTHER_COORDINATOR
             )
-        from fedbnsl.identity.certificates import same_fingerprint  # here: no cryptography where nobody proves a name
+        from fedbnsl.identity.certificates import same_fingerprint  # here: plaintext needs no cryptography
 
         if self.coordinator_ca and not same_fingerprint(self.coordinator_ca, authority):
             got = authority or "none, the wire is plaintext"
@@ -170,7 +185,10 @@ class Policy(BaseModel):
         privacy = plan.privacy
         exact = privacy is not None and privacy.smoothness == "exact"
         digest = plan.digest().hex()
-        listed = self.auto_approve is True or (self.auto_approve is not False and digest in self.auto_approve)
+        listed = self.auto_approve is True or (
+            self.auto_approve is not False
+            and any(approvable.hex() in self.auto_approve for approvable in plan.approvable_digests())
+        )
         rules = [
             (
                 plan.n_participants >= self.min_participants,
@@ -189,15 +207,24 @@ class Policy(BaseModel):
                 not exact or dataset.public,
                 f"`public` = false for dataset {dataset.id!r}: the plan has smoothness = 'exact', which is not charged",
             ),
-            (
-                approved or listed,
-                f"`auto_approve`: the plan with digest {digest} is not approved; approve the very plan that the "
-                "coordinator serves, plan.toml in its run folder: fedbnsl participant approve PLAN FOLDER",
-            ),
         ]
         for holds, rule in rules:
             if not holds:
                 raise PolicyRefusal(f"rule {rule}")
+        if not (approved or listed):
+            raise PolicyRefusal(
+                f"rule `auto_approve`: the plan with digest {digest} is not approved",
+                remedy="No value of a table was sent. Approve the very plan that the coordinator serves, plan.toml in "
+                "its run folder: fedbnsl participant approve plan.toml FOLDER",
+            )
+
+
+def not_registered(folder: Path, dataset_id: str) -> PolicyRefusal:
+    """The refusal of a dataset that the policy has and the ledger does not know."""
+    return PolicyRefusal(
+        f"rule `datasets`: {dataset_id!r} is not registered in the ledger",
+        remedy=f"Register its table: {registrations.command(folder, dataset_id)}",
+    )
 
 
 def _unusable(text: str) -> SetupError:
@@ -205,7 +232,7 @@ def _unusable(text: str) -> SetupError:
 
 
 def _in_words(problem: Any) -> str:
-    """One thing that is wrong with a policy, by the name of its rule."""
+    """A problem of a policy as text, with the name of its rule."""
     # Of ("datasets", 0, "path") the person needs "dataset 1: path"; pydantic names branches of a union, too.
     names = [part for part in problem["loc"] if isinstance(part, str) and "[" not in part and part != "bool"]
     number = next((f"dataset {part + 1}: " for part in problem["loc"] if isinstance(part, int)), "")
@@ -228,29 +255,29 @@ def check_price(dataset: DatasetPolicy, price: Price, *, units_left: int, spent:
     units_left
         What the rounds that are still to come will cost.
     spent, spent_in_run
-        What the dataset has lost so far, and what of that in this run (after a restart).
+        What the dataset has spent so far, and how much of that in this run (after a restart).
 
     Raises
     ------
     PolicyRefusal
-        For a larger delta, or a larger epsilon a run, than the policy allows.
+        For a larger delta, or a larger epsilon for one run, than the policy allows.
     BudgetExhaustedError
         If the dataset's budget does not hold it; with the numbers.
     """
+
+    def cost(units: int) -> str:
+        return f"epsilon {dataset.epsilon_of(units):.4g} ({zcdp.zcdp_of(units):.6g} zCDP)"
+
     if price.delta > dataset.max_delta:
         raise PolicyRefusal(f"rule `max_delta` = {dataset.max_delta:g}: the plan has delta = {price.delta:g}")
     if spent_in_run + units_left > dataset.run_cap_units:
         raise PolicyRefusal(
             f"rule `max_epsilon_per_run` = {dataset.max_epsilon_per_run:g}: the run costs "
-            f"{_epsilon(spent_in_run + units_left, dataset)}"
+            f"{cost(spent_in_run + units_left)}"
         )
     if spent + units_left > dataset.cap_units:
         raise BudgetExhaustedError(
-            f"dataset {dataset.id!r}: the run costs {_epsilon(units_left, dataset)}; spent so far "
-            f"{_epsilon(spent, dataset)}; together {_epsilon(spent + units_left, dataset)}, above `max_epsilon` = "
+            f"dataset {dataset.id!r}: the run costs {cost(units_left)}; spent so far "
+            f"{cost(spent)}; together {cost(spent + units_left)}, above `max_epsilon` = "
             f"{dataset.max_epsilon:g}"
         )
-
-
-def _epsilon(units: int, dataset: DatasetPolicy) -> str:
-    return f"epsilon {zcdp.epsilon_of(zcdp.zcdp_of(units), dataset.max_delta):.4g} ({zcdp.zcdp_of(units):.6g} zCDP)"

@@ -1,15 +1,18 @@
-"""What a site's ledger and policy say together: spent, left, and what one more plan would cost."""
+"""Report what a site's datasets have spent and have left, and what a run of a plan would cost."""
 
+import json
+from pathlib import Path
 from typing import Any
 
-from fedbnsl.errors import PolicyRefusal
 from fedbnsl.plan.plan import Plan
+from fedbnsl.plan.plan_table import shown_settings
 from fedbnsl.privacy import zcdp
 from fedbnsl.privacy.calibration import price_of
 from fedbnsl.privacy.report import price_lines, price_summary
-from fedbnsl_client.budget.ledger import Ledger
+from fedbnsl.rounds.kinds import n_rounds
+from fedbnsl_client.budget.ledger import Ledger, Registration
 from fedbnsl_client.budget.ledger_chain import Entry
-from fedbnsl_client.budget.policy import DatasetPolicy, Policy, check_price
+from fedbnsl_client.budget.policy import DatasetPolicy, Policy, check_price, not_registered
 
 
 def spending(dataset: DatasetPolicy, ledger: Ledger) -> dict[str, Any]:
@@ -22,46 +25,70 @@ def spending(dataset: DatasetPolicy, ledger: Ledger) -> dict[str, Any]:
         "max_epsilon": dataset.max_epsilon,
         "unprotected": unprotected,
         "one_budget_with": sorted(ledger.account(dataset.id) - {dataset.id}),
-        "spent": {"zcdp": zcdp.zcdp_of(spent_units), "epsilon": _epsilon(spent_units, dataset)},
+        "spent": {"zcdp": zcdp.zcdp_of(spent_units), "epsilon": dataset.epsilon_of(spent_units)},
         # Epsilons do not add up, zCDP does: this is the epsilon of one more run that spends all that is left.
-        "left": {"zcdp": zcdp.zcdp_of(left), "epsilon": _epsilon(left, dataset)},
+        "left": {"zcdp": zcdp.zcdp_of(left), "epsilon": dataset.epsilon_of(left)},
     }
 
 
-def approval_lines(plan: Plan, dataset: DatasetPolicy, ledger: Ledger) -> list[str]:
-    """The plan, its price for a registered dataset, and what a run would leave."""
-    lines = ["the plan:", *(f"  {line}" for line in plan.to_toml().splitlines() if line and not line.startswith("#"))]
+def approval_lines(plan: Plan, dataset: DatasetPolicy, ledger: Ledger, *, every: bool = False) -> list[str]:
+    """What a run of a plan would cost a registered dataset and leave of its budget; then the plan.
+
+    Parameters
+    ----------
+    every
+        Also the settings that are the defaults.
+    """
     if plan.privacy is None:
-        lines.append("no privacy: the weights that it sends are exact functions of the table")
+        lines = ["no privacy: the weights that it sends are exact functions of the table"]
         lines.append("no privacy: it tells which columns have means far from zero, and which look like categories")
         if plan.moments_rounds:
             lines.append(
                 "no privacy: after the ADMM rounds it sends exact second moments: every variable's mean square, and "
                 "the mean products of neighbouring variables and of those with a common neighbour"
             )
-        return lines
-    registered = ledger.registered(dataset.id)
-    if registered is None:
-        return [*lines, f"dataset {dataset.id} is not registered: no price can be given"]
+    elif (registered := ledger.registered(dataset.id)) is None:
+        lines = [f"dataset {dataset.id} is not registered: no price can be given"]
+    else:
+        lines = _price(plan, dataset, registered, ledger.spent(dataset.id))
+    return [*lines, *_settings(plan, every=every)]
+
+
+def _price(plan: Plan, dataset: DatasetPolicy, registered: Registration, spent: int) -> list[str]:
     summary = price_summary(plan, n_samples=registered.n_samples, n_variables=len(registered.variables))
-    spent, cost = ledger.spent(dataset.id), round(summary["zcdp"]["total"] * zcdp.UNITS_PER_ZCDP)
+    cost = round(summary["zcdp"]["total"] * zcdp.UNITS_PER_ZCDP)
     after = spent + cost
-    left = _epsilon(max(0, dataset.cap_units - after), dataset)
-    lines += [f"its price for dataset {dataset.id}:", *(f"  {line}" for line in price_lines(summary))]
-    lines.append(
-        f"spent so far: epsilon {_epsilon(spent, dataset):.4g}; after a run: {_epsilon(after, dataset):.4g} of "
-        f"{dataset.max_epsilon:g} at delta {dataset.max_delta:g}"
-        + (
-            f"; room for one more of up to {left:.4g}"
-            if after <= dataset.cap_units
-            else ": more than the policy allows"
+    left = dataset.epsilon_of(max(0, dataset.cap_units - after))
+    lines = [
+        f"This run would spend epsilon {dataset.epsilon_of(cost):.4g} of your budget of epsilon "
+        f"{dataset.max_epsilon:g} for dataset {dataset.id} (delta {dataset.max_delta:g}; {n_rounds(plan)} rounds)."
+    ]
+    if after <= dataset.cap_units:
+        lines.append(
+            f"Spent so far: epsilon {dataset.epsilon_of(spent):.4g}. After this run, enough for one more run of "
+            f"epsilon {left:.4g} would be left; epsilons do not add up."
         )
-    )
-    return lines
+    else:
+        lines.append(
+            f"Spent so far: epsilon {dataset.epsilon_of(spent):.4g}. With this run it would be epsilon "
+            f"{dataset.epsilon_of(after):.4g}: more than the policy allows."
+        )
+    return [*lines, "the price in detail:", *(f"  {line}" for line in price_lines(summary))]
 
 
-def refuse_what_cannot_run(plan: Plan, policy: Policy, dataset: DatasetPolicy, ledger: Ledger) -> None:
-    """Refuse to record an approval for a plan that policy or budget would refuse.
+def _settings(plan: Plan, *, every: bool) -> list[str]:
+    """The settings, those that differ from the defaults first."""
+    settings = list(shown_settings(plan, {}))
+    shown = [f"  {one.name} = {json.dumps(one.value, ensure_ascii=False)}" for one in settings if one.differs]
+    lines = [f"the plan {plan.name!r}, where it differs from the defaults:", *shown]
+    if not every:
+        return [*lines, f"the other {len(settings) - len(shown)} settings are the defaults; --all shows them"]
+    rest = [f"  {one.name} = {json.dumps(one.value, ensure_ascii=False)}" for one in settings if not one.differs]
+    return [*lines, "the other settings, which are the defaults:", *rest]
+
+
+def refuse_what_cannot_run(plan: Plan, policy: Policy, dataset: DatasetPolicy, ledger: Ledger, folder: Path) -> None:
+    """Refuse to record an approval for a plan that policy or budget of the site's folder would refuse.
 
     Raises
     ------
@@ -70,7 +97,7 @@ def refuse_what_cannot_run(plan: Plan, policy: Policy, dataset: DatasetPolicy, l
     """
     registered = ledger.registered(dataset.id)
     if registered is None:
-        raise PolicyRefusal(f"rule `datasets`: {dataset.id!r} is not registered in the ledger")
+        raise not_registered(folder, dataset.id)
     policy.check_plan(plan, dataset, n_samples=registered.n_samples, approved=True)
     if plan.privacy is not None:
         price = price_of(plan, n_samples=registered.n_samples, n_variables=len(registered.variables))
@@ -91,7 +118,7 @@ def ledger_as_json(policy: Policy, ledger: Ledger) -> dict[str, Any]:
 
 
 def ledger_lines(policy: Policy, ledger: Ledger) -> list[str]:
-    """The same for people."""
+    """Spending by dataset and all entries, as text."""
     lines: list[str] = []
     for dataset in policy.datasets:
         of = spending(dataset, ledger)
@@ -124,7 +151,3 @@ def _details(entry: Entry) -> str:
         return f"{what['dataset']}: {zcdp.zcdp_of(what['units']):.6g} zCDP, spent by entries that are lost"
     answer = f"{what['dataset']}, run {what['run']}, round {what['round']}"
     return f"{answer}: {zcdp.zcdp_of(what['units']):.6g} zCDP" if entry.kind == "reserve" else f"{answer}: answer kept"
-
-
-def _epsilon(units: int, dataset: DatasetPolicy) -> float:
-    return zcdp.epsilon_of(zcdp.zcdp_of(units), dataset.max_delta)

@@ -1,9 +1,9 @@
-"""What is wrong with a table's values, by column and count, found in one pass over blocks of its rows."""
+"""Find what is wrong or odd about a table's values, by column and count, in one pass over blocks of its rows."""
 
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -20,13 +20,16 @@ _CATEGORICAL_LEVELS = 10
 _ROUNDING = 1e-5  # of values written with six digits; by chance, one column in 100,000 has so small a mean
 
 
+_ROWS_NAMED = 3
+
+
 class DataWarning(UserWarning):
-    """Something about a table that a person should look at, but that does not stop a run."""
+    """Something odd about a table, which does not stop a run."""
 
 
 @dataclass(frozen=True)
 class Oddity:
-    """What a person should look at.
+    """Something about a table that a person should look at.
 
     Attributes
     ----------
@@ -38,6 +41,24 @@ class Oddity:
 
     finding: TableFinding | None
     text: str
+
+
+@dataclass
+class Places:
+    """How many rows something was found in, and the first few of them."""
+
+    count: int = 0
+    first: list[int] = field(default_factory=list[int])
+
+    def add(self, rows: Sequence[int]) -> None:
+        """Take note of rows by their numbers, in their order."""
+        self.count += len(rows)
+        self.first += rows[: _ROWS_NAMED - len(self.first)]
+
+    def said(self, unit: str) -> str:
+        """The first few in brackets; `unit` says what the numbers count, such as "line"."""
+        more = ", ..." if self.count > len(self.first) else ""
+        return f"({unit}{'s' * (self.count > 1)} {', '.join(map(str, self.first))}{more})"
 
 
 class TableChecks:
@@ -55,7 +76,7 @@ class TableChecks:
         d = len(variables)
         self._origin, self._variables = origin, variables
         self._n = 0
-        self._nan, self._infinite, self._huge = (np.zeros(d, dtype=np.int64) for _ in range(3))
+        self._nan, self._infinite, self._huge = ([Places() for _ in range(d)] for _ in range(3))
         self._sum, self._square_sum = np.zeros(d), np.zeros(d)
         self._first = np.full(d, np.nan)
         self._constant = np.ones(d, dtype=bool)
@@ -64,24 +85,28 @@ class TableChecks:
         self._levels = {k: np.empty(0) for k in range(d)}
 
     def watch(self, blocks: Iterable[Matrix]) -> Iterator[Matrix]:
-        """Pass blocks of (rows, d) values on, and count."""
+        """Yield the blocks of (rows, d) values unchanged, and count them."""
         for block in blocks:
             self.count(block)
             yield block
 
     def count(self, block: Matrix) -> None:
-        """Take note of (rows, d) values."""
+        """Count a block of (rows, d) values."""
         if not len(block):
             return
         if not self._n:
             self._first = block[0].copy()
-        self._n += len(block)
         if not (block.max() <= LARGEST_VALUE and block.min() >= -LARGEST_VALUE):  # or a NaN
-            infinite = np.isinf(block).sum(axis=0)
-            self._nan += np.isnan(block).sum(axis=0)
-            self._infinite += infinite
-            self._huge += (np.abs(block) > LARGEST_VALUE).sum(axis=0) - infinite
-        with np.errstate(over="ignore", invalid="ignore"):  # such tables are refused
+            infinite = np.isinf(block)
+            for places, bad in (
+                (self._nan, np.isnan(block)),
+                (self._infinite, infinite),
+                (self._huge, (np.abs(block) > LARGEST_VALUE) & ~infinite),
+            ):
+                for k in np.flatnonzero(bad.any(axis=0)).tolist():
+                    places[k].add((self._n + 1 + np.flatnonzero(bad[:, k])).tolist())
+        self._n += len(block)
+        with np.errstate(over="ignore", invalid="ignore"):  # a table that overflows is refused
             self._sum += block.sum(axis=0)
             self._square_sum += np.einsum("ij,ij->j", block, block)
         for k in np.flatnonzero(self._constant).tolist():
@@ -119,7 +144,7 @@ class TableChecks:
             )
         problems = list(self._problems()) or list(self._identical_columns())
         if problems:
-            raise DataError(f"{self._origin}: " + listed(problems))
+            raise DataError(f"{self._origin}: " + in_one_line(problems))
         # |mean| > sd: mean^2 > E x^2 - mean^2
         far = np.flatnonzero(2.0 * (self._sum / self._n) ** 2 > self._square_sum / self._n).tolist()
         odd: list[Oddity] = []
@@ -142,13 +167,14 @@ class TableChecks:
 
     def _problems(self) -> Iterator[str]:
         for k, name in enumerate(self._variables):
-            if self._nan[k]:
-                yield f"column {name!r}: {self._nan[k]} row(s) are NaN"
-            if self._huge[k]:
-                yield f"column {name!r}: {self._huge[k]} row(s) beyond {LARGEST_VALUE:g}, whose squares overflow"
-            if self._infinite[k]:
-                yield f"column {name!r}: {self._infinite[k]} row(s) are infinite"
-            if self._constant[k] and not self._infinite[k]:  # a NaN equals nothing
+            for places, what in (
+                (self._nan[k], "are NaN"),
+                (self._huge[k], f"beyond {LARGEST_VALUE:g}, whose squares overflow"),
+                (self._infinite[k], "are infinite"),
+            ):
+                if places.count:  # "data rows": those after the header, counted from 1
+                    yield f"column {name!r}: {places.count} row(s) {what} {places.said('data row')}"
+            if self._constant[k] and not self._infinite[k].count:  # a NaN equals nothing
                 yield f"column {name!r}: the same value in all {self._n} rows"
 
     def _identical_columns(self) -> Iterator[str]:
@@ -178,7 +204,7 @@ def quoted(names: Sequence[str]) -> str:
     return ", ".join(repr(name) for name in names)
 
 
-def listed(problems: Sequence[str], shown: int = 8) -> str:
-    """Problems in one line; many are cut short."""
+def in_one_line(problems: Sequence[str], shown: int = 8) -> str:
+    """The first problems in one line, and how many more there are."""
     more = [f"... and {len(problems) - shown} more"] if len(problems) > shown else []
     return "; ".join([*problems[:shown], *more])

@@ -1,17 +1,40 @@
-"""The column names of a table: which are refused, and which columns are used."""
+"""Check the column names of a table, and choose the columns to use."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from fedbnsl.errors import DataError
-from fedbnsl.messages import is_variable_name
+from fedbnsl.messages import composed, is_variable_name
 from fedbnsl_client.data.checks import quoted
 
 _NAMES_SHOWN = 20
 
 
+def read_names(origin: Path | str, header: Sequence[str]) -> list[str]:
+    """The names of a header as they are used: without spaces around them, composed (NFC), and checked.
+
+    Raises
+    ------
+    DataError
+        As `check_names`, and for names that differ only in how their accents are stored.
+    """
+    stripped = [name.strip() for name in header]
+    names = [composed(name) for name in stripped]
+    spellings: dict[str, set[str]] = {}
+    for name, written in zip(names, stripped, strict=True):
+        spellings.setdefault(name, set()).add(written)
+    alike = [name for name, written in spellings.items() if len(written) > 1]
+    if alike:
+        raise DataError(
+            f"{origin}: the header holds {quoted(alike)} more than once, with accents stored in different ways "
+            "(Unicode NFC and NFD), which is one name: rename one of the columns"
+        )
+    check_names(origin, names)
+    return names
+
+
 def check_names(origin: Path | str, header: Sequence[str]) -> None:
-    """Refuse names that are empty, repeated or cannot stand in the graph files.
+    """Refuse names that are empty, repeated or that the graph files cannot hold.
 
     Raises
     ------
@@ -24,23 +47,24 @@ def check_names(origin: Path | str, header: Sequence[str]) -> None:
         raise DataError(f"{origin}: column {k} of {len(header)} has no name{numbers}")
     repeated = sorted({name for name in header if header.count(name) > 1})
     if repeated:
-        raise DataError(f"{origin}: {quoted(repeated)} stand(s) more than once in the header")
+        raise DataError(f"{origin}: {quoted(repeated)} occur(s) more than once in the header")
     unusable = [name for name in header if not is_variable_name(name)]
     if unusable:
         raise DataError(
-            f"{origin}: column {quoted(unusable)}: a name may not be '(Intercept)' nor hold control characters, "
-            "which the graph files cannot carry"
+            f"{origin}: column {quoted(unusable)}: a name must not be '(Intercept)' or hold control or bidirectional "
+            "characters: graph files cannot hold them"
         )
 
 
 def choose(path: Path, header: Sequence[str], columns: Sequence[str]) -> list[int]:
-    """Places in the header of the columns to use; none named: all.
+    """Positions in the header of the columns to use; all if none is named.
 
     Raises
     ------
     DataError
-        If one is not there, or named twice, or there is only one.
+        If one is missing or named twice, or there is only one.
     """
+    columns = [composed(name) for name in columns]
     missing = [name for name in columns if name not in header]
     if missing:
         there = quoted(header[:_NAMES_SHOWN]) + (", ..." if len(header) > _NAMES_SHOWN else "")

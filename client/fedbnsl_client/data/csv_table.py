@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 import warnings
 from codecs import getincrementaldecoder
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -15,23 +16,23 @@ import numpy as np
 
 from fedbnsl.errors import DataError
 from fedbnsl.sparse import Matrix
-from fedbnsl_client.data.checks import listed
-from fedbnsl_client.data.columns import check_names
+from fedbnsl_client.data.checks import Places, in_one_line
+from fedbnsl_client.data.columns import read_names
 from fedbnsl_client.data.mapped_array import rows_a_block
 
-# Below it, pyarrow takes longer to import than numpy to read.
+# In smaller files, importing pyarrow takes longer than reading with numpy.
 _LARGE_BYTES = 16 * 2**20
 
 _ARROW_BLOCK_BYTES = 4 * 2**20
 
 
 class NotPlainError(Exception):
-    """The fast reader does not take the file; the careful one reads it, or says what is wrong."""
+    """The fast reader cannot read the file; the slow one reads it, or says what is wrong."""
 
 
 @contextmanager
 def said_in_words(path: Path) -> Generator[None]:
-    """Turn what the system says about a file into a DataError."""
+    """Turn the errors of reading a file into a DataError."""
     try:
         yield
     except UnicodeDecodeError as error:
@@ -48,10 +49,10 @@ def read_header(path: Path) -> list[str]:
     Raises
     ------
     DataError
-        If the file cannot be read or its first line is no usable header.
+        If the file cannot be read, or its first line is not a usable header.
     """
     with said_in_words(path), path.open(encoding="utf-8-sig", newline="") as file:
-        header = [name.strip() for name in next(csv.reader(file), list[str]())]
+        header = next(csv.reader(file), list[str]())
     if not header:
         raise DataError(f"{path}: the file is empty; expected a line of column names and at least one row")
     if len(header) == 1 and any(mark in header[0] for mark in ";\t"):
@@ -59,22 +60,21 @@ def read_header(path: Path) -> list[str]:
         raise DataError(f"{path}: the columns are separated by {mark}; use commas, and points in decimal numbers")
     if all(_is_number(name) for name in header):
         raise DataError(f"{path}: no header: the first line holds {len(header)} numbers instead of column names")
-    check_names(path, header)
-    return header
+    return read_names(path, header)
 
 
 def has_fast_reader(path: Path) -> bool:
-    """Whether `fast_blocks` can be tried, and pays."""
+    """Whether `fast_blocks` can be used and saves time."""
     return path.stat().st_size >= _LARGE_BYTES and find_spec("pyarrow") is not None
 
 
 def fast_blocks(path: Path, header: Sequence[str], chosen: Sequence[int]) -> Iterator[Matrix]:
-    """As `blocks`, by pyarrow: several times faster, with the same values, to the bit.
+    """Like `blocks`, but by pyarrow: several times faster, with the same bits.
 
     Raises
     ------
     NotPlainError
-        If there is anything but numbers, in whatever row.
+        If any row holds anything but numbers.
     """
     arrow: Any = import_module("pyarrow")
     arrow_csv: Any = import_module("pyarrow.csv")
@@ -117,7 +117,7 @@ def blocks(path: Path, header: Sequence[str], chosen: Sequence[int]) -> Iterator
     Raises
     ------
     DataError
-        If a row has more or fewer fields than the header, or one that is no number; by column and count.
+        If a row has more or fewer fields than the header, or a field that is not a number; by column and count.
     """
     rows = rows_a_block(len(chosen))
     try:
@@ -135,8 +135,8 @@ def blocks(path: Path, header: Sequence[str], chosen: Sequence[int]) -> Iterator
                 if len(X) < rows:
                     break
     except ValueError:
-        _explain_values(path, header, chosen)
-        raise
+        problems = unreadable_cells(path, header, chosen)
+        raise DataError(f"{path}: " + in_one_line(problems or ["the table cannot be parsed as numbers"])) from None
     if lines.quoted:
         _check_widths(path, len(header))
 
@@ -147,7 +147,7 @@ class _Lines:
     Raises
     ------
     ValueError
-        At a line that has not one field for each column.
+        At a line that does not have one field for each column.
     """
 
     def __init__(self, lines: Iterable[str], width: int) -> None:
@@ -176,33 +176,50 @@ def _check_widths(path: Path, width: int) -> None:
         raise DataError(f"{path}: {count} row(s) without exactly {width} fields, the first in line {first}")
 
 
-def _explain_values(path: Path, header: Sequence[str], chosen: Sequence[int]) -> None:
-    """Raise the DataError that says which columns hold text or nothing, and in how many rows."""
-    text = dict.fromkeys(chosen, 0)
-    empty = dict.fromkeys(chosen, 0)
+def unreadable_cells(path: Path, header: Sequence[str], chosen: Sequence[int]) -> list[str]:
+    """What cannot be read as a number, by column, with the count and the first few line numbers.
+
+    Raises
+    ------
+    DataError
+        If a row has more or fewer fields than the header.
+    """
     _check_widths(path, len(header))
+    found: dict[str, dict[int, Places]] = {}
     with path.open(encoding="utf-8-sig", newline="") as file:
         rows = csv.reader(file)
         next(rows)
         for row in rows:
-            if not row:
-                continue
-            for k in chosen:
-                if not row[k].strip():
-                    empty[k] += 1
-                elif not _is_number(row[k]):
-                    text[k] += 1
-    problems = no_numbers(header, empty, text)
-    raise DataError(f"{path}: " + listed(problems or ["the table cannot be parsed as numbers"]))
+            for k in chosen if row else ():
+                if what := _unreadable(row[k]):
+                    found.setdefault(what, {}).setdefault(k, Places()).add([rows.line_num])
+    return no_numbers(header, found, "line")
 
 
-def no_numbers(header: Sequence[str], empty: Mapping[int, int], text: Mapping[int, int]) -> list[str]:
-    """What to say of columns in which so many rows are empty, or hold something else than numbers."""
+def _unreadable(cell: str) -> str:
+    """What a cell is instead of a finite number; empty: it is one."""
+    if not cell.strip():
+        return "empty"
+    if not _is_number(cell):
+        return "not numbers"
+    return "" if math.isfinite(number := float(cell)) else "NaN" if math.isnan(number) else "infinite"
+
+
+def no_numbers(header: Sequence[str], found: Mapping[str, Mapping[int, Places]], unit: str) -> list[str]:
+    """What to say of columns where rows are empty, or hold something else than numbers.
+
+    Parameters
+    ----------
+    found
+        By what the rows are, and by column: where.
+    unit
+        What the numbers of the rows count, such as "line".
+    """
     return [
-        f"column {header[k]!r}: {count} row(s) are {what}"
-        for counts, what in ((empty, "empty"), (text, "not numbers"))
-        for k, count in counts.items()
-        if count
+        f"column {header[k]!r}: {places.count} row(s) are {what} {places.said(unit)}"
+        for what, columns in found.items()
+        for k, places in sorted(columns.items())
+        if places.count
     ]
 
 
@@ -211,4 +228,4 @@ def _is_number(text: str) -> bool:
         float(text)
     except ValueError:
         return False
-    return "_" not in text  # 1_000: a number in Python only
+    return "_" not in text  # 1_000 is a number only in Python

@@ -1,6 +1,6 @@
 """The private table of one site: read, checked, never sent.
 
-Every refusal names the column and how many rows are concerned, for the people at the site; none of it leaves the site.
+Every refusal names the column and the number of rows, for the people at the site. None of it leaves the site.
 """
 
 import warnings
@@ -23,7 +23,7 @@ from fedbnsl_client.data.mapped_array import gathered, lies_in_file, row_blocks,
 MIN_ROWS = 20
 
 Reader = Callable[[Path, Sequence[str], Sequence[int]], Iterator[Matrix]]
-"""(rows, d) values of a file with this header, of the columns at these places."""
+"""(rows, d) values of a file, given its header and the positions of the columns to read."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +35,7 @@ class Dataset:
     variables
         d column names, without repetition.
     X
-        (n, d) finite values, raw scale; mapped from a file if they are many (see `mapped_array`).
+        (n, d) finite values, raw scale; mapped from a file if large (see `mapped_array`).
     odd
         What a person should look at.
     """
@@ -70,7 +70,7 @@ class Dataset:
         max_file_bytes
             A larger file is refused before it is read; None: any size is read.
         warn
-            Whether what is odd is a DataWarning; it is in `odd` all the same.
+            Issue a DataWarning for each entry of `odd`.
 
         Raises
         ------
@@ -134,12 +134,12 @@ class Dataset:
             raise DataError(f"the table lacks {quoted(missing)}")
         position = {name: k for k, name in enumerate(self.variables)}
         order = [position[name] for name in variables]
-        if lies_in_file(self.X) and order == list(range(len(self.variables))):
-            return self
-        if lies_in_file(self.X):
-            X = gathered((X[:, order] for X in row_blocks(self.X)), len(order))
-        else:
+        if not lies_in_file(self.X):
             X = np.ascontiguousarray(self.X[:, order])
+        elif order == list(range(len(self.variables))):
+            return self
+        else:
+            X = gathered((X[:, order] for X in row_blocks(self.X)), len(order))
         odd = [one if one.finding is None else replace(one, finding=one.finding.reordered(order)) for one in self.odd]
         return type(self)(
             tuple(variables), X, tuple(one for one in odd if one.finding is None or one.finding.variables)
@@ -153,7 +153,7 @@ def _said(odd: tuple[Oddity, ...], *, warn: bool) -> tuple[Oddity, ...]:
 
 
 def _read_values(path: Path, header: Sequence[str], chosen: Sequence[int]) -> tuple[TableChecks, Matrix]:
-    """(n, d) values, and what was found about them on the way."""
+    """The checks of the values, and the (n, d) values."""
     if parquet_table.is_parquet(path):
         return _pass(path, header, chosen, parquet_table.blocks)
     if csv_table.has_fast_reader(path):

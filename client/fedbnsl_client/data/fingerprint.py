@@ -19,7 +19,7 @@ ENOUGH = 10
 def fingerprint(key: bytes, variables: Sequence[str], X: Matrix) -> bytes:
     """HMAC-SHA-256 of a table, the same for every order of its rows and of its columns.
 
-    A plain hash would be a release: whoever guesses a table could check the guess. Neither the key nor this value
+    A plain hash would be a release: anyone who guesses a table could check the guess. Neither the key nor this value
     leaves the site.
 
     Parameters
@@ -58,7 +58,7 @@ def fingerprint(key: bytes, variables: Sequence[str], X: Matrix) -> bytes:
 def column_fingerprints(key: bytes, X: Matrix) -> list[str]:
     """A fingerprint of each column: the number of its distinct values, and an HMAC-SHA-256 of all its values.
 
-    It does not depend on names and the order of the rows. One row more or less, or another unit, changes it.
+    It does not depend on names or the order of the rows. One row more or less, or another unit, changes it.
 
     Parameters
     ----------
@@ -91,10 +91,10 @@ def of_the_same_rows(one: Sequence[str], other: Sequence[str]) -> bool:
 
 
 def file_identity(path: Path) -> tuple[str, ...]:
-    """What a file is known by, whatever it is called: its real path, and the number that the system gave it."""
+    """What identifies a file under any name: its real path and, if it exists, its device and inode numbers."""
     real = os.path.realpath(path)
     try:
         status = os.stat(real)
-    except OSError:  # where it is not, who reads it says so
+    except OSError:  # the reader reports a missing file
         return (real,)
     return real, f"{status.st_dev}:{status.st_ino}"

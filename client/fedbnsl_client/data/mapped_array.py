@@ -1,4 +1,4 @@
-"""Tables that do not fit in memory: arrays in a temporary file, and any table a block of rows at a time.
+"""Tables larger than memory: keep arrays in a temporary file, and work on blocks of rows.
 
 A file is made in TMPDIR with mode 0600 and without a name (or its name is removed at once), so nobody can open it.
 The system frees its space when the array is deleted or the process ends, even by a crash.
@@ -18,11 +18,11 @@ from fedbnsl.errors import DataError
 from fedbnsl.sparse import Matrix
 
 MAPPED_BYTES = 256 * 2**20
-"""A table with more bytes of values lies in a file."""
+"""A table with more bytes of values is kept in a file."""
 
 BLOCK_BYTES = 16 * 2**20
 
-# A multiple of the vector width: a row then gives the same bits in a block and in the whole table.
+# A multiple of the vector width, so that a row gives the same bits in a block and in the whole table.
 _ROWS_ALIKE = 64
 
 
@@ -61,7 +61,7 @@ def zeros_in_file(shape: tuple[int, ...]) -> Matrix:
     Raises
     ------
     DataError
-        If TMPDIR has no room. All space is taken now, since a full disk at a later write would kill the process.
+        If TMPDIR has no room. All space is reserved now, because a full disk at a later write would kill the process.
     """
     with _new_file() as file, _said_in_words():
         size = 8 * int(np.prod(shape))
@@ -73,7 +73,7 @@ def zeros_in_file(shape: tuple[int, ...]) -> Matrix:
 
 
 def row_blocks(X: Matrix) -> Iterator[Matrix]:
-    """An (n, d) table in blocks of rows; one that is in memory is a single block.
+    """An (n, d) table in blocks of rows; one in memory is a single block.
 
     No block is smaller than `rows_a_block` unless the table is: the last one takes what would be left over.
     """
@@ -88,7 +88,7 @@ def row_blocks(X: Matrix) -> Iterator[Matrix]:
 
 
 def sum_over_rows(X: Matrix, f: Callable[[Matrix], Matrix]) -> Matrix:
-    """The sum of f over the blocks of a table; f(X) itself, to the bit, for one that is in memory."""
+    """The sum of f over the blocks of a table; exactly f(X) for one in memory."""
     return reduce(np.add, map(f, row_blocks(X)))
 
 
@@ -98,7 +98,7 @@ def lies_in_file(X: Matrix) -> bool:
 
 
 def forget(X: Matrix) -> None:
-    """Take the pages of a mapped array out of this process's memory; the system keeps or writes them as it likes."""
+    """Free the memory of a mapped array; its content stays in the file."""
     pages = _map_below(X)
     if pages is not None:
         pages.madvise(mmap.MADV_DONTNEED)
@@ -124,7 +124,7 @@ def _append(file: IO[bytes], blocks: Iterable[Matrix]) -> None:
     with _said_in_words():
         for block in blocks:
             rest = np.ascontiguousarray(block, dtype=np.float64).reshape(-1).data.cast("B")
-            while rest:  # a disk takes what it has room for, and refuses the next write
+            while rest:  # a disk that is nearly full writes a part, and the next write fails
                 rest = rest[file.write(rest) :]
 
 

@@ -10,19 +10,19 @@ import numpy as np
 
 from fedbnsl.errors import DataError
 from fedbnsl.sparse import Matrix
-from fedbnsl_client.data.checks import listed
-from fedbnsl_client.data.columns import check_names
+from fedbnsl_client.data.checks import Places, in_one_line
+from fedbnsl_client.data.columns import read_names
 from fedbnsl_client.data.csv_table import no_numbers
 from fedbnsl_client.data.mapped_array import rows_a_block
 
 _MAGIC = b"PAR1"
 
-# Read ahead in a column; without it, pyarrow holds all of a row group, and a file may be a single one.
+# Buffer of each column; without it, pyarrow holds a whole row group, which may be the whole file.
 _BUFFER_BYTES = 2**18
 
 
 def is_parquet(path: Path) -> bool:
-    """Whether a file is one, by its first and last bytes."""
+    """Whether a file is in Parquet form, by its first and last bytes."""
     with path.open("rb") as file:
         if file.read(len(_MAGIC)) != _MAGIC:
             return False
@@ -55,9 +55,7 @@ def read_header(path: Path) -> list[str]:
         If the file cannot be read or a name cannot be used.
     """
     with _opened(path) as file:
-        header = [name.strip() for name in file.schema_arrow.names]
-    check_names(path, header)
-    return header
+        return read_names(path, file.schema_arrow.names)
 
 
 def blocks(path: Path, header: Sequence[str], chosen: Sequence[int]) -> Iterator[Matrix]:
@@ -66,24 +64,27 @@ def blocks(path: Path, header: Sequence[str], chosen: Sequence[int]) -> Iterator
     Raises
     ------
     DataError
-        If a column holds something else than numbers, or nothing; by column and count.
+        If a column has rows that are empty or not numbers; by column and count.
     """
-    empty, text = dict.fromkeys(chosen, 0), dict.fromkeys(chosen, 0)
+    empty, text = ({k: Places() for k in chosen} for _ in range(2))
+    n = 0
     with _opened(path) as file:
         names: list[str] = [file.schema_arrow.names[k] for k in chosen]
         for batch in file.iter_batches(rows_a_block(len(chosen)), columns=names):
             X = np.empty((batch.num_rows, len(chosen)))
             for place, (k, name) in enumerate(zip(chosen, names, strict=True)):
                 column = batch.column(name)
-                empty[k] += column.null_count
+                missing = column.is_null().to_numpy(zero_copy_only=False)
+                empty[k].add((n + 1 + np.flatnonzero(missing)).tolist())
                 if _holds_numbers(column.type):
                     X[:, place] = column.cast("float64", safe=False).to_numpy(zero_copy_only=False)
                 else:
                     X[:, place] = np.nan
-                    text[k] += len(column) - column.null_count
+                    text[k].add((n + 1 + np.flatnonzero(~missing)).tolist())
+            n += len(X)
             yield X
-    if problems := no_numbers(header, empty, text):
-        raise DataError(f"{path}: " + listed(problems))
+    if problems := no_numbers(header, {"empty": empty, "not numbers": text}, "data row"):
+        raise DataError(f"{path}: " + in_one_line(problems))
 
 
 def _holds_numbers(kind: Any) -> bool:

@@ -7,13 +7,13 @@ import numpy as np
 
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Matrix
+from fedbnsl.wording import first_few
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.mapped_array import row_blocks
 
-# A column with the same value in more than this share of its records is all but constant.
+# A column with the same value in more than this share of its records is almost constant.
 _SAME_VALUE = 0.95
-_LOOKED_AT = 1000  # records whose median is taken for the value that such a column has
-_MOST_NAMED = 8
+_LOOKED_AT = 1000  # about so many records are sampled: their median is the repeated value of such a column
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class PlanFit:
     Attributes
     ----------
     same_value
-        The share of records (0 to 1) with the same value, of columns that are all but constant.
+        The share of records (0 to 1) with the same value, of columns that are almost constant.
     beyond
         By column, the share of records (0 to 1) whose squared value exceeds the column's feature bound, which is in
         squared units; empty if the plan uses no bounds.
@@ -36,23 +36,22 @@ class PlanFit:
     beyond_any: float
 
     def lines(self) -> list[str]:
-        """The same for people."""
+        """The findings as text."""
         lines = [
             f"column {name!r}: the same value in {share:.1%} of the records" for name, share in self.same_value.items()
         ]
         if self.beyond:
             names = sorted((name for name, share in self.beyond.items() if share), key=lambda name: -self.beyond[name])
-            by_column = ", ".join(f"{name!r} {self.beyond[name]:.2%}" for name in names[:_MOST_NAMED])
-            more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+            by_column = first_few(f"{name!r} {self.beyond[name]:.2%}" for name in names)
             lines.append(
                 f"{self.beyond_any:.2%} of the records lie beyond feature_bounds (a bound on x^2, not on x)"
-                + (f": {by_column}{more}" if names else "")
+                + (f": {by_column}" if names else "")
             )
         return lines
 
 
 def site_lines(table: Dataset, plan: Plan, fit: PlanFit) -> list[str]:
-    """All that a person at the site should know of a table before a run of a plan uses it."""
+    """What a person at the site should know about a table before a run of the plan uses it."""
     about = "about this table" + (", told here alone" if plan.privacy else "")
     return [f"{about}: {line}" for line in [*(one.text for one in table.odd), *fit.lines()]]
 
@@ -76,7 +75,7 @@ def fit_of(table: Dataset, plan: Plan) -> PlanFit:
     for block in row_blocks(table.X):
         if usual is None:
             some = block[:: max(len(block) // _LOOKED_AT, 1)]
-            usual = np.percentile(some, 50, axis=0, method="lower")  # a value that is there
+            usual = np.percentile(some, 50, axis=0, method="lower")  # an element, never a mean of two
         same += (block == usual).sum(axis=0)
         if bounds is not None:
             with np.errstate(over="ignore"):

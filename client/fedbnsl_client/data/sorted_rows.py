@@ -1,4 +1,4 @@
-"""Rows of a table, or values of its columns, in ascending order, whatever their number: an external merge sort."""
+"""Sort the rows of a table or the values of its columns, even if larger than memory, by an external merge sort."""
 
 from collections.abc import Iterator, Sequence
 
@@ -46,7 +46,7 @@ def sorted_columns(X: Matrix) -> Iterator[Iterator[Matrix]]:
 
 
 def _merged(kept: Matrix, starts: Sequence[int]) -> Iterator[Matrix]:
-    """One ascending sequence out of sorted runs, each from one start to the next."""
+    """Merge sorted runs, each from one start to the next, into one ascending sequence."""
     ends, now = np.array(starts[1:]), np.array(starts[:-1])
     share = max(rows_a_block(kept.shape[1]) // len(ends), 1)
     while (now < ends).any():

@@ -1,4 +1,4 @@
-"""The clipped gradient of a table that lies in a file: the same integers, from one block of rows after the other."""
+"""The clipped gradient of a table that lies in a file: the same integers, from one block of rows at a time."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from fedbnsl_client.losses.clipped import ClippedGradient, Integers
 
 
 class BlockedGradient:
-    """As `ClippedGradient`: integer sums over blocks add up to the sums over the table.
+    """Like `ClippedGradient`: integer sums over blocks add up to the sums over the table.
 
     The arrays that a block keeps, twice its own size, are in a file, too, so memory holds little of the table.
     """

@@ -36,7 +36,7 @@ def bernoulli_exp(numerator: int, denominator: int, randbelow: Randbelow) -> boo
 
 
 def discrete_laplace(scale: int, randbelow: Randbelow) -> int:
-    """Integer x with probability proportional to exp(-|x| / scale) (the same, algorithm 2)."""
+    """Integer x with probability proportional to exp(-|x| / scale) (the same paper, algorithm 2)."""
     while True:
         low = randbelow(scale)
         if not bernoulli_exp(low, scale, randbelow):
@@ -52,7 +52,7 @@ def discrete_laplace(scale: int, randbelow: Randbelow) -> int:
 
 
 def discrete_gaussian(variance: int, randbelow: Randbelow) -> int:
-    """Integer x with probability proportional to exp(-x^2 / (2 variance)) (the same, algorithm 3)."""
+    """Integer x with probability proportional to exp(-x^2 / (2 variance)) (the same paper, algorithm 3)."""
     scale = math.isqrt(variance) + 1
     while True:
         x = discrete_laplace(scale, randbelow)

@@ -23,7 +23,7 @@ def release_second_moments(X: Matrix, bounds: Matrix, variance: int, randbelow: 
     """
 
     def square_sums(X: Matrix) -> Matrix:
-        with np.errstate(over="ignore"):  # beyond the bound anyhow
+        with np.errstate(over="ignore"):  # an infinite square exceeds the bound, too
             shares = np.minimum(X * X / bounds, 1.0)
         return np.asarray(np.rint(LATTICE * np.nan_to_num(shares, nan=0.0)).sum(axis=0))
 

@@ -10,5 +10,5 @@ system: Randbelow = secrets.randbelow
 
 
 def seeded(seed: str) -> Randbelow:
-    """A reproducible source. It protects nothing: whoever knows the seed can take the noise away."""
+    """A reproducible source. It protects nothing: anyone who knows the seed can subtract the noise."""
     return random.Random(seed).randrange  # noqa: S311

@@ -25,11 +25,6 @@ class Rounds(LocalRounds):
         self._W: Matrix = np.zeros_like(self._B) if W is None else W.to_dense()
         self._solvers: dict[int, LocalSolver] = {}
 
-    @property
-    def held(self) -> tuple[Matrix, Matrix, Matrix]:
-        """B_p, beta_p and W, each (d, d), as the next round starts from them."""
-        return self._B, self._beta, self._W
-
     def begin(self, task: RoundTask, last: LocalUpdate | None) -> None:
         """Take over W; update B and beta if W includes this site's last answer.
 
@@ -55,7 +50,7 @@ class Rounds(LocalRounds):
         Raises
         ------
         DivergenceError
-            If it leaves the finite numbers.
+            If a weight is not finite.
         """
         plan = self.problem.plan
         B = self._solver_of(self._start_of(task)[0])(self._B, self._W, self._beta)
@@ -73,7 +68,7 @@ class Rounds(LocalRounds):
         return start_of(plan, stage(plan, task.round).step)
 
     def _told(self, before: Matrix, message: SparseMatrix) -> Matrix:
-        """A matrix after a message about it: the matrix itself, or those of its entries that changed."""
+        """A matrix after a message, which holds all of it or the entries that changed."""
         if not self.problem.plan.sends_changes:
             return message.to_dense()
         after = before.copy()
@@ -81,7 +76,7 @@ class Rounds(LocalRounds):
         return after
 
     def _solver_of(self, start: int) -> LocalSolver:
-        """Made when the first round of a start needs it."""
+        """The solver of a start, made in its first round."""
         if start not in self._solvers:
             self._solvers[start] = self._make_solver(self.problem.plan.of_start(start))
         return self._solvers[start]

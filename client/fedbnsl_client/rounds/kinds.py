@@ -22,7 +22,7 @@ from fedbnsl_client.solvers.local_solver import needs_setup, release_setup
 
 
 class Journal(Protocol):
-    """Where a private run pays for what it releases, and where what was released is kept."""
+    """Pays for the releases of a private run, and keeps what was released."""
 
     @property
     def head(self) -> LedgerHead | None:
@@ -67,7 +67,7 @@ class LocalProblem:
 
     @cached_property
     def setup(self) -> Matrix | None:
-        """What a private solver starts from, released once and paid for; None if it needs nothing."""
+        """The release that a private solver starts from, paid for and made once; None if it needs none."""
         plan, privacy = self.plan, self.plan.privacy
         if privacy is None or not needs_setup(plan):
             return None
@@ -93,7 +93,7 @@ class LocalRounds(ABC):
         self.problem = problem
 
     def begin(self, task: RoundTask, last: LocalUpdate | None) -> None:
-        """Take over what the task tells, or refuse it, before anything is paid for; `last` is the last answer.
+        """Take over the content of a task, or refuse it, before anything is paid for; `last` is the last answer.
 
         Raises
         ------
@@ -123,5 +123,5 @@ def check_size(task: RoundTask, numbers: Matrix) -> None:
     """
     if not (np.abs(numbers) <= LARGEST).all():  # NaN is not
         raise RemoteProtocolError(
-            f"the task of round {task.round} has a number beyond {LARGEST:g}: nothing was released"
+            f"the task of round {task.round} has a number beyond {LARGEST:g}, or NaN: nothing was released"
         )

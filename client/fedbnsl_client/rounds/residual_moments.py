@@ -23,7 +23,7 @@ class Rounds(LocalRounds):
         scales = content.scales
         if scales.shape != (d,) or not ((scales >= 1 / LARGEST) & (scales <= LARGEST)).all():
             raise RemoteProtocolError(
-                f"round {task.round} asks without {d} scales from {1 / LARGEST:g} to {LARGEST:g}: nothing was released"
+                f"round {task.round}: expected {d} scales from {1 / LARGEST:g} to {LARGEST:g}; nothing was released"
             )
 
     def answer(self, task: RoundTask) -> Answer:

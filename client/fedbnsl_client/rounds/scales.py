@@ -1,4 +1,4 @@
-"""A scales round at a site: tell the mean squares that the setup released already, and paid for."""
+"""A scales round at a site: send the mean squares again that the setup paid for and released."""
 
 from fedbnsl.errors import LocalProtocolError
 from fedbnsl.matrix_codec import as_sent
@@ -8,7 +8,7 @@ from fedbnsl_client.rounds.kinds import LocalRounds
 
 
 class Rounds(LocalRounds):
-    """Nothing is released anew."""
+    """Nothing new is released."""
 
     def answer(self, task: RoundTask) -> Answer:
         """The released mean squares.

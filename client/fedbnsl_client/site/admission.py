@@ -8,9 +8,10 @@ from fedbnsl.errors import PolicyRefusal
 from fedbnsl.messages import LedgerHead
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import price_of
+from fedbnsl.security_log import Record, unrecorded
 from fedbnsl_client.budget.journal import RunJournal
 from fedbnsl_client.budget.ledger import Ledger
-from fedbnsl_client.budget.policy import Policy
+from fedbnsl_client.budget.policy import Policy, not_registered
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Unaccounted
 from fedbnsl_client.rounds.kinds import Journal
@@ -82,6 +83,8 @@ class GuardedTable:
         Those of the registered columns to use; empty: all.
     authority
         Fingerprint of the authority that vouches for the coordinator; empty: none, the wire is plaintext.
+    record
+        Told of every release that is paid for.
 
     Raises
     ------
@@ -99,15 +102,13 @@ class GuardedTable:
         columns: Sequence[str] = (),
         max_file_bytes: int | None = None,
         authority: str = "",
+        record: Record = unrecorded,
     ) -> None:
         self._folder, self._policy, self._ledger = folder, policy, ledger
         self._dataset = policy.dataset(dataset_id)
         registered = ledger.registered(self._dataset.id)
         if registered is None:
-            raise PolicyRefusal(
-                f"rule `datasets`: {self._dataset.id!r} is not registered in the ledger "
-                f"(fedbnsl participant register {folder} {self._dataset.id})"
-            )
+            raise not_registered(folder, self._dataset.id)
         missing = [name for name in columns if name not in registered.variables]
         if missing:
             raise PolicyRefusal(f"rule `columns`: the registered table has no {', '.join(missing)}")
@@ -116,6 +117,7 @@ class GuardedTable:
         self.n_samples = registered.n_samples
         self._max_file_bytes = max_file_bytes
         self._authority = authority
+        self._record = record
 
     @property
     def ledger_head(self) -> LedgerHead:
@@ -132,7 +134,7 @@ class GuardedTable:
         DataError, LedgerError
             If the table cannot be read, or is not the one that was registered.
         """
-        approved = self._ledger.approved(plan.digest())
+        approved = any(map(self._ledger.approved, plan.approvable_digests()))
         self._policy.check_plan(plan, self._dataset, n_samples=self.n_samples, approved=approved)
         journal: Journal = Unaccounted()
         if plan.privacy is not None:
@@ -146,14 +148,15 @@ class GuardedTable:
                 site=self.site,
                 variables=variables,
                 authority=self._authority,
+                record=self._record,
             )
             paying.check()
             journal = paying
-        elif not self._dataset.public:
-            # Before a record is read: the privacy loss of this run has no bound.
-            self._ledger.note_unprotected(self._dataset.id, run, plan.digest())
         table = site_folder.read_table(
             self._folder, self._policy, self._dataset.id, max_file_bytes=self._max_file_bytes
         )
         self._ledger.check_table(self._dataset.id, table.variables, table.X)
+        if plan.privacy is None and not self._dataset.public:
+            # Before anything is sent, for the privacy loss of this run has no bound; not for a table that is refused.
+            self._ledger.note_unprotected(self._dataset.id, run, plan.digest())
         return table.reordered(variables), journal

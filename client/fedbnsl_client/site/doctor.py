@@ -1,4 +1,4 @@
-"""Find out why this site cannot take part in a run; each finding gives the cause and the remedy.
+"""Find out why this site cannot take part in a run, with cause and remedy.
 
 gRPC reports a wrong authority, a wrong host name, an unknown host, a closed port, an expired certificate and a server
 without TLS all as "unavailable". Here each is checked separately, in the order in which a connection is made.
@@ -15,14 +15,9 @@ from typing import Any, Literal
 
 from fedbnsl import __version__
 from fedbnsl.channel import require_loopback, split_address
-from fedbnsl.errors import (
-    FedbnslError,
-    IdentityError,
-    ProtocolError,
-    SetupError,
-    UnreachableError,
-)
+from fedbnsl.errors import FedbnslError, IdentityError, ProtocolError, SetupError, UnreachableError
 from fedbnsl.identity.certificates import day, fingerprint
+from fedbnsl.identity.passphrase import NOBODY_KNOWS, Passphrases
 from fedbnsl.messages import PROTOCOL_VERSION, RunStatus
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.budget.ledger_lock import LedgerBusyError
@@ -34,19 +29,19 @@ from fedbnsl_client.site.identity import Identity
 
 _CONNECT_S = 5.0
 _CLOCKS_DIFFER_S = 60.0
-_MANY_BEYOND = 0.01  # of the records: more of them beyond the bounds of a plan are worth a look
-_CLOCKS_DISAGREE_S = 3600.0  # certificates are dated back by this much: beyond it, a new one is refused
+_MANY_BEYOND = 0.01  # a share of the records: warn if more of them are beyond the bounds of a plan
+_CLOCKS_DISAGREE_S = 3600.0  # new certificates are valid from this long ago: a larger difference refuses them
 
-# The start of an HTTP/2 connection, to which every gRPC server answers: only then has it accepted the certificate.
+# The start of an HTTP/2 connection. A gRPC server answers it only after it has accepted the certificate.
 _HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 
-# OpenSSL's numbers for why a certificate is refused.
+# OpenSSL's codes for why a certificate is refused.
 _EXPIRED, _NOT_YET_VALID, _OTHER_NAMES = {10}, {9}, {62, 64}
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the examination.
+    """The result of one check.
 
     Attributes
     ----------
@@ -55,7 +50,7 @@ class Finding:
     state
         A warning does not keep the site from a run; a skipped check could not be made, or is not needed.
     exit_code
-        That of the error, if it failed; otherwise 0.
+        The exit code of the error if the check failed, otherwise 0.
     details
         The numbers in the text; only for the check of a plan, otherwise empty.
     """
@@ -84,8 +79,9 @@ def examine(
     connection_only: bool = False,
     plan: Plan | None = None,
     dataset_id: str | None = None,
+    passphrases: Passphrases = NOBODY_KNOWS,
 ) -> Iterator[Finding]:
-    """Try everything that a run needs, in the order in which a run needs it; each finding as soon as it is known.
+    """Check what a run needs, in the order in which it is needed; yield each finding as soon as it is known.
 
     Parameters
     ----------
@@ -94,13 +90,15 @@ def examine(
     address
         host:port of the coordinator; None: the one that enrolled the site.
     insecure
-        Plaintext on loopback: no certificate is looked at.
+        Plaintext on loopback: certificates are not checked.
     connection_only
-        Look neither at the policy nor at the table, so that the ledger stays free for a run.
+        Skip policy and table, so that the ledger stays free for a run.
     plan, dataset_id
-        Also say how that dataset's table (None: the policy's only one) fits this plan.
+        Also check how that dataset's table (None: the policy's only one) fits this plan.
+    passphrases
+        Asked if the site's key is protected.
     """
-    doctor = _Examination(folder, address, insecure=insecure)
+    doctor = _Examination(folder, address, insecure=insecure, passphrases=passphrases)
     reached = True
     for check, work in doctor.way_to_the_coordinator:
         if not reached:
@@ -128,8 +126,9 @@ def _find(check: str, work: Callable[[], str]) -> Finding:
 
 
 class _Examination:
-    def __init__(self, folder: Path, address: str | None, *, insecure: bool) -> None:
+    def __init__(self, folder: Path, address: str | None, *, insecure: bool, passphrases: Passphrases) -> None:
         self._folder = folder
+        self._passphrases = passphrases
         self._address = address or ""
         self._insecure = insecure
         self._identity: Identity | None = None
@@ -155,7 +154,7 @@ class _Examination:
                 raise SetupError("with --insecure, name the coordinator: HOST:PORT")
             require_loopback(self._address)
             raise _NotTriedError("not needed: --insecure")
-        self._identity = Identity.open(self._folder)
+        self._identity = Identity.open(self._folder, self._passphrases)
         self._address = self._address or self._identity.coordinator
         self._identity.key()
         key = self._identity.key_path
@@ -180,7 +179,7 @@ class _Examination:
         return f"valid until {day(self._identity.certificate.not_valid_after_utc)}"
 
     def name(self) -> str:
-        """Whether the coordinator's host name leads to an address."""
+        """Whether the coordinator's host name has an address."""
         host, port = split_address(self._address)
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -192,7 +191,7 @@ class _Examination:
         return f"{host} is {', '.join(sorted({str(entry[4][0]) for entry in found}))}"
 
     def port(self) -> str:
-        """Whether somebody listens."""
+        """Whether something listens at the port."""
         with self._connect():
             return f"{self._address} accepts connections"
 
@@ -224,7 +223,7 @@ class _Examination:
         with tempfile.TemporaryDirectory() as scratch:  # OpenSSL reads files only; the key stays where it is
             chain = Path(scratch, "certificate.pem")
             chain.write_bytes(self._identity.credentials().certificate)
-            context.load_cert_chain(chain, self._identity.key_path)
+            context.load_cert_chain(chain, self._identity.key_path, self._identity.passphrase)
         host, _ = split_address(self._address)
         with self._connect() as plain:
             try:
@@ -253,18 +252,18 @@ class _Examination:
 
     def _silent(self) -> FedbnslError:
         return UnreachableError(
-            f"{self._address} accepts connections but says nothing within {_CONNECT_S:g} s",
-            remedy="Something else than a coordinator listens there, or it hangs: ask its operator.",
+            f"{self._address} accepts connections but sends nothing within {_CONNECT_S:g} s",
+            remedy="It is not a coordinator, or it hangs: ask its operator.",
         )
 
     def _no_tls(self, error: OSError) -> FedbnslError:
         return IdentityError(
             f"{self._address} does not speak TLS ({getattr(error, 'reason', None) or error})",
-            remedy="The coordinator was started with --insecure instead of --federation, or something else is there.",
+            remedy="The coordinator was started with --insecure instead of --federation, or is another program.",
         )
 
     def identity(self) -> str:
-        """Whether the coordinator takes this site for what it is."""
+        """Whether the coordinator accepts this site's identity."""
         credentials = None if self._identity is None else self._identity.credentials()
         session = Session(self._address, credentials, patience_s=0.0, notice=lambda text: None)
         self._asked_at = (time.time(), 0.0)
@@ -286,11 +285,11 @@ class _Examination:
             session.close()
         self._asked_at = (self._asked_at[0], time.time())
         if self._identity is None:
-            return "the coordinator answers; in plaintext nobody proves a name"
+            return "the coordinator answers; plaintext does not check names"
         if self._status.site != self._identity.name.site:
             raise IdentityError(
-                f"the coordinator takes this site for {self._status.site!r}",
-                remedy="Something stands between the two sides, or it is another coordinator: ask its operator.",
+                f"the coordinator identifies this site as {self._status.site!r}; expected {self._identity.name.site!r}",
+                remedy="Another program is between the two sides, or it is another coordinator: ask its operator.",
             )
         return f"the coordinator knows this site as {self._status.site!r}"
 
@@ -319,7 +318,7 @@ class _Examination:
         text = f"this machine's clock is {off_s:.0f} s {which} the coordinator's"
         remedy = "Set both clocks by a time server (NTP)."
         if off_s >= _CLOCKS_DISAGREE_S:
-            raise IdentityError(f"{text}: one side takes good certificates for invalid ones", remedy=remedy)
+            raise IdentityError(f"{text}: one side may refuse a valid certificate", remedy=remedy)
         if off_s >= _CLOCKS_DIFFER_S:
             raise _DoubtError(text, remedy=remedy)
         return f"the clocks agree to {_CLOCKS_DIFFER_S:g} s"
@@ -360,7 +359,7 @@ class _Examination:
         return found or "no dataset"
 
     def plan(self, plan: Plan, dataset_id: str | None) -> Finding:
-        """Whether a table fits a plan: what is said of it stays at the site."""
+        """Whether a table fits a plan. The finding stays at the site."""
         found = _find("plan", lambda: self._try_plan(plan, dataset_id))
         return found if self._fit is None else replace(found, details=asdict(self._fit))
 
@@ -380,7 +379,7 @@ class _Examination:
 
 
 def _refused_by_us(error: ssl.SSLCertVerificationError, host: str) -> IdentityError:
-    """What is wrong with the coordinator's certificate, in words."""
+    """What is wrong with the coordinator's certificate."""
     code, said = error.verify_code, error.verify_message
     if code in _OTHER_NAMES:
         return IdentityError(

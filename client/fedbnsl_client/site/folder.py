@@ -1,18 +1,22 @@
 """A site's own folder: its policy and its ledger, made together and never overwritten."""
 
+import hashlib
 import warnings
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import tomli_w
 
 from fedbnsl import durable
-from fedbnsl.errors import SetupError
+from fedbnsl.errors import PolicyRefusal, ResultError, SetupError
+from fedbnsl.security_log import NAME, SecurityLog, lines
+from fedbnsl.wording import first_few
+from fedbnsl_client.budget import high_water_mark
 from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.policy import Policy
-from fedbnsl_client.data.checks import DataWarning, Oddity, columns_without_mean, listed
+from fedbnsl_client.data.checks import DataWarning, Oddity, columns_without_mean
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.fingerprint import file_identity
 
@@ -121,43 +125,97 @@ def create(
     policy = Policy.parse(text, origin=str(folder / POLICY))
     for one in own_means(policy, dataset_id, table):
         warnings.warn(one.text, DataWarning, stacklevel=2)
+    for first, known in high_water_mark.folders_with(data).items():
+        warnings.warn(_known_file(data, first, known), DataWarning, stacklevel=2)
     with Ledger.create(folder / LEDGER) as ledger:
         try:
-            register(folder, policy, ledger, dataset_id, table)
-            durable.write_text(folder / POLICY, text)  # last: a folder without it is not taken for a site's
+            _register(folder, policy, ledger, dataset_id, table, supersedes=False)
+            durable.write_text(folder / POLICY, text)  # last: without it, the folder is not a site's folder
         except BaseException:
-            (folder / LEDGER).unlink()  # made a moment ago, and nothing was spent: the next try starts afresh
+            # New, and nothing was spent: the next attempt starts over.
+            high_water_mark.file_of(ledger.ledger_id).unlink(missing_ok=True)
+            (folder / LEDGER).unlink()
             raise
+    security_log(folder).enter("registered", dataset=dataset_id)
+    _note_policy(folder)
     return policy
+
+
+def security_log(folder: Path) -> SecurityLog:
+    """What the site did, and what was asked of it; stays in its folder."""
+    return SecurityLog(folder / NAME)
+
+
+def _known_file(data: Path, first: str, dataset_id: str) -> str:
+    return (
+        f"{data} is the table of dataset {dataset_id!r} of the site folder {first}, whose ledger counts by "
+        "itself: two folders are two budgets, and what both spend adds up. If the records are the same, use that "
+        "folder and remove this one"
+    )
+
+
+def refuse_as_public(data: Path, table: Dataset, own_folder: Path | None) -> None:
+    """Refuse to use without a policy a table that a site's folder holds, and does not call public.
+
+    Its file is looked for in all folders of this user, its content in `own_folder`, if that has a ledger.
+
+    Raises
+    ------
+    PolicyRefusal
+        Naming the folder.
+    LedgerError
+        If a note or the ledger cannot be read.
+    """
+    held = list(high_water_mark.folders_with(data).items())
+    if own_folder is not None and (own_folder / LEDGER).exists():
+        with Ledger.open(own_folder / LEDGER) as ledger:
+            known = ledger.known_as(table.variables, table.X, file_identity(data))
+        held += [(str(own_folder), dataset_id) for dataset_id in known]
+    for folder, dataset_id in held:
+        policy = Path(folder, POLICY)
+        known_here = {one.id: one for one in Policy.load(policy).datasets} if policy.exists() else {}
+        if dataset_id not in known_here or not known_here[dataset_id].public:
+            raise PolicyRefusal(
+                f"{data} is the table of dataset {dataset_id!r} of the site folder {folder}, which does not call it "
+                "public: what is sent would not be counted",
+                remedy=f"Join with --policy {folder}. Nothing of the table was sent.",
+            )
 
 
 def register(
     folder: Path, policy: Policy, ledger: Ledger, dataset_id: str, table: Dataset, *, supersedes: bool = False
 ) -> None:
     """Enter in the ledger the table that the policy names; see `Ledger.register`."""
+    _register(folder, policy, ledger, dataset_id, table, supersedes=supersedes)
+    security_log(folder).enter("registered", dataset=dataset_id, supersedes=supersedes)
+
+
+def _register(
+    folder: Path, policy: Policy, ledger: Ledger, dataset_id: str, table: Dataset, *, supersedes: bool
+) -> None:
     file = file_identity(folder / policy.dataset(dataset_id).path)
     ledger.register(dataset_id, table.variables, table.X, file=file, supersedes=supersedes)
 
 
 def own_means(policy: Policy, dataset_id: str, table: Dataset) -> tuple[Oddity, ...]:
-    """Columns that seem to be centred by their own means, unless anybody may see the table anyhow."""
+    """Columns that seem to be centred by their own means, unless the table is public."""
     centred = [] if policy.dataset(dataset_id).public else columns_without_mean(table.variables, table.X)
     text = (
-        f"column(s) {listed(centred)}: the mean is zero to rounding, as if the table's own means had been subtracted. "
-        "Then every row depends on all records, and a private run does not protect them as promised: subtract public "
-        "numbers instead (docs/explanation/privacy.md, Centring)"
+        f"column(s) {first_few(centred)}: the mean is zero to rounding, as if the table's own means had been "
+        "subtracted. Then every row depends on all records, and a private run does not protect them as promised: "
+        "subtract public numbers instead (docs/explanation/privacy.md, Centring)"
     )
     return (Oddity(None, text),) if centred else ()
 
 
 @contextmanager
 def opened(folder: Path, *, accept_backup: bool = False) -> Generator[tuple[Policy, Ledger]]:
-    """Policy and ledger of a folder; the ledger belongs to this process until the end.
+    """Policy and ledger of a folder; no other process can open the ledger until the end.
 
     Parameters
     ----------
     accept_backup
-        Go on with an older copy of the ledger; see `LedgerFile.open`.
+        Continue with an older copy of the ledger; see `LedgerFile.open`.
 
     Raises
     ------
@@ -166,11 +224,25 @@ def opened(folder: Path, *, accept_backup: bool = False) -> Generator[tuple[Poli
     """
     policy = Policy.load(folder / POLICY)
     with Ledger.open(folder / LEDGER, accept_backup=accept_backup) as ledger:
+        _note_policy(folder)
+        if accept_backup:
+            security_log(folder).enter("backup accepted")
         yield policy, ledger
 
 
+def _note_policy(folder: Path) -> None:
+    """Enter the policy in the security log if it is not the one that was entered last; people edit it by hand."""
+    digest = hashlib.sha256((folder / POLICY).read_bytes()).hexdigest()
+    known = ""
+    with suppress(ResultError):  # no log yet, or one that cannot be read: it is entered then
+        for line in lines(folder / NAME):
+            known = line.entry.get("policy", known)
+    if digest != known:
+        security_log(folder).enter("policy changed" if known else "policy", policy=digest)
+
+
 def read_table(folder: Path, policy: Policy, dataset_id: str, *, max_file_bytes: int | None = None) -> Dataset:
-    """The table of a dataset, as the policy allows it to be used; what is odd about it is for the caller to say.
+    """The table of a dataset, as the policy allows it to be used; the caller reports what is odd about it.
 
     Raises
     ------

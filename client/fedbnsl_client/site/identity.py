@@ -1,10 +1,11 @@
-"""Who this site is: a key that never leaves its folder, a request for a certificate, and what came back for it.
+"""The identity of a site: a key that never leaves its folder, a certificate request, and the bundle that answers it.
 
 identity/key-<name>.pem   a key made here; the name is the start of the SHA-256 of its public half
 identity/request.pem      the last request, for the coordinator's operator
-identity/bundle.toml      certificate and CA; says by its public key which key it goes with
+identity/bundle.toml      certificate and CA; its public key tells which key file belongs to it
 """
 
+import shlex
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -35,6 +36,8 @@ from fedbnsl.identity.certificates import (
     why_unusable,
     write_private,
 )
+from fedbnsl.identity.passphrase import NOBODY_KNOWS, PassphraseError, Passphrases
+from fedbnsl.security_log import NAME, SecurityLog
 
 FOLDER = "identity"
 _BUNDLE = "bundle.toml"
@@ -43,7 +46,7 @@ _SOON = timedelta(days=30)
 
 
 class Identity:
-    """A site's place in a federation, as its folder holds it.
+    """A site's identity in a federation, from its folder.
 
     Attributes
     ----------
@@ -53,15 +56,21 @@ class Identity:
         host:port of the coordinator, from the bundle.
     """
 
-    def __init__(self, folder: Path, bundle: Bundle) -> None:
+    def __init__(self, folder: Path, bundle: Bundle, passphrases: Passphrases) -> None:
         self._folder = folder
+        self._passphrases = passphrases
         self._bundle = bundle
         self.name = Name(bundle.federation, bundle.site)
         self.coordinator = bundle.coordinator
 
     @classmethod
-    def open(cls, site_folder: Path) -> "Identity":
+    def open(cls, site_folder: Path, passphrases: Passphrases = NOBODY_KNOWS) -> "Identity":
         """The identity of a site's folder.
+
+        Parameters
+        ----------
+        passphrases
+            Asked when the key is used, if it is protected.
 
         Raises
         ------
@@ -71,12 +80,18 @@ class Identity:
         folder = site_folder / FOLDER
         path = folder / _BUNDLE
         if not path.exists():
+            from fedbnsl_client.site.folder import POLICY  # here: it loads the ledger
+
+            site = "" if (site_folder / POLICY).exists() else " --site SITE"
             raise IdentityError(
                 f"{site_folder} is not enrolled in a federation: {path} is missing",
-                remedy=f"Ask for a certificate: fedbnsl participant request {site_folder} --federation NAME; then "
-                "enrol with the bundle that comes back. On loopback, --insecure does without.",
+                remedy=f"In this order: {_command('request', site_folder)} --federation NAME{site}; send the file that "
+                "it writes to the coordinator's operator; "
+                f"{_command('enrol', site_folder)} BUNDLE, with the file that comes back. On loopback, "
+                "--insecure does without.",
             )
-        return cls(folder, Bundle.from_toml(read_file(path).decode("utf-8", "replace"), origin=str(path)))
+        bundle = Bundle.from_toml(read_file(path).decode("utf-8", "replace"), origin=str(path))
+        return cls(folder, bundle, passphrases)
 
     @property
     def certificate(self) -> x509.Certificate:
@@ -123,12 +138,14 @@ class Identity:
         Raises
         ------
         IdentityError
-            If it cannot be read, or is another one.
+            If it cannot be read, or is not the certificate's.
         """
         try:
-            key = read_key(read_file(self.key_path), origin=str(self.key_path))
+            key = read_key(read_file(self.key_path), origin=str(self.key_path), passphrases=self._passphrases)
             if key.public_key() != _public(self.certificate):
                 raise IdentityError(f"{self.key_path} is not the key of the certificate")
+        except PassphraseError:  # its own remedy is the right one
+            raise
         except IdentityError as error:
             raise IdentityError(
                 str(error),
@@ -137,10 +154,14 @@ class Identity:
             ) from None
         return key
 
+    def passphrase(self) -> bytes:
+        """What opens the file of the key, if it is protected."""
+        return self._passphrases.of(str(self.key_path))
+
 
 @dataclass(frozen=True)
 class Link:
-    """How a site reaches its coordinator.
+    """How a site connects to its coordinator.
 
     Attributes
     ----------
@@ -149,7 +170,7 @@ class Link:
     credentials
         For TLS; None: plaintext, on loopback only.
     site
-        The name in the site's certificate; empty in plaintext, where nobody proves a name.
+        The name in the site's certificate; empty in plaintext.
     authority
         Fingerprint of the federation's authority; empty in plaintext.
     """
@@ -160,8 +181,14 @@ class Link:
     authority: str = ""
 
 
-def link(site_folder: Path | None, address: str | None, *, insecure: bool) -> Link:
-    """The way to the coordinator at host:port; None: the one that enrolled the site.
+def _command(name: str, site_folder: Path) -> str:
+    return shlex.join(["fedbnsl", "participant", name, str(site_folder)])
+
+
+def link(
+    site_folder: Path | None, address: str | None, *, insecure: bool, passphrases: Passphrases = NOBODY_KNOWS
+) -> Link:
+    """How to connect to the coordinator at host:port; None: the one that enrolled the site.
 
     Raises
     ------
@@ -176,17 +203,26 @@ def link(site_folder: Path | None, address: str | None, *, insecure: bool) -> Li
         return Link(address)
     if site_folder is None:
         raise SetupError("without --insecure, a folder with the site's certificate is needed (--policy or --identity)")
-    own = Identity.open(site_folder)
+    own = Identity.open(site_folder, passphrases)
     return Link(address or own.coordinator, own.credentials(), own.name.site, fingerprint(own.ca))
 
 
-def request(site_folder: Path, name: Name, *, renew: bool = False) -> bytes:
-    """Make a key that stays here, and return the request for its certificate; asked again, the same one.
+def request(
+    site_folder: Path,
+    name: Name,
+    *,
+    renew: bool = False,
+    passphrases: Passphrases = NOBODY_KNOWS,
+    ask_passphrase: bool = False,
+) -> bytes:
+    """Make a key that stays here, and return the request for its certificate. Repeating this returns the same request.
 
     Parameters
     ----------
     renew
-        Whether to make a new key although the site is enrolled already.
+        Whether to make a new key for a site that is enrolled already.
+    passphrases, ask_passphrase
+        What protects a new key, see `Passphrases.for_new`.
 
     Raises
     ------
@@ -207,7 +243,9 @@ def request(site_folder: Path, name: Name, *, renew: bool = False) -> bytes:
         if name_in(waiting) == name and _key_path(folder, _public(waiting)).exists():
             return pem(waiting)
     key = new_key()
-    write_private(_key_path(folder, key.public_key()), key_pem(key))
+    path_of_key = _key_path(folder, key.public_key())
+    passphrase = passphrases.for_new(str(path_of_key), ask=ask_passphrase)
+    write_private(path_of_key, key_pem(key, passphrase))
     asked = (
         x509.CertificateSigningRequestBuilder()
         .subject_name(common_name(name.site))
@@ -228,37 +266,39 @@ def _asked(folder: Path) -> x509.CertificateSigningRequest:
     try:
         return x509.load_pem_x509_csr(read_file(path))
     except ValueError:
-        raise IdentityError(f"{path} is no certificate request", remedy="Remove it and ask again.") from None
+        raise IdentityError(f"{path} is not a certificate request", remedy="Remove it and ask again.") from None
 
 
 def _answered(folder: Path) -> bool:
-    """Whether the bundle that is there belongs to the request that is there."""
+    """Whether the folder's bundle answers the folder's request."""
     if not (folder / _BUNDLE).exists():
         return False
     return _public(_asked(folder)) == _public(Identity.open(folder.parent).certificate)
 
 
-def enrol(site_folder: Path, bundle: Bundle, *, expected_fingerprint: str) -> Identity:
-    """Take over what the coordinator's operator has signed.
+def enrol(
+    site_folder: Path, bundle: Bundle, *, expected_fingerprint: str, passphrases: Passphrases = NOBODY_KNOWS
+) -> Identity:
+    """Import the bundle that the coordinator's operator made.
 
     Parameters
     ----------
     expected_fingerprint
-        The authority's, as this site's operator was told by another way than the bundle.
+        The authority's, which this site's operator got in another way than the bundle.
 
     Raises
     ------
     IdentityError
-        If the fingerprint is another one, the certificate is not for a key of this folder, or cannot be used.
+        If the fingerprint differs, the certificate is not for a key of this folder, or cannot be used.
     """
     if not same_fingerprint(fingerprint(bundle.ca_certificate), expected_fingerprint):
         raise IdentityError(
-            f"the bundle's authority has the fingerprint {fingerprint(bundle.ca_certificate)}; expected was "
+            f"the bundle's authority has the fingerprint {fingerprint(bundle.ca_certificate)}; expected "
             f"{expected_fingerprint.strip()}",
             remedy="Nothing was imported. Ask the coordinator's operator, by telephone for instance, for the "
             "fingerprint that `coordinator init` printed: this bundle may not be theirs.",
         )
-    found = Identity(site_folder / FOLDER, bundle)
+    found = Identity(site_folder / FOLDER, bundle, passphrases)
     if name_in(found.certificate) != found.name:
         raise IdentityError(f"the certificate names {name_in(found.certificate).uri}, the bundle {found.name.uri}")
     if not found.key_path.exists():
@@ -268,14 +308,22 @@ def enrol(site_folder: Path, bundle: Bundle, *, expected_fingerprint: str) -> Id
         )
     found.credentials()
     durable.write_text(site_folder / FOLDER / _BUNDLE, bundle.to_toml())
+    SecurityLog(site_folder / NAME).enter(
+        "enrolled",
+        site=found.name.site,
+        federation=found.name.federation,
+        coordinator=found.coordinator,
+        authority=fingerprint(found.ca),
+        certificate=fingerprint(found.certificate),
+    )
     return found
 
 
 def _public(document: x509.Certificate | x509.CertificateSigningRequest) -> PublicKey:
-    """The key in it; `enrol` and `approve` take one kind only."""
+    """Its public key, which must be of the kind that this program makes."""
     key = document.public_key()
     if not isinstance(key, PublicKey):
-        raise IdentityError("the key in it is not one that this program made")
+        raise IdentityError("its public key is not of the kind that fedbnsl makes")
     return key
 
 

@@ -1,4 +1,4 @@
-"""`fedbnsl participant request | enrol | check | leave`: a site's place in a federation, and its way there."""
+"""`fedbnsl participant request | enrol | check | leave`: a site's identity, and its connection to the coordinator."""
 
 import json
 from dataclasses import asdict
@@ -7,13 +7,15 @@ from pathlib import Path
 import click
 
 from fedbnsl.errors import IdentityError, PolicyRefusal, SetupError
+from fedbnsl.identity.passphrase import Passphrases, ask_option, passphrase_option
 from fedbnsl.plan.plan_options import NameOrPath
 from fedbnsl.plan.ready_files import READY_PLANS
+from fedbnsl.shown import shown_lines
 
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--federation", required=True, help="Name of the federation, as its coordinator's operator says.")
+@click.option("--federation", required=True, help="Name of the federation; the coordinator's operator knows it.")
 @click.option("--site", help="Name of this site.  [default: that of FOLDER's policy.toml]")
 @click.option(
     "--out",
@@ -23,11 +25,23 @@ from fedbnsl.plan.ready_files import READY_PLANS
 @click.option(
     "--renew", is_flag=True, help="Ask for another certificate, with a new key; the present ones stay usable."
 )
-def request(folder: Path, federation: str, site: str | None, out: Path | None, renew: bool) -> None:
+@passphrase_option
+@ask_option
+def request(
+    folder: Path,
+    federation: str,
+    site: str | None,
+    out: Path | None,
+    renew: bool,
+    passphrases: Passphrases,
+    ask_passphrase: bool,
+) -> None:
     """Make a key in FOLDER, which never leaves it, and write a request for a certificate.
 
-    Send the request to the coordinator's operator; it holds nothing secret. Asked again before it is answered, the
-    same request is written.
+    Send the request to the coordinator's operator; it holds nothing secret. Until it is answered, the command writes
+    the same request again.
+
+    With --passphrase-file or --ask-passphrase the key is encrypted; every command that uses it needs the passphrase.
     """
     from fedbnsl import durable
     from fedbnsl.identity.certificates import Name
@@ -42,8 +56,10 @@ def request(folder: Path, federation: str, site: str | None, out: Path | None, r
             raise SetupError(f"--site {site!r}: the policy in {folder} says {named!r}; leave the option out")
         site = named
     if site is None:
-        raise SetupError("--site NAME is needed: FOLDER has no policy that says it")
-    asked = identity.request(folder, Name(federation, site), renew=renew)
+        raise SetupError("--site NAME is needed: FOLDER has no policy with a site name")
+    asked = identity.request(
+        folder, Name(federation, site), renew=renew, passphrases=passphrases, ask_passphrase=ask_passphrase
+    )
     if out == Path("-"):
         click.echo(asked.decode(), nl=False)
         return
@@ -60,12 +76,13 @@ def request(folder: Path, federation: str, site: str | None, out: Path | None, r
 @click.option(
     "--fingerprint",
     "expected",
-    help="SHA-256 of the federation's authority, as told by its operator; else it is asked.",
+    help="SHA-256 of the federation's authority, as told by its operator; without it, you are asked.",
 )
-def enrol(folder: Path, bundle: str, expected: str | None) -> None:
-    """Take over BUNDLE, which came back for FOLDER's request (a file, or - for standard input).
+@passphrase_option
+def enrol(folder: Path, bundle: str, expected: str | None, passphrases: Passphrases) -> None:
+    """Import BUNDLE, the answer to FOLDER's request (a file, or - for standard input).
 
-    The fingerprint of the federation's authority is compared first, with what the coordinator's operator told you by
+    First compare the fingerprint of the federation's authority with what the coordinator's operator told you in
     another way than the bundle: by telephone, or in person.
     """
     from fedbnsl.identity.bundle import Bundle
@@ -75,7 +92,7 @@ def enrol(folder: Path, bundle: str, expected: str | None) -> None:
     from fedbnsl_client.site import identity
 
     if bundle == "-" and expected is None:
-        raise SetupError("--fingerprint is needed with a bundle from standard input: nobody can be asked")
+        raise SetupError("--fingerprint is needed with a bundle from standard input, which leaves nobody to ask")
     with click.open_file(bundle, "rb") as file:
         found = Bundle.from_toml(file.read().decode("utf-8", "replace"), origin=bundle)
     if expected is None:
@@ -84,7 +101,7 @@ def enrol(folder: Path, bundle: str, expected: str | None) -> None:
         if not click.confirm("is that what the coordinator's operator told you?"):
             raise IdentityError("not enrolled; nothing was imported")
         expected = shown
-    enrolled = identity.enrol(folder, found, expected_fingerprint=expected)
+    enrolled = identity.enrol(folder, found, expected_fingerprint=expected, passphrases=passphrases)
     until = day(enrolled.certificate.not_valid_after_utc)
     click.echo(f"enrolled as {enrolled.name.site} in {enrolled.name.federation}, until {until}")
     policy = folder / site_folder.POLICY
@@ -108,7 +125,7 @@ _COLOURS = {"ok": "green", "warning": "yellow", "failed": "red", "skipped": "bri
 @_coordinator_argument
 @_insecure_option
 @click.option(
-    "--connection-only", is_flag=True, help="Leave out policy and data: for health checks beside a run, which has them."
+    "--connection-only", is_flag=True, help="Leave out policy and data: for health checks while a run uses them."
 )
 @click.option(
     "--plan",
@@ -120,6 +137,7 @@ _COLOURS = {"ok": "green", "warning": "yellow", "failed": "red", "skipped": "bri
 )
 @click.option("--dataset", "dataset_id", help="With --plan: which dataset.  [default: the policy's only one]")
 @click.option("--json", "as_json", is_flag=True, help="Print all findings as JSON.")
+@passphrase_option
 def check(
     folder: Path,
     coordinator: str | None,
@@ -128,8 +146,9 @@ def check(
     plan_name: str | Path | None,
     dataset_id: str | None,
     as_json: bool,
+    passphrases: Passphrases,
 ) -> int:
-    """Try what every run needs and say of each what is wrong and what to do; nothing of a table is sent.
+    """Check what every run needs; say what is wrong and what to do. Nothing of a table is sent.
 
     FOLDER is the site's; HOST:PORT is by default the coordinator that enrolled it. In this order: files, expiry of the
     certificate, host name, port, TLS, identity, version, clock, policy, data, and the plan if one is given. Ends with
@@ -139,13 +158,19 @@ def check(
     from fedbnsl_client.site.doctor import Finding, examine
 
     if plan_name is None and dataset_id is not None:
-        raise SetupError("--dataset goes with --plan: without a plan all datasets are looked at")
+        raise SetupError("--dataset needs --plan: without a plan all datasets are checked")
     if plan_name is not None and connection_only:
-        raise SetupError("--plan looks at the table, which --connection-only leaves out")
+        raise SetupError("--plan checks the table, which --connection-only leaves out")
     plan = None if plan_name is None else Plan.load(plan_name)
     findings: list[Finding] = []
     for found in examine(
-        folder, coordinator, insecure=insecure, connection_only=connection_only, plan=plan, dataset_id=dataset_id
+        folder,
+        coordinator,
+        insecure=insecure,
+        connection_only=connection_only,
+        plan=plan,
+        dataset_id=dataset_id,
+        passphrases=passphrases,
     ):
         findings.append(found)
         if not as_json:
@@ -168,22 +193,25 @@ def check(
 @_coordinator_argument
 @_insecure_option
 @click.option("--site", help="With --insecure and without a policy: name of the site that leaves.")
-def leave(folder: Path, coordinator: str | None, insecure: bool, site: str | None) -> None:
-    """Say good-bye for this site, if its process is gone for good: nobody waits for it beyond the plan's quorum.
+@passphrase_option
+def leave(folder: Path, coordinator: str | None, insecure: bool, site: str | None, passphrases: Passphrases) -> None:
+    """Leave the run for this site, if its process is gone for good: the run then waits only for the plan's quorum.
 
-    The site may come back as long as the run lasts: with `participant join`.
+    The site can join again with `participant join` while the run lasts.
     """
     from fedbnsl_client.budget.policy import Policy
     from fedbnsl_client.session import Session
     from fedbnsl_client.site import folder as site_folder
     from fedbnsl_client.site import identity
 
-    link = identity.link(folder, coordinator, insecure=insecure)
+    link = identity.link(folder, coordinator, insecure=insecure, passphrases=passphrases)
     policy = folder / site_folder.POLICY
     name = link.site or (Policy.load(policy).site if policy.exists() else site)
     if name is None or site not in (None, name):
         raise SetupError(f"--site {site!r}: this folder's site is {name!r}" if name else "--site NAME is needed")
-    session = Session(link.address, link.credentials, patience_s=0.0, notice=lambda text: click.echo(text, err=True))
+    session = Session(
+        link.address, link.credentials, patience_s=0.0, notice=lambda text: click.echo(shown_lines(text), err=True)
+    )
     try:
         session.withdraw(name)
     finally:

@@ -2,8 +2,8 @@
 
     1/(2n) ||X - XB||^2 + <beta, B - W> + rho_2/2 ||B - W||^2   at   (S + rho_2 I) B = rho_2 W - beta + S.
 
-B has a diagonal and no zeros; sparsity, excluded edges and acyclicity are left to W. Whoever knows W, beta and rho_2
-computes S from this one B (the paper's appendix "Reconstruction of Covariance Matrix").
+B has a diagonal and no zeros; only W is sparse, acyclic and without excluded edges. Anyone who knows W, beta and rho_2
+can compute S from this one B (the paper's appendix "Reconstruction of Covariance Matrix").
 """
 
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ class ClosedForm:
             factor, _ = cho_factor(loss.S + rho_2 * np.eye(len(loss.S)), check_finite=False)
         except LinAlgError:
             raise DivergenceError(
-                f"consensus_penalty = {rho_2:g} is too small for a closed form on this table; choose a larger one"
+                f"consensus_penalty = {rho_2:g} is too small to solve in closed form on this table; choose a larger one"
             ) from None
         return cls(loss.S, rho_2, factor)
 

@@ -40,7 +40,7 @@ def score_sensitivity(M: Matrix, *, clip: float, lam: float, n_samples: int) -> 
     each = 2.0 * bounds / (n_samples * root_M)
     most = float(each.max())
     if not (np.isfinite(M).all() and each.min() >= (1.0 - _UNIFORM) * most > 0.0):
-        raise DivergenceError("second moments of so different sizes cannot share one score sensitivity")
+        raise DivergenceError("the second moments differ too much in size to share one score sensitivity")
     _require_small(max(float(np.max(bounds / root_M)), float(np.max(lam / root_M))), most)
     return most
 
@@ -63,7 +63,7 @@ class DpPgcd:
     selection, noise
         How a coordinate is picked, and what is added to its integer gradient sum.
     randbelow
-        Where both take their randomness from.
+        Source of randomness for both.
     allowed
         (d, d) coordinates that may change.
 
@@ -104,7 +104,7 @@ class DpPgcd:
         Raises
         ------
         DivergenceError
-            As `require_usable`, which is asked first.
+            See `require_usable`, which is called first.
         """
         require_usable(B, W, beta, M=self._M, rho_2=self._rho_2, sensitivity=self._sensitivity)
         gradient, M, rho_2 = self._gradient, self._M, self._rho_2
@@ -119,10 +119,10 @@ class DpPgcd:
             total = int(gradient.sums[j, i]) + self._noise(self._randbelow)
             slope = total * gradient.unit[i] + public[j, i]
             new = soft(b[j, i] - self._gamma * slope / M[i], self._gamma * self._lam / M[i])  # line 5
-            if new != b[j, i]:  # a released value: to skip the pass reveals nothing more
+            if new != b[j, i]:  # a released value: skipping the pass reveals nothing more
                 pull = dual[j, i] + rho_2 * (new - w[j, i])
                 if not self._is_small(new * self._root_M[i]) or not self._is_small(pull / self._root_M[i]):
-                    break  # it rests on released values alone: what was paid for is sent, without this step
+                    break  # decided by released values alone; the steps before it are paid for and sent
                 b[j, i], public[j, i] = new, pull
                 gradient.step(i, j, new)
                 self._score(j, b, gradient.sums[j] * gradient.unit + public[j])
@@ -139,12 +139,12 @@ class DpPgcd:
 
 
 def require_usable(B: Matrix, W: Matrix, beta: Matrix, *, M: Matrix, rho_2: float, sensitivity: float) -> None:
-    """Refuse (d, d) values that the noise was not made for. All are public: no table is read, nothing is paid.
+    """Refuse (d, d) values so large that the noise would not cover rounding errors. All are public, so nothing is paid.
 
     Raises
     ------
     DivergenceError
-        If they are so large that the noise would not cover rounding errors.
+        If one is too large.
     """
     root_M = np.sqrt(M)[:, None]
     _require_small(np.max(np.abs(B * root_M)), sensitivity)
@@ -153,7 +153,7 @@ def require_usable(B: Matrix, W: Matrix, beta: Matrix, *, M: Matrix, rho_2: floa
 
 def _require_small(largest: float, sensitivity: float) -> None:
     if not largest <= _MOST_SENSITIVITIES * sensitivity:
-        raise DivergenceError("the released weights have grown beyond what the noise was made for")
+        raise DivergenceError("the released weights are beyond the size up to which the noise covers rounding errors")
 
 
 def warm_up() -> None:

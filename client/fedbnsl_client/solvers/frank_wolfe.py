@@ -10,7 +10,7 @@ negative and <beta, B - W> + rho_2/2 ||B - W||^2 >= -||beta||^2 / (2 rho_2), so 
     lambda ||B||_1 <= F(B) + ||beta||^2 / (2 rho_2) <= F(B_start) + ||beta||^2 / (2 rho_2) =: lambda D.
 
 The corners of the set are 0 and (+-D e_ij, s = D). A step goes towards the corner that lowers the linear model most; f
-is quadratic, so the best length is known. Corner and stopping look at the data: for non-private plans only.
+is quadratic, so the best length is known. Corner and stopping depend on the data: for non-private plans only.
 """
 
 import numpy as np
@@ -43,7 +43,7 @@ def solve(
     lam, rho_2
         L1 weight, above 0, and consensus penalty.
     max_steps, tol
-        Stop after so many steps, or when the duality gap is `tol` or less.
+        Stop after `max_steps` steps, or when the duality gap is `tol` or less.
     allowed
         (d, d) coordinates that may change.
 
@@ -54,7 +54,7 @@ def solve(
     steps
         Steps that were taken.
     gap
-        Duality gap at B: its objective is at most so far above the minimum.
+        Duality gap at B: the most that its objective can be above the minimum.
     """
     gap = B - W
     residual = np.eye(len(B)) - B
@@ -121,7 +121,7 @@ def _walk(
                 norm += abs(b)
                 if allowed[column, row] and abs(g) > abs(steepest):
                     steepest, i, j = g, row, column
-        # s is ||B||_1: lowering it to that never costs anything.
+        # s is ||B||_1, because a larger s only raises the objective.
         corner = 0.0
         if abs(steepest) > lam:
             corner = -radius if steepest > 0.0 else radius

@@ -1,4 +1,4 @@
-"""Which solver a plan asks for and, for a private one, what has to be released before it can start."""
+"""Make the solver that a plan asks for, and the release that a private one has to start from."""
 
 from collections.abc import Callable
 from functools import partial
@@ -33,14 +33,14 @@ _SMALLEST_SHARE = 0.005
 
 
 def warm_up() -> None:
-    """Compile every kernel that a plan may ask for, or load it from the cache, so that no round has to wait for it."""
+    """Compile every kernel that a plan may ask for, or load it from the cache, so that no round waits for it."""
     pgcd.warm_up()
     frank_wolfe.warm_up()
     dp_pgcd.warm_up()
 
 
 def local_solver(plan: Plan, loss: SecondMoments, allowed: Mask) -> LocalSolver:
-    """The solver of a plan without privacy, or on moments that are released."""
+    """The solver of a plan without privacy, or one on released moments."""
     if plan.dense_messages:
         from fedbnsl_client.solvers.closed_form import ClosedForm  # here: the only solver that needs scipy
 
@@ -98,7 +98,7 @@ def private_solver(
     """
     if plan.local_solver == "noisy-covariance":
         if setup is None:  # without its release the solver has no input; never use another mechanism instead
-            raise LocalProtocolError("noisy-covariance starts from its released covariance")
+            raise LocalProtocolError("noisy-covariance starts from its released covariance, which is missing")
         return local_solver(plan, SecondMoments(setup), allowed)
     selection: Selection
     noise: Noise
@@ -135,7 +135,7 @@ def require_usable(
 
 
 def _second_moments(privacy: Privacy, X: Matrix, setup: Matrix | None) -> Matrix:
-    """(d,) as the plan wants them known; exact ones are an uncharged release."""
+    """(d,) exact (an uncharged release), estimated (`setup`) or public (from the plan), as the plan says."""
     shape = X.shape[1:]
     if privacy.smoothness == "exact":
         return sum_over_rows(X, lambda X: (X * X).sum(axis=0)) / len(X)

@@ -44,7 +44,7 @@ def solve(
     lam, rho_2, gamma
         L1 weight, consensus penalty, step size in (0, 1].
     max_steps, tol
-        Stop after so many steps, or when the best score falls below `tol`.
+        Stop after `max_steps` steps, or when the best score falls below `tol`.
     allowed
         (d, d) coordinates that may change.
 
@@ -75,7 +75,7 @@ def solve(
 
 
 def warm_up() -> None:
-    """Compile the kernels, or load them from the cache on disk, so that the first round need not wait for it."""
+    """Compile the kernels, or load them from the cache on disk, so that the first round does not wait for it."""
     zero = np.zeros((2, 2))
     solve(
         SecondMoments(np.ones((2, 2))), zero, zero, zero,
@@ -157,7 +157,7 @@ def _descend_by_columns(
     max_steps: int,
     level: float,
 ) -> int:
-    """As `_descend`, column by column until all scores are below `level`; -1 if that takes more steps."""
+    """As `_descend`, column by column until all scores are below `level`; -1 if the steps end before."""
     inverse_M = 1.0 / M
     t = lam * inverse_M
     scores = np.empty(M.size)

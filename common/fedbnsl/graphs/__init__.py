@@ -1,5 +1,6 @@
-"""Graphs as results: edges and weights, how a DAG is extracted, and the files that it is written to.
+"""Learned graphs: how a DAG is extracted from weights, and the files that it is written to.
 
 `graph` thresholds and breaks cycles, `family_moments` says which second moments a search among neighbours needs,
-`formats` writes one graph as GraphML, DOT, dagitty or JSON, `files` writes all of them to a folder.
+`formats` writes one graph as CSV, GraphML, DOT, dagitty or JSON, `csv_names` keeps spreadsheets from running a name,
+`files` writes all of them to a folder.
 """

@@ -1,6 +1,6 @@
-"""Families, a child and some parents: which of them a search considers, and which second moments these need.
+"""Which families (a child and some parents) a search considers, and which second moments it needs for them.
 
-Both sides compute it from the same graph of neighbours, so that moments cross the wire without an index.
+Both sides compute this from the same graph of neighbours, so the moments are sent without an index.
 """
 
 import numpy as np
@@ -26,7 +26,7 @@ def chosen_moments(S: Matrix, neighbours: Mask, mask: EdgeMask) -> Matrix:
 
 
 def symmetric(values: Matrix, needed: Mask) -> Matrix:
-    """(d, d) symmetric matrix of `chosen_moments`; NaN where none was asked for."""
+    """(d, d) symmetric matrix of `chosen_moments`; NaN where a moment is not needed."""
     moments = np.full(needed.shape, np.nan)
     moments[needed] = values
     return np.where(needed, moments, moments.T)

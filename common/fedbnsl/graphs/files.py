@@ -1,4 +1,4 @@
-"""A learned network in the files that its users' tools read.
+"""Write a learned network in the file formats of other tools, and read its edges.
 
     edges.csv      pandas.read_csv and R's read.csv, without arguments
     weights.csv    the same, with the first column as row names
@@ -7,7 +7,8 @@
     dagitty.txt    dagitty.net and R's dagitty
     lgbn.json      pgmpy, and bnlearn by way of any JSON reader; only where the residual variances are known
 
-Each is UTF-8, and written whole or not at all.
+Each is UTF-8, and written whole or not at all. In CSV, a name that a spreadsheet would run begins with an apostrophe:
+see `csv_names`.
 """
 
 import csv
@@ -19,9 +20,12 @@ import numpy as np
 
 from fedbnsl.durable import make_folder, write_text
 from fedbnsl.errors import ResultError
+from fedbnsl.graphs.csv_names import from_cell
 from fedbnsl.graphs.formats import EDGES_HEADER, LearnedGraph, dagitty, dot, edges_csv, graphml, lgbn_json, weights_csv
 from fedbnsl.graphs.graph import cyclic_edges
+from fedbnsl.messages import composed
 from fedbnsl.sparse import Matrix
+from fedbnsl.wording import first_few
 
 __all__ = ["LGBN", "LearnedGraph", "new_graph_folder", "read_edges", "write_all", "write_weights"]
 
@@ -35,14 +39,16 @@ _FORMATS: Mapping[str, Callable[[LearnedGraph], str]] = {
     LGBN: lgbn_json,
 }
 
-# A dense cyclic part has thousands.
-_EDGES_NAMED = 8
 
-
-def write_all(graph: LearnedGraph, folder: Path) -> None:
+def write_all(graph: LearnedGraph, folder: Path, *, mode: int = 0o666) -> None:
     """Write edges.csv, graph.graphml, graph.dot, dagitty.txt and lgbn.json into an existing folder.
 
-    Without residual variances lgbn.json is left out: its readers take none without.
+    Without residual variances lgbn.json is left out, because its readers need them.
+
+    Parameters
+    ----------
+    mode
+        Of each file, as `durable.write_file` takes it.
 
     Raises
     ------
@@ -52,7 +58,7 @@ def write_all(graph: LearnedGraph, folder: Path) -> None:
     for name, as_text in _FORMATS.items():
         if name == LGBN and graph.residual_variance is None:
             continue
-        write_text(folder / name, as_text(graph))
+        write_text(folder / name, as_text(graph), mode=mode)
 
 
 def write_weights(variables: Sequence[str], W: Matrix, path: Path) -> None:
@@ -90,7 +96,7 @@ def read_edges(path: Path, variables: Sequence[str] | None = None) -> LearnedGra
     Raises
     ------
     ResultError
-        If the file cannot be read, or its edges are no acyclic graph on the variables; the text names the line.
+        If the file cannot be read, or its edges do not form an acyclic graph on the variables; the text names the line.
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -110,15 +116,13 @@ def read_edges(path: Path, variables: Sequence[str] | None = None) -> LearnedGra
     for (source, target), (line, weight) in edges.items():
         for name in (source, target):
             if name not in position:
-                raise ResultError(f"{path}: line {line}: {name!r} is none of the {len(names)} variables")
+                raise ResultError(f"{path}: line {line}: {name!r} is not one of the {len(names)} variables")
         dag[position[source], position[target]] = True
         weights[position[source], position[target]] = weight
     cyclic = [f"{names[i]!r} -> {names[j]!r}" for i, j in np.argwhere(cyclic_edges(dag))]
     if cyclic:
-        more = f" and {len(cyclic) - _EDGES_NAMED} more" if len(cyclic) > _EDGES_NAMED else ""
         raise ResultError(
-            f"{path}: a Bayesian network has no cycle; drop one of the edges that form one: "
-            f"{', '.join(cyclic[:_EDGES_NAMED])}{more}"
+            f"{path}: a Bayesian network has no cycle; remove one of the edges that form one: {first_few(cyclic)}"
         )
     return LearnedGraph(names, dag, weights)
 
@@ -137,12 +141,12 @@ def _edges(path: Path, rows: Sequence[tuple[int, list[str]]]) -> dict[tuple[str,
         here = f"{path}: line {line}"
         if len(row) != len(EDGES_HEADER):
             raise ResultError(f"{here}: expected {len(EDGES_HEADER)} cells ({','.join(EDGES_HEADER)}), got {len(row)}")
-        source, target, weight = row
+        source, target, weight = composed(from_cell(row[0])), composed(from_cell(row[1])), row[2]
         if source == target:
             raise ResultError(f"{here}: the edge {source!r} -> {target!r}; no variable is its own parent")
         if (source, target) in edges:
             first, _ = edges[source, target]
-            raise ResultError(f"{here}: the edge {source!r} -> {target!r} stands on line {first} already; keep one")
+            raise ResultError(f"{here}: the edge {source!r} -> {target!r} is on line {first} already; keep one")
         edges[source, target] = line, _finite(weight, here)
     return edges
 
@@ -153,5 +157,5 @@ def _finite(cell: str, here: str) -> float:
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        raise ResultError(f"{here}: the weight {cell!r} is no finite number")
+        raise ResultError(f"{here}: the weight {cell!r} is not a finite number")
     return number

@@ -1,7 +1,7 @@
 """A learned network as text, in the formats of other tools; each says which end of an edge is the parent.
 
-Names may hold any character but control characters, U+FFFE and U+FFFF, which XML or DAGitty cannot hold: a table with
-such a name is refused when it is read.
+Names may hold any character but control characters, U+FFFE and U+FFFF, which XML or DAGitty cannot hold, and those that
+change the order in which a text is read: a table with such a name is refused when it is read.
 """
 
 import csv
@@ -12,6 +12,7 @@ from io import BytesIO, StringIO
 
 import numpy as np
 
+from fedbnsl.graphs.csv_names import as_cell
 from fedbnsl.sparse import Mask, Matrix
 
 ORIENTATION = "edge source -> target: source is the parent"
@@ -36,12 +37,15 @@ class LearnedGraph:
         (d, d) weight of i -> j; read only where `dag` has the edge.
     residual_variance
         (d,) in squared units of the variables; None if unknown.
+    variance_note
+        What a reader must know about the residual variances; empty: nothing.
     """
 
     variables: tuple[str, ...]
     dag: Mask
     weights: Matrix
     residual_variance: Matrix | None = None
+    variance_note: str = ""
 
     def edges(self) -> Iterator[tuple[str, str, float]]:
         """(source, target, weight), in the order of the variables."""
@@ -50,14 +54,16 @@ class LearnedGraph:
 
 
 def edges_csv(graph: LearnedGraph) -> str:
-    """One line an edge: source,target,weight, the weight to its last bit."""
-    return _csv([EDGES_HEADER, *([source, target, repr(weight)] for source, target, weight in graph.edges())])
+    """One line an edge: source,target,weight, the weight in full precision."""
+    edges = ([as_cell(source), as_cell(target), repr(weight)] for source, target, weight in graph.edges())
+    return _csv([EDGES_HEADER, *edges])
 
 
 def weights_csv(variables: Sequence[str], W: Matrix) -> str:
-    """All of W, (d, d), to its last bit: a row is a source, a column a target, as the corner cell says."""
-    rows = ([name, *map(repr, row)] for name, row in zip(variables, W.tolist(), strict=True))
-    return _csv([[_WEIGHTS_CORNER, *variables], *rows])
+    """All of W, (d, d), in full precision: a row is a source, a column a target, as the corner cell says."""
+    names = [as_cell(name) for name in variables]
+    rows = ([name, *map(repr, row)] for name, row in zip(names, W.tolist(), strict=True))
+    return _csv([[_WEIGHTS_CORNER, *names], *rows])
 
 
 def graphml(graph: LearnedGraph) -> str:
@@ -97,7 +103,7 @@ def dagitty(graph: LearnedGraph) -> str:
     backslash stands for itself, except before a quotation mark, so `"` is written `\"` and `\` stays; a name that
     *ends* with a backslash is followed by DAGitty's line continuation (`\` and a newline, which it skips), as the
     closing quotation mark would otherwise belong to the name. DAGitty refuses variables that are called `graph` or
-    `node`: they get an underscore more, and their name as label.
+    `node`: their ids get an underscore, and the name becomes the label.
     """
     ids = dict(zip(graph.variables, _dagitty_ids(graph.variables), strict=True))
     lines = ["dag {"]
@@ -111,15 +117,15 @@ def dagitty(graph: LearnedGraph) -> str:
 
 
 def lgbn_json(graph: LearnedGraph) -> str:
-    """The linear Gaussian network as pgmpy loads it, with `orientation` as one more key, which pgmpy skips.
+    """The linear Gaussian network as pgmpy loads it. It skips the keys `orientation` and `variances` (a note, if any).
 
-    The intercepts are 0, for the model has none. A parent called `(Intercept)` cannot be told from the intercept: a
+    The intercepts are 0, because the model has none. A parent called `(Intercept)` cannot be told from the intercept: a
     table with that name is refused.
 
     Raises
     ------
     ValueError
-        If the residual variances are unknown: without them it is no network that a reader could load.
+        If the residual variances are unknown: no reader could load the network without them.
     """
     if graph.residual_variance is None:
         raise ValueError("a linear Gaussian network needs residual variances")
@@ -129,6 +135,7 @@ def lgbn_json(graph: LearnedGraph) -> str:
         parents[target][source] = weight
     content = {
         "orientation": f"arcs are [source, target]; {ORIENTATION}",
+        **({"variances": graph.variance_note} if graph.variance_note else {}),
         "nodes": list(graph.variables),
         "arcs": [[source, target] for source, target, _ in graph.edges()],
         "cpds": {

@@ -17,7 +17,7 @@ def threshold(W: Matrix, tau: float) -> Mask:
 
 def strong_components(index: Index, n_variables: int) -> Index:
     """(d,) number of each node's strongly connected component; `index` has the flat indices of the graph's edges."""
-    # Imported here: sites do not need it, and it takes longer to load than the rest of a plan.
+    # Imported here: sites need it at the end of a run only, and it takes longer to load than the rest of a plan.
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import connected_components
 
@@ -30,12 +30,22 @@ def cyclic_edges(edges: Mask) -> Mask:
     """Edges that lie on at least one directed cycle: both ends in one strongly connected component."""
     cyclic = np.zeros_like(edges)
     index = np.flatnonzero(edges)
-    if not index.size:
-        return cyclic
-    component = strong_components(index, edges.shape[0])
-    i, j = np.divmod(index, edges.shape[0])
-    cyclic.flat[index[component[i] == component[j]]] = True
+    cyclic.flat[index[_on_a_cycle(index, edges.shape[0])]] = True
     return cyclic
+
+
+def has_cycle(index: Index, n_variables: int) -> bool:
+    """Whether the graph whose edges have these flat indices has a directed cycle; no (d, d) array is made."""
+    return bool(_on_a_cycle(index, n_variables).any())
+
+
+def _on_a_cycle(index: Index, n_variables: int) -> Mask:
+    """Of each edge, whether both its ends are in one strongly connected component."""
+    if not index.size:
+        return np.zeros(0, dtype=bool)
+    component = strong_components(index, n_variables)
+    i, j = np.divmod(index, n_variables)
+    return np.asarray(component[i] == component[j], dtype=bool)
 
 
 def is_acyclic(edges: Mask) -> bool:

@@ -1,6 +1,5 @@
-"""What a site gets back for its certificate request: one TOML file, for people to look at and for `enrol` to read."""
+"""The answer to a site's certificate request: one TOML file, readable for people, which `enrol` imports."""
 
-import tomllib
 from dataclasses import asdict, dataclass
 
 import tomli_w
@@ -8,6 +7,8 @@ from cryptography import x509
 
 from fedbnsl.errors import IdentityError
 from fedbnsl.identity.certificates import read_certificate
+from fedbnsl.shown import shown
+from fedbnsl.toml_text import parse_toml
 
 _REMEDY = "Nothing was changed. Enrol with the file as `coordinator approve` wrote it: participant enrol FOLDER BUNDLE."
 _HEADER = "# A site's place in a federation. Nothing here is secret: the key never left the site.\n"
@@ -34,17 +35,25 @@ class Bundle:
         Raises
         ------
         IdentityError
-            If it is none.
+            If it is not a bundle.
         """
         try:
-            values = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise IdentityError(f"{origin} is no bundle of `coordinator approve`: {error}", remedy=_REMEDY) from None
+            values = parse_toml(text)
+        except ValueError as error:
+            raise IdentityError(
+                f"{origin} is not a bundle made by `coordinator approve`: {error}", remedy=_REMEDY
+            ) from None
         if set(values) != set(cls.__dataclass_fields__) or not all(isinstance(value, str) for value in values.values()):
             raise IdentityError(
-                f"{origin} is no bundle of `coordinator approve`: it lacks or adds entries", remedy=_REMEDY
+                f"{origin} is not a bundle made by `coordinator approve`: entries are missing or unknown",
+                remedy=_REMEDY,
             )
         bundle = cls(**values)
+        if any(shown(name) != name for name in (bundle.federation, bundle.site, bundle.coordinator)):
+            raise IdentityError(
+                f"{origin} is not a bundle made by `coordinator approve`: a name is too long or cannot be printed",
+                remedy=_REMEDY,
+            )
         for text in (bundle.certificate, bundle.ca):  # refused here rather than at the first use
             read_certificate(text.encode(), origin=origin)
         return bundle

@@ -1,4 +1,4 @@
-"""Who is who on the wire: names inside certificates, fingerprints, and what a TLS end needs.
+"""Certificates and keys: the names in them, their fingerprints, and how they are read, checked and written.
 
 Every site is `spiffe://fedbnsl/<federation>/<site>` and the coordinator is `spiffe://fedbnsl/<federation>`, as the only
 URI among its certificate's alternative names; the federation has one certificate authority (CA) of its own.
@@ -18,6 +18,7 @@ from cryptography.x509.oid import NameOID
 
 from fedbnsl import durable
 from fedbnsl.errors import IdentityError, SetupError
+from fedbnsl.identity.passphrase import NOBODY_KNOWS, PassphraseError, Passphrases
 from fedbnsl.messages import SITE_NAME_RULE, is_site_name
 
 _PREFIX = "spiffe://fedbnsl/"
@@ -28,7 +29,7 @@ PublicKey = ec.EllipticCurvePublicKey
 
 @dataclass(frozen=True)
 class Credentials:
-    """What one end of a TLS connection shows and trusts, each as PEM."""
+    """What one side of a TLS connection presents and trusts, each as PEM."""
 
     certificate: bytes
     key: bytes = field(repr=False)
@@ -50,7 +51,7 @@ class Name:
 
 
 def check_name(what: str, name: str) -> None:
-    """Refuse a name that no certificate of a federation may carry.
+    """Refuse an invalid name of a federation or a site.
 
     Raises
     ------
@@ -67,7 +68,7 @@ def name_in(document: x509.Certificate | x509.CertificateSigningRequest) -> Name
     Raises
     ------
     IdentityError
-        If it is not exactly one, of the form of this project.
+        If there is not exactly one name of the form above.
     """
     try:
         names = document.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -104,7 +105,7 @@ def key_fingerprint(key: PublicKey) -> str:
 
 
 def same_fingerprint(one: str, other: str) -> bool:
-    """Whether two fingerprints are equal, whatever their colons, blanks and case, and `SHA256 Fingerprint=` before."""
+    """Whether two fingerprints are equal, ignoring colons, blanks, case and a leading `SHA256 Fingerprint=`."""
     return _digits(one) == _digits(other)
 
 
@@ -119,30 +120,50 @@ def read_certificate(pem: bytes, *, origin: str) -> x509.Certificate:
     Raises
     ------
     IdentityError
-        If it is none.
+        If it is not a certificate.
     """
     try:
         return x509.load_pem_x509_certificate(pem)
     except (ValueError, x509.InvalidVersion):
-        raise IdentityError(f"{origin} is no certificate in PEM form") from None
+        raise IdentityError(f"{origin} is not a certificate in PEM form") from None
 
 
-def read_key(pem: bytes, *, origin: str) -> PrivateKey:
-    """A private key from PEM; see `read_certificate`."""
+def read_key(pem: bytes, *, origin: str, passphrases: Passphrases = NOBODY_KNOWS) -> PrivateKey:
+    """A private key from PEM; see `read_certificate`.
+
+    Parameters
+    ----------
+    passphrases
+        Asked if the key is protected.
+
+    Raises
+    ------
+    PassphraseError
+        If it is protected by another passphrase, or by one that nobody knows here.
+    """
+    passphrase = passphrases.of(origin) if is_protected(pem) else None
     try:
-        key = serialization.load_pem_private_key(pem, password=None)
+        key = serialization.load_pem_private_key(pem, password=passphrase)
     except (ValueError, TypeError):
-        raise IdentityError(f"{origin} is no private key in PEM form, without a password") from None
+        if passphrase is not None:
+            raise PassphraseError(f"the passphrase does not open {origin}, or the file is damaged") from None
+        raise IdentityError(f"{origin} is not a private key in PEM form") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise IdentityError(f"{origin} is not a key that this program made")
     return key
 
 
-def key_pem(key: PrivateKey) -> bytes:
-    """A private key as PEM."""
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+def is_protected(pem: bytes) -> bool:
+    """Whether the private key in a PEM file needs a passphrase."""
+    return b"-----BEGIN ENCRYPTED PRIVATE KEY-----" in pem
+
+
+def key_pem(key: PrivateKey, passphrase: bytes | None = None) -> bytes:
+    """A private key as PEM, encrypted if there is a passphrase."""
+    encryption = (
+        serialization.NoEncryption() if passphrase is None else serialization.BestAvailableEncryption(passphrase)
     )
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
 
 
 def pem(document: x509.Certificate | x509.CertificateSigningRequest) -> bytes:
@@ -187,18 +208,18 @@ def read_file(path: Path) -> bytes:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a new file that only its owner may read; one that is there is never overwritten.
+    """Write a new file that only its owner may read; an existing file is never overwritten.
 
     Raises
     ------
     IdentityError
-        If it is there already, or cannot be written.
+        If it exists already, or cannot be written.
     """
     durable.make_folder(path.parent)
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        raise IdentityError(f"{path} is there already; a key is never overwritten") from None
+        raise IdentityError(f"{path} exists already; a key is never overwritten") from None
     except OSError as error:
         raise IdentityError(f"{path} cannot be written: {error.strerror}") from None
     try:
@@ -207,5 +228,5 @@ def write_private(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        path.unlink()  # made a moment ago: half a key would stand in the way of the next try
+        path.unlink()  # half a key would block the next attempt
         raise IdentityError(f"{path} cannot be written: {error.strerror}") from None

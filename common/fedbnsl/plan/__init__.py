@@ -3,5 +3,5 @@
 `plan` holds the settings, their defaults and their digest, `privacy_settings` the table `[privacy]`, `knowledge` the
 required and forbidden edges. `ready/` holds the ready plans, each with what differs from the defaults and why;
 `ready_files` finds them by name, `plan_file` reads a plan and replaces settings, `plan_options` is how commands take
-one, and `plan_table` and `cli` show it. Nothing here knows of data, of the network or of other files.
+one, and `plan_table` and `cli` show it. Nothing here reads data, other files or the network.
 """

@@ -14,13 +14,13 @@ from fedbnsl.plan.ready_files import READY_PLANS
 if TYPE_CHECKING:
     from fedbnsl.plan.plan_table import ShownSetting
 
-# Where nobody sees the width of a terminal, wide enough for whole sentences.
+# Width of a table that does not go to a terminal: enough for whole sentences.
 _FILE_WIDTH = 160
 
 
 @click.group()
 def plan() -> None:
-    """Ready plans and their settings. Nothing is read but the plan."""
+    """List ready plans and show the settings of a plan. Only the plan is read."""
 
 
 @plan.command("list")
@@ -47,7 +47,7 @@ def list_command(as_json: bool) -> None:
 @click.option("--all", "every", is_flag=True, help="Every setting, not only what differs from its default.")
 @click.option("--json", "as_json", is_flag=True, help="Print the settings as JSON.")
 def show_command(choice: PlanChoice, every: bool, as_json: bool) -> None:
-    """The settings of PLAN that differ from the defaults, with who says so: the plan or an option."""
+    """The settings of PLAN that differ from the defaults, and where each comes from: the plan or an option."""
     from fedbnsl.plan.plan_table import shown_settings
 
     loaded = choice.load()
@@ -61,7 +61,7 @@ def show_command(choice: PlanChoice, every: bool, as_json: bool) -> None:
     click.echo(f"plan {loaded.name}, {'private' if is_private else 'not private'}; digest {digest}")
     _print_table(["setting", "value", "default", "unit", "from", "meaning"], [_row(setting) for setting in settings])
     if not every:
-        click.echo("all other settings are the defaults, which --all shows, too")
+        click.echo("all other settings have their defaults; --all shows them, too")
 
 
 def _row(setting: ShownSetting) -> tuple[str, ...]:

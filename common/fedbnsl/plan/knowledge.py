@@ -1,15 +1,18 @@
 """Prior knowledge about edges, as a mask of the coordinates that the solvers may touch."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Annotated
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from fedbnsl.errors import PlanError
 from fedbnsl.graphs.graph import is_acyclic
+from fedbnsl.messages import composed
 from fedbnsl.sparse import Mask
 
-NamedEdge = tuple[str, str]
+VariableName = Annotated[str, AfterValidator(composed)]
+NamedEdge = tuple[VariableName, VariableName]
 
 
 class Knowledge(BaseModel):
@@ -18,10 +21,17 @@ class Knowledge(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     required: tuple[NamedEdge, ...] = Field(default=(), description="edges [source, target] that the graph must have")
-    forbidden: tuple[NamedEdge, ...] = Field(default=(), description="edges [source, target] that it must not have")
-    tiers: tuple[tuple[str, ...], ...] = Field(
+    forbidden: tuple[NamedEdge, ...] = Field(
+        default=(), description="edges [source, target] that the graph must not have"
+    )
+    tiers: tuple[tuple[VariableName, ...], ...] = Field(
         default=(), description="groups of variables in time order: no edge points from a later group to an earlier one"
     )
+
+    def names(self) -> Iterator[str]:
+        """Every variable that is mentioned, as often as it is."""
+        for group in (*self.required, *self.forbidden, *self.tiers):
+            yield from group
 
 
 class EdgeMask:
@@ -53,7 +63,7 @@ class EdgeMask:
     def _index(self, name: str, setting: str) -> int:
         if name not in self._position:
             known = ", ".join(list(self._position)[:8])
-            raise PlanError(f"{setting} names {name!r}, which is no variable of this run ({known}, ...)")
+            raise PlanError(f"{setting} names {name!r}, which is not a variable of this run ({known}, ...)")
         return self._position[name]
 
     def _edges(self, named: Sequence[NamedEdge], setting: str, d: int) -> Mask:

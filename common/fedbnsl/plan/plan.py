@@ -1,7 +1,7 @@
 """Plan: every public setting of a run, validated once, frozen, with a TOML form and a digest.
 
-A plan is what coordinator and participants agree on before any record is read. It holds nothing about the data but,
-if wished, the names of the variables.
+A plan is what coordinator and participants agree on before any record is read. It says nothing about the data
+except, optionally, the names of the variables.
 """
 
 import difflib
@@ -16,10 +16,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic.fields import FieldInfo
 
 from fedbnsl.errors import PlanError
-from fedbnsl.messages import is_variable_name
-from fedbnsl.plan.knowledge import Knowledge
+from fedbnsl.messages import SITE_NAME_RULE, is_site_name, is_variable_name
+from fedbnsl.plan.knowledge import Knowledge, VariableName
 from fedbnsl.plan.plan_file import read_settings, read_toml
 from fedbnsl.plan.privacy_settings import Positive, Privacy, Real, Unit
+from fedbnsl.shown import shown, steers_terminal
 
 # Strict: `rounds = true` or `rounds = "1"` is a slip, not a number.
 Count = Annotated[int, Field(strict=True)]
@@ -30,14 +31,20 @@ NonNegative = Annotated[Real, Field(ge=0)]
 
 Solver = Literal["pgcd", "closed-form", "frank-wolfe", "dp-pgcd", "dp-pgcd-laplace", "noisy-covariance"]
 Acyclicity = Literal["exponential", "log-det"]
+Consensus = Literal["mean", "median", "trimmed-mean"]
 PRIVATE_SOLVERS = ("dp-pgcd", "dp-pgcd-laplace", "noisy-covariance")
 
 # Every private step costs budget. More steps than this mean that somebody left the non-private default unchanged.
 _MOST_PRIVATE_STEPS = 10_000
 
 
-# What a site releases is a bound at most, but for d and the noise: float32 ends at 3.4e38.
+# Released numbers are at most about a bound, times a factor of d, plus noise; float32 ends at 3.4e38.
 _LARGEST_FLOAT32 = 1e30
+_PRINTABLE = "without control or bidirectional characters"
+
+
+# Of two sites that differ, neither is in a majority.
+FEWEST_FOR_ROBUST = 3
 
 
 class Start(BaseModel):
@@ -55,14 +62,29 @@ class Plan(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: str = Field(default="default", description="a word for people: shown, never used", max_length=200)
-    variables: tuple[str, ...] = Field(
-        default=(), description="names of the variables in order; empty: those of the first site that joins"
+    name: str = Field(default="default", description="shown to people; has no effect", max_length=200)
+    variables: tuple[VariableName, ...] = Field(
+        default=(), description="names of the variables in order; empty: whoever serves the plan has to name them"
     )
 
     # The federation
     n_participants: Sites = Field(default=3, ge=1, le=10_000, description="sites that must join before round 1")
     quorum: Sites = Field(default=0, ge=0, description="sites that must contribute to every round; 0: all of them")
+    sites: tuple[str, ...] = Field(
+        default=(), description="names of the sites that may take part, n_participants of them; empty: whoever joins"
+    )
+    max_rows: Annotated[Count, Unit("rows")] = Field(
+        default=10_000_000,
+        ge=1,
+        le=10**12,
+        description="most rows that a site may say it has; a site that says more is refused when it joins",
+    )
+    consensus: Consensus = Field(
+        default="mean",
+        description="how the sites' numbers become one, entry by entry: mean; median or trimmed-mean (a quarter of the "
+        "weight is left out at each end, and at least one site), by which no single site decides. These weight the "
+        "sites by rows, none by more than the median of the row counts",
+    )
 
     # Algorithm 1
     rounds: Rounds = Field(
@@ -78,23 +100,23 @@ class Plan(BaseModel):
         description="how the acyclicity term grows: continuation (one growing coefficient) or augmented (Lagrangian)",
     )
     continuation_start: Positive = Field(default=0.1, description="continuation: coefficient of h(W) in round 1")
-    continuation_end: Positive = Field(default=1000.0, description="continuation: coefficient where the share ends")
+    continuation_end: Positive = Field(
+        default=1000.0, description="continuation: coefficient at the end of continuation_share"
+    )
     continuation_share: Real = Field(
         default=0.8, gt=0, le=1, description="continuation: share of the rounds with geometric growth from start to end"
     )
     continuation_growth: Real = Field(
-        default=1.3, ge=1, le=10, description="continuation: factor a round after that share"
+        default=1.3, ge=1, le=10, description="continuation: factor of the coefficient a round after continuation_share"
     )
     acyclicity_penalty: Positive = Field(default=1.0, description="augmented: weight of h(W)^2 / 2 in round 1 (rho_1)")
     acyclicity_growth: Real = Field(default=1.2, ge=1, le=10, description="augmented: factor of that weight a round")
-    acyclicity_penalty_max: Positive = Field(
-        default=1e12, description="both schedules: where the weight or coefficient stops to grow"
-    )
+    acyclicity_penalty_max: Positive = Field(default=1e12, description="both schedules: largest weight or coefficient")
     starts: tuple[Start, ...] = Field(
         default=(),
         max_length=20,
         description="further starts from zero, each of as many rounds: the settings that are different there "
-        "(acyclicity, continuation_start, l1_weight); the search takes the graph of least loss",
+        "(acyclicity, continuation_start, l1_weight); the search chooses the graph with the smallest loss",
     )
     global_iterations: Annotated[Count, Unit("iterations")] = Field(
         default=20, ge=1, le=100_000, description="L-BFGS iterations of a global step"
@@ -103,7 +125,7 @@ class Plan(BaseModel):
         default=0.1,
         ge=0,
         lt=1,
-        description="a global step ends when an iteration gains at most this share of what all of them did",
+        description="a global step ends when an iteration gains at most this share of what all its iterations gained",
     )
 
     # The local solver
@@ -132,8 +154,8 @@ class Plan(BaseModel):
         default=0,
         ge=0,
         le=10,
-        description="1: instead of a refit the sites send second moments of neighbours, among which the coordinator "
-        "searches the DAG of least loss; with [privacy]: so many times noisy moments of residuals under the last DAG",
+        description="1: instead of a refit the sites send second moments of neighbours; the coordinator searches the "
+        "DAG with the smallest loss; with [privacy]: number of rounds of noisy moments of the last DAG's residuals",
     )
     neighbour_threshold: NonNegative = Field(
         default=0.01,
@@ -145,7 +167,7 @@ class Plan(BaseModel):
     send_tolerance: NonNegative = Field(
         default=0.0,
         description="an entry of B_p or W is sent when it has moved by more than this since it was last sent, and both "
-        "sides go on with what was last sent; 0: every non-zero entry, every round",
+        "sides work with what was last sent; 0: every non-zero entry, every round",
     )
     zero_tolerance: NonNegative = Field(
         default=0.0, description="entries of W of a smaller absolute weight are set to zero after each global step"
@@ -154,12 +176,16 @@ class Plan(BaseModel):
     # Times, in seconds
     join_deadline_s: Seconds = Field(default=600.0, description="s that the coordinator waits for all sites to join")
     round_deadline_s: Seconds = Field(default=600.0, description="s after which a round goes on with a quorum")
-    site_grace_s: Seconds = Field(default=30.0, description="s in a round after which it is said whom it waits for")
+    site_grace_s: Seconds = Field(
+        default=30.0, description="s in a round after which the coordinator names the sites that it waits for"
+    )
     run_deadline_s: Seconds = Field(
         default=86_400.0,
         description="s after which a round that is still without quorum stops the run",
     )
-    rpc_timeout_s: Seconds = Field(default=30.0, description="s that one call may take, beside a long poll's wait")
+    rpc_timeout_s: Seconds = Field(
+        default=30.0, description="s that one call may take, in addition to the wait of a long poll"
+    )
 
     # What is known before
     knowledge: Knowledge = Field(default=Knowledge(), description="required and forbidden edges, tiers of variables")
@@ -172,6 +198,15 @@ class Plan(BaseModel):
         private, solver = self.privacy is not None, self.local_solver
         rules = [
             (self.quorum <= self.n_participants, "quorum", "at most n_participants"),
+            (not self.sites or len(self.sites) == self.n_participants, "sites", "as many names as n_participants"),
+            (len(set(self.sites)) == len(self.sites), "sites", "names without repetition"),
+            (all(map(is_site_name, self.sites)), "sites", SITE_NAME_RULE),
+            (
+                self.consensus == "mean" or self.needed >= FEWEST_FOR_ROBUST,
+                "consensus",
+                f"mean with fewer than {FEWEST_FOR_ROBUST} sites in a round (n_participants, quorum): "
+                "of two, nothing tells which one is wrong",
+            ),
             (self.continuation_end >= self.continuation_start, "continuation_end", "at least continuation_start"),
             (
                 self.acyclicity_penalty_max >= self.acyclicity_penalty,
@@ -180,7 +215,9 @@ class Plan(BaseModel):
             ),
             (self.refit_threshold <= self.threshold, "refit_threshold", "at most threshold"),
             (len(set(self.variables)) == len(self.variables), "variables", "names without repetition"),
-            (all(map(is_variable_name, self.variables)), "variables", "names without control characters, not blank"),
+            (all(map(is_variable_name, self.variables)), "variables", f"names {_PRINTABLE}, not blank"),
+            (not any(map(steers_terminal, self.name)), "name", _PRINTABLE),
+            (all(map(is_variable_name, self.knowledge.names())), "knowledge", f"of names {_PRINTABLE}, not blank"),
             (len(self.variables) != 1, "variables", "at least two names (or none)"),
             (
                 not private or solver in PRIVATE_SOLVERS,
@@ -195,7 +232,7 @@ class Plan(BaseModel):
             (
                 solver != "frank-wolfe" or self.l1_weight > 0,
                 "l1_weight",
-                "above 0 with frank-wolfe: without an L1 term it has no ball to walk in",
+                "above 0 with frank-wolfe, which needs the L1 term to bound its search",
             ),
             (
                 not self.dense_messages or self.send_tolerance == self.zero_tolerance == 0.0,
@@ -217,10 +254,14 @@ class Plan(BaseModel):
                 not (private and self.moments_rounds)
                 or (solver == "dp-pgcd" and self.privacy is not None and self.privacy.smoothness == "estimated"),
                 "moments_rounds",
-                "0 with [privacy], but for dp-pgcd with smoothness = 'estimated', which gives the first scales",
+                "0 with [privacy], except for dp-pgcd with smoothness = 'estimated', which gives the first scales",
             ),
-            (not self.starts or self.moments_rounds > 0, "starts", "empty without moments_rounds, which choose one"),
-            (not (private and self.starts), "starts", "empty with [privacy]: each start would spend a budget"),
+            (
+                not self.starts or self.moments_rounds > 0,
+                "starts",
+                "empty without moments_rounds, which choose among the starts",
+            ),
+            (not (private and self.starts), "starts", "empty with [privacy]: each start would spend budget"),
             (not private or self.refit_rounds == 0, "refit_rounds", "0 with [privacy]: a refit is one more release"),
             (
                 not private or solver == "noisy-covariance" or self.local_steps <= _MOST_PRIVATE_STEPS,
@@ -267,7 +308,7 @@ class Plan(BaseModel):
 
     @property
     def dense_messages(self) -> bool:
-        """Whether B_p, beta_p and W are sent with all d^2 entries, as the solvers without sparsity need it."""
+        """Whether B_p, beta_p and W are sent with all d^2 entries, as the solvers without sparsity need."""
         return self.local_solver in ("closed-form", "noisy-covariance")
 
     @classmethod
@@ -340,6 +381,16 @@ class Plan(BaseModel):
         canonical = json.dumps(self.model_dump(mode="json"), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).digest()
 
+    def approvable_digests(self) -> tuple[bytes, ...]:
+        """Digests under which a site may have approved it: its own, and those without names of variables or sites.
+
+        Whoever serves a plan may add these names. They change neither its price nor what it releases: a site takes
+        part with its own variables or not at all.
+        """
+        variables, sites = {self.variables, ()}, {self.sites, ()}
+        named = [self.model_copy(update={"variables": v, "sites": s}) for v in variables for s in sites]
+        return tuple(plan.digest() for plan in named)
+
 
 def _setting(key: str, info: FieldInfo, value: object) -> list[str]:
     """A setting as TOML under its meaning and default."""
@@ -357,19 +408,20 @@ _TABLES: dict[str, type[BaseModel]] = {"knowledge": Knowledge, "privacy": Privac
 def _explain(error: ValidationError) -> list[str]:
     lines: list[str] = []
     for problem in error.errors():
-        where = ".".join(str(part) for part in problem["loc"])
+        # A plan may come over the wire, with names and values of any length.
+        where, value = shown(".".join(str(part) for part in problem["loc"]), 100), shown(repr(problem["input"]), 300)
         if problem["type"] == "extra_forbidden":
             first, last = str(problem["loc"][0]), str(problem["loc"][-1])
             model = _TABLES.get(first, Plan) if len(problem["loc"]) > 1 else Plan
-            known = difflib.get_close_matches(last, model.model_fields, n=1)
+            known = difflib.get_close_matches(last[:100], model.model_fields, n=1)
             if model is Plan and not known:
                 known = [f"{table}.{last}" for table in ("knowledge", "privacy") if last in _TABLES[table].model_fields]
             hint = f"; did you mean {known[0]}?" if known else ""
-            lines.append(f"  {where} = {problem['input']!r}: no such setting{hint}")
+            lines.append(f"  {where} = {value}: no such setting{hint}")
         elif problem["type"] == "value_error" and where in _TABLES:  # a rule between settings of a table, likewise
             lines.append(f"  {where}.{problem['msg'].removeprefix('Value error, ')}")
         elif problem["loc"]:
-            lines.append(f"  {where} = {problem['input']!r}: {problem['msg'].removeprefix('Value error, ').lower()}")
+            lines.append(f"  {where} = {value}: {problem['msg'].removeprefix('Value error, ').lower()}")
         else:  # a rule between settings names them itself
             lines.append(f"  {problem['msg'].removeprefix('Value error, ')}")
     return lines

@@ -1,4 +1,4 @@
-"""What a plan is made of before it is checked: a ready plan or a file, and what replaces some of its settings.
+"""Read the settings of a ready plan or a file and replace some of them; `plan` checks the result.
 
 A file may hold a table `[by_epsilon]` of settings that were found for several budgets: `epsilon` lists the budgets, and
 every other setting its value for each of them. A run takes the values of the budget that is nearest to its own on a log
@@ -7,7 +7,6 @@ there is follows from the run's own epsilon alone.
 """
 
 import math
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple, cast
 
 from fedbnsl.errors import PlanError
 from fedbnsl.plan.ready_files import READY_PLANS
+from fedbnsl.toml_text import parse_toml
 
 _BY_EPSILON = "by_epsilon"
 
@@ -27,7 +27,7 @@ class GivenSettings(NamedTuple):
     origin
         What errors call them.
     given_by
-        By dotted name, who says so: "plan", "plan, epsilon 5" (the table by epsilon), or an option.
+        By dotted name, where the value comes from: "plan", "plan, epsilon 5" (the table by epsilon), or an option.
     """
 
     origin: str
@@ -89,11 +89,11 @@ def read_toml(text: str, origin: str) -> dict[str, Any]:
     Raises
     ------
     PlanError
-        Naming the origin, if this is not TOML.
+        Naming the origin, if this is not TOML, or too large or too deep for a plan.
     """
     try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        return parse_toml(text)
+    except ValueError as error:
         raise PlanError(f"{origin} is not valid TOML: {error}") from None
 
 
@@ -116,7 +116,7 @@ def _tuned_for(asked: object, table: object, origin: str) -> list[_Change]:
     for name, values in columns.items():
         if not isinstance(values, list) or len(cast(list[object], values)) != len(budgets):
             raise PlanError(f"{origin}: {_BY_EPSILON}.{name} must list a value for each of the {len(budgets)} epsilons")
-    # An epsilon that is none is refused later, with the rule that it breaks.
+    # An invalid epsilon is refused later, with the rule that it breaks.
     log_asked = math.log(cast(float, asked)) if _is_budget(asked) else 0.0
     nearest = min(budgets, key=lambda budget: (abs(math.log(budget) - log_asked), budget))
     k, source = budgets.index(nearest), f"plan, epsilon {nearest:g}"
@@ -137,14 +137,14 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 
 def _parsed(override: str) -> tuple[str, Any]:
-    """The dotted name and the value of `key=value`; a value that is no TOML is taken as a string."""
+    """The dotted name and the value of `key=value`; a value that is not valid TOML is a string."""
     key, separator, text = override.partition("=")
     key = key.strip()
     if not separator or not key:
         raise PlanError(f"--set {override!r}: expected key=value, such as --set rounds=50")
     try:
-        return key, tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        return key, parse_toml(f"value = {text}")["value"]
+    except ValueError:
         return key, text.strip()
 
 
@@ -152,12 +152,23 @@ def _changed(settings: Mapping[str, Any], changes: Iterable[_Change]) -> dict[st
     """A copy with the changes, in their order."""
     copy = deepcopy(dict(settings))
     for change in changes:
-        *tables, leaf = change.name.split(".")
-        inner = copy
-        for table in tables:
-            found = inner.setdefault(table, {})
-            if not isinstance(found, dict):
-                raise PlanError(f"{change.given_by} {change.name}: {table!r} is a setting, not a table")
-            inner = cast(dict[str, Any], found)
+        inner, leaf = place_of(change.name, copy, origin=change.given_by)
         inner[leaf] = change.value
     return copy
+
+
+def place_of(name: str, settings: dict[str, Any], *, origin: str) -> tuple[dict[str, Any], str]:
+    """The table that holds a setting of a dotted name, made if it is missing, and the setting's name in it.
+
+    Raises
+    ------
+    PlanError
+        If the name reaches into what is no table.
+    """
+    *tables, leaf = name.split(".")
+    for table in tables:
+        found = settings.setdefault(table, {})
+        if not isinstance(found, dict):
+            raise PlanError(f"{origin} {name}: {table!r} is a setting, not a table")
+        settings = cast(dict[str, Any], found)
+    return settings, leaf

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from fedbnsl.plan.plan import Plan
 
 _NAME_OR_PATH = (
-    "PLAN is a name of `fedbnsl plan list` or the path of a TOML file. A name goes before a file of that name: what "
-    "has a separator or ends in .toml is a path, such as ./lean."
+    "PLAN is a name from `fedbnsl plan list` or the path of a TOML file. A ready plan is preferred to a file of that "
+    "name; text with a separator or ending in .toml is a path, such as ./lean."
 )
 
 
@@ -44,12 +44,12 @@ class NameOrPath(click.ParamType[str | Path]):
 
 @dataclass(frozen=True)
 class PlanChoice:
-    """A plan as somebody asked for it on the command line.
+    """A plan as given on the command line.
 
     Attributes
     ----------
     plan
-        A name, or a path; None: no plan was given where it may be left out.
+        A name, or a path; None if no plan was given, where it is optional.
     """
 
     plan: str | Path | None
@@ -59,7 +59,7 @@ class PlanChoice:
 
     @property
     def changes_settings(self) -> bool:
-        """Whether there is an option that replaces a setting."""
+        """Whether an option replaces a setting."""
         return bool(self.overrides) or self.epsilon is not None or self.delta is not None
 
     def read(self, otherwise: str = "fed-sparse") -> GivenSettings:
@@ -96,9 +96,9 @@ def takes_plan(
         click.option(
             "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Replace a setting of the plan; repeatable."
         ),
-        click.option("--epsilon", type=float, help="Of a private plan: budget of the run, for each site."),
+        click.option("--epsilon", type=float, help="For a private plan: budget of the run, for each site."),
         click.option(
-            "--delta", type=float, help="Of a private plan: delta of that budget; 0: 1 / rows^2 at each site."
+            "--delta", type=float, help="For a private plan: delta of that budget; 0: 1 / rows^2 at each site."
         ),
     )
 

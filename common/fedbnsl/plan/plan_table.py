@@ -1,4 +1,4 @@
-"""The settings of a plan, one by one: value, unit, default, who says so, meaning."""
+"""The settings of a plan, one by one: value, unit, default, source, meaning."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -44,7 +44,7 @@ def shown_settings(plan: Plan, given_by: Mapping[str, str]) -> Iterator[ShownSet
     Parameters
     ----------
     given_by
-        As `read_settings` says it; what it does not name is the default.
+        As in `GivenSettings`; a setting that is not in it has its default.
     """
     tables = {name: value for name in Plan.model_fields if isinstance(value := getattr(plan, name), BaseModel)}
     for prefix, table in (("", plan), *((f"{name}.", value) for name, value in tables.items())):

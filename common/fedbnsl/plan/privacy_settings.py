@@ -1,4 +1,4 @@
-"""The settings of a private run: what may be spent, and on what. `fedbnsl.privacy.calibration` derives the noise."""
+"""The settings of a private run: its budget and how it is split. `fedbnsl.privacy.calibration` derives the noise."""
 
 import math
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ class Unit:
     name: str
 
 
-# Strict, as in the plan: `epsilon = true` is a slip, not a number.
+# Strict, as in the plan: `epsilon = true` is a mistake, not a number.
 Real = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Positive = Annotated[Real, Field(gt=0)]
 Share = Annotated[Real, Field(gt=0, lt=1)]
@@ -36,7 +36,7 @@ _SMALLEST_DELTA = 1e-100
 
 
 class Privacy(BaseModel):
-    """What one site's table may lose in a run, under replacement of one record, and how the budget is used."""
+    """How much privacy one site's table may lose in a run (one record replaced), and how the budget is used."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -61,7 +61,7 @@ class Privacy(BaseModel):
     smoothness_share: Share = Field(default=0.2, description="estimated: share of the budget for the second moments")
     selection_share: Share = Field(default=0.5, description="share of a step's budget for choosing the coordinate")
     moments_share: Share = Field(
-        default=0.7, description="moments_rounds: their share of what the second moments leave of the budget"
+        default=0.7, description="moments_rounds: share of the budget that is left after the second moments"
     )
     moments_norm_bound: Scale = Field(
         default=0.55,

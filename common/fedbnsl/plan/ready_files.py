@@ -46,7 +46,7 @@ class ReadyFiles:
         Raises
         ------
         PlanError
-            If it is neither, with the names that are near.
+            If it is neither, with similar names.
         """
         text = str(given)
         if isinstance(given, Path) or text.endswith(_SUFFIX) or any(mark in text for mark in {"/", os.sep}):
@@ -82,6 +82,6 @@ READY_PLANS = ReadyFiles(
     "plan",
     files("fedbnsl.plan") / "ready",
     "fedbnsl plan list",
-    # For users' own tables: names that stay, whatever turns out to serve them best.
+    # Names that stay the same for users' own tables, even if another plan turns out to be better.
     aliases={"standard": "lean", "private": "private-moments"},
 )

@@ -1,4 +1,4 @@
-"""What privacy costs: public arithmetic that coordinator and site do alike.
+"""What privacy costs: public arithmetic, the same at the coordinator and at a site.
 
 `zcdp` converts between zCDP and (epsilon, delta), `calibration` derives every noise scale of a plan and its price,
 `report` says the guarantee in words, `cli` is `fedbnsl privacy`. No data and no randomness here: noise is drawn in

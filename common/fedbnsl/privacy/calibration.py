@@ -17,7 +17,7 @@ from fedbnsl.privacy import zcdp
 
 LATTICE = 2**20
 
-# Laplace noise on scores: one record moves a score by LATTICE, and rounding, before and after, by less than this more.
+# For Laplace noise on scores: one record moves a score by LATTICE; rounding before and after adds less than 4.
 SCORE_SENSITIVITY = LATTICE + 4
 
 # Parts of a budget are made slightly smaller, so that rounding never makes their sum exceed the whole.
@@ -49,7 +49,7 @@ class Price:
     n_samples, n_variables
         n and d of the site, which the price is for.
     moments_rounds
-        R: round T + 1 tells the setup, for scales, and rounds T + 2, ..., T + 1 + R release residual moments.
+        R: round T + 1 sends the setup again, for scales; rounds T + 2, ..., T + 1 + R release residual moments.
     moments_units
         Cost of one of them.
     moments_variance
@@ -88,7 +88,7 @@ class Price:
         Raises
         ------
         PlanError
-            If the price holds no such round: what has no price must not be taken for free.
+            If there is no such round. A round without a price must not be free.
         """
         if not 0 <= t <= self.last_round:
             raise PlanError(f"round {t} has no price: the plan has {self.last_round} rounds")
@@ -134,7 +134,7 @@ def price_of(plan: Plan, *, n_samples: int, n_variables: int) -> Price:
 
 
 def recipe(plan: Plan, price: Price) -> dict[str, object]:
-    """What re-computes a cost, for the ledger: every public quantity that went into it."""
+    """Every public quantity that a cost is computed from, for the ledger."""
     settings = plan.privacy.model_dump(mode="json") if plan.privacy else {}
     return {
         "solver": plan.local_solver,
@@ -174,7 +174,7 @@ def _exponential(plan: Plan, privacy: Privacy, delta: float, d: int) -> Price:
 def _laplace(plan: Plan, privacy: Privacy, delta: float, d: int) -> Price:
     """DP-PGCD of Mangold et al.: epsilon by advanced composition; the ledger is charged epsilon^2 / 2 a mechanism.
 
-    With estimated second moments, these have a share of epsilon and half of delta to themselves.
+    Estimated second moments get a share of epsilon and half of delta.
     """
     from scipy.optimize import brentq  # here: as in `zcdp`
 
@@ -239,5 +239,5 @@ def _matrix_variance(multiplier: float, d: int) -> int:
 
 
 def _variance(squared_sensitivity: int, cost: float) -> int:
-    """The integer variance, rounded up, of a discrete Gaussian that costs so much zCDP."""
+    """The integer variance, rounded up, of a discrete Gaussian that costs this much zCDP."""
     return math.ceil(squared_sensitivity / (2.0 * cost)) if cost else 0

@@ -1,4 +1,4 @@
-"""`fedbnsl privacy`: what a private run would cost, before anybody takes part in it."""
+"""`fedbnsl privacy`: what a private run would cost, before any site joins."""
 
 import json
 
@@ -10,7 +10,7 @@ from fedbnsl.plan.plan_options import PlanChoice, takes_plan
 
 @click.group()
 def privacy() -> None:
-    """Price private plans. Nothing is read but the plan."""
+    """Price private plans. Only the plan is read."""
 
 
 @privacy.command()
@@ -32,7 +32,12 @@ def price(choice: PlanChoice, rows: int, n_variables: int | None, table: bool, a
     from fedbnsl.privacy.report import noise_table, price_lines, price_summary
 
     plan = choice.load()
-    d = n_variables or len(plan.variables)
+    named = len(plan.variables)
+    if n_variables and named and n_variables != named:
+        raise SetupError(
+            f"--variables {n_variables}: the plan names {named} variables; leave out --variables, or the plan's names"
+        )
+    d = n_variables or named
     if not d:
         raise SetupError("the plan names no variables; say how many there are with --variables")
     summary = price_summary(plan, n_samples=rows, n_variables=d)

@@ -44,7 +44,7 @@ def price_summary(plan: Plan, *, n_samples: int, n_variables: int) -> dict[str, 
 
 
 def guarantees(plan: Plan) -> bool:
-    """Whether a private plan gives a guarantee. With exact second moments, which nobody pays for, it gives none."""
+    """Whether a private plan gives a guarantee. Exact second moments are not charged, so they give none."""
     exact = plan.privacy is not None and plan.privacy.smoothness == "exact"
     return plan.local_solver == "noisy-covariance" or not exact
 
@@ -55,7 +55,7 @@ def guarantee_sentence(plan: Plan, n_variables: int, fewest_samples: int, rounds
     Parameters
     ----------
     rounds
-        Rounds that a site answered, at most, those of residual moments included.
+        The most rounds that any site answered, including those of residual moments.
     fewest_samples
         Rows of the smallest site: without a delta in the plan, its delta is the largest.
     """
@@ -64,7 +64,7 @@ def guarantee_sentence(plan: Plan, n_variables: int, fewest_samples: int, rounds
         raise PlanError("the plan gives no privacy guarantee")
     price = price_of(plan, n_samples=fewest_samples, n_variables=n_variables)
     if not rounds:
-        return "No site's answer was taken in."
+        return "No answer of a site was used."
     delta = f"delta = {price.delta:.3g}" + ("" if privacy.delta else " or less (1 / rows^2 of each site)")
     if plan.local_solver == "noisy-covariance":
         releases = "its noisy second moments, released once"
@@ -131,7 +131,7 @@ def noise_scales(
 
 
 def price_lines(summary: dict[str, Any]) -> list[str]:
-    """The same for people."""
+    """The summary as lines of text."""
     plan, cost, noise = summary["plan"], summary["zcdp"], summary["noise"]
     rounds, releases, d = summary["rounds"], summary["moments_rounds"], summary["variables"]
     lines = [
@@ -180,7 +180,7 @@ def price_lines(summary: dict[str, Any]) -> list[str]:
 
 
 def noise_table(plan: Plan, *, n_samples: int, n_variables: int) -> list[list[str]]:
-    """Noise multiplier of an update by rounds (rows) and local steps (columns), the first of each holding the header.
+    """Noise multiplier of an update by rounds (rows) and local steps (columns), with headers.
 
     Raises
     ------

@@ -36,8 +36,7 @@ def gaussian_multiplier(zcdp: float) -> float:
     return math.sqrt(0.5 / zcdp)
 
 
-# What floating point may add to the logarithm of a selection weight; the solver refuses to go on where it could be
-# more.
+# Bounds on the rounding error of the logarithm of a selection weight; the solver stops where it could be larger.
 _SCORE_ROUNDING = 2.0**-19
 _WEIGHT_ROUNDING = 2.0**-38
 

@@ -1,4 +1,4 @@
-"""The kinds of rounds, as both sides know them: one module a kind.
+"""The kinds of rounds, as both sides know them, one module for each.
 
 A kind's module has the public content of its task (`Task`) and of its answer (`Answer`), their wire form, how many
 rounds of the kind a plan has (`n_rounds`), and their place among the others (`PLACE`). Its name is the name of its

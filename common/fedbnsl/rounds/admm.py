@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from fedbnsl.errors import MalformedMessageError
-from fedbnsl.matrix_codec import Encoding, decode_dense, decode_matrix, encode_dense, encode_matrix
+from fedbnsl.matrix_codec import Encoding, decode_dense, decode_matrix, encode_dense, encode_matrix, expect_form
 from fedbnsl.messages import Content
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import SparseMatrix
@@ -32,7 +31,7 @@ class Answer(_Weights):
 
 
 def n_rounds(plan: Plan) -> int:
-    """Those of all starts of Algorithm 1."""
+    """The plan's `rounds`, for each start of Algorithm 1."""
     return plan.rounds * (1 + len(plan.starts))
 
 
@@ -70,9 +69,7 @@ def _encode(matrix: SparseMatrix, wire: federation.Task | federation.Update, enc
 
 
 def _decode(wire: federation.Task | federation.Update, n_variables: int, encoding: Encoding) -> SparseMatrix:
-    found, expected = wire.WhichOneof("content"), "admm_dense" if encoding.dense else "admm"
-    if found != expected:
-        raise MalformedMessageError(f"message with {found}; this run sends {expected} here")
+    expect_form(wire.WhichOneof("content"), "admm_dense" if encoding.dense else "admm")
     if encoding.dense:
         return decode_dense(wire.admm_dense, n_variables=n_variables)
     return decode_matrix(wire.admm, n_variables=n_variables)

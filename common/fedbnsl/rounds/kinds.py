@@ -12,16 +12,16 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl.wire import federation_pb2 as federation
 
 LARGEST = 1e30
-"""No number of a task or of a private answer may be larger, no scale smaller than 1 / LARGEST: nothing overflows."""
+"""Limit for the numbers of tasks and private answers, so that nothing overflows; scales are at least 1 / LARGEST."""
 
 
 class Kind(Protocol):
-    """What the module of a kind of round has.
+    """The interface that the module of a kind of round implements.
 
     Attributes
     ----------
     PLACE
-        Rounds of a kind with a lower place come before these.
+        Order within a run: kinds with a lower place come first.
     """
 
     PLACE: int
@@ -37,7 +37,7 @@ class Kind(Protocol):
         ...
 
     def decode_task(self, wire: federation.Task, n_variables: int, encoding: Encoding, /) -> Content:
-        """Read it; raises MalformedMessageError for what no coordinator may send."""
+        """Read it; raises MalformedMessageError for an invalid task."""
         ...
 
     def encode_answer(self, answer: Any, wire: federation.Update, encoding: Encoding, /) -> None:
@@ -45,7 +45,7 @@ class Kind(Protocol):
         ...
 
     def decode_answer(self, wire: federation.Update, n_variables: int, encoding: Encoding, /) -> Content:
-        """Read it; raises MalformedMessageError for what no site may send."""
+        """Read it; raises MalformedMessageError for an invalid answer."""
         ...
 
 
@@ -60,7 +60,7 @@ KINDS = _found()
 
 
 class Stage(NamedTuple):
-    """What a round is for.
+    """The kind of a round, and its number among the rounds of this kind.
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ def n_rounds(plan: Plan) -> int:
 
 
 def stage(plan: Plan, t: int) -> Stage:
-    """What round t, counted from 1, is for.
+    """The stage of round t, counted from 1.
 
     Raises
     ------
@@ -92,4 +92,4 @@ def stage(plan: Plan, t: int) -> Stage:
         if 1 <= step <= kind.n_rounds(plan):
             return Stage(name, step)
         step -= kind.n_rounds(plan)
-    raise LocalProtocolError(f"round {t} is not among the {n_rounds(plan)} of the plan")
+    raise LocalProtocolError(f"round {t} does not exist: the plan has rounds 1 to {n_rounds(plan)}")

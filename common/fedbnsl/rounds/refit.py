@@ -44,7 +44,7 @@ class Answer(Content):
 
 
 def n_rounds(plan: Plan) -> int:
-    """As the plan says."""
+    """The plan's `refit_rounds`."""
     return plan.refit_rounds
 
 
@@ -70,6 +70,6 @@ def decode_answer(wire: federation.Update, n_variables: int, encoding: Encoding)
     variance = finite(wire.refit.residual_variance)
     if variance.size != n_variables or (variance < 0).any():
         raise MalformedMessageError(
-            f"{variance.size} residual variances, or one below 0; this run has {n_variables} variables"
+            f"{variance.size} residual variances, or one below 0; expected {n_variables}, all at least 0"
         )
     return Answer(weights, variance)

@@ -15,7 +15,7 @@ PLACE = 50
 
 @dataclass(frozen=True, eq=False)
 class Task(Content):
-    """Which residuals: those of x - W'x, divided by the scales.
+    """Which residuals to use: x - W'x, divided by the scales.
 
     Attributes
     ----------
@@ -30,7 +30,7 @@ class Task(Content):
 
     @property
     def digest(self) -> bytes:
-        """8 bytes that stand for the weights and scales."""
+        """8 bytes that identify the weights and scales."""
         W = self.weights
         return hashlib.sha256(W.index.tobytes() + W.value.tobytes() + self.scales.tobytes()).digest()[:8]
 
@@ -60,7 +60,7 @@ class Answer(Content):
 
 
 def n_rounds(plan: Plan) -> int:
-    """As the plan says, with privacy."""
+    """The plan's `moments_rounds` with privacy; without it, `moments` is used instead."""
     return 0 if plan.privacy is None else plan.moments_rounds
 
 
@@ -75,7 +75,7 @@ def decode_task(wire: federation.Task, n_variables: int, encoding: Encoding) -> 
     weights = decode_matrix(wire.residual_moments.weights, n_variables=n_variables)
     scales = finite(wire.residual_moments.scale)
     if scales.size != n_variables or (scales <= 0).any():
-        raise MalformedMessageError(f"{scales.size} scales, or one not above 0; this run has {n_variables} variables")
+        raise MalformedMessageError(f"{scales.size} scales, or one not above 0; expected {n_variables}, all above 0")
     return Task(weights, scales)
 
 
@@ -89,6 +89,6 @@ def decode_answer(wire: federation.Update, n_variables: int, encoding: Encoding)
     """See `kinds.Kind`."""
     answer = wire.residual_moments
     if len(answer.task_digest) != 8:
-        raise MalformedMessageError(f"an answer to a task named by {len(answer.task_digest)} bytes; expected 8")
+        raise MalformedMessageError(f"a task digest of {len(answer.task_digest)} bytes; expected 8")
     moments = decode_numbers(answer.moments, most=n_variables * (n_variables + 1) // 2)
     return Answer(moments, answer.task_digest)

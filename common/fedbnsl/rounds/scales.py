@@ -13,7 +13,7 @@ PLACE = 40
 
 @dataclass(frozen=True, eq=False)
 class Task(Content):
-    """Nothing has to be told."""
+    """Empty: the question needs no content."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -103,11 +103,32 @@ Global___LedgerHead: _TypeAlias = LedgerHead  # noqa: Y015
 class JoinRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class VersionEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     PROTOCOL_VERSION_FIELD_NUMBER: _builtins.int
     SITE_FIELD_NUMBER: _builtins.int
     VARIABLE_FIELD_NUMBER: _builtins.int
     N_SAMPLES_FIELD_NUMBER: _builtins.int
     LEDGER_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
     site: _builtins.str
     n_samples: _builtins.int
@@ -120,6 +141,10 @@ class JoinRequest(_message.Message):
     def ledger(self) -> Global___LedgerHead:
         """Absent for a site without a ledger: nothing that it releases is counted."""
 
+    @_builtins.property
+    def version(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """What the site computes with, by name: "fedbnsl", "numpy", "blas", "architecture", ... For the manifest."""
+
     def __init__(
         self,
         *,
@@ -128,10 +153,11 @@ class JoinRequest(_message.Message):
         variable: _abc.Iterable[_builtins.str] | None = ...,
         n_samples: _builtins.int = ...,
         ledger: Global___LedgerHead | None = ...,
+        version: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ledger", b"ledger"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ledger", b"ledger", "n_samples", b"n_samples", "protocol_version", b"protocol_version", "site", b"site", "variable", b"variable"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ledger", b"ledger", "n_samples", b"n_samples", "protocol_version", b"protocol_version", "site", b"site", "variable", b"variable", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -570,6 +596,45 @@ class PushReply(_message.Message):
 Global___PushReply: _TypeAlias = PushReply  # noqa: Y015
 
 @_typing.final
+class AliveRequest(_message.Message):
+    """A site that computes says now and then that it lives, while it has nothing else to say."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: _builtins.int
+    SITE_FIELD_NUMBER: _builtins.int
+    run: _builtins.int
+    site: _builtins.str
+    def __init__(
+        self,
+        *,
+        run: _builtins.int = ...,
+        site: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run", "site", b"site"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AliveRequest: _TypeAlias = AliveRequest  # noqa: Y015
+
+@_typing.final
+class AliveReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AliveReply: _TypeAlias = AliveReply  # noqa: Y015
+
+@_typing.final
 class LeaveRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -693,8 +758,9 @@ class StatusReply(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     TIME_UNIX_S_FIELD_NUMBER: _builtins.int
     SITE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     state: _builtins.str
-    """"waiting for sites", "running", "finished", "interrupted" or "failed"."""
+    """"waiting for sites", "running", "paused", "draining", "finished", "interrupted" or "failed"."""
     round: _builtins.int
     """The round in progress, and how many there will be."""
     rounds: _builtins.int
@@ -710,6 +776,8 @@ class StatusReply(_message.Message):
     """The coordinator's clock."""
     site: _builtins.str
     """Whom the coordinator takes the caller for; empty: nobody, or the coordinator itself."""
+    reason: _builtins.str
+    """What a paused run waits for, such as "No space left on device"; empty in other states."""
     @_builtins.property
     def member(self) -> _containers.RepeatedCompositeFieldContainer[Global___SiteStatus]: ...
     def __init__(
@@ -727,10 +795,11 @@ class StatusReply(_message.Message):
         version: _builtins.str = ...,
         time_unix_s: _builtins.float = ...,
         site: _builtins.str = ...,
+        reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acyclicity", b"acyclicity", "edges", b"edges", "elapsed_s", b"elapsed_s", "member", b"member", "protocol_version", b"protocol_version", "round", b"round", "rounds", b"rounds", "run", b"run", "site", b"site", "state", b"state", "time_unix_s", b"time_unix_s", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acyclicity", b"acyclicity", "edges", b"edges", "elapsed_s", b"elapsed_s", "member", b"member", "protocol_version", b"protocol_version", "reason", b"reason", "round", b"round", "rounds", b"rounds", "run", b"run", "site", b"site", "state", b"state", "time_unix_s", b"time_unix_s", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

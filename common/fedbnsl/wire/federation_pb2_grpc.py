@@ -49,6 +49,11 @@ class FederationStub:
                 request_serializer=fedbnsl_dot_wire_dot_federation__pb2.Update.SerializeToString,
                 response_deserializer=fedbnsl_dot_wire_dot_federation__pb2.PushReply.FromString,
                 _registered_method=True)
+        self.Alive = channel.unary_unary(
+                '/fedbnsl.wire.Federation/Alive',
+                request_serializer=fedbnsl_dot_wire_dot_federation__pb2.AliveRequest.SerializeToString,
+                response_deserializer=fedbnsl_dot_wire_dot_federation__pb2.AliveReply.FromString,
+                _registered_method=True)
         self.Leave = channel.unary_unary(
                 '/fedbnsl.wire.Federation/Leave',
                 request_serializer=fedbnsl_dot_wire_dot_federation__pb2.LeaveRequest.SerializeToString,
@@ -77,6 +82,12 @@ class FederationServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PushUpdate(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Alive(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -111,6 +122,11 @@ def add_FederationServicer_to_server(servicer, server):
                     servicer.PushUpdate,
                     request_deserializer=fedbnsl_dot_wire_dot_federation__pb2.Update.FromString,
                     response_serializer=fedbnsl_dot_wire_dot_federation__pb2.PushReply.SerializeToString,
+            ),
+            'Alive': grpc.unary_unary_rpc_method_handler(
+                    servicer.Alive,
+                    request_deserializer=fedbnsl_dot_wire_dot_federation__pb2.AliveRequest.FromString,
+                    response_serializer=fedbnsl_dot_wire_dot_federation__pb2.AliveReply.SerializeToString,
             ),
             'Leave': grpc.unary_unary_rpc_method_handler(
                     servicer.Leave,
@@ -204,6 +220,33 @@ class Federation:
             '/fedbnsl.wire.Federation/PushUpdate',
             fedbnsl_dot_wire_dot_federation__pb2.Update.SerializeToString,
             fedbnsl_dot_wire_dot_federation__pb2.PushReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Alive(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedbnsl.wire.Federation/Alive',
+            fedbnsl_dot_wire_dot_federation__pb2.AliveRequest.SerializeToString,
+            fedbnsl_dot_wire_dot_federation__pb2.AliveReply.FromString,
             options,
             channel_credentials,
             insecure,

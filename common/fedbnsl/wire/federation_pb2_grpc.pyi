@@ -36,6 +36,7 @@ class FederationStub:
     Join: _grpc.UnaryUnaryMultiCallable[_federation_pb2.JoinRequest, _federation_pb2.JoinReply]
     PullTask: _grpc.UnaryUnaryMultiCallable[_federation_pb2.PullRequest, _federation_pb2.PullReply]
     PushUpdate: _grpc.UnaryUnaryMultiCallable[_federation_pb2.Update, _federation_pb2.PushReply]
+    Alive: _grpc.UnaryUnaryMultiCallable[_federation_pb2.AliveRequest, _federation_pb2.AliveReply]
     Leave: _grpc.UnaryUnaryMultiCallable[_federation_pb2.LeaveRequest, _federation_pb2.LeaveReply]
     Status: _grpc.UnaryUnaryMultiCallable[_federation_pb2.StatusRequest, _federation_pb2.StatusReply]
 
@@ -45,6 +46,7 @@ class FederationAsyncStub(FederationStub):
     Join: _aio.UnaryUnaryMultiCallable[_federation_pb2.JoinRequest, _federation_pb2.JoinReply]  # type: ignore[assignment]
     PullTask: _aio.UnaryUnaryMultiCallable[_federation_pb2.PullRequest, _federation_pb2.PullReply]  # type: ignore[assignment]
     PushUpdate: _aio.UnaryUnaryMultiCallable[_federation_pb2.Update, _federation_pb2.PushReply]  # type: ignore[assignment]
+    Alive: _aio.UnaryUnaryMultiCallable[_federation_pb2.AliveRequest, _federation_pb2.AliveReply]  # type: ignore[assignment]
     Leave: _aio.UnaryUnaryMultiCallable[_federation_pb2.LeaveRequest, _federation_pb2.LeaveReply]  # type: ignore[assignment]
     Status: _aio.UnaryUnaryMultiCallable[_federation_pb2.StatusRequest, _federation_pb2.StatusReply]  # type: ignore[assignment]
 
@@ -69,6 +71,13 @@ class FederationServicer(metaclass=_abc_1.ABCMeta):
         request: _federation_pb2.Update,
         context: _ServicerContext,
     ) -> _typing.Union[_federation_pb2.PushReply, _abc.Awaitable[_federation_pb2.PushReply]]: ...
+
+    @_abc_1.abstractmethod
+    def Alive(
+        self,
+        request: _federation_pb2.AliveRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_federation_pb2.AliveReply, _abc.Awaitable[_federation_pb2.AliveReply]]: ...
 
     @_abc_1.abstractmethod
     def Leave(

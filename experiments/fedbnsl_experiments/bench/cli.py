@@ -1,4 +1,4 @@
-"""`fedbnsl bench`: what the project states about itself, measured anew."""
+"""`fedbnsl bench`: measure again the figures that the project states about itself."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 def bench(figures: tuple[str, ...], as_json: bool) -> None:
     """Measure the project's own figures: accuracy and bytes on generated data, Sachs, privacy, speed, many sites.
 
-    FIGURE is one of accuracy, tuning, sachs, local-solve, network, bytes, load, rows, sites, privacy, privacy-tuning,
-    private-steps, global-step, d1000, lean, private-moments, unequal-noise, growth, startup; without one, all of them
-    (about an hour on two cores). The Sachs figures need FEDBNSL_DATA.
+    FIGURE is one of accuracy, tuning, sachs, local-solve, network, bytes, load, attacks, rows, sites, privacy,
+    privacy-tuning, private-steps, global-step, d1000, lean, private-moments, unequal-noise, robust, honest-sites,
+    growth, startup; without one, all of them (about an hour on two cores). The Sachs figures need FEDBNSL_DATA.
     """
     from rich.console import Console
 

@@ -1,16 +1,18 @@
 """The table of figures: the names that `fedbnsl bench` takes, and the functions that measure them.
 
-A function gives one row a measurement, whose first cell, "figure", says of what.
+A function yields one row for each measurement; its first cell, "figure", says what was measured.
 """
 
 from collections.abc import Callable, Iterator
 
 from fedbnsl_experiments.bench.accuracy import accuracy, sachs, tuning
+from fedbnsl_experiments.bench.attacks import attacks
 from fedbnsl_experiments.bench.growth import growth
 from fedbnsl_experiments.bench.lean import lean, private_moments, unequal_noise
 from fedbnsl_experiments.bench.load import load
 from fedbnsl_experiments.bench.privacy import privacy, privacy_tuning
 from fedbnsl_experiments.bench.private_steps import private_steps
+from fedbnsl_experiments.bench.robust import honest, robust
 from fedbnsl_experiments.bench.rows import rows
 from fedbnsl_experiments.bench.scale import one_step, thousand
 from fedbnsl_experiments.bench.sites import sites
@@ -27,6 +29,7 @@ FIGURES: dict[str, Callable[[], Iterator[Row]]] = {
     "network": network,
     "bytes": wire,
     "load": load,
+    "attacks": attacks,
     "rows": rows,
     "sites": sites,
     "privacy": privacy,
@@ -37,6 +40,8 @@ FIGURES: dict[str, Callable[[], Iterator[Row]]] = {
     "lean": lean,
     "private-moments": private_moments,
     "unequal-noise": unequal_noise,
+    "robust": robust,
+    "honest-sites": honest,
     "growth": growth,
     "startup": startup,
 }

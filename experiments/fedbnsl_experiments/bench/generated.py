@@ -11,7 +11,8 @@ from fedbnsl_experiments.trials.harness import N_SAMPLES, Row, run_plan, run_row
 class Generated:
     """Generated federations, one a seed.
 
-    Variables and expected edges, sites, variance of the weights across sites, range of the noise's standard deviations.
+    d is the number of variables and of expected edges, `variance` that of the weights across sites, `noise` the range
+    of the noise's standard deviations.
     """
 
     d: int

@@ -68,13 +68,14 @@ def measured(plan: Plan, *, n_sites: int, n_variables: int) -> tuple[Result, Res
     FedbnslError
         If the coordinator or a site fails, a site misses a round, or the two runs learn different graphs.
     """
+    truth = synthesise(n_variables, n_variables, n_sites, _SAMPLES, 2)
     plan = plan.with_settings(
         n_participants=n_sites,
+        variables=truth.variables,
         join_deadline_s=_DEADLINE_S,
         round_deadline_s=_DEADLINE_S,
         run_deadline_s=_DEADLINE_S,
     )
-    truth = synthesise(n_variables, n_variables, n_sites, _SAMPLES, 2)
     tables = site_datasets(truth)
     with tempfile.TemporaryDirectory() as scratch:
         alone = simulate(plan, tables, Path(scratch, "alone"))

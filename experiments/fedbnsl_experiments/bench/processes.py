@@ -1,4 +1,4 @@
-"""What a process uses, and work in a process of its own, whose peak memory is nobody else's."""
+"""What a process uses, and a way to run work in a new process, so that its peak memory can be told."""
 
 import multiprocessing
 import os
@@ -34,12 +34,12 @@ class Reading:
 
     @classmethod
     def of(cls, pid: int) -> "Reading":
-        """The present reading.
+        """Read a process now.
 
         Raises
         ------
         OSError
-            If the process is over, or there is no /proc.
+            If the process has ended, or there is no /proc.
         """
         process = Path("/proc", str(pid))
         fields = dict(line.split(":", 1) for line in (process / "status").read_text("utf-8").splitlines())

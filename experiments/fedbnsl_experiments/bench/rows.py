@@ -101,7 +101,7 @@ def _reading(name: str, path: Path, found: Use, before: Use) -> Row:
 def _private(title: str, found: Use, fitting: Use) -> Row:
     """Steps over a mapped table, against steps over one in memory."""
     if not found.mapped or fitting.mapped:
-        raise ValueError("one of the tables does not lie where it was to be measured")
+        raise ValueError("expected the large table mapped from a file and the small one in memory")
     return {
         "figure": f"{title}: peak of private steps and fingerprint, mapped",
         "MiB at most": round(found.peak / MIB),

@@ -112,7 +112,8 @@ class RunBytes:
 
 def run_bytes(plan: Plan, tables: Mapping[str, Dataset], *, tls: bool) -> RunBytes:
     """Count the bytes of one run over loopback, whose sites are threads of this process."""
-    plan = plan.with_settings(n_participants=len(tables), join_deadline_s=_PATIENCE_S)
+    variables = next(iter(tables.values())).variables
+    plan = plan.with_settings(n_participants=len(tables), variables=variables, join_deadline_s=_PATIENCE_S)
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch, "run")
         admissions = [PublicTable(site, table) for site, table in tables.items()]

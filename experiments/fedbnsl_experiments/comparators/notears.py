@@ -102,7 +102,7 @@ def _minimised(smooth: Objective, halves: Matrix, lam: float) -> Matrix:
         split_l1(flat, lam), halves, jac=True, method="L-BFGS-B", bounds=Bounds(0.0, np.concatenate([upper, upper]))
     )
     if not np.isfinite(solution.x).all() or not np.isfinite(solution.fun):
-        raise DivergenceError("NOTEARS left the finite numbers: bring the variables to comparable units")
+        raise DivergenceError("NOTEARS diverged: bring the variables to comparable units")
     return np.asarray(solution.x)
 
 

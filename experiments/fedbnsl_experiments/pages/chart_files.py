@@ -53,7 +53,7 @@ def band(axes: Chart, x: Sequence[float], mean: Sequence[float], std: Sequence[f
 
 
 def as_svg(figure: Figure) -> str:
-    """The figure as one <svg> element, without the date of its making."""
+    """The figure as one <svg> element, without a date."""
     file = io.StringIO()
     with _mpl.rc_context(_SETTINGS):
         figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})

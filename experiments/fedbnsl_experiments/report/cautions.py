@@ -1,10 +1,11 @@
-"""What the reader of a report should be careful about, and what stands behind it."""
+"""What the reader of a report should be careful about, and the numbers behind it."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from fedbnsl.wording import first_few
 from fedbnsl_experiments.comparators.orderings import varsortability
 from fedbnsl_experiments.report import charts as report_charts
 from fedbnsl_experiments.report.run_files import ReportedRun
@@ -19,11 +20,10 @@ _HIGH_VARSORTABILITY = 0.9
 _FAR_FROM_ZERO = 0.1
 # Ratio of residual variances that makes means far from zero a likely cause.
 _UNEQUAL = 10.0
-_MOST_NAMED = 5
 
 
 def cautions(run: ReportedRun, scores: Mapping[str, Any] | None) -> list[str]:
-    """Sentences, the gravest first; what is said of every run is on the page itself."""
+    """Sentences, the most serious first; what holds for every run is in the page's template."""
     result = run.result
     found: list[str] = []
     if result["state"] != "finished":
@@ -67,10 +67,9 @@ def _of_scales(run: ReportedRun) -> list[str]:
     if run.scales is not None and not told:
         far = np.flatnonzero(np.abs(run.scales.mean) > np.sqrt(run.scales.variance)).tolist()
         if far:
-            names = ", ".join(run.variables[k] for k in far[:_MOST_NAMED])
-            more = f" and {len(far) - _MOST_NAMED} more" if len(far) > _MOST_NAMED else ""
+            names = first_few((run.variables[k] for k in far), most=5)
             found.append(
-                f"The mean of {names}{more} is further from zero than the standard deviation. The model has no "
+                f"The mean of {names} is further from zero than the standard deviation. The model has no "
                 f"intercept: directions and weights are then wrong. Centre the columns ({centre}) and run again."
             )
     # That they differ is already among the run's own warnings.

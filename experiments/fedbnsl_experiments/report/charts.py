@@ -14,7 +14,7 @@ from fedbnsl_experiments.report.dag_drawing import shortened
 
 _WIDTH, _HEIGHT = 4.8, 2.9
 _MOST_NUMBERED = 25
-_MOST_NAMED = 60
+_MOST_LABELLED = 60
 _SITES_AS_LINES = 6
 _NAME = 16
 # Below this ratio powers of ten alone would leave an axis with a label or none.
@@ -31,12 +31,12 @@ def weight_map(W: Matrix, names: Sequence[str]) -> str:
     side = min(max(4.2, 0.3 * d + 1.4), 9.0)
     figure, (axes,) = new_figure(side + 0.6, side)
     limit = float(np.abs(W).max()) or 1.0
-    figure.set_dpi(100 if d <= _MOST_NAMED else 160)
+    figure.set_dpi(100 if d <= _MOST_LABELLED else 160)
     colours = _diverging()
     image = axes.imshow(W, cmap=colours, vmin=-limit, vmax=limit, interpolation="nearest", aspect="equal")
     axes.grid(visible=False)
-    if d <= _MOST_NAMED:
-        # Between the cells: the way from a cell to its names.
+    if d <= _MOST_LABELLED:
+        # Lines between the cells lead the eye from a cell to its names.
         axes.set_xticks(np.arange(d + 1) - 0.5, minor=True)
         axes.set_yticks(np.arange(d + 1) - 0.5, minor=True)
         axes.grid(visible=True, which="minor", color="#57606a", alpha=0.18, linewidth=0.5)
@@ -44,7 +44,7 @@ def weight_map(W: Matrix, names: Sequence[str]) -> str:
     axes.tick_params(which="major", length=0)
     axes.set_xlabel("target")
     axes.set_ylabel("source")
-    if d <= _MOST_NAMED:
+    if d <= _MOST_LABELLED:
         size = 8 if d <= _MOST_NUMBERED else 5.5
         shown = [shortened(name, _NAME) for name in names]
         axes.set_xticks(range(d), shown, rotation=90, fontsize=size, parse_math=False)
@@ -57,14 +57,15 @@ def weight_map(W: Matrix, names: Sequence[str]) -> str:
     return _as_element(figure, f"Heat map of the raw weights of {d} by {d} variables, from {-limit:.2g} to {limit:.2g}")
 
 
-def acyclicity(rounds: Sequence[int], values: Sequence[float]) -> str:
-    """h(W) by round, on a logarithmic scale."""
+def acyclicity(rounds: Sequence[int], values: Sequence[float | None]) -> str:
+    """h(W) by round, on a logarithmic scale; None where it left the finite numbers."""
     figure, axes = _chart("round", "h(W)")
-    above_zero = [value if value > 0 else float("nan") for value in values]
+    above_zero = [value if value else float("nan") for value in values]
     axes.plot(rounds, above_zero, **_line(0, rounds))
-    if any(value > 0 for value in values):
+    if any(values):
         axes.set_yscale("log")
-    return _as_element(figure, f"Acyclicity h(W) by round; {values[-1]:.3g} in round {rounds[-1]}")
+    last = "not finite" if values[-1] is None else f"{values[-1]:.3g}"
+    return _as_element(figure, f"Acyclicity h(W) by round; {last} in round {rounds[-1]}")
 
 
 def edges_by_round(rounds: Sequence[int], counts: Sequence[int]) -> str:
@@ -112,7 +113,7 @@ def residual_variances(names: Sequence[str], variances: Sequence[float]) -> str:
     """Residual variance of each variable, the largest on top while names can be read."""
     order = sorted(range(len(names)), key=lambda k: variances[k])
     values = [variances[k] for k in order]
-    tall = min(max(_HEIGHT, 0.2 * len(names) + 0.9), 11.0) if len(names) <= _MOST_NAMED else _HEIGHT
+    tall = min(max(_HEIGHT, 0.2 * len(names) + 0.9), 11.0) if len(names) <= _MOST_LABELLED else _HEIGHT
     figure, axes = _chart("residual variance", "", height=tall)
     axes.plot(values, range(len(values)), "o", color=_POSITIVE, markersize=4)
     axes.axvline(float(np.median(values)), color="#57606a", linestyle="--", linewidth=1)
@@ -120,7 +121,7 @@ def residual_variances(names: Sequence[str], variances: Sequence[float]) -> str:
         _log_ticks(axes, max(values) / min(values))
     else:
         axes.set_xlim(0, 1.08 * max(values) or 1.0)
-    if len(names) <= _MOST_NAMED:
+    if len(names) <= _MOST_LABELLED:
         shown = [shortened(names[k], _NAME) for k in order]
         axes.set_yticks(range(len(names)), shown, fontsize=8, parse_math=False)
     else:

@@ -11,6 +11,7 @@ from pydantic.fields import FieldInfo
 
 from fedbnsl_experiments.report import charts as report_charts
 from fedbnsl_experiments.report.run_files import ReportedRun
+from fedbnsl_server.influence import outliers
 
 _MOST_SITES = 60
 
@@ -114,6 +115,15 @@ def attendance(run: ReportedRun) -> list[Attendance]:
         words = ", ".join(f"{first}" if n == 1 else f"{first}\u2013{first + n - 1}" for first, n in _stretches(missed))
         rows.append(Attendance(site, len(there), words, _stretches(there)))
     return rows if len(rows) <= _MOST_SITES else [row for row in rows if row.missed]
+
+
+def influence(run: ReportedRun) -> dict[str, Any] | None:
+    """How far each site's numbers were from the others', and who stands out; None for a run that did not compare."""
+    found = run.result.get("influence")  # older runs have none
+    if found is None:
+        return None
+    rows = sorted(({"site": site, **of} for site, of in found["sites"].items()), key=lambda row: -row["largest"])
+    return {**found, "rows": rows[:_MOST_SITES], "outliers": outliers(found)}
 
 
 def _stretches(numbers: Iterable[int]) -> list[tuple[int, int]]:

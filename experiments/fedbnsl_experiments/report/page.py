@@ -1,5 +1,7 @@
 """The report of a run: one HTML page that needs nothing beside it."""
 
+import shlex
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -8,15 +10,15 @@ from fedbnsl import durable
 from fedbnsl.errors import ResultError
 from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl_experiments.pages.render import render
-from fedbnsl_experiments.repeat import COMMAND
 from fedbnsl_experiments.report import cautions as report_cautions
 from fedbnsl_experiments.report import charts as report_charts
 from fedbnsl_experiments.report import history as report_course
 from fedbnsl_experiments.report import learned as report_graph
 from fedbnsl_experiments.report.run_files import ReportedRun, read_run
 from fedbnsl_experiments.scoring.evaluation import evaluate
+from fedbnsl_server.store.command import COMMAND, another_folder
 
-# From here on a table is set small, in a box of its own that scrolls.
+# A longer table is set small, in a box that scrolls.
 _LONG = 60
 # Pixels that the page of a phone leaves to a drawing.
 _PHONE = 350
@@ -37,7 +39,7 @@ _SCORES = (
 _PLACEHOLDERS = (
     (" TABLES ", "the folder with the tables, site-1.csv, ..."),
     (" FEDERATION ", "the folder that fedbnsl coordinator init made (on one machine alone: --insecure instead)"),
-    (" SITE_FOLDER ", "the site's own folder, made by fedbnsl participant init, in which the plan is approved"),
+    (" SITE_FOLDER", "the site's own folder, made by fedbnsl participant init, in which the plan is approved"),
 )
 
 
@@ -49,9 +51,9 @@ def write_report(run: Path, *, truth: Path | None = None, data: Path | None = No
     truth
         CSV with source,target and perhaps weight; None: RUN/data/truth.csv, if there.
     data
-        Folder with the tables, for what only they can tell; None: RUN/data, if there and the run was not private.
+        Folder with the tables, for means and standard deviations; None: RUN/data, if there and the run was not private.
     out
-        The file; None: RUN/report.html. One that is there is replaced: a report is derived.
+        The file; None: RUN/report.html. An existing file is replaced.
 
     Raises
     ------
@@ -82,6 +84,7 @@ def report_page(run: ReportedRun) -> str:
         result=result,
         plan=run.plan,
         manifest=result["manifest"],
+        versions_at_sites=_versions_at_sites(result["manifest"].get("site_versions", {})),
         long=_LONG,
         phone=_PHONE,
         date=_day(result["manifest"]["ended_at"]),
@@ -101,6 +104,7 @@ def report_page(run: ReportedRun) -> str:
         settings=report_course.settings(run),
         charts=report_course.charts(run),
         attendance=report_course.attendance(run),
+        influence=report_course.influence(run),
         bytes_rows=report_course.bytes_rows(result),
         cautions=report_cautions.cautions(run, scores),
         variances=report_cautions.variances(run),
@@ -114,6 +118,19 @@ def report_page(run: ReportedRun) -> str:
 
 def _day(moment: str) -> str:
     return f"{datetime.fromisoformat(moment):%Y-%m-%d %H:%M} UTC"
+
+
+def _versions_at_sites(told: Mapping[str, Mapping[str, str]]) -> list[tuple[Mapping[str, str], list[str]]]:
+    """What the sites computed with: sites with equal versions together."""
+    alike: list[tuple[Mapping[str, str], list[str]]] = []
+    for site, versions in told.items():
+        for known, sites in alike:
+            if known == versions:
+                sites.append(site)
+                break
+        else:
+            alike.append((versions, [site]))
+    return alike
 
 
 def _learned_sentence(run: ReportedRun, scores: dict[str, Any] | None) -> str:
@@ -193,11 +210,12 @@ def _command(run: ReportedRun) -> list[str]:
             return (run.path / COMMAND).read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise ResultError(f"{run.path / COMMAND} cannot be read: {error}") from None
+    out = shlex.quote(another_folder(run.path))
     if not (run.path / "run.json").exists():
         noise = run.result["manifest"]["seeds"].get("noise")
         options = " --public-data" * (run.plan.privacy is not None) + f" --noise-seed={noise}" * (noise is not None)
-        return [f"fedbnsl simulate plan.toml{options} --data TABLES --out ANOTHER_FOLDER"]
+        return [f"fedbnsl simulate plan.toml{options} --data TABLES --out {out}"]
     return [
-        "fedbnsl coordinator serve plan.toml --federation FEDERATION --out ANOTHER_FOLDER",
-        "fedbnsl participant join --policy SITE_FOLDER    # at each site",
+        f"fedbnsl coordinator serve plan.toml --federation FEDERATION --out {out}",
+        "fedbnsl participant join --policy SITE_FOLDER",
     ]

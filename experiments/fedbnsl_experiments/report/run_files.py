@@ -92,7 +92,7 @@ class ReportedRun:
 
     @property
     def searched(self) -> bool:
-        """Whether the graph is that of a search with moments, and no cut of W."""
+        """Whether the graph was searched with moments, not cut from W."""
         return was_searched(self.result)
 
     @property

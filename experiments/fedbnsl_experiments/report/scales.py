@@ -1,4 +1,4 @@
-"""What the tables of all sites say of the scales of their variables."""
+"""Means and variances of the variables over the tables of all sites."""
 
 import warnings
 from collections.abc import Sequence

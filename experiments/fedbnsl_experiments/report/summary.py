@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedbnsl_experiments.scoring.metrics import Scores
+from fedbnsl_server.influence import outliers
 from fedbnsl_server.observe.terminal import megabytes
 
 _EDGES_SHOWN = 40
@@ -37,6 +38,9 @@ def print_summary(
     seconds
         Wall clock of the whole command.
     """
+    odd = outliers(result["influence"])
+    for sentence in odd:
+        console.print(Text(f"be careful: {sentence}", style="bold red"), soft_wrap=True)
     edges = result["edges"]
     table = Table(title=f"edges learned: {len(edges)}", title_justify="left")
     for name in ("source", "target", "weight"):
@@ -75,7 +79,7 @@ def print_summary(
     for file, why in result["not_written"].items():
         lines.add_row("not written", f"{file}: {why}")
     took = result["seconds"]
-    for warning in result["warnings"]:
+    for warning in (warning for warning in result["warnings"] if warning not in odd):
         lines.add_row("be careful", Text(warning, style="yellow"))
     lines.add_row("seconds", f"{seconds:.1f} in all, {took['total']:.1f} from the first round on")
     console.print(lines)

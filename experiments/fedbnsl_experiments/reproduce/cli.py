@@ -1,4 +1,4 @@
-"""`fedbnsl reproduce`: the tables and figures of the paper, anew."""
+"""`fedbnsl reproduce`: run the experiments behind the paper's tables and figures again."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def reproduce(name: str, seeds: tuple[int, ...] | None, jobs: int, quick: bool, 
     """Run the experiment behind a table or figure of the paper; write a page that compares.
 
     The folder gets index.html, runs.csv (tidy, a row a run), comparison.csv and the figure as SVG and PNG. The same
-    command goes on where it was interrupted.
+    command continues where it was interrupted.
     """
     from rich.console import Console
 

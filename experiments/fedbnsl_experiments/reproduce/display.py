@@ -12,7 +12,7 @@ from fedbnsl_experiments.reproduce.study import Comparison
 
 
 def print_comparisons(comparisons: Sequence[Comparison], out: Path, console: Console, *, quick: bool) -> None:
-    """A row a number of the paper."""
+    """One row for each number of the paper."""
     table = Table(title="quick version: not the paper's experiment" if quick else None, title_justify="left")
     table.add_column("")
     for name in ("paper", "ours", "difference"):

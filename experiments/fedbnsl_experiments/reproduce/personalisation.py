@@ -1,7 +1,7 @@
 """Figure 2 and the structural comparison behind it: 20 sites with 50 rows each, together and alone."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from fedbnsl_experiments.reproduce.curves import (
     run_by_round,
 )
 from fedbnsl_experiments.reproduce.study import Comparison, Settings, described, mean_and_spread, select
-from fedbnsl_experiments.scoring.evaluation import graph_of, learned_graph
+from fedbnsl_experiments.scoring.evaluation import graph_of, learned_graph, learned_weights
 from fedbnsl_experiments.scoring.metrics import score
 from fedbnsl_experiments.tables.synthetic import SyntheticFederation, synthesise
 from fedbnsl_experiments.trials.harness import Row, scores_row
@@ -83,22 +83,13 @@ def _run(trial: Trial) -> list[Row]:
 
 def _run_together(trial: Trial, federation: SyntheticFederation) -> list[Row]:
     result, by_round = run_by_round(Plan.parse(trial["plan"]), federation)
-    dag, consensus = learned_graph(result), _learned_weights(result)
+    dag, consensus = learned_graph(result), learned_weights(result)
     rows: list[Row] = [{"kind": "structure", **row} for row in by_round]
     for site, (X, truth) in enumerate(zip(federation.tables, federation.site_weights, strict=True), start=1):
         personal = SecondMoments.of(X).least_squares(dag)
         rows.append(_error_row(site, _CONSENSUS, consensus, truth))
         rows.append(_error_row(site, _PERSONAL, personal, truth))
     return rows
-
-
-def _learned_weights(result: Mapping[str, Any]) -> Matrix:
-    """(d, d) weights of a result's edges."""
-    position = {name: k for k, name in enumerate(result["variables"])}
-    W = np.zeros((len(position), len(position)))
-    for edge in result["edges"]:
-        W[position[edge["source"]], position[edge["target"]]] = edge["weight"]
-    return W
 
 
 def _error_row(site: int, weights: str, estimate: Matrix, truth: Matrix) -> Row:

@@ -2,7 +2,7 @@
 
 A study's folder holds
 
-trials.jsonl        every trial as it ended, to go on after an interruption
+trials.jsonl        the outcome of every trial, to continue after an interruption
 runs.csv            tidy: one row a method, setting and seed
 comparison.csv      the paper's numbers, ours, the difference
 NAME.svg, NAME.png  the figure
@@ -31,7 +31,7 @@ from fedbnsl_experiments.trials.trials import Function, Trial, run_trials
 _WORDS = Path(__file__).parent / "words"
 
 TUNING_SEEDS = (1, *range(100, 130), 400)
-"""Of the generated graphs on which settings were searched, see the grids of `fedbnsl tune`."""
+"""Seeds of the generated graphs on which settings were searched; see the grids of `fedbnsl tune`."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class Study:
     tuning_seeds
         Seeds whose graphs were used to search for settings: the page warns of them.
     repeats
-        What the seeds are of, under the table of comparisons.
+        What differs from seed to seed, for the line under the table of comparisons.
     """
 
     name: str
@@ -233,8 +233,8 @@ def _not_held_out(study: Study, seeds: Sequence[int]) -> tuple[str, ...]:
     if not used:
         return ()
     return (
-        f"Not held out: settings were searched on generated graphs of seed {', '.join(used)}. The numbers of whatever "
-        "was tuned on them are better here than on new graphs; evaluate on other seeds.",
+        f"Not held out: settings were searched on generated graphs of seed {', '.join(used)}. Methods that "
+        "were tuned on them look better here than on new graphs; evaluate on other seeds.",
     )
 
 

@@ -1,4 +1,4 @@
-"""A run against a reference graph, with the controls that make its score mean something."""
+"""Score a run against a reference graph, beside two controls: the empty graph and random DAGs."""
 
 import csv
 import json
@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedbnsl.errors import ResultError
+from fedbnsl.graphs.csv_names import from_cell
 from fedbnsl.graphs.graph import extract_dag, is_acyclic, threshold
 from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_experiments.scoring.metrics import empty_graph_scores, random_dag_scores, read_reference, score, sid
@@ -52,9 +53,11 @@ def evaluate(run: Path, truth: Path, *, tau: float | None) -> dict[str, Any]:
         W = read_weights(run / "weights.csv", variables)
         estimate = graph_of(W, tau)
         if not has_raw_weights(result):
-            warnings.append("the run had no ADMM rounds and has no raw W: no threshold brings back what its search cut")
+            warnings.append(
+                "the run had no ADMM rounds and has no raw W: no threshold brings back edges that its search cut"
+            )
         elif was_searched(result):
-            warnings.append("the run's own graph was searched with moments: raw W, cut at any threshold, is another")
+            warnings.append("the run's own graph was searched with moments: raw W, cut anywhere, gives another")
     estimate, true = reference.of_common(estimate), reference.edges
     scores = score(estimate, true)
     return {
@@ -131,8 +134,17 @@ def learned_graph(result: Mapping[str, Any]) -> Mask:
     return edges
 
 
+def learned_weights(result: Mapping[str, Any]) -> Matrix:
+    """(d, d) weights of a result's edges, zero elsewhere."""
+    position = {name: k for k, name in enumerate(result["variables"])}
+    W = np.zeros((len(position), len(position)))
+    for edge in result["edges"]:
+        W[position[edge["source"]], position[edge["target"]]] = edge["weight"]
+    return W
+
+
 def was_searched(result: Mapping[str, Any]) -> bool:
-    """Whether the graph of a result is that of a search with moments, and no cut of W."""
+    """Whether the graph of a result was searched with moments, not cut from W."""
     return any(entry["kind"] in ("moments", "residual_moments") for entry in result["rounds"])
 
 
@@ -161,7 +173,8 @@ def read_weights(path: Path, variables: Sequence[str]) -> Matrix:
     except (OSError, ValueError, csv.Error) as error:
         raise ResultError(f"{path} cannot be read as a matrix of weights: {error}") from None
     names = list(variables)
-    if header[1:] != names or [row[:1] for row in rows] != [[name] for name in names] or W.shape != (len(names),) * 2:
+    sides = ([from_cell(cell) for cell in header[1:]], [from_cell(cell) for row in rows for cell in row[:1]])
+    if sides != (names, names) or W.shape != (len(names),) * 2:
         raise ResultError(f"{path} is not a square over the variables of the run")
     if not np.isfinite(W).all():
         raise ResultError(f"{path} holds a weight that is no finite number")

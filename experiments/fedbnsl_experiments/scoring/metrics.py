@@ -16,14 +16,15 @@ from typing import TextIO
 import numpy as np
 
 from fedbnsl.errors import ResultError
+from fedbnsl.graphs.csv_names import from_cell
+from fedbnsl.messages import composed
 from fedbnsl.sparse import Mask
+from fedbnsl.wording import first_few
 from fedbnsl_experiments.scoring.structural_intervention import sid as sid
-
-_NAMES_SHOWN = 10
 
 
 class UnusableReferenceError(ResultError):
-    """A file that is no graph to score against."""
+    """A file that cannot be used as a graph to score against."""
 
     remedy = (
         "Give a CSV file with commas, the header source,target (and weight, if known), and one edge a row; its "
@@ -275,7 +276,7 @@ def read_reference(path: Path, variables: Sequence[str]) -> Reference:
     if len(common) < 2:
         raise UnusableReferenceError(
             f"{path} and the run have {len(common)} variable(s) in common, and a score needs two: the truth names "
-            f"{_quoted(named)}, the run {_quoted(variables)}; expected the same names, to the letter"
+            f"{_quoted(named)}, the run {_quoted(variables)}; expected exactly the same names"
         )
     loops = _quoted(source for source, target, weight in rows if source == target and weight != 0)
     if loops:
@@ -310,8 +311,8 @@ def read_full_reference(path: Path, variables: Sequence[str]) -> Mask:
     reference = read_reference(path, variables)
     if reference.only_reference:
         raise UnusableReferenceError(
-            f"{path} names variables that the tables do not have: {_quoted(reference.only_reference)}; expected the "
-            "names to the letter"
+            f"{path} names variables that the tables do not have: {_quoted(reference.only_reference)}; expected "
+            "exactly their names"
         )
     return reference.edges
 
@@ -320,7 +321,7 @@ def _listed_edges(path: Path, file: TextIO, position: Mapping[str, int]) -> Iter
     """Source, target and weight (None without that column) of each row."""
     # A comment becomes a blank line, not none: the reader's line numbers stay those of the file.
     lines = ("\n" if _is_comment(line, position) else line for line in file)
-    # Strict, lest an unclosed quote swallow the rest of the file.
+    # Strict: otherwise an unclosed quote would swallow the rest of the file.
     reader = csv.reader(lines, strict=True)
     no_row: list[str] = []
     header = next((row for row in reader if row), no_row)
@@ -334,7 +335,8 @@ def _listed_edges(path: Path, file: TextIO, position: Mapping[str, int]) -> Iter
         if not row:
             continue
         try:
-            edge = (row[source], row[target], None if weight is None else float(row[weight]))
+            ends = composed(from_cell(row[source])), composed(from_cell(row[target]))
+            edge = (*ends, None if weight is None else float(row[weight]))
         except (IndexError, ValueError):
             edge = ("", "", math.nan)
         if not math.isfinite(edge[2] or 0.0):
@@ -346,11 +348,8 @@ def _listed_edges(path: Path, file: TextIO, position: Mapping[str, int]) -> Iter
 
 
 def _is_comment(line: str, position: Mapping[str, int]) -> bool:
-    return line.startswith("#") and next(csv.reader([line]))[0] not in position
+    return line.startswith("#") and composed(next(csv.reader([line]))[0]) not in position
 
 
 def _quoted(names: Iterable[str]) -> str:
-    """The distinct names, in order, the first few of them."""
-    distinct = list(dict.fromkeys(names))
-    more = f" and {len(distinct) - _NAMES_SHOWN} more" if len(distinct) > _NAMES_SHOWN else ""
-    return ", ".join(repr(name) for name in distinct[:_NAMES_SHOWN]) + more
+    return first_few(map(repr, names), most=10)

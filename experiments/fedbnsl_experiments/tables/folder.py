@@ -3,14 +3,17 @@
 import csv
 import io
 import re
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from fedbnsl.durable import make_folder
 from fedbnsl.errors import DataError, ResultError
-from fedbnsl_client.data.csv_table import read_header
+from fedbnsl_client.data.checks import DataWarning, in_one_line
+from fedbnsl_client.data.csv_table import read_header, said_in_words, unreadable_cells
+from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_experiments.tables.synthetic import SyntheticFederation
 
 _NAMES_SHOWN = 5
@@ -30,12 +33,42 @@ def site_files(folder: Path) -> dict[str, Path]:
         lacking = f"it holds {', '.join(others)}" if others else "" if folder.is_dir() else "there is no such folder"
         raise DataError(
             f"{folder} holds no site-*.csv{lacking and f' ({lacking})'}",
-            remedy="Give a folder with one CSV file a "
-            "site, named site-1.csv, site-2.csv, ...; `fedbnsl data split` and `fedbnsl data synth` make such folders.",
+            remedy="Give a folder with one CSV file for each site: site-1.csv, site-2.csv, ...; `fedbnsl data split` "
+            "and `fedbnsl data synth` make such folders.",
         )
     return dict(
         sorted(found.items(), key=lambda item: [int(x) if x.isdecimal() else x for x in re.split(r"(\d+)", item[0])])
     )
+
+
+def read_tables(files: Mapping[str, Path], columns: Sequence[str], *, warn: bool = True) -> dict[str, Dataset]:
+    """The tables of all sites; what is odd about one is a DataWarning that begins with the name of its site.
+
+    Parameters
+    ----------
+    warn
+        False: no warnings.
+
+    Raises
+    ------
+    DataError
+        Naming every table that cannot be used.
+    """
+    tables: dict[str, Dataset] = {}
+    unusable: list[str] = []
+    for site, path in files.items():
+        try:
+            tables[site] = Dataset.read(path, columns=columns, warn=False)
+        except DataError as error:
+            unusable.append(str(error))
+            continue
+        for one in tables[site].odd if warn else ():
+            warnings.warn(f"{site}: {one.text}", DataWarning, stacklevel=2)
+    if len(unusable) == 1:
+        raise DataError(unusable[0])
+    if unusable:
+        raise DataError("\n  ".join([f"{len(unusable)} of {len(files)} tables cannot be used:", *unusable]))
+    return tables
 
 
 def write_federation(federation: SyntheticFederation, out: Path) -> list[Path]:
@@ -61,6 +94,8 @@ def write_federation(federation: SyntheticFederation, out: Path) -> list[Path]:
 def split(path: Path, n_sites: int, out: Path, *, seed: int | None) -> dict[str, int]:
     """Deal the rows of one table to several sites, cell by cell as they stand in the file; returns rows by site.
 
+    Cells that no run can read are a DataWarning: their columns may be left out later.
+
     Parameters
     ----------
     seed
@@ -73,17 +108,19 @@ def split(path: Path, n_sites: int, out: Path, *, seed: int | None) -> dict[str,
     ResultError
         If the output folder holds tables already, or cannot be written.
     """
-    read_header(path)  # only validates: the header is written to the sites unchanged
-    try:
+    names = read_header(path)
+    with said_in_words(path):
+        problems = unreadable_cells(path, names, range(len(names)))
         with path.open(encoding="utf-8-sig", newline="") as file:
-            header, *rows = [row for row in csv.reader(file) if row]
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path}: not a UTF-8 table in CSV form ({error})") from None
-    ragged = sum(len(row) != len(header) for row in rows)
-    if ragged:
-        raise DataError(f"{path}: {ragged} row(s) without exactly {len(header)} fields")
+            header, *rows = [row for row in csv.reader(file) if row]  # the header is written to the sites unchanged
     if len(rows) < n_sites:
         raise DataError(f"{path}: {len(rows)} rows cannot be split over {n_sites} sites")
+    if problems:
+        text = (
+            f"{path}: {in_one_line(problems)}. The parts are written as they stand; a run refuses these columns: mend "
+            "the table, or leave them out (--columns)"
+        )
+        warnings.warn(text, DataWarning, stacklevel=2)
     order = np.arange(len(rows)) if seed is None else np.random.default_rng(seed).permutation(len(rows))
     new_folder(out)
     sizes: dict[str, int] = {}

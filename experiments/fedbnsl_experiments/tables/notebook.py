@@ -10,6 +10,9 @@ import numpy as np
 from fedbnsl.errors import DataError
 from fedbnsl.messages import SITE_NAME_RULE, is_site_name
 from fedbnsl.sparse import Matrix
+from fedbnsl_client.data.checks import Places, in_one_line
+from fedbnsl_client.data.columns import read_names
+from fedbnsl_client.data.csv_table import no_numbers
 from fedbnsl_client.data.dataset import Dataset
 
 # By name: pandas, whose types these are, is no dependency.
@@ -87,11 +90,7 @@ def _columns(site: str, table: Any) -> tuple[list[str], list[Any]]:
         )
     if hasattr(table, "columns") and hasattr(table, "__getitem__"):
         labels = list(table.columns)
-        names = [str(label).strip() for label in labels]
-        repeated = sorted({name for name in names if names.count(name) > 1})
-        if repeated:
-            raise DataError(f"{site}: {', '.join(map(repr, repeated))} stand(s) more than once among the columns")
-        return names, [table[label] for label in labels]
+        return read_names(site, [str(label) for label in labels]), [table[label] for label in labels]
     values = np.asarray(table)
     if values.ndim != 2:
         raise DataError(
@@ -102,25 +101,27 @@ def _columns(site: str, table: Any) -> tuple[list[str], list[Any]]:
 
 def _dataset(site: str, names: Sequence[str], columns: Sequence[Any]) -> Dataset:
     vectors = [_numbers(column) for column in columns]
-    problems = [
-        f"column {name!r}: {count} row(s) are {what}"
-        for name, (_, missing, text) in zip(names, vectors, strict=True)
-        for count, what in ((missing, "empty"), (text, "not numbers"))
-        if count
-    ]
-    if problems:
-        raise DataError(f"{site}: " + "; ".join(problems[:8] + ["..."] * (len(problems) > 8)))
+    found = {
+        "empty": {k: missing for k, (_, missing, _) in enumerate(vectors)},
+        "not numbers": {k: text for k, (_, _, text) in enumerate(vectors)},
+    }
+    if problems := no_numbers(names, found, "data row"):
+        raise DataError(f"{site}: " + in_one_line(problems))
     X = np.column_stack([vector for vector, _, _ in vectors]) if vectors else np.empty((0, 0))
     return Dataset.of_values(names, X, origin=site)
 
 
-def _numbers(column: Any) -> tuple[Matrix, int, int]:
-    """(n,) values, and how many cells are missing or no numbers."""
+def _numbers(column: Any) -> tuple[Matrix, Places, Places]:
+    """(n,) values, and which cells are missing or no numbers, counted from 1."""
     values = np.asarray(column)
     if values.dtype.kind in "biuf":
-        return values.astype(np.float64), 0, 0
+        return values.astype(np.float64), Places(), Places()
     cells: list[Any] = values.tolist() if values.dtype.kind == "O" else [str(value) for value in values]
-    missing = sum(type(cell).__name__ in _MISSING for cell in cells)
-    usable = [cell for cell in cells if isinstance(cell, numbers.Real)]
-    whole = len(usable) == len(cells)
-    return np.array(usable if whole else [], dtype=np.float64), missing, len(cells) - missing - len(usable)
+    missing, text = Places(), Places()
+    for row, cell in enumerate(cells, start=1):
+        if type(cell).__name__ in _MISSING:
+            missing.add([row])
+        elif not isinstance(cell, numbers.Real):
+            text.add([row])
+    whole = not missing.count and not text.count
+    return np.array(cells if whole else [], dtype=np.float64), missing, text

@@ -22,7 +22,7 @@ class TrialStore:
     Parameters
     ----------
     work
-        What the outcomes are of, such as "reproduce table1": those of another work are not mixed with.
+        What the outcomes are of, such as "reproduce table1"; a file with those of another work is refused.
 
     Attributes
     ----------

@@ -31,7 +31,7 @@ Function = Callable[[Trial], Sequence[Row]]
 
 _LINES_WITHOUT_TERMINAL = 10
 
-_GO_ON = "The trials that had ended are kept: the same command goes on from there."
+_GO_ON = "The trials that had ended are kept: the same command continues from there."
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""`fedbnsl tune`: settings of a plan, searched for on data whose truth is known."""
+"""`fedbnsl tune`: search for settings of a plan on data whose truth is known."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def tune(
     product; with --random, a key may also be a range ({low = 0.01, high = 1.0, log = true, integer = false}). Every
     run is a simulation and guarantees nothing about its tables.
 
-    The folder gets trials.csv, ranking.csv and best.toml. The same command goes on where it was interrupted, and a
+    The folder gets trials.csv, ranking.csv and best.toml. The same command continues where it was interrupted, and a
     larger grid runs only what is new.
     """
     from rich.console import Console
@@ -187,7 +187,7 @@ def _given(context: click.Context) -> dict[str, Any]:
 
 
 def _command(context: click.Context, given: dict[str, Any], seeds: tuple[int, ...]) -> str:
-    """The command as it can be given again."""
+    """The command line that repeats the search."""
     parts = ["fedbnsl", "tune"]
     for parameter in context.command.params:
         value = given.get(parameter.name or "")

@@ -26,8 +26,8 @@ class Ranked:
     undefined
         Seeds that ended well, but whose metric is not defined: a quotient by zero. They are in no mean.
     empty
-        Those of them whose true graph has edges, where the learned one has none: a mean that leaves them out is no
-        praise.
+        Those of them whose true graph has edges, where the learned one has none: a mean that leaves them out
+        looks better than it is.
     failures
         Seeds that failed; `error` is the first one's.
     mb

@@ -2,7 +2,7 @@
 
 The folder of a search holds
 
-trials.jsonl    every trial as it ended, to go on after an interruption or with a larger grid
+trials.jsonl    the outcome of every trial, to continue after an interruption or with a larger grid
 trials.csv      tidy: one row a configuration and seed
 ranking.csv     one row a configuration, the best first
 best.toml       the best configuration as a complete plan
@@ -28,7 +28,7 @@ from fedbnsl_experiments.scoring.evaluation import learned_graph
 from fedbnsl_experiments.scoring.metrics import read_full_reference, score
 from fedbnsl_experiments.simulate import simulate
 from fedbnsl_experiments.tables.csv_rows import as_csv
-from fedbnsl_experiments.tables.folder import site_files
+from fedbnsl_experiments.tables.folder import read_tables, site_files
 from fedbnsl_experiments.tables.synthetic import synthesise
 from fedbnsl_experiments.trials.harness import Row, megabytes_sent, site_datasets
 from fedbnsl_experiments.trials.trials import Trial, run_trials
@@ -36,7 +36,7 @@ from fedbnsl_experiments.tuning.grid import Choice
 from fedbnsl_experiments.tuning.ranking import Ranked, best_plan, rank, row_of, summary
 
 EVALUATED_SEEDS = range(2, 12)
-"""Of the graphs on which the paper's tables and figures are reproduced."""
+"""Seeds of the graphs on which the paper's tables and figures are reproduced."""
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,8 @@ Data = GeneratedData | FolderData
 
 @lru_cache(maxsize=1)
 def _read_tables(data: FolderData) -> tuple[dict[str, Dataset], Mask]:
-    """Once a process."""
-    tables = {site: Dataset.read(path, columns=data.columns) for site, path in site_files(data.folder).items()}
+    """The tables and the truth, read once in each process."""
+    tables = read_tables(site_files(data.folder), data.columns)
     reference = read_full_reference(data.truth, data.columns or next(iter(tables.values())).variables)
     if _digest(data.folder, data.truth) != data.digest:
         raise DataError(f"the tables in {data.folder} changed while settings were tuned on them; start again")
@@ -171,7 +171,7 @@ def tune(
     best = ranking[0]
     if best.mean is None and any(r.undefined for r in ranking):
         raise ResultError(
-            f"no run has a {metric}, so that there is no best plan: not one graph has what it is a share of",
+            f"no run has a {metric}, so that there is no best plan: it is a quotient by zero for every graph",
             remedy="Rank by --metric shd, or try other candidates.",
         )
     if best.mean is None:
@@ -192,7 +192,7 @@ def trial_of(plan: Plan, data: Data, seed: int) -> Trial:
 
 
 def run_trial(data: Data, trial: Trial) -> Sequence[Row]:
-    """One simulated run, scored. A divergence is what the settings lead to, and not tried again."""
+    """One simulated run, scored. A divergence is an outcome of the settings, and is not tried again."""
     plan = Plan.parse(trial["plan"])
     tables, reference = data.tables(trial["seed"])
     noise_seed = None if plan.privacy is None else trial["seed"]

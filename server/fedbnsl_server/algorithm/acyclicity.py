@@ -1,11 +1,11 @@
-"""Measures h of how far W is from acyclic, zero exactly for acyclic W, with their gradients.
+"""Two measures h of how far W is from acyclic, with gradients; h is zero exactly if W is acyclic.
 
     exponential   h = tr(exp(W o W)) - d                           (NOTEARS, Zheng et al. 2018)
     log-det       h = -log det(s I - W o W) + d log s, s = 1       (DAGMA, Bello et al. 2022)
 
-The second one is defined where the spectral radius of W o W is below s, and infinite elsewhere. Both sum the closed
-walks over the edges. No closed walk leaves a strongly connected component: h is the sum over the components, and the
-derivative by an edge between two of them is zero.
+The second is defined where the spectral radius of W o W is below s, and infinite elsewhere. Both are weighted sums of
+closed walks over the edges. No closed walk leaves a strongly connected component: h is the sum over the components, and
+the derivative by an edge between two of them is zero.
 """
 
 import math
@@ -152,7 +152,8 @@ def expm1(A: Matrix) -> Matrix:
     """exp(A) - I of a (k, n, n) stack of matrices with entries at least 0.
 
     A Taylor polynomial, evaluated as by Paterson and Stockmeyer (1973), of the least degree whose remainder is below
-    2^-53 of the sum in the 1-norm; where 16 is not enough, of A / 2^s, squared s times as (E + I)^2 - I = E^2 + 2 E.
+    2^-53 of the sum in the 1-norm; if degree 16 is not enough, that of A / 2^s, squared s times as
+    (E + I)^2 - I = E^2 + 2 E.
     All terms are at least 0: nothing cancels, and a small trace is as exact as a large one.
     """
     powers = np.empty((4, *A.shape))

@@ -1,7 +1,7 @@
 """The state of Algorithm 1 at the coordinator, and the one function that moves it by a round."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -13,6 +13,7 @@ from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Matrix, SparseMatrix, aligned
 from fedbnsl_server.algorithm.acyclicity import acyclicity
+from fedbnsl_server.algorithm.consensus import RobustRule
 from fedbnsl_server.algorithm.global_step import global_step
 
 
@@ -37,13 +38,16 @@ class AdmmState:
     refitted
         Mean of the sites' least-squares weights on the learned support, once a refit or moments round is complete.
     residual_variance
-        (d,) mean over the sites in that round, in squared units of the variables; empty before.
+        (d,) mean over the sites in that round, in squared units of the variables; empty before. After private moments
+        rounds from noisy moments, and empty where the noise hides them.
     change
         What the next task tells of W if the plan sends changes: a zero for an entry that is gone. Otherwise None.
     found
         W at the end of each start before this one.
     scales
         (d,) units of the residuals that the next private moments round asks for; empty before.
+    mean_squares
+        (d,) noisy mean squares of the variables over all sites' records, as released; empty before.
     neighbours
         Entries above `neighbour_threshold` in W after the first or the last round of any start; only for plans with a
         moments round. The first W, still without acyclicity, shows dependences; the last one is what was learned.
@@ -60,6 +64,7 @@ class AdmmState:
     change: SparseMatrix | None = None
     found: tuple[SparseMatrix, ...] = ()
     scales: Matrix = field(default_factory=lambda: np.empty(0))
+    mean_squares: Matrix = field(default_factory=lambda: np.empty(0))
     neighbours: SparseMatrix | None = None
 
     @property
@@ -74,6 +79,12 @@ def initial_state(n_variables: int, sites: Sequence[str], *, sends_changes: bool
     change = zero if sends_changes else None
     start = {site: SiteState(zero, zero, change) for site in sorted(sites)}
     return AdmmState(0, zero, 0.0, 0.0, frozenset(), start, None, np.empty(0), change)
+
+
+def without(state: AdmmState, sites: Collection[str]) -> AdmmState:
+    """The state with nothing of these sites in the steps to come; W stays as they helped to find it."""
+    left = {site: one for site, one in state.sites.items() if site not in sites}
+    return replace(state, sites=left, contributed=state.contributed - set(sites))
 
 
 def begin_start(state: AdmmState) -> AdmmState:
@@ -101,7 +112,14 @@ def _grown(start: float, factor: float, times: float, ceiling: float) -> float:
 
 
 def advance_admm(
-    state: AdmmState, sent: Mapping[str, SparseMatrix], plan: Plan, mask: EdgeMask, *, start: int = 0, step: int
+    state: AdmmState,
+    sent: Mapping[str, SparseMatrix],
+    plan: Plan,
+    mask: EdgeMask,
+    *,
+    start: int = 0,
+    step: int,
+    rule: RobustRule | None = None,
 ) -> AdmmState:
     """One round of Algorithm 1 at the coordinator: W, alpha and the duals of the sites that contributed.
 
@@ -113,10 +131,16 @@ def advance_admm(
         B_p, or its changes, by site.
     start, step
         Which start of the algorithm the round belongs to, from 0, and its number there, from 1.
+    rule
+        What replaces the mean over all sites, in the order of their names; None: nothing.
     """
     plan, rho_2 = plan.of_start(start), plan.consensus_penalty
     B = {site: _told(old.local_weights, sent.get(site), plan) for site, old in state.sites.items()}
-    A = mean_of(B.values()) + mean_of(s.consensus_dual for s in state.sites.values()) / rho_2
+    beta = {site: before.consensus_dual for site, before in state.sites.items()}
+    if rule is None:
+        A = mean_of(B.values()) + mean_of(beta.values()) / rho_2
+    else:
+        A = _robust_sum(rule, list(B.values()), list(beta.values()), rho_2)
     alpha, rho_1 = acyclicity_coefficients(plan, step, state.acyclicity_dual)
     W = global_step(
         A,
@@ -154,7 +178,7 @@ def advance_admm(
     if plan.acyclicity_schedule == "augmented":
         alpha_next = alpha + rho_1 * acyclicity(told.to_dense(), plan.acyclicity)[0]  # Eq. alpha
         if not math.isfinite(alpha_next):
-            raise DivergenceError("alpha left the finite numbers")
+            raise DivergenceError("the ADMM diverged: alpha is not finite")
     return replace(
         state,
         global_weights=told,
@@ -182,6 +206,14 @@ def _dual(beta: SparseMatrix, B: SparseMatrix, W: SparseMatrix, rho_2: float) ->
     """Eq. beta, linear in the number of entries. Same operations and order as at the site, so the bits are equal."""
     index, (old, b, w) = aligned(beta, B, W)
     return SparseMatrix(beta.n_variables, index, old + rho_2 * (b - w)).without_zeros()
+
+
+def _robust_sum(rule: RobustRule, B: Sequence[SparseMatrix], beta: Sequence[SparseMatrix], rho_2: float) -> Matrix:
+    """(d, d): B_p + beta_p / rho_2, which is what a site pulls W to, by a robust rule over the sites."""
+    index, values = aligned(*B, *beta)
+    A = np.zeros((B[0].n_variables, B[0].n_variables))
+    A.flat[index] = rule(values[: len(B)] + values[len(B) :] / rho_2)
+    return A
 
 
 def mean_of(matrices: Iterable[SparseMatrix]) -> Matrix:

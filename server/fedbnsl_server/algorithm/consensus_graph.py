@@ -12,7 +12,7 @@ from fedbnsl_server.algorithm.admm import AdmmState
 
 @dataclass(frozen=True, eq=False)
 class ConsensusGraph:
-    """The answer of a run.
+    """The learned graph of a run.
 
     Attributes
     ----------
@@ -29,7 +29,7 @@ class ConsensusGraph:
     dropped: tuple[Edge, ...]
 
     def as_sparse(self) -> SparseMatrix:
-        """The weights of the edges, an edge of weight zero included."""
+        """The weights of the edges, also of edges with weight zero."""
         return SparseMatrix.on_support(self.weights, self.dag)
 
 
@@ -45,14 +45,14 @@ def raw_weights(state: AdmmState, plan: Plan) -> SparseMatrix:
 
 
 def graph_to_refit(state: AdmmState, plan: Plan, mask: EdgeMask) -> ConsensusGraph:
-    """What the sites regress on: the support of W at `refit_threshold`; later refits: the graph of the one before."""
+    """The graph that the sites fit: the support of W at `refit_threshold`; later, the graph of the last refit."""
     if state.refitted is None:
         return _acyclic_part(state.global_weights.to_dense(), plan.refit_threshold, mask)
     return consensus_graph(state, plan, mask)
 
 
 def graphs_to_search(state: AdmmState, plan: Plan, mask: EdgeMask) -> list[ConsensusGraph]:
-    """Where a search may begin: the acyclic part of W after each start, cut at `refit_threshold`."""
+    """Start graphs of a search: the acyclic part of W after each start, cut at `refit_threshold`."""
     return [_acyclic_part(W.to_dense(), plan.refit_threshold, mask) for W in (*state.found, state.global_weights)]
 
 

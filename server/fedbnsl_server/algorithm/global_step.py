@@ -85,7 +85,7 @@ def global_step(
             smooth, W.flat[part.edges], l1_weight, max_iterations=max_iterations, least_gain=least_gain
         )
     if not np.isfinite(result).all():
-        raise DivergenceError("the global step left the finite numbers")
+        raise DivergenceError("the global step diverged: W is not finite")
     return result
 
 
@@ -129,7 +129,7 @@ def _minimum(smooth: _Smooth, w: Matrix, l1_weight: float, *, max_iterations: in
         w = 0.5 * w
     value, gradient, curvature = smooth.expansion(w)
     if not math.isfinite(value) or not np.isfinite(curvature).all():
-        raise DivergenceError("the global step left the finite numbers")
+        raise DivergenceError("the global step diverged: W is not finite")
     unit = np.sqrt(curvature)
     objective: Objective = smooth
     at_start: Objective = lambda _: (value, gradient)  # noqa: E731
@@ -143,7 +143,7 @@ def _minimum(smooth: _Smooth, w: Matrix, l1_weight: float, *, max_iterations: in
     def scaled(z: Matrix) -> tuple[float, Matrix]:
         nonlocal highest
         value, slope = (at_start if np.array_equal(z, start) else objective)(z / unit)
-        if not math.isfinite(value):  # h is not defined there: a value above all others makes the line search turn back
+        if not math.isfinite(value):  # h is not defined there: a value above all others turns the line search back
             return highest + abs(highest) + 1.0, np.zeros_like(z)
         highest = max(highest, value)
         return value, slope / unit
@@ -168,7 +168,7 @@ def _minimum(smooth: _Smooth, w: Matrix, l1_weight: float, *, max_iterations: in
 
 
 def warm_up() -> None:
-    """Load what a step needs of scipy: a coordinator opens its port first, and does this while its sites join."""
+    """Load what a step needs of scipy. A coordinator calls it while its sites join, after it has opened its port."""
     W = np.ones((2, 2)) - np.eye(2)
     global_step(W, W, n_participants=1, rho_2=1.0, alpha=0.0, rho_1=1.0, allowed=W > 0, max_iterations=1)
 

@@ -1,8 +1,11 @@
-"""Algorithm 1 as a for-loop over an Exchange, then what follows it. The same in every kind of run."""
+"""The loop over all rounds of a run: ask the sites through an `Exchange`, advance the state, record the round.
+
+A run in one process and a run over a network use this same loop.
+"""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from fedbnsl.errors import RemoteProtocolError
@@ -12,6 +15,7 @@ from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
 from fedbnsl.rounds.kinds import n_rounds, stage
 from fedbnsl_server.algorithm.admm import AdmmState, initial_state
+from fedbnsl_server.algorithm.influence import FEWEST_SITES, Influence, influences
 from fedbnsl_server.findings import Finding, findings_of
 from fedbnsl_server.rounds.kinds import Run, kind_of
 from fedbnsl_server.sites.mailbox import Exchange
@@ -19,7 +23,7 @@ from fedbnsl_server.sites.mailbox import Exchange
 
 @dataclass(frozen=True)
 class RoundRecord:
-    """What is remembered of a round.
+    """What is recorded of a round.
 
     Attributes
     ----------
@@ -38,7 +42,9 @@ class RoundRecord:
     indexed_up, indexed_down
         Whether each of them had an index.
     findings
-        What the answers tell of the tables.
+        What the answers show about the tables.
+    influence
+        How far each contributing site's numbers lie from the others'; empty for fewer than three sites.
     """
 
     round: int
@@ -53,6 +59,7 @@ class RoundRecord:
     indexed_up: bool = True
     indexed_down: bool = True
     findings: tuple[Finding, ...] = ()
+    influence: Mapping[str, Influence] = field(default_factory=dict[str, Influence])
 
 
 def run(
@@ -75,7 +82,7 @@ def run(
     on_round
         Called with the new state after each round, before the next one is handed out: the place to save it.
     state
-        Where to go on; None to start from zero.
+        State to continue from; None: start from zero.
 
     Raises
     ------
@@ -111,6 +118,7 @@ def run(
             indexed_up=all(indexed for _, indexed in entries_up.values()),
             indexed_down=indexed_down,
             findings=findings_of(content, updates, context),
+            influence=influence_of(state, updates, content, context),
         )
         on_round(state, record)
     return state
@@ -121,6 +129,17 @@ def advance(state: AdmmState, updates: Mapping[str, LocalUpdate], asked: Content
     answers = {site: updates[site].content for site in state.sites if site in updates}
     after = kind_of(asked.kind).advance(state, answers, asked, run)
     return replace(after, round=state.round + 1, contributed=frozenset(updates))
+
+
+def influence_of(
+    after: AdmmState, updates: Mapping[str, LocalUpdate], asked: Content, run: Run
+) -> dict[str, Influence]:
+    """How far each site's numbers lie from the others', after the round in which these updates came in."""
+    answers = {site: updates[site].content for site in after.sites if site in updates}
+    if len(answers) < FEWEST_SITES:
+        return {}
+    found = influences(kind_of(asked.kind).compared(after, answers, asked, run))
+    return dict(zip(answers, found, strict=True)) if found else {}
 
 
 def _check(update: LocalUpdate, *, asked: Content, run: Run) -> None:

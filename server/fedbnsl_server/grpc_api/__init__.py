@@ -1,5 +1,6 @@
 """The coordinator's port: gRPC calls in, gRPC answers out.
 
-`server` binds and serves, `authentication` holds every call to its certificate, `servicer` translates between
-messages and the run, `health` answers health checks, `open_files` makes room for a connection a site.
+`server` binds and serves, `connections` limits who may connect how often, `incoming` checks the sender of every call
+(`authentication`) and its size before it is read, `servicer` translates between messages and the run, `health`
+answers health checks.
 """

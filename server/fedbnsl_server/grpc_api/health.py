@@ -1,4 +1,4 @@
-"""Whether the coordinator takes calls, by the protocol that container platforms ask with: grpc.health.v1."""
+"""Health checks by grpc.health.v1, the protocol of container platforms: whether the coordinator takes calls."""
 
 from typing import TYPE_CHECKING, Any, cast
 
@@ -6,6 +6,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from fedbnsl.channel import open_channel
+from fedbnsl.shown import shown
 
 if TYPE_CHECKING:
     from fedbnsl.identity.certificates import Credentials
@@ -15,7 +16,7 @@ _TIMEOUT_S = 3.0
 
 
 class Health:
-    """What a server says of itself: not serving until told otherwise, and never again once it drains."""
+    """The health status of a server: not serving until told otherwise, and never again once it drains."""
 
     def __init__(self) -> None:
         self._servicer = cast(Any, health).aio.HealthServicer()  # without types, as are the stubs
@@ -39,7 +40,7 @@ class Health:
 
 
 def why_not_serving(address: str, credentials: "Credentials | None") -> str:
-    """Ask a coordinator; empty if it serves, otherwise what it says or why it says nothing.
+    """Ask a coordinator whether it serves; empty if it does, otherwise the reason.
 
     Raises
     ------
@@ -52,7 +53,7 @@ def why_not_serving(address: str, credentials: "Credentials | None") -> str:
             reply = stub.Check(health_pb2.HealthCheckRequest(service=_SERVICE), timeout=_TIMEOUT_S)
         except grpc.RpcError as error:
             details = error.details() if isinstance(error, grpc.Call) else str(error)
-            return f"no answer: {details}"
+            return f"no answer: {shown(details or '')}"
     if reply.status == health_pb2.HealthCheckResponse.SERVING:
         return ""
-    return "not serving: it starts, or it ends"
+    return "not serving: it is starting or ending"

@@ -8,17 +8,21 @@ import grpc
 
 from fedbnsl.channel import server_credentials, server_options
 from fedbnsl.errors import SetupError
+from fedbnsl.security_log import SecurityLog
 from fedbnsl.wire import federation_pb2_grpc as federation_grpc
 from fedbnsl_server.grpc_api.authentication import Authentication
+from fedbnsl_server.grpc_api.connections import ConnectionLimit, most_connections, most_strangers
 from fedbnsl_server.grpc_api.health import Health
-from fedbnsl_server.grpc_api.servicer import RefuseGarbage, Servicer
+from fedbnsl_server.grpc_api.incoming import IncomingCalls
+from fedbnsl_server.grpc_api.servicer import Servicer
 from fedbnsl_server.sites.mailbox import Mailbox
 
 if TYPE_CHECKING:
     from fedbnsl_server.identity.enrolment import Federation
-    from fedbnsl_server.observe.prometheus import MetricsPort
+    from fedbnsl_server.observe.metrics_port import MetricsPort
 
 _STOP_S = 0.5
+_FLUSH_S = 1.0
 
 
 class CoordinatorServer:
@@ -30,15 +34,21 @@ class CoordinatorServer:
         host:port; port 0 takes a free one.
     federation
         Whose sites may call, over TLS; None: anybody, in plaintext.
+    n_sites
+        How many the run has.
+    largest_bytes
+        No call of a site is larger.
     on_open
         Called with the real address once sites can call.
+    log
+        Told who is refused and why.
     metrics
-        Shows where the run stands.
+        Shows where the run stands, and the totals of the log.
 
     Raises
     ------
     SetupError
-        If the port cannot be had.
+        If the port cannot be bound.
     """
 
     def __init__(
@@ -46,15 +56,19 @@ class CoordinatorServer:
         listen: str,
         federation: "Federation | None",
         *,
+        n_sites: int,
+        largest_bytes: int,
         on_open: Callable[[str], None],
+        log: SecurityLog,
         metrics: "MetricsPort | None" = None,
     ) -> None:
-        # RefuseGarbage is the outer one, so authentication sees only parsed messages.
         self._authentication = None if federation is None else Authentication(federation)
-        interceptors = [RefuseGarbage(), *([] if self._authentication is None else [self._authentication])]
-        self._server = grpc.aio.server(options=server_options(), interceptors=interceptors)
+        calls = IncomingCalls(self._authentication, on_admitted=self._admitted, record=log.count)
+        options = server_options(largest_bytes=largest_bytes, connections=most_connections(n_sites))
+        self._server = grpc.aio.server(options=options, interceptors=[calls])
         self._health = Health()
         self._on_open = on_open
+        self._log = log
         self._metrics = metrics
         try:
             if federation is None:
@@ -63,8 +77,14 @@ class CoordinatorServer:
                 port = self._server.add_secure_port(listen, server_credentials(federation.credentials))
         except RuntimeError:
             raise SetupError(
-                f"cannot listen on {listen}: the port is in use or not permitted, or not this machine's"
+                f"cannot listen on {listen}: the port is in use or not permitted, or the address is not this machine's"
             ) from None
+        self._connections = ConnectionLimit(
+            port,
+            most_strangers(n_sites),
+            on_closed=lambda address, site, n: log.count("connections closed", times=n, address=address, site=site),
+        )
+        self._keeping: list[asyncio.Future[None]] = []
         self._address = f"{listen.rpartition(':')[0]}:{port}"
 
     async def open(self, servicer: Servicer) -> None:
@@ -77,21 +97,33 @@ class CoordinatorServer:
             from fedbnsl_server.observe.prometheus import from_loop  # here: few runs show metrics
 
             self._metrics.look = from_loop(asyncio.get_running_loop(), servicer.status)
+            self._metrics.totals = self._log.totals.copy
         await self._server.start()
+        self._keeping = [asyncio.ensure_future(work) for work in (self._connections.keep(), self._flush_log())]
         await self._health.serving()
         self._on_open(self._address)
+
+    def _admitted(self, peer: str, site: str | None) -> None:
+        self._connections.admitted(peer, site)
 
     async def drain(self) -> None:
         """Report in health checks that no new work is handed out."""
         await self._health.draining()
 
     async def close(self) -> None:
-        """Take no calls any more."""
+        """Stop taking calls."""
+        for one in self._keeping:
+            one.cancel()
         await self._server.stop(_STOP_S)
+
+    async def _flush_log(self) -> None:
+        while True:
+            await asyncio.sleep(_FLUSH_S)
+            self._log.flush()
 
     async def close_without_a_word(self, mailbox: Mailbox) -> None:
         """Stop taking calls without telling the sites, so that they keep trying; end the pulls that wait for a task."""
         stopping = asyncio.ensure_future(self.close())
-        await asyncio.sleep(0)  # from here on new calls are turned away
+        await asyncio.sleep(0)  # from here on new calls are refused
         mailbox.dismiss()
         await stopping

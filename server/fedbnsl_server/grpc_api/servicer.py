@@ -3,13 +3,12 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import grpc
-from google.protobuf.message import DecodeError
 
 from fedbnsl import codec
 from fedbnsl.channel import LONG_POLL_S
@@ -20,7 +19,9 @@ from fedbnsl.errors import (
     PlanError,
     PlanMismatchError,
     RemoteProtocolError,
+    ResultError,
     SchemaMismatchError,
+    SeatLostError,
     SeatRefusedError,
     StaleRoundError,
 )
@@ -37,34 +38,42 @@ from fedbnsl.messages import (
 )
 from fedbnsl.plan.plan import Plan
 from fedbnsl.rounds.kinds import n_rounds
+from fedbnsl.security_log import Record, unrecorded
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl.wire import federation_pb2_grpc as federation_grpc
-from fedbnsl_server.grpc_api.authentication import caller
+from fedbnsl_server.grpc_api.incoming import caller, identity
+from fedbnsl_server.grpc_api.refusals import refuse
 from fedbnsl_server.sites.mailbox import Mailbox
 from fedbnsl_server.sites.roster import Roster
+from fedbnsl_server.store.shortage import shortage
 from fedbnsl_server.store.site_ledgers import SiteLedgers
 
 Context = grpc.aio.ServicerContext[Any, Any]
-Handler = Any  # grpc.RpcMethodHandler, whose attributes no stub knows, or None
 
 _log = logging.getLogger(__name__)
 
 # The first matching line counts. Everything the coordinator knows is public to the sites, so these errors are sent with
-# their text. Any other error is sent as one fixed sentence.
-_STATUS: list[tuple[type[FedbnslError], grpc.StatusCode]] = [
-    (StaleRoundError, grpc.StatusCode.ABORTED),
-    (MalformedMessageError, grpc.StatusCode.INVALID_ARGUMENT),
-    (SchemaMismatchError, grpc.StatusCode.FAILED_PRECONDITION),
-    (SeatRefusedError, grpc.StatusCode.ALREADY_EXISTS),
-    (LedgerError, grpc.StatusCode.DATA_LOSS),
-    (PlanMismatchError, grpc.StatusCode.NOT_FOUND),
-    (PlanError, grpc.StatusCode.FAILED_PRECONDITION),
-    (RemoteProtocolError, grpc.StatusCode.PERMISSION_DENIED),
+# their text. Any other error is sent as one fixed sentence. The third column is what the security log says.
+_STATUS: list[tuple[type[FedbnslError], grpc.StatusCode, str]] = [
+    (StaleRoundError, grpc.StatusCode.ABORTED, "stale round"),
+    (MalformedMessageError, grpc.StatusCode.INVALID_ARGUMENT, "malformed"),
+    (SchemaMismatchError, grpc.StatusCode.FAILED_PRECONDITION, "other variables"),
+    (SeatRefusedError, grpc.StatusCode.ALREADY_EXISTS, "no seat"),
+    (LedgerError, grpc.StatusCode.DATA_LOSS, "older ledger"),
+    (SeatLostError, grpc.StatusCode.NOT_FOUND, "not joined"),
+    (PlanMismatchError, grpc.StatusCode.NOT_FOUND, "other run"),
+    (PlanError, grpc.StatusCode.FAILED_PRECONDITION, "other plan"),
+    (RemoteProtocolError, grpc.StatusCode.PERMISSION_DENIED, "against the protocol"),
 ]
 _LEFT_BECAUSE = {
     federation.LEAVE_REASON_LOCAL_ERROR: ": an error at the site",
     federation.LEAVE_REASON_POLICY: ": its policy, budget or table does not allow the run; ask the site",
+}
+_LEAVE_CLASSES = {
+    federation.LEAVE_REASON_OPERATOR: "operator",
+    federation.LEAVE_REASON_LOCAL_ERROR: "local error",
+    federation.LEAVE_REASON_POLICY: "policy",
 }
 _WATCHING_S = 3.0
 
@@ -93,8 +102,11 @@ class Servicer(federation_grpc.FederationServicer):
     mailbox: Mailbox
     ledgers: SiteLedgers
     notice: Callable[[str], None] = lambda text: None
+    record: Record = unrecorded  # told who joins and who leaves
+    on_turned_out: Callable[[str], None] = lambda site: None
     progress: Progress = field(default_factory=Progress)
     onlookers: dict[str, float] = field(default_factory=dict)  # who asked for the status when, in monotonic seconds
+    why_paused: Callable[[], str] = lambda: ""  # what the coordinator lacks at present, without a path
 
     def __post_init__(self) -> None:
         self._plan_toml, self._plan_digest = self.plan.to_toml(), self.plan.digest()
@@ -110,8 +122,9 @@ class Servicer(federation_grpc.FederationServicer):
             if joining.ledger is not None:
                 self.ledgers.note(joining.site, joining.ledger)
             self.mailbox.take_over(joining.site)
-            seats = f"{len(self.roster.members)} of {self.plan.n_participants} sites"
+            seats = f"{len(self.roster.members)} of {self.roster.seats} sites"
             self.notice(f"{joining.site} joined with {joining.n_samples} rows ({seats})")
+            self._record("joined", joining.site)
             zero = SparseMatrix.zeros(len(self.roster.variables))
             snapshot = self.mailbox.snapshots.get(joining.site, SiteState(zero, zero))
             reply = codec.encode_join_reply(
@@ -129,11 +142,10 @@ class Servicer(federation_grpc.FederationServicer):
             return reply
 
     async def PullTask(self, request: federation.PullRequest, context: Context) -> federation.PullReply:  # noqa: N802
-        """The next task, or the end, or after a while: nothing yet."""
+        """The next task, the end of the run, or after a while that there is nothing new."""
         async with _refusals(context):
             self._admit(request.run, request.site)
             answer = await self.mailbox.pull(request.site, request.last_round, LONG_POLL_S)
-            self.roster.heard(request.site)
             if answer is None:
                 reply = federation.PullReply(wait=federation.Wait())
             elif isinstance(answer, Finished):
@@ -148,7 +160,7 @@ class Servicer(federation_grpc.FederationServicer):
             return reply
 
     async def PushUpdate(self, request: federation.Update, context: Context) -> federation.PushReply:  # noqa: N802
-        """Take in a site's update."""
+        """Accept a site's update."""
         async with _refusals(context):
             self._admit(request.run, request.site)
             update = codec.decode_update(
@@ -167,25 +179,45 @@ class Servicer(federation_grpc.FederationServicer):
         """A site leaves the run."""
         async with _refusals(context):
             self._admit(request.run, request.site)  # counts as a sign of life, so it comes before the leaving
+            self._record("left", request.site, why=_LEAVE_CLASSES.get(request.reason, "unknown"))
             self._let_go(request.site, _LEFT_BECAUSE.get(request.reason, ""))
             return federation.LeaveReply()
+
+    async def Alive(self, request: federation.AliveRequest, context: Context) -> federation.AliveReply:  # noqa: N802
+        """A site has nothing to say but that it lives."""
+        async with _refusals(context):
+            if request.site not in self.mailbox.left:  # a late one does not bring back who said good-bye
+                self._admit(request.run, request.site)
+            reply = federation.AliveReply()
+            self._count_control(request.site, request, reply)
+            return reply
 
     def _check_ledger(self, site: str, head: LedgerHead) -> None:
         try:
             self.ledgers.check(site, head)
-        except LedgerError as error:  # the operator should know: somebody put a backup back
+        except LedgerError as error:  # the operator should know: somebody restored a backup
             self.notice(f"refused: {_clipped(str(error))}")
             raise
 
     def turn_out(self, site: str) -> None:
-        """Take a site out of the run whose enrolment has ended: it cannot leave by itself."""
+        """Remove a site whose enrolment has ended: it can no longer call `Leave`."""
         if site in self.roster.members and site not in self.mailbox.left:
-            self._let_go(site, ": its certificate was revoked, or has expired")
+            try:
+                self.on_turned_out(site)
+                self._let_go(site, ": its certificate was revoked, or has expired")
+            except (ResultError, MemoryError) as error:  # its next call tries again
+                if not shortage(error):
+                    raise
+                return
+            self._record("turned out", site, why="revoked or expired")
 
     def _let_go(self, site: str, because: str) -> None:
-        self.mailbox.leave(site)
         self.roster.leave(site)
+        self.mailbox.leave(site)
         self.notice(f"{site} left the run{because}")
+
+    def _record(self, event: str, site: str, *, why: str = "") -> None:
+        self.record(event, **{"site": site, **identity.get()}, run=f"{self.run:016x}", why=why)
 
     async def Status(self, request: federation.StatusRequest, context: Context) -> federation.StatusReply:  # noqa: N802
         """Where the run stands; needs no seat in the run."""
@@ -201,9 +233,9 @@ class Servicer(federation_grpc.FederationServicer):
     def status(self) -> RunStatus:
         """Where the run stands; on the event loop only."""
         now = time.monotonic()
-        started, ended = self.progress.started, self.progress.ended
+        started, ended, why_paused = self.progress.started, self.progress.ended, self.why_paused()
         return RunStatus(
-            state=self.progress.state,
+            state="paused" if why_paused else self.progress.state,
             round=self.mailbox.round,
             rounds=n_rounds(self.plan),
             acyclicity=self.progress.acyclicity,
@@ -212,10 +244,11 @@ class Servicer(federation_grpc.FederationServicer):
             sites=tuple(self._progress_of(site, now) for site in sorted(self.roster.members)),
             run=run_tag(self.run),
             time_unix_s=time.time(),
+            reason=why_paused,
         )
 
     async def last_looks(self, grace_s: float) -> None:
-        """After the end, wait at most so long until everybody who has been watching knows it."""
+        """After the end, wait until every watcher has seen it, at most so many seconds."""
         until = time.monotonic() + grace_s
         watching = {peer for peer, seen in self.onlookers.items() if seen > time.monotonic() - _WATCHING_S}
         while watching & self.onlookers.keys() and time.monotonic() < until:
@@ -230,22 +263,18 @@ class Servicer(federation_grpc.FederationServicer):
             last_seen_s=now - member.last_seen,
             bytes_up=sum(traffic.up[site].values()),
             bytes_down=sum(traffic.down[site].values()),
-            online_s=now - member.online_since if self._is_online(site, now) else 0.0,
+            online_s=now - member.online_since if self._is_online(site) else 0.0,
             last_round=self.mailbox.last_answered(site),
             spent_units=head.spent_units if member.has_ledger and head is not None else None,
         )
 
-    def _is_online(self, site: str, now: float) -> bool:
-        if site in self.mailbox.left:
-            return False
-        silent_s = now - self.roster.members[site].last_seen
-        return silent_s <= LONG_POLL_S + self.plan.rpc_timeout_s or self.mailbox.is_computing(site)
+    def _is_online(self, site: str) -> bool:
+        return site not in self.mailbox.left and not self.roster.is_away(site)
 
     def _admit(self, run: int, site: str) -> None:
         if run != run_tag(self.run):
             raise PlanMismatchError("this call belongs to another run; join again")
-        known = site in self.roster.members
-        self.roster.heard(site, came_back=known and not self._is_online(site, time.monotonic()))
+        self.roster.heard(site, came_back=site in self.mailbox.left)
         self.mailbox.welcome(site)
 
     def _task_reply(self, task: RoundTask) -> federation.PullReply:
@@ -261,45 +290,20 @@ class Servicer(federation_grpc.FederationServicer):
         self.mailbox.traffic.control[site] += sum(message.ByteSize() for message in messages)
 
 
-class RefuseGarbage(grpc.aio.ServerInterceptor):
-    """Answers bytes that cannot be parsed with an error of the table; gRPC itself would send the parser's text."""
-
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Handler:
-        """Put the check before a call's own handler."""
-        handler = await continuation(handler_call_details)
-        if handler is None or handler.unary_unary is None:  # no such call, as gRPC says; or a stream, of health alone
-            return handler
-
-        def parsed(data: bytes) -> Any:
-            try:
-                return handler.request_deserializer(data)
-            except DecodeError:
-                return None
-
-        async def answered(request: Any, context: Context) -> Any:
-            async with _refusals(context):
-                if request is None:
-                    raise MalformedMessageError("bytes that are no message of this call")
-            return await handler.unary_unary(request, context)
-
-        return grpc.unary_unary_rpc_method_handler(answered, parsed, handler.response_serializer)
-
-
 @asynccontextmanager
 async def _refusals(context: Context) -> AsyncGenerator[None]:
     """End the call with the status of its error; left to itself, gRPC would send the text of any exception."""
     try:
         yield
     except Exception as error:
-        for kind, status in _STATUS:
+        for kind, status, why in _STATUS:
             if isinstance(error, kind):
-                await context.abort(status, _clipped(str(error)))
+                await refuse(context, status, why, _clipped(str(error)))
+        if lacking := shortage(error):
+            _log.warning("a call shall be tried again: %s", error)
+            await context.abort(grpc.StatusCode.UNAVAILABLE, f"the coordinator has to wait: {lacking}")
         _log.exception("a call failed unexpectedly")
-        await context.abort(grpc.StatusCode.INTERNAL, UNHANDLED)
+        await refuse(context, grpc.StatusCode.INTERNAL, "unexpected", UNHANDLED)
 
 
 def _clipped(text: str) -> str:

@@ -58,7 +58,7 @@ class Authority:
         return self._sign(f"{name.federation} coordinator", name, key, names, uses, days)
 
     def site(self, name: Name, key: ec.EllipticCurvePublicKey, *, days: int) -> x509.Certificate:
-        """A site's certificate: good for calling, never for being called."""
+        """A site's certificate, for calling only."""
         return self._sign(name.site, name, key, [], [ExtendedKeyUsageOID.CLIENT_AUTH], days)
 
     def _sign(

@@ -8,10 +8,16 @@ from pathlib import Path
 import click
 
 from fedbnsl.errors import IdentityError, SetupError
+from fedbnsl.identity.passphrase import Passphrases, ask_option, passphrase_option
 
 _folder_argument = click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
 _days_option = click.option(
     "--days", type=click.IntRange(1, 3650), default=365, show_default=True, help="Days that the certificate is valid."
+)
+_ca_key_option = click.option(
+    "--ca-key",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Where the authority's key is, if it is kept away from the coordinator.  [default: FOLDER/ca.key]",
 )
 
 
@@ -36,18 +42,45 @@ _days_option = click.option(
     show_default=True,
     help="Days that the federation's authority is valid.",
 )
-def init(folder: Path, name: str, hosts: tuple[str, ...], port: int, days: int, ca_days: int) -> None:
+@_ca_key_option
+@passphrase_option
+@ask_option
+def init(
+    folder: Path,
+    name: str,
+    hosts: tuple[str, ...],
+    port: int,
+    days: int,
+    ca_days: int,
+    ca_key: Path | None,
+    passphrases: Passphrases,
+    ask_passphrase: bool,
+) -> None:
     """Make a federation in FOLDER: its certificate authority, and this coordinator's certificate.
 
-    Keep FOLDER/ca.key secret: whoever has it can name new sites. It is needed for `approve` and `renew` only.
+    Keep the authority's key secret: whoever has it can enrol sites. It is needed for `approve` and `renew` only, so it
+    may lie on another machine or medium.
+
+    With --passphrase-file this key and the coordinator's, in server.pem, are encrypted; --ask-passphrase asks for each.
     """
     from fedbnsl_server.identity.enrolment import Federation
 
-    federation = Federation.create(folder, name=name, hosts=hosts, port=port, days=days, ca_days=ca_days)
+    federation = Federation.create(
+        folder,
+        name=name,
+        hosts=hosts,
+        port=port,
+        days=days,
+        ca_days=ca_days,
+        ca_key=ca_key,
+        passphrases=passphrases,
+        ask_passphrase=ask_passphrase,
+    )
     click.echo(f"made federation {name!r} in {folder}; sites will call {federation.address}")
     click.echo(f"fingerprint of its authority, for every site to compare: {federation.fingerprint}")
     click.echo(f"next, at a site:  fedbnsl participant request SITE_FOLDER --federation {name}")
-    click.echo(f"then here:        fedbnsl coordinator approve {folder} REQUEST")
+    elsewhere = "" if ca_key is None else f" --ca-key {ca_key}"
+    click.echo(f"then here:        fedbnsl coordinator approve {folder} REQUEST{elsewhere}")
 
 
 @click.command()
@@ -61,7 +94,18 @@ def init(folder: Path, name: str, hosts: tuple[str, ...], port: int, days: int, 
     "--renew", is_flag=True, help="Give a site that is enrolled another certificate; the old one stays valid."
 )
 @click.option("--yes", is_flag=True, help="Approve without being asked.")
-def approve(folder: Path, request: str, out: Path | None, days: int, renew: bool, yes: bool) -> None:
+@_ca_key_option
+@passphrase_option
+def approve(
+    folder: Path,
+    request: str,
+    out: Path | None,
+    days: int,
+    renew: bool,
+    yes: bool,
+    ca_key: Path | None,
+    passphrases: Passphrases,
+) -> None:
     """Sign the certificate request of a site (a file, or - for standard input) and enrol the site in FOLDER.
 
     The bundle that this writes holds nothing secret; send it back to the site. Use `--out -` for standard output.
@@ -72,13 +116,13 @@ def approve(folder: Path, request: str, out: Path | None, days: int, renew: bool
 
     if request == "-" and not yes:
         raise SetupError("--yes is needed with a request from standard input: nobody can be asked")
-    federation = Federation.open(folder)
+    federation = Federation.open(folder, ca_key=ca_key, passphrases=passphrases)
     with click.open_file(request, "rb") as file:
         asked = file.read()
     key, name = federation.read_request(asked)
     click.echo(f"{name.uri} asks for a certificate for {days} days, for the key", err=True)
     click.echo(f"  {key_fingerprint(key)}", err=True)
-    if not yes and not click.confirm("is that the key that the site told you, and shall it take part?", err=True):
+    if not yes and not click.confirm("did the site tell you this fingerprint, and may it take part?", err=True):
         raise IdentityError("not approved; nothing was signed")
     bundle = federation.approve(asked, days=days, renew=renew)
     if out == Path("-"):
@@ -87,7 +131,7 @@ def approve(folder: Path, request: str, out: Path | None, days: int, renew: bool
         out = out or Path(f"{name.site}.bundle.toml")
         write_text(out, bundle.to_toml())
         click.echo(f"enrolled {name.site}: send {out} to the site")
-    click.echo(f"and tell it, by another way: the authority's fingerprint is {federation.fingerprint}", err=True)
+    click.echo(f"tell the site by another channel: the authority's fingerprint is {federation.fingerprint}", err=True)
 
 
 @click.command()
@@ -95,22 +139,30 @@ def approve(folder: Path, request: str, out: Path | None, days: int, renew: bool
 @click.argument("site")
 @click.option("--keep-newest", is_flag=True, help="Revoke all but the certificate issued last: the end of a renewal.")
 def revoke(folder: Path, site: str, keep_newest: bool) -> None:
-    """Revoke SITE's certificates: its next call is refused, also in a run that goes on. No other site is touched."""
+    """Revoke SITE's certificates: its next call is refused, also during a run. Other sites are not affected.
+
+    What SITE has contributed to a run stays in it; `fedbnsl coordinator eject RUN SITE` takes it out.
+    """
     from fedbnsl_server.identity.enrolment import Federation
 
     n_revoked = Federation.open(folder).revoke(site, keep_newest=keep_newest)
     click.echo(f"revoked {n_revoked} certificate{'' if n_revoked == 1 else 's'} of {site}")
+    if not keep_newest:
+        click.echo(f"what it has contributed to a run that goes on stays in it; fedbnsl coordinator eject RUN {site}")
+        click.echo("takes it out, while the run goes on")
 
 
 @click.command()
 @_folder_argument
 @_days_option
-def renew(folder: Path, days: int) -> None:
-    """Give this coordinator a new key and certificate; a `serve` that runs takes it up for new connections."""
+@_ca_key_option
+@passphrase_option
+def renew(folder: Path, days: int, ca_key: Path | None, passphrases: Passphrases) -> None:
+    """Give this coordinator a new key and certificate; a running `serve` uses it for new connections."""
     from fedbnsl.identity.certificates import day
     from fedbnsl_server.identity.enrolment import Federation
 
-    certificate = Federation.open(folder).renew(days=days)
+    certificate = Federation.open(folder, ca_key=ca_key, passphrases=passphrases).renew(days=days)
     click.echo(f"the coordinator's certificate is valid until {day(certificate.not_valid_after_utc)}")
 
 

@@ -1,13 +1,16 @@
 """The federation's folder: who belongs to it, who did, and the coordinator's certificate.
 
 federation.toml   name, address and host names of the coordinator
-ca.pem, ca.key    the authority; the key is needed for `approve` and `renew` only
+ca.pem            the authority's certificate
+ca.key            its key, for `approve` and `renew` only; it may lie elsewhere (--ca-key)
 server.pem        the coordinator's certificate and its key, in one file: replaced as a whole
+security-log.jsonl    what was approved, revoked and renewed; and who called (`coordinator serve`)
 enrolment.json    every certificate that was issued to a site, and when it was revoked
 """
 
 import fcntl
 import json
+import ssl
 import tomllib
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -29,9 +32,11 @@ from fedbnsl.identity.bundle import Bundle
 from fedbnsl.identity.certificates import (
     Credentials,
     Name,
+    PrivateKey,
     check_name,
     day,
     fingerprint,
+    is_protected,
     key_pem,
     name_in,
     new_key,
@@ -42,6 +47,8 @@ from fedbnsl.identity.certificates import (
     why_unusable,
     write_private,
 )
+from fedbnsl.identity.passphrase import NOBODY_KNOWS, Passphrases
+from fedbnsl.security_log import NAME, SecurityLog
 from fedbnsl_server.identity.authority import Authority, alternative_name, self_signed
 
 
@@ -54,7 +61,7 @@ class Issued:
     fingerprint
         SHA-256 of the certificate.
     revoked_at
-        Empty while it is good.
+        Empty if it was not.
     """
 
     fingerprint: str
@@ -71,12 +78,12 @@ class Issued:
 
 
 class EnrolmentEndedError(IdentityError):
-    """A site's certificate that was good, and was revoked or has expired.
+    """A site's certificate was revoked or has expired.
 
     Attributes
     ----------
     site
-        Whose it was.
+        The certificate's owner.
     """
 
     def __init__(self, site: str, state: str) -> None:
@@ -87,17 +94,40 @@ class EnrolmentEndedError(IdentityError):
 class Federation:
     """The folder of one federation, at the coordinator."""
 
-    def __init__(self, folder: Path, name: str, address: str, hosts: Sequence[str]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        address: str,
+        hosts: Sequence[str],
+        *,
+        ca_key: Path | None = None,
+        passphrases: Passphrases = NOBODY_KNOWS,
+    ) -> None:
         self.folder = folder
+        self._ca_key = ca_key or folder / "ca.key"
+        self._passphrases = passphrases
+        self._opened: tuple[bytes, PrivateKey] | None = None
         self.name = name
         self.address = address
         self.hosts = tuple(hosts)
         self._seen: tuple[int, int, int] | None = None
         self._issued: dict[str, list[Issued]] = {}
+        self._log = SecurityLog(folder / NAME)
 
     @classmethod
     def create(
-        cls, folder: Path, *, name: str, hosts: Sequence[str], port: int = DEFAULT_PORT, days: int, ca_days: int
+        cls,
+        folder: Path,
+        *,
+        name: str,
+        hosts: Sequence[str],
+        port: int = DEFAULT_PORT,
+        days: int,
+        ca_days: int,
+        ca_key: Path | None = None,
+        passphrases: Passphrases = NOBODY_KNOWS,
+        ask_passphrase: bool = False,
     ) -> "Federation":
         """Make the authority and the coordinator's first certificate.
 
@@ -107,6 +137,10 @@ class Federation:
             Names or addresses under which sites call, the first one the main one; this machine's own are added.
         days, ca_days
             How long the coordinator's certificate and the authority's are valid.
+        ca_key
+            Where the authority's key goes; None: into the folder.
+        passphrases, ask_passphrase
+            What protects the two keys, see `Passphrases.for_new`.
 
         Raises
         ------
@@ -117,28 +151,40 @@ class Federation:
         main = str(alternative_name(hosts[0]).value)  # as it is looked up: ASCII, also where the host is not
         for host in hosts[1:]:
             alternative_name(host)
-        federation = cls(folder, name, f"[{main}]:{port}" if ":" in main else f"{main}:{port}", hosts)
+        address = f"[{main}]:{port}" if ":" in main else f"{main}:{port}"
+        federation = cls(folder, name, address, hosts, ca_key=ca_key, passphrases=passphrases)
         if federation._settings.exists():
             raise IdentityError(f"{folder} holds a federation already; its authority is never overwritten")
-        if (folder / "ca.key").exists():
+        if federation._ca_key.exists():
             raise IdentityError(
-                f"{folder} holds an authority but no federation.toml: an `init` that did not end, or a lost file",
+                f"{federation._ca_key} is there already, but {folder} holds no federation.toml: an interrupted `init`, "
+                "or a lost file",
                 remedy="If no site was ever enrolled here, remove the folder and start again; otherwise restore "
                 "federation.toml from a backup.",
             )
         key = new_key()
-        write_private(folder / "ca.key", key_pem(key))
+        authority = passphrases.for_new(str(federation._ca_key), ask=ask_passphrase)
+        own = passphrases.for_new(str(federation._own), ask=ask_passphrase)
+        durable.make_folder(folder)
+        write_private(federation._ca_key, key_pem(key, authority))
         certificate = self_signed(name, key, days=ca_days)
         durable.write_text(folder / "ca.pem", pem(certificate).decode())
-        federation.renew(days=days)
+        federation._renew(days=days, passphrase=own)
         settings = {"name": name, "address": federation.address, "hosts": list(hosts)}
         # Last: a folder without it is not taken for a federation's.
         durable.write_text(federation._settings, "# Made by `fedbnsl coordinator init`.\n" + tomli_w.dumps(settings))
         return federation
 
     @classmethod
-    def open(cls, folder: Path) -> "Federation":
+    def open(cls, folder: Path, *, ca_key: Path | None = None, passphrases: Passphrases = NOBODY_KNOWS) -> "Federation":
         """The federation of a folder.
+
+        Parameters
+        ----------
+        ca_key
+            Where the authority's key is; None: in the folder. Only `approve` and `renew` read it.
+        passphrases
+            Asked when a protected key is used.
 
         Raises
         ------
@@ -148,9 +194,10 @@ class Federation:
         path = folder / "federation.toml"
         try:
             settings = tomllib.loads(read_file(path).decode())
-            return cls(folder, str(settings["name"]), str(settings["address"]), [str(h) for h in settings["hosts"]])
+            name, address, hosts = str(settings["name"]), str(settings["address"]), [str(h) for h in settings["hosts"]]
         except (ValueError, KeyError, TypeError) as error:
             raise IdentityError(f"{path} cannot be used: {error}") from None
+        return cls(folder, name, address, hosts, ca_key=ca_key, passphrases=passphrases)
 
     @property
     def port(self) -> int:
@@ -160,6 +207,10 @@ class Federation:
     @property
     def _settings(self) -> Path:
         return self.folder / "federation.toml"
+
+    @property
+    def _own(self) -> Path:
+        return self.folder / "server.pem"
 
     @property
     def _table(self) -> Path:
@@ -176,14 +227,14 @@ class Federation:
         return fingerprint(self.ca)
 
     def credentials(self) -> Credentials:
-        """What the coordinator shows and trusts; read anew each time, so that a renewed certificate is taken up.
+        """What the coordinator shows and trusts; read each time, so that a renewed certificate is used.
 
         Raises
         ------
         IdentityError
             If a file is missing, or the certificate is not of this federation or not valid now.
         """
-        path = self.folder / "server.pem"
+        path = self._own
         both = read_file(path)
         certificate = read_certificate(both, origin=str(path))
         wrong = why_unusable(certificate, self.ca)
@@ -191,22 +242,41 @@ class Federation:
             raise IdentityError(
                 f"the coordinator's certificate {path}: {wrong} (fedbnsl coordinator renew {self.folder})"
             )
-        return Credentials(pem(certificate), key_pem(read_key(both, origin=str(path))), pem(self.ca))
+        if self._opened is None or self._opened[0] != both:  # opening a protected key takes time, at every connection
+            self._opened = both, read_key(both, origin=str(path), passphrases=self._passphrases)
+        return Credentials(pem(certificate), key_pem(self._opened[1]), pem(self.ca))
+
+    def server_context(self) -> ssl.SSLContext:
+        """TLS under the coordinator's certificate, for callers who need none; see `credentials` for the errors."""
+        self.credentials()
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(self._own, password=lambda: self._passphrases.of(str(self._own)))
+        return context
 
     def renew(self, *, days: int) -> x509.Certificate:
-        """Give the coordinator a new key and certificate; a server that runs takes it up by itself.
+        """Give the coordinator a new key and certificate; a running server uses it by itself.
+
+        The new key has the passphrase of the old one.
 
         Raises
         ------
         IdentityError
             If the authority's key is not here.
         """
+        old = read_file(self._own) if self._own.exists() else b""
+        if not is_protected(old):
+            return self._renew(days=days, passphrase=None)
+        read_key(old, origin=str(self._own), passphrases=self._passphrases)  # refuses a mistyped one
+        return self._renew(days=days, passphrase=self._passphrases.of(str(self._own)))
+
+    def _renew(self, *, days: int, passphrase: bytes | None) -> x509.Certificate:
         key = new_key()
         certificate = self._authority().coordinator(Name(self.name), key.public_key(), hosts=self.hosts, days=days)
         fresh = self.folder / "server.pem.part"
         fresh.unlink(missing_ok=True)
-        write_private(fresh, key_pem(key) + pem(certificate))
-        fresh.replace(self.folder / "server.pem")
+        write_private(fresh, key_pem(key, passphrase) + pem(certificate))
+        fresh.replace(self._own)
+        self._log.enter("coordinator certified", certificate=fingerprint(certificate))
         return certificate
 
     def approve(self, request_pem: bytes, *, days: int, renew: bool = False) -> Bundle:
@@ -217,7 +287,7 @@ class Federation:
         Parameters
         ----------
         renew
-            Whether the site may hold a valid certificate already; that one stays valid, so that nothing breaks off.
+            Whether the site may hold a valid certificate already; that one stays valid, so that no connection breaks.
 
         Raises
         ------
@@ -226,6 +296,7 @@ class Federation:
         """
         key, name = self.read_request(request_pem)
         now = datetime.now(UTC)
+        authority = self._authority()  # before the lock: somebody may be asked for a passphrase
         with self._changing() as table:
             valid = [issued for issued in table.get(name.site, []) if issued.state == "valid"]
             if valid and not renew:
@@ -234,9 +305,15 @@ class Federation:
                     f"site {name.site!r} is enrolled already, until {until}; pass --renew to give it a new one, or "
                     "revoke it first"
                 )
-            certificate = self._authority().site(name, key, days=days)
+            certificate = authority.site(name, key, days=days)
             issued = Issued(fingerprint(certificate), now.isoformat(), certificate.not_valid_after_utc.isoformat())
             table.setdefault(name.site, []).append(issued)
+        self._log.enter(
+            "renewed" if renew else "approved",
+            site=name.site,
+            certificate=issued.fingerprint,
+            expires_at=issued.expires_at,
+        )
         return Bundle(self.name, name.site, self.address, pem(certificate).decode(), pem(self.ca).decode())
 
     def read_request(self, request_pem: bytes) -> tuple[ec.EllipticCurvePublicKey, Name]:
@@ -245,16 +322,16 @@ class Federation:
             request = x509.load_pem_x509_csr(request_pem)
             key, proven = request.public_key(), request.is_signature_valid
         except (ValueError, x509.InvalidVersion, UnsupportedAlgorithm):
-            raise IdentityError("this is no certificate request in PEM form (fedbnsl participant request)") from None
+            raise IdentityError("no certificate request in PEM form; `fedbnsl participant request` makes one") from None
         if not proven or not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
-            raise IdentityError("the request is not signed by a key such as `participant request` makes (P-256)")
+            raise IdentityError("the request is not signed by a P-256 key; `fedbnsl participant request` makes one")
         name = name_in(request)
         if name.federation != self.name or not name.site:
             raise IdentityError(f"the request asks for {name.uri}; this federation is {self.name!r}")
         return key, name
 
     def revoke(self, site: str, *, keep_newest: bool = False) -> int:
-        """Revoke a site's certificates from its next call on; how many there were.
+        """Revoke a site's certificates from its next call on; return how many were revoked.
 
         Raises
         ------
@@ -272,6 +349,8 @@ class Federation:
                 )
             now = datetime.now(UTC).isoformat()
             table[site] = [replace(one, revoked_at=now) if one in old else one for one in issued]
+        for one in old:
+            self._log.enter("revoked", site=site, certificate=one.fingerprint)
         return len(old)
 
     def enrolled(self) -> dict[str, list[Issued]]:
@@ -299,7 +378,7 @@ class Federation:
         return self._issued
 
     def identify(self, certificate_pem: bytes) -> Name:
-        """Whom a certificate, already verified by TLS, belongs to by now.
+        """The owner of a certificate that TLS has verified, if it is still enrolled.
 
         Raises
         ------
@@ -323,8 +402,15 @@ class Federation:
         return name
 
     def _authority(self) -> Authority:
-        path = self.folder / "ca.key"
-        return Authority(self.ca, read_key(read_file(path), origin=str(path)))
+        if not self._ca_key.exists():
+            raise IdentityError(
+                f"the authority's key is not at {self._ca_key}",
+                remedy="Do this where the key is kept, or name its place with --ca-key.",
+            )
+        key = read_key(read_file(self._ca_key), origin=str(self._ca_key), passphrases=self._passphrases)
+        if key.public_key() != self.ca.public_key():
+            raise IdentityError(f"{self._ca_key} is the key of another authority")
+        return Authority(self.ca, key)
 
     @contextmanager
     def _changing(self) -> Generator[dict[str, list[Issued]]]:
@@ -340,6 +426,15 @@ class Federation:
             yield table
             stored = {site: [asdict(one) for one in issued] for site, issued in sorted(table.items())}
             durable.write_text(self._table, json.dumps(stored, indent=1, ensure_ascii=False) + "\n")
+
+
+def shown_by(certificate_pem: bytes) -> dict[str, str]:
+    """What the security log says of a certificate: its site, unless it is the coordinator's, and its fingerprint."""
+    try:
+        name, shown = _name_and_fingerprint(certificate_pem)
+    except IdentityError:  # signed by the authority, with a name that this program does not give
+        return {"certificate": fingerprint(read_certificate(certificate_pem, origin="the caller's certificate"))}
+    return {"site": name.site or "(coordinator)", "certificate": shown}
 
 
 @lru_cache(maxsize=4096)

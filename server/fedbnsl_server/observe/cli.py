@@ -1,32 +1,64 @@
-"""`fedbnsl coordinator status | watch | healthcheck`: look at a running coordinator, and leave it alone."""
+"""`fedbnsl coordinator status | watch | healthcheck`: look at a running coordinator without changing it."""
 
 import json
 import time
 from collections.abc import Callable
-from contextlib import closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from fedbnsl.errors import InterruptedRunError, RunAbandonedError, SetupError, UnreachableError
+from fedbnsl.identity.passphrase import Passphrases, passphrase_option
 
 if TYPE_CHECKING:
     from fedbnsl.identity.certificates import Credentials
     from fedbnsl.messages import RunStatus
-    from fedbnsl_server.observe.prometheus import MetricsPort
+    from fedbnsl_server.identity.enrolment import Federation
+    from fedbnsl_server.observe.metrics_port import MetricsPort
     from fedbnsl_server.observe.status_client import Observer
     from fedbnsl_server.observe.terminal import RunDisplay
 
 _POLL_S = 0.5
 
-metrics_option = click.option(
-    "--metrics", metavar="HOST:PORT", help="Serve metrics for Prometheus there; port 0 takes a free one."
-)
+
+def metrics_options(command: click.decorators.FC) -> click.decorators.FC:
+    """Where metrics are served, and to whom."""
+    token = click.option(
+        "--metrics-token",
+        type=click.Path(path_type=Path),
+        help="File with the bearer token that a scraper must show; with it metrics go over TLS, under the federation's "
+        "server certificate. Needed beyond loopback.",
+    )
+    where = click.option(
+        "--metrics", metavar="HOST:PORT", help="Serve metrics for Prometheus there; port 0 takes a free one."
+    )
+    return where(token(command))
+
+
+def metrics_port(
+    address: str | None, token_file: Path | None, federation: "Federation | None"
+) -> "AbstractContextManager[MetricsPort | None]":
+    """The port for metrics, if one is asked for.
+
+    Raises
+    ------
+    SetupError
+        If it cannot be had, or beyond loopback lacks TLS or a token.
+    """
+    if address is None:
+        if token_file is not None:
+            raise SetupError("--metrics-token goes with --metrics")
+        return nullcontext()
+    from fedbnsl_server.observe.metrics_port import MetricsPort
+
+    return MetricsPort(address, token_file=token_file, federation=federation)
 
 
 def _asks_a_coordinator(command: Callable[..., None]) -> Callable[..., None]:
     for option in (
+        passphrase_option,
         click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output."),
         click.option("--insecure", is_flag=True, help="Instead of --federation: plaintext, on loopback only."),
         click.option(
@@ -42,12 +74,12 @@ def _asks_a_coordinator(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def one_of_both(folder: Path | None, insecure: bool) -> None:
-    """Refuse a command that does not say, or says twice, how the wire is protected.
+    """Refuse a command with both or neither of --federation and --insecure.
 
     Raises
     ------
     SetupError
-        With both ways.
+        With both or neither.
     """
     if (folder is None) is not insecure:
         raise SetupError(
@@ -55,8 +87,10 @@ def one_of_both(folder: Path | None, insecure: bool) -> None:
         )
 
 
-def _coordinator(address: str | None, folder: Path | None, insecure: bool) -> "tuple[str, Credentials | None]":
-    """Where to ask, and what to show: by default this machine, at the port that the federation's sites were told."""
+def _coordinator(
+    address: str | None, folder: Path | None, insecure: bool, passphrases: Passphrases
+) -> "tuple[str, Federation | None]":
+    """Address, and whose certificate to show; by default this machine, at the port that the sites were told."""
     one_of_both(folder, insecure)
     if folder is None:
         from fedbnsl.channel import DEFAULT_PORT
@@ -64,21 +98,27 @@ def _coordinator(address: str | None, folder: Path | None, insecure: bool) -> "t
         return address or f"127.0.0.1:{DEFAULT_PORT}", None
     from fedbnsl_server.identity.enrolment import Federation
 
-    federation = Federation.open(folder)
-    return address or f"127.0.0.1:{federation.port}", federation.credentials()
+    federation = Federation.open(folder, passphrases=passphrases)
+    return address or f"127.0.0.1:{federation.port}", federation
+
+
+def _credentials(federation: "Federation | None") -> "Credentials | None":
+    return None if federation is None else federation.credentials()
 
 
 @click.command()
 @_asks_a_coordinator
-def status(address: str | None, federation_folder: Path | None, insecure: bool, as_json: bool) -> None:
-    """Look once at the run of the coordinator at HOST:PORT (this machine, at the federation's port or 50051)."""
+def status(
+    address: str | None, federation_folder: Path | None, insecure: bool, as_json: bool, passphrases: Passphrases
+) -> None:
+    """Show the run of the coordinator at HOST:PORT (this machine, at the federation's port or 50051)."""
     from rich.console import Console
 
     from fedbnsl_server.observe.status_client import Observer
     from fedbnsl_server.observe.terminal import view
 
-    address, credentials = _coordinator(address, federation_folder, insecure)
-    with closing(Observer(address, credentials)) as observer:
+    address, federation = _coordinator(address, federation_folder, insecure, passphrases)
+    with closing(Observer(address, _credentials(federation))) as observer:
         seen = observer.status()
         if seen is None:
             raise UnreachableError(f"the coordinator at {address} does not answer ({observer.silence})")
@@ -90,7 +130,7 @@ def status(address: str | None, federation_folder: Path | None, insecure: bool, 
 
 @click.command()
 @_asks_a_coordinator
-@metrics_option
+@metrics_options
 @click.option(
     "--patience",
     "patience_s",
@@ -98,32 +138,33 @@ def status(address: str | None, federation_folder: Path | None, insecure: bool, 
     default=600.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long a coordinator that is away, or a run that was interrupted, is waited for.",
+    help="How long to wait for a coordinator that does not answer, or for an interrupted run to continue.",
 )
 def watch(
     address: str | None,
     federation_folder: Path | None,
     insecure: bool,
     as_json: bool,
+    passphrases: Passphrases,
     metrics: str | None,
+    metrics_token: Path | None,
     patience_s: float,
 ) -> None:
     """Watch the run of the coordinator at HOST:PORT (this machine, at the federation's port or 50051) until it ends.
 
-    On a terminal a live view, on a pipe a line now and then; with --json an object whenever round or state change.
-    Ctrl-C ends the watching, never the run. Exit code 10 if the run failed, 6 if the coordinator stays away.
+    On a terminal it is a live view, on a pipe a line now and then; with --json an object whenever round or state
+    change. Ctrl-C stops watching, never the run. Exit code 10 if the run failed, 6 if the coordinator stays away.
     """
     from rich.console import Console
 
-    from fedbnsl_server.observe.prometheus import MetricsPort
     from fedbnsl_server.observe.status_client import Observer
     from fedbnsl_server.observe.terminal import RunDisplay
 
     console = Console(stderr=as_json)
-    address, credentials = _coordinator(address, federation_folder, insecure)
+    address, federation = _coordinator(address, federation_folder, insecure, passphrases)
     with (
-        closing(Observer(address, credentials)) as observer,
-        MetricsPort(metrics) if metrics is not None else nullcontext() as port,
+        closing(Observer(address, _credentials(federation))) as observer,
+        metrics_port(metrics, metrics_token, federation) as port,
     ):
         if port is not None:
             console.print(f"metrics on port {port.port}", highlight=False)
@@ -131,7 +172,7 @@ def watch(
             with RunDisplay(f"coordinator at {address}", console) as display:
                 last = _until_the_end(observer, address, display, port, patience_s=patience_s, as_json=as_json)
         except InterruptedRunError:
-            raise InterruptedRunError("the watching ended", remedy="The run itself was left alone.") from None
+            raise InterruptedRunError("the watching ended", remedy="The run itself goes on.") from None
     if not as_json:
         click.echo(f"the run {last.state} after {last.elapsed_s:.1f} s, {last.edges} edges")
     if last.state == "failed":
@@ -176,7 +217,12 @@ def _until_the_end(
 @_asks_a_coordinator
 @click.pass_context
 def healthcheck(
-    context: click.Context, address: str | None, federation_folder: Path | None, insecure: bool, as_json: bool
+    context: click.Context,
+    address: str | None,
+    federation_folder: Path | None,
+    insecure: bool,
+    as_json: bool,
+    passphrases: Passphrases,
 ) -> None:
     """Ask the coordinator at HOST:PORT (this machine, at the federation's port or 50051) whether it takes calls.
 
@@ -184,8 +230,8 @@ def healthcheck(
     """
     from fedbnsl_server.grpc_api.health import why_not_serving
 
-    address, credentials = _coordinator(address, federation_folder, insecure)
-    why_not = why_not_serving(address, credentials)
+    address, federation = _coordinator(address, federation_folder, insecure, passphrases)
+    why_not = why_not_serving(address, _credentials(federation))
     if as_json:
         click.echo(json.dumps({"address": address, "serving": not why_not, "why_not": why_not}, ensure_ascii=False))
     else:
@@ -199,6 +245,7 @@ def _as_json(seen: "RunStatus") -> dict[str, Any]:
 
     return {
         "state": seen.state,
+        "reason": seen.reason,
         "round": seen.round,
         "rounds": seen.rounds,
         "acyclicity": seen.acyclicity,

@@ -1,22 +1,19 @@
-"""Where a run stands, for Prometheus: text over HTTP."""
+"""Where a run stands, as the metrics that Prometheus asks for."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from typing import Self
 
-from prometheus_client import CollectorRegistry, start_wsgi_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from fedbnsl.channel import split_address
-from fedbnsl.errors import SetupError
 from fedbnsl.messages import RUN_STATES, RunStatus
 from fedbnsl_server.observe.terminal import ZCDP_PER_UNIT
 
 _LOOK_S = 2.0
 
 Look = Callable[[], RunStatus | None]
+Totals = Callable[[], Mapping[tuple[str, str], int]]
 
 
 class RunCollector(Collector):
@@ -25,15 +22,18 @@ class RunCollector(Collector):
     Parameters
     ----------
     look
-        The present status, or None while there is none; called from threads of its own.
+        The current status, or None while there is none; called from other threads.
+    totals
+        How often each event was counted in the security log, by event and reason; called likewise.
     """
 
-    def __init__(self, look: Look) -> None:
-        self._look = look
+    def __init__(self, look: Look, totals: Totals = dict) -> None:
+        self._look, self._totals = look, totals
 
     def collect(self) -> Iterable[Metric]:
         """One sample each, and one a site."""
         status = self._look()
+        yield from _of_log(self._totals())
         yield GaugeMetricFamily("fedbnsl_up", "Whether the coordinator answers.", value=float(status is not None))
         if status is None:
             return
@@ -46,7 +46,28 @@ class RunCollector(Collector):
         for name in RUN_STATES:
             state.add_metric([name], float(name == status.state))
         yield state
+        paused = GaugeMetricFamily("fedbnsl_run_paused", "What a paused run waits for.", labels=["reason"])
+        if status.reason:
+            paused.add_metric([status.reason], 1.0)
+        yield paused
         yield from _of_sites(status)
+
+
+def _of_log(totals: Mapping[tuple[str, str], int]) -> Iterable[Metric]:
+    """Nothing for one who watches from elsewhere: the log is the coordinator's."""
+    if not totals:
+        return
+    refused = CounterMetricFamily("fedbnsl_refused_calls", "Calls that were refused, by reason.", labels=["why"])
+    others = CounterMetricFamily("fedbnsl_security_events", "Other entries of the security log.", labels=["event"])
+    by_event: dict[str, int] = {}
+    for (event, why), times in sorted(totals.items()):
+        if event == "refused":
+            refused.add_metric([why], times)
+        else:
+            by_event[event] = by_event.get(event, 0) + times
+    for event, times in by_event.items():
+        others.add_metric([event], times)
+    yield from (refused, others)
 
 
 def _of_sites(status: RunStatus) -> Iterable[Metric]:
@@ -70,47 +91,6 @@ def _of_sites(status: RunStatus) -> Iterable[Metric]:
         if site.spent_units is not None:
             spent.add_metric([site.site], site.spent_units * ZCDP_PER_UNIT)
     yield from (sent, last_seen, online, last_round, spent)
-
-
-class MetricsPort:
-    """An HTTP server for a scraper, in threads of its own.
-
-    Parameters
-    ----------
-    address
-        host:port; port 0 takes a free one.
-
-    Attributes
-    ----------
-    look
-        Where a status comes from; at first there is none.
-    port
-        The real one.
-
-    Raises
-    ------
-    SetupError
-        If it cannot listen there.
-    """
-
-    def __init__(self, address: str) -> None:
-        self.look: Look = lambda: None
-        registry = CollectorRegistry()
-        registry.register(RunCollector(lambda: self.look()))
-        try:
-            host, port = split_address(address)
-            self._server, self._thread = start_wsgi_server(port, host, registry)
-        except (SetupError, OSError) as error:
-            raise SetupError(f"--metrics: cannot listen on {address!r}: {error}") from None
-        self.port = self._server.server_port
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
 
 
 def from_loop(loop: asyncio.AbstractEventLoop, look: Callable[[], RunStatus]) -> Look:

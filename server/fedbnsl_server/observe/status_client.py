@@ -8,6 +8,7 @@ from fedbnsl import codec
 from fedbnsl.channel import open_channel
 from fedbnsl.errors import IdentityError, RemoteProtocolError
 from fedbnsl.messages import RunStatus
+from fedbnsl.shown import shown
 from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl.wire import federation_pb2_grpc as federation_grpc
 
@@ -32,24 +33,24 @@ class Observer:
         self.silence = ""
 
     def status(self) -> RunStatus | None:
-        """The present status, or None if the coordinator does not answer.
+        """The current status, or None if the coordinator does not answer.
 
         Raises
         ------
         IdentityError
-            If the coordinator does not take the caller for one of its federation.
+            If the coordinator refuses the caller's certificate.
         RemoteProtocolError
-            If somebody else answers, or with nothing that can be read.
+            If another program answers, or the answer cannot be read.
         """
         try:
             reply = self._stub.Status(federation.StatusRequest(), timeout=_TIMEOUT_S)
         except grpc.RpcError as error:
             call = cast(grpc.Call, error)  # what grpc raises is both
-            code, details = call.code(), call.details() or call.code().name
+            code, details = call.code(), shown(call.details() or call.code().name)
             if code is grpc.StatusCode.UNAUTHENTICATED:
                 raise IdentityError(f"the coordinator refused: {details}") from None
             if code is grpc.StatusCode.UNIMPLEMENTED:
-                raise RemoteProtocolError("whoever answers there is no coordinator of fedbnsl") from None
+                raise RemoteProtocolError("the program that answers there is not a fedbnsl coordinator") from None
             self.silence = details
             return None
         self.silence = ""

@@ -1,11 +1,13 @@
 """A run on the terminal while it goes on: a live view, or on a pipe a line now and then."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Self
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
+from rich.measure import Measurement
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -16,8 +18,10 @@ ZCDP_PER_UNIT = 1e-12
 
 _LINES_WITHOUT_TERMINAL = 10
 _SITES_SHOWN = 24
+_WIDER_THAN_ANY = 10_000
 _COLUMNS = ("site", "state", "online since", "last seen", "last round", "spent zCDP", "up", "down")
 _LEFT_ALIGNED = ("site", "state")
+_LEFT_OUT_FIRST = ("down", "up", "online since", "spent zCDP", "last round", "last seen")
 
 
 class RunDisplay:
@@ -55,7 +59,7 @@ class RunDisplay:
             self._print(headline(status))
 
     def show_trouble(self, trouble: str) -> None:
-        """Say, above what was seen last, why the view is not up to date."""
+        """Show, above the last status, why it is out of date."""
         if self._console.is_terminal:
             seen = (
                 Text(self._title, style="bold") if self._last_status is None else view(self._title, self._last_status)
@@ -84,13 +88,14 @@ def seconds_left(status: RunStatus) -> float | None:
 
 def headline(status: RunStatus) -> str:
     """A run in one line."""
+    state = f"{status.state} ({status.reason})" if status.reason else status.state
     if not status.round:
-        return f"{status.state}: {len(status.sites)} joined"
+        return f"{state}: {len(status.sites)} joined"
     n_bytes = sum(site.bytes_up + site.bytes_down for site in status.sites)
     answered = sum(site.answered for site in status.sites)
-    ended = "" if status.state == "running" else f"{status.state}  "
+    unless_running = "" if status.state == "running" else f"{state}  "
     return (
-        f"{ended}round {status.round}/{status.rounds}  answered {answered}/{len(status.sites)}  "
+        f"{unless_running}round {status.round}/{status.rounds}  answered {answered}/{len(status.sites)}  "
         f"h(W) {status.acyclicity:.1e}  edges {status.edges}  {megabytes(n_bytes)}  {_time(status)}"
     )
 
@@ -114,7 +119,7 @@ def view(title: str, status: RunStatus) -> Group:
     done = status.rounds if status.state == "finished" else max(0, status.round - 1)
     bar = Table.grid()  # a bare bar does not end its line
     bar.add_row(ProgressBar(total=max(1, status.rounds), completed=done, width=60))
-    parts: list[RenderableType] = [Text(title, style="bold"), bar, Text(headline(status)), _sites(status)]
+    parts: list[RenderableType] = [Text(title, style="bold"), bar, Text(headline(status)), _Sites(status)]
     if any(site.spent_units is not None for site in status.sites):
         parts.append(
             Text("spent zCDP: from this dataset in this federation, as each site's ledger told it last", style="dim")
@@ -122,33 +127,54 @@ def view(title: str, status: RunStatus) -> Group:
     return Group(*parts)
 
 
-def _sites(status: RunStatus) -> Table:
+class _Sites:
+    """The sites by their whole names, and as many columns as there is room for."""
+
+    def __init__(self, status: RunStatus) -> None:
+        self._status = status
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        chosen, left_out = list(_COLUMNS), list[str]()
+        for column in _LEFT_OUT_FIRST:
+            needed = Measurement.get(console, options.update(max_width=_WIDER_THAN_ANY), _table(self._status, chosen))
+            if needed.maximum <= options.max_width:
+                break
+            chosen.remove(column)
+            left_out.insert(0, column)
+        yield _table(self._status, chosen)
+        if left_out:
+            yield Text(f"no room for: {', '.join(left_out)} (see --json)", style="dim")
+
+
+def _table(status: RunStatus, columns: Sequence[str]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for column in _COLUMNS:
+    for column in columns:
         table.add_column(
             column,
             justify="left" if column in _LEFT_ALIGNED else "right",
             style="" if column in _LEFT_ALIGNED else "dim",
             no_wrap=column != "site",
+            overflow="fold",
         )
     for site in status.sites[:_SITES_SHOWN]:
-        table.add_row(
-            Text(site.site),
-            _state(site, status),
-            _moment(status.time_unix_s - site.online_s, status.time_unix_s) if site.online_s else "-",
-            f"{duration(site.last_seen_s)} ago",
-            str(site.last_round or "-"),
-            "-" if site.spent_units is None else f"{site.spent_units * ZCDP_PER_UNIT:.4g}",
-            megabytes(site.bytes_up),
-            megabytes(site.bytes_down),
-        )
+        cells: dict[str, RenderableType] = {
+            "site": Text(site.site),
+            "state": _state(site, status),
+            "online since": _moment(status.time_unix_s - site.online_s, status.time_unix_s) if site.online_s else "-",
+            "last seen": f"{duration(site.last_seen_s)} ago",
+            "last round": str(site.last_round or "-"),
+            "spent zCDP": "-" if site.spent_units is None else f"{site.spent_units * ZCDP_PER_UNIT:.4g}",
+            "up": megabytes(site.bytes_up),
+            "down": megabytes(site.bytes_down),
+        }
+        table.add_row(*(cells[column] for column in columns))
     if len(status.sites) > _SITES_SHOWN:
         table.add_row(f"... {len(status.sites) - _SITES_SHOWN} more")
     return table
 
 
 def _moment(unix_s: float, now_unix_s: float) -> str:
-    """A time of the watching machine's zone, with its day unless that is today."""
+    """A time in this machine's time zone, with the day unless it is today."""
     moment, now = datetime.fromtimestamp(unix_s), datetime.fromtimestamp(now_unix_s)
     return f"{moment:%H:%M:%S}" if moment.date() == now.date() else f"{moment:%m-%d %H:%M}"
 

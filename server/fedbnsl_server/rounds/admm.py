@@ -2,9 +2,13 @@
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from fedbnsl.rounds.admm import Answer, Task, start_of
 from fedbnsl.rounds.kinds import stage
+from fedbnsl.sparse import aligned
 from fedbnsl_server.algorithm.admm import AdmmState, advance_admm, begin_start
+from fedbnsl_server.algorithm.influence import Compared, sampling_variance
 from fedbnsl_server.rounds.kinds import Run
 
 
@@ -27,7 +31,18 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     """Alg. 1, lines 5 to 8."""
     start, step = _start_of(state, run)
     sent = {site: answer.weights for site, answer in answers.items()}
-    return advance_admm(state, sent, run.plan, run.mask, start=start, step=step)
+    rule = run.rule(state.sites)  # over all of them: a site that sent nothing is still there with what it sent last
+    return advance_admm(state, sent, run.plan, run.mask, start=start, step=step, rule=rule)
+
+
+def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> list[Compared]:
+    """B_p. For noise of equal variances, a regression weight has a sampling variance of about 1 / rows."""
+    index, values = aligned(*(state.sites[site].local_weights for site in answers))
+    variances = sampling_variance(run.rows(answers))
+    if run.plan.privacy is not None:  # the noise of a step has a standard deviation in proportion to 1 / rows
+        variances = variances * np.maximum(1.0, variances / np.median(variances))
+    d = state.global_weights.n_variables
+    return [Compared(values, variances, np.stack(np.divmod(index, d), axis=1), one_vote=True)]
 
 
 def _start_of(state: AdmmState, run: Run) -> tuple[int, int]:

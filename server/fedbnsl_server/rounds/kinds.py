@@ -1,9 +1,11 @@
-"""What the coordinator's module of a kind of round has, and what it works with."""
+"""The interface of a kind of round at the coordinator, and what its functions get."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol, cast
+
+import numpy as np
 
 from fedbnsl.errors import LocalProtocolError
 from fedbnsl.messages import Content
@@ -11,7 +13,10 @@ from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.privacy_settings import Privacy
 from fedbnsl.privacy.calibration import Price, price_of
+from fedbnsl.sparse import Matrix
 from fedbnsl_server.algorithm.admm import AdmmState
+from fedbnsl_server.algorithm.consensus import RobustRule
+from fedbnsl_server.algorithm.influence import Compared
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,21 @@ class Run:
         """What each site that answered pays in this private run, and so the noise of its releases."""
         d = len(self.mask.allowed)
         return {site: price_of(self.plan, n_samples=self.n_samples[site], n_variables=d) for site in answers}
+
+    def rows(self, sites: Iterable[str]) -> list[int]:
+        """Rows of these sites."""
+        return [self.n_samples[site] for site in sites]
+
+    def rule(self, sites: Iterable[str]) -> RobustRule | None:
+        """What the plan has instead of the mean over these sites, if anything."""
+        if self.plan.consensus == "mean":  # each kind of round sums it up itself
+            return None
+        return RobustRule.of(self.plan.consensus, self.rows(sites))
+
+    @property
+    def feature_bounds(self) -> Matrix:
+        """(d,) bounds on the squares of the variables in this private run."""
+        return np.broadcast_to(np.array(self.privacy.feature_bounds), len(self.mask.allowed))
 
     @property
     def privacy(self) -> Privacy:
@@ -68,6 +88,18 @@ class Kind(Protocol):
         ----------
         answers
             Contents by site, in the order of `state.sites`.
+        """
+        ...
+
+    def compared(self, state: AdmmState, answers: Mapping[str, Any], task: Any, run: Run, /) -> list[Compared]:
+        """What the sites sent, side by side, to see which of them stand out.
+
+        Parameters
+        ----------
+        state
+            After the round.
+        answers
+            As in `advance`.
         """
         ...
 

@@ -10,6 +10,7 @@ from fedbnsl.rounds.moments import Answer, Task
 from fedbnsl.sparse import Mask, Matrix, SparseMatrix
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.consensus_graph import graphs_to_search
+from fedbnsl_server.algorithm.influence import Compared, distances, pairs, sampling_variance
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.search.graph_search import search
 
@@ -20,23 +21,32 @@ def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
 
 
 def fault(answer: Answer, task: Task, run: Run) -> str:
-    """Another number of moments than were asked for, or impossible ones."""
+    """Report a wrong number of moments, or impossible ones."""
     needed = _needed(task, run)
     if answer.moments.size != needed.sum():
         return f"has {answer.moments.size} moments; {needed.sum()} were asked for"
-    return "" if _are_moments(symmetric(answer.moments, needed)) else "has numbers that are no second moments"
+    return "" if _are_moments(symmetric(answer.moments, needed)) else "has numbers that cannot be second moments"
 
 
 def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> AdmmState:
-    """Search the DAG of least score among neighbours, each site with regressions of its own."""
+    """Search the DAG of least score among neighbours, each site with regressions of its own.
+
+    A robust rule leaves out the sites whose moments are farthest from the others'. Applied entry by entry it would give
+    a matrix that may have negative eigenvalues: with it, a graph of 20 edges had up to 18 wrong. Applied to the scores
+    of families, it would prefer one direction by chance where the moments leave both open.
+    """
     plan, mask, needed = run.plan, run.mask, _needed(task, run)
+    rule, rows = run.rule(answers), run.rows(answers)
+    told = [answer.moments for answer in answers.values()]
+    if rule is not None:
+        told = [told[k] for k in rule.nearest(distances(compared(state, answers, task, run)[0]))]
     found = search(
-        [symmetric(answer.moments, needed) for answer in answers.values()],
+        [symmetric(moments, needed) for moments in told],
         starts=[graph.dag for graph in graphs_to_search(state, plan, mask)],
         candidates=parent_candidates(task.neighbours.support(), mask),
         allowed=mask.allowed,
         required=mask.required,
-        n_samples=float(np.mean([run.n_samples[site] for site in answers])),
+        n_samples=float(np.mean(rows) if rule is None else np.median(rows)),
         threshold=plan.threshold,
     )
     weights = SparseMatrix.on_support(found.weights, found.dag)
@@ -45,6 +55,18 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
         refitted=weights.as_float32() if plan.value_type == "float32" else weights,
         residual_variance=found.residual_variance,
     )
+
+
+def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> list[Compared]:
+    """Moments in units of the variables' sizes; those of Gaussian variables vary by (1 + r^2) / rows around r."""
+    needed = _needed(task, run)
+    moments = np.stack([answer.moments for answer in answers.values()])
+    places = pairs(needed)
+    of_one = places[:, 0] == places[:, 1]
+    size = np.sqrt(np.median(moments[:, of_one], axis=0))
+    values = moments / size[places[:, 0]] / size[places[:, 1]]
+    r = np.clip(np.median(values, axis=0), -1.0, 1.0)
+    return [Compared(values, (1.0 + r * r) * sampling_variance(run.rows(answers)), places, one_vote=True)]
 
 
 def _needed(task: Task, run: Run) -> Mask:

@@ -9,6 +9,7 @@ from fedbnsl.rounds.refit import Answer, Task
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl_server.algorithm.admm import AdmmState, mean_of
 from fedbnsl_server.algorithm.consensus_graph import graph_to_refit
+from fedbnsl_server.algorithm.influence import Compared, pairs, sampling_variance
 from fedbnsl_server.rounds.kinds import Run
 
 
@@ -18,17 +19,44 @@ def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
 
 
 def fault(answer: Answer, task: Task, run: Run) -> str:
-    """Weights on another graph."""
+    """Report weights on another graph."""
     same = np.array_equal(answer.weights.index, task.graph.index)
     return "" if same else "is no refit of the graph that was sent"
 
 
 def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> AdmmState:
-    """The mean of weights and residual variances over the sites that contributed."""
-    support = task.graph.support()
-    mean = SparseMatrix.on_support(mean_of(answer.weights for answer in answers.values()), support)
+    """The mean of weights and residual variances over the sites that contributed, or what the plan has instead."""
+    rule, variances = run.rule(answers), np.stack([answer.residual_variance for answer in answers.values()])
+    if rule is None:
+        whole = mean_of(answer.weights for answer in answers.values())
+        weights = SparseMatrix.on_support(whole, task.graph.support())
+        variance = np.mean(variances, axis=0)
+    else:
+        entries = rule(np.stack([answer.weights.value for answer in answers.values()]))
+        weights = SparseMatrix(task.graph.n_variables, task.graph.index, entries)
+        variance = rule(variances)
     return replace(
         state,
-        refitted=mean.as_float32() if run.plan.value_type == "float32" else mean,
-        residual_variance=np.mean([answer.residual_variance for answer in answers.values()], axis=0),
+        refitted=weights.as_float32() if run.plan.value_type == "float32" else weights,
+        residual_variance=variance,
     )
+
+
+def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> list[Compared]:
+    """Residual variances v by their logarithms, whose sampling variance is 2 / rows, and weights.
+
+    That of the weight of i -> j is at most v_j / v_i / rows.
+    """
+    variances = np.stack([answer.residual_variance for answer in answers.values()])
+    typical = np.median(variances, axis=0)
+    typical = np.maximum(typical, np.finfo(np.float64).tiny)  # a variable that its parents determine
+    by_rows = sampling_variance(run.rows(answers))
+    edges = pairs(task.graph.support())
+    weights = np.stack([answer.weights.value for answer in answers.values()])
+    size = np.sqrt(typical[edges[:, 0]]) / np.sqrt(typical[edges[:, 1]])
+    logarithms = np.log(np.maximum(variances, 1e-12 * typical))
+    one = np.repeat(np.arange(len(typical))[:, None], 2, axis=1)
+    return [
+        Compared(weights * size, by_rows, edges, one_vote=True),
+        Compared(logarithms, 2.0 * by_rows, one, one_vote=True),
+    ]

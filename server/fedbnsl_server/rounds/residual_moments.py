@@ -6,13 +6,16 @@ from dataclasses import replace
 import numpy as np
 
 from fedbnsl.graphs.family_moments import symmetric
+from fedbnsl.privacy.calibration import LATTICE
 from fedbnsl.rounds.kinds import LARGEST, stage
 from fedbnsl.rounds.residual_moments import Answer, Task
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.consensus_graph import graph_to_refit
+from fedbnsl_server.algorithm.influence import Compared, counted_rows, pairs
 from fedbnsl_server.rounds.kinds import Run
-from fedbnsl_server.search.pooled_moments import next_scales, pool, search_pooled
+from fedbnsl_server.search.pooled_moments import mean_square_noise, next_scales, pool, search_pooled
+from fedbnsl_server.search.residual_variances import residual_variances
 
 
 def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
@@ -22,7 +25,7 @@ def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
 
 
 def fault(answer: Answer, task: Task, run: Run) -> str:
-    """Another number of moments than there are pairs, or moments of other residuals."""
+    """Report a wrong number of moments, or moments of other residuals."""
     d = len(run.mask.allowed)
     if answer.moments.size != d * (d + 1) // 2:
         return f"has {answer.moments.size} moments; {d * (d + 1) // 2} were asked for"
@@ -35,14 +38,16 @@ def fault(answer: Answer, task: Task, run: Run) -> str:
 def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> AdmmState:
     """Search a DAG with the noisy moments, for the next round's residuals or as the answer of the run."""
     plan, weights, d = run.plan, task.weights.to_dense(), len(run.mask.allowed)
+    rows, rule, prices = run.rows(answers), run.rule(answers), run.prices(answers).values()
     everything = np.triu(np.ones((d, d), dtype=bool))
     pooled = pool(
         [symmetric(answer.moments, everything) for answer in answers.values()],
-        [run.n_samples[site] for site in answers],
-        [price.moments_variance for price in run.prices(answers).values()],
+        rows,
+        [price.moments_variance for price in prices],
         W=weights,
         scales=task.scales,
         norm_bound=run.privacy.residual_norm_bound(d),
+        rule=rule,
     )
     last = stage(plan, state.round + 1).step == plan.moments_rounds
     found = search_pooled(pooled, weights != 0, task.scales, run.mask, threshold=plan.threshold, keep_small=not last)
@@ -51,4 +56,27 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
         state,
         refitted=kept.as_float32() if plan.value_type == "float32" else kept,
         scales=next_scales(found.residual_variance),
+        residual_variance=residual_variances(
+            found.residual_variance,
+            pooled,
+            task.scales,
+            mean_squares=state.mean_squares,
+            bounds=run.feature_bounds,
+            noise_std=mean_square_noise([price.setup_variance for price in prices], rows, rule),
+        ),
     )
+
+
+def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> list[Compared]:
+    """Released moments, with the variance of sampling and of the noise: half of that on the diagonal lies beside it."""
+    d = len(run.mask.allowed)
+    places = pairs(np.triu(np.ones((d, d), dtype=bool)))
+    of_one = places[:, 0] == places[:, 1]
+    moments = np.stack([answer.moments for answer in answers.values()])
+    unit = run.privacy.residual_norm_bound(d) ** 2 / LATTICE
+    rows = counted_rows(run.rows(answers))
+    noise = np.array([[float(price.moments_variance)] for price in run.prices(answers).values()]) * (unit / rows) ** 2
+    size = np.maximum(np.median(moments, axis=0), 0.0)[of_one]
+    squared = size[places[:, 0]] * size[places[:, 1]] * np.where(of_one, 2.0, 1.0)
+    variances = squared / rows + noise * np.where(of_one, 1.0, 0.5)
+    return [Compared(moments, variances, places, one_vote=False)]

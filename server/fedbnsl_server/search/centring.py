@@ -1,11 +1,13 @@
-"""What released moments tell of the columns' means: little, since second moments do not hold them.
+"""Signs in a private run's released moments that the columns' means are far from zero.
 
-Means far from zero and a common factor of all variables give the same second moments. Two signs are left, and both are
-sound: a mean square near its feature bound, and records that all point in one direction. Records of a centred
-Gaussian network cannot do the latter. Let z be a record in units of its scales, v a direction, f = v'z, and R the norm
-that records are shortened to: the shortened moment along v is the mean of f^2 min(1, R^2 / |z|^2), which is at most the
-mean of min(f^2, R^2). For a centred Gaussian f, whose variance is at most E |z|^2, this is R^2 `capped(E |z|^2 / R^2)`:
-with R = 0.55 sqrt(d), 72 % of R^2. Where all means are three standard deviations from zero it is 90 %.
+Second moments do not hold the means: means far from zero look like a common cause of all variables. Two signs are
+left: a mean square near its feature bound, and records that all point in one direction, more than the records of a
+centred Gaussian network can.
+
+For the second, let z be a record in units of its scales, v a direction, f = v'z, and R the norm that records are
+shortened to: the shortened moment along v is the mean of f^2 min(1, R^2 / |z|^2), which is at most the mean of
+min(f^2, R^2). For a centred Gaussian f, whose variance is at most E |z|^2, this is R^2 `capped(E |z|^2 / R^2)`: with
+R = 0.55 sqrt(d), 72 % of R^2. If all means are three standard deviations from zero it is 90 %.
 
 All of this works on what was released: it costs no privacy.
 """
@@ -17,6 +19,7 @@ import numpy as np
 
 from fedbnsl.privacy.calibration import LATTICE
 from fedbnsl.sparse import Matrix
+from fedbnsl_server.search.pooled_moments import mean_over_records, mean_square_noise
 
 # A noise or sampling error beyond so many standard deviations is not expected.
 _WIDTHS = 3.0
@@ -39,14 +42,9 @@ def _uncapped(share: float) -> float:
     return float(brentq(lambda u: capped(u) - share, share / 2, 1e6))
 
 
-def near_bounds(
-    second_moments: Sequence[Matrix], n_samples: Sequence[int], variances: Sequence[int], bounds: Matrix
-) -> list[int]:
-    """Variables whose pooled mean square is above half of the bound; arguments as in `pooled_moments.first_scales`."""
-    rows = sum(n_samples)
-    shares = sum((n * m for n, m in zip(n_samples, second_moments, strict=True)), np.zeros_like(bounds)) / rows / bounds
-    noise_std = math.sqrt(sum(variances)) / (LATTICE * rows)
-    return np.flatnonzero(shares > _NEAR_BOUND + _WIDTHS * noise_std).tolist()
+def near_bounds(mean_squares: Matrix, noise_std: float, bounds: Matrix) -> list[int]:
+    """Variables whose mean square is above half of its bound; arguments as in `pooled_moments.first_scales`."""
+    return np.flatnonzero(mean_squares / bounds > _NEAR_BOUND + _WIDTHS * noise_std).tolist()
 
 
 def in_one_direction(
@@ -71,13 +69,13 @@ def in_one_direction(
         (d,) roots of the released mean squares, or larger, and the feature bounds that those were made with.
     """
     rows, d = sum(n_samples), len(scales)
-    S = sum((n * S for n, S in zip(n_samples, released, strict=True)), np.zeros((d, d))) / (rows * norm_bound**2)
+    S = mean_over_records(released, n_samples) / norm_bound**2
     # Released mean squares over bounds; from these follow the mean squares of Gaussian variables without clipping.
     shares = scales**2 / bounds
     if (shares > _MOST_CUT_OFF).any():  # so much is cut off there that nothing bounds E |z|^2; `near_bounds` says it
         return False
     whole = [_uncapped(share) / share for share in shares.tolist()]
-    relative = math.sqrt(sum(scale_variances)) / (LATTICE * rows) / shares
+    relative = mean_square_noise(scale_variances, n_samples) / shares
     size = sum(whole) + _WIDTHS * math.sqrt(float((relative**2).sum()))  # at least E |z|^2
     noise_std = math.sqrt(sum(variances) / 2.0) / (LATTICE * rows)
     # The largest eigenvalue of symmetric noise is about 2 sqrt(d) standard deviations of an entry.

@@ -16,8 +16,8 @@ class Families:
     Parameters
     ----------
     moments
-        (P, d, d) symmetric second moments of P sites. Where one is not a number it is unknown, and no regression has
-        both variables; those of a variable with itself are known.
+        (P, d, d) symmetric second moments of P sites. NaN stands for an unknown moment: no regression has both
+        variables. Those on the diagonal are known.
     candidates
         (d, d) edges i -> j that are considered.
     ridge

@@ -12,8 +12,8 @@ alone make the residual variances so (Peters and Buhlmann 2014).
 
 The score is a sum over families (a child and its parents), and a family needs the moments of its members alone: where
 every child has few candidate parents, few of the d^2 moments are needed (`family_moments`). These include the moments
-of two parents of one child, whose own edge a sparse regression may miss, because the path over the child cancels it: so
-the search goes over all families of known moments, not of candidates alone.
+of two parents of one child. A sparse regression may miss an edge between the two, because the path over the child
+cancels it: so the search tries all families of known moments, not only candidates.
 
 The search starts from the given graphs and from graphs of small squared loss, which is least for the true graph if
 noise variances are equal. One of these follows the order in which each next variable has the least variance given
@@ -34,7 +34,7 @@ from fedbnsl_server.search.hill_climb import Loss, descend
 
 @dataclass(frozen=True, eq=False)
 class FoundGraph:
-    """What a search ends with.
+    """The result of a search.
 
     Attributes
     ----------
@@ -71,7 +71,8 @@ def search(
     Parameters
     ----------
     moments
-        One (d, d) symmetric X'X / n a site, or one of all; read only where `needed_moments` of the candidates is True.
+        One (d, d) symmetric X'X / n for each site, or one for all together; read only where
+        `needed_moments` of the candidates is True.
     starts
         (d, d) DAGs to start from, with the required edges; those that are no candidates are left out.
     candidates

@@ -125,7 +125,7 @@ class _Moves:
     def changes(self, dag: Mask) -> tuple[Matrix, Matrix]:
         """(m,) change of the score by adding or dropping each candidate edge, and (m,) by turning it.
 
-        Infinite where there is no such move; of cycles, only that of an edge and its reverse is looked for.
+        Infinite where there is no such move; the only cycle checked here is that of an edge and its reverse.
         """
         present, turnable = dag[self.source, self.child], self._turned >= 0
         closes = turnable & present[self._turned]

@@ -18,6 +18,7 @@ from fedbnsl.graphs.family_moments import parent_candidates
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.privacy.calibration import LATTICE
 from fedbnsl.sparse import Mask, Matrix
+from fedbnsl_server.algorithm.consensus import RobustRule
 from fedbnsl_server.search.graph_search import FoundGraph, search
 
 NOISE_WIDTHS = 3.0
@@ -25,9 +26,9 @@ NOISE_WIDTHS = 3.0
 
 # Shares of the residuals' median variance: the least eigenvalue of their moments, and the least square of a next scale.
 _LEAST_EIGENVALUE, _LEAST_SCALE = 0.05, 0.3
-# So many variables may all be neighbours of each other in a search.
+# Up to so many variables, a search tries all pairs.
 _ALL_PAIRS = 40
-# What a search may have missed: residuals of its graph that are correlated by more than this.
+# Residuals that are correlated by more than this show an edge that a search has missed.
 _MISSED = 0.1
 
 
@@ -58,6 +59,12 @@ class PooledMoments:
         return max(0.5 * threshold**2, 2.0 * math.log(len(self.moments)) * self.noise_std**2)
 
 
+def mean_over_records(means: Sequence[Matrix], n_samples: Sequence[int]) -> Matrix:
+    """The mean over all sites' records, from one mean and one number of rows a site."""
+    zero = np.zeros(means[0].shape)
+    return sum((n * mean for n, mean in zip(n_samples, means, strict=True)), zero) / sum(n_samples)
+
+
 def pool(
     released: Sequence[Matrix],
     n_samples: Sequence[int],
@@ -66,8 +73,11 @@ def pool(
     W: Matrix,
     scales: Matrix,
     norm_bound: float,
+    rule: RobustRule | None = None,
 ) -> PooledMoments:
     """The mean over all sites' records, cleared of what is noise and mapped back to the variables.
+
+    With a robust rule in its place the moments may have negative eigenvalues; these are lifted, as those of noise are.
 
     Parameters
     ----------
@@ -77,10 +87,17 @@ def pool(
         Rows of these sites, and `moments_variance` of their prices.
     W, scales, norm_bound
         (d, d) acyclic, (d,) and R, as the sites were asked with.
+    rule
+        What replaces the mean over the sites; None: nothing.
     """
     rows = sum(n_samples)
-    S_z = sum((n * S for n, S in zip(n_samples, released, strict=True)), np.zeros_like(W)) / rows
-    noise_std = math.sqrt(sum(variances) / 2.0) * norm_bound**2 / (LATTICE * rows)
+    if rule is None:
+        S_z = mean_over_records(released, n_samples)
+        noise_std = math.sqrt(sum(variances) / 2.0) * norm_bound**2 / (LATTICE * rows)
+    else:
+        S_z = rule(np.stack(list(released)))
+        unit = norm_bound**2 / LATTICE
+        noise_std = rule.noise_std([math.sqrt(v / 2.0) * unit / n for n, v in zip(n_samples, variances, strict=True)])
     # A median of pure noise may have any size or sign: use at least one standard deviation of the diagonal's noise.
     size = max(float(np.median(S_z.diagonal())), math.sqrt(2.0) * noise_std, np.finfo(np.float64).tiny)
     noise_std /= size
@@ -99,7 +116,7 @@ def pool(
 def neighbours(pooled: PooledMoments, dag: Mask, scales: Matrix, threshold: float, *, most: int = 12) -> Mask:
     """(d, d) pairs that a search over the moments should try as edges.
 
-    Those of the last graph, those with correlated residuals where there was one, and for each variable what forward
+    The edges of the last graph; if it has any, pairs with correlated residuals; and for each variable what forward
     selection finds.
 
     Parameters
@@ -141,7 +158,7 @@ def search_pooled(
     threshold
         Absolute weight that an edge has at least.
     keep_small
-        Keep edges of smaller weight all the same: residuals get no worse by them.
+        Keep edges of smaller weight, too: they do not make the residuals worse.
     """
     near = ~np.eye(len(dag), dtype=bool) if len(dag) <= _ALL_PAIRS else neighbours(pooled, dag, scales, threshold)
     near = near | near.T
@@ -194,24 +211,32 @@ def missed_neighbours(pooled: PooledMoments, W: Matrix, residual_variance: Matri
     return missed
 
 
-def first_scales(
-    second_moments: Sequence[Matrix], n_samples: Sequence[int], variances: Sequence[int], bounds: Matrix
-) -> Matrix:
-    """(d,) scales for the first round, from what the sites released of each variable's mean square.
+def mean_square_noise(variances: Sequence[int], n_samples: Sequence[int], rule: RobustRule | None = None) -> float:
+    """Standard deviation of the noise of a mean square over all sites' records, as a share of its feature bound.
 
     Parameters
     ----------
-    second_moments
-        (d,) noisy mean squares, one a site.
-    n_samples, variances
-        Rows of these sites, and `setup_variance` of their prices.
-    bounds
-        (d,) feature bounds.
+    variances, n_samples
+        `setup_variance` of the sites' prices, and their rows.
+    rule
+        What replaces the mean over the sites' records; None: nothing.
     """
-    rows = sum(n_samples)
-    pooled = sum((n * m for n, m in zip(n_samples, second_moments, strict=True)), np.zeros_like(bounds)) / rows
-    noise_std = math.sqrt(sum(variances)) / (LATTICE * rows)
-    return np.asarray(np.sqrt(np.maximum(pooled, max(0.005, noise_std) * bounds)))
+    if rule is not None:
+        return rule.noise_std([math.sqrt(v) / (LATTICE * n) for n, v in zip(n_samples, variances, strict=True)])
+    return math.sqrt(sum(variances)) / (LATTICE * sum(n_samples))
+
+
+def first_scales(mean_squares: Matrix, noise_std: float, bounds: Matrix) -> Matrix:
+    """(d,) scales for the first round.
+
+    Parameters
+    ----------
+    mean_squares, bounds
+        (d,) noisy mean squares over all sites' records, and their feature bounds.
+    noise_std
+        Of the mean squares, divided by their bounds.
+    """
+    return np.asarray(np.sqrt(np.maximum(mean_squares, max(0.005, noise_std) * bounds)))
 
 
 def next_scales(residual_variance: Matrix) -> Matrix:

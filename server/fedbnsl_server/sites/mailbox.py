@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Set
 from contextlib import suppress
 from typing import Protocol
 
+from fedbnsl.channel import AWAY_S
 from fedbnsl.errors import (
     InterruptedRunError,
     QuorumLostError,
@@ -18,6 +19,14 @@ from fedbnsl.errors import (
 )
 from fedbnsl.messages import NOT_SEATED, Finished, LocalUpdate, RoundTask, SiteState
 from fedbnsl.plan.plan import Plan
+
+# How often it is looked during a round who is away.
+_LOOK_S = 1.0
+
+
+class RecalledError(Exception):
+    """The open round was taken back: it is asked anew, or an earlier one is."""
+
 
 UpdateCheck = Callable[[LocalUpdate], None]
 
@@ -59,7 +68,7 @@ class Exchange(Protocol):
         snapshots
             B_p and beta_p before this round, for a site that lost its own.
         check
-            Raises RemoteProtocolError for an update that does not fit its task; such a one is not taken in.
+            Raises RemoteProtocolError for an update that does not fit its task; such an update is not accepted.
 
         Raises
         ------
@@ -67,6 +76,8 @@ class Exchange(Protocol):
             If too few sites answered before the run's deadline.
         InterruptedRunError
             If the run was asked to stop.
+        RecalledError
+            If the round was taken back.
         """
         ...
 
@@ -79,15 +90,17 @@ class Mailbox:
     Parameters
     ----------
     notice
-        Called with a text when a round waits longer than `site_grace_s`, and when a site is back.
+        Called with a text when a round waits longer than `site_grace_s`, and when a site is away or back.
+    is_away
+        Whether nothing has been heard of a site for long: a round that has its quorum does not wait for it.
     complete_rounds, snapshots, traffic, answered
-        Where a run goes on that was taken up again: its complete rounds, B_p and beta_p after the last of them, what
-        was sent until then, and the last round that each site contributed to.
+        Of a continued run: its complete rounds, B_p and beta_p after the last of them, the bytes sent until then, and
+        the last round that each site contributed to.
 
     Attributes
     ----------
     round
-        The open one; between rounds the last one.
+        The open round; between rounds the last one.
     complete_rounds, snapshots
         Rounds before the open one, and B_p and beta_p after them.
     """
@@ -102,6 +115,7 @@ class Mailbox:
         snapshots: Mapping[str, SiteState] | None = None,
         traffic: Traffic | None = None,
         answered: Mapping[str, int] | None = None,
+        is_away: Callable[[str], bool] = lambda site: False,
     ) -> None:
         self.traffic = Traffic() if traffic is None else traffic
         self._answered_before = answered or {}
@@ -117,13 +131,15 @@ class Mailbox:
         self._last_accepted: dict[str, LocalUpdate] = {}
         self._open = False
         self._left: set[str] = set()
-        self._awaited: set[str] = set()  # who has the task, has not answered it and has not left
+        self._is_away = is_away
+        self._away: set[str] = set()  # who was away when it was looked last
+        self._awaited: set[str] = set()  # who has the task, has not answered it, has not left and is not away
         self._enough = asyncio.Event()
         self._quorum_is_enough = False
         self._finished: Finished | None = None
         self._untold: set[str] = set()  # who has not left, and has not heard that the run is over
         self._all_told = asyncio.Event()
-        self._stopped = False
+        self._stopped = self._recalled = False
         self._notice = notice
 
     # ---- the engine's side -------------------------------------------------------------------------------------
@@ -137,25 +153,36 @@ class Mailbox:
     async def _exchange(
         self, tasks: Mapping[str, RoundTask], snapshots: Mapping[str, SiteState], check: UpdateCheck
     ) -> Mapping[str, LocalUpdate]:
+        if self._recalled:
+            raise RecalledError
         self._tasks, self.snapshots, self._check, self._updates = tasks, snapshots, check, {}
         self.round = next(iter(tasks.values())).round
         self.complete_rounds = self.round - 1
         self._awaited = set(tasks) - self._left
         self._open = True
         self._announce()
+        looking = asyncio.ensure_future(self._look_who_is_away())
+        try:
+            return await self._collect()
+        finally:
+            self._open = False
+            looking.cancel()
+
+    async def _collect(self) -> Mapping[str, LocalUpdate]:
         round_s = min(self._plan.round_deadline_s, self._plan.run_deadline_s)
         grace_s = min(self._plan.site_grace_s, round_s)
         if not await self._wait(grace_s, quorum_is_enough=False):
             self._notice(f"round {self.round} waits for {self._missing()}")
             await self._wait(round_s - grace_s, quorum_is_enough=False)
-        if len(self._updates) < self._plan.needed and not self._stopped:
+        if len(self._updates) < self._needed and not (self._stopped or self._recalled):
             await self._wait(self._plan.run_deadline_s - round_s, quorum_is_enough=True)
-        self._open = False
         if self._stopped:
             raise InterruptedRunError(f"stopped in round {self.round}")
-        if len(self._updates) < self._plan.needed:
+        if self._recalled:
+            raise RecalledError
+        if len(self._updates) < self._needed:
             raise QuorumLostError(
-                f"round {self.round}: {len(self._updates)} of the needed {self._plan.needed} sites answered within "
+                f"round {self.round}: {len(self._updates)} of the needed {self._needed} sites answered within "
                 f"run_deadline_s = {self._plan.run_deadline_s:g} s; missing: {self._missing()}"
             )
         self._last_accepted.update(self._updates)
@@ -172,12 +199,28 @@ class Mailbox:
             return False
         return True
 
+    @property
+    def _needed(self) -> int:
+        """The plan's quorum; without one, all sites that the round is for."""
+        return self._plan.quorum or len(self._tasks)
+
+    async def _look_who_is_away(self) -> None:
+        while True:
+            for site in sorted(self._awaited):
+                if self._is_away(site):
+                    self._awaited.discard(site)
+                    if site not in self._away:
+                        self._away.add(site)
+                        self._notice(f"{site} is away: it has not been heard of for {AWAY_S:g} s")
+            self._check_enough()
+            await asyncio.sleep(_LOOK_S)
+
     def _missing(self) -> str:
         return ", ".join(sorted(set(self._tasks) - set(self._updates)))
 
     def _check_enough(self) -> None:
-        quorum = len(self._updates) >= self._plan.needed
-        if self._stopped or (quorum and (self._quorum_is_enough or not self._awaited)):
+        quorum = len(self._updates) >= self._needed
+        if self._stopped or self._recalled or (quorum and (self._quorum_is_enough or not self._awaited)):
             self._enough.set()
 
     def _announce(self) -> None:
@@ -185,9 +228,28 @@ class Mailbox:
         self._posted = asyncio.Event()
 
     def stop(self) -> None:
-        """Let the present and every later exchange end with InterruptedRunError."""
+        """Make the current and every later exchange end with InterruptedRunError."""
         self._stopped = True
         self._enough.set()
+
+    def recall(self) -> None:
+        """Let the present and every later exchange end with RecalledError, until `go_on_after`."""
+        self._recalled = True
+        self._enough.set()
+
+    def go_on_after(
+        self, complete_rounds: int, snapshots: Mapping[str, SiteState], answered: Mapping[str, int]
+    ) -> None:
+        """Forget every later round, as a coordinator does that takes a run up; sites that have seen them join again."""
+        self._recalled = self._open = False
+        self._tasks, self._updates, self._last_accepted, self._answered_before = {}, {}, {}, answered
+        self._met.clear()
+        self.complete_rounds = self.round = self._taken_up_after = complete_rounds
+        self.snapshots = snapshots
+        for counted in (*self.traffic.up.values(), *self.traffic.down.values()):
+            for t in [t for t in counted if t > complete_rounds]:
+                del counted[t]
+        self._announce()  # whoever is out hears it now
 
     async def finish(self, finished: Finished, sites: set[str], grace_s: float) -> None:
         """Tell every site that has not left that the run is over; wait at most so many seconds for them to hear it."""
@@ -208,7 +270,7 @@ class Mailbox:
 
     @property
     def answered(self) -> Set[str]:
-        """Sites whose update for the present round is here, as it changes."""
+        """Sites whose update for the current round is here, as a live view."""
         return self._updates.keys()
 
     @property
@@ -216,19 +278,16 @@ class Mailbox:
         """Sites that have left, as a live view."""
         return self._left
 
-    def is_computing(self, site: str) -> bool:
-        """Whether a site has fetched the task of the open round and may still answer it."""
-        return self._open and site in self._awaited and self.round in self.traffic.down[site]
-
     def last_answered(self, site: str) -> int:
-        """The last round whose update of this site was taken in; 0 if none was."""
+        """The last round for which an update of this site was accepted; 0 if none was."""
         update = self._updates.get(site) or self._last_accepted.get(site)
         return self._answered_before.get(site, 0) if update is None else update.round
 
     def welcome(self, site: str) -> None:
-        """A site is heard of (again): it is counted on."""
-        if site in self._left:
+        """A site has called: the open round waits for it, also after it had left or was away."""
+        if site in self._left | self._away:
             self._left.discard(site)
+            self._away.discard(site)
             self._notice(f"{site} is back")
         if self._open and site in self._tasks and site not in self._updates:
             self._awaited.add(site)
@@ -270,13 +329,13 @@ class Mailbox:
             return self._finished
         self._refuse_another_past(site, last_round)
         # A site that has seen the round but has no update here answered a coordinator that stopped before counting it.
-        if self._open and (self.round > last_round or site not in self._updates):
+        if self._open and site in self._tasks and (self.round > last_round or site not in self._updates):
             self._met.add(site)
             return self._tasks[site]
         return None
 
     def _refuse_another_past(self, site: str, last_round: int) -> None:
-        """Make a site join again if its dual depends on rounds that were lost when the run's folder was set back.
+        """Make a site join again if its dual depends on rounds that were lost when the run's folder was restored.
 
         A quorum may have repeated these rounds without it, so their numbers alone do not show that it is out of date.
         """
@@ -284,19 +343,21 @@ class Mailbox:
             return
         common = min(last_round, self._taken_up_after)
         if last_round > self._taken_up_after + 1 or (common and not self.traffic.down[site][common]):
-            raise SeatLostError(f"after a round {last_round} that this run does not have, site {site!r} {NOT_SEATED}")
+            raise SeatLostError(
+                f"site {site!r} has seen a round {last_round} that this run does not have: it {NOT_SEATED}"
+            )
 
     def dismiss(self) -> None:
-        """Let the pulls that wait end without an answer: the sites shall call the next coordinator."""
+        """End waiting pulls without an answer, so that the sites call the next coordinator."""
         self._announce()
 
     def push(self, update: LocalUpdate) -> bool:
-        """Take in an update; True if it is a repeat of one that was taken in before.
+        """Accept an update; True if it repeats one that was accepted before.
 
         Raises
         ------
         StaleRoundError
-            If its round is not the present one.
+            If its round is not the current one.
         RemoteProtocolError
             If another update of this site for the same round is here already, it does not fit the task, or the site
             has none.

@@ -1,30 +1,31 @@
-"""Who has a seat in a run, as events.jsonl tells it: one line whenever a seat was taken or freed."""
+"""Who has a seat in a run, kept in events.jsonl: one line whenever a seat is taken or freed, or a site ejected."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from fedbnsl.errors import ResultError
 from fedbnsl.logs import EventLog
+from fedbnsl_server.sites.ejection import Ejected
 from fedbnsl_server.sites.roster import Member
 
-_TAKEN, _FREED = "seated", "seat freed"
+_TAKEN, _FREED, EJECTED = "seated", "seat freed", "ejected"
 
 
 @dataclass(frozen=True)
 class Membership:
-    """The seats of a run that is taken up again.
+    """The seats of a continued run.
 
     Attributes
     ----------
-    variables
-        d names, in the order of the matrices; empty while nobody has a seat.
     members
         By site, in the order in which they joined.
+    ejected
+        In the order in which they were taken out.
     """
 
-    variables: tuple[str, ...] = ()
     members: Mapping[str, Member] = field(default_factory=dict[str, Member])
+    ejected: tuple[Ejected, ...] = ()
 
 
 def note(log: EventLog, site: str, member: Member | None) -> None:
@@ -44,28 +45,46 @@ def note(log: EventLog, site: str, member: Member | None) -> None:
             variables=list(member.variables),
             n_samples=member.n_samples,
             has_ledger=member.has_ledger,
+            versions=dict(member.versions),
         )
     log.sync()
 
 
+def note_ejected(log: EventLog, ejected: Ejected) -> None:
+    """Write down that a site is out; from then on it is, whatever else was written. On the disk when this returns.
+
+    Raises
+    ------
+    ResultError
+        If it cannot be written.
+    """
+    log.write(EJECTED, **{key: value for key, value in asdict(ejected).items() if key != "time"})
+    log.sync()
+
+
 def replay(events: Iterable[Mapping[str, Any]]) -> Membership:
-    """The seats after all these events, others among them.
+    """The seats after these events; other kinds of events are skipped.
 
     Raises
     ------
     ResultError
         If a line is not one that `note` writes.
     """
-    variables: tuple[str, ...] = ()
     members: dict[str, Member] = {}
+    ejected: list[Ejected] = []
     try:
         for event in events:
             if event.get("event") == _FREED:
                 del members[event["site"]]
+            elif event.get("event") == EJECTED:
+                one = Ejected(**{key: value for key, value in event.items() if key != "event"})
+                ejected = [*(earlier.set_back(one.after_round) for earlier in ejected if earlier.site != one.site), one]
+                members.pop(one.site, None)
             elif event.get("event") == _TAKEN:
-                member = Member(tuple(event["variables"]), int(event["n_samples"]), bool(event["has_ledger"]))
-                variables = variables if members else member.variables
-                members[event["site"]] = member
-    except (KeyError, TypeError, ValueError) as error:
-        raise ResultError(f"the seats of the run cannot be read from its events: {error!r}") from None
-    return Membership(variables if members else (), members)
+                versions = {str(name): str(text) for name, text in event.get("versions", {}).items()}
+                members[event["site"]] = Member(
+                    tuple(event["variables"]), int(event["n_samples"]), bool(event["has_ledger"]), versions
+                )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ResultError(f"the seats of the run cannot be read from events.jsonl: {error!r}") from None
+    return Membership(members, tuple(ejected))

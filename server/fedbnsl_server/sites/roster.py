@@ -2,9 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from fedbnsl.channel import AWAY_S
 from fedbnsl.errors import (
     QuorumLostError,
     RemoteProtocolError,
@@ -13,10 +14,8 @@ from fedbnsl.errors import (
     SeatRefusedError,
 )
 from fedbnsl.messages import NOT_SEATED, PROTOCOL_VERSION, SITE_NAME_RULE, JoinRequest, is_site_name
-from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
-
-_NAMES_SHOWN = 8
+from fedbnsl.wording import first_few
 
 
 @dataclass
@@ -31,6 +30,8 @@ class Member:
         Its rows (public).
     has_ledger
         Whether it counts what it releases.
+    versions
+        What it computes with; it may come back with others.
     last_seen, online_since
         Seconds of the monotonic clock: of its last call, and of when it joined or came back.
     """
@@ -38,6 +39,7 @@ class Member:
     variables: tuple[str, ...]
     n_samples: int
     has_ledger: bool
+    versions: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
     last_seen: float = field(default_factory=time.monotonic, compare=False)
     online_since: float = field(default_factory=time.monotonic, compare=False)
 
@@ -47,31 +49,45 @@ class Roster:
 
     Parameters
     ----------
-    variables, members
-        Those of a run that was taken up again; empty: the plan's, and nobody.
+    plan
+        It names the variables.
+    members
+        Of a continued run; None: nobody.
+    ejected
+        Sites that were taken out of the run for good.
     on_change
-        Called with the member when a seat is taken, with None when it is freed, before the site is told.
+        Called with the member before a seat is taken, or kept with other versions, with None before it is freed; if it
+        raises, nothing changes.
     """
 
     def __init__(
         self,
         plan: Plan,
         *,
-        variables: tuple[str, ...] = (),
         members: Mapping[str, Member] | None = None,
+        ejected: Iterable[str] = (),
         on_change: Callable[[str, Member | None], None] = lambda site, member: None,
     ) -> None:
-        self.variables: tuple[str, ...] = plan.variables or variables
+        self.variables = plan.variables
         self.members: dict[str, Member] = dict(members or {})
+        self.ejected = set(ejected)
         self._plan = plan
         self._on_change = on_change
         self._complete = asyncio.Event()
-        if len(self.members) == plan.n_participants:
+        self._check_complete()
+
+    @property
+    def seats(self) -> int:
+        """Sites that the run has when all have joined."""
+        return self._plan.n_participants - len(self.ejected)
+
+    def _check_complete(self) -> None:
+        if len(self.members) == self.seats:
             self._complete.set()
 
     @property
     def is_complete(self) -> bool:
-        """Whether every seat is taken; from then on none is freed."""
+        """Whether every seat is taken; after that no seat is freed."""
         return self._complete.is_set()
 
     def join(self, request: JoinRequest) -> None:
@@ -82,9 +98,10 @@ class Roster:
         RemoteProtocolError
             For another protocol version.
         SchemaMismatchError
-            If its variables are not those of the run; the text says which are missing and which are too many.
+            If its variables are not those of the run; the text names what is missing and what is too much.
         SeatRefusedError
-            For an unusable site name, if all seats are taken, or if the site had joined with another table.
+            For an unusable site name or one that the plan does not have, more rows than the plan allows, if all seats
+            are taken, or if the site was ejected, or had joined with another table.
         """
         if request.protocol_version != PROTOCOL_VERSION:
             raise RemoteProtocolError(
@@ -93,47 +110,63 @@ class Roster:
             )
         if not is_site_name(request.site):
             raise SeatRefusedError(f"site name {request.site!r}: use {SITE_NAME_RULE}")
-        joining = Member(request.variables, request.n_samples, request.ledger is not None)
+        if self._plan.sites and request.site not in self._plan.sites:
+            raise SeatRefusedError(f"site {request.site!r} is not among the sites that may take part in this run")
+        self._refuse_ejected(request.site)
+        check_rows(self._plan, request.site, request.n_samples)
+        joining = Member(request.variables, request.n_samples, request.ledger is not None, request.versions)
         known = self.members.get(request.site)
         if known is not None:
             if joining != known:
                 raise SeatRefusedError(f"site {request.site!r} has already joined, with another table")
+            if joining.versions != known.versions:
+                self._on_change(request.site, joining)
             self.members[request.site] = joining
             return
-        if len(self.members) >= self._plan.n_participants:
-            raise SeatRefusedError(f"all {self._plan.n_participants} seats of this run are taken")
-        variables = self.variables or request.variables
-        compare_variables(variables, request.variables)
-        if not self.members:
-            EdgeMask(self._plan.knowledge, variables)  # refuses knowledge about variables that the run does not have
-        self.variables = variables
+        if len(self.members) >= self.seats:
+            raise SeatRefusedError(f"all {self.seats} seats of this run are taken")
+        compare_variables(self.variables, request.variables)
+        self._on_change(request.site, joining)  # first: a seat that cannot be written down is not taken
         self.members[request.site] = joining
-        if len(self.members) == self._plan.n_participants:
-            self._complete.set()
-        self._on_change(request.site, joining)
+        self._check_complete()
 
     def leave(self, site: str) -> None:
-        """Free a seat again, as long as the run has not begun: a site may come back with another table."""
+        """Free a seat if the run has not begun: the site may come back with another table."""
         if not self.is_complete:
-            del self.members[site]
-            if not self.members:
-                self.variables = self._plan.variables
             self._on_change(site, None)
+            del self.members[site]
+
+    def eject(self, site: str) -> None:
+        """Take a site and its seat out of the run; it is refused from its next call on."""
+        self.members.pop(site, None)
+        self.ejected.add(site)
+        self._check_complete()
+
+    def _refuse_ejected(self, site: str) -> None:
+        if site in self.ejected:
+            raise SeatRefusedError(f"the coordinator's operator has taken site {site!r} out of this run")
 
     def heard(self, site: str, *, came_back: bool = False) -> None:
-        """Note a call of a site, the first one since it was away or any other.
+        """Note a call of a site; `came_back`: the first call since it had left.
 
         Raises
         ------
         SeatLostError
             If the site has not joined.
+        SeatRefusedError
+            If it was ejected.
         """
+        self._refuse_ejected(site)
         if site not in self.members:
             raise SeatLostError(f"site {site!r} {NOT_SEATED}")
-        member = self.members[site]
+        member, back = self.members[site], came_back or self.is_away(site)
         member.last_seen = time.monotonic()
-        if came_back:
+        if back:
             member.online_since = member.last_seen
+
+    def is_away(self, site: str) -> bool:
+        """Whether a site has been silent for so long that it is not there, or cannot reach the coordinator."""
+        return site in self.members and time.monotonic() - self.members[site].last_seen > AWAY_S
 
     async def wait_until_complete(self) -> None:
         """Return when every seat is taken.
@@ -148,9 +181,23 @@ class Roster:
         except TimeoutError:
             joined = ", ".join(sorted(self.members)) or "none"
             raise QuorumLostError(
-                f"{len(self.members)} of {self._plan.n_participants} sites joined within join_deadline_s = "
+                f"{len(self.members)} of {self.seats} sites joined within join_deadline_s = "
                 f"{self._plan.join_deadline_s:g} s ({joined})"
             ) from None
+
+
+def check_rows(plan: Plan, site: str, n_samples: int) -> None:
+    """Refuse a row count that the plan does not allow: rows weigh in results, and nobody can count them at the site.
+
+    Raises
+    ------
+    SeatRefusedError
+        If the site says that it has more.
+    """
+    if n_samples > plan.max_rows:
+        raise SeatRefusedError(
+            f"site {site!r} says that it has {n_samples} rows; the plan allows {plan.max_rows} at most (max_rows)"
+        )
 
 
 def compare_variables(expected: tuple[str, ...], got: tuple[str, ...]) -> None:
@@ -166,8 +213,7 @@ def compare_variables(expected: tuple[str, ...], got: tuple[str, ...]) -> None:
     surplus = [name for name in got if name not in known]
     if missing or surplus:
         parts = [
-            f"{title}: {', '.join(names[:_NAMES_SHOWN])}"
-            + (f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else "")
+            f"{title}: {first_few(names)}"
             for title, names in (("missing", missing), ("not in the run", surplus))
             if names
         ]

@@ -54,12 +54,13 @@ def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
             scalars=np.array([state.acyclicity_dual, state.acyclicity]),
             residual_variance=state.residual_variance,
             scales=state.scales,
+            mean_squares=state.mean_squares,
             sizes=np.array([matrix.nnz for matrix in matrices]),
             index=np.concatenate([matrix.index for matrix in matrices]),
             value=np.concatenate([matrix.value for matrix in matrices]),
         )
 
-    durable.write_file(path, write)
+    durable.write_file(path, write, mode=durable.OWNER_ONLY)
 
 
 def load(path: Path, *, plan_digest: bytes) -> AdmmState:
@@ -100,6 +101,7 @@ def load(path: Path, *, plan_digest: bytes) -> AdmmState:
         change=change,
         found=tuple(found),
         scales=scales,
+        mean_squares=arrays.get("mean_squares", np.empty(0)),  # checkpoints of earlier versions have none
         neighbours=neighbours,
         acyclicity_dual=float(scalars[0]),
         acyclicity=float(scalars[1]),

@@ -8,10 +8,13 @@ from typing import Any
 
 from fedbnsl.errors import ResultError
 from fedbnsl.plan.plan import Plan
-from fedbnsl_server.algorithm.admm import AdmmState
+from fedbnsl_server.algorithm.admm import AdmmState, without
 from fedbnsl_server.sites.mailbox import Traffic
-from fedbnsl_server.sites.membership_log import Membership, replay
+from fedbnsl_server.sites.membership_log import EJECTED, Membership, replay
 from fedbnsl_server.store import checkpoint
+from fedbnsl_server.store.kept_checkpoints import KeptCheckpoints
+
+TURNED_OUT = "turned out"
 
 # What a round's line holds beyond what result.json says of the round.
 _ONLY_IN_EVENTS = ("event", "time", "elapsed_s", "control_bytes")
@@ -19,7 +22,7 @@ _ONLY_IN_EVENTS = ("event", "time", "elapsed_s", "control_bytes")
 
 @dataclass(frozen=True)
 class Past:
-    """What was complete when a run was taken up again.
+    """What was complete when a run was continued.
 
     Attributes
     ----------
@@ -32,9 +35,11 @@ class Past:
     control_bytes
         Bytes of the small messages until then, by site.
     resumed_at
-        When the run was taken up before.
+        When the run was continued before.
     membership
-        The seats of the run, as events.jsonl tells them.
+        The seats of the run, as events.jsonl tells them, and the sites that were ejected.
+    turned_out
+        Sites whose enrolment ended while the run went on, with the last round that was complete then.
     """
 
     state: AdmmState | None = None
@@ -43,6 +48,7 @@ class Past:
     control_bytes: Mapping[str, int] = field(default_factory=dict[str, int])
     resumed_at: tuple[str, ...] = ()
     membership: Membership = field(default_factory=Membership)
+    turned_out: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @property
     def round(self) -> int:
@@ -64,13 +70,13 @@ class Past:
         return traffic
 
 
-def read_past(state_file: Path, events: Path, plan: Plan) -> Past:
-    """How far a run has come: as far as its checkpoint, of which every round has its line.
+def read_past(state_file: Path, events: Path, plan: Plan, kept: KeptCheckpoints) -> Past:
+    """How far a run has come: as far as its checkpoint says. Each of these rounds must have its line in events.jsonl.
 
     Raises
     ------
     ResultError
-        If a file cannot be read, or a round has no line.
+        If a file cannot be read, a round has no line, or there is no checkpoint of a run that has complete rounds.
     """
     try:
         known = state_file.exists()
@@ -79,14 +85,30 @@ def read_past(state_file: Path, events: Path, plan: Plan) -> Past:
         raise ResultError(f"{error.filename} cannot be read: {error.strerror}") from None
     state = checkpoint.load(state_file, plan_digest=plan.digest()) if known else None
     resumed_at = tuple(line["time"] for line in lines if line.get("event") == "resumed")
+    turned_out = {line["site"]: line["after_round"] for line in lines if line.get("event") == TURNED_OUT}
     seats = replay(lines)
-    if state is None:
-        return Past(resumed_at=resumed_at, membership=seats)
     # The line is written before the checkpoint: a round that was repeated has several lines, and the last one counts.
-    rounds: dict[int, dict[str, Any]] = {line["round"]: line for line in lines if line.get("event") == "round"}
+    rounds: dict[int, dict[str, Any]] = {}
+    for line in lines:
+        if line.get("event") == "round":
+            rounds[line["round"]] = line
+        elif line.get("event") == EJECTED:
+            rounds = {t: known for t, known in rounds.items() if t <= line["after_round"]}
+    if state is None and max(rounds, default=0) > 1:  # of round 1 alone, a crash may have prevented the checkpoint
+        raise _lost(state_file, max(rounds), kept)
+    for ejected in seats.ejected:
+        if state is not None and ejected.site in state.sites and state.round > ejected.after_round:
+            # A crash came between the line and the checkpoint of a run that was set back.
+            before = ejected.after_round
+            state = checkpoint.load(kept.file(before), plan_digest=plan.digest()) if before else None
+    if state is None:
+        return Past(resumed_at=resumed_at, membership=seats, turned_out=turned_out)
+    state = without(state, [ejected.site for ejected in seats.ejected])
     missing = [t for t in range(1, state.round + 1) if t not in rounds]
     if missing:
-        raise ResultError(f"{events} lacks round {missing[0]}, which the checkpoint of round {state.round} rests on")
+        raise ResultError(
+            f"{events} has no line for round {missing[0]}, but the checkpoint is of round {state.round}; restore both"
+        )
     last = rounds[state.round]
     return Past(
         state=state,
@@ -98,14 +120,24 @@ def read_past(state_file: Path, events: Path, plan: Plan) -> Past:
         control_bytes=last["control_bytes"],
         resumed_at=resumed_at,
         membership=seats,
+        turned_out={site: min(t, state.round) for site, t in turned_out.items()},
+    )
+
+
+def _lost(state_file: Path, t: int, kept: KeptCheckpoints) -> ResultError:
+    earlier = [kept.file(k) for k in kept.rounds()[-1:]]
+    copied = "".join(f", or copy {file} there, which the run can go on from" for file in earlier)
+    return ResultError(
+        f"{state_file}, the state after round {t}, is missing",
+        remedy=f"Put it back from a backup{copied}; or begin a new run in another folder.",
     )
 
 
 def _objects(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """What the whole lines hold; one that a crash has torn is none."""
+    """The objects of the complete lines; a line that a crash cut off is skipped."""
     for line in lines:
         try:
-            content = json.loads(line)
+            content = json.loads(line, parse_constant=lambda name: None)  # of older versions: Infinity, NaN
         except ValueError:
             continue
         if isinstance(content, dict):

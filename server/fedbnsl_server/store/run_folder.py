@@ -1,10 +1,12 @@
-"""The folder of a run: who may write in it, and what a coordinator that is started again finds there.
+"""The folder of a run: one coordinator at a time works in it, and a later one can continue the run from it.
 
 plan.toml        the settings, as agreed; written last of these when a run is made, after run.json and run.lock
 run.json         the run's number (schema `fedbnsl.run/2`); a run without it cannot be continued
 run.lock         locked by the coordinator that works on the run, for as long as its process lives
 events.jsonl     what happened when, one JSON object a line: who has a seat, the rounds
-checkpoint.npz   the state after the last complete round
+checkpoint.npz   the state after the last complete round; only its owner may read it
+checkpoints/     those of some earlier rounds: see `fedbnsl_server.store.kept_checkpoints`
+eject-*.json     an order to take a site out, and what became of it: see `fedbnsl_server.store.orders`
 
 The rest are results: see `fedbnsl_server.store.results`.
 """
@@ -22,8 +24,11 @@ from fedbnsl import durable
 from fedbnsl.errors import ResultError
 from fedbnsl.logs import EventLog
 from fedbnsl.plan.plan import Plan
+from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl_server.store import run_id
 from fedbnsl_server.store.history import Past, read_past
+from fedbnsl_server.store.kept_checkpoints import FOLDER as KEPT
+from fedbnsl_server.store.kept_checkpoints import KeptCheckpoints
 from fedbnsl_server.store.run_id import RunIdentity
 
 LOCK = "run.lock"
@@ -35,6 +40,11 @@ _CHECKPOINT = "checkpoint.npz"
 _DIGEST_SHOWN = 12
 
 
+def holds_a_round(path: Path) -> bool:
+    """Whether a run's folder holds what at least one complete round has learned."""
+    return (path / _CHECKPOINT).exists()
+
+
 class RunFolder:
     """One run's folder; make it with `create`, `resume` or `open`.
 
@@ -43,7 +53,7 @@ class RunFolder:
     is_continued
         Whether it held the run already.
     past
-        What a run that is continued brings along.
+        What was complete before; of a new run nothing.
     """
 
     def __init__(
@@ -81,7 +91,7 @@ class RunFolder:
                 run_id.write(path / _RUN_ID, identity)
             durable.write_text(path / _PLAN, plan.to_toml())
             folder = cls(path, plan, identity, lock=lock)
-            folder.events  # noqa: B018  # a file that cannot be opened is found here
+            folder.events  # noqa: B018  # fail here if the file cannot be opened
             return folder
         except BaseException as error:
             if lock is not None:
@@ -112,7 +122,8 @@ class RunFolder:
             raise ResultError(f"run folder {path} cannot be locked: {error.strerror}") from None
         try:
             identity = run_id.read(path / _RUN_ID)
-            past = read_past(path / _CHECKPOINT, path / _EVENTS, plan)
+            kept = KeptCheckpoints(path / KEPT, n_rounds(plan))
+            past = read_past(path / _CHECKPOINT, path / _EVENTS, plan, kept)
             return cls(path, plan, identity, past=past, lock=lock)
         except BaseException:
             lock.close()
@@ -120,7 +131,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path, plan: Plan, identity: RunIdentity) -> Self:
-        """Go on with the run that the folder holds, or begin one with this identity.
+        """Continue the run in the folder, or begin one with this identity.
 
         Raises
         ------
@@ -136,7 +147,7 @@ class RunFolder:
         Raises
         ------
         ResultError
-            If the run cannot be continued, as a simulation.
+            If the run cannot be continued, for example a simulation.
         """
         if self._identity is None:
             raise ResultError(f"the run in folder {self.path} cannot be continued")
@@ -144,13 +155,42 @@ class RunFolder:
 
     @cached_property
     def events(self) -> EventLog:
-        """Where events are appended; a file that is there already is gone on with."""
+        """The log that events are appended to."""
         return EventLog(self.path / _EVENTS)
 
     @property
     def checkpoint(self) -> Path:
         """Where the state of the run is kept."""
         return self.path / _CHECKPOINT
+
+    def forget_checkpoint(self) -> None:
+        """Let the run begin anew.
+
+        Raises
+        ------
+        ResultError
+            If the checkpoint cannot be deleted.
+        """
+        try:
+            self.checkpoint.unlink(missing_ok=True)
+        except OSError as error:
+            raise ResultError(f"{self.checkpoint} cannot be deleted: {error.strerror}") from None
+
+    def keep_checkpoint(self, t: int) -> None:
+        """Keep the checkpoint of round t, if the run can be continued and the round is one of those that are kept.
+
+        Raises
+        ------
+        ResultError
+            If it cannot be written.
+        """
+        if self._identity is not None:
+            self.kept.keep(self.checkpoint, t)
+
+    @property
+    def kept(self) -> KeptCheckpoints:
+        """Its earlier checkpoints."""
+        return KeptCheckpoints(self.path / KEPT, n_rounds(self.plan))
 
     def take_up(self) -> None:
         """Note that the run goes on.
@@ -193,7 +233,7 @@ class RunFolder:
 
 
 def default_folder(name: str) -> Path:
-    """runs/<name>-<UTC time>, of which a person makes sense."""
+    """runs/<name>-<UTC time>, the name without unusual characters."""
     readable = re.sub(r"[^\w.-]+", "-", name).strip(".-")[:50] or "run"
     return Path("runs") / f"{readable}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
 
@@ -221,7 +261,7 @@ def load_plan(path: Path) -> Plan:
         If the folder holds no such run.
     """
     if not can_be_continued(path):
-        raise ResultError(f"folder {path} holds no run that can be continued ({_PLAN} and {_RUN_ID})")
+        raise ResultError(f"folder {path} holds no run that can be continued: it needs {_PLAN} and {_RUN_ID}")
     return Plan.load(path / _PLAN)
 
 
@@ -240,8 +280,26 @@ def refuse_existing_run(path: Path) -> None:
         raise ResultError(f"run folder {path} cannot be used: {error.strerror}") from None
 
 
+def is_worked_on(path: Path) -> bool:
+    """Whether a coordinator works on the run of a folder.
+
+    Raises
+    ------
+    ResultError
+        If its lock cannot be looked at.
+    """
+    try:
+        with (path / LOCK).open(encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError as error:
+        raise ResultError(f"{path / LOCK} cannot be looked at: {error.strerror}") from None
+    return False
+
+
 def _locked(path: Path) -> TextIO:
-    """The lock file of a folder, locked until it is closed or the process dies, whatever it dies of."""
+    """The lock file of a folder, locked until it is closed or the process ends in any way."""
     file = (path / LOCK).open("a", encoding="utf-8")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

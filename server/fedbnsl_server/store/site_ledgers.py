@@ -1,4 +1,4 @@
-"""What the coordinator remembers of the sites' privacy ledgers, so that one that was set back is noticed."""
+"""What the coordinator remembers of the sites' privacy ledgers: it notices one that was restored from a backup."""
 
 import fcntl
 import json
@@ -16,7 +16,7 @@ FILE = "site-ledgers.json"
 
 @dataclass
 class _Site:
-    """A site's ledger, and the furthest head seen of each dataset, by what stands for it."""
+    """A site's ledger, and the furthest head seen of each dataset, by `LedgerHead.dataset`."""
 
     ledger_id: bytes
     heads: dict[bytes, LedgerHead] = field(default_factory=dict[bytes, LedgerHead])
@@ -40,25 +40,25 @@ class SiteLedgers:
         self._path = path
         self._lock = threading.Lock()  # the rounds' thread saves, and at the end the event loop
         self._sites = dict[str, _Site]()
-        self._present = dict[str, bytes]()  # by site: the dataset that was heard of last
+        self._present = dict[str, bytes]()  # by site: the dataset that it used last
         self._read_version: tuple[int, ...] | None = None
         self._learn_of_others()
 
     def _read(self) -> dict[str, _Site]:
         try:
-            if not self._path.exists():
-                return {}
             stored: dict[str, Any] = json.loads(self._path.read_text(encoding="utf-8"))
             return {site: _from_json(ledger) for site, ledger in stored.items()}
+        except FileNotFoundError:
+            return {}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ResultError(f"{self._path}, the memory of the sites' ledgers, cannot be read: {error}") from None
+            raise ResultError(f"{self._path}, the memory of the sites' ledgers, cannot be read: {error}") from error
 
     def head(self, site: str) -> LedgerHead | None:
-        """The furthest head seen of the dataset that a site was heard of with last."""
+        """The furthest head seen of the dataset that a site used last."""
         return self._sites[site].heads.get(self._present[site]) if site in self._present else None
 
     def check(self, site: str, head: LedgerHead) -> None:
-        """Refuse a ledger that is behind what was seen of it.
+        """Refuse a ledger that is behind an earlier report of its own.
 
         Raises
         ------
@@ -73,16 +73,16 @@ class SiteLedgers:
             return
         if head.ledger_id != known.ledger_id:
             raise LedgerError(
-                f"site {site!r} had another privacy ledger before; what it spent may not be forgotten (if the site "
-                f"began anew, with other data, remove its entry from {self._path.name} at the coordinator)"
+                f"site {site!r} had another privacy ledger before; what it spent must not be forgotten (if the site "
+                f"started over with other data, remove its entry from {self._path.name} at the coordinator)"
             )
         seen = known.heads.get(head.dataset, head)
         behind = head.n_entries < seen.n_entries or head.spent_units < seen.spent_units
         if behind or (head.n_entries == seen.n_entries and head.digest != seen.digest):
             raise LedgerError(
-                f"the privacy ledger of site {site!r} is behind what it told before ({head.n_entries} payments, then "
-                f"{seen.n_entries}): a backup was restored; its budget cannot be trusted (if its newest ledger is lost "
-                f"and the site has accepted that, remove its entry from {self._path.name} at the coordinator)"
+                f"the privacy ledger of site {site!r} is behind what it reported before ({head.n_entries} payments, "
+                f"then {seen.n_entries}): a backup was restored; its budget cannot be trusted (if its newest ledger is "
+                f"lost and the site has accepted that, remove its entry from {self._path.name} at the coordinator)"
             )
 
     def note(self, site: str, head: LedgerHead) -> None:
@@ -116,10 +116,10 @@ class SiteLedgers:
                     self._learn_of_others()
                     self._write()
             except OSError as error:
-                raise ResultError(f"{self._path} cannot be written: {error.strerror or error}") from None
+                raise ResultError(f"{self._path} cannot be written: {error.strerror or error}") from error
 
     def _learn_of_others(self) -> None:
-        """Take over what other coordinators have written into the file, unless it is as it was read last."""
+        """Take over what other coordinators have written into the file, if it has changed since it was read."""
         version = self._version()
         if version is not None and version == self._read_version:
             return

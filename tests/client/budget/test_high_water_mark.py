@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -64,6 +65,16 @@ def test_a_backup_that_is_put_back_is_refused_with_the_way_on(path: Path) -> Non
     assert "--accept-backup" in error.remedy
     path.write_bytes(newest)
     Ledger.open(path).close()
+
+
+def test_a_ledger_pays_for_nothing_once_another_copy_of_it_was_used_while_it_was_open(path: Path) -> None:
+    """Another machine with the same home: its lock on the mark does not reach this one."""
+    with Ledger.open(path) as ledger:
+        own = ledger.mark
+        high_water_mark.write(ledger.ledger_id, replace(own, n_entries=own.n_entries + 1, link="00"))
+        with pytest.raises(LedgerError, match=r"another copy of ledger .* was used while this one was open"):
+            pay(ledger, 2)
+        assert (ledger.mark, ledger.spent("a")) == (own, 10), "nothing was entered"
 
 
 def test_a_backup_that_went_on_by_itself_is_refused_too(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,6 +188,7 @@ def test_the_note_is_the_users_alone_and_holds_what_a_backup_forgets(path: Path,
         assert note == high_water_mark.file_of(ledger.ledger_id)
         noted = json.loads(note.read_text("utf-8"))
         assert [entry["dataset"] for entry in noted.pop("registered")] == ["a", "b"]
+        assert noted.pop("folder") == str(path.parent)
         assert noted == {"n_entries": 3, "link": ledger.mark.link, "spent": {"a": 10}, "unprotected": []}
 
 

@@ -178,6 +178,23 @@ def test_a_budget_is_shared_with_all_that_are_linked_in_whatever_order(ledger: L
     assert [ledger.spent(dataset) for dataset in "abcd"] == [10, 10, 10, 0]
 
 
+def test_a_budget_is_shared_along_a_chain_from_its_first_to_its_last_dataset(ledger: Ledger) -> None:
+    """Each table has a column of the one before, and none of any other."""
+    fresh = np.random.default_rng(8).normal(size=(30, 4))
+    before = TABLE[:, 0]
+    for dataset, column in zip("bcde", fresh.T, strict=True):
+        ledger.register(dataset, ("x", "y"), np.column_stack([before, column]), supersedes=True)
+        before = column
+    for one in "abcde":
+        assert ledger.account(one) == set("abcde")
+    pay(ledger, "a", 60)
+    pay(ledger, "e", 40)
+    assert [ledger.spent(one) for one in "abcde"] == [100] * 5
+    for one in "abcde":
+        with pytest.raises(BudgetExhaustedError):
+            pay(ledger, one, 1)
+
+
 def test_a_dataset_that_takes_over_records_of_another_one_says_so(ledger: Ledger) -> None:
     ledger.register("b", NAMES, TABLE + 1)
     with pytest.raises(LedgerError, match="not the one registered"):
@@ -232,19 +249,19 @@ def test_no_way_of_writing_a_table_gives_it_a_second_budget(way: str, tmp_path: 
 
 
 def as_before(path: Path) -> None:
-    """Make of a ledger's only entry what the format 1 held."""
+    """Make of a ledger with nothing but registrations what the format 1 held."""
     with closing(sqlite3.connect(path)) as raw, raw:
         triggers = raw.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
         for name, _ in triggers:
             raw.execute(f"DROP TRIGGER {name}")
-        content = json.loads(raw.execute("SELECT content FROM entries").fetchone()[0])
-        for new in ("column_fingerprints", "file", "same_budget"):
-            del content[new]
-        text = canonical(content)
-        link = next_link(
-            first_link(*raw.execute("SELECT ledger_id, key, seed FROM origin").fetchone()), 1, text.encode()
-        )
-        raw.execute("UPDATE entries SET content = ?, link = ?", (text, link))
+        link = first_link(*raw.execute("SELECT ledger_id, key, seed FROM origin").fetchone())
+        for number, written in raw.execute("SELECT number, content FROM entries ORDER BY number").fetchall():
+            content = json.loads(written)
+            for new in ("column_fingerprints", "file", "same_budget"):
+                del content[new]
+            text = canonical(content)
+            link = next_link(link, number, text.encode())
+            raw.execute("UPDATE entries SET content = ?, link = ? WHERE number = ?", (text, link, number))
         for _, sql in triggers:
             raw.execute(sql)
         raw.execute("PRAGMA user_version = 1")
@@ -280,7 +297,37 @@ def test_beside_a_dataset_whose_columns_are_not_known_no_other_is_registered_unt
         old.register("c", ("x", "y"), TABLE[:, :2])
 
 
+def test_a_table_that_an_older_fedbnsl_knew_is_known_though_another_one_took_its_place(old: Ledger) -> None:
+    old.register("a", NAMES, TABLE + 1, supersedes=True)
+    with pytest.raises(LedgerError, match="it is, or was, the table of 'a'"):
+        old.register("b", NAMES, TABLE)
+    old.register("b", NAMES, TABLE + 2)
+
+
 def test_where_an_old_table_is_gone_the_new_one_takes_over_its_budget(old: Ledger) -> None:
     pay(old, "a", 5)
     old.register("b", NAMES, TABLE + 1, supersedes=True)
     assert old.spent("b") == 5
+
+
+def test_an_old_ledger_with_two_datasets_keeps_their_budgets_apart_and_takes_both_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "ledger.db"
+    tables = {"a": TABLE, "b": TABLE + 1}
+    with Ledger.create(path) as made:
+        for dataset, X in tables.items():
+            made.register(dataset, NAMES, X)
+    as_before(path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with Ledger.open(path) as old:
+        for dataset, units in (("a", 5), ("b", 7)):
+            pay(old, dataset, units)
+            assert (old.account(dataset), old.spent(dataset)) == ({dataset}, units)
+        for dataset, X in tables.items():  # neither waits for the columns of the other
+            with pytest.raises(LedgerError, match=f"registered {dataset!r} without its columns"):
+                old.register("c", NAMES, TABLE + 2)
+            old.register(dataset, NAMES, X)
+        old.register("c", NAMES, TABLE + 2)
+        assert [old.account(dataset) for dataset in "abc"] == [{"a"}, {"b"}, {"c"}]
+        assert [old.spent(dataset) for dataset in "abc"] == [5, 7, 0]

@@ -87,14 +87,15 @@ def test_numbers_of_every_kind_are_read(write: Callable[..., Path], kind: str) -
     "values", [["high"] * N, [datetime.date(2020, 1, 1)] * N, pyarrow.array(["1"] * N).dictionary_encode(), [[1.0]] * N]
 )
 def test_what_is_no_number_is_refused_by_column_and_count(write: Callable[..., Path], values: Any) -> None:
-    assert refusal(write({"age": np.linspace(-1, 1, N), "b": values})) == "column 'b': 30 row(s) are not numbers"
+    text = refusal(write({"age": np.linspace(-1, 1, N), "b": values}))
+    assert text == "column 'b': 30 row(s) are not numbers (data rows 1, 2, 3, ...)"
 
 
 def test_missing_values_are_refused_by_column_and_count(table: Matrix, write: Callable[..., Path]) -> None:
     columns = {name: table[:, k].tolist() for k, name in enumerate(NAMES)}
     columns["age"][3] = columns["age"][29] = columns["mass"][0] = None
     text = refusal(write(columns, row_group_size=7))
-    assert text == "column 'age': 2 row(s) are empty; column 'mass': 1 row(s) are empty"
+    assert text == "column 'age': 2 row(s) are empty (data rows 4, 30); column 'mass': 1 row(s) are empty (data row 1)"
 
 
 def test_values_are_checked_as_those_of_other_files(table: Matrix, write: Callable[..., Path]) -> None:
@@ -108,7 +109,8 @@ def test_values_are_checked_as_those_of_other_files(table: Matrix, write: Callab
 
 
 @pytest.mark.parametrize(
-    ("names", "said"), [(("a", "(Intercept)"), "a name may not be"), (("a", " a"), "more than once"), (("a",), "one c")]
+    ("names", "said"),
+    [(("a", "(Intercept)"), "a name must not be"), (("a", " a"), "more than once"), (("a",), "one c")],
 )
 def test_names_are_checked_as_those_of_other_files(
     table: Matrix, write: Callable[..., Path], names: tuple[str, ...], said: str

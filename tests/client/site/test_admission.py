@@ -79,18 +79,37 @@ def test_a_plan_that_the_policy_forbids_is_refused_before_the_table_is_opened(
         admit(folder, plan)
 
 
-def test_a_run_without_privacy_is_noted_before_the_table_is_read_and_ends_its_guarantee(folder: Path) -> None:
+def test_a_run_without_privacy_is_noted_with_its_admission_and_ends_the_guarantee(folder: Path) -> None:
     edit(folder / "policy.toml", 'allowed_solvers = ["dp-pgcd"]', 'allowed_solvers = ["dp-pgcd", "pgcd"]')
     edit(folder / "policy.toml", "allow_non_private = false", "allow_non_private = true")
-    without_rows(folder)
-    with pytest.raises(DataError):
-        admit(folder, Plan())
+    admit(folder, Plan())
     with pytest.raises(PolicyRefusal, match="was used in a run without privacy"):
         admit(folder, private_plan())
     with site_folder.opened(folder) as (policy, ledger):
         assert ledger_as_json(policy, ledger)["datasets"][0]["unprotected"] is True
         assert "NO GUARANTEE" in "\n".join(ledger_lines(policy, ledger))
         ledger.verify()
+
+
+def test_a_table_that_is_refused_was_not_used_without_privacy(folder: Path) -> None:
+    edit(folder / "policy.toml", "allow_non_private = false", "allow_non_private = true")
+    edit(folder / "policy.toml", 'allowed_solvers = ["dp-pgcd"]', 'allowed_solvers = ["dp-pgcd", "pgcd"]')
+    write_table(folder / "table.csv", rows(7))
+    with pytest.raises(LedgerError, match="is not the one registered"):
+        admit(folder, Plan(n_participants=2))
+    with site_folder.opened(folder) as (_, ledger):
+        assert not ledger.unprotected(DATASET)
+
+
+def test_an_approval_holds_when_the_coordinator_names_variables_and_sites(folder: Path) -> None:
+    named = private_plan(variables=NAMES, sites=["north", "south"])
+    with site_folder.opened(folder) as (_, ledger):
+        ledger.approve(private_plan(sites=["north", "south"]).digest(), "plan")
+    admit(folder, named, approve=False)
+    with pytest.raises(PolicyRefusal, match="rule `auto_approve`"):
+        admit(folder, named.with_settings(rounds=4), approve=False)
+    with pytest.raises(PolicyRefusal, match="rule `auto_approve`"):
+        admit(folder, private_plan(sites=["north", "west"]), approve=False)
 
 
 def test_a_plan_that_nobody_approved_is_refused_before_the_table_is_opened(folder: Path) -> None:

@@ -212,7 +212,7 @@ def test_a_key_that_others_may_read_is_a_warning(site, members, start, check) ->
 
 def test_a_damaged_bundle(site, check) -> None:
     (site / "identity" / "bundle.toml").write_text("[", encoding="utf-8")
-    check(site).assert_failed("files", 14, "bundle.toml is no bundle", "participant enrol FOLDER BUNDLE")
+    check(site).assert_failed("files", 14, "bundle.toml is not a bundle", "participant enrol FOLDER BUNDLE")
 
 
 def test_a_file_that_cannot_be_read(site, check) -> None:
@@ -272,7 +272,7 @@ def test_a_port_whose_packets_are_dropped(site, check, monkeypatch) -> None:
 def test_a_listener_that_never_answers(site, silent, check, monkeypatch) -> None:
     monkeypatch.setattr(doctor, "_CONNECT_S", 0.3)
     began = time.monotonic()
-    check(site, silent).assert_failed("tls", 6, "says nothing within 0.3 s", "Something else")
+    check(site, silent).assert_failed("tls", 6, "sends nothing within 0.3 s", "not a coordinator")
     assert time.monotonic() - began < 5
 
 
@@ -283,7 +283,7 @@ def test_a_coordinator_without_tls(site, start, check) -> None:
 
 
 def test_a_web_server_instead_of_a_coordinator(site, web_server, check) -> None:
-    check(site, web_server).assert_failed("tls", 14, "does not speak TLS", "something else is there")
+    check(site, web_server).assert_failed("tls", 14, "does not speak TLS", "another program")
 
 
 def test_a_web_server_instead_of_a_plaintext_coordinator(web_server, check, tmp_path) -> None:
@@ -452,7 +452,7 @@ def test_a_table_that_was_centred_by_its_own_means_is_warned_of(guarded, check) 
         ledger.register(DATASET, table.variables, table.X, supersedes=True)
     found = check(guarded, f"127.0.0.1:{closed_port()}").findings["data"]
     assert found["state"] == "warning"
-    assert "column(s) age; dose; mass: the mean is zero to rounding" in found["text"]
+    assert "column(s) age, dose, mass: the mean is zero to rounding" in found["text"]
 
 
 def test_a_ledger_that_a_run_has_is_no_fault(guarded, members, start, check) -> None:

@@ -107,7 +107,7 @@ def test_a_request_that_was_killed_halfway_can_be_repeated(tmp_path: Path, monke
 def test_a_damaged_request_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
     identity.request(tmp_path, NORTH)
     (tmp_path / "identity" / "request.pem").write_text("hello")
-    with pytest.raises(IdentityError, match=r"request\.pem is no certificate request") as caught:
+    with pytest.raises(IdentityError, match=r"request\.pem is not a certificate request") as caught:
         identity.request(tmp_path, NORTH)
     assert caught.value.remedy == "Remove it and ask again."
 
@@ -179,7 +179,7 @@ def test_a_site_is_enrolled_with_what_came_back(tmp_path: Path, federation: Fede
 def test_a_bundle_of_another_authority_imports_nothing(tmp_path: Path, bundle: Bundle, federation: Federation) -> None:
     wrong = make_federation(tmp_path / "namesake").fingerprint
     for expected in (wrong, "", federation.fingerprint[:-3], fingerprint(bundle.site_certificate)):
-        error = refused(tmp_path / "site", bundle, expected, f"; expected was {expected.strip()}")
+        error = refused(tmp_path / "site", bundle, expected, f"; expected {expected.strip()}")
         assert federation.fingerprint in str(error)
         assert "by telephone" in error.remedy
 
@@ -189,7 +189,7 @@ def test_an_impostors_authority_under_a_good_certificate_is_refused(
 ) -> None:
     impostor = make_federation(tmp_path / "impostor")
     mixed = replace(bundle, ca=pem(impostor.ca).decode())
-    refused(tmp_path / "site", mixed, federation.fingerprint, "; expected was ")
+    refused(tmp_path / "site", mixed, federation.fingerprint, "; expected ")
     refused(tmp_path / "site", mixed, impostor.fingerprint, "did not sign it")
 
 
@@ -235,7 +235,7 @@ def test_a_failed_renewal_leaves_the_present_certificate_in_use(tmp_path: Path, 
     site = tmp_path / "site"
     present = enrol(federation, site).credentials()
     again = federation.approve(identity.request(site, NORTH, renew=True), days=DAYS, renew=True)
-    refused(site, again, "AB:CD", "; expected was ")
+    refused(site, again, "AB:CD", "; expected ")
     assert Identity.open(site).credentials() == present
 
 

@@ -39,14 +39,16 @@ def test_a_bundle_holds_nothing_secret(bundle: Bundle) -> None:
 def test_a_bundle_that_lacks_an_entry_or_has_another_type_there_is_refused(bundle: Bundle, field: str) -> None:
     values: dict[str, object] = asdict(bundle)
     for broken in ({k: v for k, v in values.items() if k != field}, {**values, field: 3}, {**values, field + "s": "x"}):
-        with pytest.raises(IdentityError, match=r"mail\.txt is no bundle .* lacks or adds entries") as caught:
+        with pytest.raises(
+            IdentityError, match=r"mail\.txt is not a bundle .* entries are missing or unknown"
+        ) as caught:
             Bundle.from_toml(tomli_w.dumps(broken), origin="mail.txt")
         assert "participant enrol FOLDER BUNDLE" in caught.value.remedy
 
 
 @pytest.mark.parametrize("text", ["", "site", "[", "\x00", "= 3", 'site = "' + "a" * 10])
 def test_what_is_no_toml_is_refused_as_no_bundle(text: str) -> None:
-    with pytest.raises(IdentityError, match="is no bundle of `coordinator approve`"):
+    with pytest.raises(IdentityError, match="is not a bundle made by `coordinator approve`"):
         Bundle.from_toml(text, origin="mail.txt")
 
 
@@ -54,5 +56,5 @@ def test_what_is_no_toml_is_refused_as_no_bundle(text: str) -> None:
 def test_a_bundle_whose_certificate_was_damaged_is_refused_at_the_door(bundle: Bundle, field: str) -> None:
     values = asdict(bundle)
     for damaged in ("", values[field][:200], values[field].replace("MII", "!!!", 1)):
-        with pytest.raises(IdentityError, match="is no certificate"):
+        with pytest.raises(IdentityError, match="is not a certificate"):
             Bundle.from_toml(tomli_w.dumps({**values, field: damaged}), origin="mail.txt")

@@ -16,12 +16,14 @@ from fedbnsl.identity import certificates
 from fedbnsl.identity.certificates import (
     Name,
     fingerprint,
+    key_pem,
     name_in,
     new_key,
     read_certificate,
     read_key,
     same_fingerprint,
 )
+from fedbnsl.identity.passphrase import PassphraseError, Passphrases
 from federation_folder import make_federation, request_pem
 
 
@@ -121,17 +123,62 @@ def test_new_certificates_are_dated_back_by_an_hour_for_clocks_that_differ(tmp_p
 
 def test_what_is_no_certificate_or_key_is_refused_by_the_name_of_its_file() -> None:
     for pem in (b"", b"hello", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"):
-        with pytest.raises(IdentityError, match=r"there\.pem is no certificate"):
+        with pytest.raises(IdentityError, match=r"there\.pem is not a certificate"):
             read_certificate(pem, origin="there.pem")
-        with pytest.raises(IdentityError, match=r"there\.pem is no private key"):
+        with pytest.raises(IdentityError, match=r"there\.pem is not a private key"):
             read_key(pem, origin="there.pem")
     form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8)
-    locked = new_key().private_bytes(*form, serialization.BestAvailableEncryption(b"secret"))
-    with pytest.raises(IdentityError, match="without a password"):
-        read_key(locked, origin="key.pem")
     foreign = rsa.generate_private_key(65_537, 2048).private_bytes(*form, serialization.NoEncryption())
     with pytest.raises(IdentityError, match="not a key that this program made"):
         read_key(foreign, origin="key.pem")
+
+
+def test_a_protected_key_opens_with_its_passphrase_and_no_other(tmp_path: Path) -> None:
+    key, file = new_key(), tmp_path / "passphrase"
+    locked = key_pem(key, b"correct horse battery")
+    assert b"-----BEGIN ENCRYPTED PRIVATE KEY-----" in locked
+    for content in (b"correct horse battery", b"correct horse battery\n", b"correct horse battery\r\n"):
+        file.write_bytes(content)
+        assert key_pem(read_key(locked, origin="key.pem", passphrases=Passphrases(file))) == key_pem(key)
+    file.write_bytes(b"correct horse batterie\n")
+    with pytest.raises(PassphraseError, match=r"does not open key\.pem"):
+        read_key(locked, origin="key.pem", passphrases=Passphrases(file))
+    file.write_bytes(b"\n")
+    with pytest.raises(PassphraseError, match="is empty"):
+        read_key(locked, origin="key.pem", passphrases=Passphrases(file))
+    with pytest.raises(PassphraseError, match="cannot be read: No such file"):
+        read_key(locked, origin="key.pem", passphrases=Passphrases(tmp_path / "gone"))
+    with pytest.raises(PassphraseError, match="nobody here to ask"):
+        read_key(locked, origin="key.pem")
+
+
+def test_a_person_is_asked_once_for_each_key_and_for_none_that_needs_no_passphrase() -> None:
+    asked: list[tuple[str, bool]] = []
+
+    def answer(question: str, new: bool) -> str:
+        asked.append((question, new))
+        return "correct horse battery"
+
+    passphrases = Passphrases(ask=answer)
+    open_key = key_pem(new_key())
+    read_key(open_key, origin="open.pem", passphrases=passphrases)
+    assert asked == []
+    locked = key_pem(new_key(), b"correct horse battery")
+    for origin in ("a.pem", "b.pem", "a.pem"):
+        read_key(locked, origin=origin, passphrases=passphrases)
+    assert asked == [("passphrase of a.pem", False), ("passphrase of b.pem", False)]
+
+
+def test_a_new_passphrase_is_long_enough_or_none(tmp_path: Path) -> None:
+    (tmp_path / "short").write_text("11 letters!\n", encoding="utf-8")
+    with pytest.raises(PassphraseError, match="at least 12"):
+        Passphrases(tmp_path / "short").for_new("k.pem", ask=False)
+    (tmp_path / "long").write_text("12 letters!!\n", encoding="utf-8")
+    assert Passphrases(tmp_path / "long").for_new("k.pem", ask=False) == b"12 letters!!"
+    assert Passphrases(ask=lambda question, new: "").for_new("k.pem", ask=True) is None
+    assert Passphrases(ask=lambda question, new: "x" * 12).for_new("k.pem", ask=False) is None
+    with pytest.raises(PassphraseError, match="no terminal"):
+        Passphrases().for_new("k.pem", ask=True)
 
 
 def test_a_private_file_is_its_owners_alone_and_is_never_overwritten(tmp_path: Path) -> None:

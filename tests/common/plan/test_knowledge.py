@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from fedbnsl.errors import PlanError
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
+from fedbnsl.plan.plan import Plan
 
 NAMES = ["a", "b", "c", "d", "e", "f"]
 EDGES = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(NAMES)).filter(lambda e: e[0] != e[1]), max_size=6)
@@ -75,9 +76,9 @@ def test_what_is_allowed_is_what_is_not_forbidden_and_closes_no_cycle(
 @pytest.mark.parametrize(
     ("knowledge", "text"),
     [
-        ({"required": [["a", "z"]]}, "knowledge.required names 'z', which is no variable"),
-        ({"forbidden": [["z", "a"]]}, "knowledge.forbidden names 'z', which is no variable"),
-        ({"tiers": [["a"], ["z"]]}, "knowledge.tiers names 'z', which is no variable"),
+        ({"required": [["a", "z"]]}, "knowledge.required names 'z', which is not a variable"),
+        ({"forbidden": [["z", "a"]]}, "knowledge.forbidden names 'z', which is not a variable"),
+        ({"tiers": [["a"], ["z"]]}, "knowledge.tiers names 'z', which is not a variable"),
         ({"required": [["a", "a"]]}, "knowledge.required holds the edge 'a' -> 'a'"),
         ({"forbidden": [["b", "b"]]}, "knowledge.forbidden holds the edge 'b' -> 'b'"),
         ({"required": [["a", "b"]], "forbidden": [["a", "b"]]}, "requires and forbids the edge 'a' -> 'b'"),
@@ -95,3 +96,13 @@ def test_contradictory_knowledge_is_refused(knowledge: dict[str, object], text: 
 def test_an_empty_tier_changes_nothing() -> None:
     mask = EdgeMask(Knowledge(tiers=((), ("b",), (), ("a",))), ["a", "b"])
     assert pairs(mask.allowed, ["a", "b"]) == {("b", "a")}
+
+
+def test_names_are_composed_wherever_a_plan_has_them() -> None:
+    decomposed, composed = "a\u0302ge", "\xe2ge"
+    knowledge = {"required": [[decomposed, "b"]], "forbidden": [["c", decomposed]], "tiers": [[decomposed], ["b"]]}
+    plan = Plan.parse({"variables": [decomposed, "b", "c"], "knowledge": knowledge})
+    assert plan.variables == (composed, "b", "c")
+    assert plan.knowledge.required == ((composed, "b"),)
+    assert plan.knowledge.forbidden == (("c", composed),)
+    assert plan.knowledge.tiers == ((composed,), ("b",))

@@ -17,6 +17,7 @@ from fedbnsl.plan.plan import PRIVATE_SOLVERS, Plan
 from fedbnsl.plan.privacy_settings import Privacy
 from fedbnsl.rounds.admm import start_of
 from fedbnsl.rounds.kinds import n_rounds, stage
+from fedbnsl.shown import shown
 
 PRIVATE = {"local_solver": "dp-pgcd", "refit_rounds": 0, "local_steps": 10}
 BOUNDED = {"epsilon": 1.0, "feature_bounds": [4.0]}
@@ -27,6 +28,9 @@ OTHER_VALUES: dict[str, list[Any]] = {
     "variables": [("x", "y"), ("y", "x")],
     "n_participants": [1, 4, 10_000],
     "quorum": [1, 3],
+    "sites": [("a", "b", "c")],
+    "max_rows": [1, 500],
+    "consensus": ["median", "trimmed-mean"],
     "rounds": [1, 99, 100_000],
     "consensus_penalty": [0.5, 1e-300],
     "acyclicity_schedule": ["augmented"],
@@ -90,6 +94,12 @@ IMPOSSIBLE: list[tuple[str, Any, str]] = [
     ("n_participants", 10_001, "less than or equal to 10000"),
     ("quorum", -1, "greater than or equal to 0"),
     ("quorum", 4, "at most n_participants"),
+    ("sites", ("a", "b"), "as many names as n_participants"),
+    ("sites", ("a", "b", "b"), "names without repetition"),
+    ("sites", ("a", "b", "../c"), "letters, digits"),
+    ("max_rows", 0, "greater than or equal to 1"),
+    ("max_rows", 10**13, "less than or equal to"),
+    ("consensus", "vote", "'mean', 'median' or 'trimmed-mean'"),
     ("rounds", 0, "at least 1 without private moments_rounds"),
     ("rounds", -1, "greater than or equal to 0"),
     ("rounds", 100_001, "less than or equal to 100000"),
@@ -160,7 +170,7 @@ def plans(draw: st.DrawFn) -> Plan:
     """Plans with every kind of setting drawn."""
     return Plan.parse(
         {
-            "name": draw(st.text(max_size=200)),
+            "name": draw(st.text(max_size=200).filter(lambda name: shown(name) == name)),
             "variables": draw(st.lists(NAMES, unique=True, max_size=5).filter(lambda names: len(names) != 1)),
             "n_participants": draw(st.integers(5, 10_000)),
             "quorum": draw(st.integers(0, 5)),
@@ -219,6 +229,37 @@ def test_the_toml_names_every_setting_and_says_what_each_means() -> None:
 def test_text_that_is_no_toml_is_refused(text: str) -> None:
     with pytest.raises(PlanError, match="my plan is not valid TOML"):
         Plan.from_toml(text, origin="my plan")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["x = " + "[" * 100_000, "x = " + "{a=" * 100_000, ".".join("a" * 400_000) + " = 1", "#" * (2**20 + 1)],
+    ids=["arrays", "tables", "a dotted key", "large"],
+)
+def test_a_plan_that_would_exhaust_its_reader_is_refused(text: str) -> None:
+    with pytest.raises(PlanError, match="my plan is not valid TOML: it "):
+        Plan.from_toml(text, origin="my plan")
+    assert Plan.load("lean", [f"name={text[:100]}"]).name == text[:100].strip(), "an override is then a text"
+
+
+@pytest.mark.parametrize("mark", ["\x1b[2J", "\x9b", "\u202e", "\u2066", "\u2028"])
+def test_no_text_of_a_plan_steers_a_terminal(mark: str) -> None:
+    for values, where in (
+        ({"name": f"a{mark}"}, "name"),
+        ({"variables": ["a", f"b{mark}"]}, "variables"),
+        ({"knowledge": {"required": [["a", f"b{mark}"]]}}, "knowledge"),
+        ({"knowledge": {"tiers": [["a"], [f"b{mark}"]]}}, "knowledge"),
+        ({f"no{mark}": 1}, "no such setting"),
+    ):
+        with pytest.raises(PlanError, match=where) as refused:
+            Plan.parse(values)
+        assert mark not in str(refused.value)
+
+
+def test_an_error_about_a_huge_value_stays_readable() -> None:
+    with pytest.raises(PlanError) as refused:
+        Plan.parse({"rounds": "9" * 100_000, "x" * 100_000: 1})
+    assert len(str(refused.value)) < 1_000
 
 
 def test_an_empty_file_is_the_default_plan() -> None:
@@ -317,6 +358,8 @@ SPENDING = {"local_solver": "dp-pgcd", "local_steps": 5, "refit_rounds": 0, "pri
 @pytest.mark.parametrize(
     ("settings", "rule"),
     [
+        ({"consensus": "median", "n_participants": 2}, "consensus = 'median': must be mean with fewer than 3 sites"),
+        ({"consensus": "trimmed-mean", "quorum": 2}, "consensus = 'trimmed-mean': must be mean with fewer than 3"),
         ({"moments_rounds": 1}, "refit_rounds = 1: must be 0 with moments_rounds"),
         ({**SEARCHING, "moments_rounds": 2}, "moments_rounds = 2: must be at most 1 without"),
         ({**SEARCHING, "rounds": 0}, "rounds = 0: must be at least 1"),

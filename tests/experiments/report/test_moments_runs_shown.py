@@ -114,7 +114,7 @@ def test_unequal_variances_are_warned_of_as_a_search_uses_them(tmp_path):
 @pytest.mark.parametrize(
     ("name", "title", "warning"),
     [
-        ("lean", "raw W, not refitted, cut at 0.5,", "raw W, cut at any threshold, is another"),
+        ("lean", "raw W, not refitted, cut at 0.5,", "raw W, cut anywhere, gives another"),
         ("private", "weights of the searched graph, cut at 0.5,", "has no raw W"),
     ],
 )
@@ -150,7 +150,7 @@ def test_a_searched_graph_is_not_called_refitted(runs):
         "the search goes over graphs without a directed cycle",
         "and before the search",
         "(last: the search)",
-        "the reported graph is no cut of them: it was searched with moments",
+        "the reported graph was not cut from them but searched with moments",
         "weights and second moments, computed exactly",
         "Where the moments leave a direction open",
         "Residual variances lie between",
@@ -177,7 +177,7 @@ def test_a_private_run_without_admm_has_no_raw_weights_and_no_acyclicity(runs):
         "without ADMM rounds there is no raw W",
         "left of tau the curve says nothing",
         "(last: the searches)",
-        "up to a common factor only",
+        "Residual variances, computed from noisy moments, lie between",
         "its moments carry noise",
     ):
         assert words in page.text, words
@@ -224,4 +224,15 @@ def test_the_estimator_gives_the_bits_of_the_simulation(settings, tmp_path):
     assert [h["kind"] for h in fitted.history_] == [r["kind"] for r in result["rounds"]]
     assert (fitted.raw_weights_ == written_weights(tmp_path / "run")).all()
     assert fitted.raw_weights_.any()
-    assert (fitted.residual_variance_ is None) == (plan.privacy is not None)
+    network = json.loads((tmp_path / "run" / "lgbn.json").read_text(encoding="utf-8"))
+    assert [network["cpds"][name]["variance"] for name in names] == [[v] for v in fitted.residual_variance_.tolist()]
+    assert ("noisy moments" in network.get("variances", "")) == (plan.privacy is not None)
+
+
+def test_variances_that_the_noise_hides_are_not_written_and_the_page_says_why(tmp_path):
+    page = page_of(
+        make_run(tmp_path / "noisy", NAMES, rows=200, **{**PRIVATE, "privacy": {**PRIVATE["privacy"], "epsilon": 0.1}})
+    )
+    assert "lgbn.json was not written" in page.text
+    assert "the noise hides them" in page.text
+    assert not (tmp_path / "noisy" / "lgbn.json").exists()

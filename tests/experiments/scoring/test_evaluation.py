@@ -9,7 +9,9 @@ import pytest
 from rich.console import Console
 
 from fedbnsl.errors import ResultError
-from fedbnsl_experiments.scoring.evaluation import evaluate, print_report
+from fedbnsl.graphs.files import LearnedGraph, write_all, write_weights
+from fedbnsl_experiments.scoring.evaluation import evaluate, print_report, read_weights
+from fedbnsl_experiments.scoring.metrics import read_reference
 from fedbnsl_experiments.scoring.structural_intervention import sid
 
 A, B, C, D = VARIABLES = ("NF-κB/p65", "IL 6", "c [mol/l]", 'the "d", quoted')
@@ -263,3 +265,13 @@ def test_the_table_for_people_shows_a_dash_where_there_is_no_ratio(run, truth):
     print_report(evaluate(run, truth, tau=None), Console(file=text, width=200))
     (precision,) = [line for line in text.getvalue().splitlines() if line.strip("│ ").startswith("precision")]
     assert [cell.strip() for cell in precision.split("│") if cell.strip()] == ["precision", "-", "-", "-"]
+
+
+def test_names_that_a_spreadsheet_would_run_come_back_from_the_files_of_a_run(tmp_path):
+    names = ("=1+1", "'=1+1", "-x")
+    dag = graph((0, 1), (1, 2))
+    W = np.arange(9.0).reshape(3, 3)
+    write_all(LearnedGraph(names, dag, W), tmp_path)
+    write_weights(names, W, tmp_path / "weights.csv")
+    assert read_weights(tmp_path / "weights.csv", names).tolist() == W.tolist()
+    assert read_reference(tmp_path / "edges.csv", names).edges.tolist() == dag.tolist()

@@ -1,6 +1,7 @@
 """The tables of several sites in one folder: split, numbered, never overwritten."""
 
 import csv
+import warnings
 
 import numpy as np
 import pytest
@@ -8,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedbnsl.errors import DataError, ResultError
-from fedbnsl_experiments.tables.folder import site_files, split, write_federation
+from fedbnsl_client.data.checks import DataWarning
+from fedbnsl_experiments.tables.folder import read_tables, site_files, split, write_federation
 from fedbnsl_experiments.tables.synthetic import synthesise
 
 # Whatever text a table may hold; a lone carriage return, which the csv module of Python 3.11 does not quote, aside.
@@ -79,7 +81,8 @@ def test_cells_and_names_are_handed_on_as_text(tmp_path):
         ["NA", 'he said "no"', "ligne\nbrisée, 𝛽", " 007"],
         ["-0", "+1", "1_000", "١٢"],
     ]
-    split(write(tmp_path / "table.csv", [header, *rows]), 2, tmp_path / "out", seed=None)
+    with pytest.warns(DataWarning, match="row"):
+        split(write(tmp_path / "table.csv", [header, *rows]), 2, tmp_path / "out", seed=None)
     assert read(tmp_path / "out" / "site-1.csv") == [header, rows[0], rows[1]]
     assert read(tmp_path / "out" / "site-2.csv") == [header, rows[2]]
 
@@ -90,8 +93,52 @@ def test_any_cell_survives_a_split(table, tmp_path_factory):
     folder = tmp_path_factory.mktemp("any")
     rows = table
     header = [f"column {k}" for k in range(len(rows[0]))]
-    split(write(folder / "table.csv", [header, *rows]), 1, folder / "out", seed=None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        split(write(folder / "table.csv", [header, *rows]), 1, folder / "out", seed=None)
     assert read(folder / "out" / "site-1.csv") == [header, *rows]
+
+
+def test_a_split_names_the_cells_that_a_run_will_refuse(tmp_path):
+    (tmp_path / "table.csv").write_text("a,b,c\n1,NA,1\n\n2,,1\n3,2,nan\n4,5,6\n", encoding="utf-8")
+    with pytest.warns(DataWarning) as said:
+        sizes = split(tmp_path / "table.csv", 2, tmp_path / "out", seed=None)
+    assert sizes == {"site-1": 2, "site-2": 2}
+    for part in (
+        "'b': 1 row(s) are not numbers (line 2)",
+        "'b': 1 row(s) are empty (line 4)",
+        "'c': 1 row(s) are NaN (line 5)",
+    ):
+        assert part in str(said[0].message)
+
+
+def sites(folder, **broken):
+    """Three tables of 30 rows; in some of them, a cell in a line is something else."""
+    write_federation(synthesise(3, 2, 3, 30, 0), folder)
+    for site, (line, cell) in broken.items():
+        path = folder / f"{site.replace('_', '-')}.csv"
+        rows = path.read_text(encoding="utf-8").splitlines()
+        rows[line - 1] = cell + "," + rows[line - 1].partition(",")[2]
+        path.write_text("\n".join(rows), encoding="utf-8")
+    return site_files(folder)
+
+
+def test_all_tables_that_cannot_be_used_are_named_at_once(tmp_path):
+    with pytest.raises(DataError) as caught:
+        read_tables(sites(tmp_path / "sites", site_1=(3, "high"), site_3=(9, "")), ())
+    text = str(caught.value)
+    assert text.startswith("2 of 3 tables cannot be used:")
+    assert "site-1.csv: column 'X1': 1 row(s) are not numbers (line 3)" in text
+    assert "site-3.csv: column 'X1': 1 row(s) are empty (line 9)" in text
+    assert "site-2" not in text
+
+
+def test_what_is_odd_about_a_table_is_said_with_the_name_of_its_site(tmp_path):
+    files = sites(tmp_path / "sites")
+    table = read(files["site-2"])
+    write(files["site-2"], [table[0], *([str(float(row[0]) + 50), *row[1:]] for row in table[1:])])
+    with pytest.warns(DataWarning, match=r"^site-2: column\(s\) 'X1': means further from zero"):
+        read_tables(files, ())
 
 
 def test_a_byte_order_mark_and_blank_lines_do_not_reach_the_sites(tmp_path):
@@ -115,7 +162,7 @@ def test_fewer_rows_than_sites_are_refused_and_nothing_is_written(tmp_path):
         (b"a;b\n1;2\n", "the columns are separated by semicolons; use commas, and points in decimal numbers"),
         (b"a,b\n1,2\n3\n", r"1 row\(s\) without exactly 2 fields"),
         (b"a,b\n\xff,1\n", "not UTF-8"),
-        (b'a,b\n"' + b"1,2\n" * 40_000, "not a UTF-8 table in CSV form"),
+        (b'a,b\n"' + b"1,2\n" * 40_000, "not a table in CSV form"),
     ],
     ids=["missing", "empty", "semicolons", "ragged", "not UTF-8", "unclosed quotation mark"],
 )

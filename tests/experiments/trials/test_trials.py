@@ -68,7 +68,7 @@ def test_an_interruption_is_no_outcome_and_keeps_what_was_done(tmp_path):
 
     with pytest.raises(InterruptedRunError) as raised:
         run(interrupted, [1, 2, 3], tmp_path / "t")
-    assert "same command goes on" in raised.value.remedy
+    assert "the same command continues from there" in raised.value.remedy
     function = Called()
     run(function, [1, 2, 3], tmp_path / "t")
     assert function.seeds == [2, 3]

@@ -499,7 +499,7 @@ def answers(state: AdmmState, participants: Mapping[str, Participant]) -> dict[s
 def assert_duals_agree(state: AdmmState, participants: Mapping[str, Participant]) -> None:
     """After a participant has seen W of the last round, its beta is the coordinator's, bit for bit."""
     for site in SITES:
-        mine, theirs = participants[site]._rounds["admm"].held[1], state.sites[site].consensus_dual.to_dense()
+        mine, theirs = participants[site]._rounds["admm"]._beta, state.sites[site].consensus_dual.to_dense()
         assert (mine + 0.0).tobytes() == (theirs + 0.0).tobytes()  # + 0.0: a zero has no sign that matters
 
 
@@ -648,7 +648,7 @@ def test_a_task_of_an_earlier_round_is_refused() -> None:
     participant = recruit(plan, tables())["a"]
     zero = SparseMatrix.zeros(D)
     participant.handle(RoundTask(2, admm_rounds.Task(zero), contributed=False))
-    with pytest.raises(StaleRoundError, match="round 1 came after the answer to 2"):
+    with pytest.raises(StaleRoundError, match="round 1 came after the answer to round 2"):
         participant.handle(RoundTask(1, admm_rounds.Task(zero), contributed=False))
 
 
@@ -690,7 +690,7 @@ def test_a_snapshot_is_taken_over_as_it_is() -> None:
     participant = Participant("a", tables()["a"], plan_of(local_steps=1), SiteState(B, beta))
     answer = participant.handle(RoundTask(5, admm_rounds.Task(SparseMatrix.zeros(D)), contributed=True))
     assert (answer.content.weights.to_dense() != B.to_dense()).sum() == 1  # one step from B, not from zero
-    assert np.array_equal(participant._rounds["admm"].held[1], beta.to_dense())  # advanced already by the coordinator
+    assert np.array_equal(participant._rounds["admm"]._beta, beta.to_dense())  # advanced already by the coordinator
 
 
 def test_the_coefficient_of_either_schedule_stops_at_its_ceiling() -> None:

@@ -19,6 +19,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from fedbnsl import durable
 from fedbnsl.errors import IdentityError, ResultError, SetupError
 from fedbnsl.identity.certificates import Name, common_name, fingerprint, new_key, pem, read_certificate
+from fedbnsl.identity.passphrase import PassphraseError, Passphrases
 from fedbnsl_server.identity import authority, enrolment
 from fedbnsl_server.identity.enrolment import Federation
 from federation_folder import DAYS, clock_off, enrol, make_federation, request_pem
@@ -91,7 +92,7 @@ def test_an_init_that_did_not_end_says_so_and_its_key_is_kept(
     before = contents(tmp_path)
     with pytest.raises(IdentityError):
         Federation.open(tmp_path)
-    with pytest.raises(IdentityError, match="an `init` that did not end") as caught:
+    with pytest.raises(IdentityError, match="an interrupted `init`") as caught:
         make_federation(tmp_path)
     assert "remove the folder and start again" in caught.value.remedy
     assert contents(tmp_path) == before
@@ -251,8 +252,8 @@ def _another_key() -> bytes:
     [
         (lambda: b"", "no certificate request"),
         (lambda: b"-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n", "no certificate"),
-        (_forged, "not signed by a key"),
-        (_another_key, "not signed by a key"),
+        (_forged, "not signed by a P-256 key"),
+        (_another_key, "not signed by a P-256 key"),
         (lambda: request_pem(rsa.generate_private_key(65_537, 1024), "spiffe://fedbnsl/lab/north"), "not signed"),
         (lambda: request_pem(rsa.generate_private_key(65_537, 2048), "spiffe://fedbnsl/lab/north"), "P-256"),
         (lambda: request_pem(ec.generate_private_key(ec.SECP384R1()), "spiffe://fedbnsl/lab/north"), "P-256"),
@@ -328,12 +329,62 @@ def test_without_the_authoritys_key_nothing_is_signed_and_all_else_works(federat
     (federation.folder / "ca.key").unlink()
     before = (federation.folder / "server.pem").read_bytes()
     for sign in (lambda: federation.approve(asks("south"), days=10), lambda: federation.renew(days=10)):
-        with pytest.raises(IdentityError, match=r"ca\.key cannot be read"):
+        with pytest.raises(IdentityError, match=r"the authority's key is not at .*ca\.key"):
             sign()
     assert (federation.folder / "server.pem").read_bytes() == before
     assert federation.credentials().certificate
     assert federation.identify(bundle.certificate.encode()).site == "north"
     assert federation.revoke("north") == 1
+
+
+def test_the_authoritys_key_may_be_kept_elsewhere_and_is_asked_for_where_it_signs_alone(tmp_path: Path) -> None:
+    folder, key = tmp_path / "served", tmp_path / "safe" / "lab.key"
+    made = Federation.create(folder, name="lab", hosts=["127.0.0.1"], days=DAYS, ca_days=DAYS, ca_key=key)
+    assert key.stat().st_mode & 0o777 == 0o600
+    assert not (folder / "ca.key").exists()
+    served, signing = Federation.open(folder), Federation.open(folder, ca_key=key)
+    bundle = signing.approve(asks(), days=DAYS)
+    assert served.credentials() == made.credentials()
+    assert served.identify(bundle.certificate.encode()).site == "north"
+    signing.renew(days=DAYS)
+    with pytest.raises(IdentityError, match="is not at") as refused:
+        served.approve(asks("south"), days=DAYS)
+    assert "--ca-key" in refused.value.remedy
+    make_federation(tmp_path / "other")
+    with pytest.raises(IdentityError, match="key of another authority"):
+        Federation.open(folder, ca_key=tmp_path / "other" / "ca.key").approve(asks("south"), days=DAYS)
+    with pytest.raises(IdentityError, match="is there already"):
+        Federation.create(tmp_path / "third", name="x", hosts=["127.0.0.1"], days=1, ca_days=1, ca_key=key)
+
+
+def test_protected_keys_are_encrypted_on_disk_and_open_with_the_passphrase_alone(tmp_path: Path) -> None:
+    folder, right, wrong = tmp_path / "lab", tmp_path / "right", tmp_path / "wrong"
+    right.write_text("correct horse battery\n", encoding="utf-8")
+    wrong.write_text("correct horse batterie\n", encoding="utf-8")
+    made = Federation.create(
+        folder, name="lab", hosts=["127.0.0.1"], days=DAYS, ca_days=DAYS, passphrases=Passphrases(right)
+    )
+    opened = Federation.open(folder, passphrases=Passphrases(right))
+    assert opened.credentials() == made.credentials()
+    opened.approve(asks(), days=DAYS)
+    before = contents(folder)
+    for passphrases, said in ((Passphrases(wrong), "does not open"), (Passphrases(), "nobody here to ask")):
+        locked = Federation.open(folder, passphrases=passphrases)
+        for use in (
+            locked.credentials,
+            lambda locked=locked: locked.renew(days=10),
+            lambda locked=locked: locked.approve(asks("south"), days=10),
+        ):
+            with pytest.raises(PassphraseError, match=said):
+                use()
+    assert contents(folder) == before
+    first = opened.credentials()
+    opened.renew(days=10)
+    assert opened.credentials() != first, "the new key is taken up"
+    assert Federation.open(folder, passphrases=Passphrases(right)).credentials() == opened.credentials()
+    for name in ("ca.key", "server.pem"):
+        assert b"BEGIN ENCRYPTED PRIVATE KEY" in (folder / name).read_bytes()
+        assert b"BEGIN PRIVATE KEY" not in (folder / name).read_bytes()
 
 
 def test_an_authority_without_its_key_in_a_folder_that_cannot_be_written_says_so(federation: Federation) -> None:
@@ -407,7 +458,7 @@ def test_whoever_is_not_enrolled_by_this_very_certificate_is_refused(federation:
         federation.identify(namesake.approve(asks(), days=DAYS).certificate.encode())
     with pytest.raises(IdentityError, match="expected one name"):
         federation.identify(pem(federation.ca))
-    with pytest.raises(IdentityError, match="is no certificate"):
+    with pytest.raises(IdentityError, match="is not a certificate"):
         federation.identify(b"")
 
 

@@ -1,16 +1,24 @@
 """What a scraper reads of a run."""
 
 import asyncio
+import socket
+import ssl
 import threading
 import time
+import urllib.error
 import urllib.request
+from dataclasses import replace
+from socketserver import ThreadingMixIn
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fedbnsl.errors import SetupError
 from fedbnsl.messages import RunStatus, SiteProgress
-from fedbnsl_server.observe.prometheus import MetricsPort, from_loop
+from fedbnsl_server.observe import metrics_port
+from fedbnsl_server.observe.metrics_port import MetricsPort
+from fedbnsl_server.observe.prometheus import from_loop
+from federation_folder import make_federation
 
 SITES = (
     SiteProgress("north", True, False, 0.5, 1000, 200, online_s=60.0, last_round=3, spent_units=250_000_000_000),
@@ -30,7 +38,8 @@ def test_every_number_of_a_status_is_scraped_over_http():
     with MetricsPort("127.0.0.1:0") as port:
         port.look = lambda: STATUS
         got = scraped(port)
-    states = {"waiting for sites": 0, "running": 1, "draining": 0, "finished": 0, "interrupted": 0, "failed": 0}
+    states = dict.fromkeys(("waiting for sites", "paused", "draining", "finished", "interrupted", "failed"), 0)
+    states["running"] = 1
     north, south = ("site", "north"), ("site", "süd")
     assert got == {
         ("fedbnsl_up",): 1,
@@ -52,6 +61,28 @@ def test_every_number_of_a_status_is_scraped_over_http():
         ("fedbnsl_site_last_round", south): 2,
         ("fedbnsl_site_spent_zcdp", north): pytest.approx(0.25),
     }
+
+
+def test_refused_calls_and_joins_are_counted_by_class():
+    totals = {("refused", "malformed"): 8671, ("refused", "no seat"): 2, ("joined", ""): 3, ("left", "policy"): 1}
+    with MetricsPort("127.0.0.1:0") as port:
+        port.totals = lambda: totals
+        got = scraped(port)
+    assert got == {
+        ("fedbnsl_up",): 0,
+        ("fedbnsl_refused_calls_total", ("why", "malformed")): 8671,
+        ("fedbnsl_refused_calls_total", ("why", "no seat")): 2,
+        ("fedbnsl_security_events_total", ("event", "joined")): 3,
+        ("fedbnsl_security_events_total", ("event", "left")): 1,
+    }
+
+
+def test_a_paused_run_says_what_it_waits_for():
+    with MetricsPort("127.0.0.1:0") as port:
+        port.look = lambda: replace(STATUS, state="paused", reason="No space left on device")
+        got = scraped(port)
+    assert got["fedbnsl_run_state", ("state", "paused")] == 1
+    assert got["fedbnsl_run_paused", ("reason", "No space left on device")] == 1
 
 
 def test_without_a_coordinator_there_is_nothing_but_that_it_is_down():
@@ -79,6 +110,138 @@ def test_a_port_in_use_is_refused_with_the_name_of_the_option():
         taken = port.port
     with MetricsPort(f"127.0.0.1:{taken}") as again:
         assert again.port == taken, "the port is free again"
+
+
+TOKEN = "0123456789abcdef-and-more"
+
+
+@pytest.fixture
+def token_file(tmp_path):
+    path = tmp_path / "token"
+    path.write_text(TOKEN + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def federation(tmp_path):
+    return make_federation(tmp_path / "lab")
+
+
+def asked(port, federation, *, token):
+    headers = {} if token is None else {"Authorization": token}
+    context = ssl.create_default_context(cafile=federation.folder / "ca.pem")
+    request = urllib.request.Request(f"https://127.0.0.1:{port.port}/metrics", headers=headers)
+    with urllib.request.urlopen(request, timeout=10, context=context) as reply:
+        return reply.read().decode()
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0", "192.0.2.1:0"])
+def test_beyond_this_machine_metrics_without_a_token_are_refused(address):
+    with pytest.raises(SetupError, match=r"^--metrics: cannot listen on .*is not on this machine") as refused:
+        MetricsPort(address)
+    assert "--federation and --metrics-token" in refused.value.remedy
+
+
+def test_a_token_never_goes_in_plaintext(token_file):
+    with pytest.raises(SetupError, match="needs --federation"):
+        MetricsPort("127.0.0.1:0", token_file=token_file)
+
+
+@pytest.mark.parametrize("content", ["", "short", "two words that are long", "ä" * 20])
+def test_a_token_that_can_be_guessed_or_not_be_sent_is_refused(content, token_file, federation):
+    token_file.write_text(content, encoding="utf-8")
+    with pytest.raises(SetupError, match=r"--metrics-token: .* must hold one word"):
+        MetricsPort("127.0.0.1:0", token_file=token_file, federation=federation)
+    token_file.unlink()
+    with pytest.raises(SetupError, match=r"--metrics-token: .* cannot be read"):
+        MetricsPort("127.0.0.1:0", token_file=token_file, federation=federation)
+
+
+def test_metrics_for_all_addresses_go_over_tls_to_those_who_have_the_token(token_file, federation):
+    with MetricsPort("0.0.0.0:0", token_file=token_file, federation=federation) as port:
+        port.look = lambda: STATUS
+        assert "fedbnsl_round 3.0" in asked(port, federation, token=f"Bearer {TOKEN}")
+        for wrong in (None, TOKEN, "Bearer ", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", f"Basic {TOKEN}", "Bearer ü"):
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                asked(port, federation, token=wrong)
+            assert refused.value.code == 401
+            assert refused.value.read() == b""
+        with pytest.raises((urllib.error.URLError, OSError)):
+            urllib.request.urlopen(f"http://127.0.0.1:{port.port}/metrics", timeout=10)
+
+
+def test_a_renewed_certificate_is_taken_up_and_a_broken_one_is_not(token_file, federation):
+    def certificate():
+        with (
+            socket.create_connection(("127.0.0.1", port.port), timeout=10) as plain,
+            ssl.create_default_context(cafile=federation.folder / "ca.pem").wrap_socket(
+                plain, server_hostname="127.0.0.1"
+            ) as secure,
+        ):
+            return ssl.DER_cert_to_PEM_cert(secure.getpeercert(binary_form=True))
+
+    with MetricsPort("127.0.0.1:0", token_file=token_file, federation=federation) as port:
+        first = certificate()
+        federation.renew(days=3)
+        second = certificate()
+        assert first != second == federation.credentials().certificate.decode()
+        (federation.folder / "server.pem").write_text("no key at all", encoding="utf-8")
+        assert certificate() == second
+
+
+def test_connections_that_say_nothing_do_not_pile_up(token_file, federation):
+    with MetricsPort("127.0.0.1:0", token_file=token_file, federation=federation) as port:
+        silent = [socket.create_connection(("127.0.0.1", port.port), timeout=10) for _ in range(40)]
+        closed = 0
+        for connection in silent[16:]:  # beyond what is taken at once
+            closed += connection.recv(1) == b""
+        assert closed == 24
+        for connection in silent:
+            connection.close()
+        deadline = time.monotonic() + 30
+        while True:  # their threads notice the end in their own time
+            try:
+                assert asked(port, federation, token=f"Bearer {TOKEN}")
+                break
+            except OSError:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+
+
+def drip(connection):
+    for _ in range(100):
+        connection.sendall(b"G")
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_a_request_that_comes_byte_by_byte_is_cut(encrypted, token_file, federation, monkeypatch):
+    monkeypatch.setattr(metrics_port, "_PATIENCE_S", 1.0)
+    secure = {"token_file": token_file, "federation": federation} if encrypted else {}
+    with (
+        MetricsPort("127.0.0.1:0", **secure) as port,
+        socket.create_connection(("127.0.0.1", port.port), timeout=10) as slow,
+    ):
+        if encrypted:
+            slow = ssl.create_default_context(cafile=federation.folder / "ca.pem").wrap_socket(
+                slow, server_hostname="127.0.0.1"
+            )
+        with slow, pytest.raises((BrokenPipeError, ConnectionResetError, ssl.SSLError)):
+            drip(slow)
+
+
+def test_a_thread_that_cannot_be_started_gives_its_place_back(monkeypatch, capfd):
+    def none_left(server, request, client_address):
+        raise RuntimeError("can't start new thread")
+
+    with MetricsPort("127.0.0.1:0") as port:
+        with monkeypatch.context() as patch:
+            patch.setattr(ThreadingMixIn, "process_request", none_left)
+            for _ in range(metrics_port._AT_ONCE):
+                with socket.create_connection(("127.0.0.1", port.port), timeout=10) as connection:
+                    assert connection.recv(1) == b""
+        assert scraped(port) == {("fedbnsl_up",): 0}
+    assert "can't start new thread" in capfd.readouterr().err
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import re
 import threading
+from dataclasses import replace
 from datetime import datetime
 from io import StringIO
 
@@ -9,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from fedbnsl.messages import RunStatus, SiteProgress
-from fedbnsl_server.observe.terminal import RunDisplay, duration
+from fedbnsl_server.observe.terminal import RunDisplay, duration, view
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -92,6 +93,12 @@ def test_before_the_first_round_those_who_joined_are_counted():
     assert line == "joining: 2 joined"
 
 
+def test_a_paused_run_says_what_it_waits_for():
+    paused = replace(status(3, state="paused"), reason="No space left on device")
+    assert on_a_pipe(paused).startswith("paused (No space left on device)  round 3/10")
+    assert "paused (No space left on device)" in on_a_terminal(paused)
+
+
 def test_a_long_line_is_not_broken_on_a_pipe():
     text = StringIO()
     with RunDisplay("a run", Console(file=text, force_terminal=False, width=20)) as display:
@@ -123,6 +130,37 @@ def test_a_terminal_shows_every_site_beside_the_state_of_the_run():
     ]
     assert "spent zCDP: from this dataset in this federation, as each site's ledger told it last" in last
     assert "━" in last, "a bar"
+
+
+def at_width(width, sites):
+    text = StringIO()
+    Console(file=text, force_terminal=False, width=width).print(view("a run", status(5, sites=sites, elapsed_s=8.0)))
+    return text.getvalue()
+
+
+def test_names_of_64_characters_are_shown_whole_on_80_columns():
+    names = ["a" * 64, "-".join(["klinik"] * 9), "b"]
+    busy = {"last_seen_s": 3720.0, "online_s": 86400.0, "last_round": 500, "spent_units": 123456, "up": 10**9}
+    lines = at_width(80, [site(name, **busy) for name in names]).splitlines()
+    for name in names:
+        assert any(line.split()[:2] == [name, "answered"] for line in lines), name
+    assert max(map(len, lines)) <= 80
+
+
+def test_columns_give_way_to_names_one_by_one_and_are_named():
+    short = at_width(100, [site("a")])
+    assert "no room" not in short
+    assert "down" in short
+    narrower = at_width(80, [site("clinic-of-the-north", spent_units=1, last_seen_s=100.0)])
+    assert "clinic-of-the-north" in narrower
+    assert "last seen" in narrower
+    assert re.search(r"no room for: (?:online since, )?up, down \(see --json\)", narrower)
+
+
+def test_a_name_that_is_wider_than_the_terminal_is_broken_and_not_cut():
+    text = at_width(40, [site("".join(chr(ord("a") + k % 26) for k in range(64)))])
+    letters = "".join(re.findall(r"^([a-z]+)(?:\s|$)", text[text.index("state") :], flags=re.MULTILINE))
+    assert "".join(chr(ord("a") + k % 26) for k in range(64)) in letters
 
 
 def test_a_run_without_ledgers_says_nothing_of_ledgers():

@@ -15,16 +15,18 @@ from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl.plan.plan import Plan
 from fedbnsl.rounds import moments as moments_rounds
 from fedbnsl.rounds import residual_moments as residual_rounds
+from fedbnsl.rounds import scales as scales_rounds
 from fedbnsl.rounds.kinds import n_rounds
-from fedbnsl.sparse import Matrix
+from fedbnsl.sparse import Matrix, SparseMatrix
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_client.privacy import randomness
 from fedbnsl_experiments.tables.synthetic import synthesise
 from fedbnsl_server.algorithm import round_loop
-from fedbnsl_server.algorithm.admm import AdmmState
+from fedbnsl_server.algorithm.admm import AdmmState, initial_state
 from fedbnsl_server.algorithm.consensus_graph import consensus_graph
 from fedbnsl_server.algorithm.round_loop import RoundRecord
+from fedbnsl_server.rounds.kinds import Run, kind_of
 from fedbnsl_server.search import pooled_moments as residual_moments
 from fedbnsl_server.search.graph_search import FoundGraph
 from fedbnsl_server.search.pooled_moments import PooledMoments, next_scales, search_pooled
@@ -138,6 +140,35 @@ def test_small_weights_stay_until_the_last_round() -> None:
     assert small == [pytest.approx(0.2, abs=1e-3), 0.0]
 
 
+# ---- answers -------------------------------------------------------------------------------------------------------
+
+
+def task_and_answer(kind: str, number: float) -> tuple[Any, Any]:
+    if kind == "scales":
+        return scales_rounds.Task(), scales_rounds.Answer(np.array([1.0] * 7 + [number]))
+    task = residual_rounds.Task(SparseMatrix.zeros(8), np.ones(8))
+    return task, residual_rounds.Answer(np.array([1.0] * 35 + [number]), task.digest)
+
+
+@pytest.mark.parametrize("kind", ["scales", "residual_moments"])
+@pytest.mark.parametrize("number", [1.01e30, -1.01e30])
+def test_numbers_whose_products_could_overflow_are_refused(kind: str, number: float) -> None:
+    run = Run(PLAN, EdgeMask(NOTHING, VARIABLES), N_SAMPLES)
+    task, answer = task_and_answer(kind, number)
+    assert "beyond 1e+30" in kind_of(kind).fault(answer, task, run)
+    task, answer = task_and_answer(kind, number / 1.02)
+    assert kind_of(kind).fault(answer, task, run) == ""
+
+
+def test_the_first_scales_count_a_site_by_its_rows() -> None:
+    rows, squares = {"a": 3000, "b": 1000}, {"a": 4.0, "b": 8.0}
+    run = Run(PLAN, EdgeMask(NOTHING, VARIABLES), rows)
+    state = initial_state(8, list(rows))
+    answers = {site: scales_rounds.Answer(np.full(8, square)) for site, square in squares.items()}
+    after = kind_of("scales").advance(state, answers, scales_rounds.Task(), run)
+    np.testing.assert_allclose(after.scales, np.sqrt(5.0))
+
+
 # ---- whole runs ----------------------------------------------------------------------------------------------------
 
 
@@ -164,18 +195,18 @@ class Kept:
 class Sites:
     """Participants as plain objects; `anew`: restored from the coordinator's state before every round."""
 
-    def __init__(self, plan: Plan, *, anew: bool = False) -> None:
+    def __init__(self, plan: Plan, *, anew: bool = False, tables: Mapping[str, Dataset] = TABLES) -> None:
         self.traffic = Traffic()
         self.tasks: list[RoundTask] = []
         self.updates: list[Mapping[str, LocalUpdate]] = []
-        self._plan, self._anew = plan, anew
+        self._plan, self._anew, self._tables = plan, anew, tables
         self._journals = {site: Kept(site) for site in TABLES}
         self._participants = {site: self._start(site) for site in TABLES}
 
     def _start(self, site: str, snapshot: SiteState | None = None) -> Participant:
         journal = self._journals[site]
         return Participant(
-            site, TABLES[site], self._plan, snapshot, journal=journal, run=1, randbelow=journal.randbelow
+            site, self._tables[site], self._plan, snapshot, journal=journal, run=1, randbelow=journal.randbelow
         )
 
     def exchange(
@@ -206,6 +237,7 @@ def assert_same(one: AdmmState, other: AdmmState) -> None:
     assert one.global_weights == other.global_weights
     assert one.refitted == other.refitted
     assert one.scales.tobytes() == other.scales.tobytes()
+    assert one.residual_variance.tobytes() == other.residual_variance.tobytes()
     assert dict(one.sites) == dict(other.sites)
 
 
@@ -218,6 +250,18 @@ def test_at_a_generous_epsilon_a_run_finds_the_truth(plan: Plan) -> None:
     graph = consensus_graph(end, plan, EdgeMask(NOTHING, VARIABLES))
     assert np.array_equal(graph.dag, TRUTH != 0)
     assert graph.weights == pytest.approx(TRUTH, abs=0.1)
+
+
+@pytest.mark.parametrize("unit", [1.0, 0.01])
+def test_the_residual_variances_are_in_squared_units_of_the_variables(unit: float) -> None:
+    tables = {site: Dataset(VARIABLES, unit * table.X) for site, table in TABLES.items()}
+    plan = PLAN.with_settings(privacy={**vars(PLAN.privacy), "feature_bounds": [100.0 * unit**2]})
+    end = run(plan, Sites(plan, tables=tables))[-1]
+    pooled = np.vstack([table.X for table in tables.values()])
+    for j in range(8):
+        parents = np.flatnonzero(TRUTH[:, j])
+        left = pooled[:, j] - pooled[:, parents] @ np.linalg.lstsq(pooled[:, parents], pooled[:, j], rcond=None)[0]
+        assert end.residual_variance[j] == pytest.approx(np.mean(left**2), rel=0.15)
 
 
 def test_each_round_asks_with_what_the_round_before_has_found() -> None:

@@ -6,12 +6,14 @@ import pytest
 from fedbnsl.errors import RemoteProtocolError
 from fedbnsl.messages import FindingCode, TableFinding
 from fedbnsl.plan.plan import Plan
+from fedbnsl.privacy.calibration import LATTICE
 from fedbnsl.sparse import Matrix
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_experiments.simulate import simulate
 from fedbnsl_experiments.tables.synthetic import synthesise
 from fedbnsl_server.search.centring import capped, in_one_direction, near_bounds
+from fedbnsl_server.search.pooled_moments import mean_over_records
 
 D, N = 10, 4000
 R = 0.55 * D**0.5
@@ -31,9 +33,12 @@ def test_the_capped_mean_square_is_that_of_draws(u: float) -> None:
 def released(X: Matrix, bound: float) -> tuple[Matrix, Matrix]:
     """Scales and shortened moments of a table, without noise."""
     scales = np.sqrt(np.minimum(X**2, bound).mean(axis=0))
-    Z = X / scales
-    Z *= np.minimum(1.0, R / np.linalg.norm(Z, axis=1))[:, None]
-    return scales, Z.T @ Z / len(Z)
+    return scales, shortened_moments(X / scales)
+
+
+def shortened_moments(Z: Matrix) -> Matrix:
+    Z = Z * np.minimum(1.0, R / np.linalg.norm(Z, axis=1))[:, None]
+    return Z.T @ Z / len(Z)
 
 
 def found(X: Matrix, bound: float = 100.0) -> bool:
@@ -72,9 +77,30 @@ def test_records_far_from_zero_in_all_variables_are_suspected(kind: str) -> None
 
 def test_a_mean_square_is_near_its_bound_only_beyond_the_noise() -> None:
     moments, bounds = np.array([4.0, 5.2, 9.0]), np.array([10.0, 10.0, 100.0])
-    assert near_bounds([moments, moments], [100, 300], [0, 0], bounds) == [1]
-    variance = int((0.02 * 2**20 * 400) ** 2)
-    assert near_bounds([moments, moments], [100, 300], [variance, 0], bounds) == []
+    assert near_bounds(moments, 0.0, bounds) == [1]
+    assert near_bounds(moments, 0.02, bounds) == []
+
+
+@pytest.mark.parametrize(("rows", "near"), [([100, 300], [1]), ([300, 100], [0]), ([200, 200], [])])
+def test_a_site_counts_by_its_rows(rows: list[int], near: list[int]) -> None:
+    moments, bounds = [np.array([6.0, 3.0]), np.array([3.0, 6.0])], np.array([10.0, 10.0])
+    assert near_bounds(mean_over_records(moments, rows), 0.0, bounds) == near
+
+
+def test_records_are_not_suspected_for_what_the_noise_of_the_scales_explains() -> None:
+    """Mean squares all released too small, together by two standard deviations: records seem longer than they are."""
+    X, bound, noise = centred("nothing but a factor", 1), 100.0, 0.8
+    exact, _ = released(X, bound)
+    scales = exact * np.sqrt(1.0 - 2.0 * noise / D**0.5)
+    variance = int((noise * (exact**2).mean() / bound * LATTICE * N) ** 2)
+
+    def suspected(scale_variance: int) -> bool:
+        S, bounds = shortened_moments(X / scales), np.full(D, bound)
+        variances = [scale_variance]
+        return in_one_direction([S], [N], [0], scales=scales, scale_variances=variances, bounds=bounds, norm_bound=R)
+
+    assert suspected(0), "if the scales were exact"
+    assert not suspected(variance)
 
 
 # ---- whole runs ----------------------------------------------------------------------------------------------------

@@ -8,6 +8,8 @@ from fedbnsl.sparse import Matrix
 from fedbnsl_server.search.pooled_moments import (
     PooledMoments,
     first_scales,
+    mean_over_records,
+    mean_square_noise,
     missed_neighbours,
     neighbours,
     next_scales,
@@ -115,8 +117,9 @@ def test_an_edge_that_a_graph_lacks_shows_in_its_residuals() -> None:
 
 def test_scales_are_roots_of_moments_and_never_near_zero() -> None:
     bounds = np.array([100.0, 4.0])
-    scales = first_scales([np.array([9.0, -1.0]), np.array([49.0, -1.0])], [3, 1], [0, 0], bounds)
+    mean_squares = mean_over_records([np.array([9.0, -1.0]), np.array([49.0, -1.0])], [3, 1])
+    scales = first_scales(mean_squares, 0.0, bounds)
     np.testing.assert_allclose(scales, np.sqrt([19.0, 0.02]))
-    noisy = first_scales([np.array([9.0, -1.0])], [10], [LATTICE**2], bounds)
+    noisy = first_scales(np.array([9.0, -1.0]), mean_square_noise([LATTICE**2], [10]), bounds)
     np.testing.assert_allclose(noisy, np.sqrt([10.0, 0.4]), err_msg="one standard deviation at least")
     np.testing.assert_allclose(next_scales(np.array([1e-9, 1.0, 4.0])), np.sqrt([0.3, 1.0, 4.0]))

@@ -1,7 +1,7 @@
 """The mailbox on an event loop: what sites may pull and push, when a round closes, how a run ends."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Set
 from typing import TypeVar
 
 import numpy as np
@@ -13,6 +13,7 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl.rounds import admm as admm_rounds
 from fedbnsl.rounds import refit as refit_rounds
 from fedbnsl.sparse import SparseMatrix
+from fedbnsl_server.sites import mailbox as mailbox_module
 from fedbnsl_server.sites.mailbox import Mailbox, Traffic, UpdateCheck
 
 SITES = ("a", "b", "c")
@@ -25,11 +26,17 @@ T = TypeVar("T")
 Engine = asyncio.Task[Mapping[str, LocalUpdate]]
 
 
-def play(plan: Plan, scene: Callable[[Mailbox], Awaitable[T]], notice: Callable[[str], None] = lambda text: None) -> T:
+def play(
+    plan: Plan,
+    scene: Callable[[Mailbox], Awaitable[T]],
+    notice: Callable[[str], None] = lambda text: None,
+    *,
+    away: Set[str] = frozenset(),
+) -> T:
     """Run a scene with a mailbox, which all sites have joined, on an event loop."""
 
     async def stage() -> T:
-        mailbox = Mailbox(plan, asyncio.get_running_loop(), notice)
+        mailbox = Mailbox(plan, asyncio.get_running_loop(), notice, is_away=lambda site: site in away)
         for site in SITES:
             mailbox.take_over(site)
         return await asyncio.wait_for(scene(mailbox), 2 * LONG_S)
@@ -200,7 +207,9 @@ def test_a_site_whose_past_is_not_that_of_a_run_that_goes_on_joins_again_first(l
             if known:
                 assert await mailbox.pull(site, last_round, SOON_S) == tasks_of(5)[site]
                 continue
-            refusal = f"round {last_round} that this run does not have, site '{site}' has not joined this run$"
+            refusal = (
+                f"site '{site}' has seen a round {last_round} that this run does not have: it has not joined this run$"
+            )
             with pytest.raises(SeatLostError, match=refusal):
                 await mailbox.pull(site, last_round, SOON_S)
             with pytest.raises(SeatLostError, match=refusal):
@@ -485,6 +494,48 @@ def test_nobody_waits_for_a_site_that_left(when: str) -> None:
         assert mailbox.left == {"b"}
 
     play(PATIENT.with_settings(quorum=2), scene)
+
+
+def test_with_a_quorum_nobody_waits_for_a_site_that_is_away_until_it_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mailbox_module, "_LOOK_S", 0.01)
+    away, said = set[str](), list[str]()
+
+    async def scene(mailbox: Mailbox) -> None:
+        engine = await opened(mailbox, 1)
+        for site in ("a", "b"):
+            mailbox.push(update(site, 1))
+        assert await waits(engine), "the round's deadline is far"
+        away.add("c")
+        assert await closed(engine) == "ab"
+        engine = await opened(mailbox, 2)
+        for site in ("a", "b"):
+            mailbox.push(update(site, 2))
+        assert await closed(engine) == "ab"
+        engine = await opened(mailbox, 3)
+        away.clear()
+        mailbox.welcome("c")
+        for site in ("a", "b"):
+            mailbox.push(update(site, 3))
+        assert await waits(engine), "it is back, and counted on"
+        mailbox.push(update("c", 3))
+        assert await closed(engine) == "abc"
+
+    play(PATIENT.with_settings(quorum=2), scene, said.append, away=away)
+    assert said == ["c is away: it has not been heard of for 35 s", "c is back"]
+
+
+def test_below_the_quorum_a_round_waits_for_sites_that_are_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mailbox_module, "_LOOK_S", 0.01)
+
+    async def scene(mailbox: Mailbox) -> None:
+        engine = await opened(mailbox, 1)
+        mailbox.push(update("a", 1))
+        assert await waits(engine)
+        mailbox.welcome("b")
+        mailbox.push(update("b", 1))
+        assert await closed(engine) == "ab"
+
+    play(PATIENT.with_settings(quorum=2), scene, away={"b", "c"})
 
 
 def test_sites_that_left_still_count_towards_the_quorum_that_is_needed() -> None:

@@ -1,24 +1,27 @@
 """Who gets a seat in a run, and what the others are told."""
 
 import asyncio
+import time
 from dataclasses import replace
 
 import pytest
 
+from fedbnsl.channel import AWAY_S
 from fedbnsl.errors import (
     FedbnslError,
-    PlanError,
     PlanMismatchError,
     QuorumLostError,
     RemoteProtocolError,
+    ResultError,
     SchemaMismatchError,
     SeatRefusedError,
 )
 from fedbnsl.messages import PROTOCOL_VERSION, JoinRequest
 from fedbnsl.plan.plan import Plan
-from fedbnsl_server.sites.roster import Roster
+from fedbnsl_server.sites.roster import Member, Roster
 
 NAMES = ("age", "dose", "mass")
+PLAN = Plan(variables=NAMES)
 LONG_S = 20.0
 
 
@@ -40,30 +43,40 @@ def refusal(roster: Roster, request: JoinRequest, kind: type[FedbnslError]) -> s
 
 
 def test_every_site_gets_a_seat_until_all_are_taken() -> None:
-    roster = Roster(Plan(n_participants=2))
+    roster = Roster(Plan(variables=NAMES, n_participants=2))
     roster.join(request("north", n_samples=10))
     roster.join(request("south", n_samples=20))
     assert {site: member.n_samples for site, member in roster.members.items()} == {"north": 10, "south": 20}
     assert refusal(roster, request("east"), SeatRefusedError) == "all 2 seats of this run are taken"
 
 
+def test_a_site_that_says_it_has_more_rows_than_the_plan_allows_is_refused() -> None:
+    roster = Roster(Plan(variables=NAMES, n_participants=2, max_rows=500))
+    roster.join(request("north", n_samples=500))
+    text = refusal(roster, request("south", n_samples=2**63 - 1), SeatRefusedError)
+    assert text == ("site 'south' says that it has 9223372036854775807 rows; the plan allows 500 at most (max_rows)")
+    assert "10000000 at most" in refusal(Roster(PLAN), request("south", n_samples=10_000_001), SeatRefusedError)
+
+
 def test_a_refused_site_takes_no_seat() -> None:
-    roster = Roster(Plan(n_participants=2))
+    roster = Roster(Plan(variables=NAMES, n_participants=2))
     roster.join(request("north"))
     refusal(roster, request("south", ("age", "dose")), SchemaMismatchError)
     roster.join(request("east"))
     assert sorted(roster.members) == ["east", "north"]
 
 
-def test_a_refused_first_site_does_not_settle_the_variables() -> None:
-    roster = Roster(Plan().with_settings(knowledge={"required": [["age", "dose"]]}))
-    refusal(roster, request("north", ("sex", "height")), PlanError)
+def test_only_the_sites_that_the_plan_names_get_a_seat() -> None:
+    roster = Roster(PLAN.with_settings(n_participants=2, sites=["north", "south"]))
+    text = refusal(roster, request("east"), SeatRefusedError)
+    assert text == "site 'east' is not among the sites that may take part in this run"
     roster.join(request("south"))
-    assert roster.variables == NAMES
+    roster.join(request("north"))
+    assert roster.is_complete
 
 
 def test_a_site_that_comes_back_keeps_its_seat_even_if_all_are_taken() -> None:
-    roster = Roster(Plan(n_participants=2))
+    roster = Roster(Plan(variables=NAMES, n_participants=2))
     roster.join(request("north"))
     roster.join(request("south"))
     roster.members["north"].last_seen = 0.0
@@ -78,7 +91,7 @@ def test_a_site_that_comes_back_keeps_its_seat_even_if_all_are_taken() -> None:
     ids=["other rows", "other order", "other columns"],
 )
 def test_a_site_that_comes_back_with_another_table_is_refused(other: JoinRequest) -> None:
-    roster = Roster(Plan())
+    roster = Roster(PLAN)
     roster.join(request("north"))
     assert refusal(roster, other, SeatRefusedError) == "site 'north' has already joined, with another table"
 
@@ -86,20 +99,14 @@ def test_a_site_that_comes_back_with_another_table_is_refused(other: JoinRequest
 # ---- variables -----------------------------------------------------------------------------------------------------
 
 
-def test_the_first_site_settles_the_variables_and_their_order() -> None:
-    roster = Roster(Plan())
-    roster.join(request("north", ("mass", "age", "dose")))
-    assert roster.variables == ("mass", "age", "dose")
-
-
-def test_the_plan_settles_the_variables_if_it_names_them() -> None:
-    roster = Roster(Plan(variables=NAMES))
+def test_the_plan_settles_the_variables_and_their_order() -> None:
+    roster = Roster(PLAN)
     roster.join(request("north", ("mass", "age", "dose")))
     assert roster.variables == NAMES
 
 
 def test_another_order_of_the_same_variables_is_welcome() -> None:
-    roster = Roster(Plan())
+    roster = Roster(PLAN)
     roster.join(request("north"))
     roster.join(request("south", ("mass", "dose", "age")))
     assert roster.variables == NAMES
@@ -115,13 +122,10 @@ def test_another_order_of_the_same_variables_is_welcome() -> None:
         (("größe", "IL 6"), "missing: age, dose, mass; not in the run: größe, IL 6"),
     ],
 )
-@pytest.mark.parametrize("planned", [True, False], ids=["planned", "of the first site"])
 def test_a_site_with_other_variables_is_told_which_are_missing_and_which_are_too_many(
-    got: tuple[str, ...], difference: str, planned: bool
+    got: tuple[str, ...], difference: str
 ) -> None:
-    roster = Roster(Plan(variables=NAMES if planned else ()))
-    if not planned:
-        roster.join(request("north"))
+    roster = Roster(PLAN)
     text = refusal(roster, request("south", got), SchemaMismatchError)
     assert text == f"the site's variables are not those of the run ({difference})"
 
@@ -133,35 +137,19 @@ def test_of_very_many_wrong_variables_only_the_first_few_are_named_and_the_other
     assert "not in the run: probe0, probe1, probe2, probe3, probe4, probe5, probe6, probe7 and 292 more" in text
 
 
-@pytest.mark.parametrize(
-    ("knowledge", "setting"),
-    [
-        ({"required": [["age", "sex"]]}, "knowledge.required names 'sex'"),
-        ({"forbidden": [["height", "age"]]}, "knowledge.forbidden names 'height'"),
-        ({"tiers": [["age"], ["weight"]]}, "knowledge.tiers names 'weight'"),
-    ],
-)
-def test_knowledge_about_a_variable_that_no_site_has_is_refused_at_the_first_join(
-    knowledge: dict[str, object], setting: str
-) -> None:
-    roster = Roster(Plan().with_settings(knowledge=knowledge))
-    text = refusal(roster, request("north"), PlanError)
-    assert text == f"{setting}, which is no variable of this run (age, dose, mass, ...)"
-
-
 # ---- versions and names --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", [0, PROTOCOL_VERSION - 1, PROTOCOL_VERSION + 1])
 def test_a_site_of_another_protocol_version_is_told_both_versions(version: int) -> None:
-    text = refusal(Roster(Plan()), replace(request("north"), protocol_version=version), RemoteProtocolError)
+    text = refusal(Roster(PLAN), replace(request("north"), protocol_version=version), RemoteProtocolError)
     assert text.startswith(f"the site speaks protocol {version}, the coordinator {PROTOCOL_VERSION}; ")
     assert "install the same version" in text
 
 
 @pytest.mark.parametrize("name", ["north", "site-1", "a.b_c", "Krankenhaus_München", "_", "9", "x" * 64])
 def test_a_site_name_that_can_name_a_file_is_accepted(name: str) -> None:
-    roster = Roster(Plan())
+    roster = Roster(PLAN)
     roster.join(request(name))
     assert list(roster.members) == [name]
 
@@ -171,7 +159,7 @@ def test_a_site_name_that_can_name_a_file_is_accepted(name: str) -> None:
     ["", " ", "a b", "a/b", "../a", "..", ".", ".hidden", "-rf", "a\\b", "a\n", "a\0b", "site:1", "a'b", "x" * 65],
 )
 def test_a_site_name_that_cannot_name_a_file_is_refused(name: str) -> None:
-    text = refusal(Roster(Plan()), request(name), SeatRefusedError)
+    text = refusal(Roster(PLAN), request(name), SeatRefusedError)
     assert text.startswith(f"site name {name!r}: use 1 to 64 letters, digits, ")
 
 
@@ -179,15 +167,51 @@ def test_a_site_name_that_cannot_name_a_file_is_refused(name: str) -> None:
 
 
 def test_a_call_of_a_site_is_noted() -> None:
-    roster = Roster(Plan())
+    roster = Roster(PLAN)
     roster.join(request("north"))
     roster.members["north"].last_seen = 0.0
     roster.heard("north")
     assert roster.members["north"].last_seen > 0.0
 
 
+def test_a_site_that_is_silent_for_long_is_away_until_it_calls() -> None:
+    roster = Roster(PLAN)
+    roster.join(request("north"))
+    assert not roster.is_away("north")
+    member = roster.members["north"]
+    member.last_seen = member.online_since = time.monotonic() - AWAY_S - 1.0
+    assert roster.is_away("north")
+    roster.heard("north")
+    assert not roster.is_away("north")
+    assert member.online_since == member.last_seen
+
+
+def test_a_seat_that_cannot_be_written_down_is_neither_taken_nor_freed() -> None:
+    full = False
+
+    def keep(site: str, member: Member | None) -> None:
+        if full:
+            raise ResultError("no space left")
+
+    async def scene() -> None:
+        nonlocal full
+        roster = Roster(Plan(variables=NAMES, n_participants=2), on_change=keep)
+        roster.join(request("north"))
+        full = True
+        refusal(roster, request("south"), ResultError)
+        assert not roster.is_complete
+        with pytest.raises(ResultError):
+            roster.leave("north")
+        assert set(roster.members) == {"north"}
+        full = False
+        roster.leave("north")
+        assert not roster.members
+
+    asyncio.run(scene())
+
+
 def test_a_call_of_a_site_that_has_not_joined_is_refused() -> None:
-    roster = Roster(Plan())
+    roster = Roster(PLAN)
     roster.join(request("north"))
     with pytest.raises(PlanMismatchError, match="site 'south' has not joined this run"):
         roster.heard("south")
@@ -195,7 +219,7 @@ def test_a_call_of_a_site_that_has_not_joined_is_refused() -> None:
 
 def test_waiting_ends_when_the_last_seat_is_taken() -> None:
     async def scene() -> None:
-        roster = Roster(Plan(n_participants=2, join_deadline_s=LONG_S))
+        roster = Roster(Plan(variables=NAMES, n_participants=2, join_deadline_s=LONG_S))
         waiting = asyncio.create_task(roster.wait_until_complete())
         roster.join(request("north"))
         roster.join(request("north"))
@@ -210,7 +234,7 @@ def test_waiting_ends_when_the_last_seat_is_taken() -> None:
 @pytest.mark.parametrize(("present", "named"), [((), "none"), (("south", "north"), "north, south")])
 def test_at_the_join_deadline_the_run_ends_and_names_who_is_there(present: tuple[str, ...], named: str) -> None:
     async def scene() -> None:
-        roster = Roster(Plan(n_participants=3, join_deadline_s=0.05))
+        roster = Roster(Plan(variables=NAMES, n_participants=3, join_deadline_s=0.05))
         for site in present:
             roster.join(request(site))
         with pytest.raises(QuorumLostError) as caught:
@@ -222,12 +246,11 @@ def test_at_the_join_deadline_the_run_ends_and_names_who_is_there(present: tuple
 
 def test_a_site_that_leaves_before_the_run_may_come_back_with_another_table() -> None:
     async def scene() -> None:
-        roster = Roster(Plan(n_participants=2))
+        roster = Roster(Plan(variables=("x", "y"), n_participants=2))
         roster.join(JoinRequest("a", ("x", "y"), 50))
         roster.leave("a")
-        roster.join(JoinRequest("b", ("u", "v"), 50))
-        assert roster.variables == ("u", "v"), "nobody is bound to the columns of a site that left"
-        roster.join(JoinRequest("a", ("u", "v"), 60))
+        roster.join(JoinRequest("b", ("x", "y"), 50))
+        roster.join(JoinRequest("a", ("y", "x"), 60))
         roster.leave("a")
         assert set(roster.members) == {"a", "b"}, "once the run has begun a seat stays taken"
 

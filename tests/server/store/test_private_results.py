@@ -94,7 +94,7 @@ def test_a_simulation_is_never_private(seed: int | None, tmp_path: Path) -> None
 
 def test_the_roster_knows_who_counts_what_it_releases() -> None:
     async def seats() -> Roster:
-        roster = Roster(private_plan())
+        roster = Roster(private_plan(variables=NAMES))
         roster.join(JoinRequest("north", NAMES, 120, ledger=HEAD))
         roster.join(JoinRequest("south", NAMES, 120))
         return roster

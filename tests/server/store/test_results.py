@@ -1,9 +1,12 @@
 """The run folder: what result.json says, that it is true, and that every file tells parent from child."""
 
 import csv
+import errno
 import hashlib
+import itertools
 import json
 import math
+import os
 import platform
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping
@@ -26,7 +29,9 @@ from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_experiments import simulate as simulation
+from fedbnsl_experiments.report.page import write_report
 from fedbnsl_experiments.tables.synthetic import synthesise
+from fedbnsl_server.algorithm import admm
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.round_loop import RoundRecord
 from fedbnsl_server.findings import Finding
@@ -103,17 +108,18 @@ def test_the_schema_is_versioned_and_its_keys_are_those_of_version_1(finished: P
     assert result["schema"] == "fedbnsl.result/1"
     assert set(result) == {
         "schema", "state", "reason", "orientation", "variables", "edges", "dropped_edges", "warnings", "privacy",
-        "not_written", "acyclicity", "sites", "bytes", "seconds", "rounds", "manifest",
+        "not_written", "influence", "acyclicity", "sites", "ejected", "bytes", "seconds", "rounds", "manifest",
     }  # fmt: skip
     assert set(result["manifest"]) == {
-        "run", "plan_digest", "private", "seeds", "versions", "created_at", "resumed_at", "ended_at", "sha256"
+        "run", "plan_digest", "private", "seeds", "versions", "site_versions", "created_at", "resumed_at", "ended_at",
+        "sha256",
     }  # fmt: skip
     assert set(result["seconds"]) == {"total", "local", "global"}
     for site in SITES:
         assert set(result["sites"][site]) == {"n_samples", "rounds_contributed", "bytes", "control_bytes"}
     for entry in result["rounds"]:
         assert set(entry) == {
-            "round", "kind", "contributed", "acyclicity", "edges", "local_s", "global_s", "bytes"
+            "round", "kind", "contributed", "acyclicity", "edges", "local_s", "global_s", "bytes", "influence"
         }  # fmt: skip
     assert (result["state"], result["reason"]) == ("finished", "")
 
@@ -139,10 +145,14 @@ def test_the_edges_are_those_of_edges_csv_by_decreasing_absolute_weight(finished
 
 def test_the_manifest_names_versions_seeds_plan_run_and_times(finished: Path) -> None:
     manifest = read(finished)["manifest"]
+    blas = manifest["versions"].pop("blas")
+    assert blas.split()[0] in str(np.show_config(mode="dicts"))
     assert manifest["versions"] == {
         "python": platform.python_version(),
+        "architecture": platform.machine(),
         **{name: version(name) for name in ("fedbnsl", "numpy", "scipy", "numba", "grpcio", "protobuf")},
     }
+    assert manifest["site_versions"] == {}, "one process was all parties"
     assert manifest["seeds"] == {"data": 11, "split": -3}
     assert manifest["private"] is False
     assert int(manifest["run"], 16) == Tapped.run
@@ -434,6 +444,35 @@ def test_a_round_is_noted_before_its_state_is_saved_and_counts_only_then(
     assert result["edges"][0]["weight"] == 0.9, "the results are those of the saved state"
 
 
+def test_a_round_and_results_for_which_there_was_no_room_are_written_once_when_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder, _ = recorder_in(tmp_path / "run", Plan())
+    genuine = os.fsync
+    full = {"checkpoint.npz.part", "edges.csv.part"}
+
+    def fsync(descriptor: int) -> None:
+        if Path(os.readlink(f"/proc/self/fd/{descriptor}")).name in full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        genuine(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    state, record = state_of(1, sparse({(0, 1): 0.9})), record_of(1, "ab")
+    for _ in range(3):
+        with pytest.raises(ResultError, match=r"checkpoint\.npz cannot be written"):
+            recorder.on_round(state, record)
+    full.remove("checkpoint.npz.part")
+    recorder.on_round(state, record)
+    for _ in range(2):
+        with pytest.raises(ResultError, match=r"edges\.csv cannot be written"):
+            recorder.finish("finished")
+    full.clear()
+    result = recorder.finish("finished")
+    assert read(tmp_path / "run") == result
+    assert (result["state"], [entry["round"] for entry in result["rounds"]]) == ("finished", [1])
+    assert [line["event"] for line in events(tmp_path / "run")] == ["started", "round", "finished"]
+
+
 def test_the_checkpoint_is_that_of_the_last_round(tmp_path: Path) -> None:
     recorder, _ = recorder_in(tmp_path / "run", Plan())
     for t in (1, 2):
@@ -567,3 +606,30 @@ def test_the_default_folder_is_named_for_the_plan_and_the_time() -> None:
     name, date, clock = folder.name.split("-")
     assert name == "asia"
     datetime.strptime(date + clock, "%Y%m%d%H%M%S")
+
+
+# ---- numbers that are not finite -----------------------------------------------------------------------------------
+
+
+def test_a_run_that_leaves_the_finite_numbers_is_still_written_as_json(
+    tables: dict[str, Dataset], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    genuine, calls = admm.global_step, itertools.count(1)
+
+    def diverging(*arguments: Any, **options: Any) -> Any:
+        if next(calls) == 3:
+            raise DivergenceError("the global step left the finite numbers")
+        return genuine(*arguments, **options)
+
+    monkeypatch.setattr(admm, "acyclicity", lambda W, measure="exponential": (math.inf, np.zeros_like(W)))
+    monkeypatch.setattr(admm, "global_step", diverging)
+    with pytest.raises(DivergenceError):
+        simulation.simulate(PLAN, tables, tmp_path / "run")
+    for text in [(tmp_path / "run" / "result.json").read_text(encoding="utf-8"),
+                 *(tmp_path / "run" / "events.jsonl").read_text(encoding="utf-8").splitlines()]:  # fmt: skip
+        json.loads(text, parse_constant=pytest.fail)
+    result = read(tmp_path / "run")
+    assert (result["state"], result["reason"]) == ("failed", "the global step left the finite numbers")
+    assert [entry["acyclicity"] for entry in result["rounds"]] == [None, None]
+    page = write_report(tmp_path / "run").read_text(encoding="utf-8")
+    assert "The run did not finish (the global step left the finite numbers)" in page

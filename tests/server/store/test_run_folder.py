@@ -1,6 +1,8 @@
 """The run folder as the second life of a coordinator finds it: seats, history, lock."""
 
+import errno
 import json
+import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +20,7 @@ from fedbnsl_server.sites.roster import Member
 from fedbnsl_server.store import checkpoint
 from fedbnsl_server.store.run_folder import RunFolder, load_plan
 from fedbnsl_server.store.run_id import RunIdentity
+from fedbnsl_server.store.shortage import shortage
 
 PLAN = Plan(name="again", n_participants=2)
 NAMES = ("age", "größe", "IL 6")
@@ -71,18 +74,18 @@ def test_number_seeds_and_seats_are_found_again(run: Path) -> None:
     folder = RunFolder.resume(run, PLAN)
     found = folder.past.membership
     folder.close()
-    assert found == Membership(NAMES, {"b": b, "a": a}), "the order of the first, who left, stays the run's"
+    assert found == Membership({"b": b, "a": a})
     assert list(found.members) == ["b", "a"]
 
 
-def test_a_run_that_everybody_left_has_no_variables(run: Path) -> None:
+def test_a_run_that_everybody_left_has_no_members(run: Path) -> None:
     folder = RunFolder.resume(run, PLAN)
     for member in (Member(NAMES, 3, False), None, Member(NAMES[::-1], 3, False)):
         membership_log.note(folder.events, "a", member)
     folder.close()
     events = [json.loads(text) for text in (run / "events.jsonl").read_text(encoding="utf-8").splitlines()]
     assert membership_log.replay(events[:2]) == Membership()
-    assert membership_log.replay(events) == Membership(NAMES[::-1], {"a": Member(NAMES[::-1], 3, False)})
+    assert membership_log.replay(events) == Membership({"a": Member(NAMES[::-1], 3, False)})
 
 
 def test_a_line_that_frees_a_seat_nobody_had_is_refused(run: Path) -> None:
@@ -193,7 +196,7 @@ def test_without_a_checkpoint_there_is_no_past(run: Path) -> None:
 def test_a_line_that_is_missing_below_the_checkpoint_is_named(run: Path) -> None:
     (run / "events.jsonl").write_text(line(1) + line(3), encoding="utf-8")
     save_state(run, 3)
-    with pytest.raises(ResultError, match=r"events\.jsonl lacks round 2"):
+    with pytest.raises(ResultError, match=r"events\.jsonl has no line for round 2"):
         RunFolder.resume(run, PLAN)
 
 
@@ -229,3 +232,62 @@ def test_only_a_finished_result_ends_a_run(state: str, run: Path, again: RunFold
     (run / "result.json").write_text('{"state": "fin', encoding="utf-8")
     with pytest.raises(ResultError, match=r"result\.json cannot be read"):
         again.finished_result()
+
+
+class _FullAfter:
+    """A file on a disk that takes so many more bytes."""
+
+    def __init__(self, file: Any, room: int) -> None:
+        self._file, self.room = file, room
+
+    def write(self, line: bytes) -> int:
+        if not self.room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        taken = self._file.write(line[: self.room])
+        self.room -= taken
+        return taken
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+@pytest.mark.parametrize("room", [0, 1, 40])
+def test_a_line_for_which_there_was_no_room_leaves_nothing_behind(room: int, tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "events.jsonl")
+    log.write("notice", text="before")
+    log._file = disk = _FullAfter(log._file, room)  # type: ignore[assignment]
+    for _ in range(3):
+        with pytest.raises(ResultError, match="No space left") as caught:
+            log.write("notice", text="too long for what is left of the disk")
+        assert shortage(caught.value) == "No space left on device"
+    disk.room = 10_000
+    log.write("notice", text="after")
+    log.close()
+    lines = (tmp_path / "events.jsonl").read_text().splitlines()
+    assert [json.loads(line)["text"] for line in lines] == ["before", "after"]
+
+
+def test_a_line_that_the_disk_did_not_keep_is_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = EventLog(tmp_path / "events.jsonl")
+    with monkeypatch.context() as failing:
+
+        def fsync(descriptor: int) -> None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        failing.setattr(os, "fsync", fsync)
+        for _ in range(2):
+            log.write("notice", text="once")
+            with pytest.raises(ResultError, match="Input/output error"):
+                log.sync()
+    log.write("notice", text="once")
+    log.sync()
+    log.close()
+    assert len((tmp_path / "events.jsonl").read_text().splitlines()) == 1
+
+
+def test_only_what_may_pass_is_a_shortage() -> None:
+    for number in (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EROFS):
+        assert shortage(OSError(number, "x")) == os.strerror(number)
+    assert shortage(MemoryError()) == os.strerror(errno.ENOMEM)
+    for error in (OSError(errno.EACCES, "x"), OSError(errno.ENOENT, "x"), ResultError("x"), ValueError()):
+        assert shortage(error) == ""

@@ -43,7 +43,7 @@ def test_a_site_that_was_never_seen_and_one_that_went_on_are_welcome(ledgers: Si
         (head(11, 499), "its budget cannot be trusted"),
         (head(10, 500, digest=99), "a backup was restored"),
         (head(10, 500, ledger=8), "had another privacy ledger before"),
-        (head(99, 9999, ledger=8), "what it spent may not be forgotten"),
+        (head(99, 9999, ledger=8), "what it spent must not be forgotten"),
     ],
     ids=["shorter", "older", "spent less", "forked", "new", "new and longer"],
 )

@@ -1,0 +1,71 @@
+"""Which sites stand out: what result.json says of each site's influence, and the sentences for its readers."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from fedbnsl_server.algorithm.influence import FEWEST_SITES, LIMIT, Influence
+
+_NUMBERS = {
+    "admm": "weights",
+    "refit": "weights and residual variances",
+    "moments": "second moments",
+    "scales": "released mean squares",
+    "residual_moments": "released moments",
+}
+# More rows than so many times the median of the others is worth a question.
+_MANY_ROWS = 10.0
+
+
+def as_entry(influence: Mapping[str, Influence], variables: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """What result.json says of a round, by site."""
+    return {
+        site: {"ratio": float(f"{of.ratio:.3g}"), "variables": [variables[k] for k in of.variables]}
+        for site, of in influence.items()
+    }
+
+
+def table(rounds: Iterable[Mapping[str, Any]], sites: Iterable[str]) -> dict[str, Any]:
+    """What result.json says of the whole run: each site's largest influence, and when it was."""
+    told = [(entry, entry["influence"]) for entry in rounds if entry.get("influence")]
+    of_sites: dict[str, Any] = {}
+    for site in sites:
+        there = [(by_site[site], entry) for entry, by_site in told if site in by_site]
+        if there:
+            most, entry = max(there, key=lambda one: one[0]["ratio"])
+            of_sites[site] = {
+                "largest": most["ratio"],
+                "round": entry["round"],
+                "kind": entry["kind"],
+                "rounds_above_limit": sum(of["ratio"] > LIMIT for of, _ in there),
+                "variables": most["variables"],
+            }
+    unknown = f"no round had answers of {FEWEST_SITES} sites or more: of two, nothing tells which one is odd"
+    return {"limit": LIMIT, "unknown_because": "" if of_sites else unknown, "sites": of_sites}
+
+
+def outliers(influence: Mapping[str, Any]) -> list[str]:
+    """A sentence for each site of `table` above the limit, the largest influence first."""
+    above = [(site, of) for site, of in influence["sites"].items() if of["largest"] > influence["limit"]]
+    above.sort(key=lambda one: -one[1]["largest"])
+    return [
+        f"{site} stands out: its {_NUMBERS[of['kind']]} of round {of['round']} lie {of['largest']:.3g} times as far "
+        f"from the other sites' as these from each other, most in {', '.join(map(repr, of['variables']))}. The result "
+        "may be this site's alone: compare its columns, units and coding with the others'; if they are wrong, run "
+        "again without this site, or take it out while the run goes on (coordinator eject)"
+        for site, of in above
+    ]
+
+
+def many_rows(n_samples: Mapping[str, int]) -> list[str]:
+    """A sentence for each site that says it has far more rows than the others."""
+    sentences: list[str] = []
+    for site, n in n_samples.items():
+        others = [rows for name, rows in n_samples.items() if name != site]
+        if others and n > _MANY_ROWS * median(others):
+            sentences.append(
+                f"{site} says that it has {n} rows, {math.floor(n / median(others))} times the median of the other "
+                "sites: its numbers may weigh more than theirs, and nobody else can count its rows"
+            )
+    return sentences

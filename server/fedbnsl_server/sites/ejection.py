@@ -1,0 +1,118 @@
+"""Whether a site can be taken out of a run, and after which round the run then goes on."""
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fedbnsl.errors import SetupError
+from fedbnsl.plan.plan import FEWEST_FOR_ROBUST, Plan
+from fedbnsl.rounds.kinds import n_rounds
+
+_LEAST_SITES = 2
+
+
+@dataclass(frozen=True)
+class Ejected:
+    """A site that was taken out of a run.
+
+    Attributes
+    ----------
+    order
+        Id of the order.
+    from_round
+        As the operator asked; None: no complete round is repeated.
+    after_round
+        The last round that holds what the site sent; 0: none does.
+    n_samples
+        Rows of its table; 0 if it had not joined.
+    time
+        When, in UTC.
+    """
+
+    order: str
+    site: str
+    from_round: int | None
+    after_round: int
+    n_samples: int
+    time: str
+
+    def set_back(self, after_round: int) -> "Ejected":
+        """The same once the run has been set back: no later round holds anything any more."""
+        return replace(self, after_round=min(self.after_round, after_round))
+
+    @property
+    def sentence(self) -> str:
+        """What a reader of the result should know of it."""
+        if not self.after_round:
+            return f"{self.site} was ejected: nothing of it is in the result"
+        return (
+            f"{self.site} was ejected after round {self.after_round}: later rounds went on without it, from the weights"
+            " that it had helped to find"
+        )
+
+
+def round_to_go_on_after(
+    site: str,
+    from_round: int | None,
+    *,
+    plan: Plan,
+    members: Set[str],
+    ejected: Set[str],
+    rounds: Sequence[Mapping[str, Any]],
+    kept: Sequence[int],
+) -> int:
+    """The round after which a run goes on without the site.
+
+    Parameters
+    ----------
+    members
+        Sites with a seat.
+    ejected
+        Sites that were taken out before.
+    rounds
+        What result.json says of each complete round.
+    kept
+        Rounds whose checkpoints are there, beside the last one's.
+
+    Raises
+    ------
+    SetupError
+        If the site cannot be taken out; the text says what else can be done.
+    """
+    if site in ejected:
+        raise SetupError(f"{site} was ejected before")
+    if site not in members and site not in plan.sites:
+        known = ", ".join(sorted(members | set(plan.sites) - ejected)) or "none so far"
+        raise SetupError(f"no site {site!r} in this run; its sites: {known}")
+    fewest = _LEAST_SITES if plan.consensus == "mean" else FEWEST_FOR_ROBUST
+    left, least = plan.n_participants - len(ejected) - 1, max(fewest, plan.quorum)
+    if left < least:
+        raise SetupError(
+            f"without {site} the run would have {left} site{'' if left == 1 else 's'}, and it needs {least}",
+            remedy="Begin a new run, in another folder, with other sites.",
+        )
+    done = len(rounds)
+    if from_round is not None and not 1 <= from_round <= done + 1:
+        raise SetupError(f"--from-round {from_round}: {done} rounds are complete; name one from 1 to {done + 1}")
+    after = done
+    if from_round is not None and from_round <= done:
+        after = max((t for t in kept if t < from_round), default=0)
+    if after < done and plan.privacy is not None:
+        raise SetupError(
+            f"a private run is not set back: sites never draw again what they have released, so that the rounds "
+            f"{after + 1} to {done} would be answered as they were, under weights that {site} had a part in",
+            remedy=f"Leave --from-round out, or begin a new run without {site}; it has its own price.",
+        )
+    for entry in rounds[:after]:
+        if entry["kind"] != "admm" and site in entry["contributed"]:
+            t, kind = entry["round"], entry["kind"].replace("_", " ")
+            remedy = f"Repeat it: --from-round {t}."
+            if plan.privacy is not None:
+                remedy = f"Begin a new run without {site}: a private run is not set back."
+            raise SetupError(f"round {t} ({kind}) went into the result whole, with what {site} sent", remedy=remedy)
+    if after == n_rounds(plan):
+        raise SetupError(
+            f"every round is complete: there is none to go on with without {site}",
+            remedy="Repeat some, by --from-round, or begin a new run without it.",
+        )
+    return after

@@ -1,0 +1,75 @@
+"""`fedbnsl coordinator eject`: an order to the run in a folder."""
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from fedbnsl.errors import ResultError, SetupError, UnreachableError
+
+_LOOK_S = 0.1
+
+
+@click.command()
+@click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("site")
+@click.option(
+    "--from-round",
+    type=click.IntRange(min=1),
+    metavar="T",
+    help="Set the run back, too: repeat round T and all after it without SITE, from the last kept checkpoint before "
+    "round T. Not for private runs.  [default: no complete round is repeated]",
+)
+@click.option(
+    "--wait",
+    "wait_s",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    show_default=True,
+    help="Seconds to wait for the answer of the coordinator, if it runs.",
+)
+def eject(run: Path, site: str, from_round: int | None, wait_s: float) -> None:
+    """Take SITE out of the RUN in this folder: the run goes on with the others, and SITE is refused from now on.
+
+    Its weights and dual variables are taken out of the state; what it did to W before fades as rounds go on, and
+    --from-round takes that out as well. The order is a file in RUN, for the coordinator's own user: give it as
+    that user. A coordinator that works on the run takes it within a second or so, a stopped one at its next start.
+    """
+    from fedbnsl_server.store import orders
+    from fedbnsl_server.store.run_folder import is_worked_on, load_plan
+
+    plan = load_plan(run)
+    if not is_worked_on(run):
+        _refuse_what_the_result_tells(run, site, plan.sites)
+    order = orders.give(run, site, from_round)
+    if not is_worked_on(run):
+        click.echo(f"no coordinator works on {run}: the order is taken when it is served again")
+        return
+    until = time.monotonic() + wait_s
+    while (answer := orders.answer_to(run, order)) is None:
+        if time.monotonic() > until:
+            raise UnreachableError(
+                f"the coordinator has not answered within {wait_s:g} s",
+                remedy=f"It takes the order when it can; remove {run / orders.ORDER} to withdraw it.",
+            )
+        time.sleep(_LOOK_S)
+    if not answer.done:
+        raise SetupError(answer.text, remedy="Nothing was changed.")
+    click.echo(answer.text)
+
+
+def _refuse_what_the_result_tells(run: Path, site: str, allowed: Sequence[str]) -> None:
+    """Refuse at once what the next start would refuse, as far as the results of a stopped run tell it."""
+    try:
+        result = json.loads((run / "result.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return  # it was killed: its next start knows
+    except (OSError, ValueError) as error:
+        raise ResultError(f"{run / 'result.json'} cannot be read: {error}") from None
+    if result["state"] == "finished":
+        raise SetupError(f"the run in {run} is finished", remedy=f"Run again, in another folder, without {site}.")
+    sites = sorted({*result["sites"], *allowed})
+    if sites and site not in sites:
+        raise SetupError(f"no site {site!r} in this run; its sites: {', '.join(sites)}", remedy="Nothing was changed.")

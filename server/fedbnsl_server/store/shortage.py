@@ -1,0 +1,19 @@
+"""What the coordinator's machine may lack for a while: room on a disk, open files, memory. A run waits for it."""
+
+import errno
+import os
+
+# A disk that fails or turned read-only is among them: somebody can mend it while the sites wait.
+_PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EROFS}
+
+
+def shortage(error: BaseException) -> str:
+    """What was lacking, in the system's words, which hold no path; empty if an error has another cause."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, MemoryError):
+            return os.strerror(errno.ENOMEM)
+        if isinstance(cause, OSError) and cause.errno in _PASSING:
+            return os.strerror(cause.errno)
+        cause = cause.__cause__
+    return ""

@@ -1,0 +1,98 @@
+"""What each kind of round gives to compare: a site that claims few rows is named all the same."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedbnsl.messages import SiteState
+from fedbnsl.plan.knowledge import EdgeMask, Knowledge
+from fedbnsl.plan.plan import Plan
+from fedbnsl.rounds import moments, refit, residual_moments, scales
+from fedbnsl.sparse import Matrix, SparseMatrix
+from fedbnsl_server.algorithm.admm import initial_state
+from fedbnsl_server.algorithm.influence import LIMIT, influences
+from fedbnsl_server.rounds import admm as admm_round
+from fedbnsl_server.rounds import moments as moments_round
+from fedbnsl_server.rounds import refit as refit_round
+from fedbnsl_server.rounds import residual_moments as residual_moments_round
+from fedbnsl_server.rounds import scales as scales_round
+from fedbnsl_server.rounds.kinds import Run
+
+D = 8
+VARIABLES = [f"x{k}" for k in range(D)]
+SITES = ("a", "b", "c", "liar")
+PLAN = Plan().with_settings(n_participants=4)
+PRIVATE = PLAN.with_settings(
+    local_solver="dp-pgcd",
+    local_steps=4,
+    refit_rounds=0,
+    moments_rounds=2,
+    privacy={"epsilon": 4.0, "delta": 1e-6, "feature_bounds": [100.0]},
+)
+
+
+def run_of(plan: Plan, claimed: int) -> Run:
+    return Run(plan, EdgeMask(Knowledge(), VARIABLES), {"a": 1000, "b": 1000, "c": 1000, "liar": claimed})
+
+
+def ratios(module: Any, run: Run, answers: Mapping[str, Any], task: Any = None, **state: Any) -> list[float]:
+    after = replace(initial_state(D, SITES), **state)
+    return [one.ratio for one in influences(module.compared(after, answers, task, run))]
+
+
+def named(found: list[float]) -> list[str]:
+    return [site for site, ratio in zip(SITES, found, strict=True) if ratio > LIMIT]
+
+
+def weights(std: float, shift: float) -> list[Matrix]:
+    """(d, d) strictly upper triangular, one a site; the last one is wrong."""
+    rng = np.random.default_rng(3)
+    drawn = [np.triu(std * rng.standard_normal((D, D)) + 1.0, 1) for _ in SITES]
+    drawn[-1] += np.triu(np.full((D, D), shift), 1)
+    return drawn
+
+
+@pytest.mark.parametrize("claimed", [1, 10, 1000])
+@pytest.mark.parametrize(("plan", "std", "shift"), [(PLAN, 0.03, 1.2), (PRIVATE, 0.3, 18.0)])
+def test_weights_of_an_admm_round(plan: Plan, std: float, shift: float, claimed: int) -> None:
+    sent = [SparseMatrix.from_dense(B) for B in weights(std, shift)]
+    zero = SparseMatrix.zeros(D)
+    sites = {site: SiteState(B, zero, None) for site, B in zip(SITES, sent, strict=True)}
+    assert named(ratios(admm_round, run_of(plan, claimed), dict.fromkeys(SITES), sites=sites)) == ["liar"]
+
+
+@pytest.mark.parametrize("claimed", [1, 10, 1000])
+@pytest.mark.parametrize("what", ["weights", "variances"])
+def test_weights_and_variances_of_a_refit(what: str, claimed: int) -> None:
+    factor = [1.0, 1.0, 1.0, 4.0 if what == "variances" else 1.0]
+    sent = [SparseMatrix.from_dense(B) for B in weights(0.03, 1.2 if what == "weights" else 0.0)]
+    answers = {site: refit.Answer(B, np.full(D, by)) for site, B, by in zip(SITES, sent, factor, strict=True)}
+    found = ratios(refit_round, run_of(PLAN, claimed), answers, refit.Task(sent[0]))
+    assert named(found) == ["liar"]
+
+
+@pytest.mark.parametrize("claimed", [1, 10, 1000])
+def test_moments(claimed: int) -> None:
+    task = moments.Task(SparseMatrix.from_dense(np.triu(np.ones((D, D)), 1)))
+    S = np.eye(D)[np.triu_indices(D)]
+    wrong = np.where(S == 1.0, 1.0, 0.9)
+    answers = {site: moments.Answer(wrong if site == "liar" else S) for site in SITES}
+    assert named(ratios(moments_round, run_of(PLAN, claimed), answers, task)) == ["liar"]
+
+
+def test_released_mean_squares_have_no_wider_noise_than_with_a_hundredth_of_the_rows() -> None:
+    answers = {site: scales.Answer(np.full(D, 1e5 if site == "liar" else 1.0)) for site in SITES}
+    few, fewer = (ratios(scales_round, run_of(PRIVATE, n), answers)[-1] for n in (10, 1))
+    assert few > LIMIT
+    assert fewer == pytest.approx(few, rel=0.1)
+
+
+def test_released_moments_have_no_wider_noise_than_with_a_hundredth_of_the_rows() -> None:
+    size = D * (D + 1) // 2
+    answers = {site: residual_moments.Answer(np.full(size, 1e5 if site == "liar" else 1.0), b"") for site in SITES}
+    few, fewer = (ratios(residual_moments_round, run_of(PRIVATE, n), answers)[-1] for n in (10, 1))
+    assert few > LIMIT
+    assert fewer == pytest.approx(few, rel=0.1)

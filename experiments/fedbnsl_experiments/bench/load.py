@@ -33,7 +33,7 @@ _SITES = 500
 _VARIABLES = 50
 _ROUNDS = 20
 _SAMPLES = 200
-_DEADLINE_S = 120.0
+_DEADLINE_S = 600.0
 _READING_S = 0.2
 
 Result = dict[str, Any]

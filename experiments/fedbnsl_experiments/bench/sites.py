@@ -11,7 +11,7 @@ from fedbnsl_experiments.bench.load import measured
 from fedbnsl_experiments.bench.processes import MIB
 from fedbnsl_experiments.trials.harness import Row, exponent, megabytes_sent
 
-_SITES = (125, 250, 500, 1000)
+_SITES = (500, 1000, 2000)
 _VARIABLES = 50
 _ROUNDS = 5
 _FIXED_SITES = 250

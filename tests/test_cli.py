@@ -16,7 +16,7 @@ import click
 import numpy as np
 import pytest
 
-from command_line import Outcome, run_command
+from command_line import Outcome, run_command, run_unread
 from fedbnsl import errors
 from fedbnsl.cli import fedbnsl as root
 from fedbnsl.plan.plan import Plan
@@ -331,6 +331,12 @@ def test_variables_and_sites_of_a_run_are_named_on_the_command_line(given, fedbn
     assert fedbnsl(*serve, f"--variables={given}", "--set=join_deadline_s=0.01").code == 7
     served = Plan.load(tmp_path / "run" / "plan.toml")
     assert (served.variables, served.sites) == (("X 1", "X2"), ("a", "b", "c"))
+
+
+def test_a_coordinator_goes_on_though_nobody_reads_what_it_says(plan, tmp_path):
+    serve = ("coordinator", "serve", plan, "--insecure", "--listen=127.0.0.1:0", f"--out={tmp_path / 'run'}", VARIABLES)
+    ended = run_unread(*serve, "--set=join_deadline_s=0.01")
+    assert (ended.code, "Bring the named sites back" in ended.err) == (7, True), ended
 
 
 @pytest.mark.parametrize("address", ["192.0.2.1:50051", "0.0.0.0:0", "[::]:0"])

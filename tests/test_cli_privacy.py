@@ -11,6 +11,7 @@ import click
 import numpy as np
 import pytest
 
+from command_line import Outcome, run_unread
 from fedbnsl.cli import main
 from fedbnsl.errors import PolicyRefusal
 from fedbnsl.privacy.calibration import price_of
@@ -164,6 +165,21 @@ def test_approve_with_yes_records_the_very_settings(fedbnsl, folder, plan):
     code, _, _ = fedbnsl("participant", "approve", plan, folder, "--yes", "--set=rounds=4")
     assert code == 0
     assert approvals(folder) == [private_plan(rounds=4).digest().hex()]
+
+
+def test_an_approval_by_yes_is_recorded_though_nobody_reads_on(folder, plan):
+    assert run_unread("participant", "approve", plan, folder, "--yes") == Outcome(0, "", "")
+    assert approvals(folder) == [private_plan().digest().hex()]
+    refused = run_unread("participant", "approve", plan, folder, "--yes", "--set=privacy.epsilon=6")
+    assert refused.code == 12, "and a refusal is still told"
+    assert "rule `max_epsilon_per_run`" in refused.err
+
+
+def test_a_question_that_nobody_can_read_approves_nothing(folder, plan):
+    unread = run_unread("participant", "approve", plan, folder, stdin="y\n")
+    assert unread.code != 0
+    assert "Traceback" not in unread.err
+    assert approvals(folder) == []
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from fedbnsl.identity.passphrase import Passphrases, passphrase_option
 from fedbnsl.plan.plan_options import PlanChoice, takes_plan
 from fedbnsl.security_log_cli import audit_log
 from fedbnsl.shown import shown_lines
+from fedbnsl.tell import tell
 from fedbnsl_server.identity import cli as enrolment_cli
 from fedbnsl_server.observe import cli as observer_cli
 from fedbnsl_server.store import cli as order_cli
@@ -156,7 +157,7 @@ def serve(
     to_continue = f"continue with: {shlex.join(again)}"
 
     def say(text: str) -> None:
-        click.echo(shown_lines(text), err=as_json)
+        tell(shown_lines(text), err=as_json)  # a run does not end because nobody reads along
 
     def listening(address: str) -> None:
         if address_file is not None:
@@ -250,13 +251,13 @@ def _summarise(result: dict[str, Any], folder: Path) -> None:
     from fedbnsl_server.influence import outliers
 
     for sentence in outliers(result["influence"]):
-        click.echo(f"be careful: {sentence}")
-    click.echo(f"learned {len(result['edges'])} edges in {result['seconds']['total']:.1f} s; results: {folder}")
+        tell(f"be careful: {sentence}")
+    tell(f"learned {len(result['edges'])} edges in {result['seconds']['total']:.1f} s; results: {folder}")
     for one in result["ejected"]:
-        click.echo(f"{one['site']} was ejected after round {one['after_round']}")
+        tell(f"{one['site']} was ejected after round {one['after_round']}")
     for file, why in result["not_written"].items():
-        click.echo(f"{file} was not written: {why}")
+        tell(f"{file} was not written: {why}")
     if result["privacy"]:
         because = [f"no privacy guarantee: {reason}" for reason in result["privacy"]["no_guarantee_because"]]
         for line in because or [result["privacy"]["guarantee"]]:
-            click.echo(line)
+            tell(line)

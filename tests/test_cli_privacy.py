@@ -210,6 +210,24 @@ def test_approve_tells_the_site_which_share_of_its_records_lies_beyond_the_plans
     assert "beyond" not in kept
 
 
+def test_4_a_column_beyond_its_bound_in_nearly_all_records_is_not_approved_unless_it_is_said(fedbnsl, folder, plan):
+    X = rows()
+    X[:115, 1] = np.where(X[:115, 1] < 0, -80.0, 80.0)  # the others are within, and 115 of 120 are nearly all
+    write_table(folder / "table.csv", X)
+    assert fedbnsl("participant", "register", folder, "--supersedes")[0] == 0
+    kept = (folder / "security-log.jsonl").read_bytes()
+    for options in (["--yes"], [], ["--yes", "--json"]):
+        code, out, err = fedbnsl("participant", "approve", plan, folder, *options)
+        assert code == 4
+        assert "nearly all records lie beyond feature_bounds, in column(s) 'dose': a run would spend budget" in err
+        assert "another unit" in err
+        assert "approved" not in out
+    assert approvals(folder) == []
+    assert (folder / "security-log.jsonl").read_bytes() == kept
+    assert fedbnsl("participant", "approve", plan, folder, "--yes", "--beyond-bounds")[0] == 0
+    assert approvals(folder) == [private_plan().digest().hex()]
+
+
 def test_a_plan_that_is_refused_reads_no_record(fedbnsl, wide, plan):
     (wide / "table.csv").unlink()
     code, out, _ = fedbnsl("participant", "approve", plan, wide, "--yes", "--set=privacy.epsilon=6")

@@ -17,6 +17,11 @@ from fedbnsl.tell import tell
 @click.option("--dataset", "dataset_id", help="Which dataset the price is for.  [default: the policy's only one]")
 @click.option("--all", "every", is_flag=True, help="Every setting, not only what differs from its default.")
 @click.option("--yes", is_flag=True, help="Approve without being asked.")
+@click.option(
+    "--beyond-bounds",
+    is_flag=True,
+    help="Approve although a column lies beyond its feature_bound in nearly all records.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print what was approved as JSON, and the rest on stderr.")
 def approve(
     choice: PlanChoice,
@@ -24,19 +29,21 @@ def approve(
     dataset_id: str | None,
     every: bool,
     yes: bool,
+    beyond_bounds: bool,
     as_json: bool,
 ) -> None:
     """Show what a run of PLAN would cost FOLDER's dataset, what would be left, and PLAN; then record its approval.
 
     Of a private PLAN it also says, here alone, which share of the records lies beyond its feature_bounds. These bound
-    x^2, in squared units of each column: 100 is for values from -10 to 10.
+    x^2, in squared units of each column: 100 is for values from -10 to 10. A column that lies beyond its bound in
+    nearly all records is refused: a run would spend budget and learn next to nothing about it.
 
     An approval is for these very settings: the plan's digest goes into the ledger. So approve what the coordinator
     serves: plan.toml in its run folder, or the same PLAN with the same options; names of variables and sites that the
     coordinator adds change nothing of it. Runs are still held to the policy.
     """
     from fedbnsl_client.budget.report import approval_lines, refuse_what_cannot_run
-    from fedbnsl_client.data.plan_fit import fit_of, site_lines
+    from fedbnsl_client.data.plan_fit import fit_of, refuse_beyond_bounds, site_lines
     from fedbnsl_client.site import folder as site_folder
 
     def show(text: str) -> None:
@@ -54,6 +61,8 @@ def approve(
         fit = fit_of(table, plan)
         for line in site_lines(table, plan, fit):
             show(line)
+        if not beyond_bounds:
+            refuse_beyond_bounds(fit, dataset.id)
         if not yes and not click.confirm("approve this plan?", err=as_json):
             raise PolicyRefusal("not approved; nothing was recorded")
         ledger.approve(plan.digest(), plan.name)

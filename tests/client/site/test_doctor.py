@@ -23,7 +23,7 @@ from fedbnsl.messages import RunStatus
 from fedbnsl_client.site import doctor
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_server.grpc_api import servicer as servicer_module
-from fedbnsl_server.identity import authority, enrolment
+from fedbnsl_server.identity import authority, enrolment_table
 from fedbnsl_server.identity.enrolment import Federation
 from federation_folder import clock_off, enrol, enrol_at, make_federation
 from private_site import DATASET, NAMES, edit, make_site, private_plan, rows, write_table
@@ -307,7 +307,7 @@ def test_plaintext_beyond_this_machine_is_not_even_tried(check, tmp_path) -> Non
 
 @pytest.mark.parametrize(("by_days", "text"), [(-20, "certificate has expired"), (+20, "certificate is not yet valid")])
 def test_a_coordinators_certificate_out_of_its_time(by_days, text, site, members, start, check) -> None:
-    with clock_off(enrolment, authority, certificates, by=timedelta(days=by_days)):
+    with clock_off(enrolment_table, authority, certificates, by=timedelta(days=by_days)):
         members.renew(days=10)
         outdated = members.credentials()
     report = check(site, start(members, load=lambda: outdated).address)

@@ -307,6 +307,11 @@ class Federation:
         """Every certificate that was issued, by site; see `EnrolmentTable.read`."""
         return self._table.read()
 
+    def state_of(self, site: str) -> str:
+        """One of "valid", "expired", "revoked" and "not enrolled"; see `enrolled` for the errors."""
+        states = [one.state for one in self.enrolled().get(site, [])]
+        return "valid" if "valid" in states else states[-1] if states else "not enrolled"
+
     def identify(self, certificate_pem: bytes) -> Name:
         """The owner of a certificate that TLS has verified, if it is still enrolled.
 

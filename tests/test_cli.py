@@ -333,6 +333,19 @@ def test_variables_and_sites_of_a_run_are_named_on_the_command_line(given, fedbn
     assert (served.variables, served.sites) == (("X 1", "X2"), ("a", "b", "c"))
 
 
+@pytest.mark.parametrize("given", ["absent.csv", "a,Names.TXT", "tables/names"])
+def test_2_a_file_of_variables_that_does_not_exist_is_no_name_of_a_variable(given, fedbnsl, plan, tmp_path):
+    serve = ("coordinator", "serve", plan, "--insecure", "--listen=127.0.0.1:0", "--out", tmp_path / "run")
+    refused(fedbnsl(*serve, "--variables", given), 2, f"no such file: {given.rpartition(',')[2]}", "first line")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_variable_may_have_a_slash_in_its_name(fedbnsl, plan, tmp_path):
+    serve = ("coordinator", "serve", plan, "--insecure", "--listen=127.0.0.1:0", "--out", tmp_path / "run")
+    assert fedbnsl(*serve, "--variables=HDL/LDL,age", "--set=join_deadline_s=0.01").code == 7
+    assert Plan.load(tmp_path / "run" / "plan.toml").variables == ("HDL/LDL", "age")
+
+
 def test_a_coordinator_goes_on_though_nobody_reads_what_it_says(plan, tmp_path):
     serve = ("coordinator", "serve", plan, "--insecure", "--listen=127.0.0.1:0", f"--out={tmp_path / 'run'}", VARIABLES)
     ended = run_unread(*serve, "--set=join_deadline_s=0.01")

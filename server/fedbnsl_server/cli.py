@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from fedbnsl_server.identity.enrolment import Federation
 
 
+# Of files, and of no variable: a mistyped path is not taken for the name of a variable.
+_ENDINGS = (".csv", ".tsv", ".txt", ".toml", ".parquet")
+
+
 @click.group()
 def coordinator() -> None:
     """Coordinate a federation: hand out rounds, compute the consensus, keep the results."""
@@ -218,7 +222,15 @@ def _variables(given: str) -> list[str]:
     """The names in the value of --variables, or in the first line of the file that it is the path of."""
     path = Path(given)
     if not path.is_file():
-        return _names(given)
+        names = _names(given)
+        for name in names:
+            # A slash may be part of a name, such as HDL/LDL; a single name is none that a run could do with.
+            if name.lower().endswith(_ENDINGS) or (len(names) == 1 and os.sep in name):
+                raise SetupError(
+                    f"--variables {given}: no such file: {name}",
+                    remedy="Name one file whose first line names the variables, or the variables themselves: a,b,c.",
+                )
+        return names
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             return _names(file.readline())

@@ -130,7 +130,7 @@ def serve(
     after its last complete round. SIGTERM pauses a run: its sites keep calling. Ctrl-C ends it and tells the sites.
     In both cases what was learned so far is kept, and the run can be continued.
     """
-    from fedbnsl.channel import DEFAULT_PORT
+    from fedbnsl.channel import DEFAULT_PORT, split_address
     from fedbnsl_server.serve import serve as serve_run
     from fedbnsl_server.store.command import another_folder, keep_commands
     from fedbnsl_server.store.run_folder import default_folder, holds_a_round, load_plan
@@ -170,14 +170,23 @@ def serve(
             write_text(address_file, address)
         repeat = ["coordinator", "serve", "plan.toml"]
         join = ["participant", "join"]
-        if federation_folder is None:
+        if federation is None or federation_folder is None:
             repeat += ["--insecure", "--listen", address]
             join += [address, "--insecure"]
+            public = [*join, "--site", "SITE"]
         else:
             repeat += ["--federation", os.path.relpath(federation_folder.resolve(), folder.resolve())]
             repeat += [] if listen is None else ["--listen", listen]
+            # Sites call the port that they were enrolled with, unless they are told another one.
+            host, port = federation.address.rpartition(":")[0], split_address(address)[1]
+            join += [] if port == federation.port else [f"{host}:{port}"]
+            public = [*join, "--identity", "SITE_FOLDER"]
         repeat += ["--out", another_folder(folder)]
-        keep_commands(folder, [repeat, [*join, "--policy", "SITE_FOLDER"]], spends_budget=plan.privacy is not None)
+        guarded, public = [*join, "--policy", "SITE_FOLDER"], [*public, "--data", "TABLE", "--public-data"]
+        if plan.privacy is not None:
+            keep_commands(folder, [repeat, guarded], spends_budget=True)
+        else:  # a site that has no policy joins in another way, and the coordinator cannot tell which it was
+            keep_commands(folder, [repeat, guarded], spends_budget=False, instead=public)
         say(f"listening on {address}; run folder: {folder}")
 
     from fedbnsl.rounds.kinds import n_rounds

@@ -212,6 +212,8 @@ def demo(
     processes; the run folder stays readable. With --private, the noise comes from the operating system, each site's
     policy and ledger are in RUN/sites/<site>/guard, and the summary says what was spent; without it, the tables are
     taken as public.
+
+    --private alone runs the paper's private method, DP-PGCD; --plan private is more accurate at the same epsilon.
     """
     from rich.console import Console
     from rich.text import Text

@@ -3,15 +3,14 @@
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import pytest
 
 from fedbnsl.cli import main
 
 
-@dataclass
-class Outcome:
+class Outcome(NamedTuple):
     """How it ended, and what it said on standard output and standard error."""
 
     code: int

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from command_line import run_command
 from coordinator_thread import VARIABLES, start
 from fedbnsl.identity.passphrase import Passphrases
 from fedbnsl.messages import JoinRequest
@@ -25,16 +24,14 @@ __all__ = ["start"]  # a fixture
 
 
 @pytest.fixture
-def fedbnsl(capsys, monkeypatch, tmp_path):
-    """Run a command line in this process, in a folder of its own, with a text on standard input."""
-    for variable in ("FORCE_COLOR", "TTY_COMPATIBLE", "COLUMNS"):
-        monkeypatch.delenv(variable, raising=False)
+def fedbnsl(fedbnsl, monkeypatch, tmp_path):
+    """Run a command line in a folder of its own, with a text on standard input."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
 
     def run(*arguments, stdin=""):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8"))
-        return run_command(capsys, *arguments)
+        return fedbnsl(*arguments)
 
     return run
 

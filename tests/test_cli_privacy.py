@@ -12,26 +12,12 @@ import numpy as np
 import pytest
 
 from command_line import Outcome, run_unread
-from fedbnsl.cli import main
 from fedbnsl.errors import PolicyRefusal
 from fedbnsl.privacy.calibration import price_of
 from fedbnsl_client.budget.ledger import Ledger, Request
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.site import folder as site_folder
 from private_site import DATASET, edit, make_site, private_plan, rows, write_table
-
-
-@pytest.fixture
-def fedbnsl(capsys, monkeypatch):
-    monkeypatch.delenv("FORCE_COLOR", raising=False)
-
-    def run(*arguments):
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
-        return ended.value.code, *capsys.readouterr()
-
-    return run
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import os
 import re
 import shlex
-import socket
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ import pytest
 from command_line import run_command
 from fedbnsl.cli import fedbnsl as root
 from federation_folder import enrol, make_federation
+from free_port import free_port
 from report_runs import PRIVATE, Page, make_run
 
 TINY = "name = 'tiny'\nrounds = 3\nthreshold = 0.05\n"
@@ -29,11 +29,12 @@ feature_bounds = [50.0]
 
 
 @pytest.fixture
-def fedbnsl(capsys, monkeypatch, tmp_path):
+def fedbnsl(fedbnsl, monkeypatch, tmp_path):
+    """Run a command line that ends well."""
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments):
-        outcome = run_command(capsys, *arguments)
+        outcome = fedbnsl(*arguments)
         assert outcome.code == 0, outcome.err
         return outcome
 
@@ -127,11 +128,6 @@ def processes(*commands, cwd):
     finally:
         for process in started:
             process.kill()
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
 
 
 @pytest.mark.parametrize("listen", [False, True], ids=["the enrolled port", "another port"])

@@ -73,9 +73,9 @@ def refuse_beyond_bounds(fit: PlanFit, dataset_id: str) -> None:
         raise DataError(
             f"dataset {dataset_id!r}: nearly all records lie beyond feature_bounds, in column(s) "
             f"{first_few(map(repr, lost))}: a run would spend budget and learn next to nothing about them",
-            remedy="Nothing was recorded, and nothing was sent. Is a column in another unit than the plan expects? "
-            "Otherwise ask for a plan with wider bounds, from public knowledge and never from this table. "
-            "--beyond-bounds approves the plan as it is.",
+            remedy="Nothing was recorded, and nothing was sent. Is a column in another unit than the plan expects, or "
+            "far from zero? Correct it by numbers that are public knowledge (docs/how-to/tables.md), or ask for a plan "
+            "with wider bounds, never taken from this table. --beyond-bounds approves the plan as it is.",
         )
 
 

@@ -331,6 +331,7 @@ def test_variables_and_sites_of_a_run_are_named_on_the_command_line(given, fedbn
 @pytest.mark.parametrize("given", ["absent.csv", "a,Names.TXT", "tables/names"])
 def test_2_a_file_of_variables_that_does_not_exist_is_no_name_of_a_variable(given, fedbnsl, plan, tmp_path):
     serve = ("coordinator", "serve", plan, "--insecure", "--listen=127.0.0.1:0", "--out", tmp_path / "run")
+    serve += ("--set=join_deadline_s=0.01",)
     refused(fedbnsl(*serve, "--variables", given), 2, f"no such file: {given.rpartition(',')[2]}", "first line")
     assert not (tmp_path / "run").exists()
 

@@ -98,9 +98,10 @@ def test_of_a_networked_run_the_page_prints_what_both_sides_type(fedbnsl, monkey
     serve, join, _ = re.findall(r"fedbnsl (.*?)(?= fedbnsl |  *#|$)", lines)
     group, name, *options = shlex.split(serve.replace("FEDERATION", str(federation.folder)))
     monkeypatch.chdir(run)
-    context = click.Context(root)
+    context = click.Context(root, **root.context_settings)
     coordinator = root.get_command(context, group)
-    coordinator.get_command(context, name).make_context(name, options)  # a serving coordinator would wait for sites
+    # Only parsed: a coordinator that serves would wait for sites.
+    coordinator.get_command(context, name).make_context(name, options, parent=context)
     outcome = run_command(capsys, *shlex.split(join.replace("SITE_FOLDER", str(own))), "--patience=0")
     assert outcome.code == 6, "the command is right; nobody answers"
 

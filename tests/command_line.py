@@ -1,14 +1,16 @@
 """A command line run in the process of a test."""
 
-from dataclasses import dataclass
+import os
+import subprocess
+import sys
+from typing import NamedTuple
 
 import pytest
 
 from fedbnsl.cli import main
 
 
-@dataclass
-class Outcome:
+class Outcome(NamedTuple):
     """How it ended, and what it said on standard output and standard error."""
 
     code: int
@@ -24,3 +26,17 @@ def run_command(capsys: pytest.CaptureFixture[str], *arguments: object) -> Outco
     assert isinstance(ended.value.code, int)
     out, err = capsys.readouterr()
     return Outcome(ended.value.code, out, err)
+
+
+def run_unread(*arguments: object, stdin: str = "") -> Outcome:
+    """Run it as a process of which nobody reads the standard output, as after `| head` has seen enough."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "fedbnsl", *map(str, arguments)]
+    try:
+        ended = subprocess.run(
+            command, input=stdin, stdout=writer, stderr=subprocess.PIPE, text=True, check=False, timeout=120
+        )
+    finally:
+        os.close(writer)
+    return Outcome(ended.returncode, "", ended.stderr)

@@ -2,11 +2,14 @@
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from threadpoolctl import threadpool_limits
+
+from command_line import Outcome, run_command
 
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[variable] = "1"  # for the processes that tests start
@@ -34,6 +37,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def one_thread() -> Iterator[None]:
     with threadpool_limits(1):
         yield
+
+
+@pytest.fixture
+def fedbnsl(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
+    """Run a command line in this process, without colours and at the usual width."""
+    for variable in ("FORCE_COLOR", "TTY_COMPATIBLE", "COLUMNS"):
+        monkeypatch.delenv(variable, raising=False)
+    return partial(run_command, capsys)
 
 
 @pytest.fixture

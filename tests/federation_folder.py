@@ -14,7 +14,7 @@ from fedbnsl.identity import certificates
 from fedbnsl.identity.certificates import Name, common_name
 from fedbnsl_client.site import identity
 from fedbnsl_client.site.identity import Identity
-from fedbnsl_server.identity import authority, enrolment
+from fedbnsl_server.identity import authority, enrolment_table
 from fedbnsl_server.identity.enrolment import Federation
 
 DAYS = 90
@@ -48,7 +48,7 @@ def clock_off(*modules: ModuleType, by: timedelta) -> Iterator[None]:
 
 def enrol_at(federation: Federation, folder: Path, site: str = "north", *, days: int, by: timedelta) -> Identity:
     """A site that was enrolled when the clocks showed another time; its certificate may be over by now."""
-    with clock_off(enrolment, authority, certificates, by=by):
+    with clock_off(enrolment_table, authority, certificates, by=by):
         return enrol(federation, folder, site, days=days)
 
 

@@ -16,7 +16,7 @@ import click
 import numpy as np
 import pytest
 
-from command_line import Outcome, run_command
+from command_line import Outcome, run_unread
 from fedbnsl import errors
 from fedbnsl.cli import fedbnsl as root
 from fedbnsl.plan.plan import Plan
@@ -25,18 +25,6 @@ from fedbnsl_experiments.tables import synthetic
 from fedbnsl_server.observe import terminal as run_display
 
 CHECKOUT = Path(__file__).parents[1]
-
-
-@pytest.fixture
-def fedbnsl(capsys, monkeypatch):
-    """Run a command line in this process."""
-    for variable in ("FORCE_COLOR", "TTY_COMPATIBLE", "COLUMNS"):
-        monkeypatch.delenv(variable, raising=False)
-
-    def run(*arguments):
-        return run_command(capsys, *arguments)
-
-    return run
 
 
 VARIABLES = "--variables=X1,X2,X3,X4,X5"
@@ -258,14 +246,21 @@ def test_4_a_table_that_cannot_be_used_is_named_with_column_and_count(fedbnsl, p
 
 
 @pytest.mark.parametrize("command", [["simulate", "fed-sparse"], ["demo"]])
-def test_4_all_tables_that_cannot_be_used_are_named_with_lines_before_anything_runs(command, fedbnsl, tables, tmp_path):
+@pytest.mark.parametrize("second", ["empty", "semicolons"])
+def test_4_all_tables_that_cannot_be_used_are_named_with_lines_before_anything_runs(
+    command, second, fedbnsl, tables, tmp_path
+):
     for table in tables.glob("site-*.csv"):
         lines = table.read_text(encoding="utf-8").splitlines()
         lines[4] = "," + lines[4].partition(",")[2]
-        table.write_text("\n".join(lines), encoding="utf-8")
+        text = "\n".join(lines)
+        if second == "semicolons" and table.name == "site-2.csv":
+            text = text.replace(",", ";")
+        table.write_text(text, encoding="utf-8")
     refused(
         fedbnsl(*command, "--data", tables, "--out", tmp_path / "run"),
-        4, "2 of 2 tables cannot be used", "site-1.csv: column 'X1': 1 row(s) are empty (line 5)", "site-2.csv: column",
+        4, "2 of 2 tables cannot be used", "site-1.csv: column 'X1': 1 row(s) are empty (line 5)", "site-2.csv: ",
+        "site-2.csv: column" if second == "empty" else "separated by semicolons",
     )  # fmt: skip
     assert not (tmp_path / "run").exists()
 
@@ -331,6 +326,26 @@ def test_variables_and_sites_of_a_run_are_named_on_the_command_line(given, fedbn
     assert fedbnsl(*serve, f"--variables={given}", "--set=join_deadline_s=0.01").code == 7
     served = Plan.load(tmp_path / "run" / "plan.toml")
     assert (served.variables, served.sites) == (("X 1", "X2"), ("a", "b", "c"))
+
+
+@pytest.mark.parametrize("given", ["absent.csv", "a,Names.TXT", "tables/names"])
+def test_2_a_file_of_variables_that_does_not_exist_is_no_name_of_a_variable(given, fedbnsl, plan, tmp_path):
+    serve = ("coordinator", "serve", plan, "--insecure", "--listen=127.0.0.1:0", "--out", tmp_path / "run")
+    serve += ("--set=join_deadline_s=0.01",)
+    refused(fedbnsl(*serve, "--variables", given), 2, f"no such file: {given.rpartition(',')[2]}", "first line")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_variable_may_have_a_slash_in_its_name(fedbnsl, plan, tmp_path):
+    serve = ("coordinator", "serve", plan, "--insecure", "--listen=127.0.0.1:0", "--out", tmp_path / "run")
+    assert fedbnsl(*serve, "--variables=HDL/LDL,age", "--set=join_deadline_s=0.01").code == 7
+    assert Plan.load(tmp_path / "run" / "plan.toml").variables == ("HDL/LDL", "age")
+
+
+def test_a_coordinator_goes_on_though_nobody_reads_what_it_says(plan, tmp_path):
+    serve = ("coordinator", "serve", plan, "--insecure", "--listen=127.0.0.1:0", f"--out={tmp_path / 'run'}", VARIABLES)
+    ended = run_unread(*serve, "--set=join_deadline_s=0.01")
+    assert (ended.code, "Bring the named sites back" in ended.err) == (7, True), ended
 
 
 @pytest.mark.parametrize("address", ["192.0.2.1:50051", "0.0.0.0:0", "[::]:0"])
@@ -431,8 +446,8 @@ def test_5_7_and_10_a_refused_site_and_a_run_for_which_too_few_join_end_at_both_
             join = ("participant", "join", address, "--insecure", "--public-data", "--data", tables / "site-1.csv")
             misfit = fedbnsl(*join, "--site=misfit", "--columns=X1,X2,X3")
             joined = fedbnsl(*join, "--site=here", "--out", tmp_path / "here")
-            served = Outcome(0, *coordinator.communicate(timeout=30))
-            served.code = coordinator.returncode
+            said = coordinator.communicate(timeout=30)
+            served = Outcome(coordinator.returncode, *said)
         finally:
             coordinator.kill()
     refused(misfit, 5, "the coordinator refused", "missing: X4, X5", "choose them with --columns")
@@ -689,23 +704,33 @@ def test_a_private_demo_of_generated_tables_leaves_nothing_in_the_users_state_di
 # ---- a run that is interrupted before its first round, and repeated ------------------------------------------------
 
 
-def test_130_of_a_run_without_a_round_nothing_was_learned_and_both_sides_can_repeat_it(fedbnsl, tables, tmp_path):
-    run = tmp_path / "my run"
+def signalled(number, *arguments):
+    """Exit code and lines of a coordinator that is sent a signal once sites can call it."""
     coordinator = subprocess.Popen(
-        [sys.executable, "-u", "-m", "fedbnsl", "coordinator", "serve", "private", "--epsilon=1", "--insecure",
-         "--variables=x,y,z", "--listen=127.0.0.1:0", "--out", run],
+        [sys.executable, "-u", "-m", "fedbnsl", "coordinator", "serve", "--insecure", "--listen=127.0.0.1:0"]
+        + [str(argument) for argument in arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a runner in the background ignores it
-    )  # fmt: skip
+    )
+    lines = [""]
     try:
-        address = coordinator.stdout.readline().removeprefix("listening on ").partition(";")[0]
-        coordinator.send_signal(signal.SIGINT)
-        said = coordinator.communicate(timeout=30)[0]
+        while not lines[-1].startswith("listening on "):
+            lines.append(coordinator.stdout.readline())
+            assert lines[-1], lines
+        coordinator.send_signal(number)
+        lines += coordinator.communicate(timeout=30)[0].splitlines(keepends=True)
     finally:
         coordinator.kill()
-    assert coordinator.returncode == 130, said
+    return coordinator.returncode, [line.rstrip("\n") for line in lines[1:]]
+
+
+def test_130_of_a_run_without_a_round_nothing_was_learned_and_both_sides_can_repeat_it(fedbnsl, tables, tmp_path):
+    run = tmp_path / "my run"
+    code, lines = signalled(signal.SIGINT, "private", "--epsilon=1", "--variables=x,y,z", f"--out={run}")
+    said, address = "\n".join(lines), lines[0].removeprefix("listening on ").partition(";")[0]
+    assert code == 130, said
     assert f"No round was finished; continue with: fedbnsl coordinator serve '{run}' --insecure" in said
     assert "What was learned" not in said
     serve, join, spends = (run / "command.txt").read_text(encoding="utf-8").splitlines()
@@ -722,32 +747,18 @@ def test_130_of_a_run_without_a_round_nothing_was_learned_and_both_sides_can_rep
 
 
 def test_0_a_paused_coordinator_says_how_to_go_on_and_a_run_takes_no_other_settings(fedbnsl, plan, tmp_path):
-    run, address = tmp_path / "my run", tmp_path / "address"
-    serve = [sys.executable, "-u", "-m", "fedbnsl", "coordinator", "serve", "--insecure", "--listen=127.0.0.1:0"]
+    run = tmp_path / "my run"
     for life, settings in enumerate(
         ([plan, VARIABLES, f"--out={run}", "--seed=data=5"], [run], [plan, VARIABLES, f"--out={run}"])
     ):
-        address.unlink(missing_ok=True)
-        coordinator = subprocess.Popen(
-            [*serve, *settings, f"--address-file={address}"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        try:
-            said = coordinator.stdout.readline()
-            if life:
-                assert said.startswith("continuing run ")
-                assert "before round 1" in said
-                said = coordinator.stdout.readline()
-            assert said.startswith("listening on ")
-            coordinator.send_signal(signal.SIGTERM)
-            said = coordinator.communicate(timeout=30)[0]
-        finally:
-            coordinator.kill()
-        assert coordinator.returncode == 0, said
+        code, lines = signalled(signal.SIGTERM, *settings)
+        assert code == 0, lines
+        if life:
+            assert lines[0].startswith("continuing run ")
+            assert "before round 1" in lines[0]
+        assert lines[min(life, 1)].startswith("listening on ")
         again = f"fedbnsl coordinator serve '{run}' --insecure --listen 127.0.0.1:0"
-        assert said.splitlines()[-1] == f"paused before round 1; continue with: {again}"
+        assert lines[-1] == f"paused before round 1; continue with: {again}"
         result = strict_json((run / "result.json").read_text(encoding="utf-8"))
         assert (result["state"], len(result["manifest"]["resumed_at"])) == ("interrupted", life)
         assert result["manifest"]["seeds"] == {"data": 5}

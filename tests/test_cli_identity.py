@@ -6,34 +6,32 @@ import subprocess
 import sys
 import time
 import tomllib
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from command_line import run_command
 from coordinator_thread import VARIABLES, start
 from fedbnsl.identity.passphrase import Passphrases
 from fedbnsl.messages import JoinRequest
 from fedbnsl_client.session import Session
 from fedbnsl_client.site.identity import Identity
 from fedbnsl_server.identity.enrolment import Federation
-from federation_folder import enrol, make_federation
+from federation_folder import enrol, enrol_at, make_federation
 from private_site import make_site
 
 __all__ = ["start"]  # a fixture
 
 
 @pytest.fixture
-def fedbnsl(capsys, monkeypatch, tmp_path):
-    """Run a command line in this process, in a folder of its own, with a text on standard input."""
-    for variable in ("FORCE_COLOR", "TTY_COMPATIBLE", "COLUMNS"):
-        monkeypatch.delenv(variable, raising=False)
+def fedbnsl(fedbnsl, monkeypatch, tmp_path):
+    """Run a command line in a folder of its own, with a text on standard input."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
 
     def run(*arguments, stdin=""):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8"))
-        return run_command(capsys, *arguments)
+        return fedbnsl(*arguments)
 
     return run
 
@@ -214,6 +212,29 @@ def test_approve_revoke_and_renew_show_in_the_list(fedbnsl, lab, tmp_path) -> No
     renewed = fedbnsl("coordinator", "renew", lab, "--days", "20")
     assert renewed.code == 0
     assert "the coordinator's certificate is valid until 2" in renewed.out
+
+
+def test_serve_says_at_once_which_of_its_sites_cannot_join_and_refuses_one_that_was_revoked(fedbnsl, lab, tmp_path):
+    federation = Federation.open(lab)
+    for site in ("north", "south"):
+        enrol(federation, tmp_path / site, site)
+    enrol_at(federation, tmp_path / "east", "east", days=10, by=timedelta(days=-20))
+    serve = ("coordinator", "serve", "lean", "--federation", lab, "--listen=127.0.0.1:0", "--variables=a,b")
+    soon = ("--set=join_deadline_s=0.01", "--out=run")
+    assert "certificate" not in fedbnsl(*serve, "--sites=north", "--set=n_participants=1", *soon[:1], "--out=all").out
+    waited = fedbnsl(*serve, "--sites=north,nroth,east", *soon)
+    assert waited.code == 7
+    said = "no valid certificate: nroth (not enrolled), east (expired). Each can join once this is done: "
+    assert f"{said}fedbnsl coordinator approve {lab} REQUEST. Enrolled, but not among them: south\n" in waited.out
+    federation.revoke("south")
+    refused = fedbnsl(*serve, "--sites=north,south,east", *soon[:1], "--out=other")
+    assert refused.code == 14
+    assert "seats south, whose certificate is revoked" in refused.err
+    assert not Path("other").exists()
+    federation.revoke("north")
+    goes_on = fedbnsl(*serve, "--sites=north,nroth,east", *soon)
+    assert goes_on.code == 7, "a run that was begun does not end because one of its sites was revoked"
+    assert "no valid certificate: north (revoked), nroth" in goes_on.out
 
 
 def test_a_renewal_of_a_site_goes_through_the_same_commands(fedbnsl, lab, tmp_path) -> None:

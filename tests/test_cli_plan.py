@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from command_line import run_command
 from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.ready_files import READY_PLANS
 from fedbnsl_client.budget.ledger import Ledger
@@ -19,11 +18,10 @@ from private_site import make_site
 CHECKOUT = Path(__file__).parents[1]
 
 
-@pytest.fixture
-def fedbnsl(capsys, monkeypatch, tmp_path):
-    """Run a command line in this process, in a folder with nothing of the project in it."""
+@pytest.fixture(autouse=True)
+def elsewhere(monkeypatch, tmp_path):
+    """In a folder with nothing of the project in it."""
     monkeypatch.chdir(tmp_path)
-    return lambda *arguments: run_command(capsys, *arguments)
 
 
 def shown(fedbnsl, *arguments):

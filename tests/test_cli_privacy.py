@@ -11,26 +11,13 @@ import click
 import numpy as np
 import pytest
 
-from fedbnsl.cli import main
+from command_line import Outcome, run_unread
 from fedbnsl.errors import PolicyRefusal
 from fedbnsl.privacy.calibration import price_of
 from fedbnsl_client.budget.ledger import Ledger, Request
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.site import folder as site_folder
 from private_site import DATASET, edit, make_site, private_plan, rows, write_table
-
-
-@pytest.fixture
-def fedbnsl(capsys, monkeypatch):
-    monkeypatch.delenv("FORCE_COLOR", raising=False)
-
-    def run(*arguments):
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
-        return ended.value.code, *capsys.readouterr()
-
-    return run
 
 
 @pytest.fixture
@@ -166,6 +153,21 @@ def test_approve_with_yes_records_the_very_settings(fedbnsl, folder, plan):
     assert approvals(folder) == [private_plan(rounds=4).digest().hex()]
 
 
+def test_an_approval_by_yes_is_recorded_though_nobody_reads_on(folder, plan):
+    assert run_unread("participant", "approve", plan, folder, "--yes") == Outcome(0, "", "")
+    assert approvals(folder) == [private_plan().digest().hex()]
+    refused = run_unread("participant", "approve", plan, folder, "--yes", "--set=privacy.epsilon=6")
+    assert refused.code == 12, "and a refusal is still told"
+    assert "rule `max_epsilon_per_run`" in refused.err
+
+
+def test_a_question_that_nobody_can_read_approves_nothing(folder, plan):
+    unread = run_unread("participant", "approve", plan, folder, stdin="y\n")
+    assert unread.code != 0
+    assert "Traceback" not in unread.err
+    assert approvals(folder) == []
+
+
 @pytest.fixture
 def wide(tmp_path):
     """A site some of whose squares lie beyond the plan's bound, 9."""
@@ -192,6 +194,24 @@ def test_approve_tells_the_site_which_share_of_its_records_lies_beyond_the_plans
     with Ledger.open(wide / "ledger.db") as ledger:
         kept = json.dumps([entry.content for entry in ledger.entries()])
     assert "beyond" not in kept
+
+
+def test_4_a_column_beyond_its_bound_in_nearly_all_records_is_not_approved_unless_it_is_said(fedbnsl, folder, plan):
+    X = rows()
+    X[:115, 1] = np.where(X[:115, 1] < 0, -80.0, 80.0)  # the others are within, and 115 of 120 are nearly all
+    write_table(folder / "table.csv", X)
+    assert fedbnsl("participant", "register", folder, "--supersedes")[0] == 0
+    kept = (folder / "security-log.jsonl").read_bytes()
+    for options in (["--yes"], [], ["--yes", "--json"]):
+        code, out, err = fedbnsl("participant", "approve", plan, folder, *options)
+        assert code == 4
+        assert "nearly all records lie beyond feature_bounds, in column(s) 'dose': a run would spend budget" in err
+        assert "another unit" in err
+        assert "approved" not in out
+    assert approvals(folder) == []
+    assert (folder / "security-log.jsonl").read_bytes() == kept
+    assert fedbnsl("participant", "approve", plan, folder, "--yes", "--beyond-bounds")[0] == 0
+    assert approvals(folder) == [private_plan().digest().hex()]
 
 
 def test_a_plan_that_is_refused_reads_no_record(fedbnsl, wide, plan):

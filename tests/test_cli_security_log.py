@@ -6,16 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from command_line import run_command
 from fedbnsl import security_log
 from fedbnsl.security_log import SecurityLog
 from federation_folder import enrol, make_federation
 from private_site import make_site
-
-
-@pytest.fixture
-def fedbnsl(capsys):
-    return lambda *arguments: run_command(capsys, *arguments)
 
 
 @pytest.fixture

@@ -7,19 +7,18 @@ import json
 import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from fedbnsl.durable import OWNER_ONLY
-from fedbnsl.errors import PolicyRefusal, SetupError
+from fedbnsl.errors import SetupError
 from fedbnsl.identity.passphrase import Passphrases, passphrase_option
-from fedbnsl.plan.plan_options import PlanChoice, takes_plan
 from fedbnsl.security_log_cli import audit_log
 from fedbnsl.shown import shown_lines
-from fedbnsl_client.site import identity_cli
+from fedbnsl.tell import tell
+from fedbnsl_client.site import approval_cli, identity_cli
 
 if TYPE_CHECKING:
     from fedbnsl_client.data.dataset import Dataset
@@ -35,7 +34,14 @@ def participant() -> None:
     """Take part in a federation with a table that stays at this site."""
 
 
-for _command in (identity_cli.request, identity_cli.enrol, identity_cli.check, identity_cli.leave, audit_log):
+for _command in (
+    approval_cli.approve,
+    identity_cli.request,
+    identity_cli.enrol,
+    identity_cli.check,
+    identity_cli.leave,
+    audit_log,
+):
     participant.add_command(_command)
 
 
@@ -169,48 +175,6 @@ def register(folder: Path, dataset_id: str | None, supersedes: bool) -> None:
         click.echo(f"one budget with {', '.join(sorted(shared))}: what either spends counts for all of them")
 
 
-@participant.command()
-@takes_plan()
-@_folder_argument
-@click.option("--dataset", "dataset_id", help="Which dataset the price is for.  [default: the policy's only one]")
-@click.option("--all", "every", is_flag=True, help="Every setting, not only what differs from its default.")
-@click.option("--yes", is_flag=True, help="Approve without being asked.")
-@click.option("--json", "as_json", is_flag=True, help="Print what was approved as JSON, and the rest on stderr.")
-def approve(choice: PlanChoice, folder: Path, dataset_id: str | None, every: bool, yes: bool, as_json: bool) -> None:
-    """Show what a run of PLAN would cost FOLDER's dataset, what would be left, and PLAN; then record its approval.
-
-    Of a private PLAN it also says, here alone, which share of the records lies beyond its feature_bounds. These bound
-    x^2, in squared units of each column: 100 is for values from -10 to 10.
-
-    An approval is for these very settings: the plan's digest goes into the ledger. So approve what the coordinator
-    serves: plan.toml in its run folder, or the same PLAN with the same options; names of variables and sites that the
-    coordinator adds change nothing of it. Runs are still held to the policy.
-    """
-    from fedbnsl_client.budget.report import approval_lines, refuse_what_cannot_run
-    from fedbnsl_client.data.plan_fit import fit_of, site_lines
-    from fedbnsl_client.site import folder as site_folder
-
-    plan = choice.load()
-    with site_folder.opened(folder) as (policy, ledger):
-        dataset = policy.dataset(dataset_id)
-        for line in approval_lines(plan, dataset, ledger, every=every):
-            click.echo(line, err=as_json)
-        refuse_what_cannot_run(plan, policy, dataset, ledger, folder)
-        table = site_folder.read_table(folder, policy, dataset.id)
-        fit = fit_of(table, plan)
-        for line in site_lines(table, plan, fit):
-            click.echo(line, err=as_json)
-        if not yes and not click.confirm("approve this plan?", err=as_json):
-            raise PolicyRefusal("not approved; nothing was recorded")
-        ledger.approve(plan.digest(), plan.name)
-        site_folder.security_log(folder).enter(
-            "approved", plan_digest=plan.digest().hex(), plan=plan.name, dataset=dataset.id
-        )
-    digest = plan.digest().hex()
-    said = {"approved": digest, "name": plan.name, "dataset": dataset.id, "table": asdict(fit)}
-    click.echo(json.dumps(said, ensure_ascii=False) if as_json else f"approved: {digest}")
-
-
 @participant.command("ledger")
 @_folder_argument
 @click.option(
@@ -333,11 +297,11 @@ def join(
             address=link.address,
             credentials=link.credentials,
             patience_s=patience_s,
-            notice=lambda text: click.echo(shown_lines(text), err=True),
+            notice=lambda text: tell(shown_lines(text), err=True),
             out=out,
             record=record,
         )
-        click.echo(f"the run is over: {graph.nnz} edges" + (f"; kept in {out}" if out else ""))
+        tell(f"the run is over: {graph.nnz} edges" + (f"; kept in {out}" if out else ""))
 
     if folder is not None:
         with site_folder.opened(folder) as (policy, ledger):

@@ -16,6 +16,7 @@ from fedbnsl.errors import (
     RunAbandonedError,
     SchemaMismatchError,
     SeatLostError,
+    SeatRefusedError,
     StaleRoundError,
 )
 from fedbnsl.graphs import files as graph_files
@@ -113,6 +114,8 @@ def take_part(
                 return Participant(admission.site, table, plan, reply.snapshot, journal=journal, run=reply.run)
 
             end = _answer_tasks(session, admission, reply, restore, record)
+        except SeatRefusedError:
+            raise  # the coordinator has taken the site out: it has no seat to leave
         except BaseException as error:
             session.leave(reason or _reason(error))
             raise

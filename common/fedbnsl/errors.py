@@ -85,7 +85,7 @@ class SchemaMismatchError(RemoteProtocolError):
 class SeatRefusedError(RemoteProtocolError):
     """A site may not take part under this name, or no longer."""
 
-    remedy = "Each site joins once, under a name of its own, while seats are free; ask the coordinator's operator."
+    remedy = "Ask the coordinator's operator. A site joins once, under a name of its own, while seats are free."
 
 
 class SetupError(FedbnslError):

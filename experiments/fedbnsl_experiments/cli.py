@@ -212,6 +212,8 @@ def demo(
     processes; the run folder stays readable. With --private, the noise comes from the operating system, each site's
     policy and ledger are in RUN/sites/<site>/guard, and the summary says what was spent; without it, the tables are
     taken as public.
+
+    --private alone runs the paper's private method, DP-PGCD; --plan private is more accurate at the same epsilon.
     """
     from rich.console import Console
     from rich.text import Text
@@ -252,6 +254,9 @@ def demo(
         again += [f"--sites={len(federation.tables)}", f"--seed={seed}"]
     files = site_files(folder)
     plan = for_sites(plan, len(files))
+    if tables is not None:  # the participants read them again, and the first to fail would be the only one named
+        with warnings_on_stderr():
+            read_tables(files, plan.variables, warn=not private)  # a private site warns when its folder is made
     variables = plan.variables or tuple(read_header(next(iter(files.values()))))
     for site, path in files.items():  # before any process is started
         header = read_header(path)
@@ -259,9 +264,6 @@ def demo(
             compare_variables(variables, tuple(header[k] for k in choose(path, header, plan.variables)))
         except SchemaMismatchError as error:
             raise SchemaMismatchError(f"{site}: {error}") from None
-    if tables is not None:  # the participants read them again, and the first to fail would be the only one named
-        with warnings_on_stderr():
-            read_tables(files, plan.variables, warn=not private)  # a private site warns when its folder is made
     reference = _reference(truth, folder, variables)
     text = Text(f"{len(files)} participants and a coordinator as separate processes; run folder {out}")
     console.print(text, soft_wrap=True)

@@ -14,6 +14,7 @@ from fedbnsl.identity.passphrase import Passphrases, passphrase_option
 from fedbnsl.plan.plan_options import PlanChoice, takes_plan
 from fedbnsl.security_log_cli import audit_log
 from fedbnsl.shown import shown_lines
+from fedbnsl.tell import tell
 from fedbnsl_server.identity import cli as enrolment_cli
 from fedbnsl_server.observe import cli as observer_cli
 from fedbnsl_server.store import cli as order_cli
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from fedbnsl_server.algorithm.admm import AdmmState
     from fedbnsl_server.algorithm.round_loop import RoundRecord
     from fedbnsl_server.identity.enrolment import Federation
+
+
+# Of files, and of no variable: a mistyped path is not taken for the name of a variable.
+_ENDINGS = (".csv", ".tsv", ".txt", ".toml", ".parquet")
 
 
 @click.group()
@@ -125,7 +130,7 @@ def serve(
     after its last complete round. SIGTERM pauses a run: its sites keep calling. Ctrl-C ends it and tells the sites.
     In both cases what was learned so far is kept, and the run can be continued.
     """
-    from fedbnsl.channel import DEFAULT_PORT
+    from fedbnsl.channel import DEFAULT_PORT, split_address
     from fedbnsl_server.serve import serve as serve_run
     from fedbnsl_server.store.command import another_folder, keep_commands
     from fedbnsl_server.store.run_folder import default_folder, holds_a_round, load_plan
@@ -156,7 +161,7 @@ def serve(
     to_continue = f"continue with: {shlex.join(again)}"
 
     def say(text: str) -> None:
-        click.echo(shown_lines(text), err=as_json)
+        tell(shown_lines(text), err=as_json)  # a run does not end because nobody reads along
 
     def listening(address: str) -> None:
         if address_file is not None:
@@ -165,14 +170,23 @@ def serve(
             write_text(address_file, address)
         repeat = ["coordinator", "serve", "plan.toml"]
         join = ["participant", "join"]
-        if federation_folder is None:
+        if federation is None or federation_folder is None:
             repeat += ["--insecure", "--listen", address]
             join += [address, "--insecure"]
+            public = [*join, "--site", "SITE"]
         else:
             repeat += ["--federation", os.path.relpath(federation_folder.resolve(), folder.resolve())]
             repeat += [] if listen is None else ["--listen", listen]
+            # Sites call the port that they were enrolled with, unless they are told another one.
+            host, port = federation.address.rpartition(":")[0], split_address(address)[1]
+            join += [] if port == federation.port else [f"{host}:{port}"]
+            public = [*join, "--identity", "SITE_FOLDER"]
         repeat += ["--out", another_folder(folder)]
-        keep_commands(folder, [repeat, [*join, "--policy", "SITE_FOLDER"]], spends_budget=plan.privacy is not None)
+        guarded, public = [*join, "--policy", "SITE_FOLDER"], [*public, "--data", "TABLE", "--public-data"]
+        if plan.privacy is not None:
+            keep_commands(folder, [repeat, guarded], spends_budget=True)
+        else:  # a site that has no policy joins in another way, and the coordinator cannot tell which it was
+            keep_commands(folder, [repeat, guarded], spends_budget=False, instead=public)
         say(f"listening on {address}; run folder: {folder}")
 
     from fedbnsl.rounds.kinds import n_rounds
@@ -217,7 +231,15 @@ def _variables(given: str) -> list[str]:
     """The names in the value of --variables, or in the first line of the file that it is the path of."""
     path = Path(given)
     if not path.is_file():
-        return _names(given)
+        names = _names(given)
+        for name in names:
+            # A slash may be part of a name, such as HDL/LDL; a single name is none that a run could do with.
+            if name.lower().endswith(_ENDINGS) or (len(names) == 1 and os.sep in name):
+                raise SetupError(
+                    f"--variables {given}: no such file: {name}",
+                    remedy="Name one file whose first line names the variables, or the variables themselves: a,b,c.",
+                )
+        return names
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             return _names(file.readline())
@@ -250,13 +272,13 @@ def _summarise(result: dict[str, Any], folder: Path) -> None:
     from fedbnsl_server.influence import outliers
 
     for sentence in outliers(result["influence"]):
-        click.echo(f"be careful: {sentence}")
-    click.echo(f"learned {len(result['edges'])} edges in {result['seconds']['total']:.1f} s; results: {folder}")
+        tell(f"be careful: {sentence}")
+    tell(f"learned {len(result['edges'])} edges in {result['seconds']['total']:.1f} s; results: {folder}")
     for one in result["ejected"]:
-        click.echo(f"{one['site']} was ejected after round {one['after_round']}")
+        tell(f"{one['site']} was ejected after round {one['after_round']}")
     for file, why in result["not_written"].items():
-        click.echo(f"{file} was not written: {why}")
+        tell(f"{file} was not written: {why}")
     if result["privacy"]:
         because = [f"no privacy guarantee: {reason}" for reason in result["privacy"]["no_guarantee_because"]]
         for line in because or [result["privacy"]["guarantee"]]:
-            click.echo(line)
+            tell(line)

@@ -291,7 +291,8 @@ class Coordinator:
         try:
             self._round_to_go_on_after(order)
         except SetupError as error:
-            return f"{error}. {error.remedy}"
+            # That of the class speaks of options, to somebody at a keyboard.
+            return str(error) if error.remedy == SetupError.remedy else f"{error}. {error.remedy}"
         return None
 
     def _round_to_go_on_after(self, order: EjectOrder) -> int:

@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from fedbnsl import codec
 from fedbnsl.channel import require_loopback, split_address
-from fedbnsl.errors import FedbnslError, ResultError, SetupError
+from fedbnsl.errors import FedbnslError, IdentityError, ResultError, SetupError
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
 from fedbnsl.security_log import NAME, Record, SecurityLog
+from fedbnsl.wording import first_few
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.round_loop import RoundRecord
 from fedbnsl_server.coordinator import Coordinator, end_of, tell_the_end
@@ -23,7 +24,7 @@ from fedbnsl_server.grpc_api.servicer import Servicer
 from fedbnsl_server.sites.mailbox import Mailbox
 from fedbnsl_server.sites.roster import Roster
 from fedbnsl_server.store import orders
-from fedbnsl_server.store.run_folder import RunFolder
+from fedbnsl_server.store.run_folder import RunFolder, can_be_continued
 from fedbnsl_server.store.run_id import RunIdentity
 from fedbnsl_server.store.site_ledgers import FILE, SiteLedgers
 
@@ -94,6 +95,8 @@ def serve(
             "as `variables` in the plan.",
         )
     EdgeMask(plan.knowledge, plan.variables)  # refuses knowledge about variables that the run does not have
+    if federation is not None:
+        _look_for_certificates(plan.sites, federation, notice, begins=not can_be_continued(out))
     make_room(most_connections(plan.n_participants))
     ledgers = SiteLedgers(site_ledgers or out.parent / FILE)
     log = SecurityLog(security_log or (out.parent if federation is None else federation.folder) / NAME)
@@ -133,6 +136,31 @@ def serve(
             log.enter("run ended", run=run, outcome=outcome)
 
     return asyncio.run(serve_run())
+
+
+def _look_for_certificates(
+    sites: Sequence[str], federation: "Federation", notice: Callable[[str], None], *, begins: bool
+) -> None:
+    """Say which of the run's sites cannot join as things stand: it would wait for them until `join_deadline_s`.
+
+    They may be enrolled while it waits. A site that was revoked is refused, unless it lost its enrolment during the
+    run, which goes on without it.
+    """
+    states = {site: state for site in sites if (state := federation.state_of(site)) != "valid"}
+    revoked = [site for site, state in states.items() if state == "revoked"]
+    if begins and revoked:
+        raise IdentityError(
+            f"the plan seats {first_few(revoked)}, whose certificate is revoked",
+            remedy="Leave it out of --sites (or `sites` in the plan), or enrol it again: fedbnsl participant request "
+            f"... --renew at the site, then fedbnsl coordinator approve {federation.folder} REQUEST.",
+        )
+    if states:
+        without = first_few(f"{site} ({state})" for site, state in states.items())
+        others = [site for site in federation.enrolled() if site not in sites and federation.state_of(site) == "valid"]
+        notice(
+            f"no valid certificate: {without}. Each can join once this is done: fedbnsl coordinator approve "
+            f"{federation.folder} REQUEST" + (f". Enrolled, but not among them: {first_few(others)}" if others else "")
+        )
 
 
 def _refuse_order(out: Path, notice: Callable[[str], None]) -> None:

@@ -14,6 +14,7 @@ from fedbnsl.errors import (
     ResultError,
     RunAbandonedError,
     SchemaMismatchError,
+    SeatRefusedError,
     UnreachableError,
 )
 from fedbnsl.messages import Finished, JoinReply, LeaveReason, SiteState
@@ -146,6 +147,19 @@ def test_a_refusal_is_shown_without_what_steers_a_terminal(code):
         session.close()
     for text in (*said, str(refused.value)):
         assert_fit_for_a_terminal(text)
+
+
+def test_a_site_that_was_taken_out_has_no_seat_to_leave(dataset, monkeypatch):
+    def pull(*_):
+        raise SeatRefusedError("the coordinator's operator has taken site 'site-1' out of this run")
+
+    joined(monkeypatch, dataset)
+    monkeypatch.setattr(Session, "pull", pull)
+    said = []
+    with pytest.raises(SeatRefusedError) as ended:
+        part(dataset, notice=said.append)
+    assert not [text for text in said if "could not be told" in text]
+    assert ended.value.remedy.startswith("Ask the coordinator's operator")
 
 
 def test_a_plan_that_would_exhaust_its_reader_is_refused_before_anything_is_read_or_paid(dataset, monkeypatch):

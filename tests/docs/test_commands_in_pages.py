@@ -29,7 +29,8 @@ def unknown(line: str) -> str | None:
     """The first word that no command knows; placeholders in capitals stand for names."""
     words = shlex.split(line)[1:]
     command: click.Command = fedbnsl
-    context = click.Context(command)
+    # With the settings of the root: a command keeps the help option of the first context that asks for it.
+    context = click.Context(command, **command.context_settings)
     while isinstance(command, click.Group) and words and not words[0].startswith("-"):
         name = words.pop(0)
         if name.isupper() or name == "...":

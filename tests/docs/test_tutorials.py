@@ -8,13 +8,14 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+from free_port import free_port
 
 _DOCS = Path(__file__).parents[2] / "docs"
 _BLOCK = re.compile(r"(<!-- another terminal -->\n+)?```console\n(.*?)```", re.DOTALL)
@@ -33,11 +34,6 @@ def blocks(page: str) -> list[Block]:
         commands = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
         found.append(Block(commands, [line for line in lines if not line.startswith("$ ")], bool(beside)))
     return found
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def missing(expected: list[str], output: str) -> str | None:

@@ -279,6 +279,7 @@ def test_an_order_that_cannot_be_carried_out_changes_nothing(
     sites.start()
     result = sites.coordinate(PLAN.with_settings(**settings), tmp_path / "run")
     assert found["answer"].text.startswith(text)
+    assert "--help" not in found["answer"].text, "the answer is no command line's error"
     assert not found["answer"].done
     assert (result["state"], result["ejected"], sites.errors()) == ("finished", [], {type(None)})
     simulate(PLAN.with_settings(**settings), tables, tmp_path / "alone")

@@ -26,7 +26,7 @@ from fedbnsl_client.join_run import take_part
 from fedbnsl_client.session import Session
 from fedbnsl_client.site.admission import PublicTable
 from fedbnsl_experiments.tables.synthetic import synthesise
-from fedbnsl_server.identity import authority, enrolment
+from fedbnsl_server.identity import authority, enrolment_table
 from fedbnsl_server.identity.enrolment import Federation
 from fedbnsl_server.serve import serve
 from federation_folder import clock_off, enrol, enrol_at, make_federation
@@ -263,7 +263,7 @@ def test_a_coordinator_whose_certificate_is_not_valid_now_is_refused_at_once(
 ) -> None:
     credentials = enrol(members, tmp_path / "site").credentials()
     by = timedelta(days=by_days)
-    with clock_off(enrolment, authority, certificates, by=by):
+    with clock_off(enrolment_table, authority, certificates, by=by):
         members.renew(days=10)
         outdated = members.credentials()
     coordinator = start(members, load=lambda: outdated)
@@ -345,7 +345,7 @@ def test_whoever_is_not_enrolled_gets_no_answer_to_any_call(state, members, star
     else:
         off = timedelta(days=200)
     words = {"never enrolled": "is not enrolled with this certificate"}.get(state, f"is {state}")
-    with clock_off(enrolment, authority, by=off):
+    with clock_off(enrolment_table, authority, by=off):
         for call in (session.look, lambda: session.pull(0), lambda: session.join(request("north"))):
             error = refused_soon(IdentityError, call, words)
             assert error.exit_code == 14
@@ -432,7 +432,7 @@ def test_what_looks_misconfigured_after_first_contact_is_an_outage_that_patience
     coordinator = start(members)
     session = connect(coordinator.address, credentials, patience_s=LONG_S)
     session.join(request("north"))
-    with clock_off(enrolment, authority, certificates, by=timedelta(days=-20)):
+    with clock_off(enrolment_table, authority, certificates, by=timedelta(days=-20)):
         members.renew(days=10)
         outdated = members.credentials()
     members.renew(days=10)

@@ -12,6 +12,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -20,7 +21,6 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
 
-from command_line import Outcome, run_command
 from fedbnsl import __version__
 from fedbnsl.errors import IdentityError, RemoteProtocolError
 from fedbnsl.messages import PROTOCOL_VERSION, JoinRequest, LedgerHead, LocalUpdate
@@ -30,6 +30,7 @@ from fedbnsl_client.session import Session
 from fedbnsl_experiments.localnet import LocalNetwork
 from fedbnsl_server.identity.enrolment import Federation
 from fedbnsl_server.observe.status_client import Observer
+from free_port import free_port
 
 LONG_S = 30.0
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -45,23 +46,15 @@ SITE_KEYS = {
 
 
 @pytest.fixture
-def coordinator_command(capsys, monkeypatch):
-    """Run `fedbnsl coordinator ...` in this process."""
-    for variable in ("FORCE_COLOR", "TTY_COMPATIBLE"):
-        monkeypatch.delenv(variable, raising=False)
+def coordinator_command(fedbnsl, monkeypatch):
+    """Run `fedbnsl coordinator ...` in this process, on a wide terminal."""
     monkeypatch.setenv("COLUMNS", "110")
-
-    def run(*arguments: object) -> Outcome:
-        return run_command(capsys, "coordinator", *arguments)
-
-    return run
+    return partial(fedbnsl, "coordinator")
 
 
 @pytest.fixture
 def free_address() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+    return f"127.0.0.1:{free_port()}"
 
 
 @pytest.fixture

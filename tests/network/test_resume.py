@@ -7,7 +7,6 @@ import math
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -41,6 +40,7 @@ from fedbnsl_server.serve import serve
 from fedbnsl_server.sites.mailbox import Mailbox
 from fedbnsl_server.store.run_folder import RunFolder
 from fedbnsl_server.store.run_id import RunIdentity
+from free_port import free_port
 from private_site import DATASET, NAMES, ROWS, make_site, private_plan, rows, write_table
 
 SITES = ("a", "b", "c")
@@ -63,9 +63,7 @@ def tables() -> dict[str, Dataset]:
 
 @pytest.fixture
 def address() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+    return f"127.0.0.1:{free_port()}"
 
 
 class Federation:

@@ -4,7 +4,6 @@ Each site is a thread; a coordinator that is killed is a process of its own.
 """
 
 import shutil
-import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -24,6 +23,7 @@ from fedbnsl_experiments.tables.synthetic import synthesise
 from fedbnsl_server.algorithm import round_loop
 from fedbnsl_server.sites.mailbox import Traffic, UpdateCheck
 from fedbnsl_server.store import checkpoint
+from free_port import free_port
 from network.test_resume import LONG_S, PLAN, SITES, D, Federation, coordinate_until
 
 QUORUM = PLAN.with_settings(rounds=7, refit_rounds=1, quorum=2, round_deadline_s=1.0)
@@ -74,10 +74,7 @@ def tables() -> dict[str, Dataset]:
 
 @pytest.fixture
 def sites(tables: dict[str, Dataset]) -> Iterator[Federation]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
-    federation = Federation(tables, address)
+    federation = Federation(tables, f"127.0.0.1:{free_port()}")
     yield federation
     federation.close()
 

@@ -73,6 +73,7 @@ from fedbnsl_server.observe.status_client import Observer
 from fedbnsl_server.sites.mailbox import Mailbox
 from fedbnsl_server.sites.roster import Roster
 from fedbnsl_server.store.site_ledgers import SiteLedgers
+from free_port import free_port
 
 LONG_S = 30.0
 NAMES = ("age", "dose", "mass")
@@ -207,13 +208,6 @@ def connect() -> Iterator[Call]:
         session.close()
 
 
-@pytest.fixture
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def request(site: str = "north", variables: tuple[str, ...] = NAMES, n_samples: int = 50) -> JoinRequest:
     return JoinRequest(site, variables, n_samples)
 
@@ -312,7 +306,7 @@ def test_a_pull_goes_on_asking_until_there_is_something(
     assert task.round == 1
 
 
-def test_an_observer_sees_where_the_run_stands(start: Start, connect: Call, free_port: int) -> None:
+def test_an_observer_sees_where_the_run_stands(start: Start, connect: Call) -> None:
     coordinator = start(Plan(n_participants=2, quorum=1))
     for site in ("south", "north"):
         connect(coordinator).join(request(site))
@@ -337,7 +331,7 @@ def test_an_observer_sees_where_the_run_stands(start: Start, connect: Call, free
     assert (status.run, status.protocol_version, status.version) == (coordinator.tag, PROTOCOL_VERSION, __version__)
     assert abs(status.time_unix_s - time.time()) < LONG_S
     assert status.site == ""
-    nobody = Observer(f"127.0.0.1:{free_port}")
+    nobody = Observer(f"127.0.0.1:{free_port()}")
     assert nobody.status() is None
     nobody.close()
 
@@ -914,22 +908,24 @@ def test_what_goes_wrong_at_a_site_stays_there(
 # ---- a coordinator that is away ------------------------------------------------------------------------------------
 
 
-def test_a_coordinator_that_is_not_there_is_called_until_patience_is_over(free_port: int, connect: Call) -> None:
+def test_a_coordinator_that_is_not_there_is_called_until_patience_is_over(connect: Call) -> None:
     notices: list[str] = []
-    session = connect(f"127.0.0.1:{free_port}", patience_s=0.5, notice=notices.append)
-    with pytest.raises(UnreachableError, match=rf"127\.0\.0\.1:{free_port} did not answer for 0\.5 s") as caught:
+    port = free_port()
+    session = connect(f"127.0.0.1:{port}", patience_s=0.5, notice=notices.append)
+    with pytest.raises(UnreachableError, match=rf"127\.0\.0\.1:{port} did not answer for 0\.5 s") as caught:
         session.join(request())
     assert caught.value.exit_code == 6
-    assert notices == [f"the coordinator at 127.0.0.1:{free_port} does not answer; trying again for up to 0.5 s"]
+    assert notices == [f"the coordinator at 127.0.0.1:{port} does not answer; trying again for up to 0.5 s"]
 
 
-def test_a_coordinator_that_appears_late_is_joined(free_port: int, start: Start, connect: Call) -> None:
+def test_a_coordinator_that_appears_late_is_joined(start: Start, connect: Call) -> None:
     late: list[Coordinator] = []
+    port = free_port()
 
     def appear(text: str) -> None:
-        late.append(start(port=free_port))
+        late.append(start(port=port))
 
-    session = connect(f"127.0.0.1:{free_port}", notice=appear)
+    session = connect(f"127.0.0.1:{port}", notice=appear)
     assert session.join(request()).run == late[0].run
     assert len(late) == 1
     assert list(late[0].roster.members) == ["north"]

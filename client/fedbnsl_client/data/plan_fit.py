@@ -5,14 +5,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedbnsl.errors import DataError
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Matrix
 from fedbnsl.wording import first_few
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.mapped_array import row_blocks
 
-# A column with the same value in more than this share of its records is almost constant.
-_SAME_VALUE = 0.95
+# A column with the same value in more than this share of its records is almost constant; so is, under a plan, one that
+# lies beyond its bound in so many of them, because every larger square counts as the bound.
+_NEARLY_ALL = 0.95
 _LOOKED_AT = 1000  # about so many records are sampled: their median is the repeated value of such a column
 
 
@@ -56,6 +58,27 @@ def site_lines(table: Dataset, plan: Plan, fit: PlanFit) -> list[str]:
     return [f"{about}: {line}" for line in [*(one.text for one in table.odd), *fit.lines()]]
 
 
+def refuse_beyond_bounds(fit: PlanFit, dataset_id: str) -> None:
+    """Refuse a table of which a run of the plan would learn next to nothing, for the price of a whole run.
+
+    By column, because of a wide table most records lie beyond one of many well-chosen bounds.
+
+    Raises
+    ------
+    DataError
+        If a column lies beyond its bound in nearly all records. It stays at the site.
+    """
+    lost = [name for name, share in fit.beyond.items() if share > _NEARLY_ALL]
+    if lost:
+        raise DataError(
+            f"dataset {dataset_id!r}: nearly all records lie beyond feature_bounds, in column(s) "
+            f"{first_few(map(repr, lost))}: a run would spend budget and learn next to nothing about them",
+            remedy="Nothing was recorded, and nothing was sent. Is a column in another unit than the plan expects, or "
+            "far from zero? Correct it by numbers that are public knowledge (docs/how-to/tables.md), or ask for a plan "
+            "with wider bounds, never taken from this table. --beyond-bounds approves the plan as it is.",
+        )
+
+
 def fit_of(table: Dataset, plan: Plan) -> PlanFit:
     """Look at a table as a run of a plan would use it; no record leaves this function.
 
@@ -84,7 +107,7 @@ def fit_of(table: Dataset, plan: Plan) -> PlanFit:
             any_beyond += int(outside.any(axis=1).sum())
     same_value = dict(zip(table.variables, (same / n).tolist(), strict=True))
     return PlanFit(
-        {name: share for name, share in same_value.items() if share > _SAME_VALUE},
+        {name: share for name, share in same_value.items() if share > _NEARLY_ALL},
         {} if bounds is None else dict(zip(table.variables, (beyond / n).tolist(), strict=True)),
         any_beyond / n,
     )

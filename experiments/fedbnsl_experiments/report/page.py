@@ -40,6 +40,9 @@ _PLACEHOLDERS = (
     (" TABLES ", "the folder with the tables, site-1.csv, ..."),
     (" FEDERATION ", "the folder that fedbnsl coordinator init made (on one machine alone: --insecure instead)"),
     (" SITE_FOLDER", "the site's own folder, made by fedbnsl participant init, in which the plan is approved"),
+    (" --identity SITE_FOLDER", "without a policy, the site's folder made by fedbnsl participant request"),
+    (" SITE ", "the site's name"),
+    (" TABLE ", "the site's table"),
 )
 
 
@@ -215,7 +218,9 @@ def _command(run: ReportedRun) -> list[str]:
         noise = run.result["manifest"]["seeds"].get("noise")
         options = " --public-data" * (run.plan.privacy is not None) + f" --noise-seed={noise}" * (noise is not None)
         return [f"fedbnsl simulate plan.toml{options} --data TABLES --out {out}"]
+    without_policy = "# or: fedbnsl participant join --identity SITE_FOLDER --data TABLE --public-data"
     return [
         f"fedbnsl coordinator serve plan.toml --federation FEDERATION --out {out}",
         "fedbnsl participant join --policy SITE_FOLDER",
+        *([] if run.plan.privacy else [without_policy]),
     ]

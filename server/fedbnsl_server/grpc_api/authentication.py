@@ -39,7 +39,7 @@ class Authentication:
     async def identify(self, context: grpc.aio.ServicerContext[Any, Any]) -> "Name":
         """Whose certificate a call came with; the call is ended if it has no valid one."""
         # Imported here: a coordinator in plaintext needs no cryptography.
-        from fedbnsl_server.identity.enrolment import EnrolmentEndedError
+        from fedbnsl_server.identity.enrolment_table import EnrolmentEndedError
 
         (shown,) = context.auth_context()["x509_pem_cert"]  # TLS lets nobody in without one
         try:

@@ -5,20 +5,15 @@ ca.pem            the authority's certificate
 ca.key            its key, for `approve` and `renew` only; it may lie elsewhere (--ca-key)
 server.pem        the coordinator's certificate and its key, in one file: replaced as a whole
 security-log.jsonl    what was approved, revoked and renewed; and who called (`coordinator serve`)
-enrolment.json    every certificate that was issued to a site, and when it was revoked
+enrolment.json    the table of enrolment: see `fedbnsl_server.identity.enrolment_table`
 """
 
-import fcntl
-import json
 import ssl
 import tomllib
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
+from collections.abc import Sequence
+from datetime import datetime
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
 
 import tomli_w
 from cryptography import x509
@@ -27,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedbnsl import durable
 from fedbnsl.channel import DEFAULT_PORT, split_address
-from fedbnsl.errors import IdentityError, ResultError
+from fedbnsl.errors import IdentityError
 from fedbnsl.identity.bundle import Bundle
 from fedbnsl.identity.certificates import (
     Credentials,
@@ -50,45 +45,7 @@ from fedbnsl.identity.certificates import (
 from fedbnsl.identity.passphrase import NOBODY_KNOWS, Passphrases
 from fedbnsl.security_log import NAME, SecurityLog
 from fedbnsl_server.identity.authority import Authority, alternative_name, self_signed
-
-
-@dataclass(frozen=True)
-class Issued:
-    """One certificate of a site; times in ISO 8601, UTC.
-
-    Attributes
-    ----------
-    fingerprint
-        SHA-256 of the certificate.
-    revoked_at
-        Empty if it was not.
-    """
-
-    fingerprint: str
-    issued_at: str
-    expires_at: str
-    revoked_at: str = ""
-
-    @property
-    def state(self) -> str:
-        """One of "valid", "expired", "revoked"."""
-        if self.revoked_at:
-            return "revoked"
-        return "valid" if datetime.now(UTC) <= datetime.fromisoformat(self.expires_at) else "expired"
-
-
-class EnrolmentEndedError(IdentityError):
-    """A site's certificate was revoked or has expired.
-
-    Attributes
-    ----------
-    site
-        The certificate's owner.
-    """
-
-    def __init__(self, site: str, state: str) -> None:
-        super().__init__(f"the certificate of site {site!r} is {state}")
-        self.site = site
+from fedbnsl_server.identity.enrolment_table import EnrolmentEndedError, EnrolmentTable, Issued
 
 
 class Federation:
@@ -111,8 +68,7 @@ class Federation:
         self.name = name
         self.address = address
         self.hosts = tuple(hosts)
-        self._seen: tuple[int, int, int] | None = None
-        self._issued: dict[str, list[Issued]] = {}
+        self._table = EnrolmentTable(folder)
         self._log = SecurityLog(folder / NAME)
 
     @classmethod
@@ -212,10 +168,6 @@ class Federation:
     def _own(self) -> Path:
         return self.folder / "server.pem"
 
-    @property
-    def _table(self) -> Path:
-        return self.folder / "enrolment.json"
-
     @cached_property
     def ca(self) -> x509.Certificate:
         """The authority's certificate."""
@@ -295,9 +247,8 @@ class Federation:
             If the request is unreadable, wrongly signed or for another federation, or the site is enrolled already.
         """
         key, name = self.read_request(request_pem)
-        now = datetime.now(UTC)
         authority = self._authority()  # before the lock: somebody may be asked for a passphrase
-        with self._changing() as table:
+        with self._table.changing() as table:
             valid = [issued for issued in table.get(name.site, []) if issued.state == "valid"]
             if valid and not renew:
                 until = day(datetime.fromisoformat(valid[-1].expires_at))
@@ -306,7 +257,7 @@ class Federation:
                     "revoke it first"
                 )
             certificate = authority.site(name, key, days=days)
-            issued = Issued(fingerprint(certificate), now.isoformat(), certificate.not_valid_after_utc.isoformat())
+            issued = Issued.now(certificate)
             table.setdefault(name.site, []).append(issued)
         self._log.enter(
             "renewed" if renew else "approved",
@@ -338,7 +289,7 @@ class Federation:
         IdentityError
             If the site has no valid certificate to revoke.
         """
-        with self._changing() as table:
+        with self._table.changing() as table:
             issued = table.get(site, [])
             valid = [one for one in issued if one.state == "valid"]
             old = valid[:-1] if keep_newest else valid
@@ -347,35 +298,19 @@ class Federation:
                 raise IdentityError(
                     f"site {site!r} has no certificate to revoke (sites that have: {', '.join(known) or 'none'})"
                 )
-            now = datetime.now(UTC).isoformat()
-            table[site] = [replace(one, revoked_at=now) if one in old else one for one in issued]
+            table[site] = [one.revoked_now() if one in old else one for one in issued]
         for one in old:
             self._log.enter("revoked", site=site, certificate=one.fingerprint)
         return len(old)
 
     def enrolled(self) -> dict[str, list[Issued]]:
-        """Every certificate that was issued, by site; read anew when the table has changed.
+        """Every certificate that was issued, by site; see `EnrolmentTable.read`."""
+        return self._table.read()
 
-        Raises
-        ------
-        ResultError
-            If the table cannot be read.
-        """
-        try:
-            stat = self._table.stat()
-        except FileNotFoundError:
-            return {}
-        except OSError as error:
-            raise ResultError(f"{self._table} cannot be read: {error.strerror}") from None
-        version = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
-        if version != self._seen:
-            try:
-                stored: dict[str, list[dict[str, Any]]] = json.loads(self._table.read_text(encoding="utf-8"))
-                self._issued = {site: [Issued(**one) for one in issued] for site, issued in stored.items()}
-            except (OSError, ValueError, TypeError, AttributeError) as error:
-                raise ResultError(f"{self._table} cannot be read: {error}") from None
-            self._seen = version
-        return self._issued
+    def state_of(self, site: str) -> str:
+        """One of "valid", "expired", "revoked" and "not enrolled"; see `enrolled` for the errors."""
+        states = [one.state for one in self.enrolled().get(site, [])]
+        return "valid" if "valid" in states else states[-1] if states else "not enrolled"
 
     def identify(self, certificate_pem: bytes) -> Name:
         """The owner of a certificate that TLS has verified, if it is still enrolled.
@@ -411,21 +346,6 @@ class Federation:
         if key.public_key() != self.ca.public_key():
             raise IdentityError(f"{self._ca_key} is the key of another authority")
         return Authority(self.ca, key)
-
-    @contextmanager
-    def _changing(self) -> Generator[dict[str, list[Issued]]]:
-        """The table, to be changed by one command at a time; written whole at the end."""
-        path = self.folder / "enrolment.lock"
-        try:
-            lock = path.open("w")
-        except OSError as error:
-            raise IdentityError(f"{path} cannot be written: {error.strerror}") from None
-        with lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            table = {site: list(issued) for site, issued in self.enrolled().items()}
-            yield table
-            stored = {site: [asdict(one) for one in issued] for site, issued in sorted(table.items())}
-            durable.write_text(self._table, json.dumps(stored, indent=1, ensure_ascii=False) + "\n")
 
 
 def shown_by(certificate_pem: bytes) -> dict[str, str]:

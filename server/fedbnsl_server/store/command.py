@@ -16,15 +16,20 @@ def another_folder(run: Path) -> str:
     return str(Path("..", f"{run.resolve().name}-again"))
 
 
-def keep_commands(run: Path, commands: Sequence[Sequence[str]], *, spends_budget: bool) -> None:
+def keep_commands(
+    run: Path, commands: Sequence[Sequence[str]], *, spends_budget: bool, instead: Sequence[str] = ()
+) -> None:
     """Write command.txt.
 
     Parameters
     ----------
     commands
         What follows `fedbnsl`, for each command line.
+    instead
+        What some type in place of the last one.
     spends_budget
         Whether repeating the run charges ledgers.
     """
     lines = [shlex.join(["fedbnsl", *words]) for words in commands]
+    lines += [f"# or: {shlex.join(['fedbnsl', *instead])}"] if instead else []
     write_text(run / COMMAND, "\n".join([*lines, *([_SPENDS_AGAIN] if spends_budget else []), ""]))

@@ -1,5 +1,6 @@
 """What a site is told of its own table under a plan, against counts made row by row."""
 
+from dataclasses import replace
 from unittest import mock
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from fedbnsl.errors import DataError
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_client.data.plan_fit import fit_of, site_lines
+from fedbnsl_client.data.plan_fit import fit_of, refuse_beyond_bounds, site_lines
 from private_site import NAMES, private_plan, rows
 
 X = rows(3) * np.array([1.0, 2.0, 4.0])
@@ -45,6 +46,16 @@ def test_a_plan_that_uses_no_bounds_says_nothing_of_them(plan: Plan) -> None:
 def test_a_value_at_the_bound_is_not_beyond_it() -> None:
     fit = fit_of(Dataset(NAMES, np.clip(X, -3.0, 3.0)), private_plan(privacy={"feature_bounds": [9.0]}))
     assert fit.beyond_any == 0.0
+
+
+def test_a_wide_table_is_not_refused_because_most_records_lie_beyond_one_bound_or_another() -> None:
+    table = np.zeros((120, 6))
+    table[np.arange(120), np.arange(120) % 6] = 5.0
+    fit = fit_of(Dataset(tuple("abcdef"), table), private_plan())
+    assert (fit.beyond_any, set(fit.beyond.values())) == (1.0, {1 / 6})
+    refuse_beyond_bounds(fit, "ward-7")
+    with pytest.raises(DataError, match="in column\\(s\\) 'a', 'c': a run"):
+        refuse_beyond_bounds(replace(fit, beyond={"a": 1.0, "b": 0.95, "c": 0.96}), "ward-7")
 
 
 def test_a_column_that_is_all_but_constant_is_named() -> None:

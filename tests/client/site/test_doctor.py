@@ -23,9 +23,10 @@ from fedbnsl.messages import RunStatus
 from fedbnsl_client.site import doctor
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_server.grpc_api import servicer as servicer_module
-from fedbnsl_server.identity import authority, enrolment
+from fedbnsl_server.identity import authority, enrolment_table
 from fedbnsl_server.identity.enrolment import Federation
 from federation_folder import clock_off, enrol, enrol_at, make_federation
+from free_port import free_port
 from private_site import DATASET, NAMES, edit, make_site, private_plan, rows, write_table
 
 __all__ = ["start"]  # a fixture
@@ -116,12 +117,6 @@ def web_server() -> Iterator[str]:
         yield f"127.0.0.1:{server.server_port}"
         server.shutdown()
         thread.join()
-
-
-def closed_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 # ---- nothing wrong -----------------------------------------------------------------------------------------------
@@ -248,7 +243,7 @@ def test_an_address_that_is_none(site, check) -> None:
 
 
 def test_a_closed_port(site, check) -> None:
-    check(site, f"127.0.0.1:{closed_port()}").assert_failed("port", 6, "nobody listens", "coordinator serve")
+    check(site, f"127.0.0.1:{free_port()}").assert_failed("port", 6, "nobody listens", "coordinator serve")
 
 
 def test_a_port_whose_packets_are_dropped(site, check, monkeypatch) -> None:
@@ -307,7 +302,7 @@ def test_plaintext_beyond_this_machine_is_not_even_tried(check, tmp_path) -> Non
 
 @pytest.mark.parametrize(("by_days", "text"), [(-20, "certificate has expired"), (+20, "certificate is not yet valid")])
 def test_a_coordinators_certificate_out_of_its_time(by_days, text, site, members, start, check) -> None:
-    with clock_off(enrolment, authority, certificates, by=timedelta(days=by_days)):
+    with clock_off(enrolment_table, authority, certificates, by=timedelta(days=by_days)):
         members.renew(days=10)
         outdated = members.credentials()
     report = check(site, start(members, load=lambda: outdated).address)
@@ -439,7 +434,7 @@ def test_an_authority_that_must_vouch_is_missed_in_plaintext(guarded, members, s
 
 
 def test_policy_and_data_are_looked_at_although_the_coordinator_is_away(guarded, check) -> None:
-    report = check(guarded, f"127.0.0.1:{closed_port()}")
+    report = check(guarded, f"127.0.0.1:{free_port()}")
     report.assert_failed("port", 6, "nobody listens", "coordinator serve")
     assert (report.findings["policy"]["state"], report.findings["data"]["state"]) == ("ok", "ok")
     assert report.findings["data"]["text"] == f"{DATASET} is as it was registered"
@@ -450,7 +445,7 @@ def test_a_table_that_was_centred_by_its_own_means_is_warned_of(guarded, check) 
     with site_folder.opened(guarded) as (policy, ledger):
         table = site_folder.read_table(guarded, policy, DATASET)
         ledger.register(DATASET, table.variables, table.X, supersedes=True)
-    found = check(guarded, f"127.0.0.1:{closed_port()}").findings["data"]
+    found = check(guarded, f"127.0.0.1:{free_port()}").findings["data"]
     assert found["state"] == "warning"
     assert "column(s) age, dose, mass: the mean is zero to rounding" in found["text"]
 
@@ -546,6 +541,6 @@ def test_a_plan_needs_the_table(guarded, capsys, tmp_path) -> None:
 
 def test_the_exit_code_is_that_of_the_first_failure(guarded, check) -> None:
     (guarded / "table.csv").unlink()
-    report = check(guarded, f"127.0.0.1:{closed_port()}")
+    report = check(guarded, f"127.0.0.1:{free_port()}")
     assert (report.findings["port"]["exit_code"], report.findings["data"]["exit_code"]) == (6, 4)
     assert report.code == 6

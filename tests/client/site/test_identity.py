@@ -224,9 +224,9 @@ def test_a_bundle_for_a_key_that_was_exchanged_is_refused(
 def test_a_bundle_out_of_its_time_is_refused(
     days: int, words: str, tmp_path: Path, federation: Federation, asked: bytes
 ) -> None:
-    from fedbnsl_server.identity import authority, enrolment
+    from fedbnsl_server.identity import authority, enrolment_table
 
-    with clock_off(enrolment, authority, by=timedelta(days=days)):
+    with clock_off(enrolment_table, authority, by=timedelta(days=days)):
         bundle = federation.approve(asked, days=30)
     refused(tmp_path / "site", bundle, federation.fingerprint, words)
 

@@ -20,7 +20,7 @@ from fedbnsl import durable
 from fedbnsl.errors import IdentityError, ResultError, SetupError
 from fedbnsl.identity.certificates import Name, common_name, fingerprint, new_key, pem, read_certificate
 from fedbnsl.identity.passphrase import PassphraseError, Passphrases
-from fedbnsl_server.identity import authority, enrolment
+from fedbnsl_server.identity import authority, enrolment_table
 from fedbnsl_server.identity.enrolment import Federation
 from federation_folder import DAYS, clock_off, enrol, make_federation, request_pem
 
@@ -297,7 +297,7 @@ def test_no_certificate_is_valid_for_longer_than_its_authority(tmp_path: Path) -
 
 
 def test_an_authority_that_has_expired_signs_nothing_and_says_what_to_do(tmp_path: Path) -> None:
-    with clock_off(enrolment, authority, by=timedelta(days=-60)):
+    with clock_off(enrolment_table, authority, by=timedelta(days=-60)):
         federation = make_federation(tmp_path, days=10, ca_days=30)
     for sign in (lambda: federation.approve(asks(), days=10), lambda: federation.renew(days=10)):
         with pytest.raises(IdentityError, match=r"authority expired on") as caught:
@@ -316,7 +316,7 @@ def test_a_site_that_is_enrolled_gets_another_certificate_only_if_that_is_meant(
 
 
 def test_a_site_whose_certificates_are_over_is_enrolled_again_without_more_ado(federation: Federation) -> None:
-    with clock_off(enrolment, authority, by=timedelta(days=-20)):
+    with clock_off(enrolment_table, authority, by=timedelta(days=-20)):
         federation.approve(asks(), days=10)
     federation.approve(asks(), days=10)
     federation.revoke("north")
@@ -419,7 +419,7 @@ def test_a_renewal_ends_with_the_newest_certificate_alone(federation: Federation
 
 def test_keep_newest_never_takes_a_sites_last_good_certificate(federation: Federation) -> None:
     good = federation.approve(asks(), days=30)
-    with clock_off(enrolment, authority, by=timedelta(days=-20)):
+    with clock_off(enrolment_table, authority, by=timedelta(days=-20)):
         federation.approve(asks(), days=10, renew=True)  # issued last, over by now
     with pytest.raises(IdentityError, match="no certificate to revoke"):
         federation.revoke("north", keep_newest=True)
@@ -469,7 +469,7 @@ def test_the_coordinators_own_certificate_names_no_site(federation: Federation) 
 def test_a_certificate_that_expires_while_a_connection_lives_is_refused(federation: Federation) -> None:
     certificate = federation.approve(asks(), days=10).certificate.encode()
     federation.identify(certificate)
-    with clock_off(enrolment, authority, by=timedelta(days=11)), pytest.raises(IdentityError, match="is expired"):
+    with clock_off(enrolment_table, authority, by=timedelta(days=11)), pytest.raises(IdentityError, match="is expired"):
         federation.identify(certificate)
 
 
@@ -573,7 +573,7 @@ def test_a_renewal_that_was_killed_leaves_the_old_certificate_and_can_be_repeate
 
 
 def test_a_coordinators_certificate_that_cannot_be_used_is_refused_with_the_command_that_helps(tmp_path: Path) -> None:
-    with clock_off(enrolment, authority, by=timedelta(days=-20)):
+    with clock_off(enrolment_table, authority, by=timedelta(days=-20)):
         federation = make_federation(tmp_path / "a", days=10)
     with pytest.raises(IdentityError, match=r"it expired on .*coordinator renew"):
         federation.credentials()

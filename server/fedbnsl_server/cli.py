@@ -248,12 +248,13 @@ def _parse_seeds(seeds: tuple[str, ...]) -> dict[str, int]:
 
 def _summarise(result: dict[str, Any], folder: Path) -> None:
     from fedbnsl_server.influence import outliers
+    from fedbnsl_server.sites.ejection import left_in_the_result
 
     for sentence in outliers(result["influence"]):
         click.echo(f"be careful: {sentence}")
     click.echo(f"learned {len(result['edges'])} edges in {result['seconds']['total']:.1f} s; results: {folder}")
     for one in result["ejected"]:
-        click.echo(f"{one['site']} was ejected after round {one['after_round']}")
+        click.echo(left_in_the_result(one["site"], one["after_round"]))
     for file, why in result["not_written"].items():
         click.echo(f"{file} was not written: {why}")
     if result["privacy"]:

@@ -300,7 +300,7 @@ class Coordinator:
             order.from_round,
             plan=self._plan,
             members=self._roster.members.keys(),
-            ejected=self._roster.ejected,
+            ejected=self._recorder.ejected,
             rounds=self._recorder.rounds,
             kept=self._folder.kept.rounds(),
         )

@@ -74,6 +74,7 @@ class Federation:
     def __init__(self, tables: Mapping[str, Dataset], address: str) -> None:
         self.address = address
         self.notices: list[str] = []
+        self.told_at_sites: list[str] = []
         self.ends: dict[str, Future[SparseMatrix]] = {}
         self._tables = tables
         self._threads = ThreadPoolExecutor(2 * len(tables))  # a site may live twice
@@ -88,7 +89,7 @@ class Federation:
                 PublicTable(site, self._tables[site]),
                 address=self.address,
                 patience_s=LONG_S,
-                notice=lambda text: None,
+                notice=self.told_at_sites.append,
                 out=None,
             )
         except DivergenceError:

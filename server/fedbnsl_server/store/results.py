@@ -392,12 +392,7 @@ class RunRecorder:
             "privacy": self._privacy(),
             "acyclicity": None if self._state is None else _finite(self._state.acyclicity),
             "sites": {
-                site: {
-                    "n_samples": n,
-                    "rounds_contributed": len(contributions[site]),
-                    "bytes": _total([entry["bytes"][site] for entry in rounds]),
-                    "control_bytes": self._traffic.control[site],
-                }
+                site: {"n_samples": n, "rounds_contributed": len(contributions[site]), **self._sent(site)}
                 for site, n in self._n_samples.items()
             },
             "ejected": [
@@ -407,6 +402,7 @@ class RunRecorder:
                     "from_round": one.from_round,
                     "n_samples": one.n_samples,
                     "rounds_contributed": sum(one.site in entry["contributed"] for entry in rounds),
+                    **self._sent(one.site),
                     "time": one.time,
                 }
                 for one in self._ejected
@@ -441,6 +437,11 @@ class RunRecorder:
                 },
             },
         }
+
+    def _sent(self, site: str) -> dict[str, Any]:
+        """Bytes of a site, also of one that was ejected: of the rounds that are still in the record."""
+        there = [entry["bytes"][site] for entry in self._rounds if site in entry["bytes"]]
+        return {"bytes": _total(there), "control_bytes": self._traffic.control[site]}
 
     def _contributions(self) -> dict[str, list[int]]:
         """The rounds that each site contributed to."""

@@ -31,7 +31,7 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     """Scales from the mean squares of all sites together, which are kept."""
     rows, rule = run.rows(answers), run.rule(answers)
     told = [answer.mean_squares for answer in answers.values()]
-    mean_squares = mean_over_records(told, rows) if rule is None else rule(np.stack(told))
+    mean_squares = mean_over_records(told, rows, rule)
     noise_std = mean_square_noise([price.setup_variance for price in run.prices(answers).values()], rows, rule)
     scales = first_scales(mean_squares, noise_std, run.feature_bounds)
     return replace(state, scales=scales, mean_squares=mean_squares)

@@ -247,12 +247,15 @@ def _parse_seeds(seeds: tuple[str, ...]) -> dict[str, int]:
 
 
 def _summarise(result: dict[str, Any], folder: Path) -> None:
-    from fedbnsl_server.influence import outliers
+    from fedbnsl_server.influence import in_one_line, outliers, who_was_left_out
     from fedbnsl_server.sites.ejection import left_in_the_result
 
     for sentence in outliers(result["influence"]):
         click.echo(f"be careful: {sentence}")
     click.echo(f"learned {len(result['edges'])} edges in {result['seconds']['total']:.1f} s; results: {folder}")
+    click.echo(f"influence: {in_one_line(result['influence'])}")
+    for sentence in who_was_left_out(result["rounds"]):
+        click.echo(sentence)
     for one in result["ejected"]:
         click.echo(left_in_the_result(one["site"], one["after_round"]))
     for file, why in result["not_written"].items():

@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 
 from fedbnsl_experiments.report import charts as report_charts
 from fedbnsl_experiments.report.run_files import ReportedRun
-from fedbnsl_server.influence import outliers
+from fedbnsl_server.influence import outliers, who_was_left_out
 from fedbnsl_server.sites.ejection import in_short
 
 _MOST_SITES = 60
@@ -141,7 +141,7 @@ def influence(run: ReportedRun) -> dict[str, Any] | None:
     if found is None:
         return None
     rows = sorted(({"site": site, **of} for site, of in found["sites"].items()), key=lambda row: -row["largest"])
-    return {**found, "rows": rows[:_MOST_SITES], "outliers": outliers(found)}
+    return {**found, "rows": rows[:_MOST_SITES], "outliers": outliers(found), "left_out": who_was_left_out(run.rounds)}
 
 
 def _stretches(numbers: Iterable[int]) -> list[tuple[int, int]]:

@@ -345,6 +345,7 @@ class RunRecorder:
         return {
             **({"findings": findings} if findings else {}),
             **({"influence": influence} if influence else {}),
+            **({"left_out": list(record.left_out)} if record.left_out else {}),
             "round": t,
             "kind": record.kind,
             "contributed": list(record.contributed),

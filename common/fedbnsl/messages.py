@@ -284,7 +284,7 @@ class RunStatus:
     site
         The site that the coordinator identified as the caller; empty: no site, or the coordinator itself.
     reason
-        What a paused run waits for; empty in other states.
+        What a paused run waits for, or one whose round has lost its quorum; empty otherwise.
     """
 
     state: str

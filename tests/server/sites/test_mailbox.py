@@ -592,6 +592,31 @@ def test_a_site_that_comes_back_after_it_answered_is_not_waited_for_twice() -> N
     play(PATIENT, scene)
 
 
+def test_a_round_that_has_lost_its_quorum_says_whom_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mailbox_module, "_LOOK_S", 0.01)
+    away = set[str]()
+
+    async def scene(mailbox: Mailbox) -> None:
+        assert mailbox.lacking == ""
+        engine = await opened(mailbox, 1)
+        mailbox.push(update("a", 1))
+        assert mailbox.lacking == "", "b and c may still answer"
+        mailbox.leave("b")
+        assert mailbox.lacking == "", "a and c are two"
+        away.add("c")
+        while not mailbox.lacking:
+            await asyncio.sleep(0.01)
+        assert mailbox.lacking == "waiting for b, c (quorum 2 of 3)"
+        away.clear()
+        mailbox.welcome("c")
+        assert mailbox.lacking == ""
+        mailbox.push(update("c", 1))
+        assert await closed(engine) == "ac"
+        assert mailbox.lacking == ""
+
+    play(PATIENT.with_settings(quorum=2), scene, away=away)
+
+
 # ---- the end -------------------------------------------------------------------------------------------------------
 
 

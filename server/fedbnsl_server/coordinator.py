@@ -218,10 +218,16 @@ class Coordinator:
                 on_round=self._after_round,
                 state=self._recorder.state,
             )
-            with suppress(RecalledError):
+            try:
                 state = await _in_daemon_thread(play)
                 if self._order is None:
                     return state
+            except RecalledError:
+                pass
+            except QuorumLostError:
+                if not self._pause.reason:
+                    raise
+                await self._pause.over()  # sites could not take part: the round is asked anew
             self._order, self._is_playing = None, False
             self._go_on()  # also if the order is refused now, because the last round was complete before it
             await self._pause.outlast(self._take_order)

@@ -168,15 +168,20 @@ def test_a_run_that_is_set_back_goes_on_from_the_checkpoint_before(
     result = sites.coordinate(plan, tmp_path / "run")
     assert found["answer"].done
     assert_c_is_out(sites, result, after=2, from_round=3)
-    at_once = Federation(tables, sites.address)
-    try:
-        (tmp_path / "run").rename(tmp_path / "late")
-        order_at(3)
-        at_once.start()
-        assert_c_is_out(at_once, at_once.coordinate(plan, tmp_path / "run"), after=2, from_round=None)
-    finally:
-        at_once.close()
+    (tmp_path / "run").rename(tmp_path / "late")
+    order_at(3)
+    run_without_the_later_rounds_of_c(plan, tables, sites.address, tmp_path / "run")
     assert_same_graph(tmp_path / "run", tmp_path / "late")
+
+
+def run_without_the_later_rounds_of_c(plan: Plan, tables: dict[str, Dataset], address: str, run: Path) -> None:
+    """A run that was never set back: c is ejected as round 3 is open, by an order that is given already."""
+    sites = Federation(tables, address)
+    try:
+        sites.start()
+        assert_c_is_out(sites, sites.coordinate(plan, run), after=2, from_round=None)
+    finally:
+        sites.close()
 
 
 def test_without_setting_back_the_rest_of_the_run_finds_the_graph_of_the_rest(
@@ -241,26 +246,46 @@ def number(shown: str) -> int:
 KILLS = {
     "before anything is written": "membership_log.note_ejected = lambda log, ejected: die()",
     "between line and checkpoint": """
-from fedbnsl_server.store.run_folder import RunFolder
-RunFolder.forget_checkpoint = lambda folder: die()
+note = membership_log.note_ejected
+membership_log.note_ejected = lambda log, ejected: (note(log, ejected), die())
+""",
+    "between checkpoint and kept checkpoints": """
+from fedbnsl_server.store.kept_checkpoints import KeptCheckpoints
+KeptCheckpoints.forget_after = lambda kept, t: die()
 """,
     "before the answer": "from fedbnsl_server.store import orders\norders.settle = lambda folder, answer: die()",
 }
 
 
-@pytest.mark.parametrize("kill", KILLS)
+@pytest.mark.parametrize(
+    ("kill", "from_round"),
+    [
+        ("before anything is written", 1),
+        ("between line and checkpoint", 1),
+        ("between line and checkpoint", 3),
+        ("between checkpoint and kept checkpoints", 3),
+        ("before the answer", 1),
+    ],
+)
 def test_an_order_is_carried_out_once_whenever_the_coordinator_dies(
-    kill: str, order_at: Scheme, sites: Federation, without_c: Path, tmp_path: Path
-) -> None:
-    found = order_at(4, from_round=1)
+    kill: str, from_round: int, order_at: Scheme, sites: Federation, tables: dict[str, Dataset], without_c: Path,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    run = tmp_path / "run"
+    found = order_at(5, from_round=from_round)
     sites.start()
-    assert coordinate_until(KILLS[kill], PLAN, tmp_path / "run", sites.address) == 9
-    result = sites.coordinate(PLAN, tmp_path / "run")
-    assert_c_is_out(sites, result, after=0, from_round=1)
+    assert coordinate_until(KILLS[kill], PLAN, run, sites.address) == 9
+    result = sites.coordinate(PLAN, run)
+    assert_c_is_out(sites, result, after=from_round - 1, from_round=from_round)
     assert found["answer"].done
-    assert len(events(tmp_path / "run", "ejected")) == 1
-    assert orders.pending(tmp_path / "run") is None
-    assert_same_graph(tmp_path / "run", without_c)
+    assert len(events(run, "ejected")) == 1
+    assert orders.pending(run) is None
+    never_longer = without_c
+    if from_round > 1:
+        never_longer = run.rename(tmp_path / "set back")
+        order_at(from_round)
+        run_without_the_later_rounds_of_c(PLAN, tables, sites.address, run)
+    assert_same_graph(run, never_longer)
 
 
 @pytest.mark.parametrize("from_round", [None, 3])

@@ -2,7 +2,7 @@
 
 import errno
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -26,20 +26,24 @@ from fedbnsl_server.sites import membership_log
 from fedbnsl_server.sites.ejection import Ejected, round_to_go_on_after
 from fedbnsl_server.store import checkpoint, orders
 from fedbnsl_server.store.run_folder import RunFolder
-from network.test_resume import GRAPH_FILES, LONG_S, PLAN, SITES, Federation, address, coordinate_until, events, tables
+from network.test_resume import (
+    GRAPH_FILES,
+    LONG_S,
+    PLAN,
+    SITES,
+    Federation,
+    address,
+    coordinate_until,
+    events,
+    sites,
+    tables,
+)
 from private_site import NAMES, private_plan
 from report_runs import Page
 
-__all__ = ["address", "tables"]  # fixtures
+__all__ = ["address", "sites", "tables"]  # fixtures
 
 OTHERS = ("a", "b")
-
-
-@pytest.fixture
-def sites(tables: dict[str, Dataset], address: str) -> Iterator[Federation]:
-    federation = Federation(tables, address)
-    yield federation
-    federation.close()
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fedbnsl import durable
 from fedbnsl.errors import (
     BudgetExhaustedError,
+    EjectedError,
     FedbnslError,
     InterruptedRunError,
     LedgerError,
@@ -16,7 +17,6 @@ from fedbnsl.errors import (
     RunAbandonedError,
     SchemaMismatchError,
     SeatLostError,
-    SeatRefusedError,
     StaleRoundError,
 )
 from fedbnsl.graphs import files as graph_files
@@ -114,8 +114,8 @@ def take_part(
                 return Participant(admission.site, table, plan, reply.snapshot, journal=journal, run=reply.run)
 
             end = _answer_tasks(session, admission, reply, restore, record)
-        except SeatRefusedError:
-            raise  # the coordinator has taken the site out: it has no seat to leave
+        except EjectedError:  # the coordinator takes no more calls of this site, nor a farewell
+            raise
         except BaseException as error:
             session.leave(reason or _reason(error))
             raise

@@ -16,6 +16,7 @@ import grpc
 from fedbnsl import codec
 from fedbnsl.channel import ALIVE_EVERY_S, ALIVE_TIMEOUT_S, LONG_POLL_S, open_channel
 from fedbnsl.errors import (
+    EjectedError,
     FedbnslError,
     IdentityError,
     LedgerError,
@@ -31,6 +32,7 @@ from fedbnsl.errors import (
 )
 from fedbnsl.messages import (
     NOT_SEATED,
+    TAKEN_OUT,
     UNHANDLED,
     Finished,
     JoinReply,
@@ -328,8 +330,11 @@ class Session:
                     raise UnreachableError(
                         f"the coordinator at {self._address} did not answer{how_long} ({details})"
                     ) from None
-                seat_lost = status is grpc.StatusCode.NOT_FOUND and details.endswith(NOT_SEATED)
-                kind = SeatLostError if seat_lost else _ERRORS.get(status, ProtocolError)
+                kind = _ERRORS.get(status, ProtocolError)
+                if kind is PlanMismatchError and details.endswith(NOT_SEATED):
+                    kind = SeatLostError
+                elif kind is SeatRefusedError and details.endswith(TAKEN_OUT):
+                    kind = EjectedError
                 raise kind(f"the coordinator refused: {details}", remedy=_REMEDIES.get(kind)) from None
             self._back_off.reset()
             return reply

@@ -88,6 +88,15 @@ class SeatRefusedError(RemoteProtocolError):
     remedy = "Ask the coordinator's operator. A site joins once, under a name of its own, while seats are free."
 
 
+class EjectedError(SeatRefusedError):
+    """The coordinator's operator took the site out of the run."""
+
+    remedy = (
+        "The operator of this run took your site out, and it cannot come back into this run. Ask them why: its "
+        "columns, units or coding may differ from the others'. Other runs are not affected."
+    )
+
+
 class SetupError(FedbnslError):
     """An address, a name or an option that cannot be used."""
 

@@ -19,6 +19,9 @@ UNHANDLED = "the coordinator could not handle this call"  # its only answer to a
 # Tells a site that it has no seat (any more): it may join again.
 NOT_SEATED = "has not joined this run"
 
+# Tells a site that it was ejected: it may not join again.
+TAKEN_OUT = "was taken out of this run by the coordinator's operator"
+
 _SITE_NAME = re.compile(r"\w[\w.-]{0,63}")
 
 SITE_NAME_RULE = "1 to 64 letters, digits, '.', '-' or '_', the first neither '.' nor '-' (it names files)"
@@ -281,7 +284,7 @@ class RunStatus:
     site
         The site that the coordinator identified as the caller; empty: no site, or the coordinator itself.
     reason
-        What a paused run waits for; empty in other states.
+        What a paused run waits for, or one whose round has lost its quorum; empty otherwise.
     """
 
     state: str

@@ -1,6 +1,7 @@
 """One run at the coordinator: let the sites join, play the rounds, and end in an orderly way, also after an error.
 
-What the machine lacks for a while ends nothing: see `fedbnsl_server.pause`.
+What the machine lacks for a while ends nothing: see `fedbnsl_server.pause`. Sites are ejected by
+`fedbnsl_server.eject_orders`.
 """
 
 import asyncio
@@ -12,28 +13,23 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
 
-from fedbnsl.errors import DivergenceError, FedbnslError, InterruptedRunError, QuorumLostError, ResultError, SetupError
+from fedbnsl.errors import InterruptedRunError, QuorumLostError, ResultError
 from fedbnsl.interrupt import signals_to_heed
 from fedbnsl.messages import Finished
-from fedbnsl.plan.knowledge import EdgeMask
-from fedbnsl.plan.plan import Plan
 from fedbnsl.security_log import Record
 from fedbnsl_server.algorithm import global_step, round_loop
 from fedbnsl_server.algorithm.admm import AdmmState
-from fedbnsl_server.algorithm.consensus_graph import consensus_graph
 from fedbnsl_server.algorithm.round_loop import RoundRecord
+from fedbnsl_server.eject_orders import EjectOrders
+from fedbnsl_server.goodbye import end_of, public_reason, tell_the_end
 from fedbnsl_server.grpc_api.server import CoordinatorServer
 from fedbnsl_server.grpc_api.servicer import Servicer
 from fedbnsl_server.pause import Pause
-from fedbnsl_server.sites.ejection import Ejected, round_to_go_on_after
 from fedbnsl_server.sites.mailbox import Mailbox, RecalledError
 from fedbnsl_server.sites.roster import Member, Roster
-from fedbnsl_server.store import orders
-from fedbnsl_server.store.orders import Answer, EjectOrder
 from fedbnsl_server.store.results import RunRecorder
 from fedbnsl_server.store.run_folder import RunFolder
 from fedbnsl_server.store.shortage import shortage
@@ -42,14 +38,6 @@ from fedbnsl_server.store.site_ledgers import SiteLedgers
 _GOODBYE_S = 5.0
 _HASTY_GOODBYE_S = 0.5
 _LAST_LOOKS_S = 1.0
-_LOOK_FOR_ORDERS_S = 0.5
-
-_PUBLIC_REASONS: list[tuple[type[FedbnslError], str]] = [
-    (InterruptedRunError, "the coordinator was interrupted; join again if it continues the run"),
-    (QuorumLostError, "too few sites answered in time"),
-    (DivergenceError, "the iteration diverged: its numbers are no longer finite"),
-    (ResultError, "the coordinator could not write its results"),
-]
 
 _T = TypeVar("_T")
 
@@ -102,9 +90,6 @@ class Coordinator:
         self._broken: Exception | None = None
         self._asked_to_stop: signal.Signals | None = None
         self._rounds: asyncio.Future[AdmmState] | None = None
-        self._is_playing = False
-        self._order: EjectOrder | None = None  # the open round was called back for it
-        self._not_understood = ""
         self._folder = folder
         if folder.is_continued:
             folder.take_up()
@@ -138,6 +123,17 @@ class Coordinator:
             on_turned_out=self._keep_turned_out,
             why_paused=lambda: self._pause.reason,
         )
+        self._orders = EjectOrders(
+            folder,
+            self._recorder,
+            self._roster,
+            self._mailbox,
+            self._pause,
+            say=self._say,
+            note=self._note,
+            record=record,
+            on_broken=self._break,
+        )
 
     async def run(self, server: CoordinatorServer) -> dict[str, Any]:
         """Open the server, play the rounds, write the results, tell the sites; return what result.json holds.
@@ -163,7 +159,7 @@ class Coordinator:
         if end.paused:
             await server.close_without_a_word(self._mailbox)
         else:
-            finished = end.finished if error is None else Finished(None, _public_reason(error))
+            finished = end.finished if error is None else Finished(None, public_reason(error))
             grace_s = _GOODBYE_S if error is None else _HASTY_GOODBYE_S
             await tell_the_end(self._mailbox, finished, set(self._roster.members), grace_s)
             if end.outcome != "interrupted":  # an interrupted run may go on later, so watchers keep watching
@@ -174,9 +170,9 @@ class Coordinator:
         return result
 
     async def _play(self) -> _End:
-        looking = asyncio.ensure_future(self._look_for_orders())
+        looking = asyncio.ensure_future(self._orders.look())
         try:
-            await self._pause.outlast(self._take_order)  # one that waits is older than everything that follows
+            await self._pause.outlast(self._orders.take)  # one that waits is older than everything that follows
             if self._roster.is_complete:  # before anything can stop the run: its results include the earlier rounds
                 await self._start()
             self._rounds = asyncio.ensure_future(self._learn())
@@ -208,7 +204,7 @@ class Coordinator:
         await loading
         plan, roster = self._plan, self._roster
         while True:
-            self._is_playing = True
+            self._orders.rounds_are_played = True
             play = partial(
                 round_loop.run,
                 plan,
@@ -218,93 +214,17 @@ class Coordinator:
                 on_round=self._after_round,
                 state=self._recorder.state,
             )
-            with suppress(RecalledError):
+            try:
                 state = await _in_daemon_thread(play)
-                if self._order is None:
+                if self._orders.recalled_for is None:
                     return state
-            self._order, self._is_playing = None, False
-            self._go_on()  # also if the order is refused now, because the last round was complete before it
-            await self._pause.outlast(self._take_order)
-
-    # ---- orders --------------------------------------------------------------------------------------------------
-
-    async def _look_for_orders(self) -> None:
-        while True:
-            await asyncio.sleep(_LOOK_FOR_ORDERS_S)
-            if self._order is None:
-                try:
-                    await self._pause.outlast(self._take_order)
-                except InterruptedRunError:  # the run ends, and says so itself
-                    return
-                except ResultError as error:
-                    self._break(error)
-
-    def _take_order(self) -> None:
-        """Answer the order that waits; if it can be carried out while rounds are played, call the open one back."""
-        try:
-            order = orders.pending(self._folder.path)
-        except ResultError as error:  # a file that somebody else put there is no reason to end the run
-            if str(error) != self._not_understood:
-                self._not_understood = str(error)
-                self._note(self._not_understood)
-            return
-        if order is None:
-            return
-        done = next((one for one in self._recorder.ejected if one.order == order.id), None)
-        refusal = self._refusal(order)
-        if done is not None:  # a crash came before the answer
-            self._answer(order, done.sentence, done=True)
-        elif refusal is not None:
-            self._note(f"not ejected: {refusal}")
-            self._answer(order, refusal, done=False)
-        elif self._is_playing:
-            self._order = order
-            self._mailbox.recall()
-        else:
-            self._eject(order)
-
-    def _eject(self, order: EjectOrder) -> None:
-        """Take the site out of folder, roster and mailbox; no round is under way."""
-        after = self._round_to_go_on_after(order)
-        member = self._roster.members.get(order.site)
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        rows = 0 if member is None else member.n_samples
-        ejected = Ejected(order.id, order.site, order.from_round, after, rows, now)
-        self._recorder.eject(ejected)
-        self._record("ejected", site=order.site, round=after + 1)
-        self._roster.eject(order.site)
-        self._go_on()
-        text = f"{ejected.sentence}; round {after + 1} is next"
-        self._say(text)
-        self._answer(order, text, done=True)
-
-    def _go_on(self) -> None:
-        """Let the mailbox go on from the state of the recorder."""
-        state = self._recorder.state
-        answered = {site: entry["round"] for entry in self._recorder.rounds for site in entry["contributed"]}
-        self._mailbox.go_on_after(0 if state is None else state.round, {} if state is None else state.sites, answered)
-
-    def _answer(self, order: EjectOrder, text: str, *, done: bool) -> None:
-        orders.settle(self._folder.path, Answer(order.id, done, text))
-
-    def _refusal(self, order: EjectOrder) -> str | None:
-        try:
-            self._round_to_go_on_after(order)
-        except SetupError as error:
-            # That of the class speaks of options, to somebody at a keyboard.
-            return str(error) if error.remedy == SetupError.remedy else f"{error}. {error.remedy}"
-        return None
-
-    def _round_to_go_on_after(self, order: EjectOrder) -> int:
-        return round_to_go_on_after(
-            order.site,
-            order.from_round,
-            plan=self._plan,
-            members=self._roster.members.keys(),
-            ejected=self._roster.ejected,
-            rounds=self._recorder.rounds,
-            kept=self._folder.kept.rounds(),
-        )
+            except RecalledError:
+                pass
+            except QuorumLostError:
+                if not self._pause.reason:
+                    raise
+                await self._pause.over()  # sites could not take part: the round is asked anew
+            await self._orders.take_between_rounds()
 
     async def _wait_for_sites(self) -> None:
         while not self._roster.is_complete:
@@ -430,20 +350,6 @@ class Coordinator:
             self._break(error)
 
 
-def end_of(state: AdmmState, plan: Plan, variables: tuple[str, ...]) -> Finished:
-    """What the sites are told when all rounds are complete."""
-    return Finished(consensus_graph(state, plan, EdgeMask(plan.knowledge, variables)).as_sparse())
-
-
-async def tell_the_end(mailbox: Mailbox, finished: Finished, sites: set[str], grace_s: float) -> None:
-    """Tell the sites that the run has ended; another signal stops waiting for those that have not heard it."""
-    goodbye = asyncio.ensure_future(mailbox.finish(finished, sites, grace_s))
-    for number in signals_to_heed():
-        asyncio.get_running_loop().add_signal_handler(number, goodbye.cancel)
-    with suppress(asyncio.CancelledError):
-        await goodbye
-
-
 def _to_the_log(tell: Callable[[], None]) -> None:
     """Tell the operator something. If the log has no room, or nobody reads it any more, the run goes on without."""
     try:
@@ -451,14 +357,6 @@ def _to_the_log(tell: Callable[[], None]) -> None:
     except OSError as error:
         if not (shortage(error) or isinstance(error, BrokenPipeError)):
             raise
-
-
-def _public_reason(error: Exception) -> str:
-    """What the sites are told: fixed sentences, because an error's text may hold paths of this machine."""
-    for kind, sentence in _PUBLIC_REASONS:
-        if isinstance(error, kind):
-            return sentence
-    return "an unexpected error at the coordinator"
 
 
 def _shown(acyclicity: float | None) -> float:

@@ -1,7 +1,8 @@
 """What the answers of a round show about the sites' tables: codes for the run's folder, sentences for its readers.
 
 Without privacy the sites report it themselves. In a private run only released values may be used: scales and moments
-show a little (see `search.centring`), the weights of ADMM rounds nothing.
+show a little (see `search.centring`), the weights of ADMM rounds nothing. They are combined by the plan's `consensus`,
+as in the result: with a robust one, a single wrong site neither makes nor hides a finding about all.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -48,13 +49,13 @@ def findings_of(asked: Content, updates: Mapping[str, LocalUpdate], run: Run) ->
         return tuple(Finding(found.code.name.lower(), found.variables, site) for site, found in told)
     if not isinstance(asked, scales.Task | residual_moments.Task):
         return ()
-    d, rows = len(run.mask.allowed), [run.n_samples[site] for site in sites]
+    d, rows, rule = len(run.mask.allowed), run.rows(sites), run.rule(sites)
     prices = list(run.prices(sites).values())
     setup = [price.setup_variance for price in prices]
     answers: list[Any] = [updates[site].content for site in sites]
     if isinstance(asked, scales.Task):
-        mean_squares = mean_over_records([answer.mean_squares for answer in answers], rows)
-        near = near_bounds(mean_squares, mean_square_noise(setup, rows), run.feature_bounds)
+        mean_squares = mean_over_records([answer.mean_squares for answer in answers], rows, rule)
+        near = near_bounds(mean_squares, mean_square_noise(setup, rows, rule), run.feature_bounds)
         return (Finding("near_bounds", tuple(near)),) if near else ()
     if asked.weights.nnz:  # moments of residuals; without weights they are those of x itself
         return ()
@@ -67,6 +68,7 @@ def findings_of(asked: Content, updates: Mapping[str, LocalUpdate], run: Run) ->
         scale_variances=setup,
         bounds=run.feature_bounds,
         norm_bound=run.privacy.residual_norm_bound(d),
+        rule=rule,
     )
     return (Finding("in_one_direction"),) if one else ()
 

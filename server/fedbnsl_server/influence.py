@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from fedbnsl.wording import first_few
 from fedbnsl_server.algorithm.influence import FEWEST_SITES, LIMIT, Influence
 
 _NUMBERS = {
@@ -55,6 +56,25 @@ def outliers(influence: Mapping[str, Any]) -> list[str]:
         "may be this site's alone: compare its columns, units and coding with the others'; if they are wrong, run "
         "again without this site, or take it out while the run goes on (coordinator eject)"
         for site, of in above
+    ]
+
+
+def in_one_line(influence: Mapping[str, Any]) -> str:
+    """The sites of `table` with their largest influences, such as `south 2.9, north 1.2 (above 6 is named)`."""
+    if influence["unknown_because"]:
+        return f"not known: {influence['unknown_because']}"
+    largest = sorted(influence["sites"].items(), key=lambda one: -one[1]["largest"])
+    sites = first_few((f"{site} {of['largest']:.2g}" for site, of in largest), most=12)
+    return f"{sites} (above {influence['limit']:g} is named)"
+
+
+def who_was_left_out(rounds: Iterable[Mapping[str, Any]]) -> list[str]:
+    """A sentence for each round of result.json whose result holds nothing of some sites that answered."""
+    return [
+        f"{', '.join(entry['left_out'])}: left out of the search of round {entry['round']} by the plan's consensus, as "
+        f"the {_NUMBERS[entry['kind']]} farthest from the other sites'"
+        for entry in rounds
+        if entry.get("left_out")
     ]
 
 

@@ -2,6 +2,8 @@
 
 A full disk, a limit of open files or of memory is a matter for the coordinator's operator. Until it is mended the run
 is paused: what could not be written is tried again and again, and the sites wait for their next task as they always do.
+A deadline that passes meanwhile ends nothing: sites that join have all their time again, and a round that did not get
+its quorum is asked anew.
 """
 
 import asyncio

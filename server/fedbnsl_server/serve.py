@@ -17,7 +17,8 @@ from fedbnsl.security_log import NAME, Record, SecurityLog
 from fedbnsl.wording import first_few
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.round_loop import RoundRecord
-from fedbnsl_server.coordinator import Coordinator, end_of, tell_the_end
+from fedbnsl_server.coordinator import Coordinator
+from fedbnsl_server.goodbye import end_of, tell_the_end
 from fedbnsl_server.grpc_api.connections import make_room, most_connections
 from fedbnsl_server.grpc_api.server import CoordinatorServer
 from fedbnsl_server.grpc_api.servicer import Servicer

@@ -2,7 +2,7 @@
 
 import errno
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -11,33 +11,39 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from fedbnsl.errors import FedbnslError, ResultError, SeatRefusedError, SetupError
+from fedbnsl.errors import EjectedError, FedbnslError, ResultError, SetupError
 from fedbnsl.graphs.files import read_edges
 from fedbnsl.messages import LocalUpdate
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.session import Session
+from fedbnsl_experiments.report.page import write_report
 from fedbnsl_experiments.scoring.metrics import score
 from fedbnsl_experiments.simulate import simulate
 from fedbnsl_experiments.tables.synthetic import synthesise
-from fedbnsl_server.cli import coordinator
+from fedbnsl_server.cli import _summarise, coordinator  # pyright: ignore[reportPrivateUsage]
 from fedbnsl_server.sites import membership_log
 from fedbnsl_server.sites.ejection import Ejected, round_to_go_on_after
 from fedbnsl_server.store import checkpoint, orders
 from fedbnsl_server.store.run_folder import RunFolder
-from network.test_resume import GRAPH_FILES, LONG_S, PLAN, SITES, Federation, address, coordinate_until, events, tables
+from network.test_resume import (
+    GRAPH_FILES,
+    LONG_S,
+    PLAN,
+    SITES,
+    Federation,
+    address,
+    coordinate_until,
+    events,
+    sites,
+    tables,
+)
 from private_site import NAMES, private_plan
+from report_runs import Page
 
-__all__ = ["address", "tables"]  # fixtures
+__all__ = ["address", "sites", "tables"]  # fixtures
 
 OTHERS = ("a", "b")
-
-
-@pytest.fixture
-def sites(tables: dict[str, Dataset], address: str) -> Iterator[Federation]:
-    federation = Federation(tables, address)
-    yield federation
-    federation.close()
 
 
 @pytest.fixture(scope="module")
@@ -85,8 +91,11 @@ def assert_same_graph(run: Path, other: Path) -> None:
 
 
 def assert_c_is_out(sites: Federation, result: Mapping[str, Any], *, after: int, from_round: int | None) -> None:
-    assert isinstance(sites.ends["c"].exception(LONG_S), SeatRefusedError)
-    assert "taken site 'c' out of this run" in str(sites.ends["c"].exception())
+    end = sites.ends["c"].exception(LONG_S)
+    assert isinstance(end, EjectedError)
+    assert str(end) == "the coordinator refused: site 'c' was taken out of this run by the coordinator's operator"
+    assert "took your site out" in end.remedy
+    assert not [text for text in sites.told_at_sites if "could not be told" in text]
     assert sites.ends["a"].result(LONG_S) == sites.ends["b"].result(LONG_S)
     assert result["state"] == "finished"
     assert sorted(result["sites"]) == list(OTHERS)
@@ -163,15 +172,20 @@ def test_a_run_that_is_set_back_goes_on_from_the_checkpoint_before(
     result = sites.coordinate(plan, tmp_path / "run")
     assert found["answer"].done
     assert_c_is_out(sites, result, after=2, from_round=3)
-    at_once = Federation(tables, sites.address)
-    try:
-        (tmp_path / "run").rename(tmp_path / "late")
-        order_at(3)
-        at_once.start()
-        assert_c_is_out(at_once, at_once.coordinate(plan, tmp_path / "run"), after=2, from_round=None)
-    finally:
-        at_once.close()
+    (tmp_path / "run").rename(tmp_path / "late")
+    order_at(3)
+    run_without_the_later_rounds_of_c(plan, tables, sites.address, tmp_path / "run")
     assert_same_graph(tmp_path / "run", tmp_path / "late")
+
+
+def run_without_the_later_rounds_of_c(plan: Plan, tables: dict[str, Dataset], address: str, run: Path) -> None:
+    """A run that was never set back: c is ejected as round 3 is open, by an order that is given already."""
+    sites = Federation(tables, address)
+    try:
+        sites.start()
+        assert_c_is_out(sites, sites.coordinate(plan, run), after=2, from_round=None)
+    finally:
+        sites.close()
 
 
 def test_without_setting_back_the_rest_of_the_run_finds_the_graph_of_the_rest(
@@ -199,31 +213,83 @@ def test_without_setting_back_the_rest_of_the_run_finds_the_graph_of_the_rest(
     assert shd(tmp_path / "run") == shd(tmp_path / "own") < shd(tmp_path / "spoilt")
 
 
+@pytest.mark.parametrize(
+    ("from_round", "words"), [(None, "ejected after round 3"), (3, "ejected from round 3 on"), (1, "ejected: nothing")]
+)
+def test_the_page_and_the_summary_show_an_ejected_site_as_ejected(
+    from_round: int | None, words: str, order_at: Scheme, sites: Federation, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    order_at(4, from_round=from_round)
+    sites.start()
+    result = sites.coordinate(PLAN, tmp_path / "run")
+    after = result["ejected"][0]["after_round"]
+    page = Page(write_report(tmp_path / "run").read_text(encoding="utf-8"))
+    rows = {row[0]: row for row in page.tables["contributions"][1:]}
+    assert sorted(rows) == list(SITES)
+    assert rows["c"][2] == f"{after} of 6"
+    assert rows["c"][4].startswith(words)
+    assert (rows["a"][4], rows["b"][4]) == ("none", "none")
+    assert "c" not in [row[0] for row in page.tables.get("influence", [])]
+    *of_sites, everything = page.tables["bytes"][1:]
+    (of_c,) = (row for row in of_sites if row[0].startswith("c"))
+    assert of_c[0].startswith(f"c ({words}")
+    assert (of_c[1] == "0") == (after == 0)
+    for column in range(1, 6):
+        assert sum(number(row[column]) for row in of_sites) == number(everything[column])
+    _summarise(result, tmp_path / "run")
+    assert f"c was ejected{f' after round {after}' if after else ''}: " in capsys.readouterr().out
+
+
+def number(shown: str) -> int:
+    return int("".join(filter(str.isdigit, shown)))
+
+
 # ---- a coordinator that is killed ----------------------------------------------------------------------------------
 
 KILLS = {
     "before anything is written": "membership_log.note_ejected = lambda log, ejected: die()",
     "between line and checkpoint": """
-from fedbnsl_server.store.run_folder import RunFolder
-RunFolder.forget_checkpoint = lambda folder: die()
+note = membership_log.note_ejected
+membership_log.note_ejected = lambda log, ejected: (note(log, ejected), die())
+""",
+    "between checkpoint and kept checkpoints": """
+from fedbnsl_server.store.kept_checkpoints import KeptCheckpoints
+KeptCheckpoints.forget_after = lambda kept, t: die()
 """,
     "before the answer": "from fedbnsl_server.store import orders\norders.settle = lambda folder, answer: die()",
 }
 
 
-@pytest.mark.parametrize("kill", KILLS)
+@pytest.mark.parametrize(
+    ("kill", "from_round"),
+    [
+        ("before anything is written", 1),
+        ("between line and checkpoint", 1),
+        ("between line and checkpoint", 3),
+        ("between checkpoint and kept checkpoints", 3),
+        ("before the answer", 1),
+    ],
+)
 def test_an_order_is_carried_out_once_whenever_the_coordinator_dies(
-    kill: str, order_at: Scheme, sites: Federation, without_c: Path, tmp_path: Path
-) -> None:
-    found = order_at(4, from_round=1)
+    kill: str, from_round: int, order_at: Scheme, sites: Federation, tables: dict[str, Dataset], without_c: Path,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    run = tmp_path / "run"
+    found = order_at(5, from_round=from_round)
     sites.start()
-    assert coordinate_until(KILLS[kill], PLAN, tmp_path / "run", sites.address) == 9
-    result = sites.coordinate(PLAN, tmp_path / "run")
-    assert_c_is_out(sites, result, after=0, from_round=1)
+    assert coordinate_until(KILLS[kill], PLAN, run, sites.address) == 9
+    result = sites.coordinate(PLAN, run)
+    assert_c_is_out(sites, result, after=from_round - 1, from_round=from_round)
     assert found["answer"].done
-    assert len(events(tmp_path / "run", "ejected")) == 1
-    assert orders.pending(tmp_path / "run") is None
-    assert_same_graph(tmp_path / "run", without_c)
+    assert len(events(run, "ejected")) == 1
+    assert orders.pending(run) is None
+    never_longer = without_c
+    if from_round > 1:
+        never_longer = run.rename(tmp_path / "set back")
+        order_at(from_round)
+        run_without_the_later_rounds_of_c(PLAN, tables, sites.address, run)
+    assert_same_graph(run, never_longer)
 
 
 @pytest.mark.parametrize("from_round", [None, 3])
@@ -331,10 +397,45 @@ def test_the_command_waits_for_a_coordinator_that_works_and_leaves_the_order_to_
     assert answer.text.startswith("without b the run would have 1 site, and it needs 2")
 
 
+def test_the_command_refuses_a_second_order_to_a_stopped_run_at_once(
+    order_at: Scheme, sites: Federation, tmp_path: Path
+) -> None:
+    found = order_at(3)
+    sites.start()
+    run = tmp_path / "run"
+    assert coordinate_until("def on_round(t):\n  if t == 4: terminate()", PLAN, run, sites.address) == 0
+    assert found["answer"].done
+    again = CliRunner().invoke(coordinator, ["eject", str(run), "c", "--from-round", "1"], standalone_mode=False)
+    assert isinstance(again.exception, SetupError)
+    assert "That is final" in str(again.exception)
+    assert orders.pending(run) is None
+    assert sites.coordinate(PLAN, run)["state"] == "finished"
+
+
+@pytest.mark.parametrize(
+    ("after", "from_round", "text"),
+    [
+        (4, 2, r"c was ejected after round 4: .*That is final: the run cannot be set back for c any more"),
+        (4, None, r"c was ejected after round 4: .*That is final"),
+        (0, 1, r"c was ejected: nothing of it is in the result\. That is final"),
+    ],
+)
+def test_a_second_order_about_a_site_is_refused_in_words_that_say_what_is_left_to_do(
+    after: int, from_round: int | None, text: str
+) -> None:
+    before = [Ejected("1", "c", None, after, 80, "then")]
+    rounds = [{"round": t, "kind": "admm", "contributed": OTHERS} for t in (1, 2, 3, 4, 5)]
+    with pytest.raises(SetupError, match=text) as caught:
+        round_to_go_on_after(
+            "c", from_round, plan=PLAN, members=set(OTHERS), ejected=before, rounds=rounds, kept=[1, 2, 3, 4]
+        )
+    assert ("begin a new run without it, in another folder" in caught.value.remedy) is (after > 0)
+
+
 def test_a_private_run_is_not_set_back() -> None:
     plan = private_plan(n_participants=3, variables=NAMES)
     rounds = [{"round": t, "kind": "admm", "contributed": SITES} for t in (1, 2)]
-    ask = partial(round_to_go_on_after, "c", plan=plan, members=set(SITES), ejected=set(), rounds=rounds, kept=[1, 2])
+    ask = partial(round_to_go_on_after, "c", plan=plan, members=set(SITES), ejected=(), rounds=rounds, kept=[1, 2])
     assert ask(from_round=None) == ask(from_round=3) == 2
     with pytest.raises(SetupError, match="never draw again what they have released") as caught:
         ask(from_round=2)

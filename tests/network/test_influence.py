@@ -194,6 +194,27 @@ def test_a_page_of_an_older_run_without_influence_is_written_all_the_same(
     assert "stands out" not in page.text
 
 
+def summaries(result: dict[str, Any], run: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """As a simulation and as a coordinator print them."""
+    printed = io.StringIO()
+    print_summary(result, run, Console(file=printed, width=200), seconds=1.0)
+    _summarise(result, run)
+    return [printed.getvalue(), capsys.readouterr().out]
+
+
+def test_a_summary_has_the_influence_of_every_site_the_largest_first(
+    play: Callable[..., dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = play(LEAN)
+    (run,) = tmp_path.iterdir()
+    sites = sorted(result["influence"]["sites"].items(), key=lambda one: -one[1]["largest"])
+    line = ", ".join(f"{site} {of['largest']:.2g}" for site, of in sites) + " (above 6 is named)"
+    assert len(sites) == 3
+    for text in summaries(result, run, capsys):
+        (found,) = (one for one in text.splitlines() if one.strip().startswith("influence"))
+        assert found.strip().endswith(line)
+
+
 # ---- rows ----------------------------------------------------------------------------------------------------------
 
 
@@ -238,6 +259,22 @@ def test_a_robust_rule_keeps_the_graph_that_a_mean_loses(
     attacked = robust(wrong)
     assert len(edges(attacked) ^ honest) <= 2
     assert named(attacked) == ["site-2"]
+
+
+@pytest.mark.parametrize("rule", ["median", "trimmed-mean"])
+def test_sites_that_a_rule_leaves_out_whole_are_named_in_result_summary_and_page(
+    rule: str, play: Callable[..., dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = play(LEAN.with_settings(consensus=rule), Garbage)
+    (run,) = tmp_path.iterdir()
+    *steps, search = result["rounds"]
+    assert search["left_out"] == ["site-2"]
+    assert not any("left_out" in entry for entry in steps)
+    words = "site-2: left out of the search of round 4"
+    for text in [*summaries(result, run, capsys), Page(write_report(run).read_text(encoding="utf-8")).text]:
+        assert words in text
+    mean = play(LEAN, Garbage)
+    assert not any("left_out" in entry for entry in mean["rounds"])
 
 
 @pytest.mark.parametrize("rule", ["median", "trimmed-mean"])

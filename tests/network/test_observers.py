@@ -23,7 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fedbnsl import __version__
 from fedbnsl.errors import IdentityError, RemoteProtocolError
-from fedbnsl.messages import PROTOCOL_VERSION, JoinRequest, LedgerHead, LocalUpdate
+from fedbnsl.messages import PROTOCOL_VERSION, JoinRequest, LeaveReason, LedgerHead, LocalUpdate
 from fedbnsl.rounds import admm as admm_rounds
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl_client.session import Session
@@ -314,6 +314,8 @@ def test_a_terminal_shows_every_site_with_what_it_did_and_the_run_with_what_is_l
     watching.await_text(r"south +working +\d\d:\d\d:\d\d +\d+ s ago +1 +- +0\.\d kB +0\.\d kB")
     watching.await_text("as each site's ledger told it last")
     assert "━" in watching.text
+    sessions["south"].leave(LeaveReason.OPERATOR)
+    watching.await_text(r"waiting for south \(quorum 2 of 2\) +round 2/4 +answered 1/2")
     watching.end(signal.SIGTERM)
 
 

@@ -1,5 +1,6 @@
 """Coordinators that end in the middle and are started again, while their sites go on calling; each site is a thread."""
 
+import asyncio
 import errno
 import itertools
 import json
@@ -38,6 +39,7 @@ from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.round_loop import RoundRecord
 from fedbnsl_server.serve import serve
 from fedbnsl_server.sites.mailbox import Mailbox
+from fedbnsl_server.store import orders
 from fedbnsl_server.store.run_folder import RunFolder
 from fedbnsl_server.store.run_id import RunIdentity
 from free_port import free_port
@@ -72,6 +74,7 @@ class Federation:
     def __init__(self, tables: Mapping[str, Dataset], address: str) -> None:
         self.address = address
         self.notices: list[str] = []
+        self.told_at_sites: list[str] = []
         self.ends: dict[str, Future[SparseMatrix]] = {}
         self._tables = tables
         self._threads = ThreadPoolExecutor(2 * len(tables))  # a site may live twice
@@ -86,7 +89,7 @@ class Federation:
                 PublicTable(site, self._tables[site]),
                 address=self.address,
                 patience_s=LONG_S,
-                notice=lambda text: None,
+                notice=self.told_at_sites.append,
                 out=None,
             )
         except DivergenceError:
@@ -518,6 +521,50 @@ def serve_shortly(out: Path) -> None:
 
 async def no_wait(self: Mailbox, seconds: float, *, quorum_is_enough: bool) -> bool:
     return False
+
+
+def test_a_quorum_that_is_lost_while_the_run_is_paused_ends_nothing(
+    sites: Federation, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In round 3 an order cannot be answered for want of room, and all deadlines pass before c has sent its answer."""
+    out, paused, lost = tmp_path / "run", threading.Event(), threading.Event()
+    settle, push, wait, collect = orders.settle, Session.push, Mailbox._wait, Mailbox._collect
+
+    def settled(folder: Path, answer: orders.Answer) -> None:
+        if not lost.is_set():
+            paused.set()
+            raise ResultError("the answer cannot be written") from OSError(errno.ENOSPC, "No space left on device")
+        settle(folder, answer)
+
+    def pushed(self: Session, update: LocalUpdate) -> None:
+        if (update.site, update.round) == ("c", 3) and not lost.is_set():
+            orders.give(out, "nobody", None)
+            assert lost.wait(LONG_S)
+        push(self, update)
+
+    async def waited(self: Mailbox, seconds: float, *, quorum_is_enough: bool) -> bool:
+        if self.round != 3 or lost.is_set():
+            return await wait(self, seconds, quorum_is_enough=quorum_is_enough)
+        while not paused.is_set():
+            await asyncio.sleep(0.01)
+        return False
+
+    async def collected(self: Mailbox) -> Mapping[str, LocalUpdate]:
+        try:
+            return await collect(self)
+        except QuorumLostError:
+            lost.set()
+            raise
+
+    monkeypatch.setattr(orders, "settle", settled)
+    monkeypatch.setattr(Session, "push", pushed)
+    monkeypatch.setattr(Mailbox, "_wait", waited)
+    monkeypatch.setattr(Mailbox, "_collect", collected)
+    sites.start()
+    sites.coordinate(PLAN, out)
+    assert lost.is_set()
+    assert sites.errors() == {type(None)}
+    assert_same_run(out, undisturbed)
 
 
 def disk_fails(monkeypatch: pytest.MonkeyPatch, failing: str, number: int, *, times: float) -> None:

@@ -5,7 +5,7 @@ Each site is a thread; a coordinator that is killed is a process of its own.
 
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,12 @@ from fedbnsl_client import join_run
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_client.session import Session
-from fedbnsl_experiments.tables.synthetic import synthesise
 from fedbnsl_server.algorithm import round_loop
 from fedbnsl_server.sites.mailbox import Traffic, UpdateCheck
 from fedbnsl_server.store import checkpoint
-from free_port import free_port
-from network.test_resume import LONG_S, PLAN, SITES, D, Federation, coordinate_until
+from network.test_resume import LONG_S, PLAN, SITES, Federation, address, coordinate_until, sites, tables
+
+__all__ = ["address", "sites", "tables"]  # fixtures
 
 QUORUM = PLAN.with_settings(rounds=7, refit_rounds=1, quorum=2, round_deadline_s=1.0)
 CHANGES = {"send_tolerance": 0.02, "zero_tolerance": 0.02, "value_type": "float32"}
@@ -64,19 +64,6 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     monkeypatch.setattr(join_run, "Participant", ScriptedParticipant)
     monkeypatch.setattr(join_run, "Session", ScriptedSession)
     return script
-
-
-@pytest.fixture(scope="module")
-def tables() -> dict[str, Dataset]:
-    drawn = synthesise(D, 6, len(SITES), 80, 5, weight_variance=0.05)
-    return {site: Dataset(drawn.variables, X) for site, X in zip(SITES, drawn.tables, strict=True)}
-
-
-@pytest.fixture
-def sites(tables: dict[str, Dataset]) -> Iterator[Federation]:
-    federation = Federation(tables, f"127.0.0.1:{free_port()}")
-    yield federation
-    federation.close()
 
 
 class AnewInEveryRound:

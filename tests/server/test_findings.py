@@ -1,10 +1,13 @@
 """What a round's answers are taken to say about the sites' tables."""
 
-import numpy as np
+from typing import Any
 
-from fedbnsl.messages import LocalUpdate
+import numpy as np
+import pytest
+
+from fedbnsl.messages import Content, LocalUpdate
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
-from fedbnsl.rounds import residual_moments
+from fedbnsl.rounds import residual_moments, scales
 from fedbnsl.sparse import Matrix, SparseMatrix
 from fedbnsl_server.findings import Finding, findings_of
 from fedbnsl_server.rounds.kinds import Run
@@ -23,6 +26,42 @@ def found(W: Matrix) -> tuple[Finding, ...]:
     moments = np.full((D, D), run.privacy.residual_norm_bound(D) ** 2 / D)
     answer = residual_moments.Answer(moments[np.triu_indices(D)], task.digest)
     return findings_of(task, {site: LocalUpdate(site, 1, answer) for site in run.n_samples}, run)
+
+
+def found_of_three(told: dict[str, Any], task: Content, consensus: str) -> tuple[Finding, ...]:
+    plan = PLAN.with_settings(consensus=consensus, n_participants=3)
+    run = Run(plan, EdgeMask(Knowledge(), NAMES), dict.fromkeys(told, 10**6))
+    return findings_of(task, {site: LocalUpdate(site, 1, answer) for site, answer in told.items()}, run)
+
+
+@pytest.mark.parametrize("usual_is_odd", [True, False])
+@pytest.mark.parametrize("kind", ["scales", "moments"])
+def test_under_a_robust_plan_one_site_neither_makes_nor_hides_a_finding_about_all(
+    kind: str, usual_is_odd: bool
+) -> None:
+    run = Run(PLAN, EdgeMask(Knowledge(), NAMES), {})
+    task: Content
+    if kind == "scales":
+        task, odd, plain = scales.Task(), 0.9 * run.feature_bounds, 0.1 * run.feature_bounds
+        answers = {name: scales.Answer(value) for name, value in by_name(odd, plain, usual_is_odd).items()}
+        finding = Finding("near_bounds", tuple(range(D)))
+    else:
+        task = moments_task = residual_moments.Task(SparseMatrix.zeros(D), np.ones(D))
+        upper = np.triu_indices(D)
+        odd, plain = np.full((D, D), run.privacy.residual_norm_bound(D) ** 2 / D)[upper], 0.1 * np.eye(D)[upper]
+        answers = {
+            name: residual_moments.Answer(value, moments_task.digest)
+            for name, value in by_name(odd, plain, usual_is_odd).items()
+        }
+        finding = Finding("in_one_direction")
+    assert found_of_three(answers, task, "median") == ((finding,) if usual_is_odd else ())
+    assert found_of_three(answers, task, "mean") == (() if usual_is_odd else (finding,)), "a mean goes with one site"
+
+
+def by_name(odd: Matrix, plain: Matrix, usual_is_odd: bool) -> dict[str, Matrix]:
+    """Two sites that are odd and one that denies it, or two that are not and one that lies far off."""
+    usual, wrong = (odd, -5.0 * odd) if usual_is_odd else (plain, 10.0 * odd)
+    return {"east": usual, "north": wrong, "south": usual}
 
 
 def test_moments_of_the_variables_tell_of_their_means_and_moments_of_residuals_do_not() -> None:

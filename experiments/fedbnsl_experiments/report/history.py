@@ -11,7 +11,8 @@ from pydantic.fields import FieldInfo
 
 from fedbnsl_experiments.report import charts as report_charts
 from fedbnsl_experiments.report.run_files import ReportedRun
-from fedbnsl_server.influence import outliers
+from fedbnsl_server.influence import outliers, who_was_left_out
+from fedbnsl_server.sites.ejection import in_short
 
 _MOST_SITES = 60
 
@@ -45,12 +46,16 @@ class Attendance:
         Such as "3, 7-9"; empty: none.
     stretches
         First round and number of rounds of each stretch without a gap.
+    ejected
+        When it was taken out of the run; empty: it was not.
     """
 
     site: str
+    n_samples: int
     contributed: int
     missed: str
     stretches: list[tuple[int, int]]
+    ejected: str = ""
 
 
 def settings(run: ReportedRun) -> list[Setting]:
@@ -89,10 +94,9 @@ def charts(run: ReportedRun) -> dict[str, str]:
     steps = [entry for entry in run.rounds if entry["kind"] == "admm"]
     numbers = [entry["round"] for entry in steps]
     every = [entry["round"] for entry in run.rounds]
-    sites = list(run.result["sites"])
+    sites = [*run.result["sites"], *(one["site"] for one in ejected(run))]
     up, down = (
-        np.array([[entry["bytes"][site][way]["serialised"] for entry in run.rounds] for site in sites])
-        for way in ("up", "down")
+        np.array([[_serialised(entry, site, way) for entry in run.rounds] for site in sites]) for way in ("up", "down")
     )
     return {
         "acyclicity": report_charts.acyclicity(numbers, [entry["acyclicity"] for entry in steps]) if steps else "",
@@ -105,16 +109,30 @@ def charts(run: ReportedRun) -> dict[str, str]:
     }
 
 
+def _serialised(entry: Mapping[str, Any], site: str, way: str) -> int:
+    counted = entry["bytes"].get(site)  # of an ejected site, later rounds have none
+    return 0 if counted is None else counted[way]["serialised"]
+
+
+def ejected(run: ReportedRun) -> list[dict[str, Any]]:
+    """Sites that were taken out of the run, with what a table says of them in `words`."""
+    found = run.result.get("ejected", [])  # older runs have none
+    return [{**one, "words": in_short(one["after_round"], one["from_round"])} for one in found]
+
+
 def attendance(run: ReportedRun) -> list[Attendance]:
-    """Of each site; where they are many, of those that missed a round."""
+    """Of each site; where they are many, of those that missed a round or were ejected."""
     numbers = [entry["round"] for entry in run.rounds]
     rows: list[Attendance] = []
-    for site in run.result["sites"]:
+    for site, of in run.result["sites"].items():
         there = [entry["round"] for entry in run.rounds if site in entry["contributed"]]
         missed = sorted(set(numbers) - set(there))
         words = ", ".join(f"{first}" if n == 1 else f"{first}\u2013{first + n - 1}" for first, n in _stretches(missed))
-        rows.append(Attendance(site, len(there), words, _stretches(there)))
-    return rows if len(rows) <= _MOST_SITES else [row for row in rows if row.missed]
+        rows.append(Attendance(site, of["n_samples"], len(there), words, _stretches(there)))
+    for one in ejected(run):
+        there = [entry["round"] for entry in run.rounds if one["site"] in entry["contributed"]]
+        rows.append(Attendance(one["site"], one["n_samples"], len(there), "", _stretches(there), one["words"]))
+    return rows if len(rows) <= _MOST_SITES else [row for row in rows if row.missed or row.ejected]
 
 
 def influence(run: ReportedRun) -> dict[str, Any] | None:
@@ -123,7 +141,7 @@ def influence(run: ReportedRun) -> dict[str, Any] | None:
     if found is None:
         return None
     rows = sorted(({"site": site, **of} for site, of in found["sites"].items()), key=lambda row: -row["largest"])
-    return {**found, "rows": rows[:_MOST_SITES], "outliers": outliers(found)}
+    return {**found, "rows": rows[:_MOST_SITES], "outliers": outliers(found), "left_out": who_was_left_out(run.rounds)}
 
 
 def _stretches(numbers: Iterable[int]) -> list[tuple[int, int]]:
@@ -136,7 +154,12 @@ def _stretches(numbers: Iterable[int]) -> list[tuple[int, int]]:
     return found
 
 
-def bytes_rows(result: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Bytes by site, and a last row of all."""
+def bytes_rows(run: ReportedRun) -> list[dict[str, Any]]:
+    """Bytes by site, ejected ones included, and a last row of all."""
+    result = run.result
     rows = [{"site": site, **of["bytes"], "control": of["control_bytes"]} for site, of in result["sites"].items()]
+    rows += [
+        {"site": f"{one['site']} ({one['words']})", **one["bytes"], "control": one["control_bytes"]}
+        for one in ejected(run)
+    ]
     return [*rows, {"site": "all", **{key: result["bytes"][key] for key in ("up", "down", "control")}}]

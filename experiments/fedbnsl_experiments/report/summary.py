@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedbnsl_experiments.scoring.metrics import Scores
-from fedbnsl_server.influence import outliers
+from fedbnsl_server.influence import in_one_line, outliers, who_was_left_out
 from fedbnsl_server.observe.terminal import megabytes
 
 _EDGES_SHOWN = 40
@@ -76,6 +76,9 @@ def print_summary(
         lines.add_row("guarantee", result["privacy"]["guarantee"])
     if result["dropped_edges"]:
         lines.add_row("cycles", f"{len(result['dropped_edges'])} weak edges left out to break them (see result.json)")
+    lines.add_row("influence", Text(in_one_line(result["influence"])))
+    for sentence in who_was_left_out(result["rounds"]):
+        lines.add_row("left out", Text(sentence))
     for file, why in result["not_written"].items():
         lines.add_row("not written", f"{file}: {why}")
     took = result["seconds"]

@@ -45,6 +45,8 @@ class RoundRecord:
         What the answers show about the tables.
     influence
         How far each contributing site's numbers lie from the others'; empty for fewer than three sites.
+    left_out
+        Contributing sites that a robust rule left out of the result whole.
     """
 
     round: int
@@ -60,6 +62,7 @@ class RoundRecord:
     indexed_down: bool = True
     findings: tuple[Finding, ...] = ()
     influence: Mapping[str, Influence] = field(default_factory=dict[str, Influence])
+    left_out: tuple[str, ...] = ()
 
 
 def run(
@@ -119,6 +122,7 @@ def run(
             indexed_down=indexed_down,
             findings=findings_of(content, updates, context),
             influence=influence_of(state, updates, content, context),
+            left_out=kind_of(kind).left_out(state, _answers(state, updates), content, context),
         )
         on_round(state, record)
     return state
@@ -126,8 +130,7 @@ def run(
 
 def advance(state: AdmmState, updates: Mapping[str, LocalUpdate], asked: Content, run: Run) -> AdmmState:
     """The state after a round in which these updates came in."""
-    answers = {site: updates[site].content for site in state.sites if site in updates}
-    after = kind_of(asked.kind).advance(state, answers, asked, run)
+    after = kind_of(asked.kind).advance(state, _answers(state, updates), asked, run)
     return replace(after, round=state.round + 1, contributed=frozenset(updates))
 
 
@@ -135,11 +138,15 @@ def influence_of(
     after: AdmmState, updates: Mapping[str, LocalUpdate], asked: Content, run: Run
 ) -> dict[str, Influence]:
     """How far each site's numbers lie from the others', after the round in which these updates came in."""
-    answers = {site: updates[site].content for site in after.sites if site in updates}
+    answers = _answers(after, updates)
     if len(answers) < FEWEST_SITES:
         return {}
     found = influences(kind_of(asked.kind).compared(after, answers, asked, run))
     return dict(zip(answers, found, strict=True)) if found else {}
+
+
+def _answers(state: AdmmState, updates: Mapping[str, LocalUpdate]) -> dict[str, Content]:
+    return {site: updates[site].content for site in state.sites if site in updates}
 
 
 def _check(update: LocalUpdate, *, asked: Content, run: Run) -> None:

@@ -244,7 +244,7 @@ class Servicer(federation_grpc.FederationServicer):
             sites=tuple(self._progress_of(site, now) for site in sorted(self.roster.members)),
             run=run_tag(self.run),
             time_unix_s=time.time(),
-            reason=why_paused,
+            reason=why_paused or self.mailbox.lacking,
         )
 
     async def last_looks(self, grace_s: float) -> None:

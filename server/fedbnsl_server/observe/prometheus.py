@@ -47,7 +47,7 @@ class RunCollector(Collector):
             state.add_metric([name], float(name == status.state))
         yield state
         paused = GaugeMetricFamily("fedbnsl_run_paused", "What a paused run waits for.", labels=["reason"])
-        if status.reason:
+        if status.state == "paused":
             paused.add_metric([status.reason], 1.0)
         yield paused
         yield from _of_sites(status)

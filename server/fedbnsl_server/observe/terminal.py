@@ -31,7 +31,7 @@ class RunDisplay:
         self._title = title
         self._console = console
         self._live = Live(Text(title), console=console, refresh_per_second=8, transient=True)
-        self._last_step: tuple[str, int] | None = None
+        self._last_step: tuple[str, str, int] | None = None
         self._last_status: RunStatus | None = None
         self._last_trouble = ""
 
@@ -53,7 +53,11 @@ class RunDisplay:
         if self._console.is_terminal:
             self._live.update(view(self._title, status))
             return
-        step = status.state, status.round * _LINES_WITHOUT_TERMINAL // status.rounds if status.rounds else 0
+        step = (
+            status.state,
+            status.reason,
+            status.round * _LINES_WITHOUT_TERMINAL // status.rounds if status.rounds else 0,
+        )
         if step != self._last_step or back:
             self._last_step = step
             self._print(headline(status))
@@ -93,9 +97,9 @@ def headline(status: RunStatus) -> str:
         return f"{state}: {len(status.sites)} joined"
     n_bytes = sum(site.bytes_up + site.bytes_down for site in status.sites)
     answered = sum(site.answered for site in status.sites)
-    unless_running = "" if status.state == "running" else f"{state}  "
+    note = status.reason if status.state == "running" else state
     return (
-        f"{unless_running}round {status.round}/{status.rounds}  answered {answered}/{len(status.sites)}  "
+        f"{note}{'  ' if note else ''}round {status.round}/{status.rounds}  answered {answered}/{len(status.sites)}  "
         f"h(W) {status.acyclicity:.1e}  edges {status.edges}  {megabytes(n_bytes)}  {_time(status)}"
     )
 
@@ -143,7 +147,8 @@ class _Sites:
             left_out.insert(0, column)
         yield _table(self._status, chosen)
         if left_out:
-            yield Text(f"no room for: {', '.join(left_out)} (see --json)", style="dim")
+            columns = "columns" if len(left_out) > 1 else "column"
+            yield Text(f"{columns} not shown: {', '.join(left_out)} (see --json)", style="dim")
 
 
 def _table(status: RunStatus, columns: Sequence[str]) -> Table:

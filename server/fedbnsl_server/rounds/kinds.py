@@ -103,6 +103,16 @@ class Kind(Protocol):
         """
         ...
 
+    def left_out(self, state: AdmmState, answers: Mapping[str, Any], task: Any, run: Run, /) -> tuple[str, ...]:
+        """Sites that a robust rule leaves out of the result whole.
+
+        Parameters
+        ----------
+        state, answers
+            As in `advance`, or with the state after the round: both give the same.
+        """
+        ...
+
 
 def kind_of(name: str) -> Kind:
     """The module of a kind."""

@@ -36,17 +36,14 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     of families, it would prefer one direction by chance where the moments leave both open.
     """
     plan, mask, needed = run.plan, run.mask, _needed(task, run)
-    rule, rows = run.rule(answers), run.rows(answers)
-    told = [answer.moments for answer in answers.values()]
-    if rule is not None:
-        told = [told[k] for k in rule.nearest(distances(compared(state, answers, task, run)[0]))]
+    rows, out = run.rows(answers), left_out(state, answers, task, run)
     found = search(
-        [symmetric(moments, needed) for moments in told],
+        [symmetric(answer.moments, needed) for site, answer in answers.items() if site not in out],
         starts=[graph.dag for graph in graphs_to_search(state, plan, mask)],
         candidates=parent_candidates(task.neighbours.support(), mask),
         allowed=mask.allowed,
         required=mask.required,
-        n_samples=float(np.mean(rows) if rule is None else np.median(rows)),
+        n_samples=float(np.mean(rows) if plan.consensus == "mean" else np.median(rows)),
         threshold=plan.threshold,
     )
     weights = SparseMatrix.on_support(found.weights, found.dag)
@@ -67,6 +64,15 @@ def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: R
     values = moments / size[places[:, 0]] / size[places[:, 1]]
     r = np.clip(np.median(values, axis=0), -1.0, 1.0)
     return [Compared(values, (1.0 + r * r) * sampling_variance(run.rows(answers)), places, one_vote=True)]
+
+
+def left_out(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> tuple[str, ...]:
+    """Those whose moments are farthest from the others', if there is a robust rule."""
+    rule = run.rule(answers)
+    if rule is None:
+        return ()
+    kept = rule.nearest(distances(compared(state, answers, task, run)[0]))
+    return tuple(site for k, site in enumerate(answers) if k not in kept)
 
 
 def _needed(task: Task, run: Run) -> Mask:

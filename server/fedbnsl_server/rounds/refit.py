@@ -60,3 +60,8 @@ def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: R
         Compared(weights * size, by_rows, edges, one_vote=True),
         Compared(logarithms, 2.0 * by_rows, one, one_vote=True),
     ]
+
+
+def left_out(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> tuple[str, ...]:
+    """Nobody: a robust rule works entry by entry."""
+    return ()

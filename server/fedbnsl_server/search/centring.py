@@ -17,8 +17,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedbnsl.privacy.calibration import LATTICE
 from fedbnsl.sparse import Matrix
+from fedbnsl_server.algorithm.consensus import RobustRule
 from fedbnsl_server.search.pooled_moments import mean_over_records, mean_square_noise
 
 # A noise or sampling error beyond so many standard deviations is not expected.
@@ -56,6 +56,7 @@ def in_one_direction(
     scale_variances: Sequence[int],
     bounds: Matrix,
     norm_bound: float,
+    rule: RobustRule | None = None,
 ) -> bool:
     """Whether records point in one direction more than centred Gaussian ones can.
 
@@ -67,17 +68,22 @@ def in_one_direction(
         Rows of these sites, and `moments_variance` and `setup_variance` of their prices.
     scales, bounds
         (d,) roots of the released mean squares, or larger, and the feature bounds that those were made with.
+    rule
+        What replaces the mean over the sites' records; None: nothing.
     """
-    rows, d = sum(n_samples), len(scales)
-    S = mean_over_records(released, n_samples) / norm_bound**2
+    d = len(scales)
+    S = mean_over_records(released, n_samples, rule) / norm_bound**2
     # Released mean squares over bounds; from these follow the mean squares of Gaussian variables without clipping.
     shares = scales**2 / bounds
     if (shares > _MOST_CUT_OFF).any():  # so much is cut off there that nothing bounds E |z|^2; `near_bounds` says it
         return False
     whole = [_uncapped(share) / share for share in shares.tolist()]
-    relative = mean_square_noise(scale_variances, n_samples) / shares
+    relative = mean_square_noise(scale_variances, n_samples, rule) / shares
     size = sum(whole) + _WIDTHS * math.sqrt(float((relative**2).sum()))  # at least E |z|^2
-    noise_std = math.sqrt(sum(variances) / 2.0) / (LATTICE * rows)
+    noise_std = mean_square_noise(variances, n_samples, rule) / math.sqrt(2.0)
+    sampling_std = 1.0 / math.sqrt(sum(n_samples))
+    if rule is not None:
+        sampling_std = rule.noise_std([1.0 / math.sqrt(n) for n in n_samples])
     # The largest eigenvalue of symmetric noise is about 2 sqrt(d) standard deviations of an entry.
-    error = (2.0 * math.sqrt(d) + 2.0 * _WIDTHS) * noise_std + _WIDTHS / math.sqrt(rows)
+    error = (2.0 * math.sqrt(d) + 2.0 * _WIDTHS) * noise_std + _WIDTHS * sampling_std
     return bool(np.linalg.eigvalsh(S)[-1] > capped(size / norm_bound**2) + error)

@@ -59,8 +59,10 @@ class PooledMoments:
         return max(0.5 * threshold**2, 2.0 * math.log(len(self.moments)) * self.noise_std**2)
 
 
-def mean_over_records(means: Sequence[Matrix], n_samples: Sequence[int]) -> Matrix:
-    """The mean over all sites' records, from one mean and one number of rows a site."""
+def mean_over_records(means: Sequence[Matrix], n_samples: Sequence[int], rule: RobustRule | None = None) -> Matrix:
+    """The mean over all sites' records, from a mean and a number of rows a site; or what a rule puts in its place."""
+    if rule is not None:
+        return rule(np.stack(list(means)))
     zero = np.zeros(means[0].shape)
     return sum((n * mean for n, mean in zip(n_samples, means, strict=True)), zero) / sum(n_samples)
 
@@ -90,12 +92,10 @@ def pool(
     rule
         What replaces the mean over the sites; None: nothing.
     """
-    rows = sum(n_samples)
+    S_z = mean_over_records(released, n_samples, rule)
     if rule is None:
-        S_z = mean_over_records(released, n_samples)
-        noise_std = math.sqrt(sum(variances) / 2.0) * norm_bound**2 / (LATTICE * rows)
+        noise_std = math.sqrt(sum(variances) / 2.0) * norm_bound**2 / (LATTICE * sum(n_samples))
     else:
-        S_z = rule(np.stack(list(released)))
         unit = norm_bound**2 / LATTICE
         noise_std = rule.noise_std([math.sqrt(v / 2.0) * unit / n for n, v in zip(n_samples, variances, strict=True)])
     # A median of pure noise may have any size or sign: use at least one standard deviation of the diagonal's noise.

@@ -1,6 +1,6 @@
 """Whether a site can be taken out of a run, and after which round the run then goes on."""
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -43,12 +43,33 @@ class Ejected:
     @property
     def sentence(self) -> str:
         """What a reader of the result should know of it."""
-        if not self.after_round:
-            return f"{self.site} was ejected: nothing of it is in the result"
-        return (
-            f"{self.site} was ejected after round {self.after_round}: later rounds went on without it, from the weights"
-            " that it had helped to find"
-        )
+        return left_in_the_result(self.site, self.after_round)
+
+
+def left_in_the_result(site: str, after_round: int) -> str:
+    """What an ejection has left in the result, whose last round that holds something of the site is `after_round`."""
+    if not after_round:
+        return f"{site} was ejected: nothing of it is in the result"
+    return (
+        f"{site} was ejected after round {after_round}: later rounds went on without it, from the weights that it had "
+        "helped to find"
+    )
+
+
+def in_short(after_round: int, from_round: int | None) -> str:
+    """An ejection in a few words, for a table."""
+    if not after_round:
+        return "ejected: nothing of it is in the result"
+    return f"ejected after round {after_round}" if from_round is None else f"ejected from round {after_round + 1} on"
+
+
+def ejected_before(site: str, after_round: int) -> SetupError:
+    """The refusal of a second order about a site: the first one is final."""
+    remedy = f"For a result that holds nothing of {site}, begin a new run without it, in another folder."
+    return SetupError(
+        f"{left_in_the_result(site, after_round)}. That is final: the run cannot be set back for {site} any more",
+        remedy=remedy if after_round else "There is nothing left to take out.",
+    )
 
 
 def round_to_go_on_after(
@@ -57,7 +78,7 @@ def round_to_go_on_after(
     *,
     plan: Plan,
     members: Set[str],
-    ejected: Set[str],
+    ejected: Collection[Ejected],
     rounds: Sequence[Mapping[str, Any]],
     kept: Sequence[int],
 ) -> int:
@@ -79,10 +100,11 @@ def round_to_go_on_after(
     SetupError
         If the site cannot be taken out; the text says what else can be done.
     """
-    if site in ejected:
-        raise SetupError(f"{site} was ejected before")
+    for one in ejected:
+        if one.site == site:
+            raise ejected_before(site, one.after_round)
     if site not in members and site not in plan.sites:
-        known = ", ".join(sorted(members | set(plan.sites) - ejected)) or "none so far"
+        known = ", ".join(sorted(members | set(plan.sites) - {one.site for one in ejected})) or "none so far"
         raise SetupError(f"no site {site!r} in this run; its sites: {known}")
     fewest = _LEAST_SITES if plan.consensus == "mean" else FEWEST_FOR_ROBUST
     left, least = plan.n_participants - len(ejected) - 1, max(fewest, plan.quorum)

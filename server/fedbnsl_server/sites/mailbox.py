@@ -19,6 +19,7 @@ from fedbnsl.errors import (
 )
 from fedbnsl.messages import NOT_SEATED, Finished, LocalUpdate, RoundTask, SiteState
 from fedbnsl.plan.plan import Plan
+from fedbnsl.wording import first_few
 
 # How often it is looked during a round who is away.
 _LOOK_S = 1.0
@@ -277,6 +278,14 @@ class Mailbox:
     def left(self) -> Set[str]:
         """Sites that have left, as a live view."""
         return self._left
+
+    @property
+    def lacking(self) -> str:
+        """Whom the open round cannot end without; empty while those who are there can make a quorum."""
+        if not self._open or len(self._updates) + len(self._awaited) >= self._needed:
+            return ""
+        gone = sorted(set(self._tasks) - set(self._updates) - self._awaited)
+        return f"waiting for {first_few(gone)} (quorum {self._needed} of {len(self._tasks)})"
 
     def last_answered(self, site: str) -> int:
         """The last round for which an update of this site was accepted; 0 if none was."""

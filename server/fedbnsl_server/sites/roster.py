@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 
 from fedbnsl.channel import AWAY_S
 from fedbnsl.errors import (
+    EjectedError,
     QuorumLostError,
     RemoteProtocolError,
     SchemaMismatchError,
     SeatLostError,
     SeatRefusedError,
 )
-from fedbnsl.messages import NOT_SEATED, PROTOCOL_VERSION, SITE_NAME_RULE, JoinRequest, is_site_name
+from fedbnsl.messages import NOT_SEATED, PROTOCOL_VERSION, SITE_NAME_RULE, TAKEN_OUT, JoinRequest, is_site_name
 from fedbnsl.plan.plan import Plan
 from fedbnsl.wording import first_few
 
@@ -101,7 +102,9 @@ class Roster:
             If its variables are not those of the run; the text names what is missing and what is too much.
         SeatRefusedError
             For an unusable site name or one that the plan does not have, more rows than the plan allows, if all seats
-            are taken, or if the site was ejected, or had joined with another table.
+            are taken, or the site had joined with another table.
+        EjectedError
+            If it was ejected.
         """
         if request.protocol_version != PROTOCOL_VERSION:
             raise RemoteProtocolError(
@@ -144,7 +147,7 @@ class Roster:
 
     def _refuse_ejected(self, site: str) -> None:
         if site in self.ejected:
-            raise SeatRefusedError(f"the coordinator's operator has taken site {site!r} out of this run")
+            raise EjectedError(f"site {site!r} {TAKEN_OUT}")
 
     def heard(self, site: str, *, came_back: bool = False) -> None:
         """Note a call of a site; `came_back`: the first call since it had left.
@@ -153,7 +156,7 @@ class Roster:
         ------
         SeatLostError
             If the site has not joined.
-        SeatRefusedError
+        EjectedError
             If it was ejected.
         """
         self._refuse_ejected(site)

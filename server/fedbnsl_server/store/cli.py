@@ -34,8 +34,9 @@ def eject(run: Path, site: str, from_round: int | None, wait_s: float) -> None:
     """Take SITE out of the RUN in this folder: the run goes on with the others, and SITE is refused from now on.
 
     Its weights and dual variables are taken out of the state; what it did to W before fades as rounds go on, and
-    --from-round takes that out as well. The order is a file in RUN, for the coordinator's own user: give it as
-    that user. A coordinator that works on the run takes it within a second or so, a stopped one at its next start.
+    --from-round takes that out as well. Decide on it at once: an ejection is final. The order is a file in RUN, for
+    the coordinator's own user: give it as that user. A coordinator that works on the run takes it within a second or
+    so, a stopped one at its next start.
     """
     from fedbnsl_server.store import orders
     from fedbnsl_server.store.run_folder import is_worked_on, load_plan
@@ -62,6 +63,8 @@ def eject(run: Path, site: str, from_round: int | None, wait_s: float) -> None:
 
 def _refuse_what_the_result_tells(run: Path, site: str, allowed: Sequence[str]) -> None:
     """Refuse at once what the next start would refuse, as far as the results of a stopped run tell it."""
+    from fedbnsl_server.sites.ejection import ejected_before
+
     try:
         result = json.loads((run / "result.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -70,6 +73,9 @@ def _refuse_what_the_result_tells(run: Path, site: str, allowed: Sequence[str]) 
         raise ResultError(f"{run / 'result.json'} cannot be read: {error}") from None
     if result["state"] == "finished":
         raise SetupError(f"the run in {run} is finished", remedy=f"Run again, in another folder, without {site}.")
+    for one in result["ejected"]:
+        if one["site"] == site:
+            raise ejected_before(site, one["after_round"])
     sites = sorted({*result["sites"], *allowed})
     if sites and site not in sites:
         raise SetupError(f"no site {site!r} in this run; its sites: {', '.join(sites)}", remedy="Nothing was changed.")

@@ -81,6 +81,4 @@ def test_the_settings_are_those_that_the_project_states(monkeypatch) -> None:
     rows = list(bench_sites.sites())
     assert len(rows) == 5
     assert all(json.dumps(row, allow_nan=False) for row in rows)
-    assert asked == [(5, 0, 0.0, n) for n in (500, 1000, 2000)] + [
-        (5, 0, tol, 250) for tol in (0.0, 0.01, 0.03, 0.1)
-    ]
+    assert asked == [(5, 0, 0.0, n) for n in (500, 1000, 2000)] + [(5, 0, tol, 250) for tol in (0.0, 0.01, 0.03, 0.1)]

@@ -85,6 +85,13 @@ def test_a_paused_run_says_what_it_waits_for():
     assert got["fedbnsl_run_paused", ("reason", "No space left on device")] == 1
 
 
+def test_a_run_that_waits_for_a_quorum_is_not_paused():
+    with MetricsPort("127.0.0.1:0") as port:
+        port.look = lambda: replace(STATUS, reason="waiting for c (quorum 3 of 3)")
+        got = scraped(port)
+    assert not [key for key in got if key[0] == "fedbnsl_run_paused"]
+
+
 def test_without_a_coordinator_there_is_nothing_but_that_it_is_down():
     with MetricsPort("127.0.0.1:0") as port:
         assert scraped(port) == {("fedbnsl_up",): 0}

@@ -99,6 +99,13 @@ def test_a_paused_run_says_what_it_waits_for():
     assert "paused (No space left on device)" in on_a_terminal(paused)
 
 
+def test_a_run_whose_round_lacks_a_quorum_says_whom_it_waits_for_as_soon_as_it_does():
+    lacking = replace(status(3), reason="waiting for c (quorum 3 of 3)")
+    lines = on_a_pipe(status(3), lacking, lacking, status(3)).splitlines()
+    assert [line.split("  ")[0] for line in lines] == ["round 3/10", "waiting for c (quorum 3 of 3)", "round 3/10"]
+    assert "waiting for c (quorum 3 of 3)" in on_a_terminal(lacking)
+
+
 def test_a_long_line_is_not_broken_on_a_pipe():
     text = StringIO()
     with RunDisplay("a run", Console(file=text, force_terminal=False, width=20)) as display:
@@ -149,12 +156,12 @@ def test_names_of_64_characters_are_shown_whole_on_80_columns():
 
 def test_columns_give_way_to_names_one_by_one_and_are_named():
     short = at_width(100, [site("a")])
-    assert "no room" not in short
+    assert "not shown" not in short
     assert "down" in short
     narrower = at_width(80, [site("clinic-of-the-north", spent_units=1, last_seen_s=100.0)])
     assert "clinic-of-the-north" in narrower
     assert "last seen" in narrower
-    assert re.search(r"no room for: (?:online since, )?up, down \(see --json\)", narrower)
+    assert re.search(r"columns? not shown: (?:online since, )?up, down \(see --json\)", narrower)
 
 
 def test_a_name_that_is_wider_than_the_terminal_is_broken_and_not_cut():

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,8 +26,9 @@ from fedbnsl_server.algorithm import round_loop
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.consensus_graph import consensus_graph
 from fedbnsl_server.algorithm.round_loop import RoundRecord
-from fedbnsl_server.sites.mailbox import Traffic, UpdateCheck
+from fedbnsl_server.sites.mailbox import UpdateCheck
 from fedbnsl_server.store import checkpoint
+from plain_sites import PlainSites, states_of_run
 
 FEDERATION = synthesise(8, 10, 3, 400, 5)
 VARIABLES = FEDERATION.variables
@@ -38,39 +40,14 @@ PLAN = Plan(n_participants=3, rounds=12, refit_rounds=0, moments_rounds=1, l1_we
 SEVERAL = PLAN.with_settings(starts=[{"l1_weight": 0.3}, {"acyclicity": "log-det", "continuation_start": 0.3}])
 
 
-class Sites:
-    """Participants as plain objects; `anew`: restored from the coordinator's state before every round."""
+class Sites(PlainSites):
+    """Participants with the tables above."""
 
     def __init__(self, plan: Plan, *, anew: bool = False) -> None:
-        self.traffic = Traffic()
-        self.tasks: list[RoundTask] = []
-        self.updates: list[Mapping[str, LocalUpdate]] = []
-        self._plan, self._anew = plan, anew
-        self._participants = {site: Participant(site, table, plan) for site, table in TABLES.items()}
-
-    def exchange(
-        self, tasks: Mapping[str, RoundTask], snapshots: Mapping[str, SiteState], check: UpdateCheck
-    ) -> Mapping[str, LocalUpdate]:
-        self.tasks.append(tasks["site-0"])
-        if self._anew:
-            self._participants = {
-                site: Participant(site, table, self._plan, snapshots[site]) for site, table in TABLES.items()
-            }
-        updates = {site: self._participants[site].handle(task) for site, task in tasks.items()}
-        for update in updates.values():
-            check(update)
-        self.updates.append(updates)
-        return updates
+        super().__init__(TABLES, lambda site, snapshot: Participant(site, TABLES[site], plan, snapshot), anew=anew)
 
 
-def run(plan: Plan, sites: Sites, state: AdmmState | None = None) -> list[AdmmState]:
-    states: list[AdmmState] = []
-
-    def keep(state: AdmmState, record: RoundRecord) -> None:
-        states.append(state)
-
-    round_loop.run(plan, VARIABLES, N_SAMPLES, sites, on_round=keep, state=state)
-    return states
+run = partial(states_of_run, variables=VARIABLES, n_samples=N_SAMPLES)
 
 
 @pytest.fixture(scope="module")
@@ -200,7 +177,7 @@ def test_a_kept_answer_about_other_residuals_is_refused() -> None:
         ) -> Mapping[str, LocalUpdate]:
             if next(iter(tasks.values())).content.kind == "residual_moments":
                 for site, task in tasks.items():
-                    answer = self._participants[site].handle(
+                    answer = self.participants[site].handle(
                         replace(task, content=replace(task.content, scales=task.content.scales * 2.0))
                     )
                     with pytest.raises(RemoteProtocolError, match="kept answer to moments of other residuals"):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,9 @@ from fedbnsl_server.rounds.kinds import Run, kind_of
 from fedbnsl_server.search import pooled_moments as residual_moments
 from fedbnsl_server.search.graph_search import FoundGraph
 from fedbnsl_server.search.pooled_moments import PooledMoments, next_scales, search_pooled
-from fedbnsl_server.sites.mailbox import Traffic, UpdateCheck
+from fedbnsl_server.sites.mailbox import UpdateCheck
 from fedbnsl_server.store import checkpoint
+from plain_sites import PlainSites, states_of_run
 
 FEDERATION = synthesise(8, 10, 3, 4000, 100)
 VARIABLES, TRUTH = FEDERATION.variables, FEDERATION.W
@@ -192,44 +194,20 @@ class Kept:
         return self._source(n)
 
 
-class Sites:
-    """Participants as plain objects; `anew`: restored from the coordinator's state before every round."""
+class Sites(PlainSites):
+    """Participants with these tables, each with a journal that outlives it."""
 
     def __init__(self, plan: Plan, *, anew: bool = False, tables: Mapping[str, Dataset] = TABLES) -> None:
-        self.traffic = Traffic()
-        self.tasks: list[RoundTask] = []
-        self.updates: list[Mapping[str, LocalUpdate]] = []
-        self._plan, self._anew, self._tables = plan, anew, tables
-        self._journals = {site: Kept(site) for site in TABLES}
-        self._participants = {site: self._start(site) for site in TABLES}
+        journals = {site: Kept(site) for site in TABLES}
 
-    def _start(self, site: str, snapshot: SiteState | None = None) -> Participant:
-        journal = self._journals[site]
-        return Participant(
-            site, self._tables[site], self._plan, snapshot, journal=journal, run=1, randbelow=journal.randbelow
-        )
+        def start(site: str, snapshot: SiteState | None) -> Participant:
+            journal = journals[site]
+            return Participant(site, tables[site], plan, snapshot, journal=journal, run=1, randbelow=journal.randbelow)
 
-    def exchange(
-        self, tasks: Mapping[str, RoundTask], snapshots: Mapping[str, SiteState], check: UpdateCheck
-    ) -> Mapping[str, LocalUpdate]:
-        self.tasks.append(tasks["site-0"])
-        if self._anew:
-            self._participants = {site: self._start(site, snapshots[site]) for site in TABLES}
-        updates = {site: self._participants[site].handle(task) for site, task in tasks.items()}
-        for update in updates.values():
-            check(update)
-        self.updates.append(updates)
-        return updates
+        super().__init__(TABLES, start, anew=anew)
 
 
-def run(plan: Plan, sites: Sites, state: AdmmState | None = None) -> list[AdmmState]:
-    states: list[AdmmState] = []
-
-    def keep(state: AdmmState, record: RoundRecord) -> None:
-        states.append(state)
-
-    round_loop.run(plan, VARIABLES, N_SAMPLES, sites, on_round=keep, state=state)
-    return states
+run = partial(states_of_run, variables=VARIABLES, n_samples=N_SAMPLES)
 
 
 def assert_same(one: AdmmState, other: AdmmState) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Set
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -377,28 +377,26 @@ def test_an_update_that_does_not_fit_its_task_is_not_taken_in_and_the_site_may_s
 # ---- when a round closes -------------------------------------------------------------------------------------------
 
 
-def test_without_a_quorum_setting_a_round_waits_for_every_site() -> None:
+@pytest.mark.parametrize(
+    ("settings", "leaves"),
+    [
+        pytest.param({"round_deadline_s": SOON_S / 10}, "", id="without a quorum"),
+        pytest.param({"quorum": 2}, "", id="with a quorum, until the deadline"),
+        pytest.param({"quorum": 1}, "a", id="also if one that has answered leaves"),
+    ],
+)
+def test_a_round_waits_for_every_site_that_still_works(settings: dict[str, Any], leaves: str) -> None:
     async def scene(mailbox: Mailbox) -> None:
         engine = await opened(mailbox, 1)
         mailbox.push(update("a", 1))
+        if leaves:
+            mailbox.leave(leaves)
         mailbox.push(update("b", 1))
         assert await waits(engine)
         mailbox.push(update("c", 1))
         assert await closed(engine) == "abc"
 
-    play(PATIENT.with_settings(round_deadline_s=SOON_S / 10), scene)
-
-
-def test_with_a_quorum_a_round_still_waits_for_all_until_its_deadline() -> None:
-    async def scene(mailbox: Mailbox) -> None:
-        engine = await opened(mailbox, 1)
-        mailbox.push(update("a", 1))
-        mailbox.push(update("b", 1))
-        assert await waits(engine)
-        mailbox.push(update("c", 1))
-        assert await closed(engine) == "abc"
-
-    play(PATIENT.with_settings(quorum=2), scene)
+    play(PATIENT.with_settings(**settings), scene)
 
 
 def test_at_its_deadline_a_round_closes_with_a_quorum() -> None:
@@ -552,19 +550,6 @@ def test_sites_that_left_still_count_towards_the_quorum_that_is_needed() -> None
     play(PATIENT.with_settings(quorum=2), scene)
 
 
-def test_a_site_that_answers_and_leaves_does_not_stand_in_for_one_that_still_works() -> None:
-    async def scene(mailbox: Mailbox) -> None:
-        engine = await opened(mailbox, 1)
-        mailbox.push(update("a", 1))
-        mailbox.leave("a")
-        mailbox.push(update("b", 1))
-        assert await waits(engine)
-        mailbox.push(update("c", 1))
-        assert await closed(engine) == "abc"
-
-    play(PATIENT.with_settings(quorum=1), scene)
-
-
 def test_a_site_that_comes_back_in_the_open_round_is_waited_for_again() -> None:
     async def scene(mailbox: Mailbox) -> None:
         engine = await opened(mailbox, 1)
@@ -590,6 +575,31 @@ def test_a_site_that_comes_back_after_it_answered_is_not_waited_for_twice() -> N
         assert await closed(engine) == "abc"
 
     play(PATIENT, scene)
+
+
+def test_a_round_that_has_lost_its_quorum_says_whom_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mailbox_module, "_LOOK_S", 0.01)
+    away = set[str]()
+
+    async def scene(mailbox: Mailbox) -> None:
+        assert mailbox.lacking == ""
+        engine = await opened(mailbox, 1)
+        mailbox.push(update("a", 1))
+        assert mailbox.lacking == "", "b and c may still answer"
+        mailbox.leave("b")
+        assert mailbox.lacking == "", "a and c are two"
+        away.add("c")
+        while not mailbox.lacking:
+            await asyncio.sleep(0.01)
+        assert mailbox.lacking == "waiting for b, c (quorum 2 of 3)"
+        away.clear()
+        mailbox.welcome("c")
+        assert mailbox.lacking == ""
+        mailbox.push(update("c", 1))
+        assert await closed(engine) == "ac"
+        assert mailbox.lacking == ""
+
+    play(PATIENT.with_settings(quorum=2), scene, away=away)
 
 
 # ---- the end -------------------------------------------------------------------------------------------------------

@@ -1,0 +1,61 @@
+"""Where a result comes from: which run and plan, who computed it with what and when, and the hashes of its files."""
+
+import hashlib
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from fedbnsl.security_log import NAME
+from fedbnsl.versions import own_versions
+from fedbnsl_server.store import orders
+from fedbnsl_server.store.run_folder import LOCK, RunFolder
+
+# Not in the manifest: the logs are still written after the results, and the lock is empty.
+_UNHASHED = ("events.jsonl", "result.json", LOCK, NAME, orders.ORDER, orders.ANSWER)
+
+_PACKAGES = ("numba", "grpcio", "protobuf")  # beside what a run's bits depend on
+
+
+def manifest(
+    folder: RunFolder,
+    *,
+    run: int,
+    private: bool,
+    seeds: Mapping[str, int],
+    site_versions: Mapping[str, Mapping[str, str]],
+    created_at: datetime,
+) -> dict[str, Any]:
+    """The manifest of the results in a run's folder, once its other files are written.
+
+    Parameters
+    ----------
+    private
+        Whether the run's guarantee holds.
+    """
+    return {
+        "run": f"{run:016x}",
+        "plan_digest": folder.plan.digest().hex(),
+        "private": private,
+        "seeds": dict(seeds),
+        "versions": _versions(),
+        "site_versions": {site: dict(told) for site, told in sorted(site_versions.items())},
+        "created_at": created_at.isoformat(timespec="seconds"),
+        "resumed_at": list(folder.past.resumed_at),
+        "ended_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "sha256": {
+            file.name: hashlib.sha256(file.read_bytes()).hexdigest()
+            for file in sorted(folder.path.iterdir())
+            if file.is_file() and not file.name.startswith(_UNHASHED)
+        },
+    }
+
+
+def _versions() -> dict[str, str]:
+    """What this process runs on; a coordinator's image has no numba."""
+    found = own_versions()
+    for name in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found

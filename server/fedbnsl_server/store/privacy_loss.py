@@ -1,0 +1,51 @@
+"""What each site's table has lost at most by a private run, for result.json."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from fedbnsl.plan.plan import Plan
+from fedbnsl.privacy import zcdp
+from fedbnsl.privacy.calibration import price_of
+from fedbnsl.privacy.report import guarantee_sentence
+
+
+def privacy_loss(
+    plan: Plan,
+    d: int,
+    rows: Mapping[str, int],
+    rounds: Sequence[Mapping[str, Any]],
+    *,
+    paid_rounds: int,
+    no_guarantee: Iterable[str],
+) -> dict[str, Any]:
+    """In one sentence and in numbers.
+
+    Parameters
+    ----------
+    d
+        Variables.
+    rows
+        Of each site that may have paid.
+    rounds
+        The entries of the complete rounds.
+    paid_rounds
+        For how many rounds sites may have paid.
+    no_guarantee
+        Why there is no guarantee; empty: there is one.
+    """
+    reasons = list(no_guarantee)
+    sites: dict[str, Any] = {}
+    for site, n in sorted(rows.items()):
+        price = price_of(plan, n_samples=n, n_variables=d)
+        answered = [entry["round"] for entry in rounds if site in entry["contributed"]]
+        sites[site] = {
+            "epsilon": price.epsilon,
+            "delta": price.delta,
+            "price_zcdp": zcdp.zcdp_of(price.units),
+            "contributed_zcdp": zcdp.zcdp_of(sum(map(price.units_of, [0, *answered])) if answered else 0),
+        }
+    return {
+        "guarantee": "" if reasons else guarantee_sentence(plan, d, min(rows.values()), paid_rounds),
+        "no_guarantee_because": reasons,
+        "sites": sites,
+    }

@@ -1,0 +1,65 @@
+"""What a person should know before believing the edges of a run and their directions: one sentence each."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from fedbnsl import __version__
+from fedbnsl.plan.plan import Plan
+from fedbnsl.privacy.calibration import price_of
+from fedbnsl.sparse import Matrix
+from fedbnsl_server.search.pooled_moments import NOISE_WIDTHS, least_noise
+from fedbnsl_server.sites.ejection import Ejected
+
+# The largest residual variance over the smallest, beyond which a result warns.
+_UNEQUAL_VARIANCES = 2.0
+
+
+def of_sites_that_went(
+    ejected: Sequence[Ejected], turned_out: Mapping[str, int], contributed: Collection[str]
+) -> list[str]:
+    """Sites that were ejected, and those whose enrolment ended but whose contributions stay."""
+    gone = {one.site for one in ejected}
+    return [one.sentence for one in ejected] + [
+        f"{site} lost its enrolment after round {t}: what it had contributed stays in the result"
+        for site, t in turned_out.items()
+        if site not in gone and site in contributed
+    ]
+
+
+def of_other_versions(site_versions: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Sites with another fedbnsl, or one that told none: then the results need not be the same bit for bit."""
+    other = [
+        f"{site} {told.get('fedbnsl', 'unknown')}"
+        for site, told in sorted(site_versions.items())
+        if told.get("fedbnsl") != __version__
+    ]
+    if not other:
+        return []
+    return [
+        f"the parties ran different versions of fedbnsl (coordinator {__version__}; {', '.join(other)}): the same "
+        "run need not give the same bits again"
+    ]
+
+
+def of_too_much_noise(plan: Plan, rows: Sequence[int], d: int) -> list[str]:
+    """Warn if the noise of private moments hides edges that the plan looks for, by public numbers alone."""
+    if plan.privacy is None or not plan.moments_rounds or not rows:
+        return []
+    prices = [price_of(plan, n_samples=n, n_variables=d) for n in rows]
+    hidden = NOISE_WIDTHS * least_noise([price.moments_variance for price in prices], rows, d)
+    if hidden <= plan.threshold:
+        return []
+    return [
+        f"the noise hides correlations of residuals below {hidden:.2g}, which is more than the threshold "
+        f"{plan.threshold:g}: most edges are lost; use more rows, more sites or a larger epsilon"
+    ]
+
+
+def of_unequal_variances(plan: Plan, variables: Sequence[str], variance: Matrix) -> list[str]:
+    """Directions that rest on (d,) residual variances which are not equal; (0,): they are unknown."""
+    if not variance.size or variance.max() <= _UNEQUAL_VARIANCES * variance.min():
+        return []
+    low, high = (f"{variables[int(k)]} {variance[k]:.3g}" for k in (variance.argmin(), variance.argmax()))
+    # A search takes its directions from the moments where these tell them.
+    which = "directions that the moments leave open rest" if plan.moments_rounds else "directions rest"
+    noisy = ", from noisy moments," if plan.privacy else ""
+    return [f"residual variances{noisy} differ ({low}, {high}): {which} on their being about equal"]

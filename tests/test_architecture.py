@@ -41,6 +41,7 @@ GRPC_ROOMS = (
     "fedbnsl_client.session",
     "fedbnsl_client.site.doctor",
     "fedbnsl_experiments.bench.attacks",  # makes calls that no part of fedbnsl would
+    "fedbnsl_experiments.bench.recorded_sites",  # answers without a site behind it
 )
 PROTOBUF = ("google", "fedbnsl.wire")
 PROTOBUF_ROOMS = (
@@ -51,6 +52,7 @@ PROTOBUF_ROOMS = (
     "fedbnsl_server.observe.status_client",
     "fedbnsl_client.session",
     "fedbnsl_experiments.bench.attacks",
+    "fedbnsl_experiments.bench.recorded_sites",
 )
 
 # Rule 3: the mathematics, and all that it may import.
@@ -154,6 +156,7 @@ DATASET_MODULES = {
     "fedbnsl_experiments.bench.speed",
     "fedbnsl_experiments.bench.wire_bytes",
     "fedbnsl_experiments.bench.load",
+    "fedbnsl_experiments.bench.recorded_sites",
     "fedbnsl_experiments.bench.attacks",
     "fedbnsl_experiments.bench.rows",
     "fedbnsl_experiments.cli",

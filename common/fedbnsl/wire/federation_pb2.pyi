@@ -777,7 +777,7 @@ class StatusReply(_message.Message):
     site: _builtins.str
     """Whom the coordinator takes the caller for; empty: nobody, or the coordinator itself."""
     reason: _builtins.str
-    """What a paused run waits for, such as "No space left on device"; empty in other states."""
+    """What a paused run waits for, such as "No space left on device", or a running one whose round has lost its quorum."""
     @_builtins.property
     def member(self) -> _containers.RepeatedCompositeFieldContainer[Global___SiteStatus]: ...
     def __init__(

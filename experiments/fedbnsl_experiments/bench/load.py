@@ -1,19 +1,19 @@
 """What many sites cost a coordinator: memory, and time per round by component.
 
-The sites are threads of this process, each with its own table and connection. The coordinator is a separate process, so
-that its readings in /proc include nothing else.
+The sites are in this process, each with its own connection. The coordinator is a separate process, so that its readings
+in /proc include nothing else.
 """
 
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from fedbnsl.errors import ResultError
 from fedbnsl.plan.plan import Plan
@@ -23,6 +23,7 @@ from fedbnsl_client.join_run import take_part
 from fedbnsl_client.site.admission import PublicTable
 from fedbnsl_experiments import localnet
 from fedbnsl_experiments.bench.processes import MIB, Reading
+from fedbnsl_experiments.bench.recorded_sites import RecordedSites, record
 from fedbnsl_experiments.scoring.evaluation import read_result
 from fedbnsl_experiments.simulate import simulate
 from fedbnsl_experiments.tables.synthetic import synthesise
@@ -48,6 +49,28 @@ class Readings:
     last: Reading
 
 
+class Sites(AbstractContextManager["Sites"], Protocol):
+    """The sites of a run, in this process."""
+
+    def join(self, site: str, address: str) -> "Future[Any]":
+        """Let a site take part in the run until its end."""
+        ...
+
+
+class RealSites(ExitStack):
+    """A thread a site, which computes what it sends."""
+
+    def __init__(self, tables: Mapping[str, Dataset]) -> None:
+        super().__init__()
+        self._tables = tables
+        self._threads = self.enter_context(ThreadPoolExecutor(len(tables), thread_name_prefix="site"))
+
+    def join(self, site: str, address: str) -> "Future[Any]":
+        """See `Sites.join`."""
+        join = partial(take_part, address=address, patience_s=_DEADLINE_S, notice=lambda text: None, out=None)
+        return self._threads.submit(join, PublicTable(site, self._tables[site]))
+
+
 def load() -> Iterator[Row]:
     """A run with many sites, each of which must contribute to every round."""
     plan = Plan.load("fed-sparse").with_settings(rounds=_ROUNDS)
@@ -60,8 +83,13 @@ def _load(plan: Plan, *, n_sites: int, n_variables: int) -> Iterator[Row]:
     yield _memory(result, readings)
 
 
-def measured(plan: Plan, *, n_sites: int, n_variables: int) -> tuple[Result, Result, Readings]:
+def measured(plan: Plan, *, n_sites: int, n_variables: int, recorded: bool = False) -> tuple[Result, Result, Readings]:
     """A run over loopback gRPC, the same run in one process, and what the coordinator's process was like.
+
+    Parameters
+    ----------
+    recorded
+        The sites over gRPC send what those in one process sent (`recorded_sites`), so that there may be thousands.
 
     Raises
     ------
@@ -78,52 +106,52 @@ def measured(plan: Plan, *, n_sites: int, n_variables: int) -> tuple[Result, Res
     )
     tables = site_datasets(truth)
     with tempfile.TemporaryDirectory() as scratch:
-        alone = simulate(plan, tables, Path(scratch, "alone"))
-        readings = _over_grpc(plan, tables, Path(scratch, "network"))
+        if recorded:
+            alone, answers = record(plan, tables)
+            sites: Sites = RecordedSites(plan, tables, answers)
+        else:
+            alone, sites = simulate(plan, tables, Path(scratch, "alone")), RealSites(tables)
+        readings = _over_grpc(plan, list(tables), sites, Path(scratch, "network"))
         result = read_result(Path(scratch, "network"))
     _check(result, alone, plan)
     return result, alone, readings
 
 
-def _over_grpc(plan: Plan, tables: Mapping[str, Dataset], out: Path) -> Readings:
-    """One run with a thread a site; what the coordinator's process was like.
+def _over_grpc(plan: Plan, names: Sequence[str], sites: Sites, out: Path) -> Readings:
+    """One run; what the coordinator's process was like.
 
     Raises
     ------
     FedbnslError
         Of the first site, or the coordinator, that fails.
     """
-    # The network ends before the threads are waited for: without a coordinator they end as well.
-    with (
-        ThreadPoolExecutor(len(tables), thread_name_prefix="site") as threads,
-        localnet.LocalNetwork(out / "logs") as network,
-    ):
+    # The network ends before the sites are waited for: without a coordinator they end as well.
+    with sites, localnet.LocalNetwork(out / "logs") as network:
         address = localnet.start_coordinator(network, plan, out, seeds={})
         pid = network.pid(localnet.COORDINATOR)
         idle = Reading.of(pid)
-        join = partial(take_part, address=address, patience_s=_DEADLINE_S, notice=lambda text: None, out=None)
-        *admissions, latecomer = [PublicTable(site, table) for site, table in tables.items()]
-        sites = [threads.submit(join, admission) for admission in admissions]
+        *early, latecomer = names
+        joined_sites = [sites.join(site, address) for site in early]
 
         def check() -> None:
             network.check()
-            for site in sites:
+            for site in joined_sites:
                 if site.done():
                     site.result()
 
         with closing(Observer(address)) as observer:
-            while (status := observer.status()) is None or len(status.sites) < len(sites):
+            while (status := observer.status()) is None or len(status.sites) < len(early):
                 check()
                 time.sleep(_READING_S)
         joined = last = Reading.of(pid)
-        sites.append(threads.submit(join, latecomer))
+        joined_sites.append(sites.join(latecomer, address))
         while not network.ended(localnet.COORDINATOR):
             check()
             with suppress(OSError):  # it ended just now
                 last = Reading.of(pid)
             time.sleep(_READING_S)
         network.check()
-        for site in sites:
+        for site in joined_sites:
             site.result()
     return Readings(idle, joined, last)
 

@@ -57,7 +57,7 @@ def sites() -> Iterator[Row]:
 
 
 def _cost(plan: Plan, n_sites: int) -> Cost:
-    result, alone, readings = measured(plan, n_sites=n_sites, n_variables=_VARIABLES)
+    result, alone, readings = measured(plan, n_sites=n_sites, n_variables=_VARIABLES, recorded=True)
     n_rounds = len(result["rounds"])
     return Cost(
         n_sites=n_sites,

@@ -39,6 +39,9 @@ from fedbnsl_client.solvers.local_solver import warm_up
 if TYPE_CHECKING:
     from fedbnsl.identity.certificates import Credentials
 
+# In a row, without a task between: a coordinator may be killed after each join.
+_MOST_SEATS_LOST = 3
+
 
 def take_part(
     admission: Admission,
@@ -153,7 +156,7 @@ def _answer_tasks(
 ) -> Finished:
     participant, last_round = restore(reply), reply.round
     answered: RoundTask | None = None
-    seat_lost = False
+    seats_lost = 0
     while True:
         try:
             task = session.pull(last_round)
@@ -163,12 +166,12 @@ def _answer_tasks(
             if task.round == last_round + 1 or task == answered:
                 with suppress(StaleRoundError):  # the round closed without this site: the next task says so
                     session.push(_answer(participant, task, record))
-                answered, last_round, seat_lost = task, task.round, False
+                answered, last_round, seats_lost = task, task.round, 0
                 continue
         except SeatLostError:
-            if seat_lost:
+            if seats_lost == _MOST_SEATS_LOST:
                 raise
-            seat_lost = True
+            seats_lost += 1
         # Take over the coordinator's state: this site missed a round, and with it a W that the dual may depend on, or
         # the coordinator went back to an earlier round or lost this site's seat.
         reply = session.join(_request(admission))

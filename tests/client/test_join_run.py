@@ -7,6 +7,7 @@ import pytest
 from fedbnsl import codec
 from fedbnsl.errors import (
     DataError,
+    EjectedError,
     FedbnslError,
     PlanError,
     PlanMismatchError,
@@ -14,7 +15,7 @@ from fedbnsl.errors import (
     ResultError,
     RunAbandonedError,
     SchemaMismatchError,
-    SeatRefusedError,
+    SeatLostError,
     UnreachableError,
 )
 from fedbnsl.messages import Finished, JoinReply, LeaveReason, SiteState
@@ -151,15 +152,32 @@ def test_a_refusal_is_shown_without_what_steers_a_terminal(code):
 
 def test_a_site_that_was_taken_out_has_no_seat_to_leave(dataset, monkeypatch):
     def pull(*_):
-        raise SeatRefusedError("the coordinator's operator has taken site 'site-1' out of this run")
+        raise EjectedError("the coordinator's operator has taken site 'site-1' out of this run")
 
     joined(monkeypatch, dataset)
     monkeypatch.setattr(Session, "pull", pull)
     said = []
-    with pytest.raises(SeatRefusedError) as ended:
+    with pytest.raises(EjectedError) as ended:
         part(dataset, notice=said.append)
     assert not [text for text in said if "could not be told" in text]
-    assert ended.value.remedy.startswith("Ask the coordinator's operator")
+    assert ended.value.remedy.startswith("The operator of this run took your site out")
+
+
+@pytest.mark.parametrize(("lost", "ends_with"), [(3, RunAbandonedError), (4, SeatLostError)])
+def test_a_site_joins_again_though_its_coordinator_is_killed_after_each_of_a_few_joins(
+    dataset, monkeypatch, lost, ends_with
+):
+    answers = iter([SeatLostError("it has not joined this run")] * lost)
+
+    def pull(*_):
+        for error in answers:
+            raise error
+        return Finished(None, "it is over")
+
+    joined(monkeypatch, dataset)
+    monkeypatch.setattr(Session, "pull", pull)
+    with pytest.raises(ends_with):
+        part(dataset)
 
 
 def test_a_plan_that_would_exhaust_its_reader_is_refused_before_anything_is_read_or_paid(dataset, monkeypatch):

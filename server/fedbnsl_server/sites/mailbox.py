@@ -350,8 +350,9 @@ class Mailbox:
         """
         if site in self._met:
             return
-        common = min(last_round, self._taken_up_after)
-        if last_round > self._taken_up_after + 1 or (common and not self.traffic.down[site][common]):
+        common, down, up = min(last_round, self._taken_up_after), self.traffic.down[site], self.traffic.up[site]
+        # Whoever answered round `common` had its task, maybe from a coordinator that was killed before it counted that.
+        if last_round > self._taken_up_after + 1 or (common and not down[common] and not up[common]):
             raise SeatLostError(
                 f"site {site!r} has seen a round {last_round} that this run does not have: it {NOT_SEATED}"
             )

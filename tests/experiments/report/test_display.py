@@ -17,6 +17,7 @@ def a_result(edges):
         "dropped_edges": [],
         "not_written": {},
         "influence": {"limit": 6.0, "unknown_because": "", "sites": {}},
+        "rounds": [],
         "warnings": [],
         "privacy": None,
         "bytes": {

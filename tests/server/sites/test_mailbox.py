@@ -200,6 +200,9 @@ def test_a_site_whose_past_is_not_that_of_a_run_that_goes_on_joins_again_first(l
         for site, present in (("a", range(1, 5)), ("b", range(1, 5)), ("c", (1, 2, 4))):
             for t in present:
                 sent.down[site][t] = 10
+        # b had the task of round 2 from a coordinator that was killed, and answered it to the next one.
+        del sent.down["b"][2]
+        sent.up["b"][2] = 10
         mailbox = Mailbox(PATIENT, asyncio.get_running_loop(), complete_rounds=4, traffic=sent)
         engine = await opened(mailbox, 5)
         for site in SITES:

@@ -33,6 +33,8 @@ _IDLE_S = 300  # without a call; a site of a run makes one every `ALIVE_EVERY_S`
 # A pull, its repeat after a cut that only one side has seen, an update, a look at the status, a sign of life.
 CALLS_AT_ONCE = 5
 
+_LEAST_PENDING = 1000
+
 # gRPC announces as much of a message in advance. More is only read for a caller who has been identified.
 _LEAST_AHEAD_BYTES, _MOST_AHEAD_BYTES = 2**16, 2**20
 
@@ -89,7 +91,13 @@ def server_options(*, largest_bytes: int = MAX_MESSAGE_BYTES, connections: int |
         ("grpc.http2.lookahead_bytes", min(max(largest_bytes, _LEAST_AHEAD_BYTES), _MOST_AHEAD_BYTES)),
     ]
     if connections is not None:
-        options.append(("grpc.max_allowed_incoming_connections", connections))
+        # gRPC cancels calls at random once 1000 wait to be looked at, as when thousands of sites push at once.
+        pending = max(_LEAST_PENDING, connections)
+        options += [
+            ("grpc.max_allowed_incoming_connections", connections),
+            ("grpc.server.max_pending_requests", pending),
+            ("grpc.server.max_pending_requests_hard_limit", pending),
+        ]
     return options
 
 

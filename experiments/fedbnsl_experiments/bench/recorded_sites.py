@@ -100,7 +100,7 @@ class RecordedSites:
         options = [*client_options(), ("grpc.enable_http_proxy", 0)]
         async with grpc.aio.insecure_channel(address, options=options) as channel:
             stub: Any = federation_grpc.FederationStub(channel)
-            reply = await stub.Join(codec.encode_join(request), timeout=timeout_s, wait_for_ready=True)
+            reply = await stub.Join(codec.encode_join(request), timeout=timeout_s)
             pull = federation.PullRequest(run=reply.run & 0xFFFF_FFFF, site=site)
             while True:
                 pulled = await stub.PullTask(pull, timeout=LONG_POLL_S + timeout_s)

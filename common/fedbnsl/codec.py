@@ -255,7 +255,7 @@ def decode_update(wire: federation.Update, *, n_variables: int, dense: bool = Fa
 
 
 def _decode_findings(wire: Sequence[federation.TableFinding], n_variables: int) -> tuple[TableFinding, ...]:
-    if len(wire) > len(FindingCode) * n_variables:
+    if sum(max(len(found.variable), 1) for found in wire) > len(FindingCode) * n_variables:
         raise MalformedMessageError(f"{len(wire)} findings about a table of {n_variables} variables")
     findings: list[TableFinding] = []
     for found in wire:

@@ -27,6 +27,7 @@ from fedbnsl_server.eject_orders import EjectOrders
 from fedbnsl_server.goodbye import end_of, public_reason, tell_the_end
 from fedbnsl_server.grpc_api.server import CoordinatorServer
 from fedbnsl_server.grpc_api.servicer import Servicer
+from fedbnsl_server.influence import outliers_now
 from fedbnsl_server.pause import Pause
 from fedbnsl_server.sites.mailbox import Mailbox, RecalledError
 from fedbnsl_server.sites.roster import Member, Roster
@@ -88,6 +89,7 @@ class Coordinator:
         self._pause = Pause(self._note)
         self._probing: asyncio.Future[None] | None = None
         self._broken: Exception | None = None
+        self._named: set[str] = set()  # sites that were said to stand out
         self._asked_to_stop: signal.Signals | None = None
         self._rounds: asyncio.Future[AdmmState] | None = None
         self._folder = folder
@@ -257,6 +259,10 @@ class Coordinator:
         self._pause.outlast_in_thread(lambda: self._recorder.on_round(state, record))
         self._servicer.progress.acyclicity, self._servicer.progress.edges = _shown(record.acyclicity), record.edges
         _to_the_log(lambda: self._on_round(state, record))
+        odd = outliers_now(record.influence, record.kind, record.round, self._roster.variables)
+        for site in odd.keys() - self._named:  # once: the result has the largest of all rounds
+            self._named.add(site)
+            self._say(f"be careful: {odd[site]}")
 
     async def _write_results(self, end: _End) -> tuple[_End, dict[str, Any]]:
         """Write the results before the sites are told: ending the process then loses nothing."""

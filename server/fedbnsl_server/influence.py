@@ -51,12 +51,27 @@ def outliers(influence: Mapping[str, Any]) -> list[str]:
     above = [(site, of) for site, of in influence["sites"].items() if of["largest"] > influence["limit"]]
     above.sort(key=lambda one: -one[1]["largest"])
     return [
-        f"{site} stands out: its {_NUMBERS[of['kind']]} of round {of['round']} lie {of['largest']:.3g} times as far "
-        f"from the other sites' as these from each other, most in {', '.join(map(repr, of['variables']))}. The result "
-        "may be this site's alone: compare its columns, units and coding with the others'; if they are wrong, run "
-        "again without this site, or take it out while the run goes on (coordinator eject)"
+        f"{_stands_out(site, of['kind'], of['round'], of['largest'], of['variables'])}. The result may be this site's "
+        "alone: compare its columns, units and coding with the others'; if they are wrong, run again without this site"
         for site, of in above
     ]
+
+
+def outliers_now(influence: Mapping[str, Influence], kind: str, t: int, variables: Sequence[str]) -> dict[str, str]:
+    """By site above the limit in round t: what to say of it while the run goes on."""
+    return {
+        site: f"{_stands_out(site, kind, t, of.ratio, [variables[k] for k in of.variables])}. Compare its columns, "
+        "units and coding with the others'; if they are wrong, `fedbnsl coordinator eject` takes it out of the run"
+        for site, of in influence.items()
+        if of.ratio > LIMIT
+    }
+
+
+def _stands_out(site: str, kind: str, t: int, ratio: float, variables: Sequence[str]) -> str:
+    return (
+        f"{site} stands out: its {_NUMBERS[kind]} of round {t} lie {ratio:.3g} times as far from the other sites' as "
+        f"these from each other, most in {', '.join(map(repr, variables))}"
+    )
 
 
 def in_one_line(influence: Mapping[str, Any]) -> str:

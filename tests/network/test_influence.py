@@ -112,7 +112,7 @@ def test_a_site_that_sends_something_wrong_is_named_first_and_alone(
     result = play(plan, wrong)
     assert named(result) == ["site-2"]
     assert result["warnings"][0].startswith("site-2 stands out")
-    assert "coordinator eject" in result["warnings"][0]
+    assert "run again without this site" in result["warnings"][0]
     influence = result["influence"]
     assert set(influence["sites"]) == {"site-1", "site-2", "site-3"}
     above = {site for site, of in influence["sites"].items() if of["largest"] > influence["limit"]}

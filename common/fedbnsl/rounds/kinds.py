@@ -15,6 +15,10 @@ LARGEST = 1e30
 """Limit for the numbers of tasks and private answers, so that nothing overflows; scales are at least 1 / LARGEST."""
 
 
+LARGEST_WEIGHT = 1e20
+"""Limit for the weights of an answer: W and the duals, which sum them up over the rounds, then stay below LARGEST."""
+
+
 class Kind(Protocol):
     """The interface that the module of a kind of round implements.
 

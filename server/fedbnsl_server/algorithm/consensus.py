@@ -20,8 +20,6 @@ from fedbnsl.sparse import Matrix
 TRIM_SHARE = 0.25
 """Weight that a trimmed mean leaves out at each end, as a share of all; never less than that of the heaviest site."""
 
-_HALF = 0.5
-
 
 @dataclass(frozen=True, eq=False)
 class RobustRule:
@@ -31,35 +29,35 @@ class RobustRule:
     ----------
     weights
         (P,) whole numbers.
-    trim_share
-        Share of the weight that is left out at each end; 1/2: the median.
+    trimmed
+        Whether it is the trimmed mean; otherwise the median.
     """
 
     weights: Matrix
-    trim_share: float
+    trimmed: bool
 
     @classmethod
     def of(cls, name: Literal["median", "trimmed-mean"], n_samples: Sequence[int]) -> Self:
         """The rule of this name over three sites or more, which have so many rows."""
         rows = np.asarray(n_samples, dtype=np.float64)
         weights = np.minimum(rows, np.sort(rows)[(rows.size - 1) // 2])
-        heaviest = float(weights.max() / weights.sum())
-        return cls(weights, _HALF if name == "median" else max(TRIM_SHARE, heaviest))
+        return cls(weights, trimmed=name == "trimmed-mean")
 
     def __call__(self, values: Matrix) -> Matrix:
         """One value a coordinate: (P, ...) to (...).
 
         The sites' values are laid side by side in increasing order, each as wide as its weight. The result is the mean
-        over what is left when the trimmed share is cut off at both ends; the median is where the two ends meet.
+        over what is left when the trimmed weight is cut off at both ends; the median is where the two ends meet. All of
+        the weights are whole numbers: nothing is left of what is cut off, however large it is.
         """
         order = np.argsort(values, axis=0, kind="stable")
         upper = np.cumsum(self.weights[order], axis=0)
         lower = upper - self.weights[order]
         whole = float(self.weights.sum())
-        if self.trim_share == _HALF:
+        if not self.trimmed:
             kept = ((2.0 * lower <= whole) & (2.0 * upper >= whole)).astype(np.float64)
         else:
-            cut = self.trim_share * whole
+            cut = max(TRIM_SHARE * whole, float(self.weights.max()))
             kept = np.maximum(np.minimum(upper, whole - cut) - np.maximum(lower, cut), 0.0)
         kept /= kept.sum(axis=0)
         line = np.take_along_axis(values, order, axis=0)
@@ -78,7 +76,7 @@ class RobustRule:
             (P,) of each site from the others.
         """
         n = distances.size
-        kept = n // 2 + 1 if self.trim_share == _HALF else n - max(1, int(TRIM_SHARE * n))
+        kept = n - max(1, int(TRIM_SHARE * n)) if self.trimmed else n // 2 + 1
         return sorted(np.argsort(distances, kind="stable")[:kept].tolist())
 
     def noise_std(self, stds: Sequence[float]) -> float:

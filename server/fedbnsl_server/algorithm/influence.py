@@ -57,12 +57,15 @@ class Compared:
         (K, 2) the pair of variables that each number is about; twice the same one for a number of one variable.
     one_vote
         Whether the result takes a site of few rows as seriously as any other one.
+    counted
+        (P,) how many numbers a site's mean square is over; None: all K.
     """
 
     values: Matrix
     variances: Matrix
     variables: Index
     one_vote: bool
+    counted: Index | None = None
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,7 @@ def pairs(mask: Mask) -> Index:
 
 def distances(compared: Compared) -> Matrix:
     """(P,) D of every site, with the same u_k for all."""
-    return _root_mean(_squares(compared) / np.median(compared.variances, axis=0))
+    return _root_mean(_squares(compared) / np.median(compared.variances, axis=0), compared.counted)
 
 
 def _squares(compared: Compared) -> Matrix:
@@ -113,16 +116,17 @@ def _squares(compared: Compared) -> Matrix:
         return np.asarray((compared.values - np.median(compared.values, axis=0)) ** 2)
 
 
-def _root_mean(squares: Matrix) -> Matrix:
+def _root_mean(squares: Matrix, counted: Index | None) -> Matrix:
+    n = squares.shape[1] if counted is None else np.maximum(counted, 1)
     with np.errstate(over="ignore"):
-        return np.asarray(np.minimum(np.nan_to_num(np.sqrt(squares.mean(axis=1)), nan=np.inf), _LARGEST))
+        return np.asarray(np.minimum(np.nan_to_num(np.sqrt(squares.sum(axis=1) / n), nan=np.inf), _LARGEST))
 
 
 def _of_one(compared: Compared) -> list[Influence]:
     squares, own, common = _squares(compared), compared.variances, np.median(compared.variances, axis=0)
     if compared.one_vote:
         own = np.minimum(own, MOST_VARIANCE * common)
-    ratio = np.minimum(_ratios(_root_mean(squares / own)), _ratios(distances(compared)))
+    ratio = np.minimum(_ratios(_root_mean(squares / own, compared.counted)), _ratios(distances(compared)))
     typical = squares / common
     return [
         Influence(float(r), _largest(typical[p], compared.variables) if r > LIMIT else ()) for p, r in enumerate(ratio)

@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from fedbnsl.errors import RemoteProtocolError
+import numpy as np
+
+from fedbnsl.errors import DivergenceError, RemoteProtocolError
 from fedbnsl.graphs.graph import threshold
 from fedbnsl.messages import Content, LocalUpdate, RoundTask
 from fedbnsl.plan.knowledge import EdgeMask
@@ -131,6 +133,8 @@ def run(
 def advance(state: AdmmState, updates: Mapping[str, LocalUpdate], asked: Content, run: Run) -> AdmmState:
     """The state after a round in which these updates came in."""
     after = kind_of(asked.kind).advance(state, _answers(state, updates), asked, run)
+    if after.refitted is not None and not np.isfinite(after.refitted.value).all():
+        raise DivergenceError("the refitted weights are not finite")
     return replace(after, round=state.round + 1, contributed=frozenset(updates))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from fedbnsl.rounds.admm import Answer, Task, start_of
-from fedbnsl.rounds.kinds import stage
+from fedbnsl.rounds.kinds import LARGEST_WEIGHT, stage
 from fedbnsl.sparse import aligned
 from fedbnsl_server.algorithm.admm import AdmmState, advance_admm, begin_start
 from fedbnsl_server.algorithm.influence import Compared, sampling_variance
@@ -21,10 +21,14 @@ def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
 
 
 def fault(answer: Answer, task: Task, run: Run) -> str:
-    """Report entries that the plan excludes. Dense messages are not checked: their B_p may have any entry."""
-    sent = answer.weights.index
-    fits = run.plan.dense_messages or run.mask.allowed.flat[sent].all()
-    return "" if fits else "has entries that the plan excludes"
+    """Report entries that the plan excludes, and weights that would make W unusable for the other sites.
+
+    The places of dense messages are not checked: their B_p may have any entry.
+    """
+    sent = answer.weights
+    if not run.plan.dense_messages and not run.mask.allowed.flat[sent.index].all():
+        return "has entries that the plan excludes"
+    return "" if (np.abs(sent.value) <= LARGEST_WEIGHT).all() else f"has a weight beyond {LARGEST_WEIGHT:g}"
 
 
 def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> AdmmState:
@@ -42,7 +46,9 @@ def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: R
     if run.plan.privacy is not None:  # the noise of a step has a standard deviation in proportion to 1 / rows
         variances = variances * np.maximum(1.0, variances / np.median(variances))
     d = state.global_weights.n_variables
-    return [Compared(values, variances, np.stack(np.divmod(index, d), axis=1), one_vote=True)]
+    has = values != 0.0
+    of_others = (has.sum(axis=0) - has > 0).sum(axis=1)  # by site: otherwise it could hide among entries of its own
+    return [Compared(values, variances, np.stack(np.divmod(index, d), axis=1), one_vote=True, counted=of_others)]
 
 
 def left_out(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> tuple[str, ...]:

@@ -14,6 +14,9 @@ from fedbnsl_server.algorithm.influence import Compared, distances, pairs, sampl
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.search.graph_search import search
 
+# A weight is at most a ratio of two sizes (1e27), times what a nearly singular regression may give (1e9 or so).
+_LARGEST_SQUARE = 1e27
+
 
 def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
     """The neighbours that the ADMM rounds found."""
@@ -80,8 +83,12 @@ def _needed(task: Task, run: Run) -> Mask:
 
 
 def _are_moments(S: Matrix) -> bool:
-    """Whether each known entry can be a mean of x_i x_j, given the means of x_i^2 and x_j^2, up to rounding."""
-    size = np.sqrt(np.maximum(S.diagonal(), 0.0))
-    if np.isinf(S).any() or not (size > 0).all():
+    """Whether each known entry can be a mean of x_i x_j, given the means of x_i^2 and x_j^2, up to rounding.
+
+    Sizes are bounded, so that no weight between two variables is beyond float32.
+    """
+    squares = S.diagonal()
+    if np.isinf(S).any() or not ((squares >= 1 / _LARGEST_SQUARE) & (squares <= _LARGEST_SQUARE)).all():
         return False
+    size = np.sqrt(squares)
     return not (np.abs(S / size[:, None] / size) > 1.0 + 1e-5).any()

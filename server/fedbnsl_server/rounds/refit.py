@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from fedbnsl.rounds.kinds import LARGEST
 from fedbnsl.rounds.refit import Answer, Task
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl_server.algorithm.admm import AdmmState, mean_of
@@ -19,9 +20,10 @@ def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
 
 
 def fault(answer: Answer, task: Task, run: Run) -> str:
-    """Report weights on another graph."""
-    same = np.array_equal(answer.weights.index, task.graph.index)
-    return "" if same else "is no refit of the graph that was sent"
+    """Report weights on another graph, or too large to be kept."""
+    if not np.array_equal(answer.weights.index, task.graph.index):
+        return "is no refit of the graph that was sent"
+    return "" if (np.abs(answer.weights.value) <= LARGEST).all() else f"has a weight beyond {LARGEST:g}"
 
 
 def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> AdmmState:

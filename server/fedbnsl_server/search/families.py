@@ -76,7 +76,11 @@ class Families:
 
     def _regression(self, j: int, parents: Index) -> tuple[Matrix, Matrix, Matrix]:
         """(P, k, k) inverse moments of k parents, (P, k) coefficients and (P,) residual variances, in units of size."""
-        inverse: Matrix = np.asarray(np.linalg.inv(self._R[:, parents[:, None], parents]), dtype=np.float64)
+        R = self._R[:, parents[:, None], parents]
+        try:
+            inverse: Matrix = np.asarray(np.linalg.inv(R), dtype=np.float64)
+        except np.linalg.LinAlgError:  # singular in spite of the ridge, as no moments of a table are
+            inverse = np.asarray(np.linalg.pinv(R, hermitian=True), dtype=np.float64)
         b = self._R[:, parents, j]
         coefficients: Matrix = np.asarray((inverse @ b[:, :, None])[:, :, 0])
         return inverse, coefficients, np.asarray(self._R[:, j, j] - (b * coefficients).sum(axis=1))

@@ -350,9 +350,10 @@ class Mailbox:
         """
         if site in self._met:
             return
-        common, down, up = min(last_round, self._taken_up_after), self.traffic.down[site], self.traffic.up[site]
-        # Whoever answered round `common` had its task, maybe from a coordinator that was killed before it counted that.
-        if last_round > self._taken_up_after + 1 or (common and not down[common] and not up[common]):
+        common = min(last_round, self._taken_up_after)
+        # Whose answer to round `common` counted had its task, maybe from a coordinator that died before it noted that.
+        took_part = not common or self.traffic.down[site][common] or self._answered_before.get(site) == common
+        if last_round > self._taken_up_after + 1 or not took_part:
             raise SeatLostError(
                 f"site {site!r} has seen a round {last_round} that this run does not have: it {NOT_SEATED}"
             )

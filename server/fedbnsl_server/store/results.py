@@ -178,6 +178,7 @@ class RunRecorder:
                 membership_log.note_ejected(folder.events, ejected)
                 self._unfinished = ejected, state
             ejected, state = self._unfinished
+            self._site_versions.pop(ejected.site, None)
             if state is None:
                 folder.forget_checkpoint()
             else:

@@ -14,6 +14,10 @@ from fedbnsl.messages import LedgerHead
 FILE = "site-ledgers.json"
 
 
+# Of a site, in one federation: more would let it grow the coordinator's memory as it likes.
+_MOST_DATASETS = 64
+
+
 @dataclass
 class _Site:
     """A site's ledger, and the furthest head seen of each dataset, by `LedgerHead.dataset`."""
@@ -76,6 +80,11 @@ class SiteLedgers:
                 f"site {site!r} had another privacy ledger before; what it spent must not be forgotten (if the site "
                 f"started over with other data, remove its entry from {self._path.name} at the coordinator)"
             )
+        if head.dataset not in known.heads and len(known.heads) >= _MOST_DATASETS:
+            raise LedgerError(
+                f"site {site!r} has used {_MOST_DATASETS} datasets in this federation, and no more are remembered (if "
+                f"that is right, remove its entry from {self._path.name} at the coordinator)"
+            )
         seen = known.heads.get(head.dataset, head)
         behind = head.n_entries < seen.n_entries or head.spent_units < seen.spent_units
         if behind or (head.n_entries == seen.n_entries and head.digest != seen.digest):
@@ -94,6 +103,8 @@ class SiteLedgers:
         """Keep a head if it is newer than the known one; False if it belongs to another ledger."""
         known = self._sites.setdefault(site, _Site(head.ledger_id))
         if head.ledger_id != known.ledger_id:
+            return False
+        if head.dataset not in known.heads and len(known.heads) >= _MOST_DATASETS:
             return False
         if head.n_entries > known.heads.setdefault(head.dataset, head).n_entries:
             known.heads[head.dataset] = head

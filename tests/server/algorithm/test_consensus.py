@@ -51,6 +51,17 @@ def test_of_three_equal_sites_the_middle_one_counts(rule: Rule) -> None:
 
 
 @pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rows", [[583, 1409, 775], [999, 1000, 1001, 10**6], [7, 11, 13, 17, 19]])
+def test_nothing_is_left_of_a_value_that_is_cut_off(rule: Rule, rows: list[int]) -> None:
+    """Shares of the weight are no whole numbers: rounding once left 1e-16 of a site, times whatever it sent."""
+    for wrong in range(len(rows)):
+        for huge in (1e300, -1e300, np.inf):
+            values = np.ones((len(rows), 1))
+            values[wrong] = huge
+            assert RobustRule.of(rule, rows)(values).tolist() == [1.0]
+
+
+@pytest.mark.parametrize("rule", RULES)
 def test_an_infinite_value_counts_only_where_it_is_kept(rule: Rule) -> None:
     values = np.array([[np.inf, np.inf, -np.inf], [1.0, np.inf, 1.0], [2.0, np.inf, 2.0]])
     assert RobustRule.of(rule, [10, 10, 10])(values).tolist() == [2.0, np.inf, 1.0]

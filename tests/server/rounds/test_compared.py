@@ -64,6 +64,28 @@ def test_weights_of_an_admm_round(plan: Plan, std: float, shift: float, claimed:
     assert named(ratios(admm_round, run_of(plan, claimed), dict.fromkeys(SITES), sites=sites)) == ["liar"]
 
 
+def test_a_site_cannot_hide_among_entries_that_nobody_else_has() -> None:
+    """As zeros, they are no distance from the others', and a mean over them would make the real one small."""
+    drawn = [np.triu(B, 1)[:, :3] for B in weights(0.03, 1.2)]
+    dense = [np.hstack([B, np.zeros((D, D - 3))]) for B in drawn]
+    everywhere = ~np.eye(D, dtype=bool)
+    sent = [SparseMatrix.from_dense(B) for B in dense[:-1]]
+    honest_places = [*sent, SparseMatrix.from_dense(dense[-1])]
+    stored_zeros = [*sent, SparseMatrix.on_support(dense[-1], everywhere)]
+    zero = SparseMatrix.zeros(D)
+    found = [
+        ratios(
+            admm_round,
+            run_of(PLAN, 1000),
+            dict.fromkeys(SITES),
+            sites={site: SiteState(B, zero, None) for site, B in zip(SITES, matrices, strict=True)},
+        )[-1]
+        for matrices in (honest_places, stored_zeros)
+    ]
+    assert found[1] == pytest.approx(found[0])
+    assert found[0] > LIMIT
+
+
 @pytest.mark.parametrize("claimed", [1, 10, 1000])
 @pytest.mark.parametrize("what", ["weights", "variances"])
 def test_weights_and_variances_of_a_refit(what: str, claimed: int) -> None:

@@ -202,8 +202,9 @@ def test_a_site_whose_past_is_not_that_of_a_run_that_goes_on_joins_again_first(l
                 sent.down[site][t] = 10
         # b had the task of round 2 from a coordinator that was killed, and answered it to the next one.
         del sent.down["b"][2]
-        sent.up["b"][2] = 10
-        mailbox = Mailbox(PATIENT, asyncio.get_running_loop(), complete_rounds=4, traffic=sent)
+        mailbox = Mailbox(
+            PATIENT, asyncio.get_running_loop(), complete_rounds=4, traffic=sent, answered={"a": 4, "b": 2, "c": 4}
+        )
         engine = await opened(mailbox, 5)
         for site in SITES:
             known = last_round <= 5 and (site, last_round) != ("c", 3)

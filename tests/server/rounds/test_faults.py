@@ -1,0 +1,61 @@
+"""What a coordinator refuses of an answer, so that no one site can make a run useless for the others."""
+
+import numpy as np
+import pytest
+
+from fedbnsl.graphs.family_moments import needed_moments, parent_candidates
+from fedbnsl.plan.knowledge import EdgeMask, Knowledge
+from fedbnsl.plan.plan import Plan
+from fedbnsl.rounds import admm, moments, refit
+from fedbnsl.rounds.kinds import LARGEST, LARGEST_WEIGHT
+from fedbnsl.sparse import Matrix, SparseMatrix
+from fedbnsl_server.algorithm.admm import initial_state
+from fedbnsl_server.rounds import admm as admm_round
+from fedbnsl_server.rounds import moments as moments_round
+from fedbnsl_server.rounds import refit as refit_round
+from fedbnsl_server.rounds.kinds import Run
+
+D, SITES = 3, ("a", "b", "c")
+PLAN = Plan(rounds=2, refit_rounds=0, moments_rounds=1, value_type="float32")
+RUN = Run(PLAN, EdgeMask(Knowledge(), ["x", "y", "z"]), dict.fromkeys(SITES, 100))
+GRAPH = SparseMatrix(D, np.array([1, 5]), np.ones(2))
+
+
+@pytest.mark.parametrize("value", [LARGEST_WEIGHT * 1.01, -1e160])
+def test_a_weight_that_no_site_could_work_with_is_refused(value: float) -> None:
+    """A site refuses a W beyond LARGEST, and leaves: one entry of one site would send all others home."""
+    answer = admm.Answer(SparseMatrix(D, np.array([1]), np.array([value])))
+    assert "beyond 1e+20" in admm_round.fault(answer, admm.Task(GRAPH), RUN)
+    assert not admm_round.fault(admm.Answer(GRAPH), admm.Task(GRAPH), RUN)
+
+
+def test_a_refitted_weight_that_cannot_be_kept_is_refused() -> None:
+    huge = refit.Answer(SparseMatrix(D, GRAPH.index, np.array([1.0, LARGEST * 1.01])), np.ones(D))
+    assert "beyond 1e+30" in refit_round.fault(huge, refit.Task(GRAPH), RUN)
+    assert not refit_round.fault(refit.Answer(GRAPH, np.ones(D)), refit.Task(GRAPH), RUN)
+
+
+def answer_of(S: Matrix) -> moments.Answer:
+    needed = needed_moments(parent_candidates(GRAPH.support(), RUN.mask))
+    return moments.Answer(S[needed])
+
+
+@pytest.mark.parametrize("square", [1e-90, 1e28, 0.0])
+def test_moments_of_a_size_that_no_weight_could_be_told_in_are_refused(square: float) -> None:
+    size = np.array([1.0, 1.0, np.sqrt(square)])
+    assert "cannot be second moments" in moments_round.fault(
+        answer_of(np.eye(D) * size * size[:, None]), moments.Task(GRAPH), RUN
+    )
+
+
+@pytest.mark.parametrize("beyond", [0.0, 1e-9, 9e-6])
+def test_moments_that_are_exactly_singular_end_no_run(beyond: float) -> None:
+    """Moments of 1 + 1e-9 cancel the search's ridge."""
+    S = np.full((D, D), 1.0 + beyond)
+    np.fill_diagonal(S, 1.0)
+    answers = {"a": answer_of(S), "b": answer_of(np.eye(D) + 0.1), "c": answer_of(np.eye(D) + 0.1)}
+    task = moments.Task(GRAPH)
+    assert not any(moments_round.fault(answer, task, RUN) for answer in answers.values())
+    after = moments_round.advance(initial_state(D, SITES), answers, task, RUN)
+    assert after.refitted is not None
+    assert np.isfinite(after.refitted.value).all()

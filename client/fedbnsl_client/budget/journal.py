@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Sequence
 
-from fedbnsl.errors import PolicyRefusal, SchemaMismatchError
+from fedbnsl.errors import SchemaMismatchError
 from fedbnsl.messages import LedgerHead
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import Price, recipe
@@ -75,10 +75,7 @@ class RunJournal:
                 f"this site began this run with the variables {', '.join(begun_with or ())}; its stored answers do "
                 f"not fit {', '.join(self._variables)}"
             )
-        if self._ledger.unprotected(self._dataset.id):
-            raise PolicyRefusal(
-                f"dataset {self._dataset.id!r} was used in a run without privacy: no guarantee can be given now"
-            )
+        self._ledger.require_protected(self._dataset.id)
         to_pay = [t for t in range(self._price.last_round + 1) if self._ledger.stored(self._request(t)) is None]
         check_price(
             self._dataset,

@@ -16,7 +16,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Self
 
-from fedbnsl.errors import BudgetExhaustedError, LedgerError
+from fedbnsl.errors import BudgetExhaustedError, LedgerError, PolicyRefusal
 from fedbnsl.messages import LedgerHead
 from fedbnsl.privacy.zcdp import UNITS_PER_ZCDP
 from fedbnsl.sparse import Matrix
@@ -193,6 +193,20 @@ class Ledger:
         with self._file.transaction():
             account = registrations.account_of(dataset, self._registered())
             return any(entry["dataset"] in account for entry in self._file.contents("unprotected"))
+
+    def require_protected(self, dataset: str) -> None:
+        """Refuse a dataset whose guarantee is gone.
+
+        Raises
+        ------
+        PolicyRefusal
+            If it was ever used without privacy.
+        """
+        if self.unprotected(dataset):
+            raise PolicyRefusal(
+                f"dataset {dataset!r} was used in a run without privacy: no guarantee can be given now",
+                remedy="No plan or policy brings it back: a private run needs a table of other records.",
+            )
 
     def approved(self, digest: bytes) -> bool:
         """Whether the plan with this digest was approved."""

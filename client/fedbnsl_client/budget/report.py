@@ -41,6 +41,8 @@ def approval_lines(plan: Plan, dataset: DatasetPolicy, ledger: Ledger, *, every:
     """
     if plan.privacy is None:
         lines = ["no privacy: the weights that it sends are exact functions of the table"]
+        if not dataset.public:
+            lines.append("no privacy: once it has run, no private run can use this table any more, whatever its budget")
         lines.append("no privacy: it tells which columns have means far from zero, and which look like categories")
         if plan.moments_rounds:
             lines.append(
@@ -100,6 +102,7 @@ def refuse_what_cannot_run(plan: Plan, policy: Policy, dataset: DatasetPolicy, l
         raise not_registered(folder, dataset.id)
     policy.check_plan(plan, dataset, n_samples=registered.n_samples, approved=True)
     if plan.privacy is not None:
+        ledger.require_protected(dataset.id)
         price = price_of(plan, n_samples=registered.n_samples, n_variables=len(registered.variables))
         check_price(dataset, price, units_left=price.units, spent=ledger.spent(dataset.id), spent_in_run=0)
 

@@ -13,6 +13,7 @@ from fedbnsl_client.budget.journal import RunJournal
 from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.policy import Policy, not_registered
 from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.data.plan_fit import require_complete
 from fedbnsl_client.participant import Unaccounted
 from fedbnsl_client.rounds.kinds import Journal
 from fedbnsl_client.site import folder as site_folder
@@ -64,7 +65,14 @@ class PublicTable:
         self._dataset = dataset
 
     def admit(self, plan: Plan, run: int, variables: Sequence[str]) -> tuple[Dataset, Journal]:
-        """See `Admission.admit`."""
+        """See `Admission.admit`.
+
+        Raises
+        ------
+        DataError
+            If rows have missing values that the plan does not take.
+        """
+        require_complete(self._dataset, plan.preparation)
         return self._dataset.reordered(variables), Unaccounted()
 
 

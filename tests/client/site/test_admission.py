@@ -9,7 +9,7 @@ import pytest
 from fedbnsl.errors import BudgetExhaustedError, DataError, LedgerError, PolicyRefusal, SchemaMismatchError
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.budget.ledger import Request
-from fedbnsl_client.budget.report import ledger_as_json, ledger_lines
+from fedbnsl_client.budget.report import approval_lines, ledger_as_json, ledger_lines, refuse_what_cannot_run
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Unaccounted
 from fedbnsl_client.site import folder as site_folder
@@ -89,6 +89,10 @@ def test_a_run_without_privacy_is_noted_with_its_admission_and_ends_the_guarante
         assert ledger_as_json(policy, ledger)["datasets"][0]["unprotected"] is True
         assert "NO GUARANTEE" in "\n".join(ledger_lines(policy, ledger))
         ledger.verify()
+        dataset = policy.datasets[0]
+        assert "no private run can use this table any more" in "\n".join(approval_lines(Plan(), dataset, ledger))
+        with pytest.raises(PolicyRefusal, match="no guarantee can be given"):
+            refuse_what_cannot_run(private_plan(), policy, dataset, ledger, folder)
 
 
 def test_a_table_that_is_refused_was_not_used_without_privacy(folder: Path) -> None:

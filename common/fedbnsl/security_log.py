@@ -106,7 +106,8 @@ class SecurityLog:
     def count(self, event: str, /, *, times: int = 1, sync: bool = False, **fields: object) -> None:
         """Note what somebody else caused: written at the next `flush`; what is repeated is counted in one line.
 
-        Equal are events with the same `why`, `call` and caller: the certificate, or without one address and site.
+        Equal are events with the same `why`, `call` and caller: the certificate, or without one address and site. Their
+        line has the other fields of the last one.
 
         Parameters
         ----------
@@ -122,6 +123,7 @@ class SecurityLog:
         known = self._repeated.get(kind)
         if known is not None:
             known.times += times
+            known.fields = fields  # its line says what was said last
             return
         self._repeated[kind] = _Repeated(fields, self._clock() + _FIRST_SPAN_S)
         self._waiting.append(_entry(event, fields if times == 1 else {**fields, "times": times}))

@@ -186,6 +186,9 @@ def test_a_flood_is_a_few_lines_that_tell_how_many_there_were(path: Path) -> Non
     first = written[0]
     assert (first["event"], first["why"], first["site"]) == ("refused", "malformed", "north")
     assert (first["certificate"], first["address"], first["said"]) == ("AB:CD", "10.0.0.1", "text 0")
+    said = [e["said"] for e in written if e["certificate"] == "AB:CD"]
+    assert said[-1] == "text 99999", "of those that are counted, the last one's"
+    assert len(set(said)) == len(said)
     by_caller = {
         one: sum(int(str(e.get("times", 1))) for e in written if e["certificate"] == one) for one in ("AB:CD", "EF:01")
     }

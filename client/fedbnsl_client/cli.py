@@ -332,11 +332,19 @@ def join(
 @_data_option
 @click.option("--out", required=True, type=_DATA, help="Folder for the refitted network; created if missing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the refitted network (the content of lgbn.json) as well.")
+@click.option("--intercept/--no-intercept", default=False, help="Whether regressions have one.  [default: no]")
 @_table_options
 def refit(
-    edges: Path, data: Path, out: Path, as_json: bool, columns: str | None, min_rows: int, max_file_mib: int | None
+    edges: Path,
+    data: Path,
+    out: Path,
+    as_json: bool,
+    intercept: bool,
+    columns: str | None,
+    min_rows: int,
+    max_file_mib: int | None,
 ) -> None:
-    """Refit the weights of a learned graph on this site's own table, by least squares without intercept.
+    """Refit the weights of a learned graph on this site's own table, by least squares.
 
     EDGES is an edges.csv of a run. Nothing is sent: the refitted weights and residual variances stay here, in OUT.
     """
@@ -347,7 +355,7 @@ def refit(
     graph_files.new_graph_folder(out)
     dataset = _read(data, columns, min_rows, max_file_mib)
     learned = graph_files.read_edges(edges, dataset.variables)
-    fitted = personalise(dataset, learned.dag)
+    fitted = personalise(dataset, learned.dag, intercept=intercept)
     graph_files.write_all(fitted, out, mode=OWNER_ONLY)
     if as_json:
         click.echo(lgbn_json(fitted), nl=False)
@@ -376,7 +384,12 @@ def _read(data: Path, columns: str | None, min_rows: int, max_file_mib: int | No
 
     with warnings_on_stderr():
         return Dataset.read(
-            data, columns=column_names(columns), min_rows=min_rows, max_file_bytes=_bytes(max_file_mib), warn=warn
+            data,
+            columns=column_names(columns),
+            min_rows=min_rows,
+            max_file_bytes=_bytes(max_file_mib),
+            warn=warn,
+            complete_cases=True,
         )
 
 

@@ -30,6 +30,7 @@ from fedbnsl.sparse import SparseMatrix
 from fedbnsl.versions import own_versions
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.plan_fit import fit_of, site_lines
+from fedbnsl_client.data.preparation import has_intercept
 from fedbnsl_client.participant import Participant
 from fedbnsl_client.refit import personalise
 from fedbnsl_client.session import Session
@@ -133,7 +134,7 @@ def take_part(
     if end.graph is None:
         raise RunAbandonedError(f"the run ended without a result: {shown(end.stopped_because)}")
     if out is not None:
-        _keep(out, table, end.graph)
+        _keep(out, table, end.graph, intercept=has_intercept(plan.preparation))
     return end.graph
 
 
@@ -198,8 +199,8 @@ def _reason(error: BaseException) -> LeaveReason:
     return LeaveReason.LOCAL_ERROR
 
 
-def _keep(out: Path, table: Dataset, graph: SparseMatrix) -> None:
+def _keep(out: Path, table: Dataset, graph: SparseMatrix, *, intercept: bool) -> None:
     consensus = LearnedGraph(table.variables, graph.support(), graph.to_dense(), None)
-    own = edges_csv(personalise(table, consensus.dag))
+    own = edges_csv(personalise(table, consensus.dag, intercept=intercept))
     durable.write_text(out / "personalised-edges.csv", own, mode=durable.OWNER_ONLY)
     durable.write_text(out / "edges.csv", edges_csv(consensus))  # last: a folder with it is whole, and is kept

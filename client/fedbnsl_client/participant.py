@@ -1,15 +1,19 @@
 """A participant's side of a run: RoundTask in, LocalUpdate out. The same over a network and in one process."""
 
 from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
 
 from fedbnsl import codec
-from fedbnsl.errors import LocalProtocolError, StaleRoundError
-from fedbnsl.messages import LocalUpdate, RoundTask, SiteState
+from fedbnsl.errors import LocalProtocolError, RemoteProtocolError, StaleRoundError
+from fedbnsl.messages import LocalUpdate, RoundTask, SiteState, Units
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
-from fedbnsl.rounds.kinds import stage
+from fedbnsl.rounds.kinds import LARGEST, stage
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.data.plan_fit import oddities
 from fedbnsl_client.privacy import randomness
 from fedbnsl_client.privacy.noise import Randbelow
 from fedbnsl_client.rounds.kinds import Journal, LocalProblem, LocalRounds, local_rounds
@@ -63,10 +67,10 @@ class Participant:
         self.site = site
         self._plan = plan
         self._run = run
-        self._findings = tuple(one.finding for one in dataset.odd if one.finding is not None)
+        self._findings = tuple(one.finding for one in oddities(dataset, plan) if one.finding is not None)
         mask = EdgeMask(plan.knowledge, dataset.variables)
-        self._problem = LocalProblem(plan, dataset.X, mask, journal or Unaccounted(), randbelow)
         self._snapshot = snapshot or SiteState(zero, zero)
+        self._problem = LocalProblem(plan, dataset.X, mask, journal or Unaccounted(), randbelow, self._snapshot.units)
         self._rounds: dict[str, LocalRounds] = {}
         self._answer: LocalUpdate | None = None
 
@@ -91,6 +95,7 @@ class Participant:
                     f"task for round {task.round} came after the answer to round {self._answer.round}"
                 )
         kind = task.content.kind
+        self._take_units(task.units)
         if stage(self._plan, task.round).kind != kind:
             raise LocalProtocolError(f"round {task.round} ({kind}) is not in the plan")
         if kind not in self._rounds:
@@ -99,6 +104,21 @@ class Participant:
         rounds.begin(task, self._answer)
         self._answer = self._exact(rounds, task) if self._plan.privacy is None else self._private(rounds, task)
         return self._answer
+
+    def _take_units(self, units: Units | None) -> None:
+        """Work in these units from now on; they come once.
+
+        Raises
+        ------
+        RemoteProtocolError
+            If the plan has none, there are others already, or they cannot be used.
+        """
+        if units is None:
+            return
+        usable = (np.abs(units.centres) <= LARGEST).all() and (units.scales <= LARGEST).all()
+        if self._plan.preparation is None or self._problem.units not in (None, units) or not usable:
+            raise RemoteProtocolError("the coordinator sent units that this run cannot have: nothing was computed")
+        self._problem = replace(self._problem, units=units)
 
     def _exact(self, rounds: LocalRounds, task: RoundTask) -> LocalUpdate:
         """An answer without privacy; the table's findings are sent with it until an answer of this site has counted."""

@@ -3,17 +3,21 @@
 from fedbnsl.graphs.formats import LearnedGraph
 from fedbnsl.sparse import Mask
 from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.data.preparation import column_means
 from fedbnsl_client.losses.squared import SecondMoments
 
 
-def personalise(dataset: Dataset, dag: Mask) -> LearnedGraph:
+def personalise(dataset: Dataset, dag: Mask, *, intercept: bool) -> LearnedGraph:
     """Regress every variable of the table on its parents.
 
     Parameters
     ----------
     dag
         (d, d) edges over the table's variables, in its order.
+    intercept
+        Whether each regression has one; without, means count as part of what parents explain.
     """
-    loss = SecondMoments.of(dataset.X)
+    centre = column_means(dataset.X) if intercept else None
+    loss = SecondMoments.of(dataset.X, centre)
     weights = loss.least_squares(dag)
     return LearnedGraph(dataset.variables, dag, weights, loss.residual_variance(weights))

@@ -12,7 +12,7 @@ from fedbnsl import versions as versions_of
 from fedbnsl.channel import MAX_MESSAGE_BYTES
 from fedbnsl.errors import MalformedMessageError
 from fedbnsl.graphs.graph import has_cycle
-from fedbnsl.matrix_codec import Encoding, decode_dense, decode_matrix, encode_dense, encode_matrix, expect_form
+from fedbnsl.matrix_codec import Encoding, decode_dense, decode_matrix, encode_dense, encode_matrix, expect_form, finite
 from fedbnsl.messages import (
     RUN_STATES,
     FindingCode,
@@ -26,6 +26,7 @@ from fedbnsl.messages import (
     SiteProgress,
     SiteState,
     TableFinding,
+    Units,
     is_site_name,
     is_variable_name,
     run_tag,
@@ -141,6 +142,8 @@ def encode_join_reply(reply: JoinReply, *, dense: bool = False) -> federation.Jo
         wire.consensus_dual.CopyFrom(encode_matrix(beta, value_type="float64"))
     if reply.snapshot.global_weights is not None:
         wire.global_weights.CopyFrom(encode_matrix(reply.snapshot.global_weights, value_type="float64"))
+    if reply.snapshot.units is not None:
+        wire.units.CopyFrom(_encode_units(reply.snapshot.units))
     return wire
 
 
@@ -169,7 +172,7 @@ def decode_join_reply(wire: federation.JoinReply) -> JoinReply:
         plan_toml=wire.plan,
         plan_digest=wire.plan_digest,
         variables=variables,
-        snapshot=SiteState(B, beta, W),
+        snapshot=SiteState(B, beta, W, _decode_units(wire, d)),
         round=wire.round,
     )
 
@@ -178,6 +181,8 @@ def encode_task(task: RoundTask, *, value_type: str, dense: bool = False) -> fed
     """Wire form of a round's task; `dense` as the plan says."""
     wire = federation.Task(round=task.round, contributed=task.contributed)
     KINDS[task.content.kind].encode_task(task.content, wire, Encoding(value_type, dense))
+    if task.units is not None:
+        wire.units.CopyFrom(_encode_units(task.units))
     return wire
 
 
@@ -190,7 +195,23 @@ def decode_task(wire: federation.Task, *, n_variables: int, dense: bool = False)
         For an unknown kind, round 0, or content that its kind refuses.
     """
     kind = _kind(wire, "task")
-    return RoundTask(wire.round, kind.decode_task(wire, n_variables, Encoding("", dense)), wire.contributed)
+    content = kind.decode_task(wire, n_variables, Encoding("", dense))
+    return RoundTask(wire.round, content, wire.contributed, _decode_units(wire, n_variables))
+
+
+def _encode_units(units: Units) -> federation.Units:
+    return federation.Units(centre=units.centres.tolist(), scale=units.scales.tolist())
+
+
+def _decode_units(wire: federation.Task | federation.JoinReply, n_variables: int) -> Units | None:
+    if not wire.HasField("units"):
+        return None
+    centres, scales = finite(wire.units.centre), finite(wire.units.scale)
+    if centres.size not in (0, n_variables) or scales.size != n_variables or (scales <= 0).any():
+        raise MalformedMessageError(
+            f"units of {centres.size} centres and {scales.size} scales, or a scale not above 0; expected {n_variables}"
+        )
+    return Units(centres, scales)
 
 
 def _kind(wire: federation.Task | federation.Update, what: str) -> Kind:

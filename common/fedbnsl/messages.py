@@ -10,7 +10,7 @@ import numpy as np
 
 from fedbnsl import __version__
 from fedbnsl.shown import steers_terminal
-from fedbnsl.sparse import SparseMatrix
+from fedbnsl.sparse import Matrix, SparseMatrix
 
 PROTOCOL_VERSION = 3
 
@@ -133,6 +133,36 @@ class JoinRequest:
     versions: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
+@dataclass(frozen=True, eq=False)
+class Units:
+    """Released numbers that make columns comparable: a record x becomes (x - centres) / scales.
+
+    Attributes
+    ----------
+    centres
+        (d,) one mean over all records; empty: every site uses its own, or none, as the plan says.
+    scales
+        (d,) above 0, in units of the variables.
+    """
+
+    centres: Matrix
+    scales: Matrix
+
+    def weights_of_tables(self, W: Matrix) -> Matrix:
+        """(d, d) weights between prepared columns in the tables' own units."""
+        return np.asarray(W * self.scales / self.scales[:, None])
+
+    def weights_of_columns(self, W: Matrix) -> Matrix:
+        """(d, d) weights in the tables' own units between prepared columns."""
+        return np.asarray(W / self.scales * self.scales[:, None])
+
+    def __eq__(self, other: object) -> bool:
+        """Equal bit for bit."""
+        return type(self) is type(other) and all(map(_same_bits, vars(self).values(), vars(other).values()))
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 @dataclass(frozen=True)
 class SiteState:
     """What both sides know of one participant between rounds.
@@ -145,6 +175,8 @@ class SiteState:
         beta_p, (d, d).
     global_weights
         W as last sent, (d, d), if tasks send only its changes (`Plan.sends_changes`); otherwise None.
+    units
+        Of the run's columns; None: raw columns, or not yet known.
 
     With closed-form B_p and beta_p have a diagonal.
     """
@@ -152,6 +184,7 @@ class SiteState:
     local_weights: SparseMatrix
     consensus_dual: SparseMatrix
     global_weights: SparseMatrix | None = None
+    units: Units | None = None
 
 
 @dataclass(frozen=True)
@@ -212,11 +245,14 @@ class RoundTask:
         What is asked.
     contributed
         Whether the site's update of the previous round entered W, so that its dual advances.
+    units
+        Of the run's columns, in the first round after the statistics only.
     """
 
     round: int
     content: Content
     contributed: bool
+    units: Units | None = None
 
 
 @dataclass(frozen=True)

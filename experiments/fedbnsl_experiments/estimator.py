@@ -15,6 +15,7 @@ from fedbnsl.graphs.formats import LearnedGraph
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Matrix
 from fedbnsl_client.data.checks import DataWarning
+from fedbnsl_client.data.preparation import column_means, has_intercept
 from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_client.refit import personalise
 from fedbnsl_experiments.plan_settings import for_sites, with_dotted
@@ -232,7 +233,7 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         """Minus the mean over sites of 1/(2n) ||X - X W||_F^2 with `weights_`: higher is better, for model selection.
 
         Use tables that were not fitted: a denser graph always fits its own tables better. The score is in squared
-        units of the variables, without the intercepts that tables with other means would need.
+        units of the variables; each table has an intercept of its own if the plan gave sites one.
 
         Raises
         ------
@@ -243,7 +244,11 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         """
         check_is_fitted(self)
         datasets = site_tables(tables, columns=self._names())
-        losses = [SecondMoments.of(t.X).residual_variance(self._weights()).sum() / 2 for t in datasets.values()]
+        own_means = has_intercept(vars(self)["plan_"].preparation)
+        losses = [
+            loss.residual_variance(self._weights()).sum() / 2
+            for loss in (SecondMoments.of(t.X, column_means(t.X) if own_means else None) for t in datasets.values())
+        ]
         return -float(np.mean(losses))
 
     def personalised(self, table: object) -> LearnedGraph:
@@ -262,7 +267,11 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
             If the table cannot be used.
         """
         check_is_fitted(self)
-        return personalise(table_over(table, self._names()), learned_graph(vars(self)["result_"]))
+        return personalise(
+            table_over(table, self._names()),
+            learned_graph(vars(self)["result_"]),
+            intercept=has_intercept(vars(self)["plan_"].preparation),
+        )
 
     def _names(self) -> list[str]:
         return list(vars(self)["result_"]["variables"])

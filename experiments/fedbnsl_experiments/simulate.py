@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from fedbnsl import codec
-from fedbnsl.errors import InterruptedRunError, SchemaMismatchError
+from fedbnsl.errors import DataError, InterruptedRunError, SchemaMismatchError
 from fedbnsl.messages import LocalUpdate, RoundTask, RunStatus, SiteProgress, SiteState
 from fedbnsl.plan.plan import Plan
 from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.data.plan_fit import require_complete
 from fedbnsl_client.participant import Participant
 from fedbnsl_client.privacy import randomness
 from fedbnsl_client.privacy.noise import Randbelow
@@ -114,6 +115,10 @@ def simulate(
     variables = plan.variables or next(iter(tables.values())).variables
     for site, table in tables.items():
         check_rows(plan, site, table.n_samples)
+        try:
+            require_complete(table, plan.preparation)
+        except DataError as error:
+            raise DataError(f"{site}: {error}", remedy=error.remedy) from None
         try:
             compare_variables(variables, table.variables)
         except SchemaMismatchError as error:

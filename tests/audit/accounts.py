@@ -16,7 +16,6 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy import calibration as pricing
 from fedbnsl.privacy.calibration import Price
 from fedbnsl.rounds import residual_moments as residual_rounds
-from fedbnsl.rounds import scales as scales_rounds
 from fedbnsl.rounds.kinds import KINDS, n_rounds, stage
 from fedbnsl.sparse import Matrix, SparseMatrix
 from fedbnsl_client import participant
@@ -173,8 +172,8 @@ def task_of(plan: Plan, t: int, *, weight: float = 0.0, scale: float = 1.0) -> R
 
 def content_of(kind: str, W: SparseMatrix, scales: Matrix) -> Content:
     """What a task of this kind holds."""
-    if kind == "scales":
-        return scales_rounds.Task()
+    if kind in ("scales", "statistics"):  # these ask without content
+        return KINDS[kind].Task()
     return residual_rounds.Task(W, scales) if kind == "residual_moments" else KINDS[kind].Task(W)
 
 

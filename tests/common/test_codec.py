@@ -35,6 +35,7 @@ from fedbnsl.rounds import moments as moments_rounds
 from fedbnsl.rounds import refit as refit_rounds
 from fedbnsl.rounds import residual_moments as residual_rounds
 from fedbnsl.rounds import scales as scales_rounds
+from fedbnsl.rounds import statistics as statistics_rounds
 from fedbnsl.rounds.kinds import KINDS
 from fedbnsl.sparse import Index, Matrix, SparseMatrix, formula_bytes
 from fedbnsl.versions import own_versions
@@ -161,6 +162,7 @@ def tasks_of(matrix: SparseMatrix) -> list[Content]:
         refit_rounds.Task(matrix),
         moments_rounds.Task(matrix),
         scales_rounds.Task(),
+        statistics_rounds.Task(),
         residual_rounds.Task(matrix, scales),
     ]
 
@@ -172,6 +174,7 @@ def answers_of(matrix: SparseMatrix, numbers: Matrix) -> list[Content]:
         refit_rounds.Answer(matrix, numbers),
         moments_rounds.Answer(numbers),
         scales_rounds.Answer(numbers),
+        statistics_rounds.Answer(numbers, np.abs(numbers)),
         residual_rounds.Answer(numbers, b"a digest"),
     ]
 

@@ -4,6 +4,7 @@ import csv
 import json
 import math
 from collections import Counter
+from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
@@ -102,19 +103,21 @@ def test_refitted_weights_are_the_plain_mean_of_the_sites_own_regressions(tables
     assert read_edges(tmp_path / "run") == pytest.approx(expected, rel=1e-9)
 
 
-def test_personalised_weights_are_numpys_least_squares_on_the_sites_own_rows(tables):
-    table = tables["site-2"]
+@pytest.mark.parametrize("intercept", [False, True])
+def test_personalised_weights_are_numpys_least_squares_on_the_sites_own_rows(tables, intercept):
+    table = replace(tables["site-2"], X=tables["site-2"].X + 3.0)
     dag = np.zeros((4, 4), dtype=bool)
     for source, target in [(0, 2), (1, 2), (0, 3), (1, 3), (2, 3)]:
         dag[source, target] = True
-    fitted = personalise(table, dag)
+    fitted = personalise(table, dag, intercept=intercept)
+    X = np.column_stack([table.X, np.ones(len(table.X))]) if intercept else table.X
     assert (fitted.dag == dag).all()
     for j, sources in {0: [], 1: [], 2: [0, 1], 3: [0, 1, 2]}.items():
-        weights, residue = np.zeros(4), table.X[:, j]
-        if sources:
-            weights[sources] = np.linalg.lstsq(table.X[:, sources], table.X[:, j], rcond=None)[0]
-            residue = table.X[:, j] - table.X @ weights
-        assert fitted.weights[:, j] == pytest.approx(weights, abs=1e-10)
+        weights, columns = np.zeros(X.shape[1]), [*sources, *([4] if intercept else [])]
+        if columns:
+            weights[columns] = np.linalg.lstsq(X[:, columns], X[:, j], rcond=None)[0]
+        residue = X[:, j] - X @ weights
+        assert fitted.weights[:, j] == pytest.approx(weights[:4], abs=1e-10)
         assert fitted.residual_variance[j] == pytest.approx(np.mean(residue**2), rel=1e-10)
 
 

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from fedbnsl.errors import DataError
 from fedbnsl.messages import FindingCode, TableFinding
-from fedbnsl.sparse import Matrix
+from fedbnsl.sparse import Index, Matrix
 from fedbnsl_client.data.mapped_array import sum_over_rows
 
 LARGEST_VALUE = 1e100
@@ -84,16 +84,12 @@ class TableChecks:
         self._content = {k: hashlib.blake2b() for k in range(d)}
         self._levels = {k: np.empty(0) for k in range(d)}
 
-    def watch(self, blocks: Iterable[Matrix]) -> Iterator[Matrix]:
-        """Yield the blocks of (rows, d) values unchanged, and count them."""
-        for block in blocks:
-            self.count(block)
-            yield block
-
-    def count(self, block: Matrix) -> None:
-        """Count a block of (rows, d) values."""
+    def count(self, block: Matrix, *, rows: Index | None = None) -> None:
+        """Count a block of (n, d) values; `rows` are the (n,) numbers of its rows in the table, if not all are here."""
         if not len(block):
             return
+        if rows is None:
+            rows = np.arange(self._n + 1, self._n + 1 + len(block))
         if not self._n:
             self._first = block[0].copy()
         if not (block.max() <= LARGEST_VALUE and block.min() >= -LARGEST_VALUE):  # or a NaN
@@ -104,7 +100,7 @@ class TableChecks:
                 (self._huge, (np.abs(block) > LARGEST_VALUE) & ~infinite),
             ):
                 for k in np.flatnonzero(bad.any(axis=0)).tolist():
-                    places[k].add((self._n + 1 + np.flatnonzero(bad[:, k])).tolist())
+                    places[k].add(rows[bad[:, k]].tolist())
         self._n += len(block)
         with np.errstate(over="ignore", invalid="ignore"):  # a table that overflows is refused
             self._sum += block.sum(axis=0)

@@ -58,8 +58,13 @@ def read_header(path: Path) -> list[str]:
         return read_names(path, file.schema_arrow.names)
 
 
-def blocks(path: Path, header: Sequence[str], chosen: Sequence[int]) -> Iterator[Matrix]:
+def blocks(path: Path, header: Sequence[str], chosen: Sequence[int], *, gaps: bool = False) -> Iterator[Matrix]:
     """(rows, d) values of the chosen columns, from the first row to the last.
+
+    Parameters
+    ----------
+    gaps
+        Whether a value may be missing, which is NaN then.
 
     Raises
     ------
@@ -83,7 +88,7 @@ def blocks(path: Path, header: Sequence[str], chosen: Sequence[int]) -> Iterator
                     text[k].add((n + 1 + np.flatnonzero(~missing)).tolist())
             n += len(X)
             yield X
-    if problems := no_numbers(header, {"empty": empty, "not numbers": text}, "data row"):
+    if problems := no_numbers(header, {"empty": {} if gaps else empty, "not numbers": text}, "data row"):
         raise DataError(f"{path}: " + in_one_line(problems))
 
 

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedbnsl.errors import DataError
+from fedbnsl.messages import FindingCode
 from fedbnsl.plan.plan import Plan
+from fedbnsl.plan.preparation import Preparation
 from fedbnsl.sparse import Matrix
 from fedbnsl.wording import first_few
+from fedbnsl_client.data.checks import Oddity
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.mapped_array import row_blocks
 
@@ -52,10 +55,48 @@ class PlanFit:
         return lines
 
 
+def require_complete(table: Dataset, preparation: Preparation | None) -> None:
+    """Refuse a table from which rows were left out that the plan wants to have, or too many of them.
+
+    Raises
+    ------
+    DataError
+        By column and count, with the way on.
+    """
+    rows, whole = table.gaps.rows, table.gaps.rows + table.n_samples
+    if not rows:
+        return
+    found = f"of {whole} rows, {table.gaps.said()}"
+    if preparation is None or preparation.missing == "refuse":
+        raise DataError(
+            f"{found}. The plan wants none to be left out",
+            remedy="Use a plan whose [preparation] has missing = 'complete-cases', such as standard, or fill them in.",
+        )
+    if rows > preparation.missing_most * whole:
+        raise DataError(
+            f"{found}: more than the {preparation.missing_most:.0%} that the plan allows (preparation.missing_most)",
+            remedy="Leave out columns that are often empty (--columns); rows are used only if none of theirs is.",
+        )
+
+
+def oddities(table: Dataset, plan: Plan) -> tuple[Oddity, ...]:
+    """What is odd about a table under a plan: means matter only where nothing is taken off."""
+    if plan.preparation is None or plan.preparation.intercept == "none":
+        return table.odd
+    return tuple(
+        one for one in table.odd if one.finding is None or one.finding.code is not FindingCode.MEANS_FAR_FROM_ZERO
+    )
+
+
 def site_lines(table: Dataset, plan: Plan, fit: PlanFit) -> list[str]:
     """What a person at the site should know about a table before a run of the plan uses it."""
     about = "about this table" + (", told here alone" if plan.privacy else "")
-    return [f"{about}: {line}" for line in [*(one.text for one in table.odd), *fit.lines()]]
+    lines = [
+        *([table.gaps.said()] if table.gaps.rows else ()),
+        *(one.text for one in oddities(table, plan)),
+        *fit.lines(),
+    ]
+    return [f"{about}: {line}" for line in lines]
 
 
 def refuse_beyond_bounds(fit: PlanFit, dataset_id: str) -> None:

@@ -16,15 +16,21 @@ class SecondMoments:
     Attributes
     ----------
     S
-        (d, d), in squared units of the variables, not centred. As private as the table itself.
+        (d, d), in squared units of the columns, about zero or about what the plan takes off. As private as the table.
     """
 
     S: Matrix
 
     @classmethod
-    def of(cls, X: Matrix) -> Self:
-        """S of an (n, d) table."""
-        return cls(sum_over_rows(X, lambda X: X.T @ X) / X.shape[0])
+    def of(cls, X: Matrix, centre: Matrix | None = None, scale: Matrix | None = None) -> Self:
+        """S of an (n, d) table, or of (X - centre) / scale with (d,) numbers for its columns."""
+
+        def squares(block: Matrix) -> Matrix:
+            x = block if centre is None else block - centre
+            x = x if scale is None else x / scale
+            return np.asarray(x.T @ x)
+
+        return cls(sum_over_rows(X, squares) / X.shape[0])
 
     def gradient(self, B: Matrix) -> Matrix:
         """(d, d) gradient of the loss at B: S (B - I)."""

@@ -10,12 +10,13 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from fedbnsl.errors import RemoteProtocolError
-from fedbnsl.messages import Content, LedgerHead, LocalUpdate, RoundTask, SiteState
+from fedbnsl.messages import Content, LedgerHead, LocalUpdate, RoundTask, SiteState, Units
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import Price, price_of
 from fedbnsl.rounds.kinds import LARGEST
 from fedbnsl.sparse import Matrix
+from fedbnsl_client.data.preparation import prepared
 from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_client.privacy.noise import Randbelow
 from fedbnsl_client.solvers.local_solver import needs_setup, release_setup
@@ -46,6 +47,8 @@ class LocalProblem:
         Pays for the releases of a private plan.
     randbelow
         Source of the noise of a private plan.
+    units
+        Of the run's columns; None: raw columns, or not yet known.
     """
 
     plan: Plan
@@ -53,11 +56,15 @@ class LocalProblem:
     mask: EdgeMask
     journal: Journal
     randbelow: Randbelow
+    units: Units | None = None
 
     @cached_property
     def loss(self) -> SecondMoments:
-        """The exact second moments: for plans without privacy only."""
-        return SecondMoments.of(self.X)
+        """The exact second moments of the prepared columns: for plans without privacy only."""
+        preparation = self.plan.preparation
+        if preparation is None:
+            return SecondMoments.of(self.X)
+        return SecondMoments.of(self.X, *prepared(self.X, preparation, self.units))
 
     @cached_property
     def price(self) -> Price:

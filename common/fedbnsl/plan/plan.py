@@ -19,6 +19,7 @@ from fedbnsl.errors import PlanError
 from fedbnsl.messages import SITE_NAME_RULE, is_site_name, is_variable_name
 from fedbnsl.plan.knowledge import Knowledge, VariableName
 from fedbnsl.plan.plan_file import read_settings, read_toml
+from fedbnsl.plan.preparation import Preparation
 from fedbnsl.plan.privacy_settings import Positive, Privacy, Real, Unit
 from fedbnsl.shown import shown, steers_terminal
 
@@ -187,6 +188,12 @@ class Plan(BaseModel):
         default=30.0, description="s that one call may take, in addition to the wait of a long poll"
     )
 
+    # What is done to the tables first
+    preparation: Preparation | None = Field(
+        default=None,
+        description="how sites make comparable columns; absent: raw columns as in the paper, and one vote a site",
+    )
+
     # What is known before
     knowledge: Knowledge = Field(default=Knowledge(), description="required and forbidden edges, tiers of variables")
 
@@ -262,6 +269,18 @@ class Plan(BaseModel):
                 "empty without moments_rounds, which choose among the starts",
             ),
             (not (private and self.starts), "starts", "empty with [privacy]: each start would spend budget"),
+            (
+                not (private and self.preparation),
+                "preparation",
+                "absent with [privacy]: private runs take columns as they are registered",
+            ),
+            (
+                self.preparation is None
+                or self.preparation.scale == "none"
+                or self.refit_rounds + self.moments_rounds > 0,
+                "preparation",
+                "of scale 'none' without refit_rounds or moments_rounds, which give weights in the tables' own units",
+            ),
             (not private or self.refit_rounds == 0, "refit_rounds", "0 with [privacy]: a refit is one more release"),
             (
                 not private or solver == "noisy-covariance" or self.local_steps <= _MOST_PRIVATE_STEPS,
@@ -300,6 +319,16 @@ class Plan(BaseModel):
     def of_start(self, start: int) -> Self:
         """The plan with the settings of one of its starts."""
         return self.model_copy(update=self.starts[start - 1].model_dump(exclude_none=True)) if start else self
+
+    @property
+    def weighs_rows(self) -> bool:
+        """Whether a site's weight in means over sites is its rows; otherwise each site has the same."""
+        return self.preparation is not None and self.preparation.weighting == "rows"
+
+    @property
+    def leaves_gaps_out(self) -> bool:
+        """Whether rows with a missing value are left out; otherwise they are refused."""
+        return self.preparation is not None and self.preparation.missing == "complete-cases"
 
     @property
     def sends_changes(self) -> bool:
@@ -402,7 +431,12 @@ def _toml(value: object) -> str:
     return tomli_w.dumps({"value": value}).partition("=")[2].strip()
 
 
-_TABLES: dict[str, type[BaseModel]] = {"knowledge": Knowledge, "privacy": Privacy, "starts": Start}
+_TABLES: dict[str, type[BaseModel]] = {
+    "knowledge": Knowledge,
+    "preparation": Preparation,
+    "privacy": Privacy,
+    "starts": Start,
+}
 
 
 def _explain(error: ValidationError) -> list[str]:
@@ -415,7 +449,11 @@ def _explain(error: ValidationError) -> list[str]:
             model = _TABLES.get(first, Plan) if len(problem["loc"]) > 1 else Plan
             known = difflib.get_close_matches(last[:100], model.model_fields, n=1)
             if model is Plan and not known:
-                known = [f"{table}.{last}" for table in ("knowledge", "privacy") if last in _TABLES[table].model_fields]
+                known = [
+                    f"{table}.{last}"
+                    for table in ("knowledge", "preparation", "privacy")
+                    if last in _TABLES[table].model_fields
+                ]
             hint = f"; did you mean {known[0]}?" if known else ""
             lines.append(f"  {where} = {value}: no such setting{hint}")
         elif problem["type"] == "value_error" and where in _TABLES:  # a rule between settings of a table, likewise

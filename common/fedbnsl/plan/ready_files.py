@@ -83,5 +83,5 @@ READY_PLANS = ReadyFiles(
     files("fedbnsl.plan") / "ready",
     "fedbnsl plan list",
     # Names that stay the same for users' own tables, even if another plan turns out to be better.
-    aliases={"standard": "lean", "private": "private-moments"},
+    aliases={"private": "private-moments"},
 )

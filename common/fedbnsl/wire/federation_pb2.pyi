@@ -177,6 +177,7 @@ class JoinReply(_message.Message):
     DENSE_CONSENSUS_DUAL_FIELD_NUMBER: _builtins.int
     ROUND_FIELD_NUMBER: _builtins.int
     GLOBAL_WEIGHTS_FIELD_NUMBER: _builtins.int
+    UNITS_FIELD_NUMBER: _builtins.int
     run: _builtins.int
     """Opaque, drawn at random for each run."""
     plan: _builtins.str
@@ -200,6 +201,10 @@ class JoinReply(_message.Message):
     def global_weights(self) -> _values_pb2.SparseMatrix:
         """W as last sent, where tasks tell its changes only."""
 
+    @_builtins.property
+    def units(self) -> Global___Units:
+        """What its columns are shifted and divided by; absent: not yet known, or raw columns."""
+
     def __init__(
         self,
         *,
@@ -213,10 +218,11 @@ class JoinReply(_message.Message):
         dense_consensus_dual: _values_pb2.DenseMatrix | None = ...,
         round: _builtins.int = ...,
         global_weights: _values_pb2.SparseMatrix | None = ...,
+        units: Global___Units | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["consensus_dual", b"consensus_dual", "dense_consensus_dual", b"dense_consensus_dual", "dense_local_weights", b"dense_local_weights", "dual", b"dual", "global_weights", b"global_weights", "local_weights", b"local_weights", "weights", b"weights"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["consensus_dual", b"consensus_dual", "dense_consensus_dual", b"dense_consensus_dual", "dense_local_weights", b"dense_local_weights", "dual", b"dual", "global_weights", b"global_weights", "local_weights", b"local_weights", "units", b"units", "weights", b"weights"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["consensus_dual", b"consensus_dual", "dense_consensus_dual", b"dense_consensus_dual", "dense_local_weights", b"dense_local_weights", "dual", b"dual", "global_weights", b"global_weights", "local_weights", b"local_weights", "plan", b"plan", "plan_digest", b"plan_digest", "round", b"round", "run", b"run", "variable", b"variable", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consensus_dual", b"consensus_dual", "dense_consensus_dual", b"dense_consensus_dual", "dense_local_weights", b"dense_local_weights", "dual", b"dual", "global_weights", b"global_weights", "local_weights", b"local_weights", "plan", b"plan", "plan_digest", b"plan_digest", "round", b"round", "run", b"run", "units", b"units", "variable", b"variable", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_dual: _TypeAlias = _typing.Literal["consensus_dual", "dense_consensus_dual"]  # noqa: Y015
     _WhichOneofArgType_dual: _TypeAlias = _typing.Literal["dual", b"dual"]  # noqa: Y015
@@ -228,6 +234,32 @@ class JoinReply(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType_weights) -> _WhichOneofReturnType_weights | None: ...
 
 Global___JoinReply: _TypeAlias = JoinReply  # noqa: Y015
+
+@_typing.final
+class Units(_message.Message):
+    """Released numbers that make columns comparable: (x - centre) / scale. No centre: every site uses its own means."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CENTRE_FIELD_NUMBER: _builtins.int
+    SCALE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def centre(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def scale(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    def __init__(
+        self,
+        *,
+        centre: _abc.Iterable[_builtins.float] | None = ...,
+        scale: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["centre", b"centre", "scale", b"scale"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Units: _TypeAlias = Units  # noqa: Y015
 
 @_typing.final
 class PullRequest(_message.Message):
@@ -272,6 +304,8 @@ class Task(_message.Message):
     MOMENTS_FIELD_NUMBER: _builtins.int
     SCALES_FIELD_NUMBER: _builtins.int
     RESIDUAL_MOMENTS_FIELD_NUMBER: _builtins.int
+    STATISTICS_FIELD_NUMBER: _builtins.int
+    UNITS_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     contributed: _builtins.bool
     """Whether the site's update of the last round entered the consensus."""
@@ -293,6 +327,12 @@ class Task(_message.Message):
     def scales(self) -> Global___ScalesTask: ...
     @_builtins.property
     def residual_moments(self) -> Global___ResidualMomentsTask: ...
+    @_builtins.property
+    def statistics(self) -> Global___StatisticsTask: ...
+    @_builtins.property
+    def units(self) -> Global___Units:
+        """In the first round after the statistics only: they are the same in all later ones."""
+
     def __init__(
         self,
         *,
@@ -304,16 +344,33 @@ class Task(_message.Message):
         moments: _values_pb2.SparseMatrix | None = ...,
         scales: Global___ScalesTask | None = ...,
         residual_moments: Global___ResidualMomentsTask | None = ...,
+        statistics: Global___StatisticsTask | None = ...,
+        units: Global___Units | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "content", b"content", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "scales", b"scales"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "content", b"content", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "scales", b"scales", "statistics", b"statistics", "units", b"units"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "content", b"content", "contributed", b"contributed", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "round", b"round", "scales", b"scales"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "content", b"content", "contributed", b"contributed", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "round", b"round", "scales", b"scales", "statistics", b"statistics", "units", b"units"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["admm", "admm_dense", "refit", "moments", "scales", "residual_moments"]  # noqa: Y015
+    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["admm", "admm_dense", "refit", "moments", "scales", "residual_moments", "statistics"]  # noqa: Y015
     _WhichOneofArgType_content: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_content) -> _WhichOneofReturnType_content | None: ...
 
 Global___Task: _TypeAlias = Task  # noqa: Y015
+
+@_typing.final
+class StatisticsTask(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StatisticsTask: _TypeAlias = StatisticsTask  # noqa: Y015
 
 @_typing.final
 class ScalesTask(_message.Message):
@@ -468,6 +525,7 @@ class Update(_message.Message):
     MOMENTS_FIELD_NUMBER: _builtins.int
     SCALES_FIELD_NUMBER: _builtins.int
     RESIDUAL_MOMENTS_FIELD_NUMBER: _builtins.int
+    STATISTICS_FIELD_NUMBER: _builtins.int
     FINDING_FIELD_NUMBER: _builtins.int
     run: _builtins.int
     site: _builtins.str
@@ -495,6 +553,8 @@ class Update(_message.Message):
     @_builtins.property
     def residual_moments(self) -> Global___ResidualMoments: ...
     @_builtins.property
+    def statistics(self) -> Global___Statistics: ...
+    @_builtins.property
     def finding(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableFinding]:
         """Never in private runs; otherwise where Task.contributed is false: in the first round, and until an answer has counted."""
 
@@ -511,13 +571,14 @@ class Update(_message.Message):
         moments: _values_pb2.Numbers | None = ...,
         scales: _values_pb2.Numbers | None = ...,
         residual_moments: Global___ResidualMoments | None = ...,
+        statistics: Global___Statistics | None = ...,
         finding: _abc.Iterable[Global___TableFinding] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "content", b"content", "ledger", b"ledger", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "scales", b"scales"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "content", b"content", "ledger", b"ledger", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "scales", b"scales", "statistics", b"statistics"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "content", b"content", "finding", b"finding", "ledger", b"ledger", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "round", b"round", "run", b"run", "scales", b"scales", "site", b"site"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "content", b"content", "finding", b"finding", "ledger", b"ledger", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "round", b"round", "run", b"run", "scales", b"scales", "site", b"site", "statistics", b"statistics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["admm", "admm_dense", "refit", "moments", "scales", "residual_moments"]  # noqa: Y015
+    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["admm", "admm_dense", "refit", "moments", "scales", "residual_moments", "statistics"]  # noqa: Y015
     _WhichOneofArgType_content: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_content) -> _WhichOneofReturnType_content | None: ...
 
@@ -548,6 +609,32 @@ class Refitted(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Refitted: _TypeAlias = Refitted  # noqa: Y015
+
+@_typing.final
+class Statistics(_message.Message):
+    """What a column is like at a site; means only where all sites share one."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEAN_FIELD_NUMBER: _builtins.int
+    VARIANCE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def mean(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def variance(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    def __init__(
+        self,
+        *,
+        mean: _abc.Iterable[_builtins.float] | None = ...,
+        variance: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["mean", b"mean", "variance", b"variance"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Statistics: _TypeAlias = Statistics  # noqa: Y015
 
 @_typing.final
 class ResidualMoments(_message.Message):

@@ -41,13 +41,17 @@ def site_files(folder: Path) -> dict[str, Path]:
     )
 
 
-def read_tables(files: Mapping[str, Path], columns: Sequence[str], *, warn: bool = True) -> dict[str, Dataset]:
+def read_tables(
+    files: Mapping[str, Path], columns: Sequence[str], *, warn: bool = True, complete_cases: bool = False
+) -> dict[str, Dataset]:
     """The tables of all sites; what is odd about one is a DataWarning that begins with the name of its site.
 
     Parameters
     ----------
     warn
         False: no warnings.
+    complete_cases
+        As in `Dataset.read`.
 
     Raises
     ------
@@ -58,10 +62,12 @@ def read_tables(files: Mapping[str, Path], columns: Sequence[str], *, warn: bool
     unusable: list[str] = []
     for site, path in files.items():
         try:
-            tables[site] = Dataset.read(path, columns=columns, warn=False)
+            tables[site] = Dataset.read(path, columns=columns, warn=False, complete_cases=complete_cases)
         except DataError as error:
             unusable.append(str(error))
             continue
+        if warn and tables[site].gaps.rows:
+            warnings.warn(f"{site}: {tables[site].gaps.said()}", DataWarning, stacklevel=2)
         for one in tables[site].odd if warn else ():
             warnings.warn(f"{site}: {one.text}", DataWarning, stacklevel=2)
     if len(unusable) == 1:

@@ -15,13 +15,14 @@ from pydantic import BaseModel
 from fedbnsl.errors import PlanError
 from fedbnsl.plan.knowledge import Knowledge
 from fedbnsl.plan.plan import Plan
+from fedbnsl.plan.preparation import Preparation
 from fedbnsl.plan.privacy_settings import Privacy
 from fedbnsl_experiments.plan_settings import with_dotted
 from fedbnsl_experiments.tuning.ready_grids import GRIDS
 
 MOST_CONFIGURATIONS = 100_000
 
-_TABLES: dict[str, type[BaseModel]] = {"privacy": Privacy, "knowledge": Knowledge}
+_TABLES: dict[str, type[BaseModel]] = {"privacy": Privacy, "preparation": Preparation, "knowledge": Knowledge}
 _GIVEN_BY_DATA = ("name", "variables", "n_participants")
 _DIGITS = 6
 

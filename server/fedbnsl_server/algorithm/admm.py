@@ -8,7 +8,7 @@ import numpy as np
 
 from fedbnsl.errors import DivergenceError
 from fedbnsl.graphs.graph import threshold
-from fedbnsl.messages import SiteState
+from fedbnsl.messages import SiteState, Units
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Matrix, SparseMatrix, aligned
@@ -68,6 +68,11 @@ class AdmmState:
     neighbours: SparseMatrix | None = None
 
     @property
+    def units(self) -> Units | None:
+        """Of the run's columns; None: raw columns, or not yet known."""
+        return next((one.units for one in self.sites.values()), None)
+
+    @property
     def message(self) -> SparseMatrix:
         """What the next task tells of W: W itself, or its changes."""
         return self.global_weights if self.change is None else self.change
@@ -91,7 +96,12 @@ def begin_start(state: AdmmState) -> AdmmState:
     """Everything zero again for the next start, with W of the one that is over kept."""
     zero = initial_state(state.global_weights.n_variables, list(state.sites), sends_changes=state.change is not None)
     found = (*state.found, state.global_weights)
-    return replace(zero, round=state.round, found=found, neighbours=state.neighbours)
+    return in_units(replace(zero, round=state.round, found=found, neighbours=state.neighbours), state.units)
+
+
+def in_units(state: AdmmState, units: Units | None) -> AdmmState:
+    """The state of a run whose columns have these units."""
+    return replace(state, sites={site: replace(one, units=units) for site, one in state.sites.items()})
 
 
 def acyclicity_coefficients(plan: Plan, t: int, acyclicity_dual: float) -> tuple[float, float]:
@@ -120,6 +130,7 @@ def advance_admm(
     start: int = 0,
     step: int,
     rule: RobustRule | None = None,
+    rows: Sequence[int] | None = None,
 ) -> AdmmState:
     """One round of Algorithm 1 at the coordinator: W, alpha and the duals of the sites that contributed.
 
@@ -133,12 +144,15 @@ def advance_admm(
         Which start of the algorithm the round belongs to, from 0, and its number there, from 1.
     rule
         What replaces the mean over all sites, in the order of their names; None: nothing.
+    rows
+        Weights of the sites in that mean, in the same order; None: one each. With beta_p in units of its site's weight,
+        W is that of the pooled rows once the sites agree, and nothing else in a round depends on the weights.
     """
     plan, rho_2 = plan.of_start(start), plan.consensus_penalty
     B = {site: _told(old.local_weights, sent.get(site), plan) for site, old in state.sites.items()}
     beta = {site: before.consensus_dual for site, before in state.sites.items()}
     if rule is None:
-        A = mean_of(B.values()) + mean_of(beta.values()) / rho_2
+        A = mean_of(B.values(), rows) + mean_of(beta.values(), rows) / rho_2
     else:
         A = _robust_sum(rule, list(B.values()), list(beta.values()), rho_2)
     alpha, rho_1 = acyclicity_coefficients(plan, step, state.acyclicity_dual)
@@ -171,6 +185,7 @@ def advance_admm(
             B[site],
             _dual(before.consensus_dual, B[site], told, rho_2) if site in sent else before.consensus_dual,
             seen,
+            before.units,
         )
         for site, before in state.sites.items()
     }
@@ -216,11 +231,11 @@ def _robust_sum(rule: RobustRule, B: Sequence[SparseMatrix], beta: Sequence[Spar
     return A
 
 
-def mean_of(matrices: Iterable[SparseMatrix]) -> Matrix:
-    """(d, d) mean; summed in the order given, in the number of entries."""
-    first, *others = matrices
-    total = first.to_dense()
+def mean_of(matrices: Iterable[SparseMatrix], weights: Sequence[float] | None = None) -> Matrix:
+    """(d, d) mean, weighted if weights are given; summed in the order given, in the number of entries."""
+    terms = list(matrices)
+    total = np.zeros((terms[0].n_variables, terms[0].n_variables))
     entries = total.reshape(-1)
-    for matrix in others:
-        entries[matrix.index] += matrix.value
-    return total / (1 + len(others))
+    for matrix, weight in zip(terms, weights or [1.0] * len(terms), strict=True):
+        entries[matrix.index] += weight * matrix.value
+    return total / (sum(weights) if weights else len(terms))

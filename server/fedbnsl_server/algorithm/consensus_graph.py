@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from fedbnsl.graphs.graph import Edge, extract_dag, threshold
+from fedbnsl.messages import Units
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
 from fedbnsl.rounds.kinds import n_rounds, stage
@@ -19,48 +20,64 @@ class ConsensusGraph:
     dag
         (d, d) edges i -> j.
     weights
-        (d, d) consensus weights on the edges, zero elsewhere.
+        (d, d) consensus weights on the edges, in units of the tables, zero elsewhere.
     dropped
         Edges that were left out to break cycles, in the order they were dropped.
+    units
+        In which the run's columns are measured; None: in those of the tables.
     """
 
     dag: Mask
     weights: Matrix
     dropped: tuple[Edge, ...]
+    units: Units | None = None
 
     def as_sparse(self) -> SparseMatrix:
         """The weights of the edges, also of edges with weight zero."""
         return SparseMatrix.on_support(self.weights, self.dag)
 
 
-def _acyclic_part(W: Matrix, tau: float, mask: EdgeMask) -> ConsensusGraph:
+def _acyclic_part(W: Matrix, tau: float, mask: EdgeMask, units: Units | None) -> ConsensusGraph:
+    """The graph of weights between the run's columns, which have no units where the plan scales them."""
     edges = (threshold(W, tau) | mask.required) & mask.allowed
     dag, dropped = extract_dag(edges, W, required=mask.required)
-    return ConsensusGraph(dag, W * dag, tuple(dropped))
+    of_tables = W if units is None else units.weights_of_tables(W)
+    return ConsensusGraph(dag, of_tables * dag, tuple(dropped), units)
 
 
 def raw_weights(state: AdmmState, plan: Plan) -> SparseMatrix:
-    """W before thresholding; in a plan without ADMM rounds, the weights of the last searched graph."""
-    return state.global_weights if plan.rounds or state.refitted is None else state.refitted
+    """W before thresholding, in units of the tables; in a plan without ADMM rounds, the weights of the last graph."""
+    if state.refitted is not None and not plan.rounds:
+        return state.refitted
+    W, units = state.global_weights, state.units
+    return W if units is None else SparseMatrix.from_dense(units.weights_of_tables(W.to_dense()))
+
+
+def present_weights(state: AdmmState) -> Matrix:
+    """(d, d) refitted weights, or W before a refit, between the run's columns."""
+    if state.refitted is None:
+        return state.global_weights.to_dense()
+    weights = state.refitted.to_dense()
+    return weights if state.units is None else state.units.weights_of_columns(weights)
 
 
 def graph_to_refit(state: AdmmState, plan: Plan, mask: EdgeMask) -> ConsensusGraph:
     """The graph that the sites fit: the support of W at `refit_threshold`; later, the graph of the last refit."""
     if state.refitted is None:
-        return _acyclic_part(state.global_weights.to_dense(), plan.refit_threshold, mask)
+        return _acyclic_part(state.global_weights.to_dense(), plan.refit_threshold, mask, state.units)
     return consensus_graph(state, plan, mask)
 
 
 def graphs_to_search(state: AdmmState, plan: Plan, mask: EdgeMask) -> list[ConsensusGraph]:
     """Start graphs of a search: the acyclic part of W after each start, cut at `refit_threshold`."""
-    return [_acyclic_part(W.to_dense(), plan.refit_threshold, mask) for W in (*state.found, state.global_weights)]
+    found = (*state.found, state.global_weights)
+    return [_acyclic_part(W.to_dense(), plan.refit_threshold, mask, state.units) for W in found]
 
 
 def consensus_graph(state: AdmmState, plan: Plan, mask: EdgeMask) -> ConsensusGraph:
     """The learned DAG: refitted weights (or W, without a refit) beyond the threshold, and required edges."""
-    weights = state.global_weights
-    if state.refitted is not None:
-        weights = state.refitted
-    elif state.found and state.round < n_rounds(plan) and stage(plan, state.round + 1).kind == "admm":
-        weights = state.found[-1]  # a new start is under way: use the last complete one
-    return _acyclic_part(weights.to_dense(), plan.threshold, mask)
+    weights = present_weights(state)
+    new_start = state.round < n_rounds(plan) and stage(plan, state.round + 1).kind == "admm"
+    if state.refitted is None and state.found and new_start:  # under way: use the last complete one
+        weights = state.found[-1].to_dense()
+    return _acyclic_part(weights, plan.threshold, mask, state.units)

@@ -17,6 +17,7 @@ from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
 from fedbnsl.rounds.kinds import n_rounds, stage
 from fedbnsl_server.algorithm.admm import AdmmState, initial_state
+from fedbnsl_server.algorithm.consensus_graph import present_weights
 from fedbnsl_server.algorithm.influence import FEWEST_SITES, Influence, influences
 from fedbnsl_server.findings import Finding, findings_of
 from fedbnsl_server.rounds.kinds import Run, kind_of
@@ -103,11 +104,13 @@ def run(
         started = time.perf_counter()
         kind = stage(plan, state.round + 1).kind
         state, content = kind_of(kind).ask(state, context)
-        tasks = {site: RoundTask(state.round + 1, content, site in state.contributed) for site in state.sites}
+        new_units = state.units if state.round and stage(plan, state.round).kind == "statistics" else None
+        tasks = {
+            site: RoundTask(state.round + 1, content, site in state.contributed, new_units) for site in state.sites
+        }
         updates = exchange.exchange(tasks, state.sites, partial(_check, asked=content, run=context))
         received = time.perf_counter()
         state = advance(state, updates, content, context)
-        current = state.global_weights if state.refitted is None else state.refitted
         entries_down, indexed_down = content.entries(dense=plan.dense_messages)
         entries_up = {site: updates[site].content.entries(dense=plan.dense_messages) for site in sorted(updates)}
         record = RoundRecord(
@@ -117,7 +120,7 @@ def run(
             entries_up={site: entries for site, (entries, _) in entries_up.items()},
             entries_down=entries_down,
             acyclicity=state.acyclicity,
-            edges=int(threshold(current.to_dense(), plan.threshold).sum()),
+            edges=int(threshold(present_weights(state), plan.threshold).sum()),
             local_s=received - started,
             global_s=time.perf_counter() - received,
             indexed_up=all(indexed for _, indexed in entries_up.values()),

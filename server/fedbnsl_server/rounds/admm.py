@@ -36,7 +36,9 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     start, step = _start_of(state, run)
     sent = {site: answer.weights for site, answer in answers.items()}
     rule = run.rule(state.sites)  # over all of them: a site that sent nothing is still there with what it sent last
-    return advance_admm(state, sent, run.plan, run.mask, start=start, step=step, rule=rule)
+    return advance_admm(
+        state, sent, run.plan, run.mask, start=start, step=step, rule=rule, rows=run.weights(state.sites)
+    )
 
 
 def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> list[Compared]:
@@ -48,7 +50,15 @@ def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: R
     d = state.global_weights.n_variables
     has = values != 0.0
     of_others = (has.sum(axis=0) - has > 0).sum(axis=1)  # by site: otherwise it could hide among entries of its own
-    return [Compared(values, variances, np.stack(np.divmod(index, d), axis=1), one_vote=True, counted=of_others)]
+    return [
+        Compared(
+            values,
+            variances,
+            np.stack(np.divmod(index, d), axis=1),
+            one_vote=not run.plan.weighs_rows,
+            counted=of_others,
+        )
+    ]
 
 
 def left_out(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> tuple[str, ...]:

@@ -42,6 +42,10 @@ class Run:
         """Rows of these sites."""
         return [self.n_samples[site] for site in sites]
 
+    def weights(self, sites: Iterable[str]) -> list[int] | None:
+        """Rows of these sites where they are their weights in means; None: each site has the same."""
+        return self.rows(sites) if self.plan.weighs_rows else None
+
     def rule(self, sites: Iterable[str]) -> RobustRule | None:
         """What the plan has instead of the mean over these sites, if anything."""
         if self.plan.consensus == "mean":  # each kind of round sums it up itself

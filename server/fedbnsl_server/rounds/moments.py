@@ -32,27 +32,40 @@ def fault(answer: Answer, task: Task, run: Run) -> str:
 
 
 def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> AdmmState:
-    """Search the DAG of least score among neighbours, each site with regressions of its own.
+    """Search the DAG of least score among neighbours.
+
+    Each site has regressions of its own, or, where sites weigh as their rows, one regression is that of all records.
 
     A robust rule leaves out the sites whose moments are farthest from the others'. Applied entry by entry it would give
     a matrix that may have negative eigenvalues: with it, a graph of 20 edges had up to 18 wrong. Applied to the scores
     of families, it would prefer one direction by chance where the moments leave both open.
     """
     plan, mask, needed = run.plan, run.mask, _needed(task, run)
-    rows, out = run.rows(answers), left_out(state, answers, task, run)
+    rule, rows, out = run.rule(answers), run.rows(answers), left_out(state, answers, task, run)
+    n_samples = float(np.mean(rows) if rule is None else np.median(rows))
+    kept = [k for k, site in enumerate(answers) if site not in out]
+    matrices = [symmetric(answer.moments, needed) for site, answer in answers.items() if site not in out]
+    size = None
+    if state.units is not None:  # noise variances are compared, and weights told, in the tables' own units
+        size = state.units.scales
+        matrices = [S * size * size[:, None] for S in matrices]
+    if plan.weighs_rows:
+        weights = (np.array(rows, dtype=np.float64) if rule is None else rule.weights)[kept]
+        matrices, n_samples = [np.average(matrices, axis=0, weights=weights)], float(weights.sum())
     found = search(
-        [symmetric(answer.moments, needed) for site, answer in answers.items() if site not in out],
+        matrices,
         starts=[graph.dag for graph in graphs_to_search(state, plan, mask)],
         candidates=parent_candidates(task.neighbours.support(), mask),
         allowed=mask.allowed,
         required=mask.required,
-        n_samples=float(np.mean(rows) if plan.consensus == "mean" else np.median(rows)),
+        n_samples=n_samples,
         threshold=plan.threshold,
+        size=size,
     )
-    weights = SparseMatrix.on_support(found.weights, found.dag)
+    refitted = SparseMatrix.on_support(found.weights, found.dag)
     return replace(
         state,
-        refitted=weights.as_float32() if plan.value_type == "float32" else weights,
+        refitted=refitted.as_float32() if plan.value_type == "float32" else refitted,
         residual_variance=found.residual_variance,
     )
 
@@ -66,7 +79,11 @@ def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: R
     size = np.sqrt(np.median(moments[:, of_one], axis=0))
     values = moments / size[places[:, 0]] / size[places[:, 1]]
     r = np.clip(np.median(values, axis=0), -1.0, 1.0)
-    return [Compared(values, (1.0 + r * r) * sampling_variance(run.rows(answers)), places, one_vote=True)]
+    return [
+        Compared(
+            values, (1.0 + r * r) * sampling_variance(run.rows(answers)), places, one_vote=not run.plan.weighs_rows
+        )
+    ]
 
 
 def left_out(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> tuple[str, ...]:

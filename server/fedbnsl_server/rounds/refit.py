@@ -30,13 +30,18 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     """The mean of weights and residual variances over the sites that contributed, or what the plan has instead."""
     rule, variances = run.rule(answers), np.stack([answer.residual_variance for answer in answers.values()])
     if rule is None:
-        whole = mean_of(answer.weights for answer in answers.values())
+        rows = run.weights(answers)
+        whole = mean_of((answer.weights for answer in answers.values()), rows)
         weights = SparseMatrix.on_support(whole, task.graph.support())
-        variance = np.mean(variances, axis=0)
+        variance = np.average(variances, axis=0, weights=rows)
     else:
         entries = rule(np.stack([answer.weights.value for answer in answers.values()]))
         weights = SparseMatrix(task.graph.n_variables, task.graph.index, entries)
         variance = rule(variances)
+    if state.units is not None:
+        support = task.graph.support()
+        weights = SparseMatrix.on_support(state.units.weights_of_tables(weights.to_dense()), support)
+        variance = variance * np.square(state.units.scales)
     return replace(
         state,
         refitted=weights.as_float32() if run.plan.value_type == "float32" else weights,
@@ -59,8 +64,8 @@ def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: R
     logarithms = np.log(np.maximum(variances, 1e-12 * typical))
     one = np.repeat(np.arange(len(typical))[:, None], 2, axis=1)
     return [
-        Compared(weights * size, by_rows, edges, one_vote=True),
-        Compared(logarithms, 2.0 * by_rows, one, one_vote=True),
+        Compared(weights * size, by_rows, edges, one_vote=not run.plan.weighs_rows),
+        Compared(logarithms, 2.0 * by_rows, one, one_vote=not run.plan.weighs_rows),
     ]
 
 

@@ -65,6 +65,7 @@ def search(
     threshold: float,
     penalty: float | None = None,
     ridge: float = 1e-9,
+    size: Matrix | None = None,
 ) -> FoundGraph:
     """Find a DAG of small score, and the weights of its edges.
 
@@ -90,6 +91,8 @@ def search(
     ridge
         Added to the moments' diagonal, as a share of it. Moments with noise may have negative eigenvalues: a ridge
         beyond the largest of these keeps all residual variances positive.
+    size
+        (d,) in which the threshold measures each variable; None: in its own unit.
     """
     known = needed_moments(candidates)
     known |= known.T
@@ -119,12 +122,19 @@ def search(
     ends = [*given, *(descended(dag, squared) for dag in (*given, ordered))]
     dag = min((descended(dag, logarithmic) for dag in ends), key=score)
     least = score(dag)
-    dag, weights = _without_small(families, dag, required, threshold)
+    share = np.ones(required.shape) if size is None else size[:, None] / size
+    dag, weights = _without_small(families, dag, required, threshold / share)
     return FoundGraph(dag, weights, families.residual_variances(dag).mean(axis=0), least)
 
 
-def _without_small(families: Families, dag: Mask, required: Mask, threshold: float) -> tuple[Mask, Matrix]:
-    """Drop edges of small weight and fit again, until none is left; return the DAG and its last weights."""
+def _without_small(families: Families, dag: Mask, required: Mask, threshold: Matrix) -> tuple[Mask, Matrix]:
+    """Drop edges of small weight and fit again, until none is left; return the DAG and its last weights.
+
+    Parameters
+    ----------
+    threshold
+        (d, d) for each edge.
+    """
     while True:
         weights = families.weights(dag)
         small = dag & (np.abs(weights) <= threshold) & ~required

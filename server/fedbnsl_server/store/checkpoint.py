@@ -9,7 +9,7 @@ import numpy as np
 
 from fedbnsl import durable
 from fedbnsl.errors import ResultError
-from fedbnsl.messages import SiteState
+from fedbnsl.messages import SiteState, Units
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl_server.algorithm.admm import AdmmState
 
@@ -35,6 +35,7 @@ def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
         matrices += [site.local_weights, site.consensus_dual]
     if state.refitted is not None:
         matrices.append(state.refitted)
+    units = state.units or Units(np.empty(0), np.empty(0))
     head = {
         "schema": _SCHEMA,
         "plan_digest": plan_digest.hex(),
@@ -55,6 +56,8 @@ def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
             residual_variance=state.residual_variance,
             scales=state.scales,
             mean_squares=state.mean_squares,
+            unit_centres=units.centres,
+            unit_scales=units.scales,
             sizes=np.array([matrix.nnz for matrix in matrices]),
             index=np.concatenate([matrix.index for matrix in matrices]),
             value=np.concatenate([matrix.value for matrix in matrices]),
@@ -94,7 +97,10 @@ def load(path: Path, *, plan_digest: bytes) -> AdmmState:
     found, rest = rest[: head["found"]], rest[head["found"] :]
     neighbours = rest.pop(0) if head["neighbours"] else None
     seen = None if change is None else W
-    sites = {site: SiteState(rest[2 * k], rest[2 * k + 1], seen) for k, site in enumerate(head["sites"])}
+    units = None
+    if arrays.get("unit_scales", np.empty(0)).size:  # checkpoints of earlier versions have none
+        units = Units(arrays["unit_centres"], arrays["unit_scales"])
+    sites = {site: SiteState(rest[2 * k], rest[2 * k + 1], seen, units) for k, site in enumerate(head["sites"])}
     return AdmmState(
         round=int(head["round"]),
         global_weights=W,

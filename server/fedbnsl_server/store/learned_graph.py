@@ -40,10 +40,15 @@ def write_graph(graph: ConsensusGraph, state: AdmmState, plan: Plan, variables: 
 
 
 def named_edges(graph: ConsensusGraph, variables: Sequence[str]) -> list[dict[str, Any]]:
-    """Edges by name, by decreasing absolute weight."""
+    """Edges by name, by decreasing absolute weight; where columns have units, by that of the weight without any."""
+    units = graph.units
+    shown = graph.weights if units is None else units.weights_of_columns(graph.weights)
     pairs = [(int(i), int(j)) for i, j in zip(*graph.dag.nonzero(), strict=True)]
-    pairs.sort(key=lambda edge: (-abs(graph.weights[edge]), edge))
-    return [{"source": variables[i], "target": variables[j], "weight": float(graph.weights[i, j])} for i, j in pairs]
+    pairs.sort(key=lambda edge: (-abs(shown[edge]), edge))
+    edges = [{"source": variables[i], "target": variables[j], "weight": float(graph.weights[i, j])} for i, j in pairs]
+    if units is None:
+        return edges
+    return [{**edge, "standardised": float(shown[pair])} for edge, pair in zip(edges, pairs, strict=True)]
 
 
 def dropped_edges(
@@ -52,7 +57,7 @@ def dropped_edges(
     """Edges that were left out to break cycles: before the refit, and at the end."""
     if graph is None or state is None:
         return []
-    W = state.global_weights.to_dense()
+    W = raw_weights(state, plan).to_dense()
     dropped = [("graph", edge) for edge in graph.dropped]
     if state.refitted is not None and plan.refit_rounds:
         before = graph_to_refit(replace(state, refitted=None), plan, EdgeMask(plan.knowledge, variables))

@@ -38,6 +38,7 @@ from fedbnsl_server.store import checkpoint, warnings
 from fedbnsl_server.store.history import TURNED_OUT
 from fedbnsl_server.store.learned_graph import dropped_edges, files_not_written, named_edges, write_graph
 from fedbnsl_server.store.manifest import manifest
+from fedbnsl_server.store.preparation import preparation_of
 from fedbnsl_server.store.privacy_loss import privacy_loss
 from fedbnsl_server.store.round_entry import finite, round_entry, total
 from fedbnsl_server.store.run_folder import RunFolder
@@ -315,6 +316,7 @@ class RunRecorder:
             "variables": list(names),
             "edges": [] if graph is None else named_edges(graph, names),
             "dropped_edges": dropped_edges(graph, self._state, self._plan, names),
+            "preparation": preparation_of(self._state, self._plan, names),
             "warnings": self._warnings(),
             "influence": table(self._rounds, self._n_samples),
             "not_written": files_not_written(self._state, self._plan, self._outcome),

@@ -210,8 +210,8 @@ def test_a_file_that_grows_while_it_is_read_is_refused(
     path = write(table)
     read = getattr(module, reading)
 
-    def read_while_somebody_writes(*arguments: object) -> object:
-        result = read(*arguments)
+    def read_while_somebody_writes(*arguments: object, **named: object) -> object:
+        result = read(*arguments, **named)
         with path.open("a", encoding="utf-8") as file:
             file.write("1.5,2.5,3.5\n")
         return result
@@ -230,8 +230,8 @@ def test_a_file_that_is_replaced_while_it_is_read_is_refused(
     os.utime(twin, ns=(before.st_atime_ns, before.st_mtime_ns))
     read = dataset._read_values
 
-    def read_while_somebody_renames(*arguments: object) -> object:
-        result = read(*arguments)  # type: ignore[arg-type]
+    def read_while_somebody_renames(*arguments: object, **named: object) -> object:
+        result = read(*arguments, **named)  # type: ignore[arg-type]
         twin.replace(path)
         return result
 

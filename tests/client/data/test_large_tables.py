@@ -263,7 +263,7 @@ def test_pyarrow_reads_what_is_plain_without_the_other_reader(
 ) -> None:
     pytest.importorskip("pyarrow")
 
-    def unused(*_: object) -> None:
+    def unused(*_: object, **named: object) -> None:
         raise AssertionError("the careful reader was asked")
 
     monkeypatch.setattr(csv_table, "blocks", unused)

@@ -14,6 +14,7 @@ from fedbnsl.errors import LocalProtocolError, PlanError
 from fedbnsl.messages import is_variable_name
 from fedbnsl.plan.knowledge import Knowledge
 from fedbnsl.plan.plan import PRIVATE_SOLVERS, Plan
+from fedbnsl.plan.preparation import Preparation
 from fedbnsl.plan.privacy_settings import Privacy
 from fedbnsl.rounds.admm import start_of
 from fedbnsl.rounds.kinds import n_rounds, stage
@@ -74,6 +75,14 @@ OTHER_VALUES: dict[str, list[Any]] = {
         {**BOUNDED, "smoothness_share": 0.3},
         {**BOUNDED, "selection_share": 0.3},
         {**BOUNDED, "row_norm_bound": 3.0},
+    ],
+    "preparation": [
+        {"scale": "none"},
+        {"scale": "none", "intercept": "common"},
+        {"scale": "none", "missing": "refuse"},
+        {"scale": "none", "missing_most": 0.1},
+        {"scale": "none", "weighting": "sites"},
+        {},
     ],
     "knowledge": [
         {"required": [["x", "y"]]},
@@ -150,6 +159,7 @@ IMPOSSIBLE: list[tuple[str, Any, str]] = [
     ("site_grace_s", math.inf, "finite"),
     ("run_deadline_s", 0.0, "greater than 0"),
     ("rpc_timeout_s", 0.0, "greater than 0"),
+    ("preparation", 3, "valid dictionary"),
     ("knowledge", 3, "valid dictionary"),
 ]
 IMPOSSIBLE_KNOWLEDGE: list[tuple[str, Any, str]] = [
@@ -217,11 +227,11 @@ def test_a_plan_survives_its_own_toml(plan: Plan) -> None:
 
 def test_the_toml_names_every_setting_and_says_what_each_means() -> None:
     text = Plan().to_toml()
-    assert set(tomllib.loads(text)) == set(Plan.model_fields) - {"privacy"}, "no privacy is not a table"
+    assert set(tomllib.loads(text)) == set(Plan.model_fields) - {"privacy", "preparation"}, "what is absent is no table"
     assert set(tomllib.loads(text)["knowledge"]) == set(Knowledge.model_fields)
     for field in (*Plan.model_fields.values(), *Knowledge.model_fields.values()):
         assert field.description
-        if field.annotation not in (Knowledge, Privacy | None):
+        if field.annotation not in (Knowledge, Privacy | None, Preparation | None):
             assert f"# {field.description}" in text
 
 

@@ -11,6 +11,7 @@ import pytest
 from fedbnsl.errors import PlanError
 from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.plan_file import tuned_epsilons
+from fedbnsl.plan.preparation import Preparation
 from fedbnsl.plan.ready_files import READY_PLANS
 
 # What the project's figures and the paper's studies were run with. A change here changes results: never in passing.
@@ -52,6 +53,7 @@ DEFAULTS: dict[str, Any] = {
     "rpc_timeout_s": 30.0,
     "knowledge": {"required": [], "forbidden": [], "tiers": []},
     "privacy": None,
+    "preparation": None,
 }
 PRIVACY_DEFAULTS: dict[str, Any] = {
     "delta": 0.0,
@@ -132,7 +134,11 @@ FROZEN: list[tuple[str, float | None, dict[str, Any]]] = [
     ("private-moments", None, PRIVATE_MOMENTS),
     ("private-steps", None, private_steps(5.0)),
     *(("private-steps", epsilon, private_steps(epsilon)) for epsilon in STEPS_BY_EPSILON),
-    ("standard", None, LEAN),
+    (
+        "standard",
+        None,
+        {**LEAN, "l1_weight": 0.02, "threshold": 0.05, "preparation": Preparation().model_dump()},
+    ),
     ("private", None, PRIVATE_MOMENTS),
 ]
 each_name = pytest.mark.parametrize("name", sorted({name for name, _, _ in FROZEN} - set(READY_PLANS.aliases)))

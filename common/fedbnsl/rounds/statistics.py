@@ -1,0 +1,69 @@
+"""The round before all others, where a plan prepares columns: what each column is like at every site."""
+
+from dataclasses import dataclass
+
+from fedbnsl.errors import MalformedMessageError
+from fedbnsl.matrix_codec import Encoding, finite
+from fedbnsl.messages import Content
+from fedbnsl.plan.plan import Plan
+from fedbnsl.sparse import Matrix
+from fedbnsl.wire import federation_pb2 as federation
+
+PLACE = 5
+
+
+@dataclass(frozen=True, eq=False)
+class Task(Content):
+    """Empty: the plan says what is asked for."""
+
+
+@dataclass(frozen=True, eq=False)
+class Answer(Content):
+    """The columns of one site.
+
+    Attributes
+    ----------
+    means
+        (d,) where `intercept` is common; otherwise empty, since they stay at the site.
+    variances
+        (d,) mean squares about the site's means, in squared units of the variables; about 0 where `intercept` is none.
+    """
+
+    means: Matrix
+    variances: Matrix
+
+    def entries(self, *, dense: bool) -> tuple[int, bool]:
+        """See `Content.entries`."""
+        return self.means.size + self.variances.size, False
+
+
+def n_rounds(plan: Plan) -> int:
+    """One, if the plan's preparation needs numbers of all sites."""
+    return 1 if plan.preparation is not None and plan.preparation.needs_statistics else 0
+
+
+def encode_task(task: Task, wire: federation.Task, encoding: Encoding) -> None:
+    """See `kinds.Kind`."""
+    wire.statistics.SetInParent()
+
+
+def decode_task(wire: federation.Task, n_variables: int, encoding: Encoding) -> Task:
+    """See `kinds.Kind`."""
+    return Task()
+
+
+def encode_answer(answer: Answer, wire: federation.Update, encoding: Encoding) -> None:
+    """See `kinds.Kind`; always in full precision."""
+    wire.statistics.mean.extend(answer.means.tolist())
+    wire.statistics.variance.extend(answer.variances.tolist())
+
+
+def decode_answer(wire: federation.Update, n_variables: int, encoding: Encoding) -> Answer:
+    """See `kinds.Kind`."""
+    means, variances = finite(wire.statistics.mean), finite(wire.statistics.variance)
+    if means.size not in (0, n_variables) or variances.size != n_variables or (variances < 0).any():
+        raise MalformedMessageError(
+            f"{means.size} means and {variances.size} variances, or a variance below 0; expected {n_variables}, and as "
+            "many means or none"
+        )
+    return Answer(means, variances)

@@ -1,0 +1,137 @@
+"""What preparation is for: means, shifts, units, missing values and unequal rows leave the graph as it is."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedbnsl.errors import DataError
+from fedbnsl.plan.plan import Plan
+from fedbnsl.sparse import Matrix
+from fedbnsl_client.data.checks import DataWarning
+from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.participant import Participant
+from fedbnsl_experiments.simulate import InProcessExchange, simulate
+from fedbnsl_experiments.tables.folder import read_tables
+from fedbnsl_experiments.tables.synthetic import synthesise
+from fedbnsl_server.algorithm import round_loop
+
+D, ROWS = 8, (60, 400, 1500)
+FEDERATION = synthesise(D, 9, len(ROWS), max(ROWS), 100)
+CLEAN = [X[:n] for X, n in zip(FEDERATION.tables, ROWS, strict=True)]
+STANDARD = Plan.load("standard")
+
+
+def datasets(tables: list[Matrix]) -> dict[str, Dataset]:
+    return {f"site-{k}": Dataset(FEDERATION.variables, X) for k, X in enumerate(tables, start=1)}
+
+
+def learned(tables: list[Matrix], out: Path, plan: Plan = STANDARD) -> dict[tuple[str, str], dict[str, Any]]:
+    result = simulate(plan.with_settings(n_participants=len(tables)), datasets(tables), out)
+    return {(edge["source"], edge["target"]): edge for edge in result["edges"]}
+
+
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], dict[str, Any]]:
+    edges = learned(CLEAN, tmp_path_factory.mktemp("clean") / "run")
+    truth = {(FEDERATION.variables[i], FEDERATION.variables[j]) for i, j in np.argwhere(FEDERATION.W != 0)}
+    assert set(edges) == truth, "or the other tests say nothing"
+    return edges
+
+
+@pytest.mark.parametrize("shift", [lambda k: 12.0, lambda k: 5.0 * k])
+def test_means_and_shifts_between_sites_leave_graph_and_weights_as_they_are(
+    clean: dict[tuple[str, str], dict[str, Any]], tmp_path: Path, shift: Callable[[int], float]
+) -> None:
+    moved = learned([X + shift(k) * np.arange(1, D + 1) for k, X in enumerate(CLEAN)], tmp_path / "run")
+    assert set(moved) == set(clean)
+    for pair, edge in moved.items():
+        assert edge["weight"] == pytest.approx(clean[pair]["weight"], rel=1e-4)
+    raw = learned(
+        [X + shift(k) * np.arange(1, D + 1) for k, X in enumerate(CLEAN)], tmp_path / "raw", Plan.load("lean")
+    )
+    assert set(raw) != set(clean), "what it would be without"
+
+
+def test_one_unit_for_all_columns_scales_nothing_but_the_units(
+    clean: dict[tuple[str, str], dict[str, Any]], tmp_path: Path
+) -> None:
+    moved = learned([1000.0 * X for X in CLEAN], tmp_path / "run")
+    assert set(moved) == set(clean)
+    for pair, edge in moved.items():
+        assert edge["weight"] == pytest.approx(clean[pair]["weight"], rel=1e-4)
+        assert edge["standardised"] == pytest.approx(clean[pair]["standardised"], rel=1e-4)
+
+
+def consensus_weights(tables: list[Matrix], plan: Plan) -> Matrix:
+    plan, sites = plan.with_settings(n_participants=len(tables)), datasets(tables)
+    exchange = InProcessExchange(plan, {site: Participant(site, table, plan) for site, table in sites.items()}, run=0)
+    rows = {site: table.n_samples for site, table in sites.items()}
+    state = round_loop.run(plan, FEDERATION.variables, rows, exchange, on_round=lambda state, record: None)
+    return state.global_weights.to_dense()
+
+
+def test_sites_that_weigh_as_their_rows_agree_on_what_the_pooled_rows_say() -> None:
+    """With hardly any acyclicity term, W converges to the lasso of the pooled rows, whatever the sites' shares."""
+    admm = Plan().with_settings(
+        rounds=400,
+        refit_rounds=0,
+        local_tol=1e-9,
+        continuation_start=1e-9,
+        continuation_end=1e-9,
+        continuation_growth=1.0,
+        preparation={"intercept": "none", "scale": "none"},
+    )
+    tables = [CLEAN[0] @ np.diag(np.linspace(0.5, 2.0, D)), *CLEAN[1:]]  # a small site that is unlike the others
+    pooled = consensus_weights([np.concatenate(tables)], admm)
+    np.testing.assert_allclose(consensus_weights(tables, admm), pooled, atol=2e-3)
+    one_vote = admm.with_settings(preparation={"intercept": "none", "scale": "none", "weighting": "sites"})
+    assert np.abs(consensus_weights(tables, one_vote) - pooled).max() > 0.02
+
+
+def test_moments_of_sites_are_searched_as_those_of_the_pooled_rows(tmp_path: Path) -> None:
+    plan = STANDARD.with_settings(preparation={"intercept": "common"}, value_type="float64")
+    far = [X + 12.0 for X in CLEAN]
+    apart, together = learned(far, tmp_path / "apart", plan), learned([np.concatenate(far)], tmp_path / "one", plan)
+    assert set(apart) == set(together)
+    for pair, edge in apart.items():
+        assert edge["weight"] == pytest.approx(together[pair]["weight"], rel=1e-9)
+
+
+# ---- missing values ------------------------------------------------------------------------------------------------
+
+
+def write(folder: Path, missing: float) -> dict[str, Path]:
+    rng, files = np.random.default_rng(7), dict[str, Path]()
+    for k, X in enumerate(CLEAN, start=1):
+        cells = np.where(rng.random(X.shape) < missing, rng.choice(["", "NA", "NaN"], X.shape), X.astype(str))
+        files[f"site-{k}"] = folder / f"site-{k}.csv"
+        lines = [",".join(FEDERATION.variables), *(",".join(row) for row in cells)]
+        files[f"site-{k}"].write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return files
+
+
+def test_rows_with_missing_values_are_left_out_and_counted(
+    clean: dict[tuple[str, str], dict[str, Any]], tmp_path: Path
+) -> None:
+    with pytest.warns(DataWarning) as warned:
+        tables = read_tables(write(tmp_path, 0.02), (), complete_cases=True)
+    assert len(warned) == 3
+    assert re.match(r"site-1: \d+ row\(s\) are left out, which lack a value: 'X", str(warned[0].message))
+    for table, X in zip(tables.values(), CLEAN, strict=True):
+        assert table.n_samples + table.gaps.rows == len(X)
+        assert table.gaps.rows > 0
+        assert not np.isnan(table.X).any()
+    result = simulate(STANDARD, tables, tmp_path / "run")
+    assert {(edge["source"], edge["target"]) for edge in result["edges"]} == set(clean)
+    with pytest.raises(DataError, match=r"site-1: of 60 rows, \d+ row\(s\) are left out.* wants none to be left out"):
+        simulate(Plan.load("lean"), tables, tmp_path / "lean")
+
+
+def test_a_table_that_would_lose_most_rows_is_refused(tmp_path: Path) -> None:
+    tables = read_tables(write(tmp_path, 0.1), (), warn=False, complete_cases=True)
+    with pytest.raises(DataError, match="more than the 50% that the plan allows"):
+        simulate(STANDARD, tables, tmp_path / "run")

@@ -1,0 +1,67 @@
+"""The units of a run: those of the pooled records, and no site's own means."""
+
+import numpy as np
+import pytest
+
+from fedbnsl.messages import Units
+from fedbnsl.plan.knowledge import EdgeMask, Knowledge
+from fedbnsl.plan.plan import Plan
+from fedbnsl.rounds.statistics import Answer, Task
+from fedbnsl_client.data.preparation import column_statistics
+from fedbnsl_server.algorithm.admm import initial_state
+from fedbnsl_server.rounds import statistics
+from fedbnsl_server.rounds.kinds import Run
+
+ROWS = {"a": 200, "b": 3000, "c": 12_000}
+
+
+def tables() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(5)
+    return {site: rng.normal(size=(n, 3)) * [1.0, 20.0, 0.1] + rng.normal(size=3) for site, n in ROWS.items()}
+
+
+def units(**preparation: str) -> Units:
+    plan = Plan().with_settings(preparation=preparation)
+    run = Run(plan, EdgeMask(Knowledge(), ["x", "y", "z"]), ROWS)
+    answers = {site: Answer(*column_statistics(table, plan.preparation)) for site, table in tables().items()}
+    assert not any(statistics.fault(answer, Task(), run) for answer in answers.values())
+    found = statistics.advance(initial_state(3, list(ROWS)), answers, Task(), run).units
+    assert found is not None
+    return found
+
+
+def test_sites_with_intercepts_of_their_own_are_pooled_within():
+    found = units()
+    assert found.centres.size == 0
+    within = np.concatenate([table - table.mean(axis=0) for table in tables().values()])
+    np.testing.assert_allclose(found.scales, within.std(axis=0), rtol=1e-12)
+
+
+def test_one_mean_for_all_is_that_of_the_pooled_records():
+    found, pooled = units(intercept="common"), np.concatenate(list(tables().values()))
+    np.testing.assert_allclose(found.centres, pooled.mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(found.scales, pooled.std(axis=0), rtol=1e-12)
+    assert units(intercept="common", scale="none").scales.tolist() == [1.0] * 3
+
+
+def test_without_an_intercept_scales_are_root_mean_squares():
+    pooled = np.concatenate(list(tables().values()))
+    np.testing.assert_allclose(units(intercept="none").scales, np.sqrt(np.square(pooled).mean(axis=0)), rtol=1e-12)
+
+
+def test_sites_with_one_vote_each_have_the_same_weight():
+    within = np.mean([table.var(axis=0) for table in tables().values()], axis=0)
+    np.testing.assert_allclose(units(weighting="sites").scales, np.sqrt(within), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("means", "variances", "fault"),
+    [
+        ([0.0, 0.0, 0.0], [1.0, 1.0, 1.0], "has means where the plan has none"),
+        ([], [1.0, 0.0, 1.0], "has a variance that is not between"),
+        ([], [1.0, np.inf, 1.0], "has a variance that is not between"),
+    ],
+)
+def test_an_answer_that_cannot_be_used_is_refused(means, variances, fault):
+    run = Run(Plan().with_settings(preparation={}), EdgeMask(Knowledge(), ["x", "y", "z"]), ROWS)
+    assert fault in statistics.fault(Answer(np.array(means), np.array(variances)), Task(), run)

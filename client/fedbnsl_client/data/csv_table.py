@@ -19,15 +19,12 @@ from fedbnsl.sparse import Matrix
 from fedbnsl_client.data.checks import Places, in_one_line
 from fedbnsl_client.data.columns import read_names
 from fedbnsl_client.data.mapped_array import rows_a_block
+from fedbnsl_client.data.reading import MISSING
 
 # In smaller files, importing pyarrow takes longer than reading with numpy.
 _LARGE_BYTES = 16 * 2**20
 
 _ARROW_BLOCK_BYTES = 4 * 2**20
-
-
-MISSING = ("", "NA", "NaN", "nan")
-"""Cells, without the spaces around them, that stand for a missing value."""
 
 
 class NotPlainError(Exception):
@@ -94,7 +91,7 @@ def fast_blocks(path: Path, header: Sequence[str], chosen: Sequence[int], *, gap
                 convert_options=arrow_csv.ConvertOptions(
                     column_types=dict.fromkeys(names, arrow.float64()),
                     include_columns=names,
-                    null_values=MISSING if gaps else [],
+                    null_values=sorted(MISSING) if gaps else [],
                 ),
             ) as batches,
         ):

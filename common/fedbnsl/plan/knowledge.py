@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from fedbnsl.errors import PlanError
 from fedbnsl.graphs.graph import is_acyclic
 from fedbnsl.messages import composed
+from fedbnsl.plan.columns import Columns
 from fedbnsl.sparse import Mask
 
 VariableName = Annotated[str, AfterValidator(composed)]
@@ -35,10 +36,14 @@ class Knowledge(BaseModel):
 
 
 class EdgeMask:
-    """Knowledge on an ordered list of variables.
+    """Knowledge on an ordered list of columns; what is known of a variable holds for all of its columns.
 
     Attributes
     ----------
+    columns
+        The columns, and the variables that they belong to.
+    of_variables
+        The same knowledge between variables; this object itself where each has one column.
     allowed
         (d, d) coordinates that may be non-zero: never the diagonal, a forbidden edge, an edge against the tiers, or one
         that would close a cycle with required edges.
@@ -46,10 +51,21 @@ class EdgeMask:
         (d, d) edges that every graph of the run has.
     """
 
-    def __init__(self, knowledge: Knowledge, variables: Sequence[str]) -> None:
+    required: Mask
+    allowed: Mask
+
+    def __init__(self, knowledge: Knowledge, columns: Sequence[str] | Columns) -> None:
+        self.columns = columns if isinstance(columns, Columns) else Columns.of(columns)
+        self.of_variables = self
+        if self.columns.has_blocks:
+            self.of_variables = EdgeMask(knowledge, self.columns.variables)
+            self.required = self.columns.spread(self.of_variables.required)
+            self.allowed = self.columns.spread(self.of_variables.allowed)
+            return
+        variables = self.columns.variables
         self._position = {name: k for k, name in enumerate(variables)}
         d = len(variables)
-        self.required: Mask = self._edges(knowledge.required, "knowledge.required", d)
+        self.required = self._edges(knowledge.required, "knowledge.required", d)
         forbidden = self._edges(knowledge.forbidden, "knowledge.forbidden", d) | self._against(knowledge.tiers, d)
         if (self.required & forbidden).any():
             i, j = (int(k) for k in np.argwhere(self.required & forbidden)[0])
@@ -58,7 +74,7 @@ class EdgeMask:
             )
         if not is_acyclic(self.required):
             raise PlanError("knowledge.required has a cycle; a Bayesian network has none")
-        self.allowed: Mask = ~(np.eye(d, dtype=bool) | forbidden | _ancestors(self.required).T)
+        self.allowed = ~(np.eye(d, dtype=bool) | forbidden | _ancestors(self.required).T)
 
     def _index(self, name: str, setting: str) -> int:
         if name not in self._position:

@@ -7,7 +7,7 @@ except, optionally, the names of the variables.
 import difflib
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -17,7 +17,9 @@ from pydantic.fields import FieldInfo
 
 from fedbnsl.errors import PlanError
 from fedbnsl.messages import SITE_NAME_RULE, is_site_name, is_variable_name
-from fedbnsl.plan.knowledge import Knowledge, VariableName
+from fedbnsl.plan.columns import Columns
+from fedbnsl.plan.dictionary import Dictionary, Entry
+from fedbnsl.plan.knowledge import EdgeMask, Knowledge, VariableName
 from fedbnsl.plan.plan_file import read_settings, read_toml
 from fedbnsl.plan.preparation import Preparation
 from fedbnsl.plan.privacy_settings import Positive, Privacy, Real, Unit
@@ -194,6 +196,11 @@ class Plan(BaseModel):
         description="how sites make comparable columns; absent: raw columns as in the paper, and one vote a site",
     )
 
+    dictionary: Dictionary = Field(
+        default=Dictionary(),
+        description="what each variable is: kind, unit, range, transform, levels; empty: every column is a number",
+    )
+
     # What is known before
     knowledge: Knowledge = Field(default=Knowledge(), description="required and forbidden edges, tiers of variables")
 
@@ -222,6 +229,11 @@ class Plan(BaseModel):
             ),
             (self.refit_threshold <= self.threshold, "refit_threshold", "at most threshold"),
             (len(set(self.variables)) == len(self.variables), "variables", "names without repetition"),
+            (
+                not self.dictionary or all(name in self.dictionary for name in self.variables),
+                "variables",
+                "names that the data dictionary has",
+            ),
             (all(map(is_variable_name, self.variables)), "variables", f"names {_PRINTABLE}, not blank"),
             (not any(map(steers_terminal, self.name)), "name", _PRINTABLE),
             (all(map(is_variable_name, self.knowledge.names())), "knowledge", f"of names {_PRINTABLE}, not blank"),
@@ -312,6 +324,21 @@ class Plan(BaseModel):
         return self
 
     @property
+    def column_names(self) -> tuple[str, ...]:
+        """Names of the columns of a run, in order; empty: whoever serves the plan has to name the variables."""
+        if not self.dictionary:
+            return self.variables
+        return tuple(column.name for column in self.dictionary.columns(self.variables))
+
+    def columns(self, names: Sequence[str]) -> Columns:
+        """A run's columns in the order of its matrices, and the variables that they belong to."""
+        return Columns.of(names, {column.name: column.variable for column in self.dictionary.columns()})
+
+    def edge_mask(self, names: Sequence[str]) -> EdgeMask:
+        """What is known of the edges between a run's columns; raises PlanError for knowledge about other variables."""
+        return EdgeMask(self.knowledge, self.columns(names))
+
+    @property
     def needed(self) -> int:
         """Sites that must contribute to every round."""
         return self.quorum or self.n_participants
@@ -395,14 +422,22 @@ class Plan(BaseModel):
         values = self.model_dump(mode="json", exclude_none=True)
         tables: dict[str, tuple[type[BaseModel], dict[str, Any]]] = {}
         for key, info in type(self).model_fields.items():
-            if isinstance(inner := getattr(self, key), BaseModel):
+            inner = getattr(self, key)
+            if isinstance(inner, Dictionary):
+                tables |= {f"{key}.{_toml_key(name)}": (Entry, values[key][name]) for name in inner.variables}
+            elif isinstance(inner, BaseModel):
                 tables[key] = type(inner), values[key]
             elif inner is not None:
                 lines += _setting(key, info, values[key])
         for table, (model, content) in tables.items():
             lines.append(f"[{table}]")
             for key, info in model.model_fields.items():
-                lines += _setting(key, info, content[key])
+                if model is not Entry:
+                    lines += _setting(key, info, content[key])
+                elif content.get(key) not in (None, [], info.get_default()):  # explained under [dictionary] once
+                    lines.append(f"{key} = {_toml(content[key])}")
+            if model is Entry:
+                lines.append("")
         return "\n".join(lines)
 
     def digest(self) -> bytes:
@@ -427,11 +462,16 @@ def _setting(key: str, info: FieldInfo, value: object) -> list[str]:
     return [f"# {info.description}{default}", f"{key} = {_toml(value)}", ""]
 
 
+def _toml_key(name: str) -> str:
+    return tomli_w.dumps({name: 0}).partition(" = ")[0] if "=" not in name else json.dumps(name, ensure_ascii=False)
+
+
 def _toml(value: object) -> str:
     return tomli_w.dumps({"value": value}).partition("=")[2].strip()
 
 
 _TABLES: dict[str, type[BaseModel]] = {
+    "dictionary": Entry,
     "knowledge": Knowledge,
     "preparation": Preparation,
     "privacy": Privacy,

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.privacy_settings import Unit
 
@@ -46,12 +47,17 @@ def shown_settings(plan: Plan, given_by: Mapping[str, str]) -> Iterator[ShownSet
     given_by
         As in `GivenSettings`; a setting that is not in it has its default.
     """
-    tables = {name: value for name in Plan.model_fields if isinstance(value := getattr(plan, name), BaseModel)}
+    tables: dict[str, BaseModel] = {
+        name: value
+        for name in Plan.model_fields
+        if isinstance(value := getattr(plan, name), BaseModel) and not isinstance(value, Dictionary)
+    }
+    tables |= {f"dictionary.{name}": entry for name, entry in plan.dictionary.items()}
     for prefix, table in (("", plan), *((f"{name}.", value) for name, value in tables.items())):
         values = table.model_dump(mode="json", exclude_none=True)
         defaults = type(table).model_construct().model_dump(mode="json", warnings=False)
         for key, info in type(table).model_fields.items():
-            if (prefix + key) not in tables and key in values:
+            if (prefix + key) not in tables and key != "dictionary" and key in values:
                 name = prefix + key
                 by = given_by.get(name, "default")
                 yield ShownSetting(name, values[key], defaults.get(key), _unit(info), by, info.description or "")

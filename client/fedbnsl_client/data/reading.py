@@ -1,0 +1,181 @@
+"""How a site's cells become the numbers of the data dictionary: column names, units, spellings and missing values.
+
+What differs at a site is in its `columns.toml`, which stays there:
+
+    [age]
+    column = "Alter"                  # its name here
+    factor = 12.0                     # unit here times this = the dictionary's unit
+    missing = ["-9", "unknown"]       # beside the empty cell, NA and NaN
+    [sex]
+    levels = { f = "weiblich", m = "maennlich" }   # spellings here; several: f = ["w", "weiblich"]
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, RootModel, ValidationError
+
+from fedbnsl.errors import DataError
+from fedbnsl.messages import composed
+from fedbnsl.plan.dictionary import Dictionary, Entry
+from fedbnsl.plan.knowledge import VariableName
+from fedbnsl.plan.privacy_settings import Real
+from fedbnsl.shown import shown
+from fedbnsl.toml_text import parse_toml
+
+MISSING = frozenset({"", "NA", "NaN", "nan"})
+"""Cells, without the spaces around them, that stand for a missing value in every column."""
+
+Spelling = Annotated[str, AfterValidator(lambda text: composed(text.strip()))]
+
+
+class SiteColumn(BaseModel):
+    """What a site's `columns.toml` says of one variable."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    column: str = Field(default="", description="name of the column here; empty: that of the variable")
+    factor: Annotated[Real, Field(gt=0)] = Field(
+        default=1.0, description="a value here times this is in the dictionary's unit"
+    )
+    missing: tuple[Spelling, ...] = Field(default=(), description="further cells that stand for a missing value")
+    levels: dict[Spelling, Spelling | tuple[Spelling, ...]] = Field(
+        default_factory=dict[str, str | tuple[str, ...]], description="the dictionary's level -> how it is written here"
+    )
+
+
+class ColumnMap(RootModel[dict[VariableName, SiteColumn]]):
+    """A site's `columns.toml`: by variable, what differs from the dictionary; empty: nothing does."""
+
+    model_config = ConfigDict(frozen=True)
+
+    root: dict[VariableName, SiteColumn] = Field(default_factory=dict[str, SiteColumn])
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """The mapping in a TOML file.
+
+        Raises
+        ------
+        DataError
+            If it cannot be read or used; by variable.
+        """
+        try:
+            return cls.model_validate(parse_toml(path.read_text(encoding="utf-8")))
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        except ValidationError as error:
+            lines = [
+                f"  {shown('.'.join(map(str, problem['loc'])), 100)}: {problem['msg'].removeprefix('Value error, ')}"
+                for problem in error.errors()
+            ]
+            raise DataError("\n".join([f"{path} cannot be used:", *lines])) from None
+        except ValueError as error:
+            raise DataError(f"{path} is not valid TOML: {error}") from None
+
+    def check(self, dictionary: Dictionary) -> None:
+        """Refuse what does not fit the dictionary.
+
+        Raises
+        ------
+        DataError
+            For an unknown variable, levels that the dictionary lacks, or a factor on levels; by name.
+        """
+        for name, here in self.root.items():
+            if name not in dictionary:
+                known = ", ".join(dictionary.variables[:8])
+                raise DataError(f"columns.toml: the dictionary has no variable {name!r} ({known}, ...)")
+            entry = dictionary[name]
+            unknown = [level for level in here.levels if level not in entry.levels]
+            if unknown:
+                levels = ", ".join(entry.levels) or "none"
+                raise DataError(f"columns.toml: {name!r} has no level {unknown[0]!r} in the dictionary ({levels})")
+            if entry.has_levels and here.factor != 1.0:
+                raise DataError(f"columns.toml: {name!r} has levels, and so no factor")
+
+    def column_of(self, variable: str) -> str:
+        """What a variable's column is called here."""
+        here = self.root.get(variable)
+        return composed(here.column.strip()) if here is not None and here.column.strip() else variable
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the cells of one column become codes: numbers in the dictionary's unit, or positions of levels.
+
+    Attributes
+    ----------
+    missing
+        Cells that stand for a missing value.
+    codes
+        Position of each level, by its spellings; empty: cells are numbers.
+    factor
+        What numbers are multiplied by.
+    """
+
+    missing: frozenset[str] = MISSING
+    codes: Mapping[str, float] = field(default_factory=dict[str, float])
+    factor: float = 1.0
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether cells are numbers as they stand."""
+        return not self.codes and self.factor == 1.0 and self.missing == MISSING
+
+    def code(self, cell: str) -> float:
+        """The code of a cell; NaN: it is missing.
+
+        Raises
+        ------
+        ValueError
+            If it is neither a number nor a known level. The text must not leave the site.
+        """
+        cell = cell.strip()
+        if cell in self.missing:
+            return math.nan
+        if self.codes:
+            found = self.codes.get(cell)
+            if found is None:
+                found = self.codes.get(_without_point_zero(cell))
+            if found is None:
+                raise ValueError("not a level")
+            return found
+        if "_" in cell:  # 1_000 is a number only in Python
+            raise ValueError("not a number")
+        return float(cell) * self.factor
+
+
+def readings(dictionary: Dictionary, mapping: ColumnMap, variables: Sequence[str]) -> list[Reading]:
+    """How a site reads each of these variables.
+
+    Raises
+    ------
+    DataError
+        As `ColumnMap.check`, and for two levels with one spelling.
+    """
+    mapping.check(dictionary)
+    return [_reading(name, dictionary[name], mapping.root.get(name, SiteColumn())) for name in variables]
+
+
+def _reading(name: str, entry: Entry, here: SiteColumn) -> Reading:
+    codes: dict[str, float] = {}
+    for position, level in enumerate(entry.levels):
+        written = here.levels.get(level, level)
+        for spelling in (written,) if isinstance(written, str) else written:
+            if codes.setdefault(spelling, float(position)) != position:
+                raise DataError(f"columns.toml: {name!r} has two levels written {spelling!r}")
+    missing = MISSING | frozenset(here.missing)
+    clash = sorted(missing & codes.keys())
+    if clash:
+        raise DataError(
+            f"columns.toml: {name!r} has a level written {clash[0]!r}, which also stands for a missing value"
+        )
+    return Reading(missing, codes, here.factor)
+
+
+def _without_point_zero(cell: str) -> str:
+    """A whole number as written without decimals: tables often hold 0 and 1 as 0.0 and 1.0."""
+    return cell[:-2] if cell.endswith(".0") else cell

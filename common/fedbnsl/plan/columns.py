@@ -1,0 +1,76 @@
+"""Which columns of a run belong to which variable of the graph: all of a nominal variable's to one."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from fedbnsl.sparse import Index, Mask, Matrix
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Columns of a run's matrices, and the variables of its graph.
+
+    Attributes
+    ----------
+    names
+        d names of columns, in the order of the matrices.
+    variables
+        V names of variables, in the order of their first columns.
+    variable_of
+        (d,) position of each column's variable.
+    """
+
+    names: tuple[str, ...]
+    variables: tuple[str, ...]
+    variable_of: Index
+
+    @classmethod
+    def of(cls, names: Sequence[str], owners: Mapping[str, str] | None = None) -> Self:
+        """Columns of these names; `owners` has the variables of those that are not one by themselves."""
+        owner = [name if owners is None else owners.get(name, name) for name in names]
+        variables = tuple(dict.fromkeys(owner))
+        place = {name: k for k, name in enumerate(variables)}
+        return cls(tuple(names), variables, np.array([place[name] for name in owner], dtype=np.int64))
+
+    @property
+    def has_blocks(self) -> bool:
+        """Whether a variable has more than one column; otherwise columns and variables are the same."""
+        return len(self.variables) < len(self.names)
+
+    @property
+    def sizes(self) -> Index:
+        """(V,) how many columns each variable has."""
+        return np.bincount(self.variable_of, minlength=len(self.variables))
+
+    def members(self) -> list[Index]:
+        """The columns of each variable, ascending."""
+        return [np.flatnonzero(self.variable_of == v) for v in range(len(self.variables))]
+
+    def spread(self, between_variables: Mask) -> Mask:
+        """(d, d) the edges between the columns of variables that have a (V, V) edge; none within a variable."""
+        return between_variables[np.ix_(self.variable_of, self.variable_of)] & ~self.within()
+
+    def within(self) -> Mask:
+        """(d, d) pairs of columns of one variable, each column with itself included."""
+        return np.asarray(self.variable_of[:, None] == self.variable_of[None, :])
+
+    def joined(self, between_columns: Mask) -> Mask:
+        """(V, V) whether any column of one variable has an edge to any column of another."""
+        if not self.has_blocks:
+            return between_columns
+        return self.largest(between_columns.astype(np.float64)) > 0.0
+
+    def largest(self, weights: Matrix) -> Matrix:
+        """(V, V) the weight of largest size among those of two variables' (d, d) columns; between columns, as it is."""
+        if not self.has_blocks:
+            return weights
+        V, v = len(self.variables), self.variable_of
+        i, j = np.nonzero(weights)
+        order = np.argsort(np.abs(weights[i, j]), kind="stable")
+        found = np.zeros((V, V))
+        found[v[i[order]], v[j[order]]] = weights[i[order], j[order]]  # the last one written is the largest
+        np.fill_diagonal(found, 0.0)
+        return found

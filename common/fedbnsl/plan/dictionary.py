@@ -1,0 +1,271 @@
+"""The data dictionary: what each variable of a run is, in public terms that all sites share.
+
+The consortium writes it once, in `dictionary.toml`, from public knowledge and never from the data. It is part of the
+plan. A variable becomes one column of numbers, except a nominal one with K levels: K - 1 columns of zeros and ones,
+one for each level but the first.
+
+    [crp]
+    kind = "continuous"
+    unit = "mg/l"
+    range = [0, 500]
+    transform = "log1p"
+    [blood_group]
+    kind = "nominal"
+    levels = ["0", "A", "B", "AB"]
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, Self
+
+import numpy as np
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, RootModel, ValidationError, model_validator
+
+from fedbnsl.errors import PlanError
+from fedbnsl.messages import composed, is_variable_name
+from fedbnsl.plan.knowledge import VariableName
+from fedbnsl.plan.privacy_settings import Real
+from fedbnsl.shown import shown
+from fedbnsl.sparse import Matrix
+from fedbnsl.toml_text import parse_toml
+
+Kind = Literal["continuous", "count", "binary", "ordinal", "nominal"]
+Transform = Literal["none", "log", "log1p", "sqrt"]
+
+TRANSFORMS: Mapping[str, Callable[[Matrix], Matrix]] = {
+    "none": lambda x: x,
+    "log": np.log,
+    "log1p": np.log1p,
+    "sqrt": np.sqrt,
+}
+
+_LEAST = {"log": (0.0, "above 0"), "log1p": (-1.0, "above -1"), "sqrt": (-math.ulp(0.0), "at least 0")}
+"""What values of a transform must be above, and the rule in words."""
+
+
+def _level(text: str) -> str:
+    text = composed(text.strip())
+    if not is_variable_name(text):
+        raise ValueError("a level must not be blank or hold control or bidirectional characters")
+    return text
+
+
+class Column(NamedTuple):
+    """One column of a table as a run uses it.
+
+    Attributes
+    ----------
+    name
+        That of the variable; of a nominal one "variable=level".
+    variable
+        The variable that it belongs to.
+    low, high
+        Between which its values lie, after the transform; infinite where the dictionary has no range.
+    """
+
+    name: str
+    variable: str
+    low: float
+    high: float
+
+
+class Entry(BaseModel):
+    """What the dictionary says of one variable."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Kind = Field(default="continuous", description="continuous, count, binary, ordinal or nominal")
+    unit: str = Field(default="", max_length=100, description="unit that all sites use, shown to people")
+    range: tuple[Real, Real] | None = Field(
+        default=None,
+        description="smallest and largest possible value, from public knowledge; what is outside is moved to the edge",
+    )
+    transform: Transform | None = Field(
+        default=None, description="applied after the range: none, log, log1p or sqrt; by default log1p for counts"
+    )
+    levels: tuple[Annotated[str, AfterValidator(_level)], ...] = Field(
+        default=(), description="of binary, ordinal (ascending) and nominal variables; the first is the reference"
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        measured, least = self.kind in ("continuous", "count"), {"nominal": 3}.get(self.kind, 2)
+        if measured and self.levels:
+            raise ValueError(f"levels: a {self.kind} variable has none")
+        if not measured and (self.range is not None or self.transform is not None):
+            raise ValueError(f"range and transform: a {self.kind} variable has levels instead")
+        if not measured and (len(self.levels) < least or (self.kind == "binary" and len(self.levels) > 2)):
+            wanted = "exactly 2" if self.kind == "binary" else f"at least {least}"
+            raise ValueError(f"levels = {list(self.levels)}: a {self.kind} variable has {wanted}")
+        if len(set(self.levels)) < len(self.levels):
+            raise ValueError(f"levels = {list(self.levels)}: one is there twice")
+        if self.range is not None:
+            low, high = self.range
+            if not low < high:
+                raise ValueError(f"range = {list(self.range)}: the first number must be below the second")
+            if self.kind == "count" and low < 0:
+                raise ValueError(f"range = {list(self.range)}: counts are not below 0")
+            above, rule = self.least
+            if not low > above:
+                raise ValueError(f"range = {list(self.range)}: transform = '{self.applied}' needs values {rule}")
+        return self
+
+    @property
+    def applied(self) -> Transform:
+        """The transform, with the default of its kind."""
+        return self.transform or ("log1p" if self.kind == "count" else "none")
+
+    @property
+    def least(self) -> tuple[float, str]:
+        """What values must be above so that the transform exists, and that rule in words."""
+        return _LEAST.get(self.applied, (-math.inf, "of any size"))
+
+    @property
+    def has_levels(self) -> bool:
+        """Whether its cells are levels; otherwise numbers."""
+        return bool(self.levels)
+
+    @property
+    def n_columns(self) -> int:
+        """How many columns it becomes."""
+        return len(self.levels) - 1 if self.kind == "nominal" else 1
+
+    def columns(self, name: str) -> tuple[Column, ...]:
+        """Its columns, under the name of the variable."""
+        if self.kind == "nominal":
+            return tuple(Column(f"{name}={level}", name, 0.0, 1.0) for level in self.levels[1:])
+        if self.levels:
+            return (Column(name, name, 0.0, len(self.levels) - 1.0),)
+        if self.range is None:
+            return (Column(name, name, -math.inf, math.inf),)
+        low, high = TRANSFORMS[self.applied](np.array(self.range, dtype=np.float64)).tolist()
+        return (Column(name, name, low, high),)
+
+    def values(self, codes: Matrix) -> Matrix:
+        """(n, n_columns) values of the columns, from what was read.
+
+        Parameters
+        ----------
+        codes
+            (n,) numbers in the dictionary's unit, or positions of levels; NaN where a value is missing, which stays
+            NaN.
+        """
+        if self.kind == "nominal":
+            indicators: Matrix = (codes[:, None] == np.arange(1, len(self.levels))).astype(np.float64)
+            indicators[np.isnan(codes)] = np.nan
+            return indicators
+        if self.levels:
+            return codes[:, None]
+        within = codes if self.range is None else np.clip(codes, *self.range)
+        values = TRANSFORMS[self.applied](np.asarray(within))
+        return values[:, None]
+
+
+class Dictionary(RootModel[dict[VariableName, Entry]]):
+    """What each variable is, by its name and in their order; empty: nothing is said, every column is a number."""
+
+    model_config = ConfigDict(frozen=True)
+
+    root: dict[VariableName, Entry] = Field(default_factory=dict[str, Entry])
+
+    @model_validator(mode="after")
+    def _names(self) -> Self:
+        names = [column.name for column in self.columns()]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"two columns would be called {twice[0]!r}: rename a variable or a level")
+        for name in names:
+            if not is_variable_name(name):
+                raise ValueError(f"{shown(name)!r}: a name must not be blank or hold control characters")
+        return self
+
+    def __bool__(self) -> bool:
+        return bool(self.root)
+
+    def __len__(self) -> int:
+        return len(self.root)
+
+    def __getitem__(self, name: str) -> Entry:
+        return self.root[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.root
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Their names, in order."""
+        return tuple(self.root)
+
+    def items(self) -> Iterable[tuple[str, Entry]]:
+        """Names and entries."""
+        return self.root.items()
+
+    def columns(self, variables: Sequence[str] = ()) -> tuple[Column, ...]:
+        """The columns of these variables, in their order; by default of all.
+
+        Raises
+        ------
+        PlanError
+            If the dictionary lacks one of them.
+        """
+        unknown = [name for name in variables if name not in self.root]
+        if unknown:
+            raise PlanError(f"the data dictionary has no {', '.join(map(repr, unknown))}")
+        return tuple(column for name in variables or self.root for column in self.root[name].columns(name))
+
+    def without_range(self, variables: Sequence[str] = ()) -> list[str]:
+        """Variables whose values have no public bounds."""
+        return [column.variable for column in self.columns(variables) if not math.isfinite(column.low)]
+
+    def over(self, variables: Sequence[str]) -> Self:
+        """The dictionary of these variables alone, in their order."""
+        return type(self)({name: self.root[name] for name in variables})
+
+    def digest(self) -> str:
+        """SHA-256 of its content in hexadecimal digits, the same for every order of its variables."""
+        canonical = json.dumps(self.model_dump(mode="json"), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """The dictionary in a TOML file.
+
+        Raises
+        ------
+        PlanError
+            If it cannot be read or used; by variable.
+        """
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise PlanError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        return cls.parse(text, origin=str(path))
+
+    @classmethod
+    def parse(cls, text: str, *, origin: str) -> Self:
+        """A dictionary from TOML text; see `load`."""
+        try:
+            found = cls.model_validate(parse_toml(text))
+        except ValidationError as error:
+            raise PlanError("\n".join([f"{origin} cannot be used:", *_in_words(error)])) from None
+        except ValueError as error:
+            raise PlanError(f"{origin} is not valid TOML: {error}") from None
+        if len(found) < 2:
+            raise PlanError(f"{origin}: {len(found)} variable(s); a network needs at least two, each with a [table]")
+        return found
+
+
+def _in_words(error: ValidationError) -> Iterator[str]:
+    for problem in error.errors():
+        where = shown(".".join(str(part) for part in problem["loc"]), 100)
+        message: Any = problem["msg"].removeprefix("Value error, ")
+        if problem["type"] == "extra_forbidden":
+            known = ", ".join(Entry.model_fields)
+            yield f"  {where}: there is no such setting; a variable has {known}"
+        elif problem["type"] == "value_error":
+            yield f"  {where}: {message}" if where else f"  {message}"
+        else:
+            yield f"  {where} = {shown(repr(problem['input']), 100)}: {message.lower()}"

@@ -326,5 +326,5 @@ def _gaps(X: Matrix, columns: Columns) -> Gaps:
         lacking = np.isnan(block)
         rows += int(lacking.any(axis=1).sum())
         missing += lacking.sum(axis=0)
-    by_variable = {columns.variables[v]: k for v, k in zip(columns.variable_of, missing.tolist(), strict=True) if k}
+    by_variable = {columns.variables[v]: k for v, k in zip(columns.variable_of.tolist(), missing.tolist(), strict=True) if k}
     return Gaps(rows, len(X), by_variable)

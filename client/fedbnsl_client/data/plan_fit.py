@@ -107,10 +107,13 @@ def rows_for(table: Dataset, plan: Plan) -> Dataset:
     """The rows that a run of a plan uses, or a refusal as of `require_complete`.
 
     Without privacy those without a missing value. A private run keeps all of them, so that the number of its records
-    does not depend on what they hold; to its statistics and moments an incomplete one adds nothing.
+    does not depend on what they hold; to its statistics and moments an incomplete one adds nothing. It refuses nothing,
+    however many are incomplete: the coordinator would see the refusal, and nobody has paid for that.
     """
+    if plan.privacy is not None:
+        return table
     require_complete(table, plan.preparation)
-    return table.complete_cases() if plan.privacy is None else table
+    return table.complete_cases()
 
 
 def oddities(table: Dataset, plan: Plan) -> tuple[Oddity, ...]:
@@ -167,7 +170,7 @@ def fit_of(table: Dataset, plan: Plan) -> PlanFit:
     table = table.reordered(plan.column_names or table.variables).complete_cases()
     d, n = len(table.variables), table.n_samples
     bounds: Matrix | None = None
-    uses_bounds = plan.local_solver != "noisy-covariance"
+    uses_bounds = plan.local_solver != "noisy-covariance" and plan.preparation is None
     if (
         uses_bounds
         and plan.privacy is not None

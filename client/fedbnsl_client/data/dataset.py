@@ -201,7 +201,7 @@ class Dataset:
             return self
 
         def zeroed(block: Matrix) -> Matrix:
-            return np.where(np.isnan(block).any(axis=1)[:, None], 0.0, block)
+            return np.where(np.isnan(block).any(axis=1, keepdims=True), 0.0, block)
 
         return replace(self, X=gathered(map(zeroed, row_blocks(self.X)), len(self.variables)))
 

@@ -8,7 +8,6 @@ import numpy as np
 from fedbnsl import codec
 from fedbnsl.errors import LocalProtocolError, RemoteProtocolError, StaleRoundError
 from fedbnsl.messages import LocalUpdate, RoundTask, SiteState, Units
-from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
 from fedbnsl.rounds.kinds import LARGEST, stage
 from fedbnsl.sparse import SparseMatrix
@@ -68,7 +67,7 @@ class Participant:
         self._plan = plan
         self._run = run
         self._findings = tuple(one.finding for one in oddities(dataset, plan) if one.finding is not None)
-        mask = EdgeMask(plan.knowledge, dataset.variables)
+        mask = plan.edge_mask(dataset.variables)
         self._snapshot = snapshot or SiteState(zero, zero)
         self._problem = LocalProblem(plan, dataset.X, mask, journal or Unaccounted(), randbelow, self._snapshot.units)
         self._rounds: dict[str, LocalRounds] = {}

@@ -416,6 +416,22 @@ class Plan(BaseModel):
         """A copy with some settings replaced, validated like any other plan."""
         return self.parse({**self.model_dump(), **settings}, origin=f"plan {self.name!r}")
 
+    def with_dictionary(self, dictionary: Dictionary, *, origin: str) -> Self:
+        """A copy with this data dictionary.
+
+        Raises
+        ------
+        PlanError
+            If the plan has another one, or names variables that this one lacks.
+        """
+        if self.dictionary and self.dictionary.digest() != dictionary.digest():
+            raise PlanError(
+                f"plan {self.name!r} has a data dictionary of its own ({self.dictionary.digest()[:8]}), which is not "
+                f"that of {origin} ({dictionary.digest()[:8]})",
+                remedy="Take the one that all sites have, in one of the two places.",
+            )
+        return self.with_settings(dictionary=dictionary.model_dump())
+
     def to_toml(self) -> str:
         """Every setting with its meaning as a comment; `from_toml` reads it back to an equal plan."""
         lines: list[str] = []

@@ -13,7 +13,6 @@ import numpy as np
 from fedbnsl.errors import DivergenceError, RemoteProtocolError
 from fedbnsl.graphs.graph import threshold
 from fedbnsl.messages import Content, LocalUpdate, RoundTask
-from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
 from fedbnsl.rounds.kinds import n_rounds, stage
 from fedbnsl_server.algorithm.admm import AdmmState, initial_state
@@ -97,7 +96,7 @@ def run(
     DivergenceError
         If an iterate is not finite.
     """
-    context = Run(plan, EdgeMask(plan.knowledge, variables), n_samples)
+    context = Run(plan, plan.edge_mask(variables), n_samples)
     if state is None:
         state = initial_state(len(variables), list(n_samples), sends_changes=plan.sends_changes)
     while state.round < n_rounds(plan):
@@ -120,7 +119,7 @@ def run(
             entries_up={site: entries for site, (entries, _) in entries_up.items()},
             entries_down=entries_down,
             acyclicity=state.acyclicity,
-            edges=int(threshold(present_weights(state), plan.threshold).sum()),
+            edges=int(context.mask.columns.joined(threshold(present_weights(state), plan.threshold)).sum()),
             local_s=received - started,
             global_s=time.perf_counter() - received,
             indexed_up=all(indexed for _, indexed in entries_up.values()),

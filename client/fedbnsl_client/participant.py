@@ -19,15 +19,22 @@ from fedbnsl_client.rounds.kinds import Journal, LocalProblem, LocalRounds, loca
 
 
 class Unaccounted:
-    """The journal of a simulation: nothing is paid for, nothing is kept, nothing is guaranteed."""
+    """The journal of a simulation: nothing is paid for and nothing is guaranteed; only the setup is kept."""
+
+    def __init__(self) -> None:
+        self._setup: bytes | None = None
 
     @property
     def head(self) -> None:
         """There is no ledger."""
 
     def release(self, t: int, draw: Callable[[], bytes]) -> bytes:
-        """What `draw` gives."""
-        return draw()
+        """What `draw` gives, once for round 0."""
+        if t:
+            return draw()
+        if self._setup is None:
+            self._setup = draw()
+        return self._setup
 
 
 class Participant:

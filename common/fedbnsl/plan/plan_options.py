@@ -83,7 +83,7 @@ class PlanChoice:
 def takes_plan(
     *, or_folder: bool = False, as_option: str | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command a plan and --set, --epsilon, --delta and --dictionary; its function gets a `PlanChoice` as `choice`.
+    """Give a command a plan, --set, --epsilon, --delta and --dictionary; its function gets a `PlanChoice` as `choice`.
 
     Parameters
     ----------

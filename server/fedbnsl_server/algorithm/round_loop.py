@@ -101,6 +101,7 @@ def run(
         state = initial_state(len(variables), list(n_samples), sends_changes=plan.sends_changes)
     while state.round < n_rounds(plan):
         started = time.perf_counter()
+        context = replace(context, n_samples={**n_samples, **state.complete_rows})
         kind = stage(plan, state.round + 1).kind
         state, content = kind_of(kind).ask(state, context)
         new_units = state.units if state.round and stage(plan, state.round).kind == "statistics" else None

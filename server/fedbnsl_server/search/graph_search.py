@@ -101,6 +101,20 @@ def search(
     columns
         Those of the V variables; None: one each.
     """
+    if size is not None:  # where units differ much, descents in them end early; one without units goes another way
+        without = search(
+            [S / size / size[:, None] for S in moments],
+            starts=starts,
+            candidates=candidates,
+            allowed=allowed,
+            required=required,
+            n_samples=n_samples,
+            threshold=0.0,
+            penalty=penalty,
+            ridge=ridge,
+            columns=columns,
+        )
+        starts = [*starts, without.dag]
     known, near = needed_moments(candidates, columns), needed_moments(candidates)
     known |= known.T
     members = None if columns is None else columns.members()

@@ -52,9 +52,7 @@ def descend(families: Families, dag: Mask, loss: Loss, *, required: Mask, penalt
                 continue
             dag[i, j], dag[j, i] = j in children[i], i in children[j]
             changed = [j, i] if is_turn else [j]
-            after = [
-                float(loss(families.residual_variance(c, np.flatnonzero(dag[:, c]))) * sizes[c]) for c in changed
-            ]
+            after = [float(loss(families.residual_variance(c, np.flatnonzero(dag[:, c]))) * sizes[c]) for c in changed]
             edges = penalty * int(sizes[i] * sizes[j]) * (int(dag[i, j]) + int(dag[j, i]) - sum(before))
             # For a variance near rounding error the predicted gain may not be real. Check the actual gain of every
             # move, so that the search terminates.

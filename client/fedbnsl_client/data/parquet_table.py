@@ -10,10 +10,12 @@ import numpy as np
 
 from fedbnsl.errors import DataError
 from fedbnsl.sparse import Matrix
-from fedbnsl_client.data.checks import Places, in_one_line
+from fedbnsl_client.data.arrow_cells import codes_of
+from fedbnsl_client.data.cell_problems import CellProblems
+from fedbnsl_client.data.checks import in_one_line
 from fedbnsl_client.data.columns import read_names
-from fedbnsl_client.data.csv_table import no_numbers
 from fedbnsl_client.data.mapped_array import rows_a_block
+from fedbnsl_client.data.reading import Reading
 
 _MAGIC = b"PAR1"
 
@@ -58,40 +60,36 @@ def read_header(path: Path) -> list[str]:
         return read_names(path, file.schema_arrow.names)
 
 
-def blocks(path: Path, header: Sequence[str], chosen: Sequence[int], *, gaps: bool = False) -> Iterator[Matrix]:
-    """(rows, d) values of the chosen columns, from the first row to the last.
+class ParquetTable:
+    """A Parquet file, as a `fedbnsl_client.data.source.Source`."""
 
-    Parameters
-    ----------
-    gaps
-        Whether a value may be missing, which is NaN then.
+    def __init__(self, path: Path) -> None:
+        self.origin = str(path)
+        self._path = path
 
-    Raises
-    ------
-    DataError
-        If a column has rows that are empty or not numbers; by column and count.
-    """
-    empty, text = ({k: Places() for k in chosen} for _ in range(2))
-    n = 0
-    with _opened(path) as file:
-        names: list[str] = [file.schema_arrow.names[k] for k in chosen]
-        for batch in file.iter_batches(rows_a_block(len(chosen)), columns=names):
-            X = np.empty((batch.num_rows, len(chosen)))
-            for place, (k, name) in enumerate(zip(chosen, names, strict=True)):
-                column = batch.column(name)
-                missing = column.is_null().to_numpy(zero_copy_only=False)
-                empty[k].add((n + 1 + np.flatnonzero(missing)).tolist())
-                if _holds_numbers(column.type):
-                    X[:, place] = column.cast("float64", safe=False).to_numpy(zero_copy_only=False)
-                else:
-                    X[:, place] = np.nan
-                    text[k].add((n + 1 + np.flatnonzero(~missing)).tolist())
-            n += len(X)
-            yield X
-    if problems := no_numbers(header, {"empty": {} if gaps else empty, "not numbers": text}, "data row"):
-        raise DataError(f"{path}: " + in_one_line(problems))
+    def header(self) -> list[str]:
+        """See `read_header`."""
+        return read_header(self._path)
 
+    def codes(self, header: Sequence[str], chosen: Sequence[int], readings: Sequence[Reading]) -> Iterator[Matrix]:
+        """(rows, V) codes of the chosen columns, from the first row to the last.
 
-def _holds_numbers(kind: Any) -> bool:
-    types: Any = import_module("pyarrow.types")
-    return bool(types.is_floating(kind) or types.is_integer(kind) or types.is_decimal(kind) or types.is_boolean(kind))
+        Raises
+        ------
+        DataError
+            If cells cannot be read; by column and count.
+        """
+        found, n = CellProblems(header, "data row"), 0
+        with _opened(self._path) as file:
+            names: list[str] = [file.schema_arrow.names[k] for k in chosen]
+            for batch in file.iter_batches(rows_a_block(len(chosen)), columns=list(dict.fromkeys(names))):
+                X = np.empty((batch.num_rows, len(chosen)))
+                for place, (k, reading) in enumerate(zip(chosen, readings, strict=True)):
+                    column = batch.column(names[place])
+                    X[:, place], bad = codes_of(column, reading)
+                    where = np.flatnonzero(bad)
+                    found.add(k, reading, (n + 1 + where).tolist(), column.take(where).to_pylist())
+                n += len(X)
+                yield X
+        if problems := found.lines():
+            raise DataError(f"{self.origin}: " + in_one_line(problems))

@@ -32,6 +32,7 @@ TABLES: dict[str, tuple[Trouble, ...]] = {
     "units x0.1 to x10": ("units",),
     "shifts between sites": ("shifts",),
     "a row of 999s": ("row-of-999s",),
+    "a row of 999s that no column file names": ("unsaid-999s",),
     "one binary, one count, one nominal": ("binary", "count", "nominal"),
     "10 % of the rows lack a value": ("missing",),
     "all together, own spellings": ALL,

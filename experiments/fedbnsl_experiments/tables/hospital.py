@@ -33,9 +33,12 @@ Trouble = Literal[
     "missing",
     "missing-cells",
     "row-of-999s",
+    "unsaid-999s",
 ]
-ALL: tuple[Trouble, ...] = tuple(name for name in get_args(Trouble) if name != "missing-cells")
-"""What a hospital has; `missing-cells` leaves hardly a row whole, and is asked for by name."""
+ALL: tuple[Trouble, ...] = tuple(name for name in get_args(Trouble) if name not in ("missing-cells", "unsaid-999s"))
+"""What a hospital has. `missing-cells` leaves hardly a row whole, and is asked for by name, as is `unsaid-999s`: a row
+of 999s at a site whose columns.toml does not say that they stand for missing values.
+"""
 
 ROWS = (200, 3000, 12_000)
 EXPECTED_EDGES = 16
@@ -207,7 +210,9 @@ def _site(
         for j, name in enumerate(variables)
     }
     gap = _GAPS.get(k, "NA") if "spellings" in has else "NA"
-    own_gap = [gap] if gap == "-9" and {"missing", "missing-cells"} & has else []
+    codes_of_gaps = [gap] if gap == "-9" and {"missing", "missing-cells"} & has else []
+    if "row-of-999s" in has and k == _SITE_OF_999S:
+        codes_of_gaps = [*codes_of_gaps, "999"]
     columns: list[list[str]] = []
     for j, name in enumerate(variables):
         kind, x = kinds.get(j, "continuous"), values[:, j]
@@ -216,13 +221,12 @@ def _site(
             columns.append([str(written.get(level, level)) for level in np.array(LEVELS[kind])[x.astype(int)]])
         else:
             columns.append([f"{cell:.6g}" for cell in x / said[name].get("factor", 1.0)])
-        levels_of_999s = ["999"] if "row-of-999s" in has and k == _SITE_OF_999S and kind in LEVELS else []
-        if own_gap + levels_of_999s:
-            said[name]["missing"] = own_gap + levels_of_999s
+        if codes_of_gaps:
+            said[name]["missing"] = codes_of_gaps
     cells = [list(row) for row in zip(*columns, strict=True)]
     for row, column in zip(*_gaps(has, values.shape, rng), strict=True):
         cells[row][column] = gap
-    if "row-of-999s" in has and k == _SITE_OF_999S:
+    if {"row-of-999s", "unsaid-999s"} & has and k == _SITE_OF_999S:
         cells[int(rng.integers(len(cells)))] = ["999"] * len(variables)
     header = tuple(str(said[name].get("column", name)) for name in variables)
     return SiteTable(header, cells, {name: entry for name, entry in said.items() if entry})

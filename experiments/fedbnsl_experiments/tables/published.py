@@ -61,10 +61,8 @@ def read_network(name: str) -> PublishedNetwork:
         "(variable,intercept,noise_variance) and edges.csv (source,target,coefficient)."
     )
     if not root or not (folder / "variables.csv").is_file():
-        raise ResultError(
-            f"the network {name} is needed, but {'FEDBNSL_DATA has no such folder' if root else 'no FEDBNSL_DATA is set'}",
-            remedy=remedy,
-        )
+        lacking = f"there is no {folder / 'variables.csv'}" if root else "FEDBNSL_DATA is not set"
+        raise ResultError(f"the network {name} is needed, but {lacking}", remedy=remedy)
     try:
         nodes, edges = _rows(folder / "variables.csv"), _rows(folder / "edges.csv")
         names = tuple(node["variable"] for node in nodes)

@@ -12,7 +12,7 @@ from fedbnsl.cli import fedbnsl
 from fedbnsl.errors import ResultError
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl_client.data.reading import ColumnMap
-from fedbnsl_experiments.tables.hospital import ALL, UNITS, draw, write_hospitals
+from fedbnsl_experiments.tables.hospital import ALL, UNITS, Trouble, draw, write_hospitals
 
 FEW = (40, 60, 80)
 
@@ -127,10 +127,14 @@ def test_a_tenth_of_the_rows_lose_a_cell_or_a_tenth_of_the_cells_are_lost() -> N
         assert gaps.max() == 1 or trouble == "missing-cells"
 
 
-def test_one_row_of_one_site_is_all_999s() -> None:
-    rows = [row for site in draw(8, ("row-of-999s",), rows=FEW).sites for row in site.rows]
+@pytest.mark.parametrize("trouble", ["row-of-999s", "unsaid-999s"])
+def test_one_row_of_one_site_is_all_999s(trouble: Trouble) -> None:
+    hospitals = draw(8, (trouble,), rows=FEW)
+    rows = [row for site in hospitals.sites for row in site.rows]
     assert sum(set(row) == {"999"} for row in rows) == 1
     assert sum("999" in row for row in rows) == 1
+    said = [entry["missing"] for site in hospitals.sites for entry in site.columns.values()]
+    assert said == ([["999"]] * len(UNITS) if trouble == "row-of-999s" else [])
 
 
 def test_a_site_s_own_columns_toml_leads_back_to_the_dictionary(tmp_path: Path) -> None:
@@ -171,7 +175,7 @@ def test_the_command_writes_what_it_is_asked_for(tmp_path: Path) -> None:
     assert header == ",".join(UNITS)
     assert first.split(",") == draw(3, ()).sites[0].rows[0]
     assert not (tmp_path / "clean" / "site-2.columns.toml").exists()
-    assert "missing-cells" not in ALL
+    assert not {"missing-cells", "unsaid-999s"} & set(ALL)
 
 
 def test_an_unknown_trouble_is_refused(tmp_path: Path) -> None:

@@ -195,6 +195,16 @@ class Dataset:
         X = gathered((complete_rows(block) for block in row_blocks(self.X)), len(self.variables))
         return replace(self, X=X, gaps=gaps)
 
+    def with_zeros(self) -> Self:
+        """The table with zeros in the rows that lack a value."""
+        if self.gaps.of and not self.gaps.rows:
+            return self
+
+        def zeroed(block: Matrix) -> Matrix:
+            return np.where(np.isnan(block).any(axis=1)[:, None], 0.0, block)
+
+        return replace(self, X=gathered(map(zeroed, row_blocks(self.X)), len(self.variables)))
+
     def reordered(self, variables: Sequence[str]) -> Self:
         """The same table with its columns in the given order.
 
@@ -326,5 +336,6 @@ def _gaps(X: Matrix, columns: Columns) -> Gaps:
         lacking = np.isnan(block)
         rows += int(lacking.any(axis=1).sum())
         missing += lacking.sum(axis=0)
-    by_variable = {columns.variables[v]: k for v, k in zip(columns.variable_of.tolist(), missing.tolist(), strict=True) if k}
+    owners = [columns.variables[v] for v in columns.variable_of.tolist()]
+    by_variable = {name: k for name, k in zip(owners, missing.tolist(), strict=True) if k}
     return Gaps(rows, len(X), by_variable)

@@ -208,10 +208,11 @@ def simulate(
     from rich.console import Console
 
     from fedbnsl_client.cli import warnings_on_stderr
+    from fedbnsl_client.data.plan_fit import rows_for
     from fedbnsl_experiments.plan_settings import for_sites
     from fedbnsl_experiments.repeat import command_kept
     from fedbnsl_experiments.simulate import simulate as run_simulation
-    from fedbnsl_experiments.tables.folder import read_tables, site_files
+    from fedbnsl_experiments.tables.folder import described_by, read_tables, site_files
     from fedbnsl_server.observe.terminal import RunDisplay
     from fedbnsl_server.store.run_folder import default_folder, refuse_existing_run
 
@@ -227,10 +228,15 @@ def simulate(
     out = out or default_folder(plan.name)
     refuse_existing_run(out)
     files = site_files(folder)
-    plan = for_sites(plan, len(files))
+    plan = for_sites(described_by(plan, folder), len(files))
     with warnings_on_stderr():
-        tables = read_tables(files, plan.variables)
-    reference = _reference(truth, folder, plan.variables or next(iter(tables.values())).variables)
+        tables = read_tables(
+            files,
+            plan.variables,
+            dictionary=plan.dictionary,
+            check=lambda table: rows_for(table, plan),
+        )
+    reference = _reference(truth, folder, next(iter(tables.values())).columns.variables)
     title = f"{plan.name}: {len(files)} sites in one process"
     again = ["simulate", "plan.toml", *(["--public-data"] if plan.privacy else [])]
     again += [] if noise_seed is None else [f"--noise-seed={noise_seed}"]
@@ -285,14 +291,12 @@ def demo(
 
     from fedbnsl_client.cli import warnings_on_stderr
     from fedbnsl_client.data.columns import choose
-    from fedbnsl_client.data.csv_table import read_header
     from fedbnsl_experiments import localnet
     from fedbnsl_experiments.plan_settings import for_sites
     from fedbnsl_experiments.repeat import command_kept
-    from fedbnsl_experiments.tables.folder import read_tables, site_files, write_federation
+    from fedbnsl_experiments.tables.folder import described_by, site_files, write_federation
     from fedbnsl_experiments.tables.synthetic import synthesise
     from fedbnsl_server.observe.terminal import RunDisplay
-    from fedbnsl_server.sites.roster import compare_variables
     from fedbnsl_server.store.run_folder import default_folder, refuse_existing_run
 
     started = time.perf_counter()
@@ -308,27 +312,23 @@ def demo(
     refuse_existing_run(out)
     seeds: dict[str, int] = {}
     again = ["demo", "--plan", "plan.toml", *(["--private"] if private else [])]
-    tables = folder
+    tables, federation_names = folder, tuple[str, ...]()
     console = Console(stderr=True)
     if folder is None:
         folder = out / "data"
         seeds = {"data": seed}
         federation = synthesise(20, 20, sites or (_PRIVATE_SITES if private else 3), 5000, seed)
-        choose(Path("generated tables"), federation.variables, plan.variables)
+        federation_names = federation.variables
+        choose(Path("generated tables"), federation_names, plan.variables)
         write_federation(federation, folder)
         again += [f"--sites={len(federation.tables)}", f"--seed={seed}"]
     files = site_files(folder)
-    plan = for_sites(plan, len(files))
-    if tables is not None:  # the participants read them again, and the first to fail would be the only one named
-        with warnings_on_stderr():
-            read_tables(files, plan.variables, warn=not private)  # a private site warns when its folder is made
-    variables = plan.variables or tuple(read_header(next(iter(files.values()))))
-    for site, path in files.items():  # before any process is started
-        header = read_header(path)
-        try:
-            compare_variables(variables, tuple(header[k] for k in choose(path, header, plan.variables)))
-        except SchemaMismatchError as error:
-            raise SchemaMismatchError(f"{site}: {error}") from None
+    plan = for_sites(described_by(plan, folder), len(files))
+    if tables is None:
+        variables = plan.variables or federation_names
+    else:
+        with warnings_on_stderr():  # a private site warns when its folder is made
+            variables = _variables_of(files, plan, warn=not private)
     reference = _reference(truth, folder, variables)
     text = Text(f"{len(files)} participants and a coordinator as separate processes; run folder {out}")
     console.print(text, soft_wrap=True)
@@ -339,6 +339,31 @@ def demo(
     if private:
         result["ledgers"] = localnet.read_ledgers(out, list(files))
     _print_result(result, out, reference, started=started, as_json=as_json)
+
+
+def _variables_of(files: Mapping[str, Path], plan: Plan, *, warn: bool) -> tuple[str, ...]:
+    """The variables of a run over these tables, which are read and refused before any process is started.
+
+    The participants read them again, and the first to fail would be the only one named.
+    """
+    from fedbnsl_client.data.plan_fit import rows_for
+    from fedbnsl_experiments.tables.folder import read_tables
+    from fedbnsl_server.sites.roster import compare_variables
+
+    tables = read_tables(
+        files,
+        plan.variables,
+        dictionary=plan.dictionary,
+        check=lambda table: rows_for(table, plan),
+        warn=warn,
+    )
+    first = next(iter(tables.values()))
+    for site, table in tables.items():
+        try:
+            compare_variables(first.variables, table.variables)
+        except SchemaMismatchError as error:
+            raise SchemaMismatchError(f"{site}: {error}") from None
+    return first.columns.variables
 
 
 def _over_columns(plan: Plan, columns: str | None) -> Plan:

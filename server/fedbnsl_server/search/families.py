@@ -50,7 +50,8 @@ class Families:
         self._R: Matrix = moments / (self._size[:, :, None] * self._size[:, None, :])
         self._R += ridge * np.eye(moments.shape[1])
         self.candidates: list[Index] = [np.flatnonzero(column) for column in candidates.T]
-        self._members = list(np.arange(len(candidates))[:, None]) if members is None else list(members)
+        own = [np.array([j], dtype=np.int64) for j in range(len(candidates))]
+        self._members: list[Index] = own if members is None else list(members)
         self.sizes: Index = np.array([columns.size for columns in self._members])
         self._first: Index = np.array([columns[0] for columns in self._members])
 
@@ -79,7 +80,7 @@ class Families:
             alone = np.zeros_like(alone)
             residual = self._residual(j, given)
         for k in np.flatnonzero(~alone).tolist():
-            block = self._members[candidates[k]]
+            block: Index = self._members[int(candidates[k])]
             kept = np.setdiff1d(given, block) if present[k] else np.concatenate([given, block])
             found = self._residual(j, kept)
             after[:, k] = np.where(np.isnan(found), np.inf, found)
@@ -135,14 +136,15 @@ class Families:
     def _columns(self, variables: Index) -> Index:
         if not len(variables):
             return np.empty(0, dtype=np.int64)
-        return np.concatenate([self._members[v] for v in variables.tolist()])
+        blocks: list[Index] = [self._members[v] for v in variables.tolist()]
+        return np.concatenate(blocks)
 
     def _residual(self, j: int, given: Index) -> Matrix:
         """(P,) generalised residual variance of a variable given columns, in units of size; NaN if one is unknown."""
         columns = self._members[j]
         if columns.size == 1:
             return self._regression(int(columns[0]), given)[2]
-        whole = np.concatenate([columns, given])
+        whole = np.concatenate((columns, given))
         R = self._R[:, whole[:, None], whole]
         if np.isnan(R).any():
             return np.full(len(R), np.nan)

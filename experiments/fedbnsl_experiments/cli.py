@@ -35,7 +35,7 @@ _truth_option = click.option(
 
 @click.group()
 def data() -> None:
-    """Make tables for several sites: generated ones with a known truth, or a split of one table."""
+    """Make tables for several sites, generated ones or a split of one table, and draft their data dictionary."""
 
 
 @data.command()
@@ -103,6 +103,71 @@ def split_command(
         click.echo(json.dumps({"folder": str(out), "rows": sizes}))
     else:
         click.echo(f"wrote {len(sizes)} tables to {out}: " + ", ".join(f"{s} {n} rows" for s, n in sizes.items()))
+
+
+@data.command()
+@click.option(
+    "--with",
+    "troubles",
+    multiple=True,
+    metavar="TROUBLE",
+    help="What the tables have, again for each: means, units, shifts, binary, ordinal, nominal, count, spellings, "
+    "missing (one cell in a tenth of the rows), missing-cells (a tenth of all cells), row-of-999s, unsaid-999s (which no "
+    "column file names); or nothing.  [default: all but missing-cells and unsaid-999s]",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=2, show_default=True, help="The same seed, the same bytes.")
+@click.option("--out", required=True, type=_PATH, help="Folder for tables, dictionary.toml, columns and truth.csv.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
+def hospital(troubles: tuple[str, ...], seed: int, out: Path, as_json: bool) -> None:
+    """Draw three tables as hospitals have them, with a known truth: 200, 3000 and 12000 rows of 12 variables.
+
+    Means far from zero, other units, shifts between sites, kinds, spellings and missing values can be had one by one.
+    dictionary.toml says what the variables are, site-2.columns.toml what is different at the second site.
+    """
+    from fedbnsl_experiments.tables.hospital import chosen_troubles, draw, write_hospitals
+
+    hospitals = draw(seed, chosen_troubles(troubles))
+    paths = write_hospitals(hospitals, out)
+    rows, n_edges = [len(site.rows) for site in hospitals.sites], int((hospitals.W != 0).sum())
+    if as_json:
+        click.echo(json.dumps({"folder": str(out), "rows": rows, "edges": n_edges, "seed": seed}))
+    else:
+        said = ", ".join(map(str, rows))
+        click.echo(
+            f"wrote {len(paths)} tables of {said} rows x {len(hospitals.variables)} variables, their dictionary.toml "
+            f"and a truth of {n_edges} edges, to {out}"
+        )
+
+
+@data.command("dictionary")
+@click.argument("tables", nargs=-1, required=True, type=_PATH, metavar="TABLE...")
+@click.option("--public-data", is_flag=True, help="Confirm that anybody may see these tables.")
+@click.option("--out", type=_PATH, default=Path("dictionary.toml"), show_default=True, help="File to write.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was guessed as JSON.")
+def dictionary_command(tables: tuple[Path, ...], public_data: bool, out: Path, as_json: bool) -> None:
+    """Draft a data dictionary from CSV tables that anybody may see, such as a published or an invented sample.
+
+    Kinds are guessed; levels are those that occur. Units and ranges are left open for a person to fill in, from public
+    knowledge. Never use it on private tables: the dictionary is public, and its levels would be theirs.
+    """
+    from fedbnsl_experiments.tables.draft import draft
+
+    if not public_data:
+        raise SetupError(
+            "a dictionary is public, and a draft holds levels that are in the tables; confirm by --public-data that "
+            "anybody may see them, or write dictionary.toml by hand"
+        )
+    drafted = draft(tables)
+    drafted.write(out)
+    if as_json:
+        variables = {name: guess.settings for name, guess in drafted.guesses.items() if guess.kind}
+        left_out = [name for name, guess in drafted.guesses.items() if guess.kind is None]
+        found = {"file": str(out), "variables": variables, "left_out": left_out, "lacking": drafted.lacking}
+        click.echo(json.dumps(found, ensure_ascii=False))
+        return
+    for line in drafted.said():
+        click.echo(line)
+    click.echo(f"wrote {out}: read every entry, and fill in units and ranges")
 
 
 @click.command()

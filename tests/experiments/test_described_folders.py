@@ -18,9 +18,6 @@ from fedbnsl_experiments.simulate import simulate
 from fedbnsl_experiments.tables.folder import described_by, read_tables, site_files
 from fedbnsl_experiments.tables.notebook import site_tables
 
-pytest.importorskip("pandas")
-import pandas as pd
-
 pytestmark = pytest.mark.filterwarnings("ignore::fedbnsl_client.data.checks.DataWarning")
 
 

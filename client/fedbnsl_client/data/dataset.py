@@ -336,6 +336,6 @@ def _gaps(X: Matrix, columns: Columns) -> Gaps:
         lacking = np.isnan(block)
         rows += int(lacking.any(axis=1).sum())
         missing += lacking.sum(axis=0)
-    owners = [columns.variables[v] for v in columns.variable_of.tolist()]
-    by_variable = {name: k for name, k in zip(owners, missing.tolist(), strict=True) if k}
+    places: list[int] = columns.variable_of.tolist()
+    by_variable = {columns.variables[v]: k for v, k in zip(places, missing.tolist(), strict=True) if k}
     return Gaps(rows, len(X), by_variable)

@@ -31,7 +31,8 @@ def is_parquet(path: Path) -> bool:
 
 
 @contextmanager
-def _opened(path: Path) -> Generator[Any]:
+def opened(path: Path) -> Generator[Any]:
+    """A Parquet file, open; errors of reading it become a DataError."""
     try:
         arrow: Any = import_module("pyarrow")
         parquet: Any = import_module("pyarrow.parquet")
@@ -54,7 +55,7 @@ def read_header(path: Path) -> list[str]:
     DataError
         If the file cannot be read or a name cannot be used.
     """
-    with _opened(path) as file:
+    with opened(path) as file:
         return read_names(path, file.schema_arrow.names)
 
 
@@ -73,7 +74,7 @@ def blocks(path: Path, header: Sequence[str], chosen: Sequence[int], *, gaps: bo
     """
     empty, text = ({k: Places() for k in chosen} for _ in range(2))
     n = 0
-    with _opened(path) as file:
+    with opened(path) as file:
         names: list[str] = [file.schema_arrow.names[k] for k in chosen]
         for batch in file.iter_batches(rows_a_block(len(chosen)), columns=names):
             X = np.empty((batch.num_rows, len(chosen)))

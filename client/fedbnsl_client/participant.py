@@ -8,7 +8,6 @@ import numpy as np
 from fedbnsl import codec
 from fedbnsl.errors import LocalProtocolError, RemoteProtocolError, StaleRoundError
 from fedbnsl.messages import LocalUpdate, RoundTask, SiteState, Units
-from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
 from fedbnsl.rounds.kinds import LARGEST, stage
 from fedbnsl.sparse import SparseMatrix
@@ -20,15 +19,22 @@ from fedbnsl_client.rounds.kinds import Journal, LocalProblem, LocalRounds, loca
 
 
 class Unaccounted:
-    """The journal of a simulation: nothing is paid for, nothing is kept, nothing is guaranteed."""
+    """The journal of a simulation: nothing is paid for and nothing is guaranteed; only the setup is kept."""
+
+    def __init__(self) -> None:
+        self._setup: bytes | None = None
 
     @property
     def head(self) -> None:
         """There is no ledger."""
 
     def release(self, t: int, draw: Callable[[], bytes]) -> bytes:
-        """What `draw` gives."""
-        return draw()
+        """What `draw` gives, once for round 0."""
+        if t:
+            return draw()
+        if self._setup is None:
+            self._setup = draw()
+        return self._setup
 
 
 class Participant:
@@ -68,7 +74,7 @@ class Participant:
         self._plan = plan
         self._run = run
         self._findings = tuple(one.finding for one in oddities(dataset, plan) if one.finding is not None)
-        mask = EdgeMask(plan.knowledge, dataset.variables)
+        mask = plan.edge_mask(dataset.variables)
         self._snapshot = snapshot or SiteState(zero, zero)
         self._problem = LocalProblem(plan, dataset.X, mask, journal or Unaccounted(), randbelow, self._snapshot.units)
         self._rounds: dict[str, LocalRounds] = {}

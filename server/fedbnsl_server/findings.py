@@ -47,8 +47,8 @@ def findings_of(asked: Content, updates: Mapping[str, LocalUpdate], run: Run) ->
     if run.plan.privacy is None:
         told = ((site, found) for site in sites for found in updates[site].findings)
         return tuple(Finding(found.code.name.lower(), found.variables, site) for site, found in told)
-    if not isinstance(asked, scales.Task | residual_moments.Task):
-        return ()
+    if run.plan.preparation is not None or not isinstance(asked, scales.Task | residual_moments.Task):
+        return ()  # prepared columns have their means taken off, and the dictionary's ranges
     d, rows, rule = len(run.mask.allowed), run.rows(sites), run.rule(sites)
     prices = list(run.prices(sites).values())
     setup = [price.setup_variance for price in prices]

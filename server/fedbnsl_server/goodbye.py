@@ -6,7 +6,6 @@ from contextlib import suppress
 from fedbnsl.errors import DivergenceError, FedbnslError, InterruptedRunError, QuorumLostError, ResultError
 from fedbnsl.interrupt import signals_to_heed
 from fedbnsl.messages import Finished
-from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.consensus_graph import consensus_graph
@@ -22,7 +21,7 @@ _PUBLIC_REASONS: list[tuple[type[FedbnslError], str]] = [
 
 def end_of(state: AdmmState, plan: Plan, variables: tuple[str, ...]) -> Finished:
     """What the sites are told when all rounds are complete."""
-    return Finished(consensus_graph(state, plan, EdgeMask(plan.knowledge, variables)).as_sparse())
+    return Finished(consensus_graph(state, plan, plan.edge_mask(variables)).as_sparse())
 
 
 async def tell_the_end(mailbox: Mailbox, finished: Finished, sites: set[str], grace_s: float) -> None:

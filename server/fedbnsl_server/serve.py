@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from fedbnsl import codec
 from fedbnsl.channel import require_loopback, split_address
 from fedbnsl.errors import FedbnslError, IdentityError, ResultError, SetupError
-from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
 from fedbnsl.security_log import NAME, Record, SecurityLog
 from fedbnsl.wording import first_few
@@ -89,13 +88,13 @@ def serve(
     else:
         split_address(listen)
         federation.credentials()  # fail now, not after the port is open
-    if not plan.variables:
+    if not plan.column_names:
         raise SetupError(
             "the plan does not name its variables, and sites do not choose them",
             remedy="Name them by --variables a,b,c (or a file whose first line names them, as a CSV header does), or "
             "as `variables` in the plan.",
         )
-    EdgeMask(plan.knowledge, plan.variables)  # refuses knowledge about variables that the run does not have
+    plan.edge_mask(plan.column_names)  # refuses knowledge about variables that the run does not have
     if federation is not None:
         _look_for_certificates(plan.sites, federation, notice, begins=not can_be_continued(out))
     make_room(most_connections(plan.n_participants))
@@ -109,7 +108,7 @@ def serve(
             listen,
             federation,
             n_sites=plan.n_participants,
-            largest_bytes=codec.largest_call_bytes(plan.variables),
+            largest_bytes=codec.largest_call_bytes(plan.column_names),
             on_open=on_listening,
             log=log,
             metrics=metrics,

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from fedbnsl.privacy.calibration import LATTICE
 from fedbnsl.sparse import Matrix
 from fedbnsl_client.data.mapped_array import row_blocks, sum_over_rows
+from fedbnsl_client.data.preparation import Prepared
 from fedbnsl_client.privacy.noise import Randbelow, discrete_gaussian
 
 
@@ -32,6 +33,36 @@ def release_second_moments(X: Matrix, bounds: Matrix, variance: int, randbelow: 
     return np.asarray(np.array(noisy) * bounds / (LATTICE * X.shape[0]))
 
 
+def release_statistics(X: Matrix, low: Matrix, high: Matrix, variance: int, randbelow: Randbelow) -> Matrix:
+    """(2 d + 1,) noisy number of complete rows of an (n, d) table, then sums of u and of u^2 over them.
+
+    Parameters
+    ----------
+    X
+        A row with a NaN is incomplete and counts as zeros.
+    low, high
+        (d,) public bounds: u is the value mapped from between them into [-1, 1]. How far one record can move the
+        sums: see `calibration.statistics_sensitivity`.
+    variance
+        Of the noise, in lattice units squared.
+
+    Returns
+    -------
+    sums
+        In records, so that the sum of u over one record lies in [-1, 1].
+    """
+
+    def lattice_sums(X: Matrix) -> Matrix:
+        X = X[~np.isnan(X).any(axis=1)]
+        with np.errstate(over="ignore", invalid="ignore"):
+            u = np.nan_to_num(np.clip((2.0 * X - low - high) / (high - low), -1.0, 1.0), nan=0.0)
+        sums = [np.rint(LATTICE * u).sum(axis=0), np.rint(LATTICE * u * u).sum(axis=0)]
+        return np.concatenate([[float(LATTICE * len(X))], *sums])
+
+    sums = sum_over_rows(X, lattice_sums)  # whole numbers, whatever the blocks
+    return np.array([int(total) + discrete_gaussian(variance, randbelow) for total in sums.tolist()]) / LATTICE
+
+
 def release_covariance(X: Matrix, norm_bound: float, variance: int, randbelow: Randbelow) -> Matrix:
     """(d, d) second moments X'X / n of an (n, d) table, noisy and made positive semidefinite (DP-Fed-BNSL).
 
@@ -45,14 +76,23 @@ def release_covariance(X: Matrix, norm_bound: float, variance: int, randbelow: R
 
 
 def release_residual_moments(
-    X: Matrix, W: Matrix, scales: Matrix, norm_bound: float, variance: int, randbelow: Randbelow
+    X: Matrix,
+    W: Matrix,
+    scales: Matrix,
+    norm_bound: float,
+    variance: int,
+    randbelow: Randbelow,
+    prepared: Prepared | None = None,
 ) -> Matrix:
     """(d, d) second moments Z'Z / n of the scaled residuals Z = (X - X W) / scales; may have negative eigenvalues.
+
+    With `prepared` columns, (d + 1, d + 1): each record has the constant 1 as its last residual.
 
     Parameters
     ----------
     X
-        (n, d) table. A record whose residuals or their norm are not finite counts as zeros.
+        (n, d) table. A record whose residuals or their norm are not finite counts as zeros, as one with a missing
+        value does.
     W, scales
         (d, d) weights and (d,) scales, public. Privacy holds for any values; good ones make the residuals uncorrelated
         and equal in size, so that the noise is small relative to each.
@@ -63,9 +103,16 @@ def release_residual_moments(
         Of the noise on the diagonal, in these units squared; half of it off the diagonal, where each number stands for
         two entries.
     """
-    residuals = ((rows - rows @ W) / scales for rows in _blocks(X))
+
+    def residuals(rows: Matrix) -> Matrix:
+        if prepared is None:
+            return np.asarray((rows - rows @ W) / scales)
+        x = (rows - prepared.centre) / prepared.scale
+        return np.column_stack([(x - x @ W) / scales, np.ones(len(x))])
+
+    k = X.shape[1] + (prepared is not None)
     with np.errstate(all="ignore"):
-        return _release(residuals, X.shape, norm_bound, variance, randbelow)
+        return _release(map(residuals, _blocks(X)), (X.shape[0], k), norm_bound, variance, randbelow)
 
 
 # Rows of a block: its lattice columns stay in the cache, and a large table is not copied.

@@ -85,4 +85,5 @@ class Rounds(LocalRounds):
         problem, allowed = self.problem, self.problem.mask.allowed
         if plan.privacy is None:
             return local_solver(plan, problem.loss, allowed)
-        return private_solver(plan, plan.privacy, problem.price, problem.X, allowed, problem.setup, problem.randbelow)
+        rows = problem.private_rows
+        return private_solver(plan, plan.privacy, problem.price, rows, allowed, problem.setup, problem.randbelow)

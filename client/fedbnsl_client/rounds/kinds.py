@@ -9,16 +9,17 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from fedbnsl.errors import RemoteProtocolError
+from fedbnsl.errors import LocalProtocolError, RemoteProtocolError
 from fedbnsl.messages import Content, LedgerHead, LocalUpdate, RoundTask, SiteState, Units
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import Price, price_of
 from fedbnsl.rounds.kinds import LARGEST
 from fedbnsl.sparse import Matrix
-from fedbnsl_client.data.preparation import prepared
+from fedbnsl_client.data.preparation import NoisyColumns, Prepared, prepared, prepared_rows
 from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_client.privacy.noise import Randbelow
+from fedbnsl_client.privacy.private_moments import release_statistics
 from fedbnsl_client.solvers.local_solver import needs_setup, release_setup
 
 
@@ -42,7 +43,7 @@ class LocalProblem:
     Attributes
     ----------
     X
-        (n, d) private table.
+        (n, d) private table; NaN where a value is missing, which only private runs that prepare columns may have.
     journal
         Pays for the releases of a private plan.
     randbelow
@@ -67,6 +68,39 @@ class LocalProblem:
         return SecondMoments.of(self.X, *prepared(self.X, preparation, self.units))
 
     @cached_property
+    def noisy_columns(self) -> NoisyColumns:
+        """What was released of the columns, in a private run that prepares them.
+
+        Raises
+        ------
+        LocalProtocolError
+            In any other run.
+        """
+        setup = self.setup
+        if setup is None or self.plan.preparation is None:
+            raise LocalProtocolError("only private runs that prepare columns release statistics")
+        return NoisyColumns.of(setup.reshape(-1), *self._bounds)
+
+    @cached_property
+    def prepared(self) -> Prepared | None:
+        """What prepares the records of a private run; None: they are taken as they are."""
+        preparation = self.plan.preparation
+        return None if preparation is None else prepared(self.X, preparation, self.units, self.noisy_columns)
+
+    @cached_property
+    def private_rows(self) -> Matrix:
+        """(n, d) what private steps look at: the table, prepared where the plan says so."""
+        by = self.prepared
+        return self.X if by is None else prepared_rows(self.X, by)
+
+    @property
+    def _bounds(self) -> tuple[Matrix, Matrix]:
+        """(d,) public lower and upper bounds of the columns."""
+        by_name = {column.name: column for column in self.plan.require_ranges(self.X.shape[1])}
+        columns = [by_name[name] for name in self.mask.columns.names]
+        return np.array([column.low for column in columns]), np.array([column.high for column in columns])
+
+    @cached_property
     def price(self) -> Price:
         """What a private plan costs here, and its noise."""
         n, d = self.X.shape
@@ -80,11 +114,14 @@ class LocalProblem:
             return None
 
         def draw() -> bytes:
+            if plan.preparation is not None:
+                variance = self.price.setup_variance
+                return release_statistics(self.X, *self._bounds, variance, self.randbelow).tobytes()
             return release_setup(plan, privacy, self.price, self.X, self.randbelow).tobytes()
 
         values = np.frombuffer(self.journal.release(0, draw), dtype=np.float64)
         d = self.X.shape[1]
-        return values.reshape(d, -1) if values.size > d else values
+        return values.reshape(d, d) if plan.local_solver == "noisy-covariance" else values
 
 
 class LocalRounds(ABC):

@@ -45,5 +45,6 @@ class Rounds(LocalRounds):
             privacy.residual_norm_bound(d),
             problem.price.moments_variance,
             problem.randbelow,
+            problem.prepared,
         )
-        return Answer(as_sent(released[np.triu_indices(d)], problem.plan.value_type), content.digest)
+        return Answer(as_sent(released[np.triu_indices(len(released))], problem.plan.value_type), content.digest)

@@ -1,4 +1,9 @@
-"""A statistics round at a site: what its columns are like, before anything is done to them."""
+"""A statistics round at a site: what its columns are like, before anything is done to them.
+
+In a private run the answer follows from the one release that the setup paid for.
+"""
+
+import numpy as np
 
 from fedbnsl.errors import LocalProtocolError
 from fedbnsl.messages import RoundTask
@@ -8,10 +13,10 @@ from fedbnsl_client.rounds.kinds import LocalRounds
 
 
 class Rounds(LocalRounds):
-    """Exact statistics, for plans without privacy."""
+    """Exact statistics, or in a private run those of the setup."""
 
     def answer(self, task: RoundTask) -> Answer:
-        """Variances, and means where all sites share one.
+        """Complete rows, variances, and means where all sites share one.
 
         Raises
         ------
@@ -21,4 +26,7 @@ class Rounds(LocalRounds):
         preparation = self.problem.plan.preparation
         if preparation is None:
             raise LocalProtocolError("statistics belong to plans with [preparation]")
-        return Answer(*column_statistics(self.problem.X, preparation))
+        if self.problem.plan.privacy is None:
+            return Answer(*column_statistics(self.problem.X, preparation), float(len(self.problem.X)))
+        noisy = self.problem.noisy_columns
+        return Answer(np.empty(0), noisy.variances, noisy.complete_rows)

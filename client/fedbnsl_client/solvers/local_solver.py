@@ -110,7 +110,7 @@ def private_solver(
         noise = partial(discrete_laplace, price.update_scale)
     return DpPgcd(
         X,
-        _second_moments(privacy, X, setup) + plan.consensus_penalty,
+        _second_moments(plan, privacy, X, setup) + plan.consensus_penalty,
         lam=plan.l1_weight,
         rho_2=plan.consensus_penalty,
         gamma=plan.step_size,
@@ -129,14 +129,19 @@ def require_usable(
     """Refuse (d, d) values that private steps could not start from; see `dp_pgcd.require_usable`. Reads no record."""
     if plan.local_solver == "noisy-covariance" or privacy.smoothness == "exact":
         return
-    M = _second_moments(privacy, X, setup) + plan.consensus_penalty
+    M = _second_moments(plan, privacy, X, setup) + plan.consensus_penalty
     sensitivity = dp_pgcd.score_sensitivity(M, clip=privacy.clip, lam=plan.l1_weight, n_samples=X.shape[0])
     dp_pgcd.require_usable(B, W, beta, M=M, rho_2=plan.consensus_penalty, sensitivity=sensitivity)
 
 
-def _second_moments(privacy: Privacy, X: Matrix, setup: Matrix | None) -> Matrix:
-    """(d,) exact (an uncharged release), estimated (`setup`) or public (from the plan), as the plan says."""
+def _second_moments(plan: Plan, privacy: Privacy, X: Matrix, setup: Matrix | None) -> Matrix:
+    """(d,) exact (an uncharged release), estimated (`setup`) or public (from the plan), as the plan says.
+
+    Prepared columns have variance 1, up to the noise of their scales: that is public, too.
+    """
     shape = X.shape[1:]
+    if plan.preparation is not None:
+        return np.ones(shape)
     if privacy.smoothness == "exact":
         return sum_over_rows(X, lambda X: (X * X).sum(axis=0)) / len(X)
     if setup is None:

@@ -5,24 +5,43 @@ Both sides compute this from the same graph of neighbours, so the moments are se
 
 import numpy as np
 
+from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.sparse import Mask, Matrix
 
 
 def parent_candidates(neighbours: Mask, mask: EdgeMask) -> Mask:
-    """(d, d) edges that a search may use: either direction of every neighbour, as far as knowledge allows."""
-    return ((neighbours | neighbours.T) & mask.allowed) | mask.required
+    """(V, V) edges between variables that a search may use: either direction of neighbours, where knowledge allows it.
+
+    Parameters
+    ----------
+    neighbours
+        (d, d) pairs of columns; two variables are neighbours if any of their columns are.
+    """
+    near, between = mask.columns.joined(neighbours | neighbours.T), mask.of_variables
+    return (near & between.allowed) | between.required
 
 
-def needed_moments(candidates: Mask) -> Mask:
-    """(d, d) upper triangle, diagonal included: pairs of a child and a candidate parent, or of two candidates."""
+def needed_moments(candidates: Mask, columns: Columns | None = None) -> Mask:
+    """(d, d) upper triangle, diagonal included: pairs of a child and a candidate parent, or of two candidates.
+
+    Parameters
+    ----------
+    candidates
+        (V, V) edges.
+    columns
+        Those of the variables, of which each pair stands for all pairs of their columns; None: one each.
+    """
     families = (candidates | np.eye(len(candidates), dtype=bool)).astype(np.float32)
-    return np.triu(families @ families.T > 0.0)
+    pairs = families @ families.T > 0.0
+    if columns is not None:
+        pairs = pairs[np.ix_(columns.variable_of, columns.variable_of)]
+    return np.triu(pairs)
 
 
 def chosen_moments(S: Matrix, neighbours: Mask, mask: EdgeMask) -> Matrix:
     """What a site sends of its (d, d) second moments, row by row."""
-    return S[needed_moments(parent_candidates(neighbours, mask))]
+    return S[needed_moments(parent_candidates(neighbours, mask), mask.columns)]
 
 
 def symmetric(values: Matrix, needed: Mask) -> Matrix:

@@ -24,6 +24,7 @@ from fedbnsl.graphs.csv_names import from_cell
 from fedbnsl.graphs.formats import EDGES_HEADER, LearnedGraph, dagitty, dot, edges_csv, graphml, lgbn_json, weights_csv
 from fedbnsl.graphs.graph import cyclic_edges
 from fedbnsl.messages import composed
+from fedbnsl.plan.columns import Columns
 from fedbnsl.sparse import Matrix
 from fedbnsl.wording import first_few
 
@@ -40,13 +41,15 @@ _FORMATS: Mapping[str, Callable[[LearnedGraph], str]] = {
 }
 
 
-def write_all(graph: LearnedGraph, folder: Path, *, mode: int = 0o666) -> None:
+def write_all(graph: LearnedGraph, folder: Path, *, columns: Columns | None = None, mode: int = 0o666) -> None:
     """Write edges.csv, graph.graphml, graph.dot, dagitty.txt and lgbn.json into an existing folder.
 
     Without residual variances lgbn.json is left out, because its readers need them.
 
     Parameters
     ----------
+    columns
+        Where some variables have several columns, all files but lgbn.json hold the graph between variables.
     mode
         Of each file, as `durable.write_file` takes it.
 
@@ -58,7 +61,8 @@ def write_all(graph: LearnedGraph, folder: Path, *, mode: int = 0o666) -> None:
     for name, as_text in _FORMATS.items():
         if name == LGBN and graph.residual_variance is None:
             continue
-        write_text(folder / name, as_text(graph), mode=mode)
+        shown = graph if columns is None or name == LGBN else graph.joined(columns)
+        write_text(folder / name, as_text(shown), mode=mode)
 
 
 def write_weights(variables: Sequence[str], W: Matrix, path: Path) -> None:

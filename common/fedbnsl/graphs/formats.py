@@ -13,6 +13,7 @@ from io import BytesIO, StringIO
 import numpy as np
 
 from fedbnsl.graphs.csv_names import as_cell
+from fedbnsl.plan.columns import Columns
 from fedbnsl.sparse import Mask, Matrix
 
 ORIENTATION = "edge source -> target: source is the parent"
@@ -46,6 +47,13 @@ class LearnedGraph:
     weights: Matrix
     residual_variance: Matrix | None = None
     variance_note: str = ""
+
+    def joined(self, columns: Columns) -> "LearnedGraph":
+        """The graph between the variables of these columns, each edge with the largest weight of its columns'."""
+        if not columns.has_blocks:
+            return self
+        dag = columns.joined(self.dag)
+        return LearnedGraph(columns.variables, dag, np.where(dag, columns.largest(self.weights * self.dag), 0.0))
 
     def edges(self) -> Iterator[tuple[str, str, float]]:
         """(source, target, weight), in the order of the variables."""

@@ -18,12 +18,13 @@ from pydantic.fields import FieldInfo
 from fedbnsl.errors import PlanError
 from fedbnsl.messages import SITE_NAME_RULE, is_site_name, is_variable_name
 from fedbnsl.plan.columns import Columns
-from fedbnsl.plan.dictionary import Dictionary, Entry
+from fedbnsl.plan.dictionary import Column, Dictionary, Entry
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge, VariableName
 from fedbnsl.plan.plan_file import read_settings, read_toml
 from fedbnsl.plan.preparation import Preparation
 from fedbnsl.plan.privacy_settings import Positive, Privacy, Real, Unit
 from fedbnsl.shown import shown, steers_terminal
+from fedbnsl.wording import first_few
 
 # Strict: `rounds = true` or `rounds = "1"` is a slip, not a number.
 Count = Annotated[int, Field(strict=True)]
@@ -282,9 +283,17 @@ class Plan(BaseModel):
             ),
             (not (private and self.starts), "starts", "empty with [privacy]: each start would spend budget"),
             (
-                not (private and self.preparation),
+                not (private and self.preparation)
+                or (solver == "dp-pgcd" and self.privacy is not None and self.privacy.smoothness == "estimated"),
                 "preparation",
-                "absent with [privacy]: private runs take columns as they are registered",
+                "absent with [privacy], except for dp-pgcd with smoothness = 'estimated', which pays for statistics",
+            ),
+            (
+                not private
+                or self.preparation is None
+                or (self.preparation.intercept, self.preparation.scale) == ("site", "pooled"),
+                "preparation",
+                "of intercept 'site' and scale 'pooled' with [privacy]",
             ),
             (
                 self.preparation is None
@@ -308,19 +317,20 @@ class Plan(BaseModel):
         if self.privacy is not None:
             for setting in ("feature_bounds", "second_moments"):
                 given = len(getattr(self.privacy, setting))
-                if given not in (0, 1, len(self.variables)):
-                    raise ValueError(
-                        f"privacy.{setting}: must be one value for all, or one for each name in `variables`"
-                    )
+                if given not in (0, 1, len(self.column_names)):
+                    raise ValueError(f"privacy.{setting}: must be one value for all, or one for each column")
             released = max((*self.privacy.feature_bounds, self.privacy.moments_norm_bound**2))
             if self.value_type == "float32" and released > _LARGEST_FLOAT32:
                 raise ValueError(f"value_type = 'float32': bounds above {_LARGEST_FLOAT32:g} need float64")
             if (
                 solver != "noisy-covariance"
                 and self.privacy.smoothness == "estimated"
-                and not self.privacy.feature_bounds
+                and bool(self.privacy.feature_bounds) == (self.preparation is not None)
             ):
-                raise ValueError("privacy.feature_bounds = []: must be given for smoothness = 'estimated'")
+                rule = "be empty with [preparation]: the data dictionary has ranges"
+                if self.preparation is None:
+                    rule = "be given for smoothness = 'estimated' (or [preparation], and a data dictionary with ranges)"
+                raise ValueError(f"privacy.feature_bounds = {list(self.privacy.feature_bounds)}: must {rule}")
         return self
 
     @property
@@ -337,6 +347,36 @@ class Plan(BaseModel):
     def edge_mask(self, names: Sequence[str]) -> EdgeMask:
         """What is known of the edges between a run's columns; raises PlanError for knowledge about other variables."""
         return EdgeMask(self.knowledge, self.columns(names))
+
+    def require_ranges(self, n_columns: int) -> tuple[Column, ...]:
+        """The columns of a private run that prepares them, each with public bounds.
+
+        Raises
+        ------
+        PlanError
+            If the data dictionary is missing, lacks a range, or has another number of columns.
+        """
+        if not self.dictionary:
+            raise PlanError(
+                f"plan {self.name!r} prepares columns under privacy, which takes a data dictionary with a range for "
+                "each variable; it has none",
+                remedy="Give one by --dictionary FILE (in a folder of tables: dictionary.toml; `fedbnsl data "
+                "dictionary` drafts one). Ranges must be public knowledge, never taken from a private table.",
+            )
+        open_ended = self.dictionary.without_range(self.variables)
+        if open_ended:
+            raise PlanError(
+                f"the data dictionary has no range for {first_few(map(repr, open_ended))}, and a private run takes its "
+                "bounds from nowhere else",
+                remedy="Add range = [low, high] to each, from public knowledge, never from a private table.",
+            )
+        columns = self.dictionary.columns(self.variables)
+        if len(columns) != n_columns:
+            raise PlanError(
+                f"the data dictionary has {len(columns)} columns for this run, and the table {n_columns}",
+                remedy="Name the used variables in the plan (`variables`), or leave the others out of the dictionary.",
+            )
+        return columns
 
     @property
     def needed(self) -> int:
@@ -415,6 +455,22 @@ class Plan(BaseModel):
     def with_settings(self, **settings: object) -> Self:
         """A copy with some settings replaced, validated like any other plan."""
         return self.parse({**self.model_dump(), **settings}, origin=f"plan {self.name!r}")
+
+    def with_dictionary(self, dictionary: Dictionary, *, origin: str) -> Self:
+        """A copy with this data dictionary.
+
+        Raises
+        ------
+        PlanError
+            If the plan has another one, or names variables that this one lacks.
+        """
+        if self.dictionary and self.dictionary.digest() != dictionary.digest():
+            raise PlanError(
+                f"plan {self.name!r} has a data dictionary of its own ({self.dictionary.digest()[:8]}), which is not "
+                f"that of {origin} ({dictionary.digest()[:8]})",
+                remedy="Take the one that all sites have, in one of the two places.",
+            )
+        return self.with_settings(dictionary=dictionary.model_dump())
 
     def to_toml(self) -> str:
         """Every setting with its meaning as a comment; `from_toml` reads it back to an equal plan."""

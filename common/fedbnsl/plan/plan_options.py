@@ -56,11 +56,12 @@ class PlanChoice:
     overrides: tuple[str, ...] = ()
     epsilon: float | None = None
     delta: float | None = None
+    dictionary: Path | None = None
 
     @property
     def changes_settings(self) -> bool:
         """Whether an option replaces a setting."""
-        return bool(self.overrides) or self.epsilon is not None or self.delta is not None
+        return bool(self.overrides) or self.epsilon is not None or self.delta is not None or self.dictionary is not None
 
     def read(self, otherwise: str = "fed-sparse") -> GivenSettings:
         """The settings of the plan, or of a ready one if none was given; see `read_settings`."""
@@ -71,13 +72,18 @@ class PlanChoice:
         from fedbnsl.plan.plan import Plan
 
         given = self.read(otherwise)
-        return Plan.parse(given.settings, origin=given.origin)
+        plan = Plan.parse(given.settings, origin=given.origin)
+        if self.dictionary is None:
+            return plan
+        from fedbnsl.plan.dictionary import Dictionary
+
+        return plan.with_dictionary(Dictionary.load(self.dictionary), origin=str(self.dictionary))
 
 
 def takes_plan(
     *, or_folder: bool = False, as_option: str | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command a plan and --set, --epsilon and --delta; its function gets a `PlanChoice` as `choice`.
+    """Give a command a plan, --set, --epsilon, --delta and --dictionary; its function gets a `PlanChoice` as `choice`.
 
     Parameters
     ----------
@@ -100,6 +106,11 @@ def takes_plan(
         click.option(
             "--delta", type=float, help="For a private plan: delta of that budget; 0: 1 / rows^2 at each site."
         ),
+        click.option(
+            "--dictionary",
+            type=click.Path(dir_okay=False, path_type=Path),
+            help="TOML file that says what each variable is (kind, unit, range, levels); it becomes part of the plan.",
+        ),
     )
 
     def decorated(command: Callable[..., None]) -> Callable[..., None]:
@@ -110,9 +121,10 @@ def takes_plan(
             overrides: tuple[str, ...],
             epsilon: float | None,
             delta: float | None,
+            dictionary: Path | None,
             **others: object,
         ) -> None:
-            command(*args, choice=PlanChoice(plan, overrides, epsilon, delta), **others)
+            command(*args, choice=PlanChoice(plan, overrides, epsilon, delta, dictionary), **others)
 
         with_choice.__doc__ = f"{inspect.getdoc(command)}\n\n{_NAME_OR_PATH}"
         for option in reversed(options):

@@ -35,6 +35,6 @@ class Preparation(BaseModel):
     )
 
     @property
-    def needs_statistics(self) -> bool:
-        """Whether numbers of all sites are needed before round 1 of the algorithm."""
+    def needs_variances(self) -> bool:
+        """Whether the sites tell how much each column varies."""
         return self.scale == "pooled" or self.intercept == "common"

@@ -82,6 +82,4 @@ READY_PLANS = ReadyFiles(
     "plan",
     files("fedbnsl.plan") / "ready",
     "fedbnsl plan list",
-    # Names that stay the same for users' own tables, even if another plan turns out to be better.
-    aliases={"private": "private-moments"},
 )

@@ -7,6 +7,8 @@ All noise is drawn on integer lattices. A record's clipped gradient lies in [-LA
 """
 
 import math
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fedbnsl import __version__
@@ -34,8 +36,10 @@ class Price:
         The guarantee that the plan asks for, with the delta of this site.
     rounds, local_steps
         T and K.
+    prepared
+        Whether columns are prepared: then round 1 sends statistics that the setup has paid for, before all others.
     setup_units
-        Cost of what is released once: the second moments, or the whole covariance.
+        Cost of what is released once: the second moments, the statistics of the columns, or the whole covariance.
     round_units
         Cost of one ADMM round.
     setup_variance
@@ -49,7 +53,8 @@ class Price:
     n_samples, n_variables
         n and d of the site, which the price is for.
     moments_rounds
-        R: round T + 1 sends the setup again, for scales; rounds T + 2, ..., T + 1 + R release residual moments.
+        R: round T + 1 sends the setup again, for scales, unless columns are prepared; rounds T + 2, ..., T + 1 + R
+        release residual moments.
     moments_units
         Cost of one of them.
     moments_variance
@@ -71,6 +76,7 @@ class Price:
     moments_rounds: int = 0
     moments_units: int = 0
     moments_variance: int = 0
+    prepared: bool = False
 
     @property
     def units(self) -> int:
@@ -79,8 +85,8 @@ class Price:
 
     @property
     def last_round(self) -> int:
-        """T, or T + 1 + R."""
-        return self.rounds + self.moments_rounds + (1 if self.moments_rounds else 0)
+        """T, or one more for statistics or scales, and R."""
+        return self.rounds + self.moments_rounds + (1 if self.moments_rounds or self.prepared else 0)
 
     def units_of(self, t: int) -> int:
         """Cost of round t; round 0 is the setup.
@@ -92,9 +98,17 @@ class Price:
         """
         if not 0 <= t <= self.last_round:
             raise PlanError(f"round {t} has no price: the plan has {self.last_round} rounds")
-        if t > self.rounds:
-            return self.moments_units if t > self.rounds + 1 else 0  # round T + 1 releases nothing anew
-        return self.round_units if t else self.setup_units
+        if not t:
+            return self.setup_units
+        free = 1 if self.prepared else self.rounds + 1  # releases nothing anew; without residual moments there is none
+        if t == free:
+            return 0
+        return self.round_units if t <= self.rounds + (1 if self.prepared else 0) else self.moments_units
+
+
+def n_residuals(plan: Plan, n_columns: int) -> int:
+    """How many residuals a record has in a private moments round: with prepared columns the constant 1 is one more."""
+    return n_columns + (0 if plan.preparation is None else 1)
 
 
 def price_of(plan: Plan, *, n_samples: int, n_variables: int) -> Price:
@@ -160,14 +174,19 @@ def _exponential(plan: Plan, privacy: Privacy, delta: float, d: int) -> Price:
         local_steps=plan.local_steps,
         setup_units=setup,
         round_units=a_round,
-        setup_variance=_moments_variance(zcdp.zcdp_of(setup), d),
+        setup_variance=_moments_variance(zcdp.zcdp_of(setup), d)
+        if plan.preparation is None
+        else _statistics_variance(plan, zcdp.zcdp_of(setup), d),
         update_variance=_variance((2 * LATTICE) ** 2, (1.0 - privacy.selection_share) * step),
         sharpness=zcdp.selection_sharpness(privacy.selection_share * step) if step else 0.0,
         moments_rounds=times,
         moments_units=a_release,
-        moments_variance=_matrix_variance(zcdp.gaussian_multiplier(zcdp.zcdp_of(a_release) * _SHORT), d)
+        moments_variance=_matrix_variance(
+            zcdp.gaussian_multiplier(zcdp.zcdp_of(a_release) * _SHORT), n_residuals(plan, d)
+        )
         if a_release
         else 0,
+        prepared=plan.preparation is not None,
     )
 
 
@@ -226,6 +245,29 @@ def _covariance(plan: Plan, privacy: Privacy, delta: float, d: int) -> Price:
 
 def _moments_variance(cost: float, d: int) -> int:
     return _variance(d * LATTICE**2, cost * _SHORT) if cost else 0
+
+
+def statistics_sensitivity(blocks: Sequence[int]) -> float:
+    """How far one record can move the sums of a statistics round, in lattice units, as a Euclidean distance.
+
+    A record adds (1, u, u^2), each column u mapped into [-1, 1] by public bounds, or zeros if a value is missing.
+    Two values of one column lie at most (2, 0) apart: (u - v)^2 (1 + (u + v)^2) <= 4. Of a block of indicators, two
+    columns differ at most. A whole record and zeros lie at most sqrt(1 + 2 d) apart. Each number is rounded.
+
+    Parameters
+    ----------
+    blocks
+        Columns of each variable.
+    """
+    other_values = sum(min(size, 2) for size in blocks) * (2 * LATTICE + 2) ** 2
+    missing = LATTICE**2 + sum(blocks) * 2 * (LATTICE + 1) ** 2
+    return math.sqrt(max(other_values, missing))
+
+
+def _statistics_variance(plan: Plan, cost: float, d: int) -> int:
+    blocks = Counter(column.variable for column in plan.require_ranges(d)).values()
+    squared = math.ceil(statistics_sensitivity(list(blocks)) ** 2 * (1.0 + 2.0**-40))
+    return _variance(squared, cost * _SHORT) if cost else 0
 
 
 def _matrix_variance(multiplier: float, d: int) -> int:

@@ -20,7 +20,7 @@ def privacy() -> None:
     "--variables",
     "n_variables",
     type=click.IntRange(2, 65_535),
-    help="Number of variables (d).  [default: those that the plan names]",
+    help="Number of columns (d): of variables, with K - 1 for a nominal one of K levels.  [default: as the plan names]",
 )
 @click.option("--table", is_flag=True, help="Also the noise of an update by rounds x local steps.")
 @click.option("--json", "as_json", is_flag=True, help="Print the price as JSON.")
@@ -32,7 +32,7 @@ def price(choice: PlanChoice, rows: int, n_variables: int | None, table: bool, a
     from fedbnsl.privacy.report import noise_table, price_lines, price_summary
 
     plan = choice.load()
-    named = len(plan.variables)
+    named = len(plan.column_names)
     if n_variables and named and n_variables != named:
         raise SetupError(
             f"--variables {n_variables}: the plan names {named} variables; leave out --variables, or the plan's names"

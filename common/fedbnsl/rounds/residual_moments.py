@@ -1,4 +1,8 @@
-"""A private moments round: noisy second moments of what a DAG leaves unexplained at a site, in public units."""
+"""A private moments round: noisy second moments of what a DAG leaves unexplained at a site, in public units.
+
+Where a plan prepares columns, records have the constant 1 as a further column: with it the coordinator takes out what
+noisy centres leave of a mean.
+"""
 
 import hashlib
 from dataclasses import dataclass
@@ -46,7 +50,8 @@ class Answer(Content):
     Attributes
     ----------
     moments
-        Noisy second moments of all d (d + 1) / 2 pairs of scaled residuals, i <= j, row by row.
+        Noisy second moments of all k (k + 1) / 2 pairs of scaled residuals, i <= j, row by row: k is d, or d + 1 with
+        the constant, which comes last.
     task_digest
         `Task.digest` of the task that it answers. A stored answer to another task would be misread.
     """
@@ -90,5 +95,5 @@ def decode_answer(wire: federation.Update, n_variables: int, encoding: Encoding)
     answer = wire.residual_moments
     if len(answer.task_digest) != 8:
         raise MalformedMessageError(f"a task digest of {len(answer.task_digest)} bytes; expected 8")
-    moments = decode_numbers(answer.moments, most=n_variables * (n_variables + 1) // 2)
+    moments = decode_numbers(answer.moments, most=(n_variables + 1) * (n_variables + 2) // 2)
     return Answer(moments, answer.task_digest)

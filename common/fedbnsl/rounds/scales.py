@@ -28,8 +28,8 @@ class Answer(Content):
 
 
 def n_rounds(plan: Plan) -> int:
-    """One, if there are private moments rounds."""
-    return 1 if plan.privacy is not None and plan.moments_rounds else 0
+    """One, if there are private moments rounds; where columns are prepared, `statistics` takes its place."""
+    return 1 if plan.privacy is not None and plan.moments_rounds and plan.preparation is None else 0
 
 
 def encode_task(task: Task, wire: federation.Task, encoding: Encoding) -> None:

@@ -19,27 +19,31 @@ class Task(Content):
 
 @dataclass(frozen=True, eq=False)
 class Answer(Content):
-    """The columns of one site.
+    """The columns of one site; with privacy, what follows from one noisy release.
 
     Attributes
     ----------
     means
         (d,) where `intercept` is common; otherwise empty, since they stay at the site.
     variances
-        (d,) mean squares about the site's means, in squared units of the variables; about 0 where `intercept` is none.
+        (d,) mean squares about the site's means, in squared units of the columns; about 0 where `intercept` is none;
+        empty where the plan does not need them. Noise may make them negative.
+    complete_rows
+        Rows without a missing value.
     """
 
     means: Matrix
     variances: Matrix
+    complete_rows: float
 
     def entries(self, *, dense: bool) -> tuple[int, bool]:
         """See `Content.entries`."""
-        return self.means.size + self.variances.size, False
+        return self.means.size + self.variances.size + 1, False
 
 
 def n_rounds(plan: Plan) -> int:
-    """One, if the plan's preparation needs numbers of all sites."""
-    return 1 if plan.preparation is not None and plan.preparation.needs_statistics else 0
+    """One, if the plan prepares columns."""
+    return 0 if plan.preparation is None else 1
 
 
 def encode_task(task: Task, wire: federation.Task, encoding: Encoding) -> None:
@@ -56,14 +60,15 @@ def encode_answer(answer: Answer, wire: federation.Update, encoding: Encoding) -
     """See `kinds.Kind`; always in full precision."""
     wire.statistics.mean.extend(answer.means.tolist())
     wire.statistics.variance.extend(answer.variances.tolist())
+    wire.statistics.complete_rows = answer.complete_rows
 
 
 def decode_answer(wire: federation.Update, n_variables: int, encoding: Encoding) -> Answer:
     """See `kinds.Kind`."""
     means, variances = finite(wire.statistics.mean), finite(wire.statistics.variance)
-    if means.size not in (0, n_variables) or variances.size != n_variables or (variances < 0).any():
+    rows = finite([wire.statistics.complete_rows])
+    if means.size not in (0, n_variables) or variances.size not in (0, n_variables):
         raise MalformedMessageError(
-            f"{means.size} means and {variances.size} variances, or a variance below 0; expected {n_variables}, and as "
-            "many means or none"
+            f"{means.size} means and {variances.size} variances; expected {n_variables} of each, or none"
         )
-    return Answer(means, variances)
+    return Answer(means, variances, float(rows[0]))

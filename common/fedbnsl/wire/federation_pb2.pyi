@@ -618,6 +618,9 @@ class Statistics(_message.Message):
 
     MEAN_FIELD_NUMBER: _builtins.int
     VARIANCE_FIELD_NUMBER: _builtins.int
+    COMPLETE_ROWS_FIELD_NUMBER: _builtins.int
+    complete_rows: _builtins.float
+    """Rows without a missing value; in a private run a noisy number."""
     @_builtins.property
     def mean(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
     @_builtins.property
@@ -627,10 +630,11 @@ class Statistics(_message.Message):
         *,
         mean: _abc.Iterable[_builtins.float] | None = ...,
         variance: _abc.Iterable[_builtins.float] | None = ...,
+        complete_rows: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["mean", b"mean", "variance", b"variance"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["complete_rows", b"complete_rows", "mean", b"mean", "variance", b"variance"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

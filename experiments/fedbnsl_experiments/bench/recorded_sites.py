@@ -16,7 +16,6 @@ from fedbnsl import codec
 from fedbnsl.channel import LONG_POLL_S, client_options, require_loopback
 from fedbnsl.errors import ResultError
 from fedbnsl.messages import JoinRequest, LocalUpdate, RoundTask, SiteState
-from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
 from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl.wire import federation_pb2_grpc as federation_grpc
@@ -58,10 +57,10 @@ def record(plan: Plan, tables: Mapping[str, Dataset]) -> tuple[dict[str, Any], R
     rows = {site: table.n_samples for site, table in tables.items()}
     global_s: list[float] = []
     state = round_loop.run(
-        plan, plan.variables, rows, sites, on_round=lambda state, record: global_s.append(record.global_s)
+        plan, plan.column_names, rows, sites, on_round=lambda state, record: global_s.append(record.global_s)
     )
-    graph = consensus_graph(state, plan, EdgeMask(plan.knowledge, plan.variables))
-    alone = {"sites": rows, "edges": named_edges(graph, plan.variables), "seconds": {"global": sum(global_s)}}
+    graph = consensus_graph(state, plan, plan.edge_mask(plan.column_names))
+    alone = {"sites": rows, "edges": named_edges(graph, plan.columns(plan.column_names)), "seconds": {"global": sum(global_s)}}
     return alone, sites.updates
 
 
@@ -96,7 +95,7 @@ class RecordedSites:
 
     async def _take_part(self, site: str, address: str) -> None:
         timeout_s, answers = self._plan.run_deadline_s, self._recording[site]
-        request = JoinRequest(site, self._plan.variables, self._tables[site].n_samples)
+        request = JoinRequest(site, self._plan.column_names, self._tables[site].n_samples)
         options = [*client_options(), ("grpc.enable_http_proxy", 0)]
         async with grpc.aio.insecure_channel(address, options=options) as channel:
             stub: Any = federation_grpc.FederationStub(channel)

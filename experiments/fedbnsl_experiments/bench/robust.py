@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.participant import Participant
 from fedbnsl_experiments.bench.poison import ConstantWeights, Garbage, swapped
@@ -86,7 +85,7 @@ def poisoned_run(plan: Plan, federation: SyntheticFederation, n_wrong: int, pois
         for site, table in tables.items()
     }
     state, records = _played(plan, variables, participants, {site: table.n_samples for site, table in tables.items()})
-    graph = consensus_graph(state, plan, EdgeMask(plan.knowledge, variables))
+    graph = consensus_graph(state, plan, plan.edge_mask(variables))
     return score(graph.dag, federation.W != 0).shd, named_sites(records)
 
 

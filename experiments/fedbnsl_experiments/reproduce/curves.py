@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
 from fedbnsl_experiments.pages import chart_files as figures
 from fedbnsl_experiments.pages.chart_files import Chart
@@ -21,7 +20,7 @@ SCORES = {"shd": "SHD", "tpr": "TPR", "fdr": "FDR"}
 
 def run_by_round(plan: Plan, federation: SyntheticFederation) -> tuple[dict[str, Any], list[Row]]:
     """A result, and one row of scores per round, for the graph of a run that ends with that round."""
-    mask, truth = EdgeMask(plan.knowledge, federation.variables), federation.W != 0
+    mask, truth = plan.edge_mask(federation.variables), federation.W != 0
     rows: list[Row] = []
 
     def note(state: AdmmState) -> None:

@@ -51,6 +51,8 @@ class AdmmState:
     neighbours
         Entries above `neighbour_threshold` in W after the first or the last round of any start; only for plans with a
         moments round. The first W, still without acyclicity, shows dependences; the last one is what was learned.
+    complete_rows
+        Rows without a missing value, by site, once the sites have told them; never in a private run.
     """
 
     round: int
@@ -66,6 +68,7 @@ class AdmmState:
     scales: Matrix = field(default_factory=lambda: np.empty(0))
     mean_squares: Matrix = field(default_factory=lambda: np.empty(0))
     neighbours: SparseMatrix | None = None
+    complete_rows: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @property
     def units(self) -> Units | None:
@@ -96,7 +99,8 @@ def begin_start(state: AdmmState) -> AdmmState:
     """Everything zero again for the next start, with W of the one that is over kept."""
     zero = initial_state(state.global_weights.n_variables, list(state.sites), sends_changes=state.change is not None)
     found = (*state.found, state.global_weights)
-    return in_units(replace(zero, round=state.round, found=found, neighbours=state.neighbours), state.units)
+    kept = replace(zero, round=state.round, found=found, neighbours=state.neighbours, complete_rows=state.complete_rows)
+    return in_units(kept, state.units)
 
 
 def in_units(state: AdmmState, units: Units | None) -> AdmmState:

@@ -13,7 +13,7 @@ from fedbnsl_server.algorithm.admm import AdmmState
 
 @dataclass(frozen=True, eq=False)
 class ConsensusGraph:
-    """The learned graph of a run.
+    """The learned graph of a run, between its columns; an edge between two variables is one between all their columns.
 
     Attributes
     ----------
@@ -22,7 +22,7 @@ class ConsensusGraph:
     weights
         (d, d) consensus weights on the edges, in units of the tables, zero elsewhere.
     dropped
-        Edges that were left out to break cycles, in the order they were dropped.
+        Edges between variables that were left out to break cycles, in the order they were dropped.
     units
         In which the run's columns are measured; None: in those of the tables.
     """
@@ -39,8 +39,11 @@ class ConsensusGraph:
 
 def _acyclic_part(W: Matrix, tau: float, mask: EdgeMask, units: Units | None) -> ConsensusGraph:
     """The graph of weights between the run's columns, which have no units where the plan scales them."""
-    edges = (threshold(W, tau) | mask.required) & mask.allowed
-    dag, dropped = extract_dag(edges, W, required=mask.required)
+    columns, between = mask.columns, mask.of_variables
+    edges = columns.joined((threshold(W, tau) | mask.required) & mask.allowed)
+    dag, dropped = extract_dag(edges, columns.largest(W), required=between.required)
+    if columns.has_blocks:
+        dag = columns.spread(dag)
     of_tables = W if units is None else units.weights_of_tables(W)
     return ConsensusGraph(dag, of_tables * dag, tuple(dropped), units)
 

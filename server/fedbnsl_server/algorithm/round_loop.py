@@ -13,7 +13,6 @@ import numpy as np
 from fedbnsl.errors import DivergenceError, RemoteProtocolError
 from fedbnsl.graphs.graph import threshold
 from fedbnsl.messages import Content, LocalUpdate, RoundTask
-from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
 from fedbnsl.rounds.kinds import n_rounds, stage
 from fedbnsl_server.algorithm.admm import AdmmState, initial_state
@@ -97,11 +96,12 @@ def run(
     DivergenceError
         If an iterate is not finite.
     """
-    context = Run(plan, EdgeMask(plan.knowledge, variables), n_samples)
+    context = Run(plan, plan.edge_mask(variables), n_samples)
     if state is None:
         state = initial_state(len(variables), list(n_samples), sends_changes=plan.sends_changes)
     while state.round < n_rounds(plan):
         started = time.perf_counter()
+        context = replace(context, n_samples={**n_samples, **state.complete_rows})
         kind = stage(plan, state.round + 1).kind
         state, content = kind_of(kind).ask(state, context)
         new_units = state.units if state.round and stage(plan, state.round).kind == "statistics" else None
@@ -120,7 +120,7 @@ def run(
             entries_up={site: entries for site, (entries, _) in entries_up.items()},
             entries_down=entries_down,
             acyclicity=state.acyclicity,
-            edges=int(threshold(present_weights(state), plan.threshold).sum()),
+            edges=int(context.mask.columns.joined(threshold(present_weights(state), plan.threshold)).sum()),
             local_s=received - started,
             global_s=time.perf_counter() - received,
             indexed_up=all(indexed for _, indexed in entries_up.values()),

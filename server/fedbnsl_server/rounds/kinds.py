@@ -26,7 +26,7 @@ class Run:
     Attributes
     ----------
     n_samples
-        Rows of every participant, by its name.
+        Rows of every participant, by its name: without missing values, once a run without privacy knows them.
     """
 
     plan: Plan
@@ -56,6 +56,12 @@ class Run:
     def feature_bounds(self) -> Matrix:
         """(d,) bounds on the squares of the variables in this private run."""
         return np.broadcast_to(np.array(self.privacy.feature_bounds), len(self.mask.allowed))
+
+    @property
+    def half_ranges(self) -> Matrix:
+        """(d,) half the distance between the public bounds of each column, in its unit, where columns are prepared."""
+        columns = {column.name: column for column in self.plan.require_ranges(len(self.mask.allowed))}
+        return np.array([(columns[name].high - columns[name].low) / 2.0 for name in self.mask.columns.names])
 
     @property
     def privacy(self) -> Privacy:

@@ -52,17 +52,19 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     if plan.weighs_rows:
         weights = (np.array(rows, dtype=np.float64) if rule is None else rule.weights)[kept]
         matrices, n_samples = [np.average(matrices, axis=0, weights=weights)], float(weights.sum())
+    columns, between = mask.columns, mask.of_variables
     found = search(
         matrices,
-        starts=[graph.dag for graph in graphs_to_search(state, plan, mask)],
+        starts=[columns.joined(graph.dag) for graph in graphs_to_search(state, plan, mask)],
         candidates=parent_candidates(task.neighbours.support(), mask),
-        allowed=mask.allowed,
-        required=mask.required,
+        allowed=between.allowed,
+        required=between.required,
+        columns=columns,
         n_samples=n_samples,
         threshold=plan.threshold,
         size=size,
     )
-    refitted = SparseMatrix.on_support(found.weights, found.dag)
+    refitted = SparseMatrix.on_support(found.weights, columns.spread(found.dag))
     return replace(
         state,
         refitted=refitted.as_float32() if plan.value_type == "float32" else refitted,
@@ -96,7 +98,7 @@ def left_out(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: R
 
 
 def _needed(task: Task, run: Run) -> Mask:
-    return needed_moments(parent_candidates(task.neighbours.support(), run.mask))
+    return needed_moments(parent_candidates(task.neighbours.support(), run.mask), run.mask.columns)
 
 
 def _are_moments(S: Matrix) -> bool:

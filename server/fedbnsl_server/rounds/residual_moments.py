@@ -1,34 +1,39 @@
 """A private moments round at the coordinator: ask for noisy moments of residuals, and search the next DAG with them."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from fedbnsl.graphs.family_moments import symmetric
-from fedbnsl.privacy.calibration import LATTICE
+from fedbnsl.privacy.calibration import LATTICE, n_residuals
 from fedbnsl.rounds.kinds import LARGEST, stage
 from fedbnsl.rounds.residual_moments import Answer, Task
-from fedbnsl.sparse import SparseMatrix
+from fedbnsl.sparse import Matrix, SparseMatrix
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.consensus_graph import graph_to_refit
 from fedbnsl_server.algorithm.influence import Compared, counted_rows, pairs
 from fedbnsl_server.rounds.kinds import Run
-from fedbnsl_server.search.pooled_moments import mean_square_noise, next_scales, pool, search_pooled
+from fedbnsl_server.rounds.statistics import noise_of_variances
+from fedbnsl_server.search.pooled_moments import about_mean, mean_square_noise, next_scales, pool, search_pooled
 from fedbnsl_server.search.residual_variances import residual_variances
 
 
 def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
     """Ask for residuals under the last searched graph; in the first such round, under the graph of W."""
     weights = state.refitted or graph_to_refit(state, run.plan, run.mask).as_sparse()
+    if state.units is not None:  # weights are kept in units of the tables; sites work with prepared columns
+        W = SparseMatrix.from_dense(state.units.weights_of_columns(weights.to_dense()))
+        weights = W.as_float32() if run.plan.value_type == "float32" else W
     return state, Task(weights, state.scales)
 
 
 def fault(answer: Answer, task: Task, run: Run) -> str:
     """Report a wrong number of moments, or moments of other residuals."""
-    d = len(run.mask.allowed)
-    if answer.moments.size != d * (d + 1) // 2:
-        return f"has {answer.moments.size} moments; {d * (d + 1) // 2} were asked for"
+    k = n_residuals(run.plan, len(run.mask.allowed))
+    if answer.moments.size != k * (k + 1) // 2:
+        return f"has {answer.moments.size} moments; {k * (k + 1) // 2} were asked for"
     if (np.abs(answer.moments) > LARGEST).any():
         return f"has moments beyond {LARGEST:g}"
     same = answer.task_digest == task.digest
@@ -39,9 +44,9 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     """Search a DAG with the noisy moments, for the next round's residuals or as the answer of the run."""
     plan, weights, d = run.plan, task.weights.to_dense(), len(run.mask.allowed)
     rows, rule, prices = run.rows(answers), run.rule(answers), run.prices(answers).values()
-    everything = np.triu(np.ones((d, d), dtype=bool))
+    units = state.units
     pooled = pool(
-        [symmetric(answer.moments, everything) for answer in answers.values()],
+        _of_residuals(answers, run),
         rows,
         [price.moments_variance for price in prices],
         W=weights,
@@ -50,21 +55,50 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
         rule=rule,
     )
     last = stage(plan, state.round + 1).step == plan.moments_rounds
-    found = search_pooled(pooled, weights != 0, task.scales, run.mask, threshold=plan.threshold, keep_small=not last)
-    kept = SparseMatrix.on_support(found.weights, found.dag)
+    found = search_pooled(
+        pooled,
+        weights != 0,
+        task.scales,
+        run.mask,
+        threshold=plan.threshold,
+        keep_small=not last,
+        size=None if units is None else units.scales,
+    )
+    W, bounds = found.weights, run.feature_bounds if units is None else (run.half_ranges / units.scales) ** 2
+    kept = SparseMatrix.on_support(
+        W if units is None else units.weights_of_tables(W), run.mask.columns.spread(found.dag)
+    )
+    setup = [price.setup_variance for price in prices]
+    noise_std = mean_square_noise(setup, rows, rule) if units is None else noise_of_variances(run, answers)
+    variance = residual_variances(
+        found.residual_variance,
+        pooled,
+        task.scales,
+        mean_squares=state.mean_squares,
+        bounds=bounds,
+        noise_std=noise_std,
+    )
     return replace(
         state,
         refitted=kept.as_float32() if plan.value_type == "float32" else kept,
         scales=next_scales(found.residual_variance),
-        residual_variance=residual_variances(
-            found.residual_variance,
-            pooled,
-            task.scales,
-            mean_squares=state.mean_squares,
-            bounds=run.feature_bounds,
-            noise_std=mean_square_noise([price.setup_variance for price in prices], rows, rule),
-        ),
+        residual_variance=variance if units is None or not variance.size else variance * units.scales**2,
     )
+
+
+def _of_residuals(answers: Mapping[str, Answer], run: Run) -> list[Matrix]:
+    """(d, d) released moments of the residuals, one a site; about the site's mean if records have the constant."""
+    k = n_residuals(run.plan, len(run.mask.allowed))
+    everything = np.triu(np.ones((k, k), dtype=bool))
+    released = [symmetric(answer.moments, everything) for answer in answers.values()]
+    if k == len(run.mask.allowed):
+        return released
+    unit = run.privacy.residual_norm_bound(k - 1) ** 2 / LATTICE
+    rows, prices = run.rows(answers), run.prices(answers).values()
+    return [
+        about_mean(S, noise_std=math.sqrt(price.moments_variance / 2.0) * unit / n)
+        for S, price, n in zip(released, prices, rows, strict=True)
+    ]
 
 
 def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> list[Compared]:
@@ -72,7 +106,7 @@ def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: R
     d = len(run.mask.allowed)
     places = pairs(np.triu(np.ones((d, d), dtype=bool)))
     of_one = places[:, 0] == places[:, 1]
-    moments = np.stack([answer.moments for answer in answers.values()])
+    moments = np.stack([S[places[:, 0], places[:, 1]] for S in _of_residuals(answers, run)])
     unit = run.privacy.residual_norm_bound(d) ** 2 / LATTICE
     rows = counted_rows(run.rows(answers))
     noise = np.array([[float(price.moments_variance)] for price in run.prices(answers).values()]) * (unit / rows) ** 2

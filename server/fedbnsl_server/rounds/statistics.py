@@ -1,17 +1,26 @@
-"""A statistics round at the coordinator: a centre and a scale for each column, from what the sites say of theirs."""
+"""A statistics round at the coordinator: a centre and a scale for each column, from what the sites say of theirs.
 
-from collections.abc import Mapping
+In a private run what they say is noisy. Then no scale is below the size of the noise, and the numbers also serve as the
+first scales of private moments rounds, as those of a round of `scales` do.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
-from fedbnsl.errors import LocalProtocolError
+from fedbnsl.errors import LocalProtocolError, RemoteProtocolError
 from fedbnsl.messages import Units
 from fedbnsl.plan.preparation import Preparation
+from fedbnsl.privacy.calibration import LATTICE
 from fedbnsl.rounds.kinds import LARGEST
 from fedbnsl.rounds.statistics import Answer, Task
+from fedbnsl.wording import first_few
 from fedbnsl_server.algorithm.admm import AdmmState, in_units
-from fedbnsl_server.algorithm.influence import Compared, sampling_variance
+from fedbnsl_server.algorithm.influence import Compared, counted_rows, sampling_variance
 from fedbnsl_server.rounds.kinds import Run
+from fedbnsl_server.search.pooled_moments import mean_over_records, mean_square_noise
 
 
 def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
@@ -19,18 +28,45 @@ def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
     return state, Task()
 
 
+# The least variance of a column in a private run, as a share of the square of half its range.
+_LEAST_SHARE = 5e-4
+
+
 def fault(answer: Answer, task: Task, run: Run) -> str:
-    """Report means that should have stayed at the site or are missing, and columns that do not vary."""
-    if bool(answer.means.size) != (_preparation(run).intercept == "common"):
+    """Report means that should have stayed at the site, and numbers that are missing or impossible."""
+    preparation, private = _preparation(run), run.plan.privacy is not None
+    if bool(answer.means.size) != (preparation.intercept == "common"):
         return "has means where the plan has none, or none where it has them"
-    if not ((answer.variances > 1 / LARGEST) & (answer.variances < LARGEST)).all():
-        return f"has a variance that is not between {1 / LARGEST:g} and {LARGEST:g}"
-    return f"has a mean beyond {LARGEST:g}" if (np.abs(answer.means) > LARGEST).any() else ""
+    if bool(answer.variances.size) != preparation.needs_variances:
+        return "has variances where the plan has none, or none where it has them"
+    if (np.abs(answer.variances) > LARGEST).any() or (not private and (answer.variances < 0.0).any()):
+        return f"has a variance below 0, or beyond {LARGEST:g}"
+    if (np.abs(answer.means) > LARGEST).any():
+        return f"has a mean beyond {LARGEST:g}"
+    # A column may be constant at one site, such as a level that does not occur there: `advance` looks at all sites.
+    if private:
+        return "" if 0.0 < answer.complete_rows <= LARGEST else "has an impossible number of complete rows"
+    whole = answer.complete_rows >= 1.0 and answer.complete_rows == int(answer.complete_rows)
+    return "" if whole and answer.complete_rows <= run.plan.max_rows else "has an impossible number of complete rows"
 
 
 def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> AdmmState:
-    """The units of all rounds to come: pooled over the records, or over the sites if each has one vote."""
-    preparation, rule, rows = _preparation(run), run.rule(answers), run.weights(answers)
+    """The units of all rounds to come: pooled over the records, or over the sites if each has one vote.
+
+    Raises
+    ------
+    RemoteProtocolError
+        If a column does not vary at any site of a run without privacy.
+    """
+    preparation, rule = _preparation(run), run.rule(answers)
+    if run.plan.privacy is not None:
+        return _private(state, answers, run)
+    complete = {site: int(answer.complete_rows) for site, answer in answers.items()}
+    run = replace(run, n_samples={**run.n_samples, **complete})
+    state, rows = replace(state, complete_rows=complete), run.weights(answers)
+    if not preparation.needs_variances:
+        d = len(run.mask.allowed)
+        return in_units(state, Units(np.empty(0), np.ones(d)))
     variances = np.stack([answer.variances for answer in answers.values()])
     centres = np.empty(0)
     if preparation.intercept == "common":
@@ -38,17 +74,54 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
         centres = np.average(means, axis=0, weights=rows) if rule is None else rule(means)
         variances = variances + np.square(means - centres)
     pooled = np.average(variances, axis=0, weights=rows) if rule is None else rule(variances)
+    constant = [name for name, v in zip(run.mask.columns.names, pooled.tolist(), strict=True) if not v > 1 / LARGEST]
+    if constant:
+        raise RemoteProtocolError(
+            f"column(s) {first_few(map(repr, constant))}: one value in all rows of all sites, so that nothing can be "
+            "learned about them; leave them out of the plan's `variables`"
+        )
     scales = np.sqrt(pooled) if preparation.scale == "pooled" else np.ones_like(pooled)
     return in_units(state, Units(centres, scales))
 
 
+def _private(state: AdmmState, answers: Mapping[str, Answer], run: Run) -> AdmmState:
+    """Scales from noisy variances, none below their noise; and what the first private moments round needs of them."""
+    rows, rule, half = run.rows(answers), run.rule(answers), run.half_ranges
+    variances = mean_over_records([answer.variances for answer in answers.values()], rows, rule)
+    noise_std = noise_of_variances(run, answers)
+    scales = half * np.sqrt(np.clip(variances / half**2, max(_LEAST_SHARE, noise_std), 1.0))
+    return in_units(
+        replace(state, scales=np.ones_like(scales), mean_squares=variances / scales**2),
+        Units(np.empty(0), scales),
+    )
+
+
+def noise_of_variances(run: Run, sites: Iterable[str]) -> float:
+    """Standard deviation of the noise of a variance over all sites' records, as a share of the squared half range.
+
+    A variance is a mean square less the square of a mean, which lies between -1 and 1 in half ranges: for means within
+    half of that, their noise adds at most as much again as that of the mean square.
+    """
+    sites = list(sites)
+    setup = [price.setup_variance for price in run.prices(sites).values()]
+    return math.sqrt(2.0) * mean_square_noise(setup, run.rows(sites), run.rule(sites))
+
+
 def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> list[Compared]:
-    """Logarithms of the variances; those of Gaussian columns vary by 2 / rows."""
+    """Variances v, in units of their median; those of Gaussian columns vary by 2 v^2 / rows, and by the noise."""
     variances = np.stack([answer.variances for answer in answers.values()])
+    if not variances.size:
+        return []
     one = np.repeat(np.arange(len(variances[0]))[:, None], 2, axis=1)
-    return [
-        Compared(np.log(variances), 2.0 * sampling_variance(run.rows(answers)), one, one_vote=not run.plan.weighs_rows)
-    ]
+    if run.plan.privacy is None:
+        with np.errstate(divide="ignore"):
+            logs = np.maximum(np.log(variances), math.log(1 / LARGEST))
+        return [Compared(logs, 2.0 * sampling_variance(run.rows(answers)), one, one_vote=not run.plan.weighs_rows)]
+    rows, squared = counted_rows(run.rows(answers)), run.half_ranges**2
+    setup = np.array([[float(price.setup_variance)] for price in run.prices(answers).values()])
+    typical = np.maximum(np.median(variances, axis=0), 0.0)
+    noise = 2.0 * setup / (LATTICE * rows) ** 2 * squared**2
+    return [Compared(variances, 2.0 * typical**2 / rows + noise, one, one_vote=False)]
 
 
 def left_out(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> tuple[str, ...]:

@@ -5,6 +5,9 @@ residual variance of variable j given its parents at a site of n rows it is
 
     sum over j of [ log(v_j) / 2 + log(v_j / sigma^2)^2 / (2 n) ] + edges * log(n) / (2 n).
 
+A variable with several columns counts as a block: log(v_j) is the sum over its columns (see `families`), and an edge
+counts once for each pair of a column of one end and one of the other.
+
 Beside the penalty of BIC it has a prior, which weighs as much as one row: noise variances are near a common sigma^2,
 log-normal around it with unit width. The moments decide where they can; without the prior, the score would be the same
 for all directions of an edge that they leave open (Chickering 2002). If noise variances are equal, the true directions
@@ -27,6 +30,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedbnsl.graphs.family_moments import needed_moments
+from fedbnsl.plan.columns import Columns
 from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_server.search.families import Families
 from fedbnsl_server.search.hill_climb import Loss, descend
@@ -39,11 +43,11 @@ class FoundGraph:
     Attributes
     ----------
     dag
-        (d, d) edges i -> j.
+        (V, V) edges i -> j between variables.
     weights
-        (d, d) mean over the sites of their least-squares weights on `dag`, zero elsewhere.
+        (d, d) mean over the sites of the columns' least-squares weights on `dag`, zero elsewhere.
     residual_variance
-        (d,) mean over the sites, in squared units of the variables.
+        (d,) of each column given the parents of its variable: mean over the sites, in squared units of the columns.
     score
         Of the DAG that was found, before its edges of small weight were dropped.
     """
@@ -66,6 +70,7 @@ def search(
     penalty: float | None = None,
     ridge: float = 1e-9,
     size: Matrix | None = None,
+    columns: Columns | None = None,
 ) -> FoundGraph:
     """Find a DAG of small score, and the weights of its edges.
 
@@ -75,13 +80,13 @@ def search(
         One (d, d) symmetric X'X / n for each site, or one for all together; read only where
         `needed_moments` of the candidates is True.
     starts
-        (d, d) DAGs to start from, with the required edges; those that are no candidates are left out.
+        (V, V) DAGs to start from, with the required edges; those that are no candidates are left out.
     candidates
-        (d, d) edges, all of them allowed, that the DAG probably has, with their reverses.
+        (V, V) edges, all of them allowed, that the DAG probably has, with their reverses.
     allowed
-        (d, d) edges that it may have; never the diagonal.
+        (V, V) edges that it may have; never the diagonal.
     required
-        (d, d) DAG of edges that it must have, all of them candidates.
+        (V, V) DAG of edges that it must have, all of them candidates.
     n_samples
         Rows of a site; if they differ, their mean.
     threshold
@@ -92,11 +97,31 @@ def search(
         Added to the moments' diagonal, as a share of it. Moments with noise may have negative eigenvalues: a ridge
         beyond the largest of these keeps all residual variances positive.
     size
-        (d,) in which the threshold measures each variable; None: in its own unit.
+        (d,) in which the threshold measures each column; None: in its own unit.
+    columns
+        Those of the V variables; None: one each.
     """
-    known = needed_moments(candidates)
+    if size is not None:  # where units differ much, descents in them end early; one without units goes another way
+        without = search(
+            [S / size / size[:, None] for S in moments],
+            starts=starts,
+            candidates=candidates,
+            allowed=allowed,
+            required=required,
+            n_samples=n_samples,
+            threshold=0.0,
+            penalty=penalty,
+            ridge=ridge,
+            columns=columns,
+        )
+        starts = [*starts, without.dag]
+    known, near = needed_moments(candidates, columns), needed_moments(candidates)
     known |= known.T
-    families = Families(np.where(known, np.stack(list(moments)), np.nan), known & allowed, ridge=ridge)
+    members = None if columns is None else columns.members()
+    families = Families(
+        np.where(known, np.stack(list(moments)), np.nan), (near | near.T) & allowed, ridge=ridge, members=members
+    )
+    sizes = families.sizes
     order = _least_variance_order(families, candidates, required)
     place = np.argsort(order)
     along = candidates & (place[:, None] < place[None, :])
@@ -115,29 +140,33 @@ def search(
         return descend(families, dag, loss, required=required, penalty=cost)
 
     def score(dag: Mask) -> float:
-        return float(logarithmic(families.residual_variances(dag)).sum()) + cost * int(dag.sum())
+        return float(logarithmic(families.residual_variances(dag)) @ sizes) + cost * int(sizes @ dag @ sizes)
 
     given = [start & candidates for start in starts]
     ordered = _pruned(families, along, squared, required, cost)
     ends = [*given, *(descended(dag, squared) for dag in (*given, ordered))]
     dag = min((descended(dag, logarithmic) for dag in ends), key=score)
     least = score(dag)
-    share = np.ones(required.shape) if size is None else size[:, None] / size
-    dag, weights = _without_small(families, dag, required, threshold / share)
-    return FoundGraph(dag, weights, families.residual_variances(dag).mean(axis=0), least)
+    if columns is None:
+        columns = Columns.of([str(j) for j in range(len(required))])
+    share = 1.0 if size is None else size[:, None] / size
+    dag, weights = _without_small(families, dag, required, columns, threshold=threshold, share=share)
+    return FoundGraph(dag, weights, families.column_variances(dag).mean(axis=0), least)
 
 
-def _without_small(families: Families, dag: Mask, required: Mask, threshold: Matrix) -> tuple[Mask, Matrix]:
+def _without_small(
+    families: Families, dag: Mask, required: Mask, columns: Columns, *, threshold: float, share: Matrix | float
+) -> tuple[Mask, Matrix]:
     """Drop edges of small weight and fit again, until none is left; return the DAG and its last weights.
 
     Parameters
     ----------
-    threshold
-        (d, d) for each edge.
+    share
+        (d, d) what a weight is multiplied by before it is compared with the threshold.
     """
     while True:
         weights = families.weights(dag)
-        small = dag & (np.abs(weights) <= threshold) & ~required
+        small = dag & (np.abs(columns.largest(weights * share)) <= threshold) & ~required
         if not small.any():
             return dag, weights
         dag = dag & ~small
@@ -169,7 +198,7 @@ def _pruned(families: Families, dag: Mask, loss: Loss, required: Mask, penalty: 
         droppable = dag[candidates, j] & ~required[candidates, j]
         while droppable.any():
             before, after = families.toggled(j, np.flatnonzero(dag[:, j]))
-            more = loss(after) - loss(before)
+            more = (loss(after) - loss(before)) / families.sizes[candidates]  # as the penalty of an edge has them
             k = int(np.argmin(np.where(droppable, more, np.inf)))
             if more[k] >= penalty:
                 break

@@ -8,7 +8,7 @@ from fedbnsl.sparse import Index, Mask, Matrix
 from fedbnsl_server.search.families import Families
 
 Loss = Callable[[Matrix], Matrix]
-"""Maps residual variances (P, ...) to (...): what a child adds to the score, apart from its edges."""
+"""Maps residual variances (P, ...) to (...): what a column of a child adds to the score, apart from its edges."""
 
 # A move must lower the score by more than this share of an edge's penalty.
 _LEAST_GAIN = 1e-6
@@ -26,7 +26,7 @@ def descend(families: Families, dag: Mask, loss: Loss, *, required: Mask, penalt
     required
         (d, d) edges that stay as they are.
     penalty
-        What an edge adds to the score.
+        What an edge adds to the score, for each pair of a column of one end and one of the other.
 
     Returns
     -------
@@ -36,7 +36,8 @@ def descend(families: Families, dag: Mask, loss: Loss, *, required: Mask, penalt
     dag = dag.copy()
     children: list[set[int]] = [set(np.flatnonzero(row).tolist()) for row in dag]
     moves = _Moves(families, dag, loss, required, penalty)
-    share = loss(families.residual_variances(dag))  # (d,)
+    sizes = families.sizes
+    share = loss(families.residual_variances(dag)) * sizes  # (V,)
     least = _LEAST_GAIN * penalty
     while True:
         toggle, turn = moves.changes(dag)
@@ -51,8 +52,8 @@ def descend(families: Families, dag: Mask, loss: Loss, *, required: Mask, penalt
                 continue
             dag[i, j], dag[j, i] = j in children[i], i in children[j]
             changed = [j, i] if is_turn else [j]
-            after = [float(loss(families.residual_variance(c, np.flatnonzero(dag[:, c])))) for c in changed]
-            edges = penalty * (int(dag[i, j]) + int(dag[j, i]) - sum(before))
+            after = [float(loss(families.residual_variance(c, np.flatnonzero(dag[:, c]))) * sizes[c]) for c in changed]
+            edges = penalty * int(sizes[i] * sizes[j]) * (int(dag[i, j]) + int(dag[j, i]) - sum(before))
             # For a variance near rounding error the predicted gain may not be real. Check the actual gain of every
             # move, so that the search terminates.
             if sum(after) - share[changed].sum() + edges > -least:
@@ -119,8 +120,9 @@ class _Moves:
         """Recompute what concerns a child, after its parents changed."""
         parents = np.flatnonzero(dag[:, j])
         before, after = self._families.toggled(j, parents)
-        edge = np.where(dag[self._families.candidates[j], j], -self._penalty, self._penalty)
-        self._change[self._end[j] : self._end[j + 1]] = self._loss(after) - self._loss(before) + edge
+        candidates, sizes = self._families.candidates[j], self._families.sizes
+        edge = np.where(dag[candidates, j], -self._penalty, self._penalty) * sizes[candidates] * sizes[j]
+        self._change[self._end[j] : self._end[j + 1]] = (self._loss(after) - self._loss(before)) * sizes[j] + edge
 
     def changes(self, dag: Mask) -> tuple[Matrix, Matrix]:
         """(m,) change of the score by adding or dropping each candidate edge, and (m,) by turning it.

@@ -10,7 +10,7 @@ All of this works on what was released: it costs no privacy.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -65,6 +65,24 @@ def mean_over_records(means: Sequence[Matrix], n_samples: Sequence[int], rule: R
         return rule(np.stack(list(means)))
     zero = np.zeros(means[0].shape)
     return sum((n * mean for n, mean in zip(n_samples, means, strict=True)), zero) / sum(n_samples)
+
+
+def about_mean(S: Matrix, *, noise_std: float) -> Matrix:
+    """(d, d) moments about the mean, up to a factor, from (d + 1, d + 1) moments whose last residual is the constant.
+
+    Records may be shortened or left out: with weights w, S holds the means of w^2 z z', w^2 z and w^2. A mean within
+    its noise counts as zero, since the square of noise is no mean.
+
+    Parameters
+    ----------
+    noise_std
+        Of an entry off the diagonal.
+    """
+    mean, weight = S[:-1, -1], float(S[-1, -1])
+    mean = np.where(np.abs(mean) > NOISE_WIDTHS * noise_std, mean, 0.0)
+    if weight <= NOISE_WIDTHS * math.sqrt(2.0) * noise_std:  # nothing is known of the mean
+        return S[:-1, :-1].copy()
+    return np.asarray(S[:-1, :-1] - np.outer(mean, mean) / weight)
 
 
 def pool(
@@ -147,7 +165,14 @@ def least_noise(variances: Sequence[int], n_samples: Sequence[int], n_variables:
 
 
 def search_pooled(
-    pooled: PooledMoments, dag: Mask, scales: Matrix, mask: EdgeMask, *, threshold: float, keep_small: bool
+    pooled: PooledMoments,
+    dag: Mask,
+    scales: Matrix,
+    mask: EdgeMask,
+    *,
+    threshold: float,
+    keep_small: bool,
+    size: Matrix | None = None,
 ) -> FoundGraph:
     """The DAG that explains the pooled moments best, searched again while its residuals show what it missed.
 
@@ -159,24 +184,41 @@ def search_pooled(
         Absolute weight that an edge has at least.
     keep_small
         Keep edges of smaller weight, too: they do not make the residuals worse.
+    size
+        (d,) units of the columns, in which noise variances are compared; None: the columns have no others.
+
+    Returns
+    -------
+    found
+        Its weights and residual variances are those of the columns as they are pooled.
     """
+    columns, between = mask.columns, mask.of_variables
+    unit = np.ones(len(dag)) if size is None else size
+    moments = pooled.moments * unit * unit[:, None]
     near = ~np.eye(len(dag), dtype=bool) if len(dag) <= _ALL_PAIRS else neighbours(pooled, dag, scales, threshold)
     near = near | near.T
     while True:
         found = search(
-            [pooled.moments],
-            starts=[(dag & mask.allowed) | mask.required],
+            [moments],
+            starts=[columns.joined((dag & mask.allowed) | mask.required)],
             candidates=parent_candidates(near, mask),
-            allowed=mask.allowed,
-            required=mask.required,
+            allowed=between.allowed,
+            required=between.required,
             n_samples=1.0 / pooled.noise_std**2,
             penalty=pooled.edge_penalty(threshold),
             threshold=0.0 if keep_small else threshold,
+            size=size,
+            columns=columns,
+        )
+        found = replace(
+            found,
+            weights=found.weights * unit[:, None] / unit,
+            residual_variance=found.residual_variance / unit**2,
         )
         more = near | missed_neighbours(pooled, found.weights, found.residual_variance)
         if (more == near).all():
             return found
-        near, dag = more, found.dag
+        near, dag = more, columns.spread(found.dag)
 
 
 def _selected(S: Matrix, j: int, least: float, most: int) -> list[int]:

@@ -69,7 +69,7 @@ class Roster:
         ejected: Iterable[str] = (),
         on_change: Callable[[str, Member | None], None] = lambda site, member: None,
     ) -> None:
-        self.variables = plan.variables
+        self.variables = plan.column_names
         self.members: dict[str, Member] = dict(members or {})
         self.ejected = set(ejected)
         self._plan = plan

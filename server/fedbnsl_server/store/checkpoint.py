@@ -46,6 +46,7 @@ def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
         "neighbours": state.neighbours is not None,
         "contributed": sorted(state.contributed),
         "sites": list(state.sites),
+        "complete_rows": dict(state.complete_rows),
     }
 
     def write(file: BinaryIO) -> None:
@@ -115,4 +116,5 @@ def load(path: Path, *, plan_digest: bytes) -> AdmmState:
         sites=sites,
         refitted=rest[2 * len(sites)] if len(rest) > 2 * len(sites) else None,
         residual_variance=residual_variance,
+        complete_rows=head.get("complete_rows", {}),  # as above
     )

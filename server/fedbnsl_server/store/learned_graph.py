@@ -7,7 +7,7 @@ from typing import Any
 
 from fedbnsl.graphs import files as graph_files
 from fedbnsl.graphs.formats import LearnedGraph
-from fedbnsl.plan.knowledge import EdgeMask
+from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.plan import Plan
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph, graph_to_refit, raw_weights
@@ -34,33 +34,48 @@ def write_graph(graph: ConsensusGraph, state: AdmmState, plan: Plan, variables: 
         variance if variance.size else None,
         variance_note=_NOISY_VARIANCES if plan.privacy else "",
     )
-    graph_files.write_all(learned, folder)
+    graph_files.write_all(learned, folder, columns=plan.columns(variables))
     W = raw_weights(state, plan).to_dense()
     graph_files.write_weights(variables, W, folder / "weights.csv")
 
 
-def named_edges(graph: ConsensusGraph, variables: Sequence[str]) -> list[dict[str, Any]]:
-    """Edges by name, by decreasing absolute weight; where columns have units, by that of the weight without any."""
+def named_edges(graph: ConsensusGraph, columns: Columns) -> list[dict[str, Any]]:
+    """Edges between variables, by decreasing absolute weight; where columns have units, of the weight without any.
+
+    An edge of a variable with several columns has the weight of largest size, and all of them under `coefficients`.
+    """
     units = graph.units
     shown = graph.weights if units is None else units.weights_of_columns(graph.weights)
-    pairs = [(int(i), int(j)) for i, j in zip(*graph.dag.nonzero(), strict=True)]
-    pairs.sort(key=lambda edge: (-abs(shown[edge]), edge))
-    edges = [{"source": variables[i], "target": variables[j], "weight": float(graph.weights[i, j])} for i, j in pairs]
-    if units is None:
-        return edges
-    return [{**edge, "standardised": float(shown[pair])} for edge, pair in zip(edges, pairs, strict=True)]
+    members, sizes = columns.members(), columns.sizes
+
+    def coefficient(i: int, j: int) -> dict[str, Any]:
+        without = {} if units is None else {"standardised": float(shown[i, j])}
+        return {
+            "source": columns.names[i], "target": columns.names[j], "weight": float(graph.weights[i, j]), **without
+        }  # fmt: skip
+
+    edges: list[tuple[float, tuple[int, int], dict[str, Any]]] = []
+    for v, w in zip(*(places.tolist() for places in columns.joined(graph.dag).nonzero()), strict=True):
+        pairs = [(int(i), int(j)) for i in members[v] for j in members[w]]
+        largest = max(pairs, key=lambda pair: abs(shown[pair]))
+        edge = {**coefficient(*largest), "source": columns.variables[v], "target": columns.variables[w]}
+        if sizes[v] * sizes[w] > 1:
+            edge["coefficients"] = [coefficient(*pair) for pair in pairs]
+        edges.append((-abs(float(shown[largest])), (v, w), edge))
+    return [edge for _, _, edge in sorted(edges, key=lambda one: one[:2])]
 
 
 def dropped_edges(
-    graph: ConsensusGraph | None, state: AdmmState | None, plan: Plan, variables: Sequence[str]
+    graph: ConsensusGraph | None, state: AdmmState | None, plan: Plan, names: Sequence[str]
 ) -> list[dict[str, Any]]:
     """Edges that were left out to break cycles: before the refit, and at the end."""
     if graph is None or state is None:
         return []
-    W = raw_weights(state, plan).to_dense()
+    columns = plan.columns(names)
+    W, variables = columns.largest(raw_weights(state, plan).to_dense()), columns.variables
     dropped = [("graph", edge) for edge in graph.dropped]
     if state.refitted is not None and plan.refit_rounds:
-        before = graph_to_refit(replace(state, refitted=None), plan, EdgeMask(plan.knowledge, variables))
+        before = graph_to_refit(replace(state, refitted=None), plan, plan.edge_mask(names))
         dropped = [("refit", edge) for edge in before.dropped] + dropped
     return [
         {"source": variables[i], "target": variables[j], "weight": float(W[i, j]), "before": stage}

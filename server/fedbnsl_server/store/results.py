@@ -22,7 +22,6 @@ import numpy as np
 from fedbnsl import durable
 from fedbnsl.errors import InterruptedRunError, ResultError
 from fedbnsl.graphs.formats import ORIENTATION
-from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.privacy.report import guarantees
 from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl_server.algorithm.admm import AdmmState, without
@@ -271,7 +270,7 @@ class RunRecorder:
         self._outcome = outcome
         graph: ConsensusGraph | None = None
         if self._state is not None:
-            graph = consensus_graph(self._state, self._plan, EdgeMask(self._plan.knowledge, self._variables))
+            graph = consensus_graph(self._state, self._plan, self._plan.edge_mask(self._variables))
         unwritten: ResultError | None = None
         try:
             if graph is not None and self._state is not None:
@@ -308,13 +307,17 @@ class RunRecorder:
     def _result(self, outcome: str, reason: str, graph: ConsensusGraph | None) -> dict[str, Any]:
         self._count_late()
         names, rounds = self._variables, self._rounds
+        columns = self._plan.columns(names)
         return {
             "schema": SCHEMA,
             "state": outcome,
             "reason": reason,
             "orientation": ORIENTATION,
-            "variables": list(names),
-            "edges": [] if graph is None else named_edges(graph, names),
+            "variables": list(columns.variables),
+            "columns": {name: columns.variables[v] for name, v in zip(names, columns.variable_of.tolist(), strict=True)}
+            if columns.has_blocks
+            else None,
+            "edges": [] if graph is None else named_edges(graph, columns),
             "dropped_edges": dropped_edges(graph, self._state, self._plan, names),
             "preparation": preparation_of(self._state, self._plan, names),
             "warnings": self._warnings(),

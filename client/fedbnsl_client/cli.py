@@ -389,7 +389,6 @@ def _read(data: Path, columns: str | None, min_rows: int, max_file_mib: int | No
             min_rows=min_rows,
             max_file_bytes=_bytes(max_file_mib),
             warn=warn,
-            complete_cases=True,
         )
 
 

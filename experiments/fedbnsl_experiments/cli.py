@@ -164,7 +164,7 @@ def simulate(
     files = site_files(folder)
     plan = for_sites(plan, len(files))
     with warnings_on_stderr():
-        tables = read_tables(files, plan.variables, complete_cases=plan.leaves_gaps_out)
+        tables = read_tables(files, plan.variables)
     reference = _reference(truth, folder, plan.variables or next(iter(tables.values())).variables)
     title = f"{plan.name}: {len(files)} sites in one process"
     again = ["simulate", "plan.toml", *(["--public-data"] if plan.privacy else [])]
@@ -256,9 +256,7 @@ def demo(
     plan = for_sites(plan, len(files))
     if tables is not None:  # the participants read them again, and the first to fail would be the only one named
         with warnings_on_stderr():
-            read_tables(
-                files, plan.variables, warn=not private, complete_cases=plan.leaves_gaps_out
-            )  # a private site warns when its folder is made
+            read_tables(files, plan.variables, warn=not private)  # a private site warns when its folder is made
     variables = plan.variables or tuple(read_header(next(iter(files.values()))))
     for site, path in files.items():  # before any process is started
         header = read_header(path)

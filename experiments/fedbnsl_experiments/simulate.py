@@ -14,7 +14,7 @@ from fedbnsl.messages import LocalUpdate, RoundTask, RunStatus, SiteProgress, Si
 from fedbnsl.plan.plan import Plan
 from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_client.data.plan_fit import require_complete
+from fedbnsl_client.data.plan_fit import rows_for
 from fedbnsl_client.participant import Participant
 from fedbnsl_client.privacy import randomness
 from fedbnsl_client.privacy.noise import Randbelow
@@ -112,24 +112,26 @@ def simulate(
         Whatever ended the run; the folder is readable all the same.
     """
     warm_up()
-    variables = plan.variables or next(iter(tables.values())).variables
+    variables = plan.column_names or next(iter(tables.values())).variables
+    used: dict[str, Dataset] = {}
     for site, table in tables.items():
-        check_rows(plan, site, table.n_samples)
         try:
-            require_complete(table, plan.preparation)
+            used[site] = rows_for(table, plan)
         except DataError as error:
             raise DataError(f"{site}: {error}", remedy=error.remedy) from None
+        check_rows(plan, site, used[site].n_samples)
         try:
             compare_variables(variables, table.variables)
         except SchemaMismatchError as error:
             raise SchemaMismatchError(f"{site}: {error}") from None
+    n_samples = {site: table.n_samples for site, table in used.items()}
 
     def randbelow(site: str) -> Randbelow:
         return randomness.system if noise_seed is None else randomness.seeded(f"{noise_seed}/{site}")
 
     participants = {
         site: Participant(site, table.reordered(variables), plan, randbelow=randbelow(site))
-        for site, table in tables.items()
+        for site, table in used.items()
     }
     run = secrets.randbits(64)
     noted = {**(seeds or {}), **({} if noise_seed is None else {"noise": noise_seed})}
@@ -145,12 +147,11 @@ def simulate(
 
     recorder.start(
         variables,
-        {site: table.n_samples for site, table in tables.items()},
+        n_samples,
         exchange.traffic,
         uncounted=["a simulation keeps no ledger"] + ([] if noise_seed is None else ["its noise came from a seed"]),
     )
     try:
-        n_samples = {site: table.n_samples for site, table in tables.items()}
         round_loop.run(plan, variables, n_samples, exchange, on_round=after_round)
     except BaseException as error:  # the folder is closed, whatever it was; in a notebook, Ctrl-C is not an Exception
         interrupted = isinstance(error, InterruptedRunError | KeyboardInterrupt)

@@ -100,8 +100,8 @@ TIMES = np.arange(200).astype("datetime64[D]")
     ("tables", "said"),
     [
         (broken("X2", TEXT), "site-1: column 'X2': 200 row\\(s\\) are not numbers"),
-        (broken("X2", HOLES), "column 'X2': 2 row\\(s\\) are empty"),
-        (broken("X2", NANS), "column 'X2': 1 row\\(s\\) are NaN"),
+        (broken("X2", HOLES), "site-1: of 200 rows, 2 row\\(s\\) are left out, which lack a value: 'X2' 2"),
+        (broken("X2", NANS), "of 200 rows, 1 row\\(s\\) are left out, which lack a value: 'X2' 1"),
         (broken("X2", TIMES), "'X2': 200 row\\(s\\) are not numbers"),
         (broken("X2", np.ones(200)), "'X2': the same value in all 200 rows"),
         (broken("(Intercept)", np.arange(200)), "Intercept"),
@@ -116,6 +116,7 @@ TIMES = np.arange(200).astype("datetime64[D]")
         ({"a/b": FEDERATION.tables[0]}, "no name of a site"),
     ],
 )
+@pytest.mark.filterwarnings("ignore::fedbnsl_client.data.checks.DataWarning")
 def test_a_table_that_cannot_be_used_is_refused_as_a_file_is(tables, said):
     with pytest.raises(DataError, match=said):
         FedSparseBNSL(**FAST).fit(tables)

@@ -118,13 +118,14 @@ def test_rows_with_missing_values_are_left_out_and_counted(
     clean: dict[tuple[str, str], dict[str, Any]], tmp_path: Path
 ) -> None:
     with pytest.warns(DataWarning) as warned:
-        tables = read_tables(write(tmp_path, 0.02), (), complete_cases=True)
+        tables = read_tables(write(tmp_path, 0.02), ())
     assert len(warned) == 3
     assert re.match(r"site-1: \d+ row\(s\) are left out, which lack a value: 'X", str(warned[0].message))
     for table, X in zip(tables.values(), CLEAN, strict=True):
-        assert table.n_samples + table.gaps.rows == len(X)
+        complete = table.complete_cases()
+        assert table.n_samples == complete.n_samples + table.gaps.rows == len(X)
         assert table.gaps.rows > 0
-        assert not np.isnan(table.X).any()
+        assert not np.isnan(complete.X).any()
     result = simulate(STANDARD, tables, tmp_path / "run")
     assert {(edge["source"], edge["target"]) for edge in result["edges"]} == set(clean)
     with pytest.raises(DataError, match=r"site-1: of 60 rows, \d+ row\(s\) are left out.* wants none to be left out"):
@@ -132,6 +133,6 @@ def test_rows_with_missing_values_are_left_out_and_counted(
 
 
 def test_a_table_that_would_lose_most_rows_is_refused(tmp_path: Path) -> None:
-    tables = read_tables(write(tmp_path, 0.1), (), warn=False, complete_cases=True)
+    tables = read_tables(write(tmp_path, 0.1), (), warn=False)
     with pytest.raises(DataError, match="more than the 50% that the plan allows"):
         simulate(STANDARD, tables, tmp_path / "run")

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedbnsl.errors import DataError
 from fedbnsl.messages import FindingCode, TableFinding
-from fedbnsl.sparse import Index, Matrix
+from fedbnsl.sparse import Matrix
 from fedbnsl_client.data.mapped_array import sum_over_rows
 
 LARGEST_VALUE = 1e100
@@ -62,7 +62,7 @@ class Places:
 
 
 class TableChecks:
-    """Counts over the rows of a table that have passed.
+    """Counts over the rows of a table that have passed. What is odd counts over the rows without a missing value.
 
     Parameters
     ----------
@@ -70,13 +70,16 @@ class TableChecks:
         What errors call the table.
     variables
         d column names.
+    described
+        Whether a data dictionary says what the columns are. Then one that holds a single value here, such as a level
+        that does not occur at this site, is odd and not refused, and whole values and means are as they should be.
     """
 
-    def __init__(self, origin: Path | str, variables: Sequence[str]) -> None:
+    def __init__(self, origin: Path | str, variables: Sequence[str], *, described: bool = False) -> None:
         d = len(variables)
-        self._origin, self._variables = origin, variables
-        self._n = 0
-        self._nan, self._infinite, self._huge = ([Places() for _ in range(d)] for _ in range(3))
+        self._origin, self._variables, self._described = origin, variables, described
+        self._n = self._n_all = 0
+        self._infinite, self._huge = ([Places() for _ in range(d)] for _ in range(2))
         self._sum, self._square_sum = np.zeros(d), np.zeros(d)
         self._first = np.full(d, np.nan)
         self._constant = np.ones(d, dtype=bool)
@@ -84,23 +87,27 @@ class TableChecks:
         self._content = {k: hashlib.blake2b() for k in range(d)}
         self._levels = {k: np.empty(0) for k in range(d)}
 
-    def count(self, block: Matrix, *, rows: Index | None = None) -> None:
-        """Count a block of (n, d) values; `rows` are the (n,) numbers of its rows in the table, if not all are here."""
+    def count(self, block: Matrix) -> None:
+        """Count a block of (n, d) values; NaN where one is missing."""
         if not len(block):
             return
-        if rows is None:
-            rows = np.arange(self._n + 1, self._n + 1 + len(block))
+        with np.errstate(invalid="ignore"):
+            if not (block.max() <= LARGEST_VALUE and block.min() >= -LARGEST_VALUE):  # or a NaN
+                infinite = np.isinf(block)
+                for places, bad in (
+                    (self._infinite, infinite),
+                    (self._huge, (np.abs(block) > LARGEST_VALUE) & ~infinite),
+                ):
+                    for k in np.flatnonzero(bad.any(axis=0)).tolist():
+                        places[k].add((self._n_all + 1 + np.flatnonzero(bad[:, k])).tolist())
+        self._n_all += len(block)
+        self._count_complete(complete_rows(block))
+
+    def _count_complete(self, block: Matrix) -> None:
+        if not len(block):
+            return
         if not self._n:
             self._first = block[0].copy()
-        if not (block.max() <= LARGEST_VALUE and block.min() >= -LARGEST_VALUE):  # or a NaN
-            infinite = np.isinf(block)
-            for places, bad in (
-                (self._nan, np.isnan(block)),
-                (self._infinite, infinite),
-                (self._huge, (np.abs(block) > LARGEST_VALUE) & ~infinite),
-            ):
-                for k in np.flatnonzero(bad.any(axis=0)).tolist():
-                    places[k].add(rows[bad[:, k]].tolist())
         self._n += len(block)
         with np.errstate(over="ignore", invalid="ignore"):  # a table that overflows is refused
             self._sum += block.sum(axis=0)
@@ -135,12 +142,21 @@ class TableChecks:
             By column and count.
         """
         if self._n < (needed := max(min_rows, 1)):
+            complete = f", {self._n} of them without a missing value" if self._n < self._n_all else ""
             raise DataError(
-                f"{self._origin}: {self._n} rows; at least {needed} are needed (participant join --min-rows)"
+                f"{self._origin}: {self._n_all} rows{complete}; at least {needed} are needed "
+                "(participant join --min-rows)"
             )
-        problems = list(self._problems()) or list(self._identical_columns())
+        problems = [*self._problems(), *(() if self._described else self._constant_columns())]
+        if not self._described:
+            problems = problems or list(self._identical_columns())
         if problems:
             raise DataError(f"{self._origin}: " + in_one_line(problems))
+        if self._described:
+            return tuple(Oddity(None, text) for text in (*self._constant_columns(), *self._identical_columns()))
+        return self._odd()
+
+    def _odd(self) -> tuple[Oddity, ...]:
         # |mean| > sd: mean^2 > E x^2 - mean^2
         far = np.flatnonzero(2.0 * (self._sum / self._n) ** 2 > self._square_sum / self._n).tolist()
         odd: list[Oddity] = []
@@ -164,33 +180,46 @@ class TableChecks:
     def _problems(self) -> Iterator[str]:
         for k, name in enumerate(self._variables):
             for places, what in (
-                (self._nan[k], "are NaN"),
                 (self._huge[k], f"beyond {LARGEST_VALUE:g}, whose squares overflow"),
                 (self._infinite[k], "are infinite"),
             ):
                 if places.count:  # "data rows": those after the header, counted from 1
                     yield f"column {name!r}: {places.count} row(s) {what} {places.said('data row')}"
-            if self._constant[k] and not self._infinite[k].count:  # a NaN equals nothing
+
+    def _constant_columns(self) -> Iterator[str]:
+        for k, name in enumerate(self._variables):
+            if self._constant[k] and not self._infinite[k].count:
                 yield f"column {name!r}: the same value in all {self._n} rows"
 
     def _identical_columns(self) -> Iterator[str]:
         first: dict[bytes, str] = {}
         for k, content in self._content.items():
+            if self._described and self._constant[k]:
+                continue
             name = self._variables[k]
             twin = first.setdefault(content.digest(), name)
             if twin != name:
-                yield f"columns {twin!r} and {name!r}: equal in all {self._n} rows; drop one (--columns)"
+                drop = "" if self._described else "; drop one (--columns)"
+                yield f"columns {twin!r} and {name!r}: equal in all {self._n} rows{drop}"
+
+
+def complete_rows(block: Matrix) -> Matrix:
+    """The rows of an (n, d) block without a NaN; the block itself if that is all of them."""
+    whole = ~np.isnan(block).any(axis=1)
+    return block if whole.all() else block[whole]
 
 
 def columns_without_mean(variables: Sequence[str], X: Matrix) -> list[str]:
     """The columns of an (n, d) table whose mean is zero up to rounding, except columns of whole numbers.
 
+    A column's mean is that of its values, without the NaN that stand for missing ones.
+
     The sum of n independent values about zero is about as large as the root of their sum of squares. If the column's
     own mean was subtracted, the sum is only rounding error.
     """
-    total = sum_over_rows(X, lambda rows: rows.sum(axis=0))
-    size = np.sqrt(sum_over_rows(X, lambda rows: np.einsum("ij,ij->j", rows, rows)))
-    broken = sum_over_rows(X, lambda rows: (rows != np.round(rows)).sum(axis=0))
+    total = sum_over_rows(X, lambda rows: np.nansum(rows, axis=0))
+    size = np.sqrt(sum_over_rows(X, lambda rows: np.nansum(rows * rows, axis=0)))
+    broken = sum_over_rows(X, lambda rows: ((rows != np.round(rows)) & ~np.isnan(rows)).sum(axis=0))
     zero = (np.abs(total) <= _ROUNDING * size) & (broken > 0)
     return [name for name, is_zero in zip(variables, zero.tolist(), strict=True) if is_zero]
 

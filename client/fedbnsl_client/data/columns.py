@@ -1,6 +1,6 @@
 """Check the column names of a table, and choose the columns to use."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedbnsl.errors import DataError
@@ -8,6 +8,9 @@ from fedbnsl.messages import composed, is_variable_name
 from fedbnsl_client.data.checks import quoted
 
 _NAMES_SHOWN = 20
+_NAME_OR_MAP = (
+    'Say in columns.toml what the column is called here: [variable] column = "name". Nothing of the table was sent.'
+)
 
 
 def read_names(origin: Path | str, header: Sequence[str]) -> list[str]:
@@ -56,23 +59,38 @@ def check_names(origin: Path | str, header: Sequence[str]) -> None:
         )
 
 
-def choose(path: Path, header: Sequence[str], columns: Sequence[str]) -> list[int]:
+def choose(
+    origin: Path | str, header: Sequence[str], columns: Sequence[str], called: Mapping[str, str] | None = None
+) -> list[int]:
     """Positions in the header of the columns to use; all if none is named.
+
+    Parameters
+    ----------
+    called
+        What columns are called in the header, by variable, if not like that.
 
     Raises
     ------
     DataError
         If one is missing or named twice, or there is only one.
     """
-    columns = [composed(name) for name in columns]
-    missing = [name for name in columns if name not in header]
+    called, columns = called or {}, [composed(name) for name in columns]
+    here = [called.get(name, name) for name in columns]
+    missing = [
+        repr(column) if column == name else f"{column!r} (variable {name!r} in columns.toml)"
+        for name, column in zip(columns, here, strict=True)
+        if column not in header
+    ]
     if missing:
         there = quoted(header[:_NAMES_SHOWN]) + (", ..." if len(header) > _NAMES_SHOWN else "")
-        raise DataError(f"{path}: no column {quoted(missing)} among the {len(header)} of the header: {there}")
-    repeated = sorted({name for name in columns if columns.count(name) > 1})
+        raise DataError(
+            f"{origin}: no column {', '.join(missing)} among the {len(header)} of the header: {there}",
+            remedy=_NAME_OR_MAP if called else None,
+        )
+    repeated = sorted({name for name in here if here.count(name) > 1})
     if repeated:
-        raise DataError(f"{path}: {quoted(repeated)} chosen more than once")
-    chosen = [header.index(name) for name in columns] or list(range(len(header)))
+        raise DataError(f"{origin}: {quoted(repeated)} chosen more than once")
+    chosen = [header.index(name) for name in here] or list(range(len(header)))
     if len(chosen) < 2:
-        raise DataError(f"{path}: one column; a network needs at least two")
+        raise DataError(f"{origin}: one column; a network needs at least two")
     return chosen

@@ -2,11 +2,10 @@
 
 import csv
 import io
-import math
 import warnings
 from codecs import getincrementaldecoder
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,15 +15,19 @@ import numpy as np
 
 from fedbnsl.errors import DataError
 from fedbnsl.sparse import Matrix
-from fedbnsl_client.data.checks import Places, in_one_line
+from fedbnsl_client.data.arrow_cells import codes_of
+from fedbnsl_client.data.cell_problems import CellProblems
+from fedbnsl_client.data.checks import in_one_line
 from fedbnsl_client.data.columns import read_names
 from fedbnsl_client.data.mapped_array import rows_a_block
-from fedbnsl_client.data.reading import MISSING
+from fedbnsl_client.data.reading import MISSING, Reading
 
 # In smaller files, importing pyarrow takes longer than reading with numpy.
 _LARGE_BYTES = 16 * 2**20
 
 _ARROW_BLOCK_BYTES = 4 * 2**20
+
+_Converters = Mapping[int | str, Callable[[str], float]]
 
 
 class NotPlainError(Exception):
@@ -44,8 +47,13 @@ def said_in_words(path: Path) -> Generator[None]:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
-def read_header(path: Path) -> list[str]:
+def read_header(path: Path, *, named: bool = False) -> list[str]:
     """The column names of a table.
+
+    Parameters
+    ----------
+    named
+        Whether the columns to use are named elsewhere: names may all be numbers then.
 
     Raises
     ------
@@ -59,9 +67,57 @@ def read_header(path: Path) -> list[str]:
     if len(header) == 1 and any(mark in header[0] for mark in ";\t"):
         mark = "semicolons" if ";" in header[0] else "tabs"
         raise DataError(f"{path}: the columns are separated by {mark}; use commas, and points in decimal numbers")
-    if all(_is_number(name) for name in header):
-        raise DataError(f"{path}: no header: the first line holds {len(header)} numbers instead of column names")
+    if not named and all(_is_number(name) for name in header):
+        raise DataError(
+            f"{path}: no header: the first line holds {len(header)} numbers instead of column names",
+            remedy="If they are names, such as gene identifiers, name the columns to use: --columns, or a data "
+            "dictionary. Otherwise put a line of names on top of the table.",
+        )
     return read_names(path, header)
+
+
+class CsvTable:
+    """A CSV file, as a `fedbnsl_client.data.source.Source`.
+
+    Parameters
+    ----------
+    named
+        Whether the columns to use are named, which tells a header of numbers alone from a row of values.
+    """
+
+    def __init__(self, path: Path, *, named: bool) -> None:
+        self.origin = str(path)
+        self._path, self._named = path, named
+
+    def header(self) -> list[str]:
+        """See `read_header`."""
+        return read_header(self._path, named=self._named)
+
+    def codes(self, header: Sequence[str], chosen: Sequence[int], readings: Sequence[Reading]) -> Iterator[Matrix]:
+        """(rows, V) codes of the chosen columns, from the first row to the last.
+
+        Raises
+        ------
+        DataError
+            If a row has more or fewer fields than the header, or a cell cannot be read; by column and count.
+        """
+        done = 0
+        with suppress(NotPlainError):
+            for block in self._quick(header, chosen, readings):
+                done += len(block)
+                yield block
+            return
+        for block in blocks(self._path, header, chosen, readings):  # the same rows again, from the first to the last
+            if done < len(block):
+                yield block[done:]
+            done = max(done - len(block), 0)
+
+    def _quick(self, header: Sequence[str], chosen: Sequence[int], readings: Sequence[Reading]) -> Iterator[Matrix]:
+        if has_fast_reader(self._path):
+            return fast_blocks(self._path, header, chosen, readings)
+        if all(reading.is_plain for reading in readings):
+            return plain_blocks(self._path, header, chosen)
+        raise NotPlainError
 
 
 def has_fast_reader(path: Path) -> bool:
@@ -69,17 +125,21 @@ def has_fast_reader(path: Path) -> bool:
     return path.stat().st_size >= _LARGE_BYTES and find_spec("pyarrow") is not None
 
 
-def fast_blocks(path: Path, header: Sequence[str], chosen: Sequence[int], *, gaps: bool = False) -> Iterator[Matrix]:
+def fast_blocks(
+    path: Path, header: Sequence[str], chosen: Sequence[int], readings: Sequence[Reading]
+) -> Iterator[Matrix]:
     """Like `blocks`, but by pyarrow: several times faster, with the same bits.
 
     Raises
     ------
     NotPlainError
-        If any row holds anything but numbers.
+        If any cell cannot be read.
     """
     arrow: Any = import_module("pyarrow")
     arrow_csv: Any = import_module("pyarrow.csv")
     names = [str(k) for k in chosen]
+    # Where other cells than usual stand for a missing value, or for a level, they are read as text.
+    kinds = [arrow.string() if reading.codes or reading.missing != MISSING else arrow.float64() for reading in readings]
     try:
         with (
             _Utf8File(path) as file,
@@ -89,14 +149,17 @@ def fast_blocks(path: Path, header: Sequence[str], chosen: Sequence[int], *, gap
                     column_names=[str(k) for k in range(len(header))], skip_rows=1, block_size=_ARROW_BLOCK_BYTES
                 ),
                 convert_options=arrow_csv.ConvertOptions(
-                    column_types=dict.fromkeys(names, arrow.float64()),
+                    column_types=dict(zip(names, kinds, strict=True)),
                     include_columns=names,
-                    null_values=sorted(MISSING) if gaps else [],
+                    null_values=sorted(MISSING),
                 ),
             ) as batches,
         ):
             for batch in batches:
-                yield np.column_stack([column.to_numpy(zero_copy_only=False) for column in batch.columns])
+                read = [codes_of(column, reading) for column, reading in zip(batch.columns, readings, strict=True)]
+                if any(bad.any() for _, bad in read):
+                    raise NotPlainError
+                yield np.column_stack([codes for codes, _ in read])
     except (arrow.ArrowException, UnicodeDecodeError) as error:
         raise NotPlainError from error
 
@@ -114,50 +177,64 @@ class _Utf8File(io.FileIO):
         return data
 
 
-def blocks(path: Path, header: Sequence[str], chosen: Sequence[int], *, gaps: bool = False) -> Iterator[Matrix]:
-    """(rows, d) values of the chosen columns, from the first row to the last.
+def plain_blocks(path: Path, header: Sequence[str], chosen: Sequence[int]) -> Iterator[Matrix]:
+    """Like `blocks`, for numbers as they stand, without a missing value.
 
-    Parameters
-    ----------
-    gaps
-        Whether a cell may be one of MISSING, which is NaN then.
+    Raises
+    ------
+    NotPlainError
+        If any cell is no number.
+    """
+    try:
+        yield from _loaded(path, header, chosen, None)
+    except (ValueError, UnicodeDecodeError) as error:
+        raise NotPlainError from error
+
+
+def blocks(path: Path, header: Sequence[str], chosen: Sequence[int], readings: Sequence[Reading]) -> Iterator[Matrix]:
+    """(rows, V) codes of the chosen columns, from the first row to the last; NaN where a value is missing.
 
     Raises
     ------
     DataError
-        If a row has more or fewer fields than the header, or a field that is not a number; by column and count.
+        If a row has more or fewer fields than the header, or a cell cannot be read; by column and count.
     """
-    rows = rows_a_block(len(chosen))
+    converters: _Converters = {k: reading.code for k, reading in zip(chosen, readings, strict=True)}
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            next(csv.reader(file))
-            lines = _Lines(file, len(header))
-            while True:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", UserWarning)  # "input contained no data": counted by the caller
-                    X = np.loadtxt(
-                        lines,
-                        delimiter=",",
-                        usecols=chosen,
-                        ndmin=2,
-                        comments=None,
-                        quotechar='"',
-                        max_rows=rows,
-                        converters=_number_or_gap if gaps else None,
-                    )
-                if X.size:
-                    yield X
-                if len(X) < rows:
-                    break
+        yield from _loaded(path, header, chosen, converters)
+    except UnicodeDecodeError:
+        raise
     except ValueError:
-        problems = unreadable_cells(path, header, chosen, gaps=gaps)
-        raise DataError(f"{path}: " + in_one_line(problems or ["the table cannot be parsed as numbers"])) from None
+        problems = unreadable_cells(path, header, chosen, readings)
+        raise DataError(f"{path}: " + in_one_line(problems or ["the table cannot be read"])) from None
+
+
+def _loaded(
+    path: Path, header: Sequence[str], chosen: Sequence[int], converters: _Converters | None
+) -> Iterator[Matrix]:
+    rows = rows_a_block(len(chosen))
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        next(csv.reader(file))
+        lines = _Lines(file, len(header))
+        while True:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # "input contained no data": counted by the caller
+                X = np.loadtxt(
+                    lines,
+                    delimiter=",",
+                    usecols=chosen,
+                    ndmin=2,
+                    comments=None,
+                    quotechar='"',
+                    max_rows=rows,
+                    converters=converters,
+                )
+            if X.size:
+                yield X
+            if len(X) < rows:
+                break
     if lines.quoted:
         _check_widths(path, len(header))
-
-
-def _number_or_gap(cell: str) -> float:
-    return math.nan if cell.strip() in MISSING else float(cell)
 
 
 class _Lines:
@@ -195,8 +272,10 @@ def _check_widths(path: Path, width: int) -> None:
         raise DataError(f"{path}: {count} row(s) without exactly {width} fields, the first in line {first}")
 
 
-def unreadable_cells(path: Path, header: Sequence[str], chosen: Sequence[int], *, gaps: bool = False) -> list[str]:
-    """What cannot be read as a number, by column, with the count and the first few line numbers; `gaps` as in `blocks`.
+def unreadable_cells(
+    path: Path, header: Sequence[str], chosen: Sequence[int], readings: Sequence[Reading]
+) -> list[str]:
+    """What cannot be read, by column, with the count and the first few line numbers.
 
     Raises
     ------
@@ -204,42 +283,17 @@ def unreadable_cells(path: Path, header: Sequence[str], chosen: Sequence[int], *
         If a row has more or fewer fields than the header.
     """
     _check_widths(path, len(header))
-    found: dict[str, dict[int, Places]] = {}
+    found = CellProblems(header, "line")
     with path.open(encoding="utf-8-sig", newline="") as file:
         rows = csv.reader(file)
         next(rows)
         for row in rows:
-            for k in chosen if row else ():
-                if not (gaps and row[k].strip() in MISSING) and (what := _unreadable(row[k])):
-                    found.setdefault(what, {}).setdefault(k, Places()).add([rows.line_num])
-    return no_numbers(header, found, "line")
-
-
-def _unreadable(cell: str) -> str:
-    """What a cell is instead of a finite number; empty: it is one."""
-    if not cell.strip():
-        return "empty"
-    if not _is_number(cell):
-        return "not numbers"
-    return "" if math.isfinite(number := float(cell)) else "NaN" if math.isnan(number) else "infinite"
-
-
-def no_numbers(header: Sequence[str], found: Mapping[str, Mapping[int, Places]], unit: str) -> list[str]:
-    """What to say of columns where rows are empty, or hold something else than numbers.
-
-    Parameters
-    ----------
-    found
-        By what the rows are, and by column: where.
-    unit
-        What the numbers of the rows count, such as "line".
-    """
-    return [
-        f"column {header[k]!r}: {places.count} row(s) are {what} {places.said(unit)}"
-        for what, columns in found.items()
-        for k, places in sorted(columns.items())
-        if places.count
-    ]
+            for k, reading in zip(chosen, readings, strict=True) if row else ():
+                try:
+                    reading.code(row[k])
+                except ValueError:
+                    found.add(k, reading, [rows.line_num], [row[k]])
+    return found.lines()
 
 
 def _is_number(text: str) -> bool:

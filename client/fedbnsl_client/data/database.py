@@ -25,7 +25,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from fedbnsl.errors import DataError
 from fedbnsl.shown import shown
 from fedbnsl.sparse import Matrix
-from fedbnsl_client.data.arrow_codes import codes_of_batches
+from fedbnsl_client.data.arrow_cells import codes_of_batches
+from fedbnsl_client.data.cell_problems import CellProblems
+from fedbnsl_client.data.checks import in_one_line
 from fedbnsl_client.data.columns import read_names
 from fedbnsl_client.data.reading import Reading
 
@@ -164,16 +166,19 @@ class DatabaseTable:
         DataError
             If the query fails, now or in the middle, gives no rows or other columns, or cells cannot be read.
         """
-        database, n = self._database, 0
+        database, n, found = self._database, 0, CellProblems(header, "data row")
         with (
             self._said_with_origin(),
             database.queries.answer(database.url, database.query, folder=self._folder) as answer,
         ):
             if self._checked(answer.names) != list(header):
                 raise DataError("the query gives other columns than a moment ago; start again")
-            for block in codes_of_batches(answer.batches, header, chosen, readings, places=chosen):
+            batches = (batch.select(list(chosen)) for batch in answer.batches)
+            for block in codes_of_batches(batches, found, chosen, readings, quoting=False):
                 n += len(block)
                 yield block
+            if problems := found.lines():
+                raise DataError(in_one_line(problems))
             if not n:
                 raise DataError("the query returned no rows; run it in the database's own client")
 

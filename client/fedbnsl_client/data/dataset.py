@@ -4,8 +4,7 @@ Every refusal names the column and the number of rows, for the people at the sit
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
@@ -13,18 +12,17 @@ from typing import Self
 import numpy as np
 
 from fedbnsl.errors import DataError
-from fedbnsl.sparse import Matrix
+from fedbnsl.plan.dictionary import Dictionary
+from fedbnsl.sparse import Index, Matrix
 from fedbnsl.wording import first_few
-from fedbnsl_client.data import csv_table, parquet_table
-from fedbnsl_client.data.checks import DataWarning, Oddity, TableChecks, quoted
+from fedbnsl_client.data.checks import DataWarning, Oddity, Places, TableChecks, complete_rows, in_one_line, quoted
 from fedbnsl_client.data.columns import check_names, choose
 from fedbnsl_client.data.csv_table import said_in_words
 from fedbnsl_client.data.mapped_array import gathered, lies_in_file, row_blocks, rows_a_block
+from fedbnsl_client.data.reading import NO_DICTIONARY, SAME_NAMES, ColumnMap, Reading, readings
+from fedbnsl_client.data.source import bytes_of, source_of, state_of
 
 MIN_ROWS = 20
-
-Reader = Callable[..., Iterator[Matrix]]
-"""(rows, d) values of a file, given its header, the columns to read by position, and whether it may have `gaps`."""
 
 
 @dataclass(frozen=True)
@@ -35,17 +33,20 @@ class Gaps:
     ----------
     rows
         How many rows have one.
-    by_column
-        In how many rows each column lacks its value; only columns that do.
+    of
+        How many rows there are, with and without.
+    by_variable
+        In how many rows each variable lacks its value; only variables that do.
     """
 
     rows: int = 0
-    by_column: Mapping[str, int] = field(default_factory=dict[str, int])
+    of: int = 0
+    by_variable: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def said(self) -> str:
-        """How many rows are left out, and for which columns."""
-        columns = first_few(f"{name!r} {count}" for name, count in self.by_column.items())
-        return f"{self.rows} row(s) are left out, which lack a value: {columns}"
+        """How many rows are left out, and for which variables."""
+        names = first_few(f"{name!r} {count}" for name, count in self.by_variable.items())
+        return f"{self.rows} row(s) are left out, which lack a value: {names}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,19 +56,23 @@ class Dataset:
     Attributes
     ----------
     variables
-        d column names, without repetition.
+        d column names, without repetition; with a dictionary, those of its columns.
     X
-        (n, d) finite values, raw scale; mapped from a file if large (see `mapped_array`).
+        (n, d) values, NaN where one is missing and finite otherwise; raw scale without a dictionary, otherwise as its
+        entries say. Mapped from a file if large (see `mapped_array`).
     odd
         What a person should look at.
     gaps
-        Rows that were left out because a value was missing.
+        The rows of X with a missing value, or those that `complete_cases` has left out.
+    dictionary
+        What the variables are; empty: every column is a number.
     """
 
     variables: tuple[str, ...]
     X: Matrix
     odd: tuple[Oddity, ...] = ()
     gaps: Gaps = Gaps()
+    dictionary: Dictionary = NO_DICTIONARY
 
     @property
     def n_samples(self) -> int:
@@ -80,76 +85,105 @@ class Dataset:
         path: Path,
         *,
         columns: Sequence[str] = (),
+        dictionary: Dictionary = NO_DICTIONARY,
+        mapping: ColumnMap = SAME_NAMES,
         min_rows: int = MIN_ROWS,
         max_file_bytes: int | None = None,
         warn: bool = True,
-        complete_cases: bool = False,
     ) -> Self:
-        """Read a CSV file (UTF-8, commas, column names in the first line) or a Parquet file, in one pass.
+        """Read a table (see `source_of`) in one pass.
 
         Parameters
         ----------
         columns
-            The columns to use, in this order; empty: all of them.
+            The columns to use, in this order; empty: all of them. With a dictionary: its variables.
+        dictionary
+            What the variables are; empty: every column is a number.
+        mapping
+            What is different here: names of columns, units, spellings.
         min_rows
-            Fewer rows are refused.
+            Fewer rows without a missing value are refused.
         max_file_bytes
             A larger file is refused before it is read; None: any size is read.
         warn
-            Issue a DataWarning for each entry of `odd`.
-        complete_cases
-            Leave out the rows with a missing value (an empty cell, NA or NaN); otherwise they are refused.
+            Issue a DataWarning for each entry of `odd`, and for missing values.
 
         Raises
         ------
         DataError
             If the file cannot be read or its table cannot be used; the text says why, by column and count.
+        PlanError
+            If the dictionary lacks one of the variables.
         """
         with said_in_words(path):
-            before = path.stat()
-            if max_file_bytes is not None and before.st_size > max_file_bytes:
+            before = state_of(path)
+            if max_file_bytes is not None and (size := bytes_of(path)) > max_file_bytes:
                 raise DataError(
-                    f"{path}: {before.st_size / 2**20:,.0f} MiB; at most {max_file_bytes / 2**20:,.0f} MiB are read "
+                    f"{path}: {size / 2**20:,.0f} MiB; at most {max_file_bytes / 2**20:,.0f} MiB are read "
                     "(--max-file-mib)"
                 )
-            header = (parquet_table if parquet_table.is_parquet(path) else csv_table).read_header(path)
-            chosen = choose(path, header, columns)
-            variables = tuple(header[k] for k in chosen)
-            checks, gaps, X = _read_values(path, header, chosen, complete_cases=complete_cases)
-            after = path.stat()
-        if (before.st_mtime_ns, before.st_size, before.st_ino) != (after.st_mtime_ns, after.st_size, after.st_ino):
+            source = source_of(path, named=bool(columns or dictionary))
+            header = source.header()
+            if dictionary:
+                names = tuple(columns) or dictionary.variables
+                dictionary.columns(names)  # refuses unknown ones
+                reading = readings(dictionary, mapping, names)
+                chosen = choose(source.origin, header, names, {name: mapping.column_of(name) for name in names})
+            else:
+                chosen = choose(source.origin, header, columns)
+                names = tuple(header[k] for k in chosen)
+                reading = [Reading()] * len(chosen)
+            table = _Pass(source.origin, names, dictionary, min_rows=min_rows)
+            data = cls(table.columns, table.gathered(source.codes(header, chosen, reading)))
+            after = state_of(path)
+        if before != after:
             raise DataError(f"{path}: the file changed while it was read; wait until it is complete")
-        if warn and gaps.rows:
-            warnings.warn(gaps.said(), DataWarning, stacklevel=2)
-        return cls(variables, X, _said(checks.require(min_rows), warn=warn), gaps)
+        data = replace(data, odd=table.odd(), gaps=table.gaps, dictionary=table.dictionary)
+        return data._said() if warn else data
 
     @classmethod
-    def of_values(cls, variables: Sequence[str], X: Matrix, *, origin: str, min_rows: int = MIN_ROWS) -> Self:
+    def of_values(
+        cls,
+        variables: Sequence[str],
+        X: Matrix,
+        *,
+        origin: str,
+        dictionary: Dictionary = NO_DICTIONARY,
+        min_rows: int = MIN_ROWS,
+        warn: bool = True,
+    ) -> Self:
         """A table that is in memory already, checked as `read` checks a file.
 
         Parameters
         ----------
         variables
-            d column names.
+            V names.
         X
-            (n, d) values; NaN where one is missing.
+            (n, V) values, or with a dictionary codes of its variables; NaN where one is missing.
         origin
             What errors call the table.
 
         Raises
         ------
-        DataError
+        DataError, PlanError
             As `read`.
         """
         check_names(origin, variables)
         if len(variables) < 2:
             raise DataError(f"{origin}: {len(variables)} column(s); a network needs at least two")
-        checks = TableChecks(origin, variables)
+        table = _Pass(origin, variables, dictionary, min_rows=min_rows)
         rows = rows_a_block(len(variables))
-        for start in range(0, len(X), rows):
-            checks.count(X[start : start + rows])
-        odd = _said(checks.require(min_rows), warn=True)
-        return cls(tuple(variables), np.ascontiguousarray(X), odd)
+        values = table.gathered(X[start : start + rows] for start in range(0, len(X), rows))
+        data = cls(table.columns, values, table.odd(), table.gaps, table.dictionary)
+        return data._said() if warn else data
+
+    def complete_cases(self) -> Self:
+        """The table without the rows that lack a value; `gaps` says how many there were."""
+        gaps = self.gaps if self.gaps.of else _gaps(self.X, _owners(self.dictionary, self.variables))
+        if not gaps.rows or self.n_samples < gaps.of:
+            return self
+        X = gathered((complete_rows(block) for block in row_blocks(self.X)), len(self.variables))
+        return replace(self, X=X, gaps=gaps)
 
     def reordered(self, variables: Sequence[str]) -> Self:
         """The same table with its columns in the given order.
@@ -164,56 +198,125 @@ class Dataset:
             raise DataError(f"the table lacks {quoted(missing)}")
         position = {name: k for k, name in enumerate(self.variables)}
         order = [position[name] for name in variables]
+        if order == list(range(len(self.variables))) and lies_in_file(self.X):
+            return self
         if not lies_in_file(self.X):
             X = np.ascontiguousarray(self.X[:, order])
-        elif order == list(range(len(self.variables))):
-            return self
         else:
             X = gathered((X[:, order] for X in row_blocks(self.X)), len(order))
         odd = [one if one.finding is None else replace(one, finding=one.finding.reordered(order)) for one in self.odd]
-        return type(self)(
-            tuple(variables),
-            X,
-            tuple(one for one in odd if one.finding is None or one.finding.variables),
-            self.gaps,
+        owners = _owners(self.dictionary, variables)
+        used = [name for name in dict.fromkeys(owners) if name in self.dictionary]
+        return replace(
+            self,
+            variables=tuple(variables),
+            X=X,
+            odd=tuple(one for one in odd if one.finding is None or one.finding.variables),
+            gaps=_gaps(X, owners) if self.gaps.rows and self.n_samples == self.gaps.of else self.gaps,
+            dictionary=self.dictionary.over(used),
         )
 
-
-def _said(odd: tuple[Oddity, ...], *, warn: bool) -> tuple[Oddity, ...]:
-    for one in odd if warn else ():
-        warnings.warn(one.text, DataWarning, stacklevel=3)
-    return odd
-
-
-def _read_values(
-    path: Path, header: Sequence[str], chosen: Sequence[int], *, complete_cases: bool
-) -> tuple[TableChecks, Gaps, Matrix]:
-    """The checks of the values, what was left out, and the (n, d) values."""
-    if parquet_table.is_parquet(path):
-        return _pass(path, header, chosen, parquet_table.blocks, complete_cases)
-    if csv_table.has_fast_reader(path):
-        with suppress(csv_table.NotPlainError):
-            return _pass(path, header, chosen, csv_table.fast_blocks, complete_cases)
-    return _pass(path, header, chosen, csv_table.blocks, complete_cases)
+    def _said(self) -> Self:
+        """Itself, after a warning for each thing that a person should look at."""
+        for text in ([self.gaps.said()] if self.gaps.rows else []) + [one.text for one in self.odd]:
+            warnings.warn(text, DataWarning, stacklevel=3)
+        return self
 
 
-def _pass(
-    path: Path, header: Sequence[str], chosen: Sequence[int], blocks: Reader, complete_cases: bool
-) -> tuple[TableChecks, Gaps, Matrix]:
-    variables = [header[k] for k in chosen]
-    checks = TableChecks(path, variables)
-    lacking, n, n_complete = np.zeros(len(variables), dtype=np.int64), 0, 0
+class _Pass:
+    """One pass over the codes of a table: they become the columns of the run, are counted and checked.
 
-    def counted() -> Iterator[Matrix]:
-        nonlocal lacking, n, n_complete
-        for block in blocks(path, header, chosen, gaps=complete_cases):
-            missing = np.isnan(block) if complete_cases else np.zeros(block.shape, dtype=bool)
-            whole = ~missing.any(axis=1)
-            checks.count(complete := block if whole.all() else block[whole], rows=n + 1 + np.flatnonzero(whole))
-            lacking += missing.sum(axis=0)
-            n, n_complete = n + len(block), n_complete + len(complete)
-            yield complete
+    Parameters
+    ----------
+    origin
+        What errors call the table.
+    names
+        V names of variables.
+    """
 
-    X = gathered(counted(), len(chosen))
-    by_column = {name: k for name, k in zip(variables, lacking.tolist(), strict=True) if k}
-    return checks, Gaps(n - n_complete, by_column), X
+    def __init__(self, origin: str, names: Sequence[str], dictionary: Dictionary, *, min_rows: int) -> None:
+        self._origin, self._names, self._min_rows = origin, names, min_rows
+        self.columns = tuple(column.name for column in dictionary.columns(names)) if dictionary else tuple(names)
+        self.dictionary = dictionary.over(names) if dictionary else dictionary
+        self._checks = TableChecks(origin, self.columns, described=bool(dictionary))
+        self._missing = np.zeros(len(names), dtype=np.int64)
+        self._outside = np.zeros(len(names), dtype=np.int64)
+        self._wrong = {name: Places() for name in names}
+        self._n = self._n_gaps = 0
+
+    def gathered(self, blocks: Iterable[Matrix]) -> Matrix:
+        """(n, d) values of the columns, from blocks of (rows, V) codes."""
+        return gathered(map(self._counted, blocks), len(self.columns))
+
+    def _counted(self, codes: Matrix) -> Matrix:
+        missing = np.isnan(codes)
+        self._missing += missing.sum(axis=0)
+        self._n_gaps += int(missing.any(axis=1).sum())
+        X = self._valued(codes) if self.dictionary else codes
+        self._n += len(codes)
+        self._checks.count(X)
+        return X
+
+    def _valued(self, codes: Matrix) -> Matrix:
+        columns: list[Matrix] = []
+        for k, name in enumerate(self._names):
+            entry, cells = self.dictionary[name], codes[:, k]
+            least, _ = entry.least
+            if entry.range is not None:
+                self._outside[k] += int(((cells < entry.range[0]) | (cells > entry.range[1])).sum())
+                wrong = np.isinf(cells)
+            else:
+                wrong = np.isinf(cells) | (cells <= least)
+            self._wrong[name].add((self._n + 1 + np.flatnonzero(wrong)).tolist())
+            columns.append(entry.values(np.where(wrong, np.nan, cells)))
+        return np.column_stack(columns)
+
+    def odd(self) -> tuple[Oddity, ...]:
+        """What is odd about the whole table.
+
+        Raises
+        ------
+        DataError
+            If it cannot be used.
+        """
+        wrong = [
+            f"column {name!r}: {places.count} row(s) are infinite, or not {self.dictionary[name].least[1]} as "
+            f"{self.dictionary[name].applied} needs {places.said('data row')}"
+            for name, places in self._wrong.items()
+            if places.count
+        ]
+        if wrong:
+            raise DataError(
+                f"{self._origin}: " + in_one_line(wrong),
+                remedy="Give the variable a range in the data dictionary, to whose edge such values are moved, or say "
+                "in columns.toml which cells stand for a missing value. Nothing of the table was sent.",
+            )
+        odd = self._checks.require(self._min_rows)
+        outside = [f"{name!r} {k} ({k / self._n:.1%})" for name, k in self._by_variable(self._outside).items()]
+        if outside:
+            text = f"value(s) outside the range of the data dictionary, moved to its edge: {first_few(outside)}"
+            odd = (*odd, Oddity(None, text))
+        return odd
+
+    @property
+    def gaps(self) -> Gaps:
+        """Missing values of the whole table."""
+        return Gaps(self._n_gaps, self._n, self._by_variable(self._missing))
+
+    def _by_variable(self, counts: Index) -> dict[str, int]:
+        return {name: k for name, k in zip(self._names, counts.tolist(), strict=True) if k}
+
+
+def _owners(dictionary: Dictionary, columns: Sequence[str]) -> list[str]:
+    """The variable of each column."""
+    owner = {column.name: column.variable for column in dictionary.columns()}
+    return [owner.get(name, name) for name in columns]
+
+
+def _gaps(X: Matrix, owners: Sequence[str]) -> Gaps:
+    rows, missing = 0, np.zeros(len(owners), dtype=np.int64)
+    for block in row_blocks(X):
+        lacking = np.isnan(block)
+        rows += int(lacking.any(axis=1).sum())
+        missing += lacking.sum(axis=0)
+    return Gaps(rows, len(X), {name: k for name, k in zip(owners, missing.tolist(), strict=True) if k})

@@ -29,12 +29,12 @@ def fingerprint(key: bytes, variables: Sequence[str], X: Matrix) -> bytes:
     variables
         d distinct column names.
     X
-        (n, d) finite values.
+        (n, d) values; NaN where one is missing.
 
     Returns
     -------
     bytes
-        32 bytes. Names, shape and every bit of the values count, except the sign of zero.
+        32 bytes. Names, shape, which values are missing and every bit of the others count, except the sign of zero.
 
     Raises
     ------
@@ -65,7 +65,7 @@ def column_fingerprints(key: bytes, X: Matrix) -> list[str]:
     key
         32 random bytes.
     X
-        (n, d) finite values.
+        (n, d) values; NaN where one is missing.
     """
     found: list[str] = []
     for blocks in sorted_columns(X):

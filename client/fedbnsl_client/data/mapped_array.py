@@ -123,8 +123,7 @@ def row_blocks(X: Matrix | RowsElsewhere) -> Iterator[Matrix]:
     if isinstance(X, RowsElsewhere):
         raise DataError(
             "this needs the rows of the table, which Dask workers hold: only sums over rows come from them",
-            remedy="Use a machine that holds the table, without --engine, or a plan whose steps are sums over rows, such "
-            "as standard.",
+            remedy="Leave out --engine, or use a plan whose steps need sums over rows alone, such as standard.",
         )
     if not lies_in_file(X):
         yield X
@@ -140,7 +139,13 @@ def sum_over_rows(X: Matrix | RowsElsewhere, f: Callable[[Matrix], Sums]) -> Sum
     """The sum of f over the blocks of a table; exactly f(X) for one in memory."""
     if isinstance(X, RowsElsewhere):
         return X.summed(f)
-    return reduce(np.add, map(f, row_blocks(X)))
+    return reduce(added, map(f, row_blocks(X)))
+
+
+def added(total: Sums, block: Sums) -> Sums:
+    """Their sum, in this order."""
+    found: Sums = np.add(total, block)
+    return found
 
 
 def lies_in_file(X: Matrix | RowsElsewhere) -> bool:

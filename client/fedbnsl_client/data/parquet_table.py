@@ -1,24 +1,33 @@
-"""Tables in Parquet, a block of rows at a time. Needs the extra `parquet`."""
+"""Tables in Parquet: one file, or a folder of files as one table, in the order of their names.
 
-from collections.abc import Generator, Iterator, Sequence
+Needs the extra `parquet`. Files may lie in folders below; those of a folder `year=2024` have a column `year` more, as
+other programs write it. Files and folders whose names begin with '_' or '.' are left out. All files have the same
+columns, in any order.
+"""
+
+from collections.abc import Generator, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 from fedbnsl.errors import DataError
 from fedbnsl.sparse import Matrix
-from fedbnsl_client.data.checks import Places, in_one_line
+from fedbnsl.wording import first_few
+from fedbnsl_client.data.arrow_cells import codes_of_batches
+from fedbnsl_client.data.cell_problems import CellProblems
+from fedbnsl_client.data.checks import in_one_line
 from fedbnsl_client.data.columns import read_names
-from fedbnsl_client.data.csv_table import no_numbers
 from fedbnsl_client.data.mapped_array import rows_a_block
+from fedbnsl_client.data.reading import Reading
 
 _MAGIC = b"PAR1"
 
 # Buffer of each column; without it, pyarrow holds a whole row group, which may be the whole file.
 _BUFFER_BYTES = 2**18
+
+_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def is_parquet(path: Path) -> bool:
@@ -47,52 +56,131 @@ def opened(path: Path) -> Generator[Any]:
         raise DataError(f"{path}: cannot be read as Parquet: {error}") from None
 
 
-def read_header(path: Path) -> list[str]:
-    """The column names of a table.
+class File(NamedTuple):
+    """A file of the table.
 
-    Raises
-    ------
-    DataError
-        If the file cannot be read or a name cannot be used.
-    """
-    with opened(path) as file:
-        return read_names(path, file.schema_arrow.names)
-
-
-def blocks(path: Path, header: Sequence[str], chosen: Sequence[int], *, gaps: bool = False) -> Iterator[Matrix]:
-    """(rows, d) values of the chosen columns, from the first row to the last.
-
-    Parameters
+    Attributes
     ----------
-    gaps
-        Whether a value may be missing, which is NaN then.
+    path
+        Where it lies.
+    of_folder
+        Columns that its folders' names give, and their only value.
+    """
+
+    path: Path
+    of_folder: tuple[tuple[str, str | None], ...]
+
+    @property
+    def state(self) -> Hashable:
+        """What changes when somebody writes to it."""
+        status = self.path.stat()
+        return str(self.path), status.st_mtime_ns, status.st_size
+
+
+def files_of(path: Path) -> list[File]:
+    """The files of a Parquet table, which may be one, in the order in which they are read.
 
     Raises
     ------
     DataError
-        If a column has rows that are empty or not numbers; by column and count.
+        If there is none, or one is no Parquet file.
     """
-    empty, text = ({k: Places() for k in chosen} for _ in range(2))
-    n = 0
-    with opened(path) as file:
-        names: list[str] = [file.schema_arrow.names[k] for k in chosen]
-        for batch in file.iter_batches(rows_a_block(len(chosen)), columns=names):
-            X = np.empty((batch.num_rows, len(chosen)))
-            for place, (k, name) in enumerate(zip(chosen, names, strict=True)):
-                column = batch.column(name)
-                missing = column.is_null().to_numpy(zero_copy_only=False)
-                empty[k].add((n + 1 + np.flatnonzero(missing)).tolist())
-                if _holds_numbers(column.type):
-                    X[:, place] = column.cast("float64", safe=False).to_numpy(zero_copy_only=False)
-                else:
-                    X[:, place] = np.nan
-                    text[k].add((n + 1 + np.flatnonzero(~missing)).tolist())
-            n += len(X)
-            yield X
-    if problems := no_numbers(header, {"empty": {} if gaps else empty, "not numbers": text}, "data row"):
-        raise DataError(f"{path}: " + in_one_line(problems))
+    if not path.is_dir():
+        return [File(path, ())]
+    found = sorted(one.relative_to(path) for one in path.rglob("*") if one.is_file())
+    kept = [one for one in found if not any(part.startswith(("_", ".")) for part in one.parts)]
+    if not kept:
+        raise DataError(f"{path}: the folder holds no file; expected Parquet files")
+    others = [str(one) for one in kept if not is_parquet(path / one)]
+    if others:
+        raise DataError(
+            f"{path}: {first_few(map(repr, others))} no Parquet file(s); a table's folder holds nothing else"
+        )
+    return [File(path / one, tuple(_of_names(one.parts[:-1]))) for one in kept]
 
 
-def _holds_numbers(kind: Any) -> bool:
-    types: Any = import_module("pyarrow.types")
-    return bool(types.is_floating(kind) or types.is_integer(kind) or types.is_decimal(kind) or types.is_boolean(kind))
+def _of_names(folders: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+    for folder in folders:
+        name, equals, value = folder.partition("=")
+        if equals:
+            yield unquote(name), None if value == _NULL else unquote(value)
+
+
+def names_of(file: File) -> list[str]:
+    """The column names of a file, checked, those of its folders' names last."""
+    with opened(file.path) as parquet:
+        return read_names(file.path, [*parquet.schema_arrow.names, *(name for name, _ in file.of_folder)])
+
+
+def batches_of(
+    file: File, header: Sequence[str], chosen: Sequence[int], row_groups: Sequence[int] | None = None
+) -> Iterator[Any]:
+    """Arrow batches of a file, or of some of its row groups, that hold the chosen columns in their order."""
+    arrow: Any = import_module("pyarrow")
+    constant = dict(file.of_folder)
+    with opened(file.path) as parquet:
+        stored = parquet.schema_arrow.names
+        place = {name: k for k, name in enumerate(read_names(file.path, [*stored, *constant]))}
+        wanted = [[*stored, *constant][place[header[k]]] for k in chosen]
+        columns = list(dict.fromkeys(name for name in wanted if name not in constant)) or stored[:1]
+        for batch in parquet.iter_batches(rows_a_block(len(chosen)), row_groups=row_groups, columns=columns):
+            yield arrow.RecordBatch.from_arrays(
+                [
+                    arrow.repeat(arrow.scalar(constant[name], "string"), batch.num_rows)
+                    if name in constant
+                    else batch.column(name)
+                    for name in wanted
+                ],
+                names=[str(k) for k in range(len(wanted))],
+            )
+
+
+class ParquetTable:
+    """A Parquet file or a folder of such, as a `fedbnsl_client.data.source.Source`."""
+
+    def __init__(self, path: Path) -> None:
+        self.origin = str(path)
+        self._path = path
+
+    def header(self) -> list[str]:
+        """The column names of all files.
+
+        Raises
+        ------
+        DataError
+            If a file cannot be read or has other columns than the first.
+        """
+        first, *others = files_of(self._path)
+        names = names_of(first)
+        for other in others:
+            there = names_of(other)
+            if sorted(there) != sorted(names):
+                lacking = [repr(name) for name in names if name not in there]
+                surplus = [repr(name) for name in there if name not in names]
+                what = " and ".join(
+                    f"{said} {first_few(columns)}"
+                    for said, columns in (("lacks", lacking), ("has", surplus))
+                    if columns
+                )
+                raise DataError(
+                    f"{self.origin}: files with different columns: {self._name(other)} {what}, unlike "
+                    f"{self._name(first)}"
+                )
+        return names
+
+    def codes(self, header: Sequence[str], chosen: Sequence[int], readings: Sequence[Reading]) -> Iterator[Matrix]:
+        """(rows, V) codes of the chosen columns, file by file.
+
+        Raises
+        ------
+        DataError
+            If cells cannot be read; by column and count, with rows counted over all files in their order.
+        """
+        found = CellProblems(header, "data row")
+        batches = (batch for file in files_of(self._path) for batch in batches_of(file, header, chosen))
+        yield from codes_of_batches(batches, found, chosen, readings)
+        if problems := found.lines():
+            raise DataError(f"{self.origin}: " + in_one_line(problems))
+
+    def _name(self, file: File) -> str:
+        return repr(str(file.path.relative_to(self._path)))

@@ -63,7 +63,7 @@ def require_complete(table: Dataset, preparation: Preparation | None) -> None:
     DataError
         By column and count, with the way on.
     """
-    rows, whole = table.gaps.rows, table.gaps.rows + table.n_samples
+    rows, whole = table.gaps.rows, table.gaps.of
     if not rows:
         return
     found = f"of {whole} rows, {table.gaps.said()}"
@@ -77,6 +77,16 @@ def require_complete(table: Dataset, preparation: Preparation | None) -> None:
             f"{found}: more than the {preparation.missing_most:.0%} that the plan allows (preparation.missing_most)",
             remedy="Leave out columns that are often empty (--columns); rows are used only if none of theirs is.",
         )
+
+
+def rows_for(table: Dataset, plan: Plan) -> Dataset:
+    """The rows that a run of a plan uses, or a refusal as of `require_complete`.
+
+    Without privacy those without a missing value. A private run keeps all of them, so that the number of its records
+    does not depend on what they hold; to its statistics and moments an incomplete one adds nothing.
+    """
+    require_complete(table, plan.preparation)
+    return table.complete_cases() if plan.privacy is None else table
 
 
 def oddities(table: Dataset, plan: Plan) -> tuple[Oddity, ...]:
@@ -121,18 +131,25 @@ def refuse_beyond_bounds(fit: PlanFit, dataset_id: str) -> None:
 
 
 def fit_of(table: Dataset, plan: Plan) -> PlanFit:
-    """Look at a table as a run of a plan would use it; no record leaves this function.
+    """Look at a table as a run of a plan would use it, at its rows without a missing value.
+
+    No record leaves this function.
 
     Raises
     ------
     DataError
         If the table lacks a variable of the plan.
     """
-    table = table.reordered(plan.variables or table.variables)
+    table = table.reordered(plan.column_names or table.variables).complete_cases()
     d, n = len(table.variables), table.n_samples
     bounds: Matrix | None = None
     uses_bounds = plan.local_solver != "noisy-covariance"
-    if uses_bounds and plan.privacy is not None and plan.privacy.smoothness == "estimated":
+    if (
+        uses_bounds
+        and plan.privacy is not None
+        and plan.privacy.smoothness == "estimated"
+        and plan.privacy.feature_bounds
+    ):
         bounds = np.broadcast_to(np.array(plan.privacy.feature_bounds), d)
     beyond, same, any_beyond = np.zeros(d), np.zeros(d), 0
     usual: Matrix | None = None

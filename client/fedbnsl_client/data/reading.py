@@ -13,6 +13,9 @@ What differs at a site is in its `columns.toml`, which stays there:
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
+from functools import cached_property
+from numbers import Real as RealNumber
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -102,6 +105,13 @@ class ColumnMap(RootModel[dict[VariableName, SiteColumn]]):
         return composed(here.column.strip()) if here is not None and here.column.strip() else variable
 
 
+NO_DICTIONARY = Dictionary()
+"""Nothing is said of the columns: all are numbers."""
+
+SAME_NAMES = ColumnMap()
+"""Nothing is different at a site."""
+
+
 @dataclass(frozen=True)
 class Reading:
     """How the cells of one column become codes: numbers in the dictionary's unit, or positions of levels.
@@ -134,7 +144,7 @@ class Reading:
             If it is neither a number nor a known level. The text must not leave the site.
         """
         cell = cell.strip()
-        if cell in self.missing:
+        if cell in self.missing or _without_point_zero(cell) in self.missing:
             return math.nan
         if self.codes:
             found = self.codes.get(cell)
@@ -146,6 +156,40 @@ class Reading:
         if "_" in cell:  # 1_000 is a number only in Python
             raise ValueError("not a number")
         return float(cell) * self.factor
+
+    def value(self, cell: object) -> float:
+        """The code of a cell that is more than text: of a data frame, a Parquet file or a database.
+
+        Raises
+        ------
+        ValueError
+            As `code`.
+        """
+        if cell is None or (isinstance(cell, float) and math.isnan(cell)):
+            return math.nan
+        if isinstance(cell, str):
+            return self.code(cell)
+        if type(cell).__name__ in ("bool", "bool_"):  # numpy's is none of Python's
+            return self._truth(bool(cell))
+        if not isinstance(cell, RealNumber | Decimal):
+            raise ValueError("not a number")
+        number = float(cell)
+        if self.codes:
+            return self.code(str(int(number)) if number.is_integer() else repr(number))
+        return math.nan if number in self.missing_numbers else number * self.factor
+
+    @cached_property
+    def missing_numbers(self) -> frozenset[float]:
+        """Those spellings of a missing value that are numbers."""
+        return frozenset(number for cell in self.missing - MISSING if (number := _number(cell)) is not None)
+
+    def _truth(self, cell: bool) -> float:
+        if not self.codes:
+            return float(cell) * self.factor
+        for spelling in ("true", "True", "TRUE", "1") if cell else ("false", "False", "FALSE", "0"):
+            if spelling in self.codes:
+                return self.codes[spelling]
+        raise ValueError("not a level")
 
 
 def readings(dictionary: Dictionary, mapping: ColumnMap, variables: Sequence[str]) -> list[Reading]:
@@ -179,3 +223,10 @@ def _reading(name: str, entry: Entry, here: SiteColumn) -> Reading:
 def _without_point_zero(cell: str) -> str:
     """A whole number as written without decimals: tables often hold 0 and 1 as 0.0 and 1.0."""
     return cell[:-2] if cell.endswith(".0") else cell
+
+
+def _number(cell: str) -> float | None:
+    try:
+        return float(cell)
+    except ValueError:
+        return None

@@ -1,4 +1,7 @@
-"""Sort the rows of a table or the values of its columns, even if larger than memory, by an external merge sort."""
+"""Sort the rows of a table or the values of its columns, even if larger than memory, by an external merge sort.
+
+A missing value (NaN) is sorted, and given back, as MISSING: a NaN has no order, and many forms.
+"""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,13 +11,16 @@ from numpy.typing import NDArray
 from fedbnsl.sparse import Matrix
 from fedbnsl_client.data.mapped_array import forget, lies_in_file, row_blocks, rows_a_block, zeros_in_file
 
+MISSING = -1.7e308
+"""Stands for a missing value; no value of a table is as large."""
+
 
 def sorted_rows(X: Matrix, order: Sequence[int]) -> Iterator[Matrix]:
     """Rows of an (n, d) table with its columns in the given order, ascending, in blocks; -0.0 becomes 0.0.
 
     A table that lies in a file is sorted by means of a second file of its size.
     """
-    runs = (_sorted(X[:, order] + 0.0) for X in row_blocks(X))  # a copy; -0.0 + 0.0 is 0.0
+    runs = (_sorted(_comparable(X[:, order])) for X in row_blocks(X))
     if not lies_in_file(X):
         yield from runs
         return
@@ -33,16 +39,23 @@ def sorted_columns(X: Matrix) -> Iterator[Iterator[Matrix]]:
     A table that lies in a file is sorted by means of a second file of its size.
     """
     if not lies_in_file(X):
-        yield from (iter([np.sort(column + 0.0)]) for column in X.T)
+        yield from (iter([np.sort(_comparable(column))]) for column in X.T)
         return
     kept = zeros_in_file((X.shape[1], len(X)))
     starts = [0]
     for block in row_blocks(X):
         starts.append(starts[-1] + len(block))
-        kept[:, starts[-2] : starts[-1]] = np.sort(block + 0.0, axis=0).T
+        kept[:, starts[-2] : starts[-1]] = np.sort(_comparable(block), axis=0).T
         forget(kept)
     for column in kept:
         yield (rows[:, 0] for rows in _merged(column[:, np.newaxis], starts))
+
+
+def _comparable(values: Matrix) -> Matrix:
+    """A copy without NaN and -0.0."""
+    copy: Matrix = values + 0.0  # -0.0 + 0.0 is 0.0
+    copy[np.isnan(copy)] = MISSING
+    return copy
 
 
 def _merged(kept: Matrix, starts: Sequence[int]) -> Iterator[Matrix]:

@@ -140,7 +140,7 @@ def _release(
         for j in range(i, d):
             noise = discrete_gaussian(variance if i == j else variance // 2, randbelow)
             noisy[i, j] = noisy[j, i] = int(sums[i, j]) + noise
-    return noisy * norm_bound**2 / (LATTICE * X.shape[0])
+    return np.asarray(noisy * norm_bound**2 / (LATTICE * X.shape[0]))
 
 
 def _lattice_sums(Z: Matrix, norm_bound: float) -> NDArray[np.int64]:

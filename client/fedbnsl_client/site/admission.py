@@ -13,7 +13,7 @@ from fedbnsl_client.budget.journal import RunJournal
 from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.policy import Policy, not_registered
 from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_client.data.plan_fit import require_complete
+from fedbnsl_client.data.plan_fit import require_complete, rows_for
 from fedbnsl_client.participant import Unaccounted
 from fedbnsl_client.rounds.kinds import Journal
 from fedbnsl_client.site import folder as site_folder
@@ -61,7 +61,7 @@ class PublicTable:
     def __init__(self, site: str, dataset: Dataset) -> None:
         self.site = site
         self.variables = dataset.variables
-        self.n_samples = dataset.n_samples
+        self.n_samples = dataset.complete_cases().n_samples
         self._dataset = dataset
 
     def admit(self, plan: Plan, run: int, variables: Sequence[str]) -> tuple[Dataset, Journal]:
@@ -73,7 +73,7 @@ class PublicTable:
             If rows have missing values that the plan does not take.
         """
         require_complete(self._dataset, plan.preparation)
-        return self._dataset.reordered(variables), Unaccounted()
+        return self._dataset.complete_cases().reordered(variables), Unaccounted()
 
 
 class GuardedTable:
@@ -164,7 +164,8 @@ class GuardedTable:
             self._folder, self._policy, self._dataset.id, max_file_bytes=self._max_file_bytes
         )
         self._ledger.check_table(self._dataset.id, table.variables, table.X)
+        table = rows_for(table.reordered(variables), plan)
         if plan.privacy is None and not self._dataset.public:
             # Before anything is sent, for the privacy loss of this run has no bound; not for a table that is refused.
             self._ledger.note_unprotected(self._dataset.id, run, plan.digest())
-        return table.reordered(variables), journal
+        return table, journal

@@ -11,12 +11,15 @@ import numpy as np
 
 from fedbnsl.durable import make_folder
 from fedbnsl.errors import DataError, ResultError
+from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl_client.data.checks import DataWarning, in_one_line
 from fedbnsl_client.data.csv_table import read_header, said_in_words, unreadable_cells
 from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.data.reading import NO_DICTIONARY, SAME_NAMES, ColumnMap, Reading
 from fedbnsl_experiments.tables.synthetic import SyntheticFederation
 
 _NAMES_SHOWN = 5
+DICTIONARY = "dictionary.toml"
 
 
 def site_files(folder: Path) -> dict[str, Path]:
@@ -41,28 +44,52 @@ def site_files(folder: Path) -> dict[str, Path]:
     )
 
 
+def dictionary_of(folder: Path) -> Dictionary:
+    """The data dictionary of a folder of tables, in `dictionary.toml`; empty if there is none.
+
+    Raises
+    ------
+    PlanError
+        If it cannot be used.
+    """
+    path = folder / DICTIONARY
+    return Dictionary.load(path) if path.exists() else Dictionary()
+
+
+def column_file(table: Path) -> Path | None:
+    """What says how a site's table differs from the dictionary: `site-1.columns.toml` beside `site-1.csv`."""
+    path = table.with_name(f"{table.stem}.columns.toml")
+    return path if path.exists() else None
+
+
 def read_tables(
-    files: Mapping[str, Path], columns: Sequence[str], *, warn: bool = True, complete_cases: bool = False
+    files: Mapping[str, Path], columns: Sequence[str], *, dictionary: Dictionary = NO_DICTIONARY, warn: bool = True
 ) -> dict[str, Dataset]:
     """The tables of all sites; what is odd about one is a DataWarning that begins with the name of its site.
 
     Parameters
     ----------
+    columns
+        As in `Dataset.read`.
+    dictionary
+        What the variables are; each table is read with its own column file (`column_file`).
     warn
         False: no warnings.
-    complete_cases
-        As in `Dataset.read`.
 
     Raises
     ------
     DataError
         Naming every table that cannot be used.
+    PlanError
+        If the dictionary lacks one of the variables.
     """
     tables: dict[str, Dataset] = {}
     unusable: list[str] = []
     for site, path in files.items():
         try:
-            tables[site] = Dataset.read(path, columns=columns, warn=False, complete_cases=complete_cases)
+            here = column_file(path) if dictionary else None
+            mapping = SAME_NAMES if here is None else ColumnMap.load(here)
+            tables[site] = Dataset.read(path, columns=columns, dictionary=dictionary, mapping=mapping, warn=False)
         except DataError as error:
             unusable.append(str(error))
             continue
@@ -116,7 +143,7 @@ def split(path: Path, n_sites: int, out: Path, *, seed: int | None) -> dict[str,
     """
     names = read_header(path)
     with said_in_words(path):
-        problems = unreadable_cells(path, names, range(len(names)))
+        problems = unreadable_cells(path, names, range(len(names)), [Reading()] * len(names))
         with path.open(encoding="utf-8-sig", newline="") as file:
             header, *rows = [row for row in csv.reader(file) if row]  # the header is written to the sites unchanged
     if len(rows) < n_sites:

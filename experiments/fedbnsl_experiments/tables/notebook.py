@@ -1,6 +1,5 @@
 """Tables as a notebook holds them (data frames, arrays), checked as the files of a site are."""
 
-import numbers
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -9,17 +8,26 @@ import numpy as np
 
 from fedbnsl.errors import DataError
 from fedbnsl.messages import SITE_NAME_RULE, is_site_name
+from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.sparse import Matrix
-from fedbnsl_client.data.checks import Places, in_one_line
+from fedbnsl_client.data.cell_problems import CellProblems
+from fedbnsl_client.data.checks import in_one_line
 from fedbnsl_client.data.columns import read_names
-from fedbnsl_client.data.csv_table import no_numbers
 from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.data.reading import NO_DICTIONARY, SAME_NAMES, Reading, readings
 
 # By name: pandas, whose types these are, is no dependency.
 _MISSING = ("NoneType", "NAType", "NaTType")
 
+_DESCRIBE = (
+    "Say what text and categories stand for: FedSparseBNSL(dictionary=...), with kind and levels of each variable "
+    "(docs/how-to/tables.md), or leave the column out."
+)
 
-def site_tables(tables: object, *, columns: Sequence[str] = ()) -> dict[str, Dataset]:
+
+def site_tables(
+    tables: object, *, columns: Sequence[str] = (), dictionary: Dictionary = NO_DICTIONARY
+) -> dict[str, Dataset]:
     """Tables by site, all with the same variables in the same order.
 
     Parameters
@@ -28,7 +36,9 @@ def site_tables(tables: object, *, columns: Sequence[str] = ()) -> dict[str, Dat
         A list (sites are site-1, site-2, ...) or a mapping from site to table. A table is a data frame, of pandas or
         like it, or an (n, d) array, whose variables are X1, X2, ...
     columns
-        Those to use, in this order; empty: all of the first table.
+        Those to use, in this order; empty: all of the dictionary or, without one, of the first table.
+    dictionary
+        What the variables are; empty: every column is a number.
 
     Raises
     ------
@@ -36,6 +46,7 @@ def site_tables(tables: object, *, columns: Sequence[str] = ()) -> dict[str, Dat
         If a table cannot be used, or has other columns than the first.
     """
     named = _named(tables)
+    columns = columns or dictionary.variables
     found: dict[str, Dataset] = {}
     for site, table in named.items():
         names, cells = _columns(site, table)
@@ -49,11 +60,11 @@ def site_tables(tables: object, *, columns: Sequence[str] = ()) -> dict[str, Dat
                 if which
             ]
             raise DataError(f"{site}: {' and '.join(said)}, unlike {'the plan' if columns else next(iter(found))}")
-        found[site] = _dataset(site, names, cells).reordered(wanted)
+        found[site] = _dataset(site, names, dict(zip(names, cells, strict=True)), wanted, dictionary)
     return found
 
 
-def table_over(table: object, variables: Sequence[str]) -> Dataset:
+def table_over(table: object, variables: Sequence[str], dictionary: Dictionary = NO_DICTIONARY) -> Dataset:
     """One table over these variables, in whatever order it has them.
 
     Raises
@@ -61,7 +72,7 @@ def table_over(table: object, variables: Sequence[str]) -> Dataset:
     DataError
         If it cannot be used, or lacks one of them.
     """
-    return site_tables([table], columns=variables)["site-1"]
+    return site_tables([table], columns=variables, dictionary=dictionary)["site-1"]
 
 
 def _named(tables: object) -> dict[str, object]:
@@ -99,29 +110,36 @@ def _columns(site: str, table: Any) -> tuple[list[str], list[Any]]:
     return [f"X{k + 1}" for k in range(values.shape[1])], list(values.T)
 
 
-def _dataset(site: str, names: Sequence[str], columns: Sequence[Any]) -> Dataset:
-    vectors = [_numbers(column) for column in columns]
-    found = {
-        "empty": {k: missing for k, (_, missing, _) in enumerate(vectors)},
-        "not numbers": {k: text for k, (_, _, text) in enumerate(vectors)},
-    }
-    if problems := no_numbers(names, found, "data row"):
-        raise DataError(f"{site}: " + in_one_line(problems))
-    X = np.column_stack([vector for vector, _, _ in vectors]) if vectors else np.empty((0, 0))
-    return Dataset.of_values(names, X, origin=site)
+def _dataset(
+    site: str, names: Sequence[str], columns: Mapping[str, Any], variables: Sequence[str], dictionary: Dictionary
+) -> Dataset:
+    found, codes = CellProblems(names, "data row"), list[Matrix]()
+    reading = readings(dictionary, SAME_NAMES, variables) if dictionary else [Reading()] * len(variables)
+    for name, how in zip(variables, reading, strict=True):
+        values, wrong = _codes(columns[name], how, text_is_read=bool(dictionary))
+        found.add(names.index(name), how, [row for row, _ in wrong], [cell for _, cell in wrong])
+        codes.append(values)
+    if problems := found.lines():
+        remedy = None if dictionary else _DESCRIBE
+        raise DataError(f"{site}: " + in_one_line(problems), remedy=remedy)
+    X = np.column_stack(codes) if codes else np.empty((0, 0))
+    return Dataset.of_values(variables, X, origin=site, dictionary=dictionary)
 
 
-def _numbers(column: Any) -> tuple[Matrix, Places, Places]:
-    """(n,) values, and which cells are missing or no numbers, counted from 1."""
+def _codes(column: Any, reading: Reading, *, text_is_read: bool) -> tuple[Matrix, list[tuple[int, object]]]:
+    """(n,) codes, and the cells that cannot be read, with their rows, counted from 1."""
     values = np.asarray(column)
-    if values.dtype.kind in "biuf":
-        return values.astype(np.float64), Places(), Places()
-    cells: list[Any] = values.tolist() if values.dtype.kind == "O" else [str(value) for value in values]
-    missing, text = Places(), Places()
-    for row, cell in enumerate(cells, start=1):
+    if values.dtype.kind in "biuf" and not reading.codes:
+        return values.astype(np.float64) * reading.factor, []
+    cells: list[Any] = values.tolist() if values.dtype.kind in "Obiuf" else [str(value) for value in values]
+    codes, wrong, known = np.full(len(cells), np.nan), list[tuple[int, object]](), dict[object, float]()
+    for k, cell in enumerate(cells):
         if type(cell).__name__ in _MISSING:
-            missing.add([row])
-        elif not isinstance(cell, numbers.Real):
-            text.add([row])
-    whole = not missing.count and not text.count
-    return np.array(cells if whole else [], dtype=np.float64), missing, text
+            continue
+        try:
+            if isinstance(cell, str) and not text_is_read:
+                raise ValueError("text")
+            codes[k] = known[cell] if cell in known else known.setdefault(cell, reading.value(cell))
+        except (ValueError, TypeError):  # what cannot be hashed is no number either
+            wrong.append((k + 1, cell))
+    return codes, wrong

@@ -13,12 +13,17 @@ from urllib.parse import parse_qs, urlsplit
 import numpy as np
 import pytest
 
-from fedbnsl.errors import DataError
+from command_line import Outcome
+from fedbnsl.errors import DataError, LedgerError
 from fedbnsl.sparse import Matrix
 from fedbnsl_client.data.database import DatabaseTable
+from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.reading import MISSING, Reading
+from fedbnsl_client.site import folder as site_folder
+from fedbnsl_client.site.admission import GuardedTable
 from free_port import free_port
 from postgresql_server import PASSWORD, READER_PASSWORD, Server, postgresql_server
+from private_site import private_plan
 
 pytest.importorskip("pyarrow")
 
@@ -152,6 +157,63 @@ def test_cells_that_fit_no_level_are_refused_by_column_and_count(reader: Server,
         text = refusal(lambda found=found: codes(found, [Reading(), YES]))  # type: ignore[misc]
         assert "column 'stage': 3 row(s)" in text
         assert str(found.origin) in text
+
+
+# ---- what a ledger knows of it -----------------------------------------------------------------------------------
+
+
+PLAN = private_plan()
+
+
+def records(n: int = 120) -> list[tuple[float, ...]]:
+    return [tuple(row) for row in np.random.default_rng(4).standard_normal((n, 3)).tolist()]
+
+
+def store(server: Server | None, file: Path, statements: str) -> None:
+    """Run statements in both kinds of database alike."""
+    if server is not None:
+        server.run(statements)
+        return
+    with sqlite3.connect(file) as connection:
+        connection.executescript(statements)
+    connection.close()
+
+
+def inserted(rows: list[tuple[float, ...]]) -> str:
+    return f"insert into people values {', '.join(f'({a!r}, {b!r}, {c!r})' for a, b, c in rows)};"
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "sqlite"])
+def test_a_registered_query_is_admitted_with_the_same_rows_in_any_order_and_refused_with_others(
+    kind: str, request: pytest.FixtureRequest, fedbnsl: Callable[..., Outcome], file: Path, tmp_path: Path
+) -> None:
+    server = request.getfixturevalue("reader") if kind == "postgresql" else None
+    rows = records()
+    create = "create table people (age double precision, dose double precision, mass double precision);"
+    store(server, file, "drop table if exists people;" + create + inserted(rows))
+    if server is not None:
+        server.run("grant select on people to reader")
+    site = tmp_path / "site"
+    site.mkdir()
+    url = f"sqlite:///{file}" if server is None else server.url
+    (site / "table.toml").write_text(f"[database]\nurl = '{url}'\nquery = 'select * from people'\n", "utf-8")
+    made = fedbnsl("participant", "init", site, "--site", "a", "--data", site / "table.toml", "--dataset", "people")
+    assert made.code == 0, made.err
+
+    def admitted() -> Dataset:
+        with site_folder.opened(site) as (policy, ledger):
+            ledger.approve(PLAN.digest(), "test")
+            return GuardedTable(site, policy, ledger, None).admit(PLAN, 1, ("dose", "mass", "age"))[0]
+
+    assert sorted(map(tuple, admitted().X.tolist())) == sorted((b, c, a) for a, b, c in rows)
+    store(server, file, "delete from people;" + inserted(rows[::-1]))
+    assert admitted().n_samples == len(rows)
+    store(server, file, inserted([(0.5, 0.25, 0.125)]))
+    with pytest.raises(LedgerError, match="register"):
+        admitted()
+    store(server, file, "delete from people;" + inserted([(0.5, *rows[0][1:]), *rows[1:]]))
+    with pytest.raises(LedgerError, match="register"):
+        admitted()
 
 
 # ---- what a file may say -------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from fedbnsl.errors import DataError
+from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.sparse import Matrix
 from fedbnsl_client.cli import join
-from fedbnsl_client.data import csv_table, dataset, mapped_array
+from fedbnsl_client.data import csv_table, mapped_array
 from fedbnsl_client.data.checks import DataWarning, columns_without_mean
 from fedbnsl_client.data.dataset import MIN_ROWS, Dataset
 
@@ -169,8 +170,8 @@ def test_a_file_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     assert refusal(tmp_path / "absent.csv") == "cannot be read: No such file or directory"
 
 
-def test_a_directory_is_refused(tmp_path: Path) -> None:
-    assert "cannot be read" in refusal(tmp_path)
+def test_a_directory_without_tables_is_refused(tmp_path: Path) -> None:
+    assert "the folder holds no file; expected Parquet files" in refusal(tmp_path)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
@@ -203,20 +204,20 @@ def test_the_largest_file_that_is_read_can_be_chosen(table: Matrix, write: Calla
     assert "MiB are read" in refusal(path, max_file_bytes=size - 1)
 
 
-@pytest.mark.parametrize(("module", "reading"), [(csv_table, "read_header"), (dataset, "_read_values")])
+@pytest.mark.parametrize("reading", ["header", "codes"])
 def test_a_file_that_grows_while_it_is_read_is_refused(
-    table: Matrix, write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, module: ModuleType, reading: str
+    table: Matrix, write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, reading: str
 ) -> None:
     path = write(table)
-    read = getattr(module, reading)
+    read = getattr(csv_table.CsvTable, reading)
 
-    def read_while_somebody_writes(*arguments: object, **named: object) -> object:
-        result = read(*arguments, **named)
+    def read_while_somebody_writes(*arguments: object) -> object:
+        result = list(read(*arguments))
         with path.open("a", encoding="utf-8") as file:
             file.write("1.5,2.5,3.5\n")
         return result
 
-    monkeypatch.setattr(module, reading, read_while_somebody_writes)
+    monkeypatch.setattr(csv_table.CsvTable, reading, read_while_somebody_writes)
     assert "the file changed while it was read" in refusal(path)
 
 
@@ -228,14 +229,14 @@ def test_a_file_that_is_replaced_while_it_is_read_is_refused(
     twin.write_bytes(path.read_bytes())
     before = path.stat()
     os.utime(twin, ns=(before.st_atime_ns, before.st_mtime_ns))
-    read = dataset._read_values
+    read = csv_table.CsvTable.codes
 
-    def read_while_somebody_renames(*arguments: object, **named: object) -> object:
-        result = read(*arguments, **named)  # type: ignore[arg-type]
+    def read_while_somebody_renames(*arguments: Any) -> list[Matrix]:
+        result = list(read(*arguments))
         twin.replace(path)
         return result
 
-    monkeypatch.setattr(dataset, "_read_values", read_while_somebody_renames)
+    monkeypatch.setattr(csv_table.CsvTable, "codes", read_while_somebody_renames)
     assert "the file changed while it was read" in refusal(path)
 
 
@@ -267,7 +268,19 @@ def test_a_quote_that_is_never_closed_is_refused(write: Callable[..., Path]) -> 
 
 
 def test_a_table_without_header_is_refused(table: Matrix, write: Callable[..., Path]) -> None:
-    assert "no header: the first line holds 3 numbers" in refusal(write(table, "1.5,2,-3e-7"))
+    path = write(table, "1.5,2,-3e-7")
+    with pytest.raises(DataError, match="no header: the first line holds 3 numbers") as refused:
+        Dataset.read(path)
+    assert "--columns, or a data dictionary" in refused.value.remedy
+
+
+def test_numbers_are_names_where_columns_are_named(table: Matrix, write: Callable[..., Path]) -> None:
+    path = write(table, "4512,7157,672")
+    data = Dataset.read(path, columns=["672", "4512"])
+    assert data.variables == ("672", "4512")
+    assert np.array_equal(data.X, table[:, [2, 0]])
+    genes = Dictionary.model_validate({"4512": {}, "7157": {}})
+    assert Dataset.read(path, dictionary=genes).variables == ("4512", "7157")
 
 
 def test_a_header_alone_is_refused(write: Callable[..., Path]) -> None:
@@ -358,24 +371,44 @@ def test_numbers_in_an_odd_form_are_refused_by_column(table: Matrix, write: Call
     assert "column 'mass': 1 row(s) are not numbers" in refusal(write(rows))
 
 
-def test_missing_values_are_refused_by_column_and_count(table: Matrix, write: Callable[..., Path]) -> None:
+@pytest.mark.parametrize("missing", ["", "  ", "NA", "nan", "NaN", "NAN"])
+def test_missing_values_are_kept_and_counted_by_variable(
+    table: Matrix, write: Callable[..., Path], missing: str
+) -> None:
     rows = as_text(table)
-    rows[0][0] = rows[1][0] = ""
-    rows[5][0] = "  "
-    rows[6][2] = rows[20][0] = ""
-    text = refusal(write(rows))
-    assert "column 'age': 4 row(s) are empty (lines 2, 3, 7, ...)" in text
-    assert "column 'mass': 1 row(s) are empty (line 8)" in text
-    assert "dose" not in text
+    rows[0][0] = rows[1][0] = rows[6][2] = rows[20][0] = rows[20][2] = missing
+    with pytest.warns(DataWarning, match=r"4 row\(s\) are left out, which lack a value: 'age' 3, 'mass' 2"):
+        data = Dataset.read(write(rows))
+    expected = table.copy()
+    expected[[0, 1, 6, 20, 20], [0, 0, 2, 0, 2]] = np.nan
+    assert np.array_equal(data.X, expected, equal_nan=True)
+    assert data.n_samples == N
+    assert (data.gaps.rows, data.gaps.of, data.gaps.by_variable) == (4, N, {"age": 3, "mass": 2})
+    complete = data.complete_cases()
+    assert np.array_equal(complete.X, np.delete(table, [0, 1, 6, 20], axis=0))
+    assert complete.gaps == data.gaps
+    assert complete.complete_cases() is complete
 
 
-@pytest.mark.parametrize("nan", ["nan", "NaN", "NAN"])
-def test_nan_is_refused_by_column_and_count(table: Matrix, write: Callable[..., Path], nan: str) -> None:
+def test_gaps_of_columns_that_are_not_used_leave_no_row_out(table: Matrix, write: Callable[..., Path]) -> None:
     rows = as_text(table)
-    rows[3][1] = rows[4][1] = nan
+    rows[0][0] = rows[3][0] = rows[5][1] = ""
+    data = Dataset.read(write(rows), warn=False).reordered(["mass", "dose"])
+    assert (data.gaps.rows, data.gaps.of, data.gaps.by_variable) == (1, N, {"dose": 1})
+    assert np.array_equal(data.complete_cases().X, np.delete(table[:, [2, 1]], 5, axis=0))
+
+
+def test_checks_are_over_rows_without_a_missing_value(table: Matrix, write: Callable[..., Path]) -> None:
+    table[:, 1] = 4.0
+    table[7, 1] = 5.0
+    rows = as_text(table)
+    rows[7][0] = ""
+    assert f"column 'dose': the same value in all {N - 1} rows" in refusal(write(rows), warn=False)
+    assert f"{N} rows, {N - 1} of them without a missing value; at least {N}" in refusal(write(rows), min_rows=N)
+    rows[9][2], rows[7][2] = "inf", "1e200"
     text = refusal(write(rows))
-    assert "column 'dose': 2 row(s) are NaN (data rows 4, 5)" in text
-    assert "age" not in text
+    assert "column 'mass': 1 row(s) beyond 1e+100, whose squares overflow (data row 8)" in text
+    assert "column 'mass': 1 row(s) are infinite (data row 10)" in text
 
 
 @pytest.mark.parametrize("infinity", ["inf", "-inf", "Infinity", "1e999"])
@@ -490,9 +523,9 @@ def test_a_decimal_comma_is_refused(table: Matrix, write: Callable[..., Path]) -
 
 
 def test_many_problems_are_listed_up_to_eight(write: Callable[..., Path]) -> None:
-    table = np.full((N, 11), np.nan)
+    table = np.full((N, 11), np.inf)
     text = refusal(write(table, ",".join(f"v{k}" for k in range(11))))
-    assert text.count("are NaN") == 8
+    assert text.count("are infinite") == 8
     assert "... and 3 more" in text
 
 
@@ -511,3 +544,6 @@ def test_columns_from_which_their_own_means_were_subtracted_are_found() -> None:
     table = np.column_stack([raw, centred, centred / centred.std(), centred.round(6), two, raw - 50])
     names = ["raw", "centred", "standardised", "written with six digits", "balanced levels", "without a public number"]
     assert columns_without_mean(names, table) == ["centred", "standardised", "written with six digits"]
+    gaps = np.where(np.arange(200)[:, None] % 7 == 0, np.nan, 50 + 10 * plain[:, :2])
+    gaps[:, 1] -= np.nanmean(gaps[:, 1])
+    assert columns_without_mean(["raw", "centred"], gaps) == ["centred"]

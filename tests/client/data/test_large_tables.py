@@ -266,7 +266,7 @@ def test_pyarrow_reads_what_is_plain_without_the_other_reader(
     def unused(*_: object, **named: object) -> None:
         raise AssertionError("the careful reader was asked")
 
-    monkeypatch.setattr(csv_table, "blocks", unused)
+    monkeypatch.setattr(csv_table, "_loaded", unused)
     with pytest.raises(AssertionError):
         Dataset.read(plain)
     monkeypatch.setattr(csv_table, "_LARGE_BYTES", 0)

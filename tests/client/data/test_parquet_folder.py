@@ -1,6 +1,6 @@
 """A folder of Parquet files is one table, in the order of their names; what does not belong together is refused."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,8 @@ import pytest
 
 from fedbnsl.errors import DataError
 from fedbnsl.sparse import Matrix
-from fedbnsl_client.data.parquet_folder import ParquetFolder
+from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.data.parquet_table import ParquetTable
 from fedbnsl_client.data.reading import Reading
 
 pyarrow = pytest.importorskip("pyarrow")
@@ -30,7 +31,7 @@ def write(tmp_path: Path) -> Write:
 
 
 def codes(folder: Path, *readings: Reading, chosen: list[int] | None = None) -> Matrix:
-    table = ParquetFolder(folder)
+    table = ParquetTable(folder)
     header = table.header()
     chosen = list(range(len(header))) if chosen is None else chosen
     return np.concatenate(list(table.codes(header, chosen, readings or [Reading()] * len(chosen))))
@@ -59,7 +60,7 @@ def test_columns_are_found_by_name_in_each_file_and_may_have_other_types(write: 
 def test_folders_that_are_named_for_a_value_give_a_column(write: Write) -> None:
     write("ward=7/year=2024/1.parquet", x=[1.0, 2.0])
     folder = write("ward=__HIVE_DEFAULT_PARTITION__/year=2023/1.parquet", x=[3.0])
-    assert ParquetFolder(folder).header() == ["x", "ward", "year"]
+    assert ParquetTable(folder).header() == ["x", "ward", "year"]
     np.testing.assert_array_equal(codes(folder), [[1, 7, 2024], [2, 7, 2024], [3, np.nan, 2023]])
     np.testing.assert_array_equal(codes(folder, Reading(), chosen=[2]), [[2024], [2024], [2023]])
 
@@ -95,10 +96,24 @@ def test_an_empty_folder_and_other_files_are_refused(write: Write, tmp_path: Pat
     assert "2.parquet: cannot be read as Parquet" in refusal(folder)
 
 
-def test_a_folder_that_changes_while_it_is_read_is_refused(write: Write) -> None:
-    folder = write("1.parquet", x=[1.0, 2.0], y=[2.0, 3.0])
-    blocks = ParquetFolder(folder).codes(["x", "y"], [0, 1], [Reading(), Reading()])
-    next(blocks)
-    write("2.parquet", x=[1.0], y=[2.0])
-    with pytest.raises(DataError, match="files changed while they were read"):
-        list(blocks)
+def test_a_folder_that_changes_while_it_is_read_is_refused(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write("1.parquet", x=np.linspace(-1, 1, 30), y=np.linspace(-1, 1, 30) ** 3)
+    read = ParquetTable.codes
+
+    def disturbed(*given: Any) -> Iterator[Matrix]:
+        yield from read(*given)
+        write("2.parquet", x=[1.5], y=[2.5])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ParquetTable, "codes", disturbed)
+        with pytest.raises(DataError, match="the file changed while it was read"):
+            Dataset.read(folder)
+    assert Dataset.read(folder).n_samples == 31
+
+
+def test_a_folder_is_refused_by_the_size_of_all_its_files(write: Write) -> None:
+    write("1.parquet", x=np.arange(20.0) ** 2, y=np.arange(20.0))
+    folder = write("2.parquet", x=np.arange(20.0), y=np.arange(20.0) ** 3)
+    largest = max(file.stat().st_size for file in folder.iterdir())
+    with pytest.raises(DataError, match="--max-file-mib"):
+        Dataset.read(folder, max_file_bytes=largest)

@@ -1,0 +1,55 @@
+"""Cells that a column cannot have, by column: how many rows, which of them, and of unknown levels the first spellings.
+
+For the people at the site: spellings are quoted, so none of it may leave the site.
+"""
+
+from collections.abc import Sequence
+
+from fedbnsl.shown import shown
+from fedbnsl_client.data.checks import Places
+from fedbnsl_client.data.reading import Reading
+
+_SPELLINGS = 3
+_LONGEST = 40
+
+
+class CellProblems:
+    """What cannot be read of a table.
+
+    Parameters
+    ----------
+    header
+        Names of all columns.
+    unit
+        What the numbers of rows count, such as "line".
+    """
+
+    def __init__(self, header: Sequence[str], unit: str) -> None:
+        self._header, self._unit = header, unit
+        self._places: dict[int, Places] = {}
+        self._levels: dict[int, list[str]] = {}
+
+    def add(self, column: int, reading: Reading, rows: Sequence[int], cells: Sequence[object]) -> None:
+        """Take note of the rows of a column that cannot be read, and of cells that may be quoted."""
+        if not rows:
+            return
+        self._places.setdefault(column, Places()).add(rows)
+        if reading.codes:
+            spellings = self._levels.setdefault(column, [])
+            for cell in cells:
+                quoted = shown(repr(str(cell).strip()), _LONGEST)
+                if len(spellings) < _SPELLINGS and quoted not in spellings:
+                    spellings.append(quoted)
+
+    def lines(self) -> list[str]:
+        """One a column, in the order of the header."""
+        return [
+            f"column {self._header[k]!r}: {places.count} row(s) are {self._what(k)} {places.said(self._unit)}"
+            for k, places in sorted(self._places.items())
+        ]
+
+    def _what(self, column: int) -> str:
+        if column not in self._levels:
+            return "not numbers"
+        spellings = self._levels[column]
+        return "no level of the data dictionary" + (f", such as {', '.join(spellings)}" if spellings else "")

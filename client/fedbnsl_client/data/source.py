@@ -1,0 +1,77 @@
+"""Where a site's table lies: the seam between kinds of files and what is done with their cells."""
+
+from collections.abc import Hashable, Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from fedbnsl.sparse import Matrix
+from fedbnsl_client.data import parquet_table
+from fedbnsl_client.data.csv_table import CsvTable
+from fedbnsl_client.data.database import DatabaseTable
+from fedbnsl_client.data.reading import Reading
+
+
+class Source(Protocol):
+    """A table that can be read from its first row to its last, more than once."""
+
+    @property
+    def origin(self) -> str:
+        """What errors call it; no secret in it."""
+        ...
+
+    def header(self) -> list[str]:
+        """Its column names, checked (`fedbnsl_client.data.columns.read_names`).
+
+        Raises
+        ------
+        DataError
+            If it cannot be read.
+        """
+        ...
+
+    def codes(self, header: Sequence[str], chosen: Sequence[int], readings: Sequence[Reading]) -> Iterator[Matrix]:
+        """(rows, V) codes in blocks; NaN where a value is missing.
+
+        Parameters
+        ----------
+        header
+            All names.
+        chosen
+            V positions in the header; one may be there more than once.
+        readings
+            V, how the cells of each become codes.
+
+        Raises
+        ------
+        DataError
+            If cells cannot be read; by column and count, after the last block at the latest.
+        """
+        ...
+
+
+def source_of(path: Path, *, named: bool = False) -> Source:
+    """The table at a path: a CSV or Parquet file, a folder of Parquet files, or a `table.toml` that names a query.
+
+    Parameters
+    ----------
+    named
+        Whether the columns to use are named: then a header may be of numbers alone.
+    """
+    if path.suffix == ".toml":
+        return DatabaseTable(path)
+    if path.is_dir() or parquet_table.is_parquet(path):
+        return parquet_table.ParquetTable(path)
+    return CsvTable(path, named=named)
+
+
+def state_of(path: Path) -> Hashable:
+    """What changes when somebody writes to a file, or to one of a folder."""
+    if path.is_dir():
+        return tuple(file.state for file in parquet_table.files_of(path))
+    status = path.stat()
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def bytes_of(path: Path) -> int:
+    """How large the files of a table are."""
+    return sum(file.path.stat().st_size for file in parquet_table.files_of(path))

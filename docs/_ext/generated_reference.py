@@ -171,6 +171,5 @@ def _ready_plans() -> Iterator[str]:
         private = "" if Plan.load(name).privacy is None else " (with differential privacy)"
         yield f"`{name}`{private}\n: {_plain(READY_PLANS.about(name))}\n"
     for name in READY_PLANS.names():
-        if name not in READY_PLANS.aliases:
-            text = READY_PLANS.file(name).read_text(encoding="utf-8").strip()
-            yield f"\n## {name}\n\n```toml\n{text}\n```\n"
+        text = READY_PLANS.file(name).read_text(encoding="utf-8").strip()
+        yield f"\n## {name}\n\n```toml\n{text}\n```\n"

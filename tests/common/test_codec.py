@@ -174,7 +174,7 @@ def answers_of(matrix: SparseMatrix, numbers: Matrix) -> list[Content]:
         refit_rounds.Answer(matrix, numbers),
         moments_rounds.Answer(numbers),
         scales_rounds.Answer(numbers),
-        statistics_rounds.Answer(numbers, np.abs(numbers)),
+        statistics_rounds.Answer(numbers, np.abs(numbers), 12.5),
         residual_rounds.Answer(numbers, b"a digest"),
     ]
 
@@ -465,8 +465,11 @@ IMPOSSIBLE_NUMBERS: list[tuple[federation.Update, str]] = [
     (federation.Update(round=1, scales=values.Numbers(value=[math.nan])), "not finite"),
     (federation.Update(round=1, moments=values.Numbers(value=[1.0], value32=[1.0])), "both precisions"),
     (
-        federation.Update(round=1, residual_moments=federation.ResidualMoments(moments=MANY, task_digest=bytes(8))),
-        "7 numbers",
+        federation.Update(
+            round=1,
+            residual_moments=federation.ResidualMoments(moments=values.Numbers(value=[1.0] * 11), task_digest=bytes(8)),
+        ),
+        "11 numbers; expected at most 10",
     ),
     (federation.Update(round=1, residual_moments=federation.ResidualMoments(task_digest=bytes(7))), "7 bytes"),
 ]

@@ -41,6 +41,14 @@ class CellProblems:
                 if len(spellings) < _SPELLINGS and quoted not in spellings:
                     spellings.append(quoted)
 
+    def join(self, later: "CellProblems", offset: int) -> None:
+        """Take note of what was found in the rows after so many others."""
+        for column, places in later._places.items():
+            self._places.setdefault(column, Places()).join(places, offset)
+        for column, spellings in later._levels.items():
+            known = self._levels.setdefault(column, [])
+            known += [one for one in spellings if one not in known][: _SPELLINGS - len(known)]
+
     def lines(self) -> list[str]:
         """One a column, in the order of the header."""
         return [

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import reduce
-from typing import IO, Any, Self, TypeVar
+from typing import IO, Any, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,7 +53,7 @@ class RowsElsewhere(ABC):
 
     @abstractmethod
     def some(self, n_rows: int) -> Matrix:
-        """So many rows at most, from the beginning."""
+        """About so many rows, spread over some of the first; all if there are fewer."""
 
     @abstractmethod
     def columns(self, order: Sequence[int]) -> Self:
@@ -144,8 +144,15 @@ def sum_over_rows(X: Matrix | RowsElsewhere, f: Callable[[Matrix], Sums]) -> Sum
 
 def added(total: Sums, block: Sums) -> Sums:
     """Their sum, in this order."""
-    found: Sums = np.add(total, block)
-    return found
+    return cast(Sums, np.add(total, block))
+
+
+def some_rows(X: Matrix | RowsElsewhere, n_rows: int) -> Matrix:
+    """About so many rows, spread over the first block; all if there are fewer."""
+    if isinstance(X, RowsElsewhere):
+        return X.some(n_rows)
+    block = next(row_blocks(X))
+    return block[:: max(len(block) // n_rows, 1)]
 
 
 def lies_in_file(X: Matrix | RowsElsewhere) -> bool:

@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from fedbnsl.privacy.calibration import LATTICE
 from fedbnsl.sparse import Matrix
 from fedbnsl_client.data.mapped_array import sum_over_rows
-from fedbnsl_client.data.preparation import Prepared
 from fedbnsl_client.privacy.noise import Randbelow, discrete_gaussian
 
 
@@ -82,11 +81,11 @@ def release_residual_moments(
     norm_bound: float,
     variance: int,
     randbelow: Randbelow,
-    prepared: Prepared | None = None,
+    prepared_by: tuple[Matrix, Matrix] | None = None,
 ) -> Matrix:
     """(d, d) second moments Z'Z / n of the scaled residuals Z = (X - X W) / scales; may have negative eigenvalues.
 
-    With `prepared` columns, (d + 1, d + 1): each record has the constant 1 as its last residual.
+    With prepared columns, (d + 1, d + 1): each record has the constant 1 as its last residual.
 
     Parameters
     ----------
@@ -102,16 +101,19 @@ def release_residual_moments(
     variance
         Of the noise on the diagonal, in these units squared; half of it off the diagonal, where each number stands for
         two entries.
+    prepared_by
+        (d,) centre and (d,) scale of the columns, from released numbers; None: columns are taken as they are.
     """
 
     def residuals(rows: Matrix) -> Matrix:
         with np.errstate(all="ignore"):
-            if prepared is None:
+            if prepared_by is None:
                 return np.asarray((rows - rows @ W) / scales)
-            x = (rows - prepared.centre) / prepared.scale
+            centre, scale = prepared_by
+            x = (rows - centre) / scale
             return np.column_stack([(x - x @ W) / scales, np.ones(len(x))])
 
-    return _release(X, residuals, X.shape[1] + (prepared is not None), norm_bound, variance, randbelow)
+    return _release(X, residuals, X.shape[1] + (prepared_by is not None), norm_bound, variance, randbelow)
 
 
 # Rows of a block: its lattice columns stay in the cache, and a large table is not copied.

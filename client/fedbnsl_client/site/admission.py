@@ -13,7 +13,7 @@ from fedbnsl_client.budget.journal import RunJournal
 from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.policy import Policy, not_registered
 from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_client.data.plan_fit import require_complete, rows_for
+from fedbnsl_client.data.plan_fit import require_complete, require_rows_here, rows_for
 from fedbnsl_client.participant import Unaccounted
 from fedbnsl_client.rounds.kinds import Journal
 from fedbnsl_client.site import folder as site_folder
@@ -70,8 +70,9 @@ class PublicTable:
         Raises
         ------
         DataError
-            If rows have missing values that the plan does not take.
+            If rows have missing values that the plan does not take, or the plan needs rows that are elsewhere.
         """
+        require_rows_here(self._dataset, plan)
         require_complete(self._dataset, plan.preparation)
         return self._dataset.complete_cases().reordered(variables), Unaccounted()
 

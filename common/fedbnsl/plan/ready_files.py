@@ -2,8 +2,7 @@
 
 import difflib
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -23,19 +22,16 @@ class ReadyFiles:
         What one of them is called, such as "plan".
     listing
         The command that shows the names; empty: an error lists them.
-    aliases
-        Another name -> the name of a file.
     """
 
     what: str
     folder: Traversable
     listing: str = ""
-    aliases: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def names(self) -> list[str]:
-        """All names, those of the files first."""
+        """All names."""
         found = (entry.name for entry in self.folder.iterdir())
-        return [*sorted(name.removesuffix(_SUFFIX) for name in found if name.endswith(_SUFFIX)), *self.aliases]
+        return sorted(name.removesuffix(_SUFFIX) for name in found if name.endswith(_SUFFIX))
 
     def resolve(self, given: str | Path) -> str | Path:
         """The name of a ready file as a string, or a path; a `Path` is never taken for a name.
@@ -69,12 +65,10 @@ class ReadyFiles:
         resolved = self.resolve(given)
         if isinstance(resolved, Path):
             return resolved
-        return self.folder / f"{self.aliases.get(resolved, resolved)}{_SUFFIX}"
+        return self.folder / f"{resolved}{_SUFFIX}"
 
     def about(self, name: str) -> str:
         """The first line of a ready file, which says what it is for."""
-        if name in self.aliases:
-            return f"At present the same as {self.aliases[name]}."
         return self.file(name).read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
 
 

@@ -7,7 +7,6 @@ All noise is drawn on integer lattices. A record's clipped gradient lies in [-LA
 """
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -265,8 +264,8 @@ def statistics_sensitivity(blocks: Sequence[int]) -> float:
 
 
 def _statistics_variance(plan: Plan, cost: float, d: int) -> int:
-    blocks = Counter(column.variable for column in plan.require_ranges(d)).values()
-    squared = math.ceil(statistics_sensitivity(list(blocks)) ** 2 * (1.0 + 2.0**-40))
+    blocks = plan.columns([column.name for column in plan.require_ranges(d)]).sizes.tolist()
+    squared = math.ceil(statistics_sensitivity(blocks) ** 2 * (1.0 + 2.0**-40))
     return _variance(squared, cost * _SHORT) if cost else 0
 
 

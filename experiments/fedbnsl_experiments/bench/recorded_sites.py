@@ -60,7 +60,11 @@ def record(plan: Plan, tables: Mapping[str, Dataset]) -> tuple[dict[str, Any], R
         plan, plan.column_names, rows, sites, on_round=lambda state, record: global_s.append(record.global_s)
     )
     graph = consensus_graph(state, plan, plan.edge_mask(plan.column_names))
-    alone = {"sites": rows, "edges": named_edges(graph, plan.columns(plan.column_names)), "seconds": {"global": sum(global_s)}}
+    alone = {
+        "sites": rows,
+        "edges": named_edges(graph, plan.columns(plan.column_names)),
+        "seconds": {"global": sum(global_s)},
+    }
     return alone, sites.updates
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl_experiments.report import charts as report_charts
 from fedbnsl_experiments.report.run_files import ReportedRun
 from fedbnsl_server.influence import outliers, who_was_left_out
@@ -63,7 +64,11 @@ def settings(run: ReportedRun) -> list[Setting]:
     rows: list[Setting] = []
     for key, info in type(run.plan).model_fields.items():
         value = getattr(run.plan, key)
-        if isinstance(value, BaseModel):
+        if isinstance(value, Dictionary):
+            for name, entry in value.items():
+                said = _shown(entry.model_dump(mode="json", exclude_defaults=True))
+                rows.append(Setting(f"{key}.{name}", said, "", info.description or "", differs=True))
+        elif isinstance(value, BaseModel):
             for inner, inner_info in type(value).model_fields.items():
                 rows.append(_setting(f"{key}.{inner}", getattr(value, inner), inner_info))
         else:

@@ -194,9 +194,9 @@ def test_a_seeded_private_run_sends_the_same_bits(table: Matrix, mapped: Matrix,
 
 
 def test_exact_smoothness_is_the_same_to_rounding(table: Matrix, mapped: Matrix) -> None:
-    privacy = private_plan(privacy={"epsilon": 4.0, "smoothness": "exact"}).privacy
-    assert privacy is not None
-    one, other = (_second_moments(privacy, X, None) for X in (table, mapped))
+    plan = private_plan(privacy={"epsilon": 4.0, "smoothness": "exact"})
+    assert plan.privacy is not None
+    one, other = (_second_moments(plan, plan.privacy, X, None) for X in (table, mapped))
     assert np.array_equal(one, (table * table).mean(axis=0))
     assert np.abs(one - other).max() <= 1e-12 * one.max()
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from fedbnsl.errors import LocalProtocolError, PlanError
 from fedbnsl.messages import is_variable_name
+from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.knowledge import Knowledge
 from fedbnsl.plan.plan import PRIVATE_SOLVERS, Plan
 from fedbnsl.plan.preparation import Preparation
@@ -83,6 +84,10 @@ OTHER_VALUES: dict[str, list[Any]] = {
         {"scale": "none", "missing_most": 0.1},
         {"scale": "none", "weighting": "sites"},
         {},
+    ],
+    "dictionary": [
+        {"x": {"range": [0.0, 1.0]}, "y": {}},
+        {"x": {"kind": "nominal", "levels": ["a", "b", "c"]}, "y": {"kind": "count", "unit": "days"}},
     ],
     "knowledge": [
         {"required": [["x", "y"]]},
@@ -160,6 +165,7 @@ IMPOSSIBLE: list[tuple[str, Any, str]] = [
     ("run_deadline_s", 0.0, "greater than 0"),
     ("rpc_timeout_s", 0.0, "greater than 0"),
     ("preparation", 3, "valid dictionary"),
+    ("dictionary", 3, "valid dictionary"),
     ("knowledge", 3, "valid dictionary"),
 ]
 IMPOSSIBLE_KNOWLEDGE: list[tuple[str, Any, str]] = [
@@ -227,11 +233,13 @@ def test_a_plan_survives_its_own_toml(plan: Plan) -> None:
 
 def test_the_toml_names_every_setting_and_says_what_each_means() -> None:
     text = Plan().to_toml()
-    assert set(tomllib.loads(text)) == set(Plan.model_fields) - {"privacy", "preparation"}, "what is absent is no table"
+    assert set(tomllib.loads(text)) == set(Plan.model_fields) - {"privacy", "preparation", "dictionary"}, (
+        "what is absent is no table"
+    )
     assert set(tomllib.loads(text)["knowledge"]) == set(Knowledge.model_fields)
     for field in (*Plan.model_fields.values(), *Knowledge.model_fields.values()):
         assert field.description
-        if field.annotation not in (Knowledge, Privacy | None, Preparation | None):
+        if field.annotation not in (Knowledge, Privacy | None, Preparation | None, Dictionary):
             assert f"# {field.description}" in text
 
 
@@ -606,7 +614,7 @@ def test_bounds_are_one_for_all_or_one_for_each_named_variable(setting: str) -> 
     for fine in ([1.0], [1.0, 2.0]):
         Plan.parse({**private(**{setting: fine}), "variables": ["x", "y"]})
     for names in ([], ["x", "y", "z"]):
-        with pytest.raises(PlanError, match=f"privacy.{setting}: must be one value for all, or one for each name"):
+        with pytest.raises(PlanError, match=f"privacy.{setting}: must be one value for all, or one for each column"):
             Plan.parse({**private(**{setting: [1.0, 2.0]}), "variables": names})
     with pytest.raises(PlanError, match=rf"privacy.{setting}.0 = 0.0: .*greater than 0"):
         Plan.parse(private(**{setting: [0.0]}))

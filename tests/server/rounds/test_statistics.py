@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from fedbnsl.errors import RemoteProtocolError
 from fedbnsl.messages import Units
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl.plan.plan import Plan
@@ -23,7 +24,9 @@ def tables() -> dict[str, np.ndarray]:
 def units(**preparation: str) -> Units:
     plan = Plan().with_settings(preparation=preparation)
     run = Run(plan, EdgeMask(Knowledge(), ["x", "y", "z"]), ROWS)
-    answers = {site: Answer(*column_statistics(table, plan.preparation)) for site, table in tables().items()}
+    answers = {
+        site: Answer(*column_statistics(table, plan.preparation), float(len(table))) for site, table in tables().items()
+    }
     assert not any(statistics.fault(answer, Task(), run) for answer in answers.values())
     found = statistics.advance(initial_state(3, list(ROWS)), answers, Task(), run).units
     assert found is not None
@@ -55,13 +58,37 @@ def test_sites_with_one_vote_each_have_the_same_weight():
 
 
 @pytest.mark.parametrize(
-    ("means", "variances", "fault"),
+    ("means", "variances", "rows", "fault"),
     [
-        ([0.0, 0.0, 0.0], [1.0, 1.0, 1.0], "has means where the plan has none"),
-        ([], [1.0, 0.0, 1.0], "has a variance that is not between"),
-        ([], [1.0, np.inf, 1.0], "has a variance that is not between"),
+        ([0.0, 0.0, 0.0], [1.0, 1.0, 1.0], 9, "has means where the plan has none"),
+        ([], [], 9, "has variances where the plan has none, or none where it has them"),
+        ([], [1.0, -1.0, 1.0], 9, "has a variance below 0"),
+        ([], [1.0, np.inf, 1.0], 9, "has a variance below 0, or beyond"),
+        ([], [1.0, 1.0, 1.0], 0, "has an impossible number of complete rows"),
+        ([], [1.0, 1.0, 1.0], 8.5, "has an impossible number of complete rows"),
+        ([], [1.0, 1.0, 1.0], 1e9, "has an impossible number of complete rows"),
     ],
 )
-def test_an_answer_that_cannot_be_used_is_refused(means, variances, fault):
+def test_an_answer_that_cannot_be_used_is_refused(means, variances, rows, fault):
     run = Run(Plan().with_settings(preparation={}), EdgeMask(Knowledge(), ["x", "y", "z"]), ROWS)
-    assert fault in statistics.fault(Answer(np.array(means), np.array(variances)), Task(), run)
+    assert fault in statistics.fault(Answer(np.array(means), np.array(variances), rows), Task(), run)
+
+
+def test_sites_weigh_as_their_complete_rows_once_these_are_known():
+    plan = Plan().with_settings(preparation={})
+    run = Run(plan, EdgeMask(Knowledge(), ["x", "y", "z"]), {"a": 1000, "b": 1000})
+    answers = {"a": Answer(np.empty(0), np.ones(3), 900.0), "b": Answer(np.empty(0), np.full(3, 4.0), 100.0)}
+    after = statistics.advance(initial_state(3, ["a", "b"]), answers, Task(), run)
+    assert after.complete_rows == {"a": 900, "b": 100}
+    assert after.units is not None
+    np.testing.assert_allclose(after.units.scales**2, 1.3, rtol=1e-12)
+
+
+def test_a_column_may_be_constant_at_one_site_but_not_at_all():
+    run = Run(Plan().with_settings(preparation={}), EdgeMask(Knowledge(), ["x", "y", "z"]), ROWS)
+    varies, constant = Answer(np.empty(0), np.ones(3), 200.0), Answer(np.empty(0), np.array([1.0, 0.0, 1.0]), 200.0)
+    assert not statistics.fault(constant, Task(), run)
+    state = initial_state(3, ["a", "b"])
+    assert statistics.advance(state, {"a": varies, "b": constant}, Task(), run).units is not None
+    with pytest.raises(RemoteProtocolError, match="'y': one value in all rows of all sites"):
+        statistics.advance(state, {"a": constant, "b": constant}, Task(), run)

@@ -1,0 +1,167 @@
+"""The data dictionary: which columns a variable becomes, and what is refused."""
+
+import math
+
+import numpy as np
+import pytest
+
+from fedbnsl.errors import PlanError
+from fedbnsl.plan.columns import Columns
+from fedbnsl.plan.dictionary import Dictionary
+from fedbnsl.plan.knowledge import EdgeMask, Knowledge
+from fedbnsl.plan.plan import Plan
+
+TEXT = """
+[age]
+unit = "years"
+range = [0, 110]
+[crp]
+kind = "continuous"
+range = [0, 500]
+transform = "log1p"
+[sex]
+kind = "binary"
+levels = ["f", "m"]
+[stage]
+kind = "ordinal"
+levels = ["I", "II", "III", "IV"]
+[blood]
+kind = "nominal"
+levels = ["0", "A", "B", "AB"]
+[visits]
+kind = "count"
+"""
+DICTIONARY = Dictionary.parse(TEXT, origin="dictionary.toml")
+
+
+def test_a_variable_becomes_one_column_and_a_nominal_one_a_column_for_each_level_but_the_first():
+    assert [column.name for column in DICTIONARY.columns()] == [
+        "age", "crp", "sex", "stage", "blood=A", "blood=B", "blood=AB", "visits"
+    ]  # fmt: skip
+
+
+def test_public_bounds_come_from_range_and_levels_after_the_transform():
+    bounds = {column.name: (column.low, column.high) for column in DICTIONARY.columns()}
+    assert bounds["age"] == (0.0, 110.0)
+    assert bounds["crp"] == (0.0, math.log(501.0))
+    assert bounds["sex"] == (0.0, 1.0)
+    assert bounds["stage"] == (0.0, 3.0)
+    assert bounds["blood=AB"] == (0.0, 1.0)
+    assert bounds["visits"] == (-math.inf, math.inf)
+    assert DICTIONARY.without_range() == ["visits"]
+
+
+def test_what_was_read_becomes_values_by_range_first_and_transform_second():
+    crp = DICTIONARY["crp"].values(np.array([-3.0, 0.0, math.e - 1.0, 900.0, np.nan]))
+    np.testing.assert_allclose(crp[:, 0], [0.0, 0.0, 1.0, math.log(501.0), np.nan], rtol=1e-15)
+    blood = DICTIONARY["blood"].values(np.array([0.0, 1.0, 2.0, 3.0, np.nan]))
+    expected = [[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1], [np.nan] * 3]
+    np.testing.assert_array_equal(blood, expected)
+    assert DICTIONARY["visits"].values(np.array([0.0, 7.0]))[:, 0].tolist() == [0.0, math.log(8.0)]
+
+
+def test_the_digest_is_that_of_the_content_in_any_order():
+    reversed_order = DICTIONARY.over(DICTIONARY.variables[::-1])
+    assert reversed_order.variables != DICTIONARY.variables
+    assert reversed_order.digest() == DICTIONARY.digest()
+    assert Dictionary.parse(TEXT.replace("110", "111"), origin="x").digest() != DICTIONARY.digest()
+
+
+def test_a_plan_keeps_its_dictionary_through_its_file():
+    plan = Plan.load("standard").with_dictionary(DICTIONARY, origin="dictionary.toml")
+    again = Plan.from_toml(plan.to_toml())
+    assert again == plan
+    assert again.column_names == tuple(column.name for column in DICTIONARY.columns())
+    assert again.with_settings(variables=["sex", "blood"]).column_names == ("sex", "blood=A", "blood=B", "blood=AB")
+
+
+def test_a_plan_with_another_dictionary_takes_none():
+    plan = Plan.load("standard").with_dictionary(DICTIONARY, origin="dictionary.toml")
+    assert plan.with_dictionary(DICTIONARY, origin="the same") == plan
+    with pytest.raises(PlanError, match="has a data dictionary of its own"):
+        plan.with_dictionary(Dictionary.parse(TEXT.replace("110", "120"), origin="x"), origin="other.toml")
+
+
+def test_a_dictionary_changes_the_digest_that_sites_approve():
+    plan = Plan.load("standard")
+    assert plan.with_dictionary(DICTIONARY, origin="x").digest() not in plan.approvable_digests()
+
+
+def test_a_plan_cannot_name_variables_that_its_dictionary_lacks():
+    with pytest.raises(PlanError, match="must be names that the data dictionary has"):
+        Plan.load("standard").with_settings(variables=["age", "height"], dictionary=DICTIONARY.model_dump())
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[a]\n[b]\nkind = 'ordinal'", "variable has at least 2"),
+        ("[a]\n[b]\nkind = 'binary'\nlevels = ['x', 'y', 'z']", "a binary variable has exactly 2"),
+        ("[a]\n[b]\nkind = 'nominal'\nlevels = ['x', 'y']", "a nominal variable has at least 3"),
+        ("[a]\n[b]\nkind = 'nominal'\nlevels = ['x', 'y', 'x']", "one is there twice"),
+        ("[a]\n[b]\nlevels = ['x', 'y']", "a continuous variable has none"),
+        ("[a]\n[b]\nkind = 'binary'\nlevels = ['x', 'y']\nrange = [0, 1]", "has levels instead"),
+        ("[a]\n[b]\nrange = [3, 3]", "the first number must be below the second"),
+        ("[a]\n[b]\nrange = [-1, 3]\ntransform = 'log'", "needs values above 0"),
+        ("[a]\n[b]\nrange = [0, 3]\ntransform = 'log'", "needs values above 0"),
+        ("[a]\n[b]\nkind = 'count'\nrange = [-1, 3]", "counts are not below 0"),
+        ("[a]\n[b]\nrange = [0, inf]", "finite number"),
+        ("[a]\n[b]\nsize = 3", "there is no such setting; a variable has kind, unit"),
+        ("[a]\nkind = 'nominal'\nlevels = ['x', 'y', 'z']\n['a=y']", "two columns would be called 'a=y'"),
+        ("[a]", "a network needs at least two"),
+        ("[a", "not valid TOML"),
+    ],
+)
+def test_a_dictionary_that_cannot_be_used_says_what_is_wrong(text: str, said: str):
+    with pytest.raises(PlanError) as refused:
+        Dictionary.parse(text, origin="dictionary.toml")
+    assert said in str(refused.value)
+    assert "dictionary.toml" in str(refused.value)
+
+
+def test_a_square_root_may_start_at_zero():
+    assert Dictionary.parse("[a]\n[b]\nrange = [0, 4]\ntransform = 'sqrt'", origin="x").columns()[1][2:] == (0.0, 2.0)
+
+
+# ---- columns and variables -----------------------------------------------------------------------------------------
+
+COLUMNS = Columns.of(["x", "b=1", "y", "b=2"], {"b=1": "b", "b=2": "b"})
+
+
+def test_columns_of_one_variable_need_not_stand_together():
+    assert COLUMNS.variables == ("x", "b", "y")
+    assert COLUMNS.variable_of.tolist() == [0, 1, 2, 1]
+    assert COLUMNS.sizes.tolist() == [1, 2, 1]
+    assert [members.tolist() for members in COLUMNS.members()] == [[0], [1, 3], [2]]
+
+
+def test_edges_between_variables_are_any_between_their_columns_and_the_weight_is_the_largest():
+    W = np.zeros((4, 4))
+    W[1, 0], W[3, 0], W[3, 2], W[1, 3] = 0.5, -2.0, 0.1, 9.0
+    largest = COLUMNS.largest(W)
+    assert largest.tolist() == [[0, 0, 0], [-2.0, 0, 0.1], [0, 0, 0]], "nothing within a variable"
+    assert np.array_equal(COLUMNS.joined(W != 0), largest != 0)
+    spread = COLUMNS.spread(COLUMNS.joined(W != 0))
+    assert sorted(map(tuple, np.argwhere(spread).tolist())) == [(1, 0), (1, 2), (3, 0), (3, 2)]
+
+
+def test_without_blocks_columns_and_variables_are_the_same():
+    plain = Columns.of(["a", "b"])
+    W = np.array([[0.0, 1.5], [0.0, 0.0]])
+    assert not plain.has_blocks
+    assert np.array_equal(plain.largest(W), W)
+    assert np.array_equal(plain.spread(W != 0), W != 0)
+
+
+def test_what_is_known_of_a_nominal_variable_holds_for_its_columns():
+    knowledge = Knowledge(required=(("x", "b"),), forbidden=(("b", "y"),))
+    mask = EdgeMask(knowledge, COLUMNS)
+    assert sorted(map(tuple, np.argwhere(mask.required).tolist())) == [(0, 1), (0, 3)]
+    for b in (1, 3):
+        assert not mask.allowed[b, 2], "forbidden"
+        assert not mask.allowed[b, 0], "it would close a cycle with what is required"
+        assert mask.allowed[2, b]
+    assert not mask.allowed[1, 3], "no edge within a variable"
+    assert not mask.allowed[3, 1]
+    with pytest.raises(PlanError, match="not a variable of this run"):
+        EdgeMask(Knowledge(forbidden=(("b=1", "y"),)), COLUMNS)

@@ -1,0 +1,106 @@
+"""The search over variables of several columns, against determinants and against every graph there is."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from fedbnsl.graphs.family_moments import needed_moments
+from fedbnsl.graphs.graph import is_acyclic
+from fedbnsl.plan.columns import Columns
+from fedbnsl_server.search.families import Families
+from fedbnsl_server.search.graph_search import search
+
+COLUMNS = Columns.of(["x", "b=1", "y", "b=2", "z"], {"b=1": "b", "b=2": "b"})
+EVERYTHING = ~np.eye(4, dtype=bool)
+NOTHING = np.zeros((4, 4), dtype=bool)
+N = 400.0
+
+
+def moments(seed: int) -> np.ndarray:
+    """Of x -> b (two columns) -> y <- z."""
+    rng = np.random.default_rng(seed)
+    x, z = rng.standard_normal((2, 4000))
+    b1, b2 = 0.9 * x + rng.standard_normal(4000), -0.7 * x + rng.standard_normal(4000)
+    y = b1 - 0.8 * b2 + 0.9 * z + rng.standard_normal(4000)
+    X = np.column_stack([x, b1, y, b2, z])
+    return X.T @ X / len(X)
+
+
+def log_det(S: np.ndarray, columns: list[int]) -> float:
+    return math.log(np.linalg.det(S[np.ix_(columns, columns)])) if columns else 0.0
+
+
+def columns_of(variables: list[int]) -> list[int]:
+    return [c for c in range(5) if COLUMNS.variable_of[c] in variables]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_residual_variance_is_a_ratio_of_determinants(seed: int):
+    S = moments(seed)
+    families = Families(S[None], EVERYTHING, ridge=0.0, members=COLUMNS.members())
+    for j in range(4):
+        others = [v for v in range(4) if v != j]
+        for r in range(4):
+            for parents in itertools.combinations(others, r):
+                given = columns_of(list(parents))
+                size = COLUMNS.sizes[j]
+                expected = math.exp((log_det(S, columns_of([j]) + given) - log_det(S, given)) / size)
+                found = families.residual_variance(j, np.array(parents, dtype=np.int64))
+                np.testing.assert_allclose(found, [expected], rtol=1e-9)
+                before, after = families.toggled(j, np.array(parents, dtype=np.int64))
+                np.testing.assert_allclose(before, found, rtol=1e-9)
+                for k, other in enumerate(families.candidates[j].tolist()):
+                    toggled = np.array(sorted({*parents} ^ {other}), dtype=np.int64)
+                    np.testing.assert_allclose(after[:, k], families.residual_variance(j, toggled), rtol=1e-8)
+
+
+def score(S: np.ndarray, dag: np.ndarray, common: float) -> float:
+    """As in the module's text, by determinants."""
+    total = 0.0
+    for j in range(4):
+        given = columns_of(np.flatnonzero(dag[:, j]).tolist())
+        size = int(COLUMNS.sizes[j])
+        log_v = (log_det(S, columns_of([j]) + given) - log_det(S, given)) / size
+        total += size * (0.5 * log_v + 0.5 * (log_v - math.log(common)) ** 2 / N)
+    edges = sum(COLUMNS.sizes[i] * COLUMNS.sizes[j] for i, j in np.argwhere(dag))
+    return total + 0.5 * math.log(N) / N * float(edges)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_search_finds_the_best_of_all_graphs_over_the_variables(seed: int):
+    S = moments(seed)
+    found = search(
+        [S],
+        starts=[NOTHING],
+        candidates=EVERYTHING,
+        allowed=EVERYTHING,
+        required=NOTHING,
+        n_samples=N,
+        threshold=0.0,
+        columns=COLUMNS,
+    )
+    pairs = np.argwhere(EVERYTHING).tolist()
+    best = math.inf
+    for edges in itertools.product([False, True], repeat=len(pairs)):
+        dag = np.zeros((4, 4), dtype=bool)
+        for (i, j), there in zip(pairs, edges, strict=True):
+            dag[i, j] = there
+        if dag.sum() <= 6 and is_acyclic(dag):
+            best = min(best, score(S, dag, 1.0))
+    # sigma^2 is estimated by the search; its term is of order 1 / n and the same in size for both.
+    assert score(S, found.dag, 1.0) <= best + 2.0 / N
+    assert np.array_equal(found.dag | found.dag.T, np.array(
+        [[0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 1], [0, 0, 1, 0]], dtype=bool
+    )), "the skeleton"  # fmt: skip
+    assert found.weights.shape == (5, 5)
+    assert (found.weights[~COLUMNS.spread(found.dag)] == 0).all()
+
+
+def test_moments_are_needed_between_all_columns_of_a_family_and_within_a_variable():
+    candidates = NOTHING.copy()
+    candidates[0, 1] = candidates[1, 0] = True  # x and b
+    needed = needed_moments(candidates, COLUMNS)
+    pairs = {tuple(pair) for pair in np.argwhere(needed).tolist()}
+    assert pairs == {(k, k) for k in range(5)} | {(0, 1), (0, 3), (1, 3)}

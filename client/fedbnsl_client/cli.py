@@ -69,6 +69,19 @@ def _table_options(command: click.decorators.FC) -> click.decorators.FC:
     return command
 
 
+def dictionary_options(command: click.decorators.FC) -> click.decorators.FC:
+    """Give a command --dictionary and --column-map."""
+    of_columns = click.option(
+        "--column-map",
+        type=_DATA,
+        help="TOML file, private to this site: what is different here from the dictionary, such as names of columns, "
+        "units and how levels are written.",
+    )
+    return click.option(
+        "--dictionary", type=_DATA, help="The consortium's data dictionary, a TOML file: what each variable is."
+    )(of_columns(command))
+
+
 _data_option = click.option(
     "--data",
     required=True,
@@ -87,7 +100,12 @@ _folder_argument = click.argument("folder", type=click.Path(exists=True, file_ok
 @click.option(
     "--dataset", "dataset_id", required=True, help="Name under which the ledger counts this table's spending."
 )
-@click.option("--columns", help="Comma-separated names of the columns that may ever be used.  [default: all]")
+@click.option(
+    "--columns",
+    help="Comma-separated names of the columns (with --dictionary: its variables) that may ever be used.  "
+    "[default: all]",
+)
+@dictionary_options
 @click.option(
     "--coordinator",
     "coordinators",
@@ -112,6 +130,8 @@ def init(
     data: Path,
     dataset_id: str,
     columns: str | None,
+    dictionary: Path | None,
+    column_map: Path | None,
     coordinators: tuple[str, ...],
     max_epsilon: float,
     max_delta: float | None,
@@ -123,6 +143,9 @@ def init(
     The table is checked and its content is noted in the ledger: registered again from this folder under another name,
     path or header, it is noticed. A copy with changed rows or values is not, nor are the same people in another table.
     Keep one folder for a table: another one would be another budget. Nothing is sent.
+
+    Copies of the data dictionary and the column map are kept in FOLDER, as dictionary.toml and columns.toml, and the
+    table is read by them from then on.
     """
     from fedbnsl_client.site import folder as site_folder
 
@@ -133,6 +156,8 @@ def init(
             data=data,
             dataset_id=dataset_id,
             columns=column_names(columns),
+            dictionary=dictionary,
+            column_map=column_map,
             coordinators=coordinators,
             public=public,
             max_epsilon=max_epsilon,
@@ -166,8 +191,8 @@ def register(folder: Path, dataset_id: str | None, supersedes: bool) -> None:
     with site_folder.opened(folder) as (policy, ledger):
         dataset_id = policy.dataset(dataset_id).id
         table = site_folder.read_table(folder, policy, dataset_id)
-        for one in table.odd:
-            click.secho(f"warning: {one.text}", fg="yellow", err=True)
+        for text in table.remarks():
+            click.secho(f"warning: {text}", fg="yellow", err=True)
         site_folder.register(folder, policy, ledger, dataset_id, table, supersedes=supersedes)
         shared = ledger.account(dataset_id) - {dataset_id}
     click.echo(f"registered {dataset_id}: {table.n_samples} rows, {len(table.variables)} variables")
@@ -242,6 +267,7 @@ def ledger_command(folder: Path, verify: bool, as_json: bool, accept_backup: boo
 )
 @passphrase_option
 @_table_options
+@dictionary_options
 def join(
     coordinator: str | None,
     folder: Path | None,
@@ -258,6 +284,8 @@ def join(
     columns: str | None,
     min_rows: int,
     max_file_mib: int | None,
+    dictionary: Path | None,
+    column_map: Path | None,
 ) -> None:
     """Join the run of the coordinator at HOST:PORT and answer its rounds until the end.
 
@@ -291,6 +319,11 @@ def join(
             )
         if click.get_current_context().get_parameter_source("min_rows") is click.core.ParameterSource.COMMANDLINE:
             raise SetupError("--min-rows goes with --data; under --policy the policy's own `min_rows` counts")
+        if dictionary or column_map:
+            raise SetupError(
+                "--dictionary and --column-map go with --data; under --policy, dictionary.toml and columns.toml of the "
+                "site's folder count"
+            )
         Policy.load(folder / site_folder.POLICY)  # a folder that is none is said to be none, before all else
     elif data is None or (site is None) is (identity_folder is None) or not public_data:
         raise SetupError(
@@ -334,7 +367,7 @@ def join(
         name = site or link.site
         if not is_site_name(name):
             raise SetupError(f"--site {name!r}: use {SITE_NAME_RULE}")
-        with _table(data, engine, columns, min_rows, max_file_mib) as table:
+        with _table(data, engine, columns, min_rows, max_file_mib, dictionary, column_map) as table:
             site_folder.refuse_as_public(data, table, own_folder)
             run(PublicTable(name, table))
 
@@ -346,6 +379,7 @@ def join(
 @click.option("--json", "as_json", is_flag=True, help="Print the refitted network (the content of lgbn.json) as well.")
 @click.option("--intercept/--no-intercept", default=False, help="Whether regressions have one.  [default: no]")
 @_table_options
+@dictionary_options
 def refit(
     edges: Path,
     data: Path,
@@ -355,6 +389,8 @@ def refit(
     columns: str | None,
     min_rows: int,
     max_file_mib: int | None,
+    dictionary: Path | None,
+    column_map: Path | None,
 ) -> None:
     """Refit the weights of a learned graph on this site's own table, by least squares.
 
@@ -365,14 +401,14 @@ def refit(
     from fedbnsl_client.refit import personalise
 
     graph_files.new_graph_folder(out)
-    dataset = _read(data, columns, min_rows, max_file_mib)
-    learned = graph_files.read_edges(edges, dataset.variables)
-    fitted = personalise(dataset, learned.dag, intercept=intercept)
-    graph_files.write_all(fitted, out, mode=OWNER_ONLY)
+    dataset = _read(data, columns, min_rows, max_file_mib, dictionary, column_map).complete_cases()
+    learned = graph_files.read_edges(edges, dataset.columns.variables)
+    fitted = personalise(dataset, dataset.columns.spread(learned.dag), intercept=intercept)
+    graph_files.write_all(fitted, out, columns=dataset.columns, mode=OWNER_ONLY)
     if as_json:
         click.echo(lgbn_json(fitted), nl=False)
     else:
-        click.echo(f"refitted {int(fitted.dag.sum())} edges on {dataset.n_samples} rows; kept in {out}")
+        click.echo(f"refitted {int(learned.dag.sum())} edges on {dataset.n_samples} rows; kept in {out}")
 
 
 def column_names(columns: str | None) -> list[str]:
@@ -393,27 +429,50 @@ def _bytes(mib: int | None) -> int | None:
 
 @contextmanager
 def _table(
-    data: Path, engine: str | None, columns: str | None, min_rows: int, max_file_mib: int | None
+    data: Path,
+    engine: str | None,
+    columns: str | None,
+    min_rows: int,
+    max_file_mib: int | None,
+    dictionary: Path | None,
+    column_map: Path | None,
 ) -> Generator[Dataset]:
     """The table of --data, read here or by the workers of --engine."""
     if engine is None:
-        yield _read(data, columns, min_rows, max_file_mib, warn=False)
+        yield _read(data, columns, min_rows, max_file_mib, dictionary, column_map, warn=False)
         return
     from fedbnsl_client.data import dask_table
+    from fedbnsl_client.site.folder import described
 
     if max_file_mib is not None:
         raise SetupError("--max-file-mib is about files that are read here; leave it out with --engine")
+    what, mapping = described(None, dictionary, column_map)
     with dask_table.connected(engine) as cluster:
-        yield dask_table.read(cluster, data, columns=column_names(columns), min_rows=min_rows)
+        yield dask_table.read(
+            cluster, data, columns=column_names(columns), dictionary=what, mapping=mapping, min_rows=min_rows
+        )
 
 
-def _read(data: Path, columns: str | None, min_rows: int, max_file_mib: int | None, *, warn: bool = True) -> Dataset:
+def _read(
+    data: Path,
+    columns: str | None,
+    min_rows: int,
+    max_file_mib: int | None,
+    dictionary: Path | None,
+    column_map: Path | None,
+    *,
+    warn: bool = True,
+) -> Dataset:
     from fedbnsl_client.data.dataset import Dataset
+    from fedbnsl_client.site.folder import described
 
+    what, mapping = described(None, dictionary, column_map)
     with warnings_on_stderr():
         return Dataset.read(
             data,
             columns=column_names(columns),
+            dictionary=what,
+            mapping=mapping,
             min_rows=min_rows,
             max_file_bytes=_bytes(max_file_mib),
             warn=warn,

@@ -85,7 +85,7 @@ def take_part(
     outcome = "finished"
     session = Session(address, credentials, patience_s=patience_s, notice=notice)
     try:
-        reply = session.join(_request(admission))
+        reply = _joined(session, admission)
         record("joined", coordinator=address, run=f"{reply.run:016x}", plan_digest=reply.plan_digest.hex())
         reason: LeaveReason | None = None
         try:
@@ -134,8 +134,22 @@ def take_part(
     if end.graph is None:
         raise RunAbandonedError(f"the run ended without a result: {shown(end.stopped_because)}")
     if out is not None:
-        _keep(out, table, end.graph, intercept=has_intercept(plan.preparation))
+        _keep(out, table.complete_cases(), end.graph, intercept=has_intercept(plan.preparation))
     return end.graph
+
+
+def _joined(session: Session, admission: Admission) -> JoinReply:
+    """What the coordinator answers to a site that joins."""
+    try:
+        return session.join(_request(admission))
+    except SchemaMismatchError as error:
+        own = admission.dictionary
+        has = f"has one ({own.digest()[:8]})" if own else "has none"
+        raise SchemaMismatchError(
+            str(error),
+            remedy=f"{error.remedy} A nominal variable has a column for each level but the first: both sides need the "
+            f"same data dictionary. This site {has}; get the consortium's dictionary.toml.",
+        ) from None
 
 
 def _request(admission: Admission) -> JoinRequest:
@@ -201,6 +215,7 @@ def _reason(error: BaseException) -> LeaveReason:
 
 def _keep(out: Path, table: Dataset, graph: SparseMatrix, *, intercept: bool) -> None:
     consensus = LearnedGraph(table.variables, graph.support(), graph.to_dense(), None)
-    own = edges_csv(personalise(table, consensus.dag, intercept=intercept))
-    durable.write_text(out / "personalised-edges.csv", own, mode=durable.OWNER_ONLY)
-    durable.write_text(out / "edges.csv", edges_csv(consensus))  # last: a folder with it is whole, and is kept
+    own = personalise(table, consensus.dag, intercept=intercept).joined(table.columns)
+    durable.write_text(out / "personalised-edges.csv", edges_csv(own), mode=durable.OWNER_ONLY)
+    # Last: a folder with it is whole, and is kept.
+    durable.write_text(out / "edges.csv", edges_csv(consensus.joined(table.columns)))

@@ -119,12 +119,12 @@ def simulate(
             used[site] = rows_for(table, plan)
         except DataError as error:
             raise DataError(f"{site}: {error}", remedy=error.remedy) from None
-        check_rows(plan, site, used[site].n_samples)
+        check_rows(plan, site, table.n_samples)
         try:
             compare_variables(variables, table.variables)
         except SchemaMismatchError as error:
             raise SchemaMismatchError(f"{site}: {error}") from None
-    n_samples = {site: table.n_samples for site, table in used.items()}
+    n_samples = {site: table.n_samples for site, table in tables.items()}
 
     def randbelow(site: str) -> Randbelow:
         return randomness.system if noise_seed is None else randomness.seeded(f"{noise_seed}/{site}")

@@ -39,6 +39,34 @@ def plans() -> Iterator[Plan]:
                     for admm in (0, rounds):
                         plan = private_plan(solver, epsilon, rounds, steps, smoothness)
                         yield plan.with_settings(rounds=admm, moments_rounds=3)
+                    yield prepared_plan(epsilon, rounds=rounds, local_steps=steps)
+                    for admm in (0, rounds):
+                        yield prepared_plan(epsilon, rounds=admm, local_steps=steps, moments_rounds=3)
+
+
+def prepared_plan(epsilon: float, **settings: object) -> Plan:
+    """A private plan that prepares three columns, two of them of one nominal variable."""
+    levels = {"kind": "nominal", "levels": ["x", "y", "z"]}
+    return Plan.parse(
+        {
+            "local_solver": "dp-pgcd",
+            "refit_rounds": 0,
+            "l1_weight": 0.0,
+            "preparation": {},
+            "dictionary": {"a": {"range": [-3.0, 4.0]}, "b": levels},
+            "privacy": {"epsilon": epsilon, "delta": 1e-6},
+            **settings,
+        }
+    )
+
+
+def before_admm(plan: Plan) -> int:
+    """Rounds that come before the first of Algorithm 1."""
+    return 0 if plan.preparation is None else 1
+
+
+def names_of(plan: Plan) -> tuple[str, ...]:
+    return plan.column_names or tuple("abc")
 
 
 def private_plan(solver: str, epsilon: float, rounds: int, steps: int, smoothness: str, **more: object) -> Plan:
@@ -59,6 +87,8 @@ def cost_of_setup(plan: Plan, price: Price, d: int) -> float:
     """zCDP of the setup's noise, from its variance."""
     if plan.local_solver == "noisy-covariance":
         return (math.sqrt(2) * LATTICE + d) ** 2 / (2 * price.setup_variance)
+    if plan.preparation is not None:  # any three numbers from -1 to 1, their squares alike; rounding adds 1 to each
+        return d * (2 * LATTICE + 2) ** 2 / (2 * price.setup_variance)
     estimated = plan.privacy is not None and plan.privacy.smoothness == "estimated"
     return d * LATTICE**2 / (2 * price.setup_variance) if estimated else 0.0
 
@@ -85,7 +115,8 @@ def cost_of_moments(price: Price, d: int) -> float:
 
 def cost_of_run(plan: Plan, price: Price, d: int) -> float:
     """zCDP of all noise of a run of dp-pgcd, from its scales alone."""
-    rounds = plan.rounds * cost_of_round(plan, price) + plan.moments_rounds * cost_of_moments(price, d)
+    of_moments = cost_of_moments(price, d + before_admm(plan))
+    rounds = plan.rounds * cost_of_round(plan, price) + plan.moments_rounds * of_moments
     return cost_of_setup(plan, price, d) + rounds
 
 
@@ -95,12 +126,13 @@ def check_prices(price_of: PriceOf) -> None:
         assert plan.privacy is not None
         price = price_of(plan, n_samples=N, n_variables=D)
         assert cost_of_setup(plan, price, D) <= price.units_of(0) * UNIT * (1 + 1e-12), plan.privacy
-        rounds = [price.units_of(t) for t in range(1, plan.rounds + 1)]
+        by_kind: dict[str, list[int]] = {"admm": [], "residual_moments": [], "scales": [], "statistics": []}
+        for t in range(1, n_rounds(plan) + 1):
+            by_kind[stage(plan, t).kind].append(price.units_of(t))
+        rounds, moments = by_kind["admm"], by_kind["residual_moments"]
         assert cost_of_round(plan, price) <= min(rounds, default=0) * UNIT * (1 + 1e-12), (plan.rounds, plan.privacy)
-        after = [price.units_of(plan.rounds + t) for t in range(1, n_rounds(plan) - plan.rounds + 1)]
-        scales, moments = after[:1], after[1:]
-        assert sum(scales) == 0, "they tell what the setup has paid for"
-        assert cost_of_moments(price, D) <= min(moments, default=0) * UNIT * (1 + 1e-12)
+        assert sum(by_kind["scales"] + by_kind["statistics"]) == 0, "they tell what the setup has paid for"
+        assert cost_of_moments(price, D + before_admm(plan)) <= min(moments, default=0) * UNIT * (1 + 1e-12)
         assert price.units_of(0) + sum(rounds) + sum(moments) == price.units
         if plan.local_solver == "dp-pgcd":
             actual = cost_of_run(plan, price, D)
@@ -161,7 +193,8 @@ def site_of(plan: Plan, recorder: Recorder, price: Price) -> participant.Partici
     """A participant with a journal, whose table writes into the recorder's log when it is read."""
     table = np.random.default_rng(2).normal(size=(N, D)).view(Touched)
     table.log = recorder.log
-    return participant.Participant("site", Dataset(tuple("abc"), table), plan, journal=journal(recorder, plan, price))
+    dataset = Dataset(names_of(plan), table)
+    return participant.Participant("site", dataset, plan, journal=journal(recorder, plan, price))
 
 
 def task_of(plan: Plan, t: int, *, weight: float = 0.0, scale: float = 1.0) -> RoundTask:
@@ -215,6 +248,10 @@ def check_whole_runs() -> None:
         plan = private_plan("dp-pgcd", 2.0, 2, 2, "estimated").with_settings(rounds=admm, moments_rounds=2)
         for restart_before in range(2, n_rounds(plan) + 1):
             check_whole_run(plan, restart_before=restart_before)
+    for moments in (0, 2):
+        plan = prepared_plan(2.0, rounds=2, local_steps=2, moments_rounds=moments)
+        for restart_before in range(2, n_rounds(plan) + 1):
+            check_whole_run(plan, restart_before=restart_before)
 
 
 def check_whole_run(plan: Plan, *, restart_before: int) -> None:
@@ -223,7 +260,7 @@ def check_whole_run(plan: Plan, *, restart_before: int) -> None:
         play(plan, recorder, restart_before=restart_before)
     price = pricing.price_of(plan, n_samples=N, n_variables=D)
     units, cap = recorder.units, POLICY.run_cap_units
-    rounds = [units.get(t, 0) for t in range(1, plan.rounds + 1)]
+    rounds = [units.get(t + before_admm(plan), 0) for t in range(1, plan.rounds + 1)]
     assert sum(units.values()) == price.units <= cap, (units, price)
     assert min(rounds, default=0) * UNIT * (1 + 1e-12) >= cost_of_round(plan, price), units
     assert units.get(0, 0) * UNIT * (1 + 1e-12) >= cost_of_setup(plan, price, D), units
@@ -246,8 +283,8 @@ def check_log(log: list[str], plan: Plan) -> None:
             paid = t if what == "reserve" else ""
     entries = [entry for entry in log if entry != "touch"]
     assert len(entries) == len(set(entries)), log
-    releases = {t for t in range(1, n_rounds(plan) + 1) if stage(plan, t).kind != "scales"}
-    assert touched - {0} <= releases, "scales are told from what was kept"
+    releases = {t for t in range(1, n_rounds(plan) + 1) if stage(plan, t).kind not in ("scales", "statistics")}
+    assert touched - {0} <= releases, "scales and statistics are told from what was kept"
 
 
 def check_moments(plan: Plan, recorder: Recorder, drawn: list[int]) -> None:
@@ -257,12 +294,14 @@ def check_moments(plan: Plan, recorder: Recorder, drawn: list[int]) -> None:
     assert len(set(prices)) == 1, "one price for all rounds"
     price = prices[0]
     assert [recipe["round"] for recipe in recorder.recipes] == list(range(n_rounds(plan) + 1))
+    k, free = D + before_admm(plan), 1 if before_admm(plan) else plan.rounds + 1
     for t in range(plan.rounds + 2, n_rounds(plan) + 1):
-        assert recorder.units[t] * UNIT * (1 + 1e-12) >= cost_of_moments(price, D), recorder.units
-    assert recorder.units[plan.rounds + 1] == 0, recorder.units
+        assert recorder.units[t] * UNIT * (1 + 1e-12) >= cost_of_moments(price, k), recorder.units
+    assert recorder.units[free] == 0, recorder.units
     assert reference.epsilon_of(cost_of_run(plan, price, D), 1e-6) <= plan.privacy.epsilon * (1 + 1e-9)
-    one_release = [price.moments_variance // (1 if i == j else 2) for i in range(D) for j in range(i, D)]
-    assert drawn == [price.setup_variance] * D + one_release * plan.moments_rounds, drawn
+    one_release = [price.moments_variance // (1 if i == j else 2) for i in range(k) for j in range(i, k)]
+    n_setup = 2 * D + 1 if before_admm(plan) else D
+    assert drawn == [price.setup_variance] * n_setup + one_release * plan.moments_rounds, drawn
 
 
 def _error_of(site: participant.Participant, task: RoundTask) -> type[Exception] | None:

@@ -102,18 +102,19 @@ half_the_matrix_sensitivity = priced(
     "sensitivity = math.sqrt(2.0) * LATTICE + d",
     "sensitivity = LATTICE / math.sqrt(2.0)",
 )
-moments_not_charged = priced("moments_not_charged", "return self.moments_units", "return 0")
-first_moments_round_not_charged = priced(
-    "first_moments_round_not_charged", "if t > self.rounds + 1 else 0", "if t > self.rounds + 2 else 0"
+half_the_statistics_sensitivity = priced(
+    "half_the_statistics_sensitivity", "* (2 * LATTICE + 2) ** 2", "* (LATTICE + 1) ** 2"
 )
-scales_charged = priced("scales_charged", "self.moments_units if t > self.rounds + 1 else 0", "self.moments_units")
+moments_not_charged = priced("moments_not_charged", "else self.moments_units", "else 0")
+first_moments_round_not_charged = priced(
+    "first_moments_round_not_charged", "if t == free:", "if t in (free, self.rounds + 2):"
+)
+scales_charged = priced("scales_charged", "            return 0\n", "            return self.moments_units\n")
 setup_not_charged = priced(
-    "setup_not_charged", "return self.round_units if t else self.setup_units", "return self.round_units if t else 0"
+    "setup_not_charged", "if not t:\n            return self.setup_units", "if not t:\n            return 0"
 )
 last_round_not_charged = priced(
-    "last_round_not_charged",
-    "return self.round_units if t else",
-    "return self.round_units * (t < self.rounds) if t else",
+    "last_round_not_charged", "return self.round_units if t <=", "return self.round_units * (t < self.rounds) if t <="
 )
 total_without_a_round = priced(
     "total_without_a_round", "self.setup_units + self.rounds *", "self.setup_units + (self.rounds - 1) *"
@@ -211,9 +212,9 @@ def unshortened_records(folder: Path) -> Iterator[None]:
 def shortened_before_they_are_scaled(folder: Path) -> Iterator[None]:
     """The records are shortened, and not their residuals."""
     early = (
-        "((rows - rows @ W) / scales for rows in _blocks(X))",
-        "(np.divide(rows, np.maximum(np.sqrt((rows * rows).sum(axis=1)), norm_bound)[:, None]) * norm_bound "
-        "@ (np.eye(len(W)) - W) / scales for rows in _blocks(X))",
+        "return np.asarray((rows - rows @ W) / scales)",
+        "return np.divide(rows, np.maximum(np.sqrt((rows * rows).sum(axis=1)), norm_bound)[:, None]) * norm_bound "
+        "@ (np.eye(len(W)) - W) / scales",
     )
     never = ("np.maximum(np.sqrt((Z * Z).sum(axis=1)), norm_bound)", "norm_bound * np.ones(len(Z))")
     changed = rewritten(private_moments, folder, early, never)

@@ -84,7 +84,7 @@ WRONG_FILE_BLOCKS: list[Plant] = [
 
 # ---- the bound: from the plan, never from the table -----------------------------------------------------------------
 
-_OF_RESIDUALS = "    residuals = ((rows - rows @ W) / scales for rows in _blocks(X))\n"
+_OF_RESIDUALS = "    k = X.shape[1] + (prepared_by is not None)\n"
 _OF_RECORDS = "_release(_blocks(X), X.shape, norm_bound, variance, randbelow)"
 _LONGEST = "float(np.sqrt((Z * Z).sum(axis=1)).max())"
 

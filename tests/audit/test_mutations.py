@@ -93,6 +93,7 @@ CHECKS: list[tuple[Check, list[planted.Plant]]] = [
         [
             planted.half_the_sensitivity,
             planted.half_the_moments_sensitivity,
+            planted.half_the_statistics_sensitivity,
             planted.half_the_matrix_sensitivity,
             planted.twice_the_sharpness,
             planted.moments_not_charged,

@@ -12,6 +12,7 @@ from typing import Self
 import numpy as np
 
 from fedbnsl.errors import DataError
+from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.sparse import Index, Matrix
 from fedbnsl.wording import first_few
@@ -85,6 +86,15 @@ class Dataset:
     def n_samples(self) -> int:
         """Rows (public)."""
         return int(self.X.shape[0])
+
+    @property
+    def columns(self) -> Columns:
+        """Its columns, and the variables that they belong to."""
+        return _columns(self.dictionary, self.variables)
+
+    def remarks(self) -> list[str]:
+        """What a person at the site should look at, in words."""
+        return [*([self.gaps.said()] if self.gaps.rows else []), *(one.text for one in self.odd)]
 
     @classmethod
     def read(
@@ -178,7 +188,7 @@ class Dataset:
 
     def complete_cases(self) -> Self:
         """The table without the rows that lack a value; `gaps` says how many there were."""
-        gaps = self.gaps if self.gaps.of else _gaps(self.X, _owners(self.dictionary, self.variables))
+        gaps = self.gaps if self.gaps.of else _gaps(self.X, self.columns)
         if not gaps.rows or self.n_samples < gaps.of:
             return self
         if isinstance(self.X, RowsElsewhere):
@@ -208,20 +218,19 @@ class Dataset:
         else:
             X = gathered((X[:, order] for X in row_blocks(self.X)), len(order))
         odd = [one if one.finding is None else replace(one, finding=one.finding.reordered(order)) for one in self.odd]
-        owners = _owners(self.dictionary, variables)
-        used = [name for name in dict.fromkeys(owners) if name in self.dictionary]
+        columns = _columns(self.dictionary, variables)
         return replace(
             self,
             variables=tuple(variables),
             X=X,
             odd=tuple(one for one in odd if one.finding is None or one.finding.variables),
-            gaps=_gaps(X, owners) if self.gaps.rows and self.n_samples == self.gaps.of else self.gaps,
-            dictionary=self.dictionary.over(used),
+            gaps=_gaps(X, columns) if self.gaps.rows and self.n_samples == self.gaps.of else self.gaps,
+            dictionary=self.dictionary.over(columns.variables) if self.dictionary else self.dictionary,
         )
 
     def _said(self) -> Self:
         """Itself, after a warning for each thing that a person should look at."""
-        for text in ([self.gaps.said()] if self.gaps.rows else []) + [one.text for one in self.odd]:
+        for text in self.remarks():
             warnings.warn(text, DataWarning, stacklevel=3)
         return self
 
@@ -334,16 +343,16 @@ class TablePass:
         return {name: k for name, k in zip(self._names, counts.tolist(), strict=True) if k}
 
 
-def _owners(dictionary: Dictionary, columns: Sequence[str]) -> list[str]:
-    """The variable of each column."""
-    owner = {column.name: column.variable for column in dictionary.columns()}
-    return [owner.get(name, name) for name in columns]
+def _columns(dictionary: Dictionary, names: Sequence[str]) -> Columns:
+    return Columns.of(names, {column.name: column.variable for column in dictionary.columns()})
 
 
-def _gaps(X: Matrix, owners: Sequence[str]) -> Gaps:
+def _gaps(X: Matrix, columns: Columns) -> Gaps:
     def lacking(block: Matrix) -> Index:
         missing = np.isnan(block)
         return np.array([missing.any(axis=1).sum(), *missing.sum(axis=0)], dtype=np.int64)
 
-    rows, *missing = sum_over_rows(X, lacking).tolist()
-    return Gaps(rows, len(X), {name: k for name, k in zip(owners, missing, strict=True) if k})
+    counts: list[int] = sum_over_rows(X, lacking).tolist()
+    owners: list[int] = columns.variable_of.tolist()
+    by_variable = {columns.variables[v]: k for v, k in zip(owners, counts[1:], strict=True) if k}
+    return Gaps(counts[0], len(X), by_variable)

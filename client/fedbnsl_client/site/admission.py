@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from fedbnsl.errors import PolicyRefusal
+from fedbnsl.errors import PolicyRefusal, SchemaMismatchError
 from fedbnsl.messages import LedgerHead
+from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import price_of
 from fedbnsl.security_log import Record, unrecorded
@@ -13,10 +14,33 @@ from fedbnsl_client.budget.journal import RunJournal
 from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.policy import Policy, not_registered
 from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_client.data.plan_fit import require_complete, require_rows_here, rows_for
+from fedbnsl_client.data.plan_fit import require_rows_here, rows_for
 from fedbnsl_client.participant import Unaccounted
 from fedbnsl_client.rounds.kinds import Journal
 from fedbnsl_client.site import folder as site_folder
+
+
+def refuse_other_dictionary(plan: Plan, own: Dictionary) -> None:
+    """Refuse a plan whose data dictionary says other things of the run's variables than the site's.
+
+    Raises
+    ------
+    SchemaMismatchError
+        With the first digits of both digests; also if only one side has a dictionary.
+    """
+    used = plan.variables or plan.dictionary.variables
+    theirs = plan.dictionary.over(used) if plan.dictionary else plan.dictionary
+    ours = own.over([name for name in used if name in own])
+    if bool(own) == bool(theirs) and ours.digest() == theirs.digest():
+        return
+    here, there = ((one or whole).digest()[:8] if whole else "none" for one, whole in ((ours, own), (theirs, theirs)))
+    raise SchemaMismatchError(
+        f"this site's data dictionary is not that of the plan: digests over the run's variables {here} here, {there} "
+        "there",
+        remedy="No record was used. Get the consortium's dictionary.toml, put it in the place of this site's and "
+        "register the table again (fedbnsl participant register FOLDER --supersedes); or ask the coordinator's "
+        "operator for a plan with the same one.",
+    )
 
 
 class Admission(Protocol):
@@ -35,6 +59,11 @@ class Admission(Protocol):
     @property
     def n_samples(self) -> int:
         """Rows of its table (public)."""
+        ...
+
+    @property
+    def dictionary(self) -> Dictionary:
+        """What it takes its variables for; empty: all columns are numbers."""
         ...
 
     @property
@@ -61,7 +90,8 @@ class PublicTable:
     def __init__(self, site: str, dataset: Dataset) -> None:
         self.site = site
         self.variables = dataset.variables
-        self.n_samples = dataset.complete_cases().n_samples
+        self.dictionary = dataset.dictionary
+        self.n_samples = dataset.n_samples
         self._dataset = dataset
 
     def admit(self, plan: Plan, run: int, variables: Sequence[str]) -> tuple[Dataset, Journal]:
@@ -69,12 +99,14 @@ class PublicTable:
 
         Raises
         ------
+        SchemaMismatchError
+            If the plan has another data dictionary.
         DataError
             If rows have missing values that the plan does not take, or the plan needs rows that are elsewhere.
         """
+        refuse_other_dictionary(plan, self.dictionary)
         require_rows_here(self._dataset, plan)
-        require_complete(self._dataset, plan.preparation)
-        return self._dataset.complete_cases().reordered(variables), Unaccounted()
+        return rows_for(self._dataset.reordered(variables), plan), Unaccounted()
 
 
 class GuardedTable:
@@ -118,11 +150,13 @@ class GuardedTable:
         registered = ledger.registered(self._dataset.id)
         if registered is None:
             raise not_registered(folder, self._dataset.id)
-        missing = [name for name in columns if name not in registered.variables]
+        self.dictionary, _ = site_folder.described(folder)
+        used = [one.name for one in self.dictionary.columns(columns)] if self.dictionary and columns else columns
+        missing = [name for name in used if name not in registered.variables]
         if missing:
             raise PolicyRefusal(f"rule `columns`: the registered table has no {', '.join(missing)}")
         self.site = policy.site
-        self.variables = tuple(columns) or registered.variables
+        self.variables = tuple(used) or registered.variables
         self.n_samples = registered.n_samples
         self._max_file_bytes = max_file_bytes
         self._authority = authority
@@ -139,10 +173,11 @@ class GuardedTable:
         Raises
         ------
         PolicyRefusal, BudgetExhaustedError, SchemaMismatchError
-            Before a record is read.
+            Before a record is read; the last one also if the plan has another data dictionary.
         DataError, LedgerError
             If the table cannot be read, or is not the one that was registered.
         """
+        refuse_other_dictionary(plan, self.dictionary)
         approved = any(map(self._ledger.approved, plan.approvable_digests()))
         self._policy.check_plan(plan, self._dataset, n_samples=self.n_samples, approved=approved)
         journal: Journal = Unaccounted()

@@ -45,6 +45,7 @@ def approve(
     from fedbnsl_client.budget.report import approval_lines, refuse_what_cannot_run
     from fedbnsl_client.data.plan_fit import fit_of, refuse_beyond_bounds, site_lines
     from fedbnsl_client.site import folder as site_folder
+    from fedbnsl_client.site.admission import refuse_other_dictionary
 
     def show(text: str) -> None:
         # With --yes the word is given: `| head` may stop the text, but not what it is about. A question, on the other
@@ -57,6 +58,7 @@ def approve(
         for line in approval_lines(plan, dataset, ledger, every=every):
             show(line)
         refuse_what_cannot_run(plan, policy, dataset, ledger, folder)
+        refuse_other_dictionary(plan, site_folder.described(folder)[0])
         table = site_folder.read_table(folder, policy, dataset.id)
         fit = fit_of(table, plan)
         for line in site_lines(table, plan, fit):

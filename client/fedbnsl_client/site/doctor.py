@@ -22,9 +22,11 @@ from fedbnsl.messages import PROTOCOL_VERSION, RunStatus
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.budget.ledger_lock import LedgerBusyError
 from fedbnsl_client.budget.policy import Policy
+from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.plan_fit import PlanFit, fit_of
 from fedbnsl_client.session import Session
 from fedbnsl_client.site import folder as site_folder
+from fedbnsl_client.site.admission import refuse_other_dictionary
 from fedbnsl_client.site.identity import Identity
 
 _CONNECT_S = 5.0
@@ -79,6 +81,7 @@ def examine(
     connection_only: bool = False,
     plan: Plan | None = None,
     dataset_id: str | None = None,
+    described_by: tuple[Path | None, Path | None] = (None, None),
     passphrases: Passphrases = NOBODY_KNOWS,
 ) -> Iterator[Finding]:
     """Check what a run needs, in the order in which it is needed; yield each finding as soon as it is known.
@@ -95,10 +98,12 @@ def examine(
         Skip policy and table, so that the ledger stays free for a run.
     plan, dataset_id
         Also check how that dataset's table (None: the policy's only one) fits this plan.
+    described_by
+        A data dictionary and a column map to try on the tables; None: the folder's.
     passphrases
         Asked if the site's key is protected.
     """
-    doctor = _Examination(folder, address, insecure=insecure, passphrases=passphrases)
+    doctor = _Examination(folder, address, insecure=insecure, described_by=described_by, passphrases=passphrases)
     reached = True
     for check, work in doctor.way_to_the_coordinator:
         if not reached:
@@ -126,8 +131,16 @@ def _find(check: str, work: Callable[[], str]) -> Finding:
 
 
 class _Examination:
-    def __init__(self, folder: Path, address: str | None, *, insecure: bool, passphrases: Passphrases) -> None:
-        self._folder = folder
+    def __init__(
+        self,
+        folder: Path,
+        address: str | None,
+        *,
+        insecure: bool,
+        described_by: tuple[Path | None, Path | None],
+        passphrases: Passphrases,
+    ) -> None:
+        self._folder, self._described_by = folder, described_by
         self._passphrases = passphrases
         self._address = address or ""
         self._insecure = insecure
@@ -345,18 +358,27 @@ class _Examination:
             raise _NotTriedError("no policy here, or it cannot be read: no table is known")
         try:
             odd: list[str] = []
+            found: list[str] = []
             with site_folder.opened(self._folder) as (policy, ledger):
                 ledger.verify()
                 for dataset in policy.datasets:
-                    table = site_folder.read_table(self._folder, policy, dataset.id)
-                    ledger.check_table(dataset.id, table.variables, table.X)
-                    odd += [f"{dataset.id}: {one.text}" for one in table.odd]
-                found = ", ".join(f"{dataset.id} is as it was registered" for dataset in policy.datasets)
+                    table = self._table(policy, dataset.id)
+                    if self._described_by == (None, None):
+                        ledger.check_table(dataset.id, table.variables, table.X)
+                        found.append(f"{dataset.id} is as it was registered")
+                    else:
+                        found.append(f"{dataset.id} can be read by these files")
+                    if table.gaps.rows:
+                        found[-1] += f", {table.gaps.of - table.gaps.rows} of its {table.gaps.of} rows are complete"
+                    odd += [f"{dataset.id}: {text}" for text in table.remarks()]
         except LedgerBusyError as busy:
             raise _NotTriedError(f"{busy}") from None
         if odd:
-            raise _DoubtError("; ".join(odd), remedy="Nothing of it is sent; look at it.")
-        return found or "no dataset"
+            raise _DoubtError("; ".join([*found, *odd]), remedy="Nothing of it is sent; look at it.")
+        return ", ".join(found) or "no dataset"
+
+    def _table(self, policy: Policy, dataset_id: str) -> Dataset:
+        return site_folder.read_table(self._folder, policy, dataset_id, described_by=self._described_by)
 
     def plan(self, plan: Plan, dataset_id: str | None) -> Finding:
         """Whether a table fits a plan. The finding stays at the site."""
@@ -367,7 +389,8 @@ class _Examination:
         if self._policy is None:
             raise _NotTriedError("no policy here, or it cannot be read: no table is known")
         dataset = self._policy.dataset(dataset_id)
-        fit = self._fit = fit_of(site_folder.read_table(self._folder, self._policy, dataset.id), plan)
+        refuse_other_dictionary(plan, site_folder.described(self._folder, *self._described_by)[0])
+        fit = self._fit = fit_of(self._table(self._policy, dataset.id), plan)
         text = "; ".join(fit.lines())
         if fit.same_value or fit.beyond_any > _MANY_BEYOND:
             raise _DoubtError(

@@ -11,6 +11,7 @@ import tomli_w
 
 from fedbnsl import durable
 from fedbnsl.errors import PolicyRefusal, ResultError, SetupError
+from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.security_log import NAME, SecurityLog, lines
 from fedbnsl.wording import first_few
 from fedbnsl_client.budget import high_water_mark
@@ -19,9 +20,12 @@ from fedbnsl_client.budget.policy import Policy
 from fedbnsl_client.data.checks import DataWarning, Oddity, columns_without_mean
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.fingerprint import file_identity
+from fedbnsl_client.data.reading import NO_DICTIONARY, SAME_NAMES, ColumnMap
 
 POLICY = "policy.toml"
 LEDGER = "ledger.db"
+DICTIONARY = "dictionary.toml"
+COLUMNS = "columns.toml"
 
 _TEMPLATE = """\
 # What this site allows. Everything that is not allowed here is refused; no message can change it.
@@ -53,10 +57,11 @@ min_rows = 100
 # the name under which the ledger counts what this table has lost; one table has one id
 id = {dataset}
 
-# CSV in UTF-8, or Parquet; relative to this file
+# CSV in UTF-8, or Parquet; relative to this file. If dictionary.toml lies beside it, the consortium's data dictionary,
+# it says what the columns are; columns.toml says what they are called, in which unit and how levels are written here
 path = {path}
 
-# columns that may be used; empty: all
+# columns that may be used (with dictionary.toml: its variables); empty: all
 columns = {columns}
 
 # true only for data that anybody may see, such as generated or published tables
@@ -78,6 +83,8 @@ def create(
     data: Path,
     dataset_id: str,
     columns: Sequence[str] = (),
+    dictionary: Path | None = None,
+    column_map: Path | None = None,
     coordinators: Sequence[str] = ("127.0.0.1", "localhost"),
     public: bool = False,
     max_epsilon: float,
@@ -90,6 +97,9 @@ def create(
     ----------
     data
         The table; kept in the policy relative to the folder if it lies within it.
+    dictionary, column_map
+        Files that are copied into the folder: what the variables are, and what is different here. None: those that
+        are in the folder already, if any.
     max_delta
         None: 1 / rows^2.
     max_epsilon_per_run
@@ -105,7 +115,9 @@ def create(
     for name in (POLICY, LEDGER):
         if (folder / name).exists():
             raise SetupError(f"{folder / name} is there already; a site's policy and ledger are never overwritten")
-    table = Dataset.read(data, columns=columns)
+    described_by = _described_by(folder, dictionary, column_map)
+    what, mapping = described(folder, dictionary, column_map)
+    table = Dataset.read(data, columns=columns, dictionary=what, mapping=mapping)
     durable.make_folder(folder)
     inside = data.resolve().is_relative_to(folder.resolve())
     path = data.resolve().relative_to(folder.resolve()) if inside else data.resolve()
@@ -130,15 +142,72 @@ def create(
     with Ledger.create(folder / LEDGER) as ledger:
         try:
             _register(folder, policy, ledger, dataset_id, table, supersedes=False)
+            for name, content in described_by.items():
+                durable.write_text(folder / name, content)
             durable.write_text(folder / POLICY, text)  # last: without it, the folder is not a site's folder
         except BaseException:
             # New, and nothing was spent: the next attempt starts over.
             high_water_mark.file_of(ledger.ledger_id).unlink(missing_ok=True)
-            (folder / LEDGER).unlink()
+            for name in (LEDGER, *described_by):
+                (folder / name).unlink(missing_ok=True)
             raise
     security_log(folder).enter("registered", dataset=dataset_id)
     _note_policy(folder)
     return policy
+
+
+def _described_by(folder: Path, dictionary: Path | None, column_map: Path | None) -> dict[str, str]:
+    """The content of the files to copy into a folder, by their names there.
+
+    Raises
+    ------
+    SetupError
+        If one cannot be read, or the folder has another one.
+    """
+    copies: dict[str, str] = {}
+    for name, given in ((DICTIONARY, dictionary), (COLUMNS, column_map)):
+        if given is None:
+            continue
+        try:
+            content = given.read_text(encoding="utf-8")
+            there = (folder / name).read_text(encoding="utf-8") if (folder / name).exists() else None
+        except (OSError, UnicodeDecodeError) as error:
+            raise SetupError(f"{given} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        if there is None:
+            copies[name] = content
+        elif there != content:
+            raise SetupError(
+                f"{folder / name} is there already, and is not {given}",
+                remedy="Remove one of the two, or leave the option out.",
+            )
+    return copies
+
+
+def described(
+    folder: Path | None, dictionary: Path | None = None, column_map: Path | None = None
+) -> tuple[Dictionary, ColumnMap]:
+    """The data dictionary of a site and what is different there: from these files, otherwise from the folder's.
+
+    Raises
+    ------
+    SetupError
+        If columns are mapped without a dictionary.
+    PlanError, DataError
+        If a file cannot be used.
+    """
+    if folder is not None:
+        dictionary, column_map = (
+            given or (folder / name if (folder / name).exists() else None)
+            for given, name in ((dictionary, DICTIONARY), (column_map, COLUMNS))
+        )
+    if dictionary is None:
+        if column_map is not None:
+            raise SetupError(
+                f"{column_map} says what is different from the data dictionary here, and there is none",
+                remedy="Give the consortium's dictionary.toml as well (--dictionary).",
+            )
+        return NO_DICTIONARY, SAME_NAMES
+    return Dictionary.load(dictionary), SAME_NAMES if column_map is None else ColumnMap.load(column_map)
 
 
 def security_log(folder: Path) -> SecurityLog:
@@ -241,8 +310,20 @@ def _note_policy(folder: Path) -> None:
         security_log(folder).enter("policy changed" if known else "policy", policy=digest)
 
 
-def read_table(folder: Path, policy: Policy, dataset_id: str, *, max_file_bytes: int | None = None) -> Dataset:
+def read_table(
+    folder: Path,
+    policy: Policy,
+    dataset_id: str,
+    *,
+    max_file_bytes: int | None = None,
+    described_by: tuple[Path | None, Path | None] = (None, None),
+) -> Dataset:
     """The table of a dataset, as the policy allows it to be used; the caller reports what is odd about it.
+
+    Parameters
+    ----------
+    described_by
+        A data dictionary and a column map to read it by; None: the folder's.
 
     Raises
     ------
@@ -250,5 +331,13 @@ def read_table(folder: Path, policy: Policy, dataset_id: str, *, max_file_bytes:
         If it cannot be read or used.
     """
     allowed = policy.dataset(dataset_id)
-    table = Dataset.read(folder / allowed.path, columns=allowed.columns, max_file_bytes=max_file_bytes, warn=False)
+    dictionary, mapping = described(folder, *described_by)
+    table = Dataset.read(
+        folder / allowed.path,
+        columns=allowed.columns,
+        dictionary=dictionary,
+        mapping=mapping,
+        max_file_bytes=max_file_bytes,
+        warn=False,
+    )
     return replace(table, odd=(*table.odd, *own_means(policy, dataset_id, table)))

@@ -136,6 +136,14 @@ _COLOURS = {"ok": "green", "warning": "yellow", "failed": "red", "skipped": "bri
     "are bounds on x^2, in squared units of each column: 100 is for values from -10 to 10.",
 )
 @click.option("--dataset", "dataset_id", help="With --plan: which dataset.  [default: the policy's only one]")
+@click.option(
+    "--dictionary",
+    type=click.Path(path_type=Path),
+    help="Try this data dictionary on the tables, in place of the folder's dictionary.toml.",
+)
+@click.option(
+    "--column-map", type=click.Path(path_type=Path), help="Try this column map, in place of the folder's columns.toml."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print all findings as JSON.")
 @passphrase_option
 def check(
@@ -145,6 +153,8 @@ def check(
     connection_only: bool,
     plan_name: str | Path | None,
     dataset_id: str | None,
+    dictionary: Path | None,
+    column_map: Path | None,
     as_json: bool,
     passphrases: Passphrases,
 ) -> int:
@@ -170,6 +180,7 @@ def check(
         connection_only=connection_only,
         plan=plan,
         dataset_id=dataset_id,
+        described_by=(dictionary, column_map),
         passphrases=passphrases,
     ):
         findings.append(found)

@@ -185,6 +185,9 @@ class Dictionary(RootModel[dict[VariableName, Entry]]):
     def __bool__(self) -> bool:
         return bool(self.root)
 
+    def __hash__(self) -> int:
+        return hash(self.digest())
+
     def __len__(self) -> int:
         return len(self.root)
 

@@ -298,6 +298,7 @@ class Plan(BaseModel):
             (
                 self.preparation is None
                 or self.preparation.scale == "none"
+                or private
                 or self.refit_rounds + self.moments_rounds > 0,
                 "preparation",
                 "of scale 'none' without refit_rounds or moments_rounds, which give weights in the tables' own units",

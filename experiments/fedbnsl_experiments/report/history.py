@@ -67,7 +67,7 @@ def settings(run: ReportedRun) -> list[Setting]:
         if isinstance(value, Dictionary):
             for name, entry in value.items():
                 said = _shown(entry.model_dump(mode="json", exclude_defaults=True))
-                rows.append(Setting(f"{key}.{name}", said, "", info.description or "", differs=True))
+                rows.append(Setting(f"{key}.{name}", said, "", info.description or "", True))
         elif isinstance(value, BaseModel):
             for inner, inner_info in type(value).model_fields.items():
                 rows.append(_setting(f"{key}.{inner}", getattr(value, inner), inner_info))

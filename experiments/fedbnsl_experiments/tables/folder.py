@@ -93,10 +93,8 @@ def read_tables(
         except DataError as error:
             unusable.append(str(error))
             continue
-        if warn and tables[site].gaps.rows:
-            warnings.warn(f"{site}: {tables[site].gaps.said()}", DataWarning, stacklevel=2)
-        for one in tables[site].odd if warn else ():
-            warnings.warn(f"{site}: {one.text}", DataWarning, stacklevel=2)
+        for text in tables[site].remarks() if warn else ():
+            warnings.warn(f"{site}: {text}", DataWarning, stacklevel=2)
     if len(unusable) == 1:
         raise DataError(unusable[0])
     if unusable:

@@ -50,7 +50,8 @@ class Families:
         self._R: Matrix = moments / (self._size[:, :, None] * self._size[:, None, :])
         self._R += ridge * np.eye(moments.shape[1])
         self.candidates: list[Index] = [np.flatnonzero(column) for column in candidates.T]
-        self._members = list(np.arange(len(candidates))[:, None]) if members is None else list(members)
+        own = [np.array([j], dtype=np.int64) for j in range(len(candidates))]
+        self._members: list[Index] = own if members is None else list(members)
         self.sizes: Index = np.array([columns.size for columns in self._members])
         self._first: Index = np.array([columns[0] for columns in self._members])
 

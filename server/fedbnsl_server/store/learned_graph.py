@@ -5,6 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fedbnsl.graphs import files as graph_files
 from fedbnsl.graphs.formats import LearnedGraph
 from fedbnsl.plan.columns import Columns
@@ -55,8 +57,11 @@ def named_edges(graph: ConsensusGraph, columns: Columns) -> list[dict[str, Any]]
         }  # fmt: skip
 
     edges: list[tuple[float, tuple[int, int], dict[str, Any]]] = []
-    for v, w in zip(*(places.tolist() for places in columns.joined(graph.dag).nonzero()), strict=True):
-        pairs = [(int(i), int(j)) for i in members[v] for j in members[w]]
+    between: list[list[int]] = np.argwhere(columns.joined(graph.dag)).tolist()
+    for v, w in between:
+        sources: list[int] = members[v].tolist()
+        targets: list[int] = members[w].tolist()
+        pairs = [(i, j) for i in sources for j in targets]
         largest = max(pairs, key=lambda pair: abs(shown[pair]))
         edge = {**coefficient(*largest), "source": columns.variables[v], "target": columns.variables[w]}
         if sizes[v] * sizes[w] > 1:

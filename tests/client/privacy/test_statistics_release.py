@@ -1,0 +1,167 @@
+"""One private statistics round: what a record adds, how far one can move the sums, and what follows from them."""
+
+import itertools
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from fedbnsl.messages import RoundTask, Units
+from fedbnsl.plan.plan import Plan
+from fedbnsl.privacy.calibration import LATTICE, price_of, statistics_sensitivity
+from fedbnsl.rounds import residual_moments, statistics
+from fedbnsl.sparse import SparseMatrix
+from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.data.preparation import NoisyColumns, Prepared, prepared_rows
+from fedbnsl_client.participant import Participant
+from fedbnsl_client.privacy import private_moments, randomness
+from fedbnsl_client.privacy.private_moments import release_residual_moments, release_statistics
+
+LOW, HIGH = np.array([-2.0, 0.0, 0.0]), np.array([6.0, 1.0, 1.0])
+SYSTEM = randomness.system
+
+
+@pytest.fixture
+def _without_noise():
+    with mock.patch.object(private_moments, "discrete_gaussian", return_value=0):
+        yield
+
+
+without_noise = pytest.mark.usefixtures("_without_noise")
+
+
+def sums(*records: tuple[float, ...]) -> np.ndarray:
+    return release_statistics(np.array(records), LOW, HIGH, 0, SYSTEM)
+
+
+@without_noise
+def test_a_record_adds_one_its_place_between_the_bounds_and_its_square():
+    # 4 lies halfway between the middle 2 and the edge 6: u = 0.5; 1 and 0 are the edges of [0, 1].
+    np.testing.assert_allclose(sums((4.0, 1.0, 0.0)), [1, 0.5, 1, -1, 0.25, 1, 1], atol=1e-6)
+    np.testing.assert_allclose(sums((4.0, 1.0, 0.0), (np.nan, 1.0, 1.0)), sums((4.0, 1.0, 0.0)), atol=0)
+    np.testing.assert_allclose(sums((1e300, 1.0, 0.0)), sums((6.0, 1.0, 0.0)), atol=0)
+
+
+EXTREME = (-1e308, -2.0, -1.9999, 0.0, 2.0, 4.1, 6.0, 7.0, 1e308, np.inf, -np.inf, np.nan)
+INDICATORS = ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (np.nan, np.nan))
+
+
+@without_noise
+def test_no_record_moves_the_sums_further_than_is_paid_for():
+    other = (1.0, 0.0, 0.0)
+    records = [(x, *pair) for x, pair in itertools.product(EXTREME, INDICATORS)]
+    found = [LATTICE * sums(record, other) for record in records]
+    furthest = max(float(np.linalg.norm(a - b)) for a, b in itertools.combinations(found, 2))
+    bound = statistics_sensitivity([1, 2])
+    assert furthest <= bound
+    assert furthest >= 0.999 * bound, "the bound is reached: none of the budget is wasted"
+
+
+@pytest.mark.parametrize("blocks", [[1], [1, 1, 1], [1, 2], [3], [5, 1]])
+def test_the_bound_is_that_of_the_worst_of_many_pairs(blocks: list[int]):
+    """Of values on a grid, where the squared distance is a sum over variables."""
+    grid = np.linspace(-1, 1, 41)
+    one = max((u - v) ** 2 + (u * u - v * v) ** 2 for u in grid for v in grid)
+    indicators = 2 * 2.0**2  # two of them change places
+    apart = sum(one if size == 1 else indicators for size in blocks)
+    from_nothing = 1 + 2 * sum(blocks)
+    assert statistics_sensitivity(blocks) == pytest.approx(np.sqrt(max(apart, from_nothing)) * LATTICE, rel=1e-5)
+
+
+@without_noise
+def test_means_and_variances_are_those_of_the_complete_records():
+    rng = np.random.default_rng(3)
+    X = np.column_stack([rng.uniform(-2, 6, 500), rng.integers(0, 2, 500), rng.integers(0, 2, 500)])
+    X[::10, 1] = np.nan
+    complete = X[~np.isnan(X).any(axis=1)]
+    noisy = NoisyColumns.of(release_statistics(X, LOW, HIGH, 0, SYSTEM), LOW, HIGH)
+    assert noisy.complete_rows == 450
+    np.testing.assert_allclose(noisy.means, complete.mean(axis=0), atol=1e-5)
+    np.testing.assert_allclose(noisy.variances, complete.var(axis=0), atol=1e-4)
+
+
+def test_noise_is_drawn_once_for_every_number():
+    drawn: list[int] = []
+
+    def draw(variance: int, randbelow: object) -> int:
+        drawn.append(variance)
+        return LATTICE * len(drawn)
+
+    with mock.patch.object(private_moments, "discrete_gaussian", draw):
+        noisy = sums((4.0, 1.0, 0.0))
+    assert drawn == [0] * 7
+    np.testing.assert_allclose(noisy, np.array([1, 0.5, 1, -1, 0.25, 1, 1]) + np.arange(1, 8), atol=1e-6)
+
+
+def test_a_prepared_record_is_centred_scaled_and_zero_if_incomplete():
+    by = Prepared(np.array([1.0, 10.0]), np.array([2.0, 5.0]))
+    rows = prepared_rows(np.array([[5.0, 0.0], [np.nan, 3.0]]), by)
+    assert rows.tolist() == [[2.0, -2.0], [0.0, 0.0]]
+
+
+@without_noise
+def test_residual_moments_of_prepared_records_hold_the_constant():
+    X = np.array([[5.0, 20.0], [1.0, 10.0], [np.nan, 10.0]])
+    W = np.array([[0.0, 0.5], [0.0, 0.0]])
+    by = (np.array([1.0, 10.0]), np.array([2.0, 5.0]))
+    S = release_residual_moments(X, W, np.ones(2), 10.0, 0, SYSTEM, by)
+    # By hand: (2, 2) - (0, 0.5 * 2) = (2, 1), then (0, 0), both with the constant; the third counts as zeros.
+    expected = np.array([[4.0, 2.0, 2.0], [2.0, 1.0, 1.0], [2.0, 1.0, 2.0]]) / 3
+    np.testing.assert_allclose(S, expected, atol=1e-4)
+
+
+PLAN = Plan.load("private").with_settings(
+    n_participants=2, dictionary={"a": {"range": [-2.0, 6.0]}, "b": {"range": [0.0, 1.0]}}
+)
+
+
+def answers(X: np.ndarray, *, seed: str = "same") -> list[np.ndarray]:
+    """What a site sends in a statistics round and a moments round."""
+    site = Participant("site", Dataset(("a", "b"), X), PLAN, randbelow=randomness.seeded(seed))
+    told = site.handle(RoundTask(1, statistics.Task(), False)).content
+    units = Units(np.empty(0), np.array([1.0, 0.5]))
+    task = residual_moments.Task(SparseMatrix.zeros(2), np.ones(2))
+    sent = site.handle(RoundTask(2, task, True, units)).content
+    assert isinstance(told, statistics.Answer)
+    assert isinstance(sent, residual_moments.Answer)
+    return [told.means, told.variances, sent.moments]
+
+
+def test_a_site_sends_no_mean_and_its_answers_follow_from_noisy_releases():
+    X = np.random.default_rng(1).uniform(0, 1, (200, 2))
+    means, variances, moments = answers(X)
+    assert means.size == 0
+    assert variances.size == 2
+    assert moments.size == 6, "three residuals: two columns and the constant"
+
+
+@without_noise
+def test_an_outlier_moves_other_records_only_through_what_was_paid_for():
+    """With the exact mean taken off, one record of 10^6 would move every other one by its share."""
+    X = np.random.default_rng(1).uniform(0, 1, (200, 2))
+    outlier = X.copy()
+    outlier[0, 0] = 1e6
+    released = NoisyColumns.of(release_statistics(X, LOW[:2], HIGH[:2], 0, SYSTEM), LOW[:2], HIGH[:2])
+    moved = NoisyColumns.of(release_statistics(outlier, LOW[:2], HIGH[:2], 0, SYSTEM), LOW[:2], HIGH[:2])
+    assert np.abs(moved.means - released.means).max() <= 8.0 / 200, "the range, not the outlier, bounds the mean"
+    with np.errstate(all="raise"):
+        one, other = answers(X)[2], answers(outlier)[2]
+    n, R2 = 200, PLAN.privacy.residual_norm_bound(2) ** 2
+    # The centres differ by what was paid for; the record itself by at most sqrt(2) R^2 / n.
+    assert np.abs(one - other).max() <= np.sqrt(2) * R2 / n + 0.2
+
+
+def test_the_noise_is_that_of_the_price():
+    price = price_of(PLAN, n_samples=200, n_variables=2)
+    drawn: list[int] = []
+    genuine = private_moments.discrete_gaussian
+
+    def draw(variance: int, randbelow: object) -> int:
+        drawn.append(variance)
+        return genuine(variance, randbelow)
+
+    with mock.patch.object(private_moments, "discrete_gaussian", draw):
+        answers(np.random.default_rng(1).uniform(0, 1, (200, 2)))
+    half = price.moments_variance // 2
+    whole = price.moments_variance
+    assert drawn == [price.setup_variance] * 5 + [whole, half, half, whole, half, whole]

@@ -8,6 +8,7 @@ import pytest
 
 from described_tables import VARIABLES, write_dictionary, write_folder
 from fedbnsl.errors import SchemaMismatchError
+from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl_experiments import localnet
 from fedbnsl_experiments.simulate import simulate
@@ -37,6 +38,21 @@ def test_sites_with_words_of_their_own_get_the_graph_of_one_process(folder: Path
         kept = tmp_path / "network" / "sites" / site
         assert (kept / "edges.csv").read_text(encoding="utf-8").splitlines()[1:]
         assert "blood=A" not in (kept / "personalised-edges.csv").read_text(encoding="utf-8")
+
+
+def test_private_sites_keep_dictionary_and_own_words_in_their_folders(folder: Path, tmp_path: Path) -> None:
+    plan = described_by(Plan.load("private", epsilon=4.0).with_settings(n_participants=2), folder)
+    out = tmp_path / "run"
+    localnet.run(plan, site_files(folder), out, watch=lambda status: None, seeds={}, own_state=True)
+    first, second = (out / "sites" / site / "guard" for site in ("site-1", "site-2"))
+    assert Dictionary.load(first / "dictionary.toml") == plan.dictionary
+    own = (folder / "site-1.columns.toml").read_text(encoding="utf-8")
+    assert (first / "columns.toml").read_text(encoding="utf-8") == own
+    assert not (second / "columns.toml").exists()
+    assert localnet.read_ledgers(out, ["site-1"])["site-1"]["spent"]["epsilon"] == pytest.approx(4.0, rel=1e-3)
+    sent = (out / "result.json").read_text(encoding="utf-8") + (out / "events.jsonl").read_text(encoding="utf-8")
+    assert "Alter" not in sent, "what is different at a site stays there"
+    assert "left out" not in sent
 
 
 def test_a_site_with_another_dictionary_refuses_the_run_and_sends_nothing(folder: Path, tmp_path: Path) -> None:

@@ -100,8 +100,6 @@ def read_tables(
     ------
     DataError
         Naming every table that cannot be used.
-    PlanError
-        If the dictionary lacks one of the variables.
     """
     tables: dict[str, Dataset] = {}
     unusable: list[DataError] = []

@@ -57,6 +57,7 @@ PROTOBUF_ROOMS = (
 
 # Rule 3: the mathematics, and all that it may import.
 MATHS = (
+    "fedbnsl.graphs.cpdag",
     "fedbnsl.graphs.family_moments",
     "fedbnsl.privacy.calibration",
     "fedbnsl.privacy.zcdp",

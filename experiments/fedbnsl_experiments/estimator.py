@@ -12,14 +12,15 @@ from rich.console import Console
 
 from fedbnsl.errors import SetupError
 from fedbnsl.graphs.formats import LearnedGraph
+from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
-from fedbnsl.sparse import Matrix
 from fedbnsl_client.data.checks import DataWarning
+from fedbnsl_client.data.plan_fit import rows_for
 from fedbnsl_client.data.preparation import column_means, has_intercept
 from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_client.refit import personalise
 from fedbnsl_experiments.plan_settings import for_sites, with_dotted
-from fedbnsl_experiments.scoring.evaluation import learned_graph, learned_weights
+from fedbnsl_experiments.scoring.evaluation import column_weights, learned_graph, learned_weights
 from fedbnsl_experiments.simulate import simulate
 from fedbnsl_experiments.tables.notebook import site_tables, table_over
 from fedbnsl_server.algorithm.admm import AdmmState
@@ -59,6 +60,11 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
     plan
         What all settings start from: a `Plan`, the name of a ready plan (`fedbnsl plan list`) or a path. None: the
         default settings, as in fed-sparse; with `epsilon` private-steps.
+    dictionary
+        What each variable is, as in dictionary.toml: a `Dictionary`, a path, or a dict such as
+        ``{"sex": {"kind": "binary", "levels": ["f", "m"]}, "age": {"range": [0, 110]}}``. With it, tables may hold
+        text, categories and truth values, and columns that it does not name are not used. None: that of `plan`, if
+        any; otherwise all columns are numbers.
     settings
         Any other settings of the plan by name, such as ``{"value_type": "float32", "privacy.clip": 5.0}``.
     noise_seed
@@ -71,11 +77,15 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
 
     Attributes
     ----------
-    weights_ : ndarray of shape (d, d)
-        Weights of the learned DAG, ``weights_[i, j]`` of the edge from variable i to variable j.
+    weights_ : ndarray of shape (V, V)
+        Weights of the learned DAG, ``weights_[i, j]`` of the edge from variable i to variable j; of a nominal variable
+        the largest of its columns'.
+    column_names_ : list of str
+        Names of the d columns of the tables: the variables, and of a nominal one "variable=level" for each level but
+        the first.
     raw_weights_ : ndarray of shape (d, d)
-        The consensus weights W of the last ADMM round, before threshold and refit; without ADMM rounds the weights of
-        the last searched graph.
+        The consensus weights W of the last ADMM round between columns, before threshold and refit; without ADMM rounds
+        the weights of the last searched graph.
     graph_ : networkx.DiGraph
         The DAG over the names of the variables, from parent to child, with the attribute ``weight``.
     edges_ : list of (source, target, weight)
@@ -90,7 +100,7 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
     warnings_ : list of str
         What to know about the tables and before believing the directions of edges.
     feature_names_in_, n_features_in_
-        Names of the variables in the order of the arrays above, and their number (d).
+        Names of the variables in the order of `weights_`, and their number (V).
     result_ : dict
         All of result.json.
     plan_ : Plan
@@ -122,6 +132,7 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         refit_rounds: int | None = None,
         epsilon: float | None = None,
         plan: Plan | Path | str | None = None,
+        dictionary: Dictionary | Mapping[str, Any] | Path | str | None = None,
         settings: Mapping[str, Any] | None = None,
         noise_seed: int | None = None,
         out: Path | str | None = None,
@@ -136,6 +147,7 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         self.refit_rounds = refit_rounds
         self.epsilon = epsilon
         self.plan = plan
+        self.dictionary = dictionary
         self.settings = settings
         self.noise_seed = noise_seed
         self.out = out
@@ -158,7 +170,8 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         PlanError
             If a setting is impossible.
         DataError
-            If a table cannot be used: missing or infinite values, text, a constant column, other columns.
+            If a table cannot be used: missing values that the plan does not take, infinite ones, text that no
+            dictionary explains, a constant column, other columns.
         FedbnslError
             Whatever else ended the run, such as `DivergenceError`.
         """
@@ -167,7 +180,7 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
             raise SetupError("noise_seed: the plan has no privacy, and so no noise")
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", DataWarning)
-            datasets = site_tables(tables, columns=plan.variables)
+            datasets = site_tables(tables, columns=plan.variables, dictionary=plan.dictionary)
         about_tables: list[str] = []
         for warning in caught:
             warnings.warn(warning.message, warning.category, stacklevel=2)
@@ -191,7 +204,7 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
                     )
             else:
                 result = simulate(plan, datasets, out, noise_seed=self.noise_seed, follow=follow)
-        self._keep(plan, result, states[0], about_tables)
+        self._keep(plan, result, states[0], about_tables, next(iter(datasets.values())).variables)
         return self
 
     def _plan(self) -> Plan:
@@ -204,9 +217,19 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
             base = self.plan if isinstance(self.plan, Plan) else Plan.load(self.plan, epsilon=self.epsilon)
         else:
             base = Plan() if self.epsilon is None else Plan.load("private-steps", epsilon=self.epsilon)
-        return with_dotted(base, {**replaced, **(self.settings or {})}, origin="FedSparseBNSL")
+        plan = with_dotted(base, {**replaced, **(self.settings or {})}, origin="FedSparseBNSL")
+        given = self.dictionary
+        if given is None:
+            return plan
+        if isinstance(given, Path | str):
+            given = Dictionary.load(Path(given))
+        elif not isinstance(given, Dictionary):
+            given = Dictionary.from_plain(given, origin="FedSparseBNSL: dictionary")
+        return plan.with_dictionary(given, origin="FedSparseBNSL")
 
-    def _keep(self, plan: Plan, result: dict[str, Any], state: AdmmState, about_tables: list[str]) -> None:
+    def _keep(
+        self, plan: Plan, result: dict[str, Any], state: AdmmState, about_tables: list[str], columns: tuple[str, ...]
+    ) -> None:
         names: list[str] = result["variables"]
         edges = [(edge["source"], edge["target"], edge["weight"]) for edge in result["edges"]]
         graph: nx.DiGraph[str] = nx.DiGraph()
@@ -217,6 +240,7 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
             plan_=plan,
             result_=result,
             weights_=learned_weights(result),
+            column_names_=list(columns),
             raw_weights_=raw_weights(state, plan).to_dense(),
             graph_=graph,
             edges_=edges,
@@ -243,11 +267,14 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
             If a table cannot be used.
         """
         check_is_fitted(self)
-        datasets = site_tables(tables, columns=self._names())
-        own_means = has_intercept(vars(self)["plan_"].preparation)
+        plan = self._fitted_plan()
+        datasets = site_tables(tables, columns=self._names(), dictionary=plan.dictionary)
+        own_means = has_intercept(plan.preparation)
+        used = [rows_for(table, plan).complete_cases().X for table in datasets.values()]
+        W = column_weights(vars(self)["result_"], vars(self)["column_names_"])
         losses = [
-            loss.residual_variance(self._weights()).sum() / 2
-            for loss in (SecondMoments.of(t.X, column_means(t.X) if own_means else None) for t in datasets.values())
+            loss.residual_variance(W).sum() / 2
+            for loss in (SecondMoments.of(X, column_means(X) if own_means else None) for X in used)
         ]
         return -float(np.mean(losses))
 
@@ -257,7 +284,7 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         Returns
         -------
         graph
-            With `variables`, `dag`, `weights` (d, d) and `residual_variance` (d,).
+            Over the columns (`column_names_`): `variables`, `dag`, `weights` (d, d) and `residual_variance` (d,).
 
         Raises
         ------
@@ -267,17 +294,17 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
             If the table cannot be used.
         """
         check_is_fitted(self)
-        return personalise(
-            table_over(table, self._names()),
-            learned_graph(vars(self)["result_"]),
-            intercept=has_intercept(vars(self)["plan_"].preparation),
-        )
+        plan = self._fitted_plan()
+        data = rows_for(table_over(table, self._names(), plan.dictionary), plan).complete_cases()
+        dag = data.columns.spread(learned_graph(vars(self)["result_"]))
+        return personalise(data, dag, intercept=has_intercept(plan.preparation))
+
+    def _fitted_plan(self) -> Plan:
+        plan: Plan = vars(self)["plan_"]
+        return plan
 
     def _names(self) -> list[str]:
         return list(vars(self)["result_"]["variables"])
-
-    def _weights(self) -> Matrix:
-        return np.asarray(vars(self)["weights_"], dtype=np.float64)
 
 
 def _round(entry: Mapping[str, Any]) -> dict[str, Any]:

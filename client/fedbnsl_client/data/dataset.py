@@ -16,7 +16,16 @@ from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.sparse import Index, Matrix
 from fedbnsl.wording import first_few
-from fedbnsl_client.data.checks import DataWarning, Oddity, Places, TableChecks, complete_rows, in_one_line, quoted
+from fedbnsl_client.data.checks import (
+    DataWarning,
+    Oddity,
+    Places,
+    TableChecks,
+    complete_rows,
+    in_one_line,
+    quoted,
+    zeros_for_gaps,
+)
 from fedbnsl_client.data.columns import check_names, choose
 from fedbnsl_client.data.csv_table import said_in_words
 from fedbnsl_client.data.mapped_array import (
@@ -195,6 +204,14 @@ class Dataset:
             return replace(self, X=self.X.complete(gaps.of - gaps.rows), gaps=gaps)
         X = gathered((complete_rows(block) for block in row_blocks(self.X)), len(self.variables))
         return replace(self, X=X, gaps=gaps)
+
+    def with_zeros(self) -> Self:
+        """The table with zeros in the rows that lack a value."""
+        if self.gaps.of and not self.gaps.rows:
+            return self
+        if isinstance(self.X, RowsElsewhere):
+            return replace(self, X=self.X.with_zeros())
+        return replace(self, X=gathered(map(zeros_for_gaps, row_blocks(self.X)), len(self.variables)))
 
     def reordered(self, variables: Sequence[str]) -> Self:
         """The same table with its columns in the given order.

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedbnsl.errors import DataError
+from fedbnsl.errors import DataError, SchemaMismatchError
 from fedbnsl.messages import FindingCode
+from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.preparation import Preparation
 from fedbnsl.sparse import Index, Matrix
@@ -55,6 +56,29 @@ class PlanFit:
         return lines
 
 
+def refuse_other_dictionary(plan: Plan, own: Dictionary) -> None:
+    """Refuse a plan whose data dictionary says other things of the run's variables than the site's.
+
+    Raises
+    ------
+    SchemaMismatchError
+        With the first digits of both digests; also if only one side has a dictionary.
+    """
+    used = plan.variables or plan.dictionary.variables
+    theirs = plan.dictionary.over(used) if plan.dictionary else plan.dictionary
+    ours = own.over([name for name in used if name in own])
+    if bool(own) == bool(theirs) and ours.digest() == theirs.digest():
+        return
+    here, there = ((one or whole).digest()[:8] if whole else "none" for one, whole in ((ours, own), (theirs, theirs)))
+    raise SchemaMismatchError(
+        f"this site's data dictionary is not that of the plan: digests over the run's variables {here} here, {there} "
+        "there",
+        remedy="No record was used. Get the consortium's dictionary.toml, put it in the place of this site's and "
+        "register the table again (fedbnsl participant register FOLDER --supersedes); or ask the coordinator's "
+        "operator for a plan with the same one.",
+    )
+
+
 def require_complete(table: Dataset, preparation: Preparation | None) -> None:
     """Refuse a table from which rows were left out that the plan wants to have, or too many of them.
 
@@ -83,10 +107,14 @@ def rows_for(table: Dataset, plan: Plan) -> Dataset:
     """The rows that a run of a plan uses, or a refusal as of `require_complete`.
 
     Without privacy those without a missing value. A private run keeps all of them, so that the number of its records
-    does not depend on what they hold; to its statistics and moments an incomplete one adds nothing.
+    does not depend on what they hold; to its statistics and moments an incomplete one adds nothing, and without
+    [preparation] it is zeros. It refuses nothing, however many are incomplete: the coordinator would see the refusal,
+    and nobody has paid for that.
     """
+    if plan.privacy is not None:
+        return table if plan.preparation is not None else table.with_zeros()
     require_complete(table, plan.preparation)
-    return table.complete_cases() if plan.privacy is None else table
+    return table.complete_cases()
 
 
 def require_rows_here(table: Dataset, plan: Plan) -> None:
@@ -159,7 +187,7 @@ def fit_of(table: Dataset, plan: Plan) -> PlanFit:
     table = table.reordered(plan.column_names or table.variables).complete_cases()
     d, n = len(table.variables), table.n_samples
     bounds: Matrix | None = None
-    uses_bounds = plan.local_solver != "noisy-covariance"
+    uses_bounds = plan.local_solver != "noisy-covariance" and plan.preparation is None
     if (
         uses_bounds
         and plan.privacy is not None

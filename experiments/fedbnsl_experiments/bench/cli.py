@@ -29,7 +29,8 @@ def bench(figures: tuple[str, ...], n_rows: int | None, as_json: bool) -> None:
 
     FIGURE is one of accuracy, tuning, sachs, local-solve, network, bytes, load, attacks, rows, sources, sites, privacy,
     privacy-tuning, private-steps, global-step, d1000, lean, private-moments, unequal-noise, robust, honest-sites,
-    growth, startup; without one, all of them (about an hour on two cores). The Sachs figures need FEDBNSL_DATA.
+    growth, startup, tables; without one, all of them (about an hour on two cores). The Sachs figures and the end
+    of tables need FEDBNSL_DATA.
     """
     from rich.console import Console
 

@@ -19,6 +19,7 @@ from fedbnsl_experiments.bench.sites import sites
 from fedbnsl_experiments.bench.sources import sources
 from fedbnsl_experiments.bench.speed import local_solve, network
 from fedbnsl_experiments.bench.startup import startup
+from fedbnsl_experiments.bench.tables import tables
 from fedbnsl_experiments.bench.wire_bytes import wire
 from fedbnsl_experiments.trials.harness import Row
 
@@ -46,4 +47,5 @@ FIGURES: dict[str, Callable[..., Iterator[Row]]] = {
     "honest-sites": honest,
     "growth": growth,
     "startup": startup,
+    "tables": tables,
 }

@@ -48,7 +48,8 @@ def read_scales(folder: Path, variables: Sequence[str]) -> Scales:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DataWarning)  # the page itself says what the tables are like
-            tables = [Dataset.read(path, columns=variables, min_rows=1).X for path in site_files(folder).values()]
+            read = [Dataset.read(path, columns=variables, min_rows=1) for path in site_files(folder).values()]
+            tables = [table.complete_cases().X for table in read]
     except DataError as error:
         raise DataError(str(error), remedy=_REMEDY) from None
     n = sum(len(X) for X in tables)

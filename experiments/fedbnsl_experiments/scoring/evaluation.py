@@ -143,6 +143,16 @@ def learned_weights(result: Mapping[str, Any]) -> Matrix:
     return W
 
 
+def column_weights(result: Mapping[str, Any], columns: Sequence[str]) -> Matrix:
+    """(d, d) weights between the columns of a result's variables, zero elsewhere."""
+    position = {name: k for k, name in enumerate(columns)}
+    W = np.zeros((len(position), len(position)))
+    for edge in result["edges"]:
+        for pair in edge.get("coefficients", [edge]):
+            W[position[pair["source"]], position[pair["target"]]] = pair["weight"]
+    return W
+
+
 def was_searched(result: Mapping[str, Any]) -> bool:
     """Whether the graph of a result was searched with moments, not cut from W."""
     return any(entry["kind"] in ("moments", "residual_moments") for entry in result["rounds"])

@@ -19,7 +19,7 @@ from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_experiments.scoring.evaluation import learned_graph
 from fedbnsl_experiments.scoring.metrics import Scores, score
 from fedbnsl_experiments.simulate import simulate
-from fedbnsl_experiments.tables.folder import dictionary_of, read_tables, site_files
+from fedbnsl_experiments.tables.folder import described_by, read_tables, site_files
 from fedbnsl_experiments.tables.hospital import ALL, Trouble, draw, write_hospitals
 from fedbnsl_experiments.tables.published import read_network
 from fedbnsl_experiments.trials.harness import Row
@@ -76,9 +76,9 @@ def _row(name: str, troubles: Sequence[Trouble], plans: Mapping[str, Plan]) -> R
 
 def _run(plan: Plan, folder: Path, out: Path, *, noise_seed: int) -> tuple[dict[str, Any], dict[str, Dataset]]:
     """The content of result.json, and the tables as they were read."""
-    files, dictionary = site_files(folder), dictionary_of(folder)
-    plan = plan.with_settings(n_participants=len(files)).with_dictionary(dictionary, origin=str(folder))
-    sites = read_tables(files, plan.variables, dictionary=dictionary, warn=False)
+    files = site_files(folder)
+    plan = described_by(plan, folder).with_settings(n_participants=len(files))
+    sites = read_tables(files, plan.variables, dictionary=plan.dictionary, warn=False)
     return simulate(plan, sites, out, noise_seed=noise_seed if plan.privacy else None), sites
 
 

@@ -139,6 +139,7 @@ RANDOM_MODULES = {
 # Rule 7: who sees a private table.
 DATASET_MODULES = {
     "fedbnsl_client.data.dataset",
+    "fedbnsl_client.data.dask_table",
     "fedbnsl_client.participant",
     "fedbnsl_client.join_run",
     "fedbnsl_client.data.plan_fit",  # shares of records, for its own site alone

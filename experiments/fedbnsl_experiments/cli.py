@@ -112,8 +112,8 @@ def split_command(
     multiple=True,
     metavar="TROUBLE",
     help="What the tables have, again for each: means, units, shifts, binary, ordinal, nominal, count, spellings, "
-    "missing (one cell in a tenth of the rows), missing-cells (a tenth of all cells), row-of-999s, unsaid-999s (no "
-    "column file names them); or nothing.  [default: all but missing-cells and unsaid-999s]",
+    "missing (one cell in a tenth of the rows), missing-cells (a tenth of all cells), row-of-999s, unsaid-999s (which "
+    "no column file names); or nothing.  [default: all but missing-cells and unsaid-999s]",
 )
 @click.option("--seed", type=click.IntRange(min=0), default=2, show_default=True, help="The same seed, the same bytes.")
 @click.option("--out", required=True, type=_PATH, help="Folder for tables, dictionary.toml, columns and truth.csv.")

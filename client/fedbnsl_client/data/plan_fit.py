@@ -10,11 +10,11 @@ from fedbnsl.messages import FindingCode
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.preparation import Preparation
-from fedbnsl.sparse import Matrix
+from fedbnsl.sparse import Index, Matrix
 from fedbnsl.wording import first_few
 from fedbnsl_client.data.checks import Oddity
 from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_client.data.mapped_array import row_blocks
+from fedbnsl_client.data.mapped_array import RowsElsewhere, some_rows, sum_over_rows
 
 # A column with the same value in more than this share of its records is almost constant; so is, under a plan, one that
 # lies beyond its bound in so many of them, because every larger square counts as the bound.
@@ -117,6 +117,22 @@ def rows_for(table: Dataset, plan: Plan) -> Dataset:
     return table.complete_cases()
 
 
+def require_rows_here(table: Dataset, plan: Plan) -> None:
+    """Refuse a plan that looks at rows in every step, for a table whose rows Dask workers hold.
+
+    Raises
+    ------
+    DataError
+        With the way on.
+    """
+    if isinstance(table.X, RowsElsewhere) and plan.privacy and plan.rounds and plan.local_solver.startswith("dp-pgcd"):
+        raise DataError(
+            f"{plan.local_solver} looks at all rows of the table in every step; Dask workers give only sums over rows",
+            remedy="Leave out --engine on a machine that holds the table, or use a private plan without such steps, "
+            "such as private or private-moments (rounds = 0). Nothing was sent.",
+        )
+
+
 def oddities(table: Dataset, plan: Plan) -> tuple[Oddity, ...]:
     """What is odd about a table under a plan: means matter only where nothing is taken off."""
     if plan.preparation is None or plan.preparation.intercept == "none":
@@ -179,21 +195,18 @@ def fit_of(table: Dataset, plan: Plan) -> PlanFit:
         and plan.privacy.feature_bounds
     ):
         bounds = np.broadcast_to(np.array(plan.privacy.feature_bounds), d)
-    beyond, same, any_beyond = np.zeros(d), np.zeros(d), 0
-    usual: Matrix | None = None
-    for block in row_blocks(table.X):
-        if usual is None:
-            some = block[:: max(len(block) // _LOOKED_AT, 1)]
-            usual = np.percentile(some, 50, axis=0, method="lower")  # an element, never a mean of two
-        same += (block == usual).sum(axis=0)
-        if bounds is not None:
-            with np.errstate(over="ignore"):
-                outside = block * block > bounds
-            beyond += outside.sum(axis=0)
-            any_beyond += int(outside.any(axis=1).sum())
-    same_value = dict(zip(table.variables, (same / n).tolist(), strict=True))
+    usual = np.percentile(some_rows(table.X, _LOOKED_AT), 50, axis=0, method="lower")  # an element, no mean of two
+
+    def counts(block: Matrix) -> Index:
+        with np.errstate(over="ignore"):
+            outside = np.zeros((0, d)) if bounds is None else block * block > bounds
+        same = (block == usual).sum(axis=0)
+        return np.array([outside.any(axis=1).sum(), *same, *outside.sum(axis=0)], dtype=np.int64)
+
+    any_beyond, *by_column = (sum_over_rows(table.X, counts) / n).tolist()
+    same_value = dict(zip(table.variables, by_column[:d], strict=True))
     return PlanFit(
         {name: share for name, share in same_value.items() if share > _NEARLY_ALL},
-        {} if bounds is None else dict(zip(table.variables, (beyond / n).tolist(), strict=True)),
-        any_beyond / n,
+        {} if bounds is None else dict(zip(table.variables, by_column[d:], strict=True)),
+        any_beyond,
     )

@@ -14,7 +14,7 @@ from fedbnsl_client.budget.journal import RunJournal
 from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.policy import Policy, not_registered
 from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_client.data.plan_fit import refuse_other_dictionary, rows_for
+from fedbnsl_client.data.plan_fit import refuse_other_dictionary, require_rows_here, rows_for
 from fedbnsl_client.participant import Unaccounted
 from fedbnsl_client.rounds.kinds import Journal
 from fedbnsl_client.site import folder as site_folder
@@ -79,9 +79,10 @@ class PublicTable:
         SchemaMismatchError
             If the plan has another data dictionary.
         DataError
-            If rows have missing values that the plan does not take.
+            If rows have missing values that the plan does not take, or the plan needs rows that are elsewhere.
         """
         refuse_other_dictionary(plan, self.dictionary)
+        require_rows_here(self._dataset, plan)
         return rows_for(self._dataset.reordered(variables), plan), Unaccounted()
 
 

@@ -74,9 +74,7 @@ def guarantee_sentence(plan: Plan, n_variables: int, fewest_samples: int, rounds
         admm_rounds = max(min(rounds - before, plan.rounds), 0)
         parts = [f"{n_variables} noisy second moments"] if privacy.smoothness == "estimated" else []
         if plan.preparation is not None:
-            parts = [
-                f"the noisy number of its complete rows, and noisy sums and sums of squares of its {n_variables} columns"
-            ]
+            parts = [f"the noisy number of its complete rows, noisy means and variances of its {n_variables} columns"]
         if admm_rounds:
             parts.append(
                 f"at most {admm_rounds} rounds x {plan.local_steps} steps, each one selected coordinate and its noisy "

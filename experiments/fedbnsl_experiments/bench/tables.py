@@ -77,7 +77,7 @@ def _row(name: str, troubles: Sequence[Trouble], plans: Mapping[str, Plan]) -> R
 def _run(plan: Plan, folder: Path, out: Path, *, noise_seed: int) -> tuple[dict[str, Any], dict[str, Dataset]]:
     """The content of result.json, and the tables as they were read."""
     files = site_files(folder)
-    plan = described_by(plan, folder).with_settings(n_participants=len(files))
+    plan = described_by(plan.with_settings(n_participants=len(files)), folder)
     sites = read_tables(files, plan.variables, dictionary=plan.dictionary, warn=False)
     return simulate(plan, sites, out, noise_seed=noise_seed if plan.privacy else None), sites
 

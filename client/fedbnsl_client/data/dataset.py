@@ -16,7 +16,16 @@ from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.sparse import Index, Matrix
 from fedbnsl.wording import first_few
-from fedbnsl_client.data.checks import DataWarning, Oddity, Places, TableChecks, complete_rows, in_one_line, quoted
+from fedbnsl_client.data.checks import (
+    DataWarning,
+    Oddity,
+    Places,
+    TableChecks,
+    complete_rows,
+    in_one_line,
+    quoted,
+    zeros_for_gaps,
+)
 from fedbnsl_client.data.columns import check_names, choose
 from fedbnsl_client.data.csv_table import said_in_words
 from fedbnsl_client.data.mapped_array import (
@@ -200,13 +209,9 @@ class Dataset:
         """The table with zeros in the rows that lack a value."""
         if self.gaps.of and not self.gaps.rows:
             return self
-
-        def zeroed(block: Matrix) -> Matrix:
-            found = block.copy()
-            found[np.isnan(block).any(axis=1)] = 0.0
-            return found
-
-        return replace(self, X=gathered(map(zeroed, row_blocks(self.X)), len(self.variables)))
+        if isinstance(self.X, RowsElsewhere):
+            return replace(self, X=self.X.with_zeros())
+        return replace(self, X=gathered(map(zeros_for_gaps, row_blocks(self.X)), len(self.variables)))
 
     def reordered(self, variables: Sequence[str]) -> Self:
         """The same table with its columns in the given order.

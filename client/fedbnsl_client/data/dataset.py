@@ -138,8 +138,6 @@ class Dataset:
         ------
         DataError
             If the file cannot be read or its table cannot be used; the text says why, by column and count.
-        PlanError
-            If the dictionary lacks one of the variables.
         """
         with said_in_words(path):
             before = state_of(path)
@@ -183,12 +181,14 @@ class Dataset:
 
         Raises
         ------
-        DataError, PlanError
+        DataError
             As `read`.
         """
         check_names(origin, variables)
         if len(variables) < 2:
             raise DataError(f"{origin}: {len(variables)} column(s); a network needs at least two")
+        if dictionary:
+            _refuse_unknown(variables, dictionary)
         table = TablePass(origin, variables, dictionary, min_rows=min_rows)
         rows = rows_a_block(len(variables))
         values = table.gathered(X[start : start + rows] for start in range(0, len(X), rows))
@@ -260,7 +260,7 @@ def chosen_columns(
         chosen = choose(origin, header, columns)
         return tuple(header[k] for k in chosen), chosen, [Reading()] * len(chosen)
     names = tuple(columns) or dictionary.variables
-    dictionary.columns(names)  # refuses unknown ones
+    _refuse_unknown(names, dictionary)
     read = readings(dictionary, mapping, names)
     return names, choose(origin, header, names, {name: mapping.column_of(name) for name in names}), read
 
@@ -361,6 +361,16 @@ class TablePass:
 
     def _by_variable(self, counts: Index) -> dict[str, int]:
         return {name: k for name, k in zip(self._names, counts.tolist(), strict=True) if k}
+
+
+def _refuse_unknown(names: Sequence[str], dictionary: Dictionary) -> None:
+    unknown = [name for name in names if name not in dictionary]
+    if unknown:
+        raise DataError(
+            f"the data dictionary has no variable {quoted(unknown)}; it has {first_few(dictionary.variables)}",
+            remedy="With a dictionary, --columns (and `columns` in policy.toml) names its variables, not the file's "
+            "columns. Nothing of the table was sent.",
+        )
 
 
 def _columns(dictionary: Dictionary, names: Sequence[str]) -> Columns:

@@ -161,6 +161,7 @@ DATASET_MODULES = {
     "fedbnsl_experiments.bench.recorded_sites",
     "fedbnsl_experiments.bench.attacks",
     "fedbnsl_experiments.bench.rows",
+    "fedbnsl_experiments.bench.sources",
     "fedbnsl_experiments.cli",
 }
 

@@ -86,7 +86,8 @@ _data_option = click.option(
     "--data",
     required=True,
     type=_DATA,
-    help="The site's table: CSV in UTF-8, commas, column names in the first line; or Parquet.",
+    help="The site's table: CSV in UTF-8, commas, column names in the first line; Parquet, a file or a folder; or a "
+    "table.toml that names a query.",
 )
 
 
@@ -238,7 +239,10 @@ def ledger_command(folder: Path, verify: bool, as_json: bool, accept_backup: boo
 )
 @click.option("--dataset", "dataset_id", help="Which dataset of the policy.  [default: its only one]")
 @click.option(
-    "--data", type=_DATA, help="Without --policy: the table, CSV in UTF-8, column names in the first line; or Parquet."
+    "--data",
+    type=_DATA,
+    help="Without --policy: the table, CSV in UTF-8, column names in the first line; Parquet, a file or a folder; or a "
+    "table.toml that names a query.",
 )
 @click.option("--site", help="Without --policy: name of this site: letters, digits, '.', '-', '_'.")
 @click.option(

@@ -247,6 +247,11 @@ def complete_rows(block: Matrix) -> Matrix:
     return block if whole.all() else block[whole]
 
 
+def zeros_for_gaps(block: Matrix) -> Matrix:
+    """An (n, d) block with zeros in the rows that hold a NaN."""
+    return np.where(np.isnan(block).any(axis=1, keepdims=True), 0.0, block)
+
+
 def columns_without_mean(variables: Sequence[str], X: Matrix) -> list[str]:
     """The columns of an (n, d) table whose mean is zero up to rounding, except columns of whole numbers.
 

@@ -28,7 +28,7 @@ from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.sparse import Matrix
 from fedbnsl_client.data.arrow_cells import codes_of_batches
 from fedbnsl_client.data.cell_problems import CellProblems
-from fedbnsl_client.data.checks import in_one_line
+from fedbnsl_client.data.checks import complete_rows, in_one_line, zeros_for_gaps
 from fedbnsl_client.data.dataset import MIN_ROWS, Dataset, TablePass, chosen_columns
 from fedbnsl_client.data.mapped_array import RowsElsewhere, Sums, added
 from fedbnsl_client.data.parquet_table import File, ParquetTable, batches_of, files_of, is_parquet, opened
@@ -63,10 +63,8 @@ class Recipe:
     ----------
     header, chosen, readings, names, dictionary
         As in `Dataset.read`.
-    order
-        Which of the columns, and in which order; None: all.
-    complete
-        Columns of which a row must have all values; None: any row counts.
+    steps
+        What is done with a block of rows then, in this order.
     """
 
     header: Sequence[str]
@@ -74,17 +72,11 @@ class Recipe:
     readings: Sequence[Reading]
     names: Sequence[str]
     dictionary: Dictionary
-    order: tuple[int, ...] | None = None
-    complete: tuple[int, ...] | None = None
+    steps: tuple[Callable[[Matrix], Matrix], ...] = ()
 
     def table_pass(self, origin: str, min_rows: int = MIN_ROWS) -> TablePass:
         """What turns codes into values, and counts them."""
         return TablePass(origin, self.names, self.dictionary, min_rows=min_rows)
-
-    @property
-    def n_columns(self) -> int:
-        """How many columns the values have."""
-        return len(self.table_pass("").columns) if self.order is None else len(self.order)
 
     def codes(self, part: Part, found: CellProblems) -> Iterator[Matrix]:
         """(rows, V) codes of a part.
@@ -107,10 +99,15 @@ class Recipe:
         """(rows, d) values of a part, whose cells were found to be readable."""
         table = self.table_pass("")
         for codes in self.codes(part, CellProblems(self.header, "data row")):
-            X = table.counted(codes)
-            if self.complete is not None:
-                X = X[~np.isnan(X[:, self.complete]).any(axis=1)]
-            yield X if self.order is None else np.ascontiguousarray(X[:, self.order])
+            yield self.after_steps(table.counted(codes))
+
+    def after_steps(self, block: Matrix) -> Matrix:
+        """A block of rows after all steps."""
+        return reduce(lambda X, step: step(X), self.steps, block)
+
+    def no_rows(self) -> Matrix:
+        """A block without rows."""
+        return self.after_steps(np.empty((0, len(self.table_pass("").columns))))
 
 
 def _require_same(part: Part) -> None:
@@ -142,12 +139,16 @@ def _summed(part: Part, *, recipe: Recipe, f: Callable[[Matrix], Sums]) -> Sums:
     blocks = recipe.rows(part)
     first = next(blocks, None)
     if first is None:  # a file without rows
-        return f(np.empty((0, recipe.n_columns)))
+        return f(recipe.no_rows())
     return reduce(added, map(f, chain([first], blocks)))
 
 
+def _chosen(X: Matrix, *, order: tuple[int, ...]) -> Matrix:
+    return np.ascontiguousarray(X[:, order])
+
+
 def _some(part: Part, *, recipe: Recipe, n_rows: int) -> Matrix:
-    blocks = [np.empty((0, recipe.n_columns)), *recipe.rows(part)]
+    blocks = [recipe.no_rows(), *recipe.rows(part)]
     step = max(sum(map(len, blocks)) // n_rows, 1)
     return np.concatenate([block[::step] for block in blocks])
 
@@ -226,14 +227,19 @@ class DaskRows(RowsElsewhere):
 
     def columns(self, order: Sequence[int]) -> Self:
         """See `RowsElsewhere.columns`."""
-        before = self._recipe.order or tuple(range(self.shape[1]))
-        recipe = replace(self._recipe, order=tuple(before[k] for k in order))
-        return type(self)(self._cluster, self._parts, recipe, (len(self), len(order)))
+        return self._after(partial(_chosen, order=tuple(order)), (len(self), len(order)))
 
     def complete(self, n_rows: int) -> Self:
         """See `RowsElsewhere.complete`."""
-        needed = self._recipe.order or tuple(range(self.shape[1]))
-        return type(self)(self._cluster, self._parts, replace(self._recipe, complete=needed), (n_rows, self.shape[1]))
+        return self._after(complete_rows, (n_rows, self.shape[1]))
+
+    def with_zeros(self) -> Self:
+        """See `RowsElsewhere.with_zeros`."""
+        return self._after(zeros_for_gaps, self.shape)
+
+    def _after(self, step: Callable[[Matrix], Matrix], shape: tuple[int, int]) -> Self:
+        recipe = replace(self._recipe, steps=(*self._recipe.steps, step))
+        return type(self)(self._cluster, self._parts, recipe, shape)
 
 
 @contextmanager

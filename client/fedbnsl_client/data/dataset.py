@@ -16,7 +16,16 @@ from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.sparse import Index, Matrix
 from fedbnsl.wording import first_few
-from fedbnsl_client.data.checks import DataWarning, Oddity, Places, TableChecks, complete_rows, in_one_line, quoted
+from fedbnsl_client.data.checks import (
+    DataWarning,
+    Oddity,
+    Places,
+    TableChecks,
+    complete_rows,
+    in_one_line,
+    quoted,
+    zeros_for_gaps,
+)
 from fedbnsl_client.data.columns import check_names, choose
 from fedbnsl_client.data.csv_table import said_in_words
 from fedbnsl_client.data.mapped_array import (
@@ -129,8 +138,6 @@ class Dataset:
         ------
         DataError
             If the file cannot be read or its table cannot be used; the text says why, by column and count.
-        PlanError
-            If the dictionary lacks one of the variables.
         """
         with said_in_words(path):
             before = state_of(path)
@@ -174,12 +181,14 @@ class Dataset:
 
         Raises
         ------
-        DataError, PlanError
+        DataError
             As `read`.
         """
         check_names(origin, variables)
         if len(variables) < 2:
             raise DataError(f"{origin}: {len(variables)} column(s); a network needs at least two")
+        if dictionary:
+            _refuse_unknown(variables, dictionary)
         table = TablePass(origin, variables, dictionary, min_rows=min_rows)
         rows = rows_a_block(len(variables))
         values = table.gathered(X[start : start + rows] for start in range(0, len(X), rows))
@@ -200,13 +209,9 @@ class Dataset:
         """The table with zeros in the rows that lack a value."""
         if self.gaps.of and not self.gaps.rows:
             return self
-
-        def zeroed(block: Matrix) -> Matrix:
-            found = block.copy()
-            found[np.isnan(block).any(axis=1)] = 0.0
-            return found
-
-        return replace(self, X=gathered(map(zeroed, row_blocks(self.X)), len(self.variables)))
+        if isinstance(self.X, RowsElsewhere):
+            return replace(self, X=self.X.with_zeros())
+        return replace(self, X=gathered(map(zeros_for_gaps, row_blocks(self.X)), len(self.variables)))
 
     def reordered(self, variables: Sequence[str]) -> Self:
         """The same table with its columns in the given order.
@@ -255,7 +260,7 @@ def chosen_columns(
         chosen = choose(origin, header, columns)
         return tuple(header[k] for k in chosen), chosen, [Reading()] * len(chosen)
     names = tuple(columns) or dictionary.variables
-    dictionary.columns(names)  # refuses unknown ones
+    _refuse_unknown(names, dictionary)
     read = readings(dictionary, mapping, names)
     return names, choose(origin, header, names, {name: mapping.column_of(name) for name in names}), read
 
@@ -353,6 +358,16 @@ class TablePass:
 
     def _by_variable(self, counts: Index) -> dict[str, int]:
         return {name: k for name, k in zip(self._names, counts.tolist(), strict=True) if k}
+
+
+def _refuse_unknown(names: Sequence[str], dictionary: Dictionary) -> None:
+    unknown = [name for name in names if name not in dictionary]
+    if unknown:
+        raise DataError(
+            f"the data dictionary has no variable {quoted(unknown)}; it has {first_few(dictionary.variables)}",
+            remedy="With a dictionary, --columns (and `columns` in policy.toml) names its variables, not the file's "
+            "columns. Nothing of the table was sent.",
+        )
 
 
 def _columns(dictionary: Dictionary, names: Sequence[str]) -> Columns:

@@ -61,7 +61,11 @@ class RowsElsewhere(ABC):
 
     @abstractmethod
     def complete(self, n_rows: int) -> Self:
-        """The table without rows that hold a NaN, of which so many are left."""
+        """The table without rows that hold a NaN; so many are left."""
+
+    @abstractmethod
+    def with_zeros(self) -> Self:
+        """The table with zeros in the rows that hold a NaN."""
 
 
 def rows_a_block(n_columns: int) -> int:

@@ -69,7 +69,8 @@ def refuse_other_dictionary(plan: Plan, own: Dictionary) -> None:
     ours = own.over([name for name in used if name in own])
     if bool(own) == bool(theirs) and ours.digest() == theirs.digest():
         return
-    here, there = ((one or whole).digest()[:8] if whole else "none" for one, whole in ((ours, own), (theirs, theirs)))
+    here = (ours if theirs else own).digest()[:8] if own else "none"
+    there = theirs.digest()[:8] if theirs else "none"
     raise SchemaMismatchError(
         f"this site's data dictionary is not that of the plan: digests over the run's variables {here} here, {there} "
         "there",

@@ -128,7 +128,9 @@ class GuardedTable:
         if registered is None:
             raise not_registered(folder, self._dataset.id)
         self.dictionary, _ = site_folder.described(folder)
-        used = [one.name for one in self.dictionary.columns(columns)] if self.dictionary and columns else columns
+        used = columns
+        if self.dictionary and columns and all(name in self.dictionary for name in columns):
+            used = [column.name for column in self.dictionary.columns(columns)]
         missing = [name for name in used if name not in registered.variables]
         if missing:
             raise PolicyRefusal(f"rule `columns`: the registered table has no {', '.join(missing)}")

@@ -45,16 +45,28 @@ def site_files(folder: Path) -> dict[str, Path]:
     )
 
 
+def dictionary_of(folder: Path) -> Dictionary:
+    """The data dictionary of a folder of tables, in `dictionary.toml`; empty if there is none.
+
+    Raises
+    ------
+    PlanError
+        If it cannot be used.
+    """
+    path = folder / DICTIONARY
+    return Dictionary.load(path) if path.exists() else NO_DICTIONARY
+
+
 def described_by(plan: Plan, folder: Path) -> Plan:
-    """The plan with the data dictionary of a folder of tables, `dictionary.toml`; as it is if there is none.
+    """The plan with the data dictionary of a folder of tables; as it is if there is none.
 
     Raises
     ------
     PlanError
         If it cannot be used, or the plan has another one.
     """
-    path = folder / DICTIONARY
-    return plan.with_dictionary(Dictionary.load(path), origin=str(path)) if path.exists() else plan
+    dictionary = dictionary_of(folder)
+    return plan.with_dictionary(dictionary, origin=str(folder / DICTIONARY)) if dictionary else plan
 
 
 def column_file(table: Path) -> Path | None:
@@ -88,8 +100,6 @@ def read_tables(
     ------
     DataError
         Naming every table that cannot be used.
-    PlanError
-        If the dictionary lacks one of the variables.
     """
     tables: dict[str, Dataset] = {}
     unusable: list[DataError] = []

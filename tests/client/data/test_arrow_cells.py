@@ -29,8 +29,10 @@ def by_hand(cells: list[str], reading: Reading) -> tuple[list[float], list[int]]
     return codes, unreadable
 
 
-@pytest.mark.parametrize("encode", [False, True])
-@pytest.mark.parametrize("kind", ["string", "large_string", "string_view"])
+@pytest.mark.parametrize(
+    ("kind", "encode"),
+    [(kind, encode) for kind in ("string", "large_string", "string_view") for encode in (False, True)][:-1],
+)
 @pytest.mark.parametrize(
     ("cells", "reading"),
     [
@@ -43,8 +45,6 @@ def by_hand(cells: list[str], reading: Reading) -> tuple[list[float], list[int]]
 def test_texts_are_read_as_the_cells_of_a_text_file(
     cells: list[str], reading: Reading, kind: str, encode: bool
 ) -> None:
-    if encode and kind == "string_view":
-        pytest.skip("Arrow has no dictionaries of views here")
     array = pyarrow.array(cells, type=getattr(pyarrow, kind)())
     found = codes_of(array.dictionary_encode() if encode else array, reading)
     codes, unreadable = by_hand(cells, reading)

@@ -161,6 +161,8 @@ def test_columns_and_complete_rows_are_chosen_by_the_workers(cluster: Cluster, w
         (here.complete_cases(), there.complete_cases()),
         (here.reordered(chosen).complete_cases(), there.reordered(chosen).complete_cases()),
         (here.complete_cases().reordered(chosen), there.complete_cases().reordered(chosen)),
+        (here.with_zeros(), there.with_zeros()),
+        (here.reordered(chosen).with_zeros(), there.reordered(chosen).with_zeros()),
     ):
         assert other.variables == one.variables
         assert other.X.shape == one.X.shape

@@ -111,9 +111,7 @@ def split_command(
     "troubles",
     multiple=True,
     metavar="TROUBLE",
-    help="What the tables have, again for each: means, units, shifts, binary, ordinal, nominal, count, spellings, "
-    "missing (one cell in a tenth of the rows), missing-cells (a tenth of all cells), row-of-999s, unsaid-999s (which "
-    "no column file names); or nothing.  [default: all but missing-cells and unsaid-999s]",
+    help="What the tables have, of the list above; again for each.  [default: all but the last two]",
 )
 @click.option("--seed", type=click.IntRange(min=0), default=2, show_default=True, help="The same seed, the same bytes.")
 @click.option("--out", required=True, type=_PATH, help="Folder for tables, dictionary.toml, columns and truth.csv.")
@@ -123,6 +121,9 @@ def hospital(troubles: tuple[str, ...], seed: int, out: Path, as_json: bool) -> 
 
     Means far from zero, other units, shifts between sites, kinds, spellings and missing values can be had one by one.
     dictionary.toml says what the variables are, site-2.columns.toml what is different at the second site.
+
+    TROUBLE is nothing, means, units, shifts, binary, ordinal, nominal, count, spellings, missing (one cell in a tenth
+    of the rows), row-of-999s, missing-cells (a tenth of all cells) or unsaid-999s (a row that no column file names).
     """
     from fedbnsl_experiments.tables.hospital import chosen_troubles, draw, write_hospitals
 

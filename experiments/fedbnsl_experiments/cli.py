@@ -294,7 +294,7 @@ def demo(
     from fedbnsl_experiments import localnet
     from fedbnsl_experiments.plan_settings import for_sites
     from fedbnsl_experiments.repeat import command_kept
-    from fedbnsl_experiments.tables.folder import described_by, site_files, write_federation
+    from fedbnsl_experiments.tables.folder import described_by, ranges_of_generated, site_files, write_federation
     from fedbnsl_experiments.tables.synthetic import synthesise
     from fedbnsl_server.observe.terminal import RunDisplay
     from fedbnsl_server.store.run_folder import default_folder, refuse_existing_run
@@ -321,9 +321,13 @@ def demo(
         federation_names = federation.variables
         choose(Path("generated tables"), federation_names, plan.variables)
         write_federation(federation, folder)
+        if private and plan.preparation is not None and not plan.dictionary:
+            plan = plan.with_dictionary(ranges_of_generated(federation_names), origin="generated tables")
         again += [f"--sites={len(federation.tables)}", f"--seed={seed}"]
     files = site_files(folder)
     plan = for_sites(described_by(plan, folder), len(files))
+    if private and plan.preparation is not None:
+        plan.require_ranges(len(plan.column_names))  # before a table is read
     if tables is None:
         variables = plan.variables or federation_names
     else:

@@ -99,7 +99,7 @@ class Recipe:
         """(rows, d) values of a part, whose cells were found to be readable."""
         table = self.table_pass("")
         for codes in self.codes(part, CellProblems(self.header, "data row")):
-            yield self.after_steps(table.counted(codes))
+            yield self.after_steps(table.values(codes))
 
     def after_steps(self, block: Matrix) -> Matrix:
         """A block of rows after all steps."""

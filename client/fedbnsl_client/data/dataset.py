@@ -295,12 +295,15 @@ class TablePass:
         missing = np.isnan(codes)
         self._missing += missing.sum(axis=0)
         self._n_gaps += int(missing.any(axis=1).sum())
-        X = self._valued(codes) if self.dictionary else codes
+        X = self.values(codes)
         self._n += len(codes)
         self._checks.count(X)
         return X
 
-    def _valued(self, codes: Matrix) -> Matrix:
+    def values(self, codes: Matrix) -> Matrix:
+        """(rows, d) values of the columns, from a block of (rows, V) codes."""
+        if not self.dictionary:
+            return codes
         columns: list[Matrix] = []
         for k, name in enumerate(self._names):
             entry, cells = self.dictionary[name], codes[:, k]

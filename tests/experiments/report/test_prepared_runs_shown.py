@@ -212,7 +212,7 @@ def test_the_strongest_line_of_the_drawing_is_that_of_the_largest_weight_without
     result = result_of(run)
     result["edges"] = [
         {"source": "sex", "target": "age", "weight": 9.0, "standardised": 0.055},
-        {"source": "age", "target": "crp", "weight": 0.05, "standardised": 0.4},
+        {"source": "age", "target": "crp", "weight": 0.08, "standardised": 0.4},
     ]
     (run / "result.json").write_text(json.dumps(result), encoding="utf-8")
     html = write_report(run).read_text(encoding="utf-8")
@@ -221,7 +221,7 @@ def test_the_strongest_line_of_the_drawing_is_that_of_the_largest_weight_without
     page = Page(html)
     assert [row[0] for row in page.tables["edges"][1:]] == ["age", "sex"]
     assert "1 of 2 edges lies within 20% of the threshold 0.05" in page.text
-    assert "the largest weight is age \u2192 crp (+0.05, without units +0.40)" in page.text
+    assert "the largest weight is age \u2192 crp (+0.08, without units +0.40)" in page.text
 
 
 def test_estimates_are_called_what_they_are(pages: dict[str, Page]) -> None:

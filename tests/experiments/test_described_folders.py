@@ -123,8 +123,8 @@ def test_a_model_takes_a_dictionary_as_a_dict_a_path_or_itself(tmp_path: Path) -
     model = models[0]
     assert all(other.edges_ == model.edges_ for other in models)
     assert list(model.feature_names_in_) == list(VARIABLES)
-    assert model.column_names_ == list(COLUMNS)
-    assert model.weights_.shape == (5, 5)
+    assert list(model.columns_) == list(COLUMNS)
+    assert model.weights_.shape == (6, 6)
     assert model.graph_.has_edge("blood", "visits")
     simulate(
         Plan.load("standard").with_settings(n_participants=2, dictionary=dictionary(sex=WORDS["sex"]).model_dump()),
@@ -140,8 +140,11 @@ def test_a_model_takes_a_dictionary_as_a_dict_a_path_or_itself(tmp_path: Path) -
     for edge in model.result_["edges"]:
         for pair in edge.get("coefficients", [edge]):
             W[COLUMNS.index(pair["source"]), COLUMNS.index(pair["target"])] = pair["weight"]
+    assert np.array_equal(model.weights_, W)
     X = data.X - data.X.mean(axis=0)
-    assert model.score([tables[0]]) == pytest.approx(-((X - X @ W) ** 2).sum() / (2 * len(X)), rel=1e-9)
+    scales = np.array([model.result_["preparation"]["scales"][name] for name in COLUMNS])
+    left = ((X - X @ W) / scales) ** 2
+    assert model.score([tables[0]]) == pytest.approx(-left.sum() / (2 * len(X)), rel=1e-9)
 
 
 @pytest.mark.parametrize("kind", ["category", "string", object])

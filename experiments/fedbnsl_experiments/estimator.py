@@ -14,6 +14,7 @@ from fedbnsl.errors import SetupError
 from fedbnsl.graphs.formats import LearnedGraph
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
+from fedbnsl.sparse import Matrix
 from fedbnsl_client.data.checks import DataWarning
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.plan_fit import rows_for
@@ -307,6 +308,9 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
     def _plan_used(self) -> Plan:
         plan: Plan = vars(self)["plan_"]
         return plan
+
+    def _weights(self) -> Matrix:
+        return np.asarray(vars(self)["weights_"], dtype=np.float64)
 
     def _names(self) -> list[str]:
         return list(vars(self)["result_"]["variables"])

@@ -125,15 +125,18 @@ def session_url(url: str, environment: Mapping[str, str]) -> str:
     settings = dict(parse_qsl(parts.query, keep_blank_values=True))
     if unknown := sorted(settings.keys() - _ALLOWED):
         raise DataError(f"url: {', '.join(unknown)} cannot be set; these can: {', '.join(sorted(_ALLOWED))}")
-    if "sslmode" not in settings and "PGSSLMODE" not in environment and not _is_here(parts.hostname or ""):
+    if (
+        "sslmode" not in settings
+        and "PGSSLMODE" not in environment
+        and not _is_here(parts.hostname or environment.get("PGHOST", ""))
+    ):
         settings["sslmode"] = "require"
     settings = {**_LIVENESS, **settings, "options": "-c default_transaction_read_only=on"}
     return urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(settings).replace("+", "%20"), ""))
 
 
 def _is_here(host: str) -> bool:
-    """Whether a host is this machine: loopback, or a socket in a folder; none is named: PGHOST decides."""
-    host = host or os.environ.get("PGHOST", "")
+    """Whether a host is this machine: loopback, or a socket in a folder, which is the default where none is named."""
     if not host or host.startswith(("/", "%2f", "%2F")) or host == "localhost":
         return True
     try:

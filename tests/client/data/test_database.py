@@ -267,6 +267,9 @@ def test_a_connection_beyond_this_machine_is_encrypted_unless_the_site_says_othe
     assert sslmode("postgresql://db.example/records?sslmode=prefer") == ["prefer"]
     assert sslmode("postgresql://db.example/records", PGSSLMODE="verify-full") is None
     assert sslmode("postgresql://localhost/records") is None
+    assert sslmode("postgresql:///records") is None
+    assert sslmode("postgresql:///records", PGHOST="db.example") == ["require"]
+    assert sslmode("postgresql:///records", PGHOST="/run/postgresql") is None
     assert sslmode("postgresql://[::1]:5433/records") is None
 
 

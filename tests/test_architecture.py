@@ -149,6 +149,7 @@ DATASET_MODULES = {
     "fedbnsl_client.site.doctor",
     "fedbnsl_client.cli",
     "fedbnsl_experiments.simulate",
+    "fedbnsl_experiments.bench.tables",  # generated tables
     "fedbnsl_experiments.tables.folder",  # read_header alone
     "fedbnsl_experiments.trials.harness",
     "fedbnsl_experiments.tuning.tune",  # simulates over generated or public tables

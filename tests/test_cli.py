@@ -88,7 +88,15 @@ def test_every_command_of_the_project_is_installed_and_no_other(fedbnsl):
     assert {words[0] for words in TREE if words} == set(declared)
     leaves = {" ".join(words) for words, command in TREE.items() if not isinstance(command, click.Group)}
     assert leaves == {
-        *("coordinator serve", "participant join", "participant refit", "data synth", "data split"),
+        *(
+            "coordinator serve",
+            "participant join",
+            "participant refit",
+            "data synth",
+            "data split",
+            "data hospital",
+            "data dictionary",
+        ),
         *("participant init", "participant register", "participant approve", "participant ledger"),
         *("coordinator init", "coordinator approve", "coordinator revoke", "coordinator renew", "coordinator enrolled"),
         *("coordinator status", "coordinator watch", "coordinator healthcheck"),

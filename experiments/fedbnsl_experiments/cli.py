@@ -111,9 +111,7 @@ def split_command(
     "troubles",
     multiple=True,
     metavar="TROUBLE",
-    help="What the tables have, again for each: means, units, shifts, binary, ordinal, nominal, count, spellings, "
-    "missing (one cell in a tenth of the rows), missing-cells (a tenth of all cells), row-of-999s, unsaid-999s (which "
-    "no column file names); or nothing.  [default: all but missing-cells and unsaid-999s]",
+    help="What the tables have, of the list above; again for each.  [default: all but the last two]",
 )
 @click.option("--seed", type=click.IntRange(min=0), default=2, show_default=True, help="The same seed, the same bytes.")
 @click.option("--out", required=True, type=_PATH, help="Folder for tables, dictionary.toml, columns and truth.csv.")
@@ -123,6 +121,9 @@ def hospital(troubles: tuple[str, ...], seed: int, out: Path, as_json: bool) -> 
 
     Means far from zero, other units, shifts between sites, kinds, spellings and missing values can be had one by one.
     dictionary.toml says what the variables are, site-2.columns.toml what is different at the second site.
+
+    TROUBLE is nothing, means, units, shifts, binary, ordinal, nominal, count, spellings, missing (one cell in a tenth
+    of the rows), row-of-999s, missing-cells (a tenth of all cells) or unsaid-999s (a row that no column file names).
     """
     from fedbnsl_experiments.tables.hospital import chosen_troubles, draw, write_hospitals
 
@@ -294,7 +295,7 @@ def demo(
     from fedbnsl_experiments import localnet
     from fedbnsl_experiments.plan_settings import for_sites
     from fedbnsl_experiments.repeat import command_kept
-    from fedbnsl_experiments.tables.folder import described_by, site_files, write_federation
+    from fedbnsl_experiments.tables.folder import described_by, ranges_of_generated, site_files, write_federation
     from fedbnsl_experiments.tables.synthetic import synthesise
     from fedbnsl_server.observe.terminal import RunDisplay
     from fedbnsl_server.store.run_folder import default_folder, refuse_existing_run
@@ -321,9 +322,13 @@ def demo(
         federation_names = federation.variables
         choose(Path("generated tables"), federation_names, plan.variables)
         write_federation(federation, folder)
+        if private and plan.preparation is not None and not plan.dictionary:
+            plan = plan.with_dictionary(ranges_of_generated(federation_names), origin="generated tables")
         again += [f"--sites={len(federation.tables)}", f"--seed={seed}"]
     files = site_files(folder)
     plan = for_sites(described_by(plan, folder), len(files))
+    if private and plan.preparation is not None:
+        plan.require_ranges(len(plan.column_names))  # before a table is read
     if tables is None:
         variables = plan.variables or federation_names
     else:

@@ -15,16 +15,17 @@ from fedbnsl.graphs.formats import LearnedGraph
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.checks import DataWarning
+from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.plan_fit import rows_for
 from fedbnsl_client.data.preparation import column_means, has_intercept
 from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_client.refit import personalise
 from fedbnsl_experiments.plan_settings import for_sites, with_dotted
-from fedbnsl_experiments.scoring.evaluation import column_weights, learned_graph, learned_weights
+from fedbnsl_experiments.scoring.evaluation import columns_of, learned_graph, scales_of
 from fedbnsl_experiments.simulate import simulate
 from fedbnsl_experiments.tables.notebook import site_tables, table_over
 from fedbnsl_server.algorithm.admm import AdmmState
-from fedbnsl_server.algorithm.consensus_graph import raw_weights
+from fedbnsl_server.algorithm.consensus_graph import consensus_graph, raw_weights
 from fedbnsl_server.observe.terminal import RunDisplay
 
 try:
@@ -77,30 +78,30 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
 
     Attributes
     ----------
-    weights_ : ndarray of shape (V, V)
-        Weights of the learned DAG, ``weights_[i, j]`` of the edge from variable i to variable j; of a nominal variable
-        the largest of its columns'.
-    column_names_ : list of str
-        Names of the d columns of the tables: the variables, and of a nominal one "variable=level" for each level but
-        the first.
+    columns_ : ndarray of shape (d,)
+        Names of the columns that the arrays below are over. Columns are variables, but a nominal variable of the plan's
+        data dictionary with K levels has K - 1 columns, such as ``blood=A``.
+    weights_ : ndarray of shape (d, d)
+        Weights of the learned DAG, ``weights_[i, j]`` of the edge from column i to column j, in units of the tables.
     raw_weights_ : ndarray of shape (d, d)
-        The consensus weights W of the last ADMM round between columns, before threshold and refit; without ADMM rounds
-        the weights of the last searched graph.
+        The consensus weights W of the last ADMM round, before threshold and refit; without ADMM rounds the weights of
+        the last searched graph. In units of the tables.
     graph_ : networkx.DiGraph
         The DAG over the names of the variables, from parent to child, with the attribute ``weight``.
     edges_ : list of (source, target, weight)
-        By decreasing absolute weight.
+        Between variables, by decreasing absolute weight; where the plan divides columns by scales, by decreasing weight
+        without units. Of an edge with several coefficients, the largest; ``result_["edges"]`` has all of them.
     history_ : list of dict
         One a round: round, kind, acyclicity, edges, bytes_up, bytes_down (of serialised messages, all sites), seconds.
     privacy_ : dict or None
         What a private plan would have spent, and under ``no_guarantee_because`` why nothing is guaranteed.
     residual_variance_ : ndarray of shape (d,) or None
-        Of each variable given its parents, over all sites; None without a refit or search. With privacy they
-        come from noisy moments; None without `moments_rounds`, or if the noise hides the variances.
+        Of each column given the parents of its variable, over all sites; None without a refit or search. With privacy
+        they come from noisy moments; None without `moments_rounds`, or if the noise hides the variances.
     warnings_ : list of str
         What to know about the tables and before believing the directions of edges.
     feature_names_in_, n_features_in_
-        Names of the variables in the order of `weights_`, and their number (V).
+        Names of the variables, in order, and their number.
     result_ : dict
         All of result.json.
     plan_ : Plan
@@ -204,7 +205,7 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
                     )
             else:
                 result = simulate(plan, datasets, out, noise_seed=self.noise_seed, follow=follow)
-        self._keep(plan, result, states[0], about_tables, next(iter(datasets.values())).variables)
+        self._keep(plan, result, states[0], about_tables)
         return self
 
     def _plan(self) -> Plan:
@@ -227,10 +228,9 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
             given = Dictionary.from_plain(given, origin="FedSparseBNSL: dictionary")
         return plan.with_dictionary(given, origin="FedSparseBNSL")
 
-    def _keep(
-        self, plan: Plan, result: dict[str, Any], state: AdmmState, about_tables: list[str], columns: tuple[str, ...]
-    ) -> None:
+    def _keep(self, plan: Plan, result: dict[str, Any], state: AdmmState, about_tables: list[str]) -> None:
         names: list[str] = result["variables"]
+        columns = columns_of(result)
         edges = [(edge["source"], edge["target"], edge["weight"]) for edge in result["edges"]]
         graph: nx.DiGraph[str] = nx.DiGraph()
         graph.add_nodes_from(names)
@@ -239,8 +239,8 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         self.__dict__.update(
             plan_=plan,
             result_=result,
-            weights_=learned_weights(result),
-            column_names_=list(columns),
+            columns_=np.array(columns.names, dtype=object),
+            weights_=consensus_graph(state, plan, plan.edge_mask(columns.names)).weights,
             raw_weights_=raw_weights(state, plan).to_dense(),
             graph_=graph,
             edges_=edges,
@@ -257,7 +257,8 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         """Minus the mean over sites of 1/(2n) ||X - X W||_F^2 with `weights_`: higher is better, for model selection.
 
         Use tables that were not fitted: a denser graph always fits its own tables better. The score is in squared
-        units of the variables; each table has an intercept of its own if the plan gave sites one.
+        units of the columns or, if the run divided them by scales, without units. Each table has an intercept of its
+        own if the plan gave sites one; rows with a missing value do not count if the plan leaves them out.
 
         Raises
         ------
@@ -267,15 +268,13 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
             If a table cannot be used.
         """
         check_is_fitted(self)
-        plan = self._fitted_plan()
-        datasets = site_tables(tables, columns=self._names(), dictionary=plan.dictionary)
-        own_means = has_intercept(plan.preparation)
-        used = [rows_for(table, plan).complete_cases().X for table in datasets.values()]
-        W = column_weights(vars(self)["result_"], vars(self)["column_names_"])
-        losses = [
-            loss.residual_variance(W).sum() / 2
-            for loss in (SecondMoments.of(X, column_means(X) if own_means else None) for X in used)
-        ]
+        own_means, scales = has_intercept(self._plan_used().preparation), scales_of(vars(self)["result_"])
+        losses: list[float] = []
+        for table in site_tables(tables, columns=self._names(), dictionary=self._plan_used().dictionary).values():
+            X = self._complete(table).X
+            loss = SecondMoments.of(X, column_means(X) if own_means else None)
+            variance = loss.residual_variance(self._weights())
+            losses.append(float((variance if scales is None else variance / scales**2).sum()) / 2)
         return -float(np.mean(losses))
 
     def personalised(self, table: object) -> LearnedGraph:
@@ -284,7 +283,7 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         Returns
         -------
         graph
-            Over the columns (`column_names_`): `variables`, `dag`, `weights` (d, d) and `residual_variance` (d,).
+            With `variables`, which are those of `columns_`, `dag`, `weights` (d, d) and `residual_variance` (d,).
 
         Raises
         ------
@@ -294,12 +293,18 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
             If the table cannot be used.
         """
         check_is_fitted(self)
-        plan = self._fitted_plan()
-        data = rows_for(table_over(table, self._names(), plan.dictionary), plan).complete_cases()
-        dag = data.columns.spread(learned_graph(vars(self)["result_"]))
-        return personalise(data, dag, intercept=has_intercept(plan.preparation))
+        result = vars(self)["result_"]
+        return personalise(
+            self._complete(table_over(table, self._names(), self._plan_used().dictionary)),
+            columns_of(result).spread(learned_graph(result)),
+            intercept=has_intercept(self._plan_used().preparation),
+        )
 
-    def _fitted_plan(self) -> Plan:
+    def _complete(self, table: Dataset) -> Dataset:
+        """The rows without a missing value, over `columns_`."""
+        return rows_for(table, self._plan_used()).complete_cases().reordered(vars(self)["columns_"].tolist())
+
+    def _plan_used(self) -> Plan:
         plan: Plan = vars(self)["plan_"]
         return plan
 

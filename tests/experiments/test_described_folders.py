@@ -15,8 +15,9 @@ from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.refit import personalise
 from fedbnsl_experiments.estimator import FedSparseBNSL
 from fedbnsl_experiments.simulate import simulate
-from fedbnsl_experiments.tables.folder import described_by, read_tables, site_files
+from fedbnsl_experiments.tables.folder import described_by, ranges_of_generated, read_tables, site_files
 from fedbnsl_experiments.tables.notebook import site_tables
+from fedbnsl_experiments.tables.synthetic import synthesise
 
 pytestmark = pytest.mark.filterwarnings("ignore::fedbnsl_client.data.checks.DataWarning")
 
@@ -57,6 +58,27 @@ def test_a_plan_with_another_dictionary_is_refused_with_both_names(folder: Path)
     assert other.digest()[:8] in str(refused.value)
     assert dictionary().digest()[:8] in str(refused.value)
     assert described_by(Plan(dictionary=dictionary()), folder).dictionary == dictionary()
+
+
+def test_a_private_demo_without_ranges_is_refused_before_any_process_is_started(
+    folder: Path, tmp_path: Path, fedbnsl: Callable[..., Any]
+) -> None:
+    demo = ("demo", "--private", "--plan", "private", "--data", folder, "--out", tmp_path / "run")
+    write_dictionary(folder / "dictionary.toml", age={"unit": "years"})
+    open_ended = fedbnsl(*demo)
+    (folder / "dictionary.toml").unlink()
+    for outcome, said in ((open_ended, "no range for 'age'"), (fedbnsl(*demo), "takes a data dictionary")):
+        assert outcome.code == PlanError.exit_code
+        assert said in outcome.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_generated_tables_lie_within_the_ranges_of_their_dictionary() -> None:
+    federation = synthesise(20, 20, 3, 1000, 2)
+    columns = ranges_of_generated(federation.variables).columns()
+    assert [column.name for column in columns] == list(federation.variables)
+    outside = [(np.abs(X) > columns[0].high).mean() for X in federation.tables]
+    assert max(outside) < 0.001
 
 
 def test_every_table_that_does_not_fit_the_dictionary_is_named(folder: Path) -> None:
@@ -101,8 +123,8 @@ def test_a_model_takes_a_dictionary_as_a_dict_a_path_or_itself(tmp_path: Path) -
     model = models[0]
     assert all(other.edges_ == model.edges_ for other in models)
     assert list(model.feature_names_in_) == list(VARIABLES)
-    assert model.column_names_ == list(COLUMNS)
-    assert model.weights_.shape == (5, 5)
+    assert list(model.columns_) == list(COLUMNS)
+    assert model.weights_.shape == (6, 6)
     assert model.graph_.has_edge("blood", "visits")
     simulate(
         Plan.load("standard").with_settings(n_participants=2, dictionary=dictionary(sex=WORDS["sex"]).model_dump()),
@@ -118,8 +140,11 @@ def test_a_model_takes_a_dictionary_as_a_dict_a_path_or_itself(tmp_path: Path) -
     for edge in model.result_["edges"]:
         for pair in edge.get("coefficients", [edge]):
             W[COLUMNS.index(pair["source"]), COLUMNS.index(pair["target"])] = pair["weight"]
+    assert np.array_equal(model.weights_, W)
     X = data.X - data.X.mean(axis=0)
-    assert model.score([tables[0]]) == pytest.approx(-((X - X @ W) ** 2).sum() / (2 * len(X)), rel=1e-9)
+    scales = np.array([model.result_["preparation"]["scales"][name] for name in COLUMNS])
+    left = ((X - X @ W) / scales) ** 2
+    assert model.score([tables[0]]) == pytest.approx(-left.sum() / (2 * len(X)), rel=1e-9)
 
 
 @pytest.mark.parametrize("kind", ["category", "string", object])

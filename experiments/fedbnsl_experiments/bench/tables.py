@@ -14,6 +14,7 @@ import numpy as np
 
 from fedbnsl.graphs.cpdag import class_distance, cpdag
 from fedbnsl.plan.plan import Plan
+from fedbnsl.privacy.calibration import price_of
 from fedbnsl.sparse import Mask
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_experiments.scoring.evaluation import learned_graph
@@ -56,30 +57,41 @@ def _row(name: str, troubles: Sequence[Trouble], plans: Mapping[str, Plan]) -> R
     """Means over the seeds for each plan; all plans see the same files."""
     scores: dict[str, list[Scores]] = {label: [] for label in plans}
     scales_off: dict[str, list[float]] = {label: [] for label in plans}
+    share: dict[str, float] = {}
     for seed in _SEEDS:
         hospitals = draw(seed, troubles)
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch, "data")
             write_hospitals(hospitals, folder)
             for label, plan in plans.items():
-                result, sites = _run(plan, folder, Path(scratch, label), noise_seed=seed)
+                described, sites = _read(plan, folder)
+                result = simulate(described, sites, Path(scratch, label), noise_seed=seed if plan.privacy else None)
                 scores[label].append(score(learned_graph(result), hospitals.W != 0))
                 scales_off[label].append(_scales_off(result, sites))
+                share[label] = _share_of_statistics(described, next(iter(sites.values())))
     row: Row = {"figure": f"{name}, seeds {_SEEDS.start}..{_SEEDS.stop - 1}"}
     for label, plan in plans.items():
         row |= {f"{figure}, {label}": value for figure, value in _means(scores[label]).items()}
         if plan.privacy is not None:
             off = f"{statistics.median(scales_off[label]):.2g} %"
+            row[f"budget for the statistics round, {label}"] = f"{share[label]:.0%}"
             row[f"scale that is farthest off, {label}"] = f"{off} (median over the seeds)"
     return row
 
 
-def _run(plan: Plan, folder: Path, out: Path, *, noise_seed: int) -> tuple[dict[str, Any], dict[str, Dataset]]:
-    """The content of result.json, and the tables as they were read."""
+def _read(plan: Plan, folder: Path) -> tuple[Plan, dict[str, Dataset]]:
+    """The plan with the dictionary of the folder, and its tables."""
     files = site_files(folder)
-    plan = described_by(plan.with_settings(n_participants=len(files)), folder)
-    sites = read_tables(files, plan.variables, dictionary=plan.dictionary, warn=False)
-    return simulate(plan, sites, out, noise_seed=noise_seed if plan.privacy else None), sites
+    plan = described_by(plan, folder).with_settings(n_participants=len(files))
+    return plan, read_tables(files, plan.variables, dictionary=plan.dictionary, warn=False)
+
+
+def _share_of_statistics(plan: Plan, table: Dataset) -> float:
+    """Of what a run costs a table; 0 without privacy."""
+    if plan.privacy is None:
+        return 0.0
+    price = price_of(plan, n_samples=table.n_samples, n_variables=len(table.variables))
+    return price.setup_units / price.units
 
 
 def _means(scores: Sequence[Scores]) -> Row:

@@ -6,8 +6,10 @@ from typing import Any
 import numpy as np
 
 from fedbnsl.wording import first_few
+from fedbnsl_client.data.preparation import has_intercept
 from fedbnsl_experiments.comparators.orderings import varsortability
 from fedbnsl_experiments.report import charts as report_charts
+from fedbnsl_experiments.report.learned import learned_edges
 from fedbnsl_experiments.report.run_files import ReportedRun
 from fedbnsl_experiments.report.threshold_path import acyclic_edges
 from fedbnsl_experiments.scoring.metrics import score
@@ -33,7 +35,7 @@ def cautions(run: ReportedRun, scores: Mapping[str, Any] | None) -> list[str]:
         n = len(result["dropped_edges"])
         found.append(f"{n} edge{'s were' if n > 1 else ' was'} left out to break cycles: see the list above.")
     tau = run.plan.threshold
-    near = sum(abs(edge["weight"]) < (1 + _NEAR) * tau for edge in result["edges"])
+    near = sum(edge.strength < (1 + _NEAR) * tau for edge in learned_edges(run))
     if near:
         found.append(
             f"{near} of {len(result['edges'])} edges lie{'s' if near == 1 else ''} within {_NEAR:.0%} of the threshold "
@@ -41,7 +43,9 @@ def cautions(run: ReportedRun, scores: Mapping[str, Any] | None) -> list[str]:
         )
     found += _of_scales(run)
     spread = varsortability_of(run)
-    if spread is not None and spread > _HIGH_VARSORTABILITY:
+    # ADMM sees scaled columns with equal variances: only a search in the tables' units can follow these.
+    in_units = run.searched or run.divided_by is None
+    if spread is not None and spread > _HIGH_VARSORTABILITY and in_units:
         found.append(
             f"Varsortability in the learned graph is {spread:.2f}: variances grow along the arrows. In data "
             "like these, sorting the variables by variance alone may do as well, and directions may only reflect units."
@@ -58,8 +62,10 @@ def cautions(run: ReportedRun, scores: Mapping[str, Any] | None) -> list[str]:
 
 
 def _of_scales(run: ReportedRun) -> list[str]:
-    """Warn of means far from zero: the model has no intercept. Without tables, warn of a sign of such means."""
+    """Warn of means far from zero if the model has no intercept. Without tables, warn of a sign of such means."""
     found: list[str] = []
+    if has_intercept(run.plan.preparation):
+        return found
     centre = "subtract the mean of each"
     if run.plan.privacy is not None:  # using the tables' own means would release them without spending budget
         centre = "subtract public numbers near the means"
@@ -67,7 +73,7 @@ def _of_scales(run: ReportedRun) -> list[str]:
     if run.scales is not None and not told:
         far = np.flatnonzero(np.abs(run.scales.mean) > np.sqrt(run.scales.variance)).tolist()
         if far:
-            names = first_few((run.variables[k] for k in far), most=5)
+            names = first_few((run.columns.names[k] for k in far), most=5)
             found.append(
                 f"The mean of {names} is further from zero than the standard deviation. The model has no "
                 f"intercept: directions and weights are then wrong. Centre the columns ({centre}) and run again."
@@ -84,31 +90,38 @@ def _of_scales(run: ReportedRun) -> list[str]:
 
 
 def varsortability_of(run: ReportedRun) -> float | None:
-    """Varsortability of the learned graph; None without tables or edges."""
-    return None if run.scales is None else varsortability(np.diag(run.scales.variance), run.dag.astype(np.float64))
+    """Varsortability of the learned graph, between columns; None without tables or edges."""
+    if run.scales is None:
+        return None
+    return varsortability(np.diag(run.scales.variance), run.columns.spread(run.dag).astype(np.float64))
 
 
 def variances(run: ReportedRun) -> dict[str, Any] | None:
-    """Residual variances: chart, extremes and their ratio; None where the run has none."""
-    values = run.residual_variance
+    """Residual variances: chart, extremes and their ratio; None where the run has none.
+
+    In the units in which directions rest on their being equal; see `prepared.variance_units`.
+    """
+    values, names = run.residual_variance, run.columns.names
     if values is None:
         return None
+    if run.divided_by is not None and not run.searched:
+        values = (np.array(values) / run.divided_by**2).tolist()
     low, high = int(np.argmin(values)), int(np.argmax(values))
     return {
-        "chart": report_charts.residual_variances(run.variables, values),
-        "rows": sorted(zip(run.variables, values, strict=True), key=lambda row: -row[1]),
-        "low": (run.variables[low], values[low]),
-        "high": (run.variables[high], values[high]),
+        "chart": report_charts.residual_variances(names, values),
+        "rows": sorted(zip(names, values, strict=True), key=lambda row: -row[1]),
+        "low": (names[low], values[low]),
+        "high": (names[high], values[high]),
         "ratio": values[high] / values[low] if values[low] > 0 else None,
     }
 
 
 def scale_table(run: ReportedRun) -> dict[str, Any] | None:
-    """Means and standard deviations of the variables; None without tables."""
+    """Means and standard deviations of the columns; None without tables."""
     if run.scales is None:
         return None
     std = np.sqrt(run.scales.variance)
-    rows = list(zip(run.variables, run.scales.mean.tolist(), std.tolist(), strict=True))
+    rows = list(zip(run.columns.names, run.scales.mean.tolist(), std.tolist(), strict=True))
     return {
         "rows": rows,
         "ratio": float(std.max() / std.min()) if std.min() > 0 else None,
@@ -120,8 +133,9 @@ def scale_table(run: ReportedRun) -> dict[str, Any] | None:
 
 
 def threshold_path(run: ReportedRun) -> dict[str, Any]:
-    """Number of edges, and SHD to the truth, of raw W cut at rising thresholds and made acyclic."""
-    strength = np.abs(run.W) * acyclic_edges(run.W)
+    """Number of edges, and SHD to the truth, of raw W between variables, cut at rising thresholds and made acyclic."""
+    W = run.columns.largest(run.W)
+    strength = np.abs(W) * acyclic_edges(W)
     tau = run.plan.threshold
     top = max(float(strength.max()), tau)
     taus = sorted({*np.linspace(0.0, top, _TAUS).tolist(), tau})

@@ -54,7 +54,7 @@ def weight_map(W: Matrix, names: Sequence[str]) -> str:
             ink = "white" if abs(W[i, j]) > 0.6 * limit else "#1b1f24"
             axes.text(j, i, f"{W[i, j]:.1f}", ha="center", va="center", fontsize=6.5, color=ink)
     figure.colorbar(image, ax=axes, shrink=0.7, label="weight")
-    return _as_element(figure, f"Heat map of the raw weights of {d} by {d} variables, from {-limit:.2g} to {limit:.2g}")
+    return _as_element(figure, f"Heat map of the raw weights of {d} by {d} columns, from {-limit:.2g} to {limit:.2g}")
 
 
 def acyclicity(rounds: Sequence[int], values: Sequence[float | None]) -> str:
@@ -110,7 +110,7 @@ def bytes_by_site(rounds: Sequence[int], sites: Sequence[str], both_ways: Matrix
 
 
 def residual_variances(names: Sequence[str], variances: Sequence[float]) -> str:
-    """Residual variance of each variable, the largest on top while names can be read."""
+    """Residual variance of each column, the largest on top while names can be read."""
     order = sorted(range(len(names)), key=lambda k: variances[k])
     values = [variances[k] for k in order]
     tall = min(max(_HEIGHT, 0.2 * len(names) + 0.9), 11.0) if len(names) <= _MOST_LABELLED else _HEIGHT
@@ -126,7 +126,7 @@ def residual_variances(names: Sequence[str], variances: Sequence[float]) -> str:
         axes.set_yticks(range(len(names)), shown, fontsize=8, parse_math=False)
     else:
         axes.set_yticks([])
-        axes.set_ylabel("variables, in order")
+        axes.set_ylabel("columns, in order")
     low, high = (f"{names[order[k]]} {values[k]:.3g}" for k in (0, -1))
     return _as_element(figure, f"Residual variances from {low} to {high}; the dashed line is the median")
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -21,11 +22,16 @@ class EdgeRow:
     Attributes
     ----------
     estimate
-        None for an edge that was not learned.
+        None for an edge that was not learned; the largest of several coefficients, by their size without units.
     truth
-        Weight of this very edge in the truth; None where unknown or where the truth has no such edge.
+        Weight of this very edge in the truth; None where unknown, where the truth has no such edge, and where the edge
+        has several coefficients.
     verdict
         correct, reversed, extra or missing; unscored if the truth lacks one of the variables; empty without a truth.
+    standardised
+        The estimate without units; None where the run has none.
+    coefficients
+        Between the columns of the two variables, if these have several: as in result.json.
     """
 
     source: str
@@ -33,6 +39,13 @@ class EdgeRow:
     estimate: float | None
     truth: float | None
     verdict: str
+    standardised: float | None = None
+    coefficients: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def strength(self) -> float:
+        """The absolute weight by which edges are compared with each other and with the threshold."""
+        return abs((self.estimate if self.standardised is None else self.standardised) or 0.0)
 
     @property
     def difference(self) -> float | None:
@@ -53,16 +66,25 @@ def verdict(edge: Edge, truth: Truth | None) -> str:
 
 
 def learned_edges(run: ReportedRun) -> list[EdgeRow]:
-    """The edges of the result, by decreasing absolute weight."""
+    """The edges of the result, by decreasing strength."""
     position = {name: k for k, name in enumerate(run.variables)}
     rows: list[EdgeRow] = []
     weights = _true_weights(run)
     for edge in run.result["edges"]:
         pair = position[edge["source"]], position[edge["target"]]
+        coefficients = tuple(edge.get("coefficients", ()))
         rows.append(
-            EdgeRow(edge["source"], edge["target"], edge["weight"], weights.get(pair), verdict(pair, run.truth))
+            EdgeRow(
+                edge["source"],
+                edge["target"],
+                edge["weight"],
+                None if coefficients else weights.get(pair),
+                verdict(pair, run.truth),
+                None if run.divided_by is None else edge["standardised"],
+                coefficients,
+            )
         )
-    return rows
+    return sorted(rows, key=lambda row: -row.strength)
 
 
 def _true_weights(run: ReportedRun) -> Mapping[Edge, float]:
@@ -86,15 +108,15 @@ def drawing(run: ReportedRun) -> str:
     if not 0 < len(rows) <= MOST_DRAWN:
         return ""
     position = {name: k for k, name in enumerate(run.variables)}
-    strongest = max((abs(row.estimate or 0.0) for row in rows), default=0.0) or 1.0
+    strongest = max((row.strength for row in rows), default=0.0) or 1.0
     arrows: list[Arrow] = []
     for row in rows:
         kind = row.verdict or ("negative" if (row.estimate or 0.0) < 0 else "positive")
         words = f"{row.source} \u2192 {row.target}"
         words += f", weight {row.estimate:.3g}" if row.estimate is not None else ""
+        words += f" ({row.standardised:.3g} without units)" if row.standardised is not None else ""
         words += f", {row.verdict}" if row.verdict else ""
-        strength = abs(row.estimate or 0.0) / strongest
-        arrows.append(Arrow(position[row.source], position[row.target], kind, strength, words))
+        arrows.append(Arrow(position[row.source], position[row.target], kind, row.strength / strongest, words))
     counts = Counter(row.verdict for row in rows)
     verdicts = ", ".join(f"{counts[kind]} {kind}" for kind in STYLES if counts[kind])
     n = len(run.result["edges"])

@@ -9,11 +9,13 @@ from typing import Any
 from fedbnsl import durable
 from fedbnsl.errors import ResultError
 from fedbnsl.rounds.kinds import n_rounds
+from fedbnsl_client.data.preparation import has_intercept
 from fedbnsl_experiments.pages.render import render
 from fedbnsl_experiments.report import cautions as report_cautions
 from fedbnsl_experiments.report import charts as report_charts
 from fedbnsl_experiments.report import history as report_course
 from fedbnsl_experiments.report import learned as report_graph
+from fedbnsl_experiments.report import prepared as report_preparation
 from fedbnsl_experiments.report.run_files import ReportedRun, read_run
 from fedbnsl_experiments.scoring.evaluation import evaluate
 from fedbnsl_server.store.command import COMMAND, another_folder
@@ -100,7 +102,12 @@ def report_page(run: ReportedRun) -> str:
         drawing=report_graph.drawing(run),
         legend=report_graph.legend(run),
         isolated=report_graph.isolated(run),
-        weight_map=report_charts.weight_map(run.W, run.variables),
+        weight_map=report_charts.weight_map(run.W, run.columns.names),
+        scaled=run.divided_by is not None,
+        preparation=report_preparation.preparation(run),
+        tables_units=report_preparation.tables_units(run),
+        variance_units=report_preparation.variance_units(run),
+        has_intercept=has_intercept(run.plan.preparation),
         refitted=_n_refits(run) > 0,
         estimate_sentence=_estimate_sentence(run),
         planned_rounds=n_rounds(run.plan),
@@ -142,10 +149,13 @@ def _learned_sentence(run: ReportedRun, scores: dict[str, Any] | None) -> str:
     edges, d = run.result["edges"], len(run.variables)
     if not edges:
         return f"No edge among {d} variables exceeded the threshold {run.plan.threshold:g}."
-    largest = edges[0]
+    largest = report_graph.learned_edges(run)[0]
+    weight = f"{largest.estimate:+.2f}"
+    if largest.standardised is not None:
+        weight = f"{weight}, without units {largest.standardised:+.2f}"
     words = (
         f"{len(edges)} directed edge{'s' if len(edges) > 1 else ''} among {d} variables; the largest weight is "
-        f"{largest['source']} \u2192 {largest['target']} ({largest['weight']:+.2f})"
+        f"{largest.source} \u2192 {largest.target} ({weight})"
     )
     if scores is None:
         return f"{words}."
@@ -166,29 +176,35 @@ def _n_refits(run: ReportedRun) -> int:
 def _estimate_sentence(run: ReportedRun) -> str:
     """What an estimate is."""
     plan, n_refits = run.plan, _n_refits(run)
+    intercept, scaled = report_preparation.intercept_words(run), " without units" * (run.divided_by is not None)
     if run.searched:
-        moments = "the sites' noisy moments, pooled" if plan.privacy else "each site's moments, averaged over the sites"
+        moments = "each site's moments, averaged over the sites"
+        if plan.privacy:
+            moments = "the sites' noisy moments, pooled"
+        elif plan.weighs_rows:
+            moments = "the sites' moments, pooled over their rows"
         cut = (
-            f"Edges whose coefficient was at most {plan.threshold:g} (threshold) were dropped from it, and the others "
-            "estimated again without them."
+            f"Edges whose coefficient{scaled} was at most {plan.threshold:g} (threshold) were dropped from it, and the "
+            "others estimated again without them."
             if run.result["state"] == "finished" or not plan.privacy
-            else f"The run ended before its last search: edges whose coefficient is at most {plan.threshold:g} "
-            "(threshold) were cut, and the others not estimated again."
+            else f"The run ended before its last search: edges whose coefficient{scaled} is at most "
+            f"{plan.threshold:g} (threshold) were cut, and the others not estimated again."
         )
         return (
-            f"An estimate is a least-squares coefficient, without intercept, on the graph that was searched, from "
+            f"An estimate is a least-squares coefficient, {intercept}, on the graph that was searched, from "
             f"{moments}. {cut}"
         )
     if not n_refits:
         shrunk = ", shrunk towards zero by the L1 penalty" if plan.l1_weight else ""
         return f"An estimate is the raw consensus weight{shrunk}: no refit followed."
-    graph = f"of all raw weights above {plan.refit_threshold:g} (refit_threshold)"
+    graph = f"of all raw weights{scaled} above {plan.refit_threshold:g} (refit_threshold)"
     if n_refits > 1:
         graph = f"that the refit before left, at first that {graph}"
+    average = "average, by rows," if plan.weighs_rows else "average"
     return (
-        f"An estimate is the average of the sites' least-squares coefficients, without intercept, on the graph "
-        f"{graph}. Edges whose coefficient is at most {plan.threshold:g} (threshold) were cut after that, and the "
-        "others not estimated again: an estimate is also adjusted for parents that were cut."
+        f"An estimate is the {average} of the sites' least-squares coefficients, {intercept}, on the graph "
+        f"{graph}. Edges whose coefficient{scaled} is at most {plan.threshold:g} (threshold) were cut after that, and "
+        "the others not estimated again: an estimate is also adjusted for parents that were cut."
     )
 
 

@@ -11,15 +11,19 @@ import numpy as np
 
 from fedbnsl.errors import PlanError, ResultError
 from fedbnsl.graphs.files import LGBN
+from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_experiments.report.scales import Scales, read_scales
 from fedbnsl_experiments.scoring.evaluation import (
+    columns_of,
     has_raw_weights,
     learned_graph,
     read_result,
     read_weights,
+    scales_of,
     was_searched,
+    without_units,
 )
 from fedbnsl_experiments.scoring.metrics import Reference, read_reference
 
@@ -34,9 +38,9 @@ class Truth:
     Attributes
     ----------
     edges
-        (d, d) those between variables in common; there may be cycles.
+        (V, V) those between variables in common; there may be cycles.
     scored
-        (d, d) pairs of variables in common.
+        (V, V) pairs of variables in common.
     """
 
     path: Path
@@ -53,14 +57,17 @@ class ReportedRun:
     ----------
     result
         result.json.
+    columns
+        The d columns of its matrices, and the V variables of its graph; the same unless the run has nominal variables.
     W
-        (d, d) raw weights of the last ADMM round; without any, those of the last searched graph.
+        (d, d) raw weights of the last ADMM round; without any, those of the last searched graph. Without units where
+        the run has divided its columns by scales.
     dag
-        (d, d) learned graph.
+        (V, V) learned graph.
     residual_variance
-        (d,) values by the order of the variables; None where the run has none.
+        (d,) values by the order of the columns, in squared units of the tables; None where the run has none.
     scales
-        Of the tables; None unless they were given.
+        Of the columns in the tables; None unless these were given.
     tables
         The folder that `scales` come from.
     holds_private
@@ -70,6 +77,7 @@ class ReportedRun:
     path: Path
     result: dict[str, Any]
     plan: Plan
+    columns: Columns
     W: Matrix
     dag: Mask
     residual_variance: list[float] | None
@@ -89,6 +97,12 @@ class ReportedRun:
         """The rounds of result.json; there is at least one."""
         rounds: list[dict[str, Any]] = self.result["rounds"]
         return rounds
+
+    @property
+    def divided_by(self) -> Matrix | None:
+        """(d,) scales of the columns, so that there are weights without units; None: there are none."""
+        scaled = self.plan.preparation is not None and self.plan.preparation.scale == "pooled"
+        return scales_of(self.result) if scaled else None
 
     @property
     def searched(self) -> bool:
@@ -124,7 +138,7 @@ def read_run(path: Path, *, truth: Path | None = None, data: Path | None = None)
     except PlanError as error:
         remedy = "A report needs the plan.toml that the run left in its folder, as it was."
         raise ResultError(str(error), remedy=remedy) from None
-    variables: list[str] = result["variables"]
+    variables, columns = result["variables"], columns_of(result)
     # A demo that notes the seed of its data has drawn the tables itself: they hold nobody's data.
     generated = data is None and "data" in result["manifest"]["seeds"]
     if data is None and plan.privacy is None and any((path / _TABLES).glob("site-*.csv")):
@@ -135,20 +149,25 @@ def read_run(path: Path, *, truth: Path | None = None, data: Path | None = None)
         path=path,
         result=result,
         plan=plan,
-        W=read_weights(path / "weights.csv", variables),
+        columns=columns,
+        W=without_units(read_weights(path / "weights.csv", columns.names), result),
         dag=learned_graph(result),
-        residual_variance=None if LGBN in result.get("not_written", {}) else _residual_variance(path / LGBN, variables),
+        residual_variance=None
+        if LGBN in result.get("not_written", {})
+        else _residual_variance(path / LGBN, columns.names),
         truth=None if truth is None else _read_truth(truth, variables),
-        scales=None if data is None else read_scales(data, variables),
+        scales=None
+        if data is None
+        else read_scales(data, variables, columns=columns.names, dictionary=plan.dictionary),
         tables=data,
         holds_private=data is not None and not generated,
     )
 
 
-def _residual_variance(path: Path, variables: Sequence[str]) -> list[float] | None:
+def _residual_variance(path: Path, columns: Sequence[str]) -> list[float] | None:
     try:
         cpds = json.loads(path.read_text(encoding="utf-8"))["cpds"]
-        found = [cpds[name]["variance"][0] for name in variables]
+        found = [cpds[name]["variance"][0] for name in columns]
         if None in found:  # written so before result.json had `not_written`
             return None
         variances = [float(value) for value in found]

@@ -9,11 +9,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fedbnsl_experiments.report.prepared import in_short
 from fedbnsl_experiments.scoring.metrics import Scores
 from fedbnsl_server.influence import in_one_line, outliers, who_was_left_out
 from fedbnsl_server.observe.terminal import megabytes
 
 _EDGES_SHOWN = 40
+_HEADS = {"standardised": "without units"}
 
 
 def print_summary(
@@ -43,13 +45,17 @@ def print_summary(
         console.print(Text(f"be careful: {sentence}", style="bold red"), soft_wrap=True)
     edges = result["edges"]
     table = Table(title=f"edges learned: {len(edges)}", title_justify="left")
-    for name in ("source", "target", "weight"):
-        table.add_column(name, justify="right" if name == "weight" else "left")
+    numbers = ("weight", "standardised") if _scaled(result) else ("weight",)
+    for name in ("source", "target", *numbers):
+        table.add_column(_HEADS.get(name, name), justify="right" if name in numbers else "left")
     for edge in edges[:_EDGES_SHOWN]:
         # Text: a plain string would lose "[mol/l]" of a name as markup.
-        table.add_row(Text(edge["source"]), Text(edge["target"]), f"{edge['weight']:+.3f}")
+        target = (
+            f"{edge['target']} (largest of {len(edge['coefficients'])})" if "coefficients" in edge else edge["target"]
+        )
+        table.add_row(Text(edge["source"]), Text(target), *(f"{edge[name]:+.3f}" for name in numbers))
     if len(edges) > _EDGES_SHOWN:
-        table.add_row(f"... {len(edges) - _EDGES_SHOWN} more", "in edges.csv", "")
+        table.add_row(f"... {len(edges) - _EDGES_SHOWN} more", "in edges.csv", *[""] * len(numbers))
     console.print(table)
     sent = result["bytes"]
     lines = Table.grid(padding=(0, 2))
@@ -61,6 +67,8 @@ def print_summary(
         )
     if left_out:
         lines.add_row("", Text(left_out, style="yellow"))
+    if prepared := in_short(result):
+        lines.add_row("prepared", prepared)
     for kind, meaning in (("formula", "as the paper counts"), ("serialised", "real protobuf messages")):
         up, down = sent["up"][kind], sent["down"][kind]
         lines.add_row(
@@ -89,3 +97,9 @@ def print_summary(
     # By itself: a table would cut a long path short.
     console.print(Text(f"as a page          fedbnsl report {shlex.quote(str(folder))}"), soft_wrap=True)
     console.print(Text(f"run folder         {folder}"), soft_wrap=True)
+
+
+def _scaled(result: Mapping[str, Any]) -> bool:
+    """Whether edges have a weight without units."""
+    preparation: Mapping[str, Any] | None = result.get("preparation")
+    return preparation is not None and preparation["scale"] == "pooled"

@@ -14,6 +14,8 @@ from rich.text import Text
 from fedbnsl.errors import ResultError
 from fedbnsl.graphs.csv_names import from_cell
 from fedbnsl.graphs.graph import extract_dag, is_acyclic, threshold
+from fedbnsl.messages import Units
+from fedbnsl.plan.columns import Columns
 from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_experiments.scoring.metrics import empty_graph_scores, random_dag_scores, read_reference, score, sid
 
@@ -24,8 +26,9 @@ def evaluate(run: Path, truth: Path, *, tau: float | None) -> dict[str, Any]:
     Parameters
     ----------
     tau
-        Cut the raw W at this absolute weight (and make it acyclic); None takes the run's own graph. Without ADMM rounds
-        there is no raw W: the weights of the last searched graph are cut.
+        Cut the raw W at this absolute weight (and make it acyclic), as the run cuts: without units where the run has
+        divided columns by scales, and by the largest weight between the columns of two variables. None takes the run's
+        own graph. Without ADMM rounds there is no raw W: the weights of the last searched graph are cut.
 
     Returns
     -------
@@ -50,8 +53,9 @@ def evaluate(run: Path, truth: Path, *, tau: float | None) -> dict[str, Any]:
     if tau is None:
         estimate = learned_graph(result)
     else:
-        W = read_weights(run / "weights.csv", variables)
-        estimate = graph_of(W, tau)
+        columns = columns_of(result)
+        W = without_units(read_weights(run / "weights.csv", columns.names), result)
+        estimate = graph_of(columns.largest(W), tau)
         if not has_raw_weights(result):
             warnings.append(
                 "the run had no ADMM rounds and has no raw W: no threshold brings back edges that its search cut"
@@ -126,7 +130,7 @@ def _no_result(run: Path) -> ResultError:
 
 
 def learned_graph(result: Mapping[str, Any]) -> Mask:
-    """(d, d) edges of a result."""
+    """(V, V) edges of a result, between its variables."""
     position = {name: k for k, name in enumerate(result["variables"])}
     edges = np.zeros((len(position), len(position)), dtype=bool)
     for edge in result["edges"]:
@@ -134,22 +138,31 @@ def learned_graph(result: Mapping[str, Any]) -> Mask:
     return edges
 
 
+def columns_of(result: Mapping[str, Any]) -> Columns:
+    """The columns of weights.csv and lgbn.json, and the variables of the graph that they belong to."""
+    owners: Mapping[str, str] | None = result.get("columns")  # none where each variable is one column
+    return Columns.of(list(owners or result["variables"]), owners)
+
+
+def scales_of(result: Mapping[str, Any]) -> Matrix | None:
+    """(d,) what each column was divided by; None: the run did not scale its columns."""
+    preparation: Mapping[str, Any] | None = result.get("preparation")
+    scales: Mapping[str, float] | None = None if preparation is None else preparation["scales"]
+    return None if scales is None else np.array([scales[name] for name in columns_of(result).names])
+
+
+def without_units(W: Matrix, result: Mapping[str, Any]) -> Matrix:
+    """(d, d) weights between columns as the run compares them with its threshold, from weights in their own units."""
+    scales = scales_of(result)
+    return W if scales is None else Units(np.empty(0), scales).weights_of_columns(W)
+
+
 def learned_weights(result: Mapping[str, Any]) -> Matrix:
-    """(d, d) weights of a result's edges, zero elsewhere."""
+    """(V, V) weights of a result's edges between its variables, zero elsewhere."""
     position = {name: k for k, name in enumerate(result["variables"])}
     W = np.zeros((len(position), len(position)))
     for edge in result["edges"]:
         W[position[edge["source"]], position[edge["target"]]] = edge["weight"]
-    return W
-
-
-def column_weights(result: Mapping[str, Any], columns: Sequence[str]) -> Matrix:
-    """(d, d) weights between the columns of a result's variables, zero elsewhere."""
-    position = {name: k for k, name in enumerate(columns)}
-    W = np.zeros((len(position), len(position)))
-    for edge in result["edges"]:
-        for pair in edge.get("coefficients", [edge]):
-            W[position[pair["source"]], position[pair["target"]]] = pair["weight"]
     return W
 
 
@@ -169,12 +182,17 @@ def graph_of(W: Matrix, tau: float) -> Mask:
 
 
 def read_weights(path: Path, variables: Sequence[str]) -> Matrix:
-    """(d, d) raw W from a weights.csv.
+    """(d, d) raw W from a weights.csv, in the units of the tables.
+
+    Parameters
+    ----------
+    variables
+        d names of columns; see `columns_of`.
 
     Raises
     ------
     ResultError
-        If the file cannot be read or is not a square of numbers over these variables.
+        If the file cannot be read or is not a square of numbers over these columns.
     """
     try:
         with path.open(encoding="utf-8", newline="") as file:

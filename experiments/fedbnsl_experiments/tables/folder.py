@@ -22,6 +22,9 @@ from fedbnsl_experiments.tables.synthetic import SyntheticFederation
 _NAMES_SHOWN = 5
 DICTIONARY = "dictionary.toml"
 
+# Unit noise and weights up to 2 leave most columns of a sparse network within 10.
+_GENERATED = (-20.0, 20.0)
+
 
 def site_files(folder: Path) -> dict[str, Path]:
     """The tables of a folder by site, in the order of their numbers.
@@ -67,6 +70,11 @@ def described_by(plan: Plan, folder: Path) -> Plan:
     """
     dictionary = dictionary_of(folder)
     return plan.with_dictionary(dictionary, origin=str(folder / DICTIONARY)) if dictionary else plan
+
+
+def ranges_of_generated(variables: Sequence[str]) -> Dictionary:
+    """A data dictionary for generated tables: bounds that were chosen before any table was drawn."""
+    return Dictionary.from_plain({name: {"range": _GENERATED} for name in variables}, origin="generated tables")
 
 
 def column_file(table: Path) -> Path | None:

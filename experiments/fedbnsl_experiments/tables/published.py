@@ -39,7 +39,7 @@ class PublishedNetwork:
     @property
     def mean(self) -> Matrix:
         """(d,) mean of the variables: m = W' m + intercept."""
-        return np.asarray(np.linalg.solve(np.eye(len(self.W)) - self.W.T, self.intercept), dtype=np.float64)
+        return np.asarray(np.linalg.inv(np.eye(len(self.W)) - self.W.T) @ self.intercept, dtype=np.float64)
 
     def tables(self, rows: Sequence[int], rng: np.random.Generator) -> list[Matrix]:
         """One (n, d) table for each number of rows."""

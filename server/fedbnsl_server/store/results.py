@@ -3,9 +3,9 @@
 Beside plan.toml, run.json, events.jsonl and checkpoint.npz (see `fedbnsl_server.store.run_folder`) a run folder holds
 
 result.json      everything about the run, for programs (schema `fedbnsl.result/1`)
-weights.csv      the raw W of the last ADMM round (without any: the weights of the last searched graph); row = source,
-                 column = target
-edges.csv        the learned edges: source,target,weight
+weights.csv      the raw W of the last ADMM round (without any: the weights of the last searched graph) between columns,
+                 in units of the tables; row = source, column = target
+edges.csv        the learned edges between variables: source,target,weight
 graph.graphml, graph.dot, dagitty.txt, lgbn.json    the same graph for other tools; lgbn.json only where the residual
                  variances are known (result.json says under `not_written` why they are not)
 """
@@ -361,9 +361,14 @@ class RunRecorder:
         }
 
     def _part_of(self, site: str) -> dict[str, Any]:
-        """Rounds and bytes of a site, also of one that was ejected: of the rounds that are still in the record."""
+        """Rows, rounds and bytes of a site, also of an ejected one: of the rounds that are still in the record.
+
+        `rows_used` are those without a missing value; null where they are not known, as in private runs.
+        """
         there = [entry["bytes"][site] for entry in self._rounds if site in entry["bytes"]]
+        known = self._state is not None and self._plan.privacy is None
         return {
+            "rows_used": self._state.complete_rows.get(site) if known and self._state else None,
             "rounds_contributed": sum(site in entry["contributed"] for entry in self._rounds),
             "bytes": total(there),
             "control_bytes": self._traffic.control[site],
@@ -403,4 +408,6 @@ class RunRecorder:
         found += warnings.of_too_much_noise(self._plan, list(self._n_samples.values()), len(self._variables))
         found += sentences(self._rounds) + warnings.of_other_versions(self._site_versions)
         variance = np.empty(0) if self._state is None else self._state.residual_variance
-        return found + warnings.of_unequal_variances(self._plan, self._variables, variance)
+        return found + warnings.of_unequal_variances(
+            self._plan, self._variables, variance, None if self._state is None else self._state.units
+        )

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 
 from fedbnsl import __version__
+from fedbnsl.messages import Units
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import price_of
 from fedbnsl.sparse import Matrix
@@ -54,12 +55,37 @@ def of_too_much_noise(plan: Plan, rows: Sequence[int], d: int) -> list[str]:
     ]
 
 
-def of_unequal_variances(plan: Plan, variables: Sequence[str], variance: Matrix) -> list[str]:
-    """Directions that rest on (d,) residual variances which are not equal; (0,): they are unknown."""
+def units_of_variances(plan: Plan, *, searched: bool) -> str:
+    """In which units directions rest on equal residual variances, in words; empty: in the variables' own.
+
+    A search compares variances in the units of the tables; ADMM sees the columns as they were prepared.
+    """
+    if plan.preparation is None:
+        return ""
+    if not searched and plan.preparation.scale == "pooled":
+        return "without units, as shares of the columns' pooled variances"
+    return "in the data dictionary's units, after its transforms" if plan.dictionary else "in the tables' units"
+
+
+def of_unequal_variances(plan: Plan, columns: Sequence[str], variance: Matrix, units: Units | None = None) -> list[str]:
+    """Directions that rest on (d,) residual variances which are not equal.
+
+    Parameters
+    ----------
+    variance
+        In squared units of the tables; (0,): they are unknown.
+    units
+        Of the run's columns.
+    """
+    searched = bool(plan.moments_rounds)
+    if units is not None and not searched:
+        variance = variance / units.scales**2 if variance.size else variance
     if not variance.size or variance.max() <= _UNEQUAL_VARIANCES * variance.min():
         return []
-    low, high = (f"{variables[int(k)]} {variance[k]:.3g}" for k in (variance.argmin(), variance.argmax()))
+    low, high = (f"{columns[int(k)]} {variance[k]:.3g}" for k in (variance.argmin(), variance.argmax()))
     # A search takes its directions from the moments where these tell them.
-    which = "directions that the moments leave open rest" if plan.moments_rounds else "directions rest"
+    which = "directions that the moments leave open rest" if searched else "directions rest"
     noisy = ", from noisy moments," if plan.privacy else ""
-    return [f"residual variances{noisy} differ ({low}, {high}): {which} on their being about equal"]
+    compared = units_of_variances(plan, searched=searched)
+    between = f"{low}, {high}; {compared}" if compared else f"{low}, {high}"
+    return [f"residual variances{noisy} differ ({between}): {which} on their being about equal"]

@@ -16,6 +16,7 @@ def a_result(edges):
         "edges": [{"source": s, "target": t, "weight": w} for s, t, w in edges],
         "dropped_edges": [],
         "not_written": {},
+        "preparation": None,
         "influence": {"limit": 6.0, "unknown_because": "", "sites": {}},
         "rounds": [],
         "warnings": [],

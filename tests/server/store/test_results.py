@@ -22,7 +22,7 @@ import pytest
 
 from fedbnsl import codec
 from fedbnsl.errors import DivergenceError, FedbnslError, InterruptedRunError, ResultError
-from fedbnsl.messages import LocalUpdate, RoundTask, SiteState
+from fedbnsl.messages import LocalUpdate, RoundTask, SiteState, Units
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Matrix, SparseMatrix
 from fedbnsl.wire import federation_pb2 as federation
@@ -118,7 +118,7 @@ def test_the_schema_is_versioned_and_its_keys_are_those_of_version_1(finished: P
     }  # fmt: skip
     assert set(result["seconds"]) == {"total", "local", "global"}
     for site in SITES:
-        assert set(result["sites"][site]) == {"n_samples", "rounds_contributed", "bytes", "control_bytes"}
+        assert set(result["sites"][site]) == {"n_samples", "rows_used", "rounds_contributed", "bytes", "control_bytes"}
     for entry in result["rounds"]:
         assert set(entry) == {
             "round", "kind", "contributed", "acyclicity", "edges", "local_s", "global_s", "bytes", "influence"
@@ -383,6 +383,42 @@ def test_residual_variances_that_are_far_from_equal_are_warned_of(
     recorder.on_round(state_of(1, W), record_of(1, "ab"))
     recorder.on_round(state_of(2, W, W, variance), record_of(2, "ab", "refit"))
     assert recorder.finish("finished")["warnings"] == warnings
+
+
+IN_TABLES = {"moments_rounds": 1, "refit_rounds": 0, "preparation": {}}
+IN_DICTIONARY = {**IN_TABLES, "dictionary": {f"v{k}": {"unit": "kg"} for k in range(3)}}
+
+
+@pytest.mark.parametrize(
+    ("settings", "scale", "told"),
+    [
+        ({"preparation": {}}, 10.0, ""),  # 100 kg^2 is the variance 1 of a column that was divided by 10 kg
+        ({"preparation": {}}, 1.0, "(v1 1, v0 100; without units, as shares of the columns' pooled variances)"),
+        ({"preparation": {"scale": "none"}}, 1.0, "(v1 1, v0 100; in the tables' units)"),
+        (IN_TABLES, 10.0, "(v1 1, v0 100; in the tables' units)"),
+        (IN_DICTIONARY, 10.0, "(v1 1, v0 100; in the data dictionary's units, after its transforms)"),
+    ],
+)
+def test_residual_variances_of_prepared_columns_are_compared_where_directions_rest_on_them(
+    settings: dict[str, Any], scale: float, told: str, tmp_path: Path
+) -> None:
+    recorder, _ = recorder_in(tmp_path / "run", Plan.parse(settings))
+    W, units = sparse({(0, 1): 0.9}), Units(np.empty(0), np.array([scale, 1.0, 1.0]))
+    recorder.on_round(admm.in_units(state_of(1, W, W, (100.0, 1.0, 1.0)), units), record_of(1, "ab", "refit"))
+    warnings = recorder.finish("finished")["warnings"]
+    assert len(warnings) == bool(told)
+    assert all(told in warning for warning in warnings)
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_rows_used_are_told_in_runs_without_privacy_alone(private: bool, tmp_path: Path) -> None:
+    plan = Plan.load("private", epsilon=1.0) if private else Plan.load("standard")
+    plan = plan.with_settings(dictionary={f"v{k}": {"range": [0.0, 1.0]} for k in range(3)})
+    recorder, _ = recorder_in(tmp_path / "run", plan)
+    state = replace(state_of(1, sparse({(0, 1): 0.9})), complete_rows={"a": 27})
+    recorder.on_round(state, record_of(1, "ab", "statistics"))
+    sites = recorder.finish("finished")["sites"]
+    assert {site: of["rows_used"] for site, of in sites.items()} == {"a": None if private else 27, "b": None}
 
 
 def test_what_sites_told_of_their_tables_is_still_known_when_a_run_goes_on(tmp_path: Path) -> None:

@@ -23,7 +23,14 @@ os.environ["XDG_STATE_HOME"] = _STATE.name
 # it out.
 _LONG = {"compose", "docs", "faults", "network", "bench", "comparators", "reproduce"}
 _LONG |= {"test_cli.py", "test_cli_identity.py", "test_cli_plan.py", "test_startup.py"}
-_LONG |= {"test_bench_load.py", "test_repeat.py", "test_report_in_browser.py", "test_trials.py"}
+_LONG |= {
+    "test_database.py",
+    "test_dask_table.py",
+    "test_bench_load.py",
+    "test_repeat.py",
+    "test_report_in_browser.py",
+    "test_trials.py",
+}
 _LONG |= {"test_trial_threads.py", "test_without_the_extra.py", "test_ledger_crashes.py"}
 
 

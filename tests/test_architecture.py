@@ -57,6 +57,7 @@ PROTOBUF_ROOMS = (
 
 # Rule 3: the mathematics, and all that it may import.
 MATHS = (
+    "fedbnsl.graphs.cpdag",
     "fedbnsl.graphs.family_moments",
     "fedbnsl.privacy.calibration",
     "fedbnsl.privacy.zcdp",
@@ -138,6 +139,7 @@ RANDOM_MODULES = {
 # Rule 7: who sees a private table.
 DATASET_MODULES = {
     "fedbnsl_client.data.dataset",
+    "fedbnsl_client.data.dask_table",
     "fedbnsl_client.participant",
     "fedbnsl_client.join_run",
     "fedbnsl_client.data.plan_fit",  # shares of records, for its own site alone
@@ -159,6 +161,7 @@ DATASET_MODULES = {
     "fedbnsl_experiments.bench.recorded_sites",
     "fedbnsl_experiments.bench.attacks",
     "fedbnsl_experiments.bench.rows",
+    "fedbnsl_experiments.bench.sources",
     "fedbnsl_experiments.cli",
 }
 

@@ -259,8 +259,8 @@ def test_4_all_tables_that_cannot_be_used_are_named_with_lines_before_anything_r
         table.write_text(text, encoding="utf-8")
     refused(
         fedbnsl(*command, "--data", tables, "--out", tmp_path / "run"),
-        4, "2 of 2 tables cannot be used", "site-1.csv: column 'X1': 1 row(s) are empty (line 5)", "site-2.csv: ",
-        "site-2.csv: column" if second == "empty" else "separated by semicolons",
+        4, "2 of 2 tables cannot be used", "site-1.csv: of ", "1 row(s) are left out, which lack a value: 'X1' 1",
+        "site-2.csv: of " if second == "empty" else "site-2.csv: the columns are separated by semicolons",
     )  # fmt: skip
     assert not (tmp_path / "run").exists()
 

@@ -86,7 +86,8 @@ _data_option = click.option(
     "--data",
     required=True,
     type=_DATA,
-    help="The site's table: CSV in UTF-8, commas, column names in the first line; or Parquet.",
+    help="The site's table: CSV in UTF-8, commas, column names in the first line; Parquet, a file or a folder; or a "
+    "table.toml that names a query.",
 )
 
 
@@ -238,7 +239,10 @@ def ledger_command(folder: Path, verify: bool, as_json: bool, accept_backup: boo
 )
 @click.option("--dataset", "dataset_id", help="Which dataset of the policy.  [default: its only one]")
 @click.option(
-    "--data", type=_DATA, help="Without --policy: the table, CSV in UTF-8, column names in the first line; or Parquet."
+    "--data",
+    type=_DATA,
+    help="Without --policy: the table, CSV in UTF-8, column names in the first line; Parquet, a file or a folder; or a "
+    "table.toml that names a query.",
 )
 @click.option("--site", help="Without --policy: name of this site: letters, digits, '.', '-', '_'.")
 @click.option(
@@ -251,6 +255,11 @@ def ledger_command(folder: Path, verify: bool, as_json: bool, accept_backup: boo
     help="Without --policy: the folder of `participant request` and `enrol`, whose name the site joins under.",
 )
 @click.option("--insecure", is_flag=True, help="Plaintext, on loopback only, where no certificate is needed.")
+@click.option(
+    "--engine",
+    help="With --data: a Dask scheduler whose workers read the table, which is Parquet that they find under the same "
+    "path: dask://host:port on this machine, dask+tls://host:port elsewhere.",
+)
 @click.option("--out", type=_DATA, help="Folder for the learned graph and this site's own refit of it.")
 @click.option(
     "--patience",
@@ -272,6 +281,7 @@ def join(
     public_data: bool,
     identity_folder: Path | None,
     insecure: bool,
+    engine: str | None,
     out: Path | None,
     patience_s: float,
     passphrases: Passphrases,
@@ -299,6 +309,12 @@ def join(
     from fedbnsl_client.site import identity
     from fedbnsl_client.site.admission import GuardedTable, PublicTable
 
+    if folder is not None and engine is not None:
+        raise SetupError(
+            "--engine cannot be used with --policy: the ledger knows a registered table by all of its rows in sorted "
+            "order, which sums over rows do not give",
+            remedy="Join without --engine: a table larger than memory is kept in a temporary file (TMPDIR).",
+        )
     if folder is not None:
         if data or site or public_data or identity_folder:
             raise SetupError(
@@ -355,9 +371,9 @@ def join(
         name = site or link.site
         if not is_site_name(name):
             raise SetupError(f"--site {name!r}: use {SITE_NAME_RULE}")
-        table = _read(data, columns, min_rows, max_file_mib, dictionary, column_map, warn=False)
-        site_folder.refuse_as_public(data, table, own_folder)
-        run(PublicTable(name, table))
+        with _table(data, engine, columns, min_rows, max_file_mib, dictionary, column_map) as table:
+            site_folder.refuse_as_public(data, table, own_folder)
+            run(PublicTable(name, table))
 
 
 @participant.command()
@@ -413,6 +429,32 @@ def column_names(columns: str | None) -> list[str]:
 
 def _bytes(mib: int | None) -> int | None:
     return None if mib is None else mib * 2**20
+
+
+@contextmanager
+def _table(
+    data: Path,
+    engine: str | None,
+    columns: str | None,
+    min_rows: int,
+    max_file_mib: int | None,
+    dictionary: Path | None,
+    column_map: Path | None,
+) -> Generator[Dataset]:
+    """The table of --data, read here or by the workers of --engine."""
+    if engine is None:
+        yield _read(data, columns, min_rows, max_file_mib, dictionary, column_map, warn=False)
+        return
+    from fedbnsl_client.data import dask_table
+    from fedbnsl_client.site.folder import described
+
+    if max_file_mib is not None:
+        raise SetupError("--max-file-mib is about files that are read here; leave it out with --engine")
+    what, mapping = described(None, dictionary, column_map)
+    with dask_table.connected(engine) as cluster:
+        yield dask_table.read(
+            cluster, data, columns=column_names(columns), dictionary=what, mapping=mapping, min_rows=min_rows
+        )
 
 
 def _read(

@@ -102,7 +102,7 @@ def take_part(
                 record("run refused", run=f"{reply.run:016x}", why=type(error).__name__)
                 raise
             notice(
-                f"joined as {admission.site}: {table.n_samples} rows, {len(table.variables)} variables, "
+                f"joined as {admission.site}: {table.n_samples} rows, {len(table.columns.variables)} variables, "
                 f"{n_rounds(plan)} rounds"
             )
             # At the site alone, and before a private run pays for anything: Ctrl-C now costs nothing. A run without

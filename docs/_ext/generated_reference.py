@@ -5,20 +5,22 @@ So commands, settings, ready plans and exit codes cannot differ from what the pr
 
 import re
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Union, get_args, get_origin
 
 import click
-from pydantic import BaseModel
+from pydantic import BaseModel, RootModel
 from pydantic.fields import FieldInfo
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 
 from fedbnsl.cli import fedbnsl
 from fedbnsl.errors import FedbnslError
+from fedbnsl.plan.dictionary import Entry
 from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.privacy_settings import Unit
 from fedbnsl.plan.ready_files import READY_PLANS
+from fedbnsl_client.data.reading import SiteColumn
 
 _MARK = re.compile(r"^<!-- generated: ([a-z-]+) -->$", re.MULTILINE)
 _KINDS = {"int": "whole number", "float": "number", "str": "text", "bool": "true or false"}
@@ -32,7 +34,14 @@ def setup(app: Sphinx) -> dict[str, bool]:
 
 
 def _insert(app: Sphinx, page: str, source: list[str]) -> None:
-    texts = {"commands": _commands, "exit-codes": _exit_codes, "settings": _settings, "ready-plans": _ready_plans}
+    texts: dict[str, Callable[[], Iterator[str]]] = {
+        "commands": _commands,
+        "exit-codes": _exit_codes,
+        "settings": _settings,
+        "ready-plans": _ready_plans,
+        "dictionary-entry": lambda: _model(Entry, ""),
+        "site-column": lambda: _model(SiteColumn, ""),
+    }
     source[0] = _MARK.sub(lambda found: "\n".join(texts[found[1]]()), source[0])
 
 
@@ -121,6 +130,8 @@ def _model(model: type[BaseModel], table: str) -> Iterator[str]:
         default = "" if field.is_required() else f", default `{_shown(field.get_default(call_default_factory=True))}`"
         yield f"`{table}{name}`\n: {_plain(field.description or '')}  \n  *{_plain(_kind(field))}{default}*\n"
     for name, nested in inner.items():
+        if issubclass(nested, RootModel):  # tables by names that are free
+            name, nested = f"{name}.VARIABLE", _nested(nested.model_fields["root"].annotation) or nested
         yield f"\n## [{name}]\n"
         yield from _paragraphs(nested.__doc__ or "")
         yield from _model(nested, "" if table else f"{name}.")
@@ -150,15 +161,15 @@ def _type_in_words(annotation: Any) -> str:
     arguments = [argument for argument in get_args(annotation) if argument not in (type(None), Ellipsis)]
     if get_origin(annotation) in (Union, types.UnionType):
         return _type_in_words(arguments[0])
-    if get_origin(annotation) is tuple:
-        return "list"
+    if get_origin(annotation) in (tuple, dict):
+        return "list" if get_origin(annotation) is tuple else "table"
     if arguments and all(isinstance(argument, str) for argument in arguments):
         return " or ".join(f"`{argument}`" for argument in arguments)
     return _KINDS.get(getattr(annotation, "__name__", ""), _KINDS["float"])
 
 
 def _shown(value: Any) -> str:
-    if isinstance(value, BaseModel) or value is None or value == ():
+    if isinstance(value, BaseModel) or value is None or value in ((), "", {}):
         return "none"
     return f"{value:g}" if isinstance(value, float) else str(value)
 

@@ -35,7 +35,7 @@ _truth_option = click.option(
 
 @click.group()
 def data() -> None:
-    """Make tables for several sites: generated ones with a known truth, or a split of one table."""
+    """Make tables for several sites, generated ones or a split of one table, and draft their data dictionary."""
 
 
 @data.command()
@@ -105,6 +105,71 @@ def split_command(
         click.echo(f"wrote {len(sizes)} tables to {out}: " + ", ".join(f"{s} {n} rows" for s, n in sizes.items()))
 
 
+@data.command()
+@click.option(
+    "--with",
+    "troubles",
+    multiple=True,
+    metavar="TROUBLE",
+    help="What the tables have, again for each: means, units, shifts, binary, ordinal, nominal, count, spellings, "
+    "missing (one cell in a tenth of the rows), missing-cells (a tenth of all cells), row-of-999s, unsaid-999s (which "
+    "no column file names); or nothing.  [default: all but missing-cells and unsaid-999s]",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=2, show_default=True, help="The same seed, the same bytes.")
+@click.option("--out", required=True, type=_PATH, help="Folder for tables, dictionary.toml, columns and truth.csv.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
+def hospital(troubles: tuple[str, ...], seed: int, out: Path, as_json: bool) -> None:
+    """Draw three tables as hospitals have them, with a known truth: 200, 3000 and 12000 rows of 12 variables.
+
+    Means far from zero, other units, shifts between sites, kinds, spellings and missing values can be had one by one.
+    dictionary.toml says what the variables are, site-2.columns.toml what is different at the second site.
+    """
+    from fedbnsl_experiments.tables.hospital import chosen_troubles, draw, write_hospitals
+
+    hospitals = draw(seed, chosen_troubles(troubles))
+    paths = write_hospitals(hospitals, out)
+    rows, n_edges = [len(site.rows) for site in hospitals.sites], int((hospitals.W != 0).sum())
+    if as_json:
+        click.echo(json.dumps({"folder": str(out), "rows": rows, "edges": n_edges, "seed": seed}))
+    else:
+        said = ", ".join(map(str, rows))
+        click.echo(
+            f"wrote {len(paths)} tables of {said} rows x {len(hospitals.variables)} variables, their dictionary.toml "
+            f"and a truth of {n_edges} edges, to {out}"
+        )
+
+
+@data.command("dictionary")
+@click.argument("tables", nargs=-1, required=True, type=_PATH, metavar="TABLE...")
+@click.option("--public-data", is_flag=True, help="Confirm that anybody may see these tables.")
+@click.option("--out", type=_PATH, default=Path("dictionary.toml"), show_default=True, help="File to write.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was guessed as JSON.")
+def dictionary_command(tables: tuple[Path, ...], public_data: bool, out: Path, as_json: bool) -> None:
+    """Draft a data dictionary from CSV tables that anybody may see, such as a published or an invented sample.
+
+    Kinds are guessed; levels are those that occur. Units and ranges are left open for a person to fill in, from public
+    knowledge. Never use it on private tables: the dictionary is public, and its levels would be theirs.
+    """
+    from fedbnsl_experiments.tables.draft import draft
+
+    if not public_data:
+        raise SetupError(
+            "a dictionary is public, and a draft holds levels that are in the tables; confirm by --public-data that "
+            "anybody may see them, or write dictionary.toml by hand"
+        )
+    drafted = draft(tables)
+    drafted.write(out)
+    if as_json:
+        variables = {name: guess.settings for name, guess in drafted.guesses.items() if guess.kind}
+        left_out = [name for name, guess in drafted.guesses.items() if guess.kind is None]
+        found = {"file": str(out), "variables": variables, "left_out": left_out, "lacking": drafted.lacking}
+        click.echo(json.dumps(found, ensure_ascii=False))
+        return
+    for line in drafted.said():
+        click.echo(line)
+    click.echo(f"wrote {out}: read every entry, and fill in units and ranges")
+
+
 @click.command()
 @takes_plan()
 @click.option("--data", "folder", required=True, type=_PATH, help="Folder with site-1.csv, site-2.csv, ...")
@@ -143,10 +208,11 @@ def simulate(
     from rich.console import Console
 
     from fedbnsl_client.cli import warnings_on_stderr
+    from fedbnsl_client.data.plan_fit import rows_for
     from fedbnsl_experiments.plan_settings import for_sites
     from fedbnsl_experiments.repeat import command_kept
     from fedbnsl_experiments.simulate import simulate as run_simulation
-    from fedbnsl_experiments.tables.folder import read_tables, site_files
+    from fedbnsl_experiments.tables.folder import described_by, read_tables, site_files
     from fedbnsl_server.observe.terminal import RunDisplay
     from fedbnsl_server.store.run_folder import default_folder, refuse_existing_run
 
@@ -162,10 +228,15 @@ def simulate(
     out = out or default_folder(plan.name)
     refuse_existing_run(out)
     files = site_files(folder)
-    plan = for_sites(plan, len(files))
+    plan = for_sites(described_by(plan, folder), len(files))
     with warnings_on_stderr():
-        tables = read_tables(files, plan.variables)
-    reference = _reference(truth, folder, plan.variables or next(iter(tables.values())).variables)
+        tables = read_tables(
+            files,
+            plan.variables,
+            dictionary=plan.dictionary,
+            check=lambda table: rows_for(table, plan),
+        )
+    reference = _reference(truth, folder, next(iter(tables.values())).columns.variables)
     title = f"{plan.name}: {len(files)} sites in one process"
     again = ["simulate", "plan.toml", *(["--public-data"] if plan.privacy else [])]
     again += [] if noise_seed is None else [f"--noise-seed={noise_seed}"]
@@ -220,14 +291,12 @@ def demo(
 
     from fedbnsl_client.cli import warnings_on_stderr
     from fedbnsl_client.data.columns import choose
-    from fedbnsl_client.data.csv_table import read_header
     from fedbnsl_experiments import localnet
     from fedbnsl_experiments.plan_settings import for_sites
     from fedbnsl_experiments.repeat import command_kept
-    from fedbnsl_experiments.tables.folder import read_tables, site_files, write_federation
+    from fedbnsl_experiments.tables.folder import described_by, ranges_of_generated, site_files, write_federation
     from fedbnsl_experiments.tables.synthetic import synthesise
     from fedbnsl_server.observe.terminal import RunDisplay
-    from fedbnsl_server.sites.roster import compare_variables
     from fedbnsl_server.store.run_folder import default_folder, refuse_existing_run
 
     started = time.perf_counter()
@@ -243,27 +312,27 @@ def demo(
     refuse_existing_run(out)
     seeds: dict[str, int] = {}
     again = ["demo", "--plan", "plan.toml", *(["--private"] if private else [])]
-    tables = folder
+    tables, federation_names = folder, tuple[str, ...]()
     console = Console(stderr=True)
     if folder is None:
         folder = out / "data"
         seeds = {"data": seed}
         federation = synthesise(20, 20, sites or (_PRIVATE_SITES if private else 3), 5000, seed)
-        choose(Path("generated tables"), federation.variables, plan.variables)
+        federation_names = federation.variables
+        choose(Path("generated tables"), federation_names, plan.variables)
         write_federation(federation, folder)
+        if private and plan.preparation is not None and not plan.dictionary:
+            plan = plan.with_dictionary(ranges_of_generated(federation_names), origin="generated tables")
         again += [f"--sites={len(federation.tables)}", f"--seed={seed}"]
     files = site_files(folder)
-    plan = for_sites(plan, len(files))
-    if tables is not None:  # the participants read them again, and the first to fail would be the only one named
-        with warnings_on_stderr():
-            read_tables(files, plan.variables, warn=not private)  # a private site warns when its folder is made
-    variables = plan.variables or tuple(read_header(next(iter(files.values()))))
-    for site, path in files.items():  # before any process is started
-        header = read_header(path)
-        try:
-            compare_variables(variables, tuple(header[k] for k in choose(path, header, plan.variables)))
-        except SchemaMismatchError as error:
-            raise SchemaMismatchError(f"{site}: {error}") from None
+    plan = for_sites(described_by(plan, folder), len(files))
+    if private and plan.preparation is not None:
+        plan.require_ranges(len(plan.column_names))  # before a table is read
+    if tables is None:
+        variables = plan.variables or federation_names
+    else:
+        with warnings_on_stderr():  # a private site warns when its folder is made
+            variables = _variables_of(files, plan, warn=not private)
     reference = _reference(truth, folder, variables)
     text = Text(f"{len(files)} participants and a coordinator as separate processes; run folder {out}")
     console.print(text, soft_wrap=True)
@@ -274,6 +343,31 @@ def demo(
     if private:
         result["ledgers"] = localnet.read_ledgers(out, list(files))
     _print_result(result, out, reference, started=started, as_json=as_json)
+
+
+def _variables_of(files: Mapping[str, Path], plan: Plan, *, warn: bool) -> tuple[str, ...]:
+    """The variables of a run over these tables, which are read and refused before any process is started.
+
+    The participants read them again, and the first to fail would be the only one named.
+    """
+    from fedbnsl_client.data.plan_fit import rows_for
+    from fedbnsl_experiments.tables.folder import read_tables
+    from fedbnsl_server.sites.roster import compare_variables
+
+    tables = read_tables(
+        files,
+        plan.variables,
+        dictionary=plan.dictionary,
+        check=lambda table: rows_for(table, plan),
+        warn=warn,
+    )
+    first = next(iter(tables.values()))
+    for site, table in tables.items():
+        try:
+            compare_variables(first.variables, table.variables)
+        except SchemaMismatchError as error:
+            raise SchemaMismatchError(f"{site}: {error}") from None
+    return first.columns.variables
 
 
 def _over_columns(plan: Plan, columns: str | None) -> Plan:

@@ -12,8 +12,8 @@ from rich.console import Console
 
 from fedbnsl.errors import SetupError
 from fedbnsl.graphs.formats import LearnedGraph
+from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
-from fedbnsl.sparse import Matrix
 from fedbnsl_client.data.checks import DataWarning
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.plan_fit import rows_for
@@ -61,6 +61,11 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
     plan
         What all settings start from: a `Plan`, the name of a ready plan (`fedbnsl plan list`) or a path. None: the
         default settings, as in fed-sparse; with `epsilon` private-steps.
+    dictionary
+        What each variable is, as in dictionary.toml: a `Dictionary`, a path, or a dict such as
+        ``{"sex": {"kind": "binary", "levels": ["f", "m"]}, "age": {"range": [0, 110]}}``. With it, tables may hold
+        text, categories and truth values, and columns that it does not name are not used. None: that of `plan`, if
+        any; otherwise all columns are numbers.
     settings
         Any other settings of the plan by name, such as ``{"value_type": "float32", "privacy.clip": 5.0}``.
     noise_seed
@@ -128,6 +133,7 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         refit_rounds: int | None = None,
         epsilon: float | None = None,
         plan: Plan | Path | str | None = None,
+        dictionary: Dictionary | Mapping[str, Any] | Path | str | None = None,
         settings: Mapping[str, Any] | None = None,
         noise_seed: int | None = None,
         out: Path | str | None = None,
@@ -142,6 +148,7 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         self.refit_rounds = refit_rounds
         self.epsilon = epsilon
         self.plan = plan
+        self.dictionary = dictionary
         self.settings = settings
         self.noise_seed = noise_seed
         self.out = out
@@ -164,7 +171,8 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         PlanError
             If a setting is impossible.
         DataError
-            If a table cannot be used: missing or infinite values, text, a constant column, other columns.
+            If a table cannot be used: missing values that the plan does not take, infinite ones, text that no
+            dictionary explains, a constant column, other columns.
         FedbnslError
             Whatever else ended the run, such as `DivergenceError`.
         """
@@ -210,7 +218,15 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
             base = self.plan if isinstance(self.plan, Plan) else Plan.load(self.plan, epsilon=self.epsilon)
         else:
             base = Plan() if self.epsilon is None else Plan.load("private-steps", epsilon=self.epsilon)
-        return with_dotted(base, {**replaced, **(self.settings or {})}, origin="FedSparseBNSL")
+        plan = with_dotted(base, {**replaced, **(self.settings or {})}, origin="FedSparseBNSL")
+        given = self.dictionary
+        if given is None:
+            return plan
+        if isinstance(given, Path | str):
+            given = Dictionary.load(Path(given))
+        elif not isinstance(given, Dictionary):
+            given = Dictionary.from_plain(given, origin="FedSparseBNSL: dictionary")
+        return plan.with_dictionary(given, origin="FedSparseBNSL")
 
     def _keep(self, plan: Plan, result: dict[str, Any], state: AdmmState, about_tables: list[str]) -> None:
         names: list[str] = result["variables"]
@@ -257,7 +273,7 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         for table in site_tables(tables, columns=self._names(), dictionary=self._plan_used().dictionary).values():
             X = self._complete(table).X
             loss = SecondMoments.of(X, column_means(X) if own_means else None)
-            variance = loss.residual_variance(self._weights())
+            variance = loss.residual_variance(vars(self)["weights_"])
             losses.append(float((variance if scales is None else variance / scales**2).sum()) / 2)
         return -float(np.mean(losses))
 
@@ -294,9 +310,6 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
 
     def _names(self) -> list[str]:
         return list(vars(self)["result_"]["variables"])
-
-    def _weights(self) -> Matrix:
-        return np.asarray(vars(self)["weights_"], dtype=np.float64)
 
 
 def _round(entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from fedbnsl.durable import make_folder
+import tomli_w
+
+from fedbnsl.durable import make_folder, write_text
 from fedbnsl.errors import FedbnslError, RunAbandonedError, UnreachableError
 from fedbnsl.messages import RunStatus
 from fedbnsl.plan.plan import Plan
@@ -21,7 +23,7 @@ from fedbnsl_client.budget.report import ledger_as_json
 from fedbnsl_client.cli import warnings_on_stderr
 from fedbnsl_client.data.csv_table import read_header
 from fedbnsl_client.site import folder as site_folder
-from fedbnsl_experiments.tables.folder import csv_line
+from fedbnsl_experiments.tables.folder import DICTIONARY, column_file, csv_line
 from fedbnsl_server.observe.status_client import Observer
 
 _START_S = 60.0
@@ -134,7 +136,8 @@ def run(
 
     Participants keep their graph and personalised weights in out/sites/<site>, logs are in out/logs. With a private
     plan, each has a policy, which lets its table lose twice the plan's epsilon, and a ledger in out/sites/<site>/guard.
-    A plan that does not name its variables gets those of the first table, in their order.
+    A plan that does not name its variables gets those of its data dictionary or, without one, of the first table, in
+    their order. With a dictionary, each table is read by it and by its own column file (`column_file`).
 
     Parameters
     ----------
@@ -148,17 +151,23 @@ def run(
     ProcessError
         If a process fails; all others are ended, as after any other exception.
     """
-    if not plan.variables:
+    if not plan.column_names:
         plan = plan.with_settings(variables=read_header(next(iter(tables.values()))))
     with _ledgers_noted(out / STATE if own_state else None), LocalNetwork(out / "logs") as network:
         address = start_coordinator(network, plan, out, seeds=seeds)
-        columns = f"--columns={csv_line(plan.variables)}"
+        dictionary = _kept_dictionary(plan, out)
         for site, table in tables.items():
             join: list[str | Path] = ["participant", "join", address, "--insecure", f"--out={out / 'sites' / site}"]
             if plan.privacy is None:
-                network.start(site, [*join, f"--site={site}", f"--data={table}", "--public-data", columns])
+                join += [f"--site={site}", f"--data={table}", "--public-data"]
+                join += [f"--columns={csv_line(plan.variables)}"] if plan.variables else []
+                if dictionary is not None:
+                    here = column_file(table)
+                    join += [f"--dictionary={dictionary}", *([] if here is None else [f"--column-map={here}"])]
+                network.start(site, join)
             else:
-                network.start(site, [*join, f"--policy={_guard(out, site, table, plan, plan.privacy)}"])
+                guard = _guard(out, site, table, plan, plan.privacy, dictionary)
+                network.start(site, [*join, f"--policy={guard}"])
         _watch(network, address, list(tables), watch)
 
 
@@ -211,7 +220,16 @@ def _guard_folder(out: Path, site: str) -> Path:
     return out / "sites" / site / "guard"
 
 
-def _guard(out: Path, site: str, table: Path, plan: Plan, privacy: Privacy) -> Path:
+def _kept_dictionary(plan: Plan, out: Path) -> Path | None:
+    """A file with the plan's data dictionary, for the sites; None if it has none."""
+    if not plan.dictionary:
+        return None
+    content = plan.dictionary.model_dump(mode="json", exclude_defaults=True)
+    write_text(out / DICTIONARY, tomli_w.dumps(content))
+    return out / DICTIONARY
+
+
+def _guard(out: Path, site: str, table: Path, plan: Plan, privacy: Privacy, dictionary: Path | None) -> Path:
     """A site's folder with policy and ledger, in which the plan is approved."""
     folder = _guard_folder(out, site)
     with warnings_on_stderr(site):
@@ -221,6 +239,8 @@ def _guard(out: Path, site: str, table: Path, plan: Plan, privacy: Privacy) -> P
             data=table,
             dataset_id=table.stem,
             columns=plan.variables,
+            dictionary=dictionary,
+            column_map=None if dictionary is None else column_file(table),
             max_epsilon=2 * privacy.epsilon,
             max_epsilon_per_run=privacy.epsilon,
         )

@@ -47,7 +47,7 @@ def missing(expected: list[str], output: str) -> str | None:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("page", ["first-page.md", "three-sites.md", "with-privacy.md"])
+@pytest.mark.parametrize("page", ["first-page.md", "three-sites.md", "with-privacy.md", "hospitals.md"])
 def test_a_tutorial_prints_what_it_says(page: str, tmp_path: Path) -> None:
     text = (_DOCS / "tutorial" / page).read_text(encoding="utf-8").replace("50051", str(free_port()))
     shutil.copy(_DOCS / "tutorial" / "cohort.csv", tmp_path)

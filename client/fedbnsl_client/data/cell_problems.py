@@ -30,7 +30,7 @@ class CellProblems:
         self._levels: dict[int, list[str]] = {}
 
     def add(self, column: int, reading: Reading, rows: Sequence[int], cells: Sequence[object]) -> None:
-        """Take note of the rows of a column that cannot be read, in their order, and of their cells."""
+        """Take note of the rows of a column that cannot be read, and of cells that may be quoted."""
         if not rows:
             return
         self._places.setdefault(column, Places()).add(rows)
@@ -41,6 +41,14 @@ class CellProblems:
                 if len(spellings) < _SPELLINGS and quoted not in spellings:
                     spellings.append(quoted)
 
+    def join(self, later: "CellProblems", offset: int) -> None:
+        """Take note of what was found in the rows after so many others."""
+        for column, places in later._places.items():
+            self._places.setdefault(column, Places()).join(places, offset)
+        for column, spellings in later._levels.items():
+            known = self._levels.setdefault(column, [])
+            known += [one for one in spellings if one not in known][: _SPELLINGS - len(known)]
+
     def lines(self) -> list[str]:
         """One a column, in the order of the header."""
         return [
@@ -49,5 +57,7 @@ class CellProblems:
         ]
 
     def _what(self, column: int) -> str:
-        spellings = self._levels.get(column)
-        return f"no level of the data dictionary, such as {', '.join(spellings)}" if spellings else "not numbers"
+        if column not in self._levels:
+            return "not numbers"
+        spellings = self._levels[column]
+        return "no level of the data dictionary" + (f", such as {', '.join(spellings)}" if spellings else "")

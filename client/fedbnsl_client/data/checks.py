@@ -2,9 +2,10 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 
@@ -55,6 +56,11 @@ class Places:
         self.count += len(rows)
         self.first += rows[: _ROWS_NAMED - len(self.first)]
 
+    def join(self, later: "Places", offset: int) -> None:
+        """Take note of what was found in the rows after so many others, with numbers that begin there."""
+        self.count += later.count
+        self.first = [*self.first, *(offset + row for row in later.first)][:_ROWS_NAMED]
+
     def said(self, unit: str) -> str:
         """The first few in brackets; `unit` says what the numbers count, such as "line"."""
         more = ", ..." if self.count > len(self.first) else ""
@@ -84,7 +90,7 @@ class TableChecks:
         self._first = np.full(d, np.nan)
         self._constant = np.ones(d, dtype=bool)
         # Columns that may still be twins, and the levels of those that may still be categories.
-        self._content = {k: hashlib.blake2b() for k in range(d)}
+        self._content = dict.fromkeys(range(d), b"")
         self._levels = {k: np.empty(0) for k in range(d)}
 
     def count(self, block: Matrix) -> None:
@@ -119,10 +125,12 @@ class TableChecks:
             self._look_for_categories(k, block[:, k])
 
     def _compare_columns(self, block: Matrix) -> None:
-        for k, content in self._content.items():
-            content.update((block[:, k] + 0.0).tobytes())  # + 0.0: -0.0 equals 0.0
-        shared = Counter(content.digest() for content in self._content.values())
-        self._content = {k: content for k, content in self._content.items() if shared[content.digest()] > 1}
+        # + 0.0: -0.0 equals 0.0
+        self._keep_twins({k: _digest(told, (block[:, k] + 0.0).tobytes()) for k, told in self._content.items()})
+
+    def _keep_twins(self, content: Mapping[int, bytes]) -> None:
+        shared = Counter(content.values())
+        self._content = {k: told for k, told in content.items() if shared[told] > 1}
 
     def _look_for_categories(self, k: int, column: Matrix) -> None:
         few = np.unique(column[: 50 * _CATEGORICAL_LEVELS]).size <= _CATEGORICAL_LEVELS
@@ -132,6 +140,29 @@ class TableChecks:
                 self._levels[k] = levels
                 return
         del self._levels[k]
+
+    def join(self, later: Self) -> None:
+        """Count the rows that another has counted, as those that come after these."""
+        for mine, others in ((self._infinite, later._infinite), (self._huge, later._huge)):
+            for places, other in zip(mine, others, strict=True):
+                places.join(other, self._n_all)
+        self._n_all += later._n_all
+        if not later._n:
+            return
+        if not self._n:
+            self._first = later._first
+        self._n += later._n
+        self._sum += later._sum
+        self._square_sum += later._square_sum
+        self._constant &= later._constant & (self._first == later._first)
+        both = self._content.keys() & later._content.keys()
+        self._keep_twins({k: _digest(self._content[k], later._content[k]) for k in sorted(both)})
+        levels = {
+            k: np.unique(np.concatenate([self._levels[k], later._levels[k]]))
+            for k in self._levels
+            if k in later._levels
+        }
+        self._levels = {k: few for k, few in levels.items() if few.size <= _CATEGORICAL_LEVELS}
 
     def require(self, min_rows: int) -> tuple[Oddity, ...]:
         """Refuse what cannot be used, and return what is odd.
@@ -197,16 +228,28 @@ class TableChecks:
             if self._described and self._constant[k]:
                 continue
             name = self._variables[k]
-            twin = first.setdefault(content.digest(), name)
+            twin = first.setdefault(content, name)
             if twin != name:
                 drop = "" if self._described else "; drop one (--columns)"
                 yield f"columns {twin!r} and {name!r}: equal in all {self._n} rows{drop}"
+
+
+def _digest(*parts: bytes) -> bytes:
+    code = hashlib.blake2b()
+    for part in parts:
+        code.update(part)
+    return code.digest()
 
 
 def complete_rows(block: Matrix) -> Matrix:
     """The rows of an (n, d) block without a NaN; the block itself if that is all of them."""
     whole = ~np.isnan(block).any(axis=1)
     return block if whole.all() else block[whole]
+
+
+def zeros_for_gaps(block: Matrix) -> Matrix:
+    """An (n, d) block with zeros in the rows that hold a NaN."""
+    return np.where(np.isnan(block).any(axis=1, keepdims=True), 0.0, block)
 
 
 def columns_without_mean(variables: Sequence[str], X: Matrix) -> list[str]:

@@ -16,12 +16,28 @@ from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.sparse import Index, Matrix
 from fedbnsl.wording import first_few
-from fedbnsl_client.data.checks import DataWarning, Oddity, Places, TableChecks, complete_rows, in_one_line, quoted
+from fedbnsl_client.data.checks import (
+    DataWarning,
+    Oddity,
+    Places,
+    TableChecks,
+    complete_rows,
+    in_one_line,
+    quoted,
+    zeros_for_gaps,
+)
 from fedbnsl_client.data.columns import check_names, choose
 from fedbnsl_client.data.csv_table import said_in_words
-from fedbnsl_client.data.mapped_array import gathered, lies_in_file, row_blocks, rows_a_block
+from fedbnsl_client.data.mapped_array import (
+    RowsElsewhere,
+    gathered,
+    lies_in_file,
+    row_blocks,
+    rows_a_block,
+    sum_over_rows,
+)
 from fedbnsl_client.data.reading import NO_DICTIONARY, SAME_NAMES, ColumnMap, Reading, readings
-from fedbnsl_client.data.source import source_of, state_of
+from fedbnsl_client.data.source import bytes_of, source_of, state_of
 
 MIN_ROWS = 20
 
@@ -60,7 +76,7 @@ class Dataset:
         d column names, without repetition; with a dictionary, those of its columns.
     X
         (n, d) values, NaN where one is missing and finite otherwise; raw scale without a dictionary, otherwise as its
-        entries say. Mapped from a file if large (see `mapped_array`).
+        entries say. Mapped from a file if large, or `RowsElsewhere` (see `mapped_array`).
     odd
         What a person should look at.
     gaps
@@ -122,28 +138,18 @@ class Dataset:
         ------
         DataError
             If the file cannot be read or its table cannot be used; the text says why, by column and count.
-        PlanError
-            If the dictionary lacks one of the variables.
         """
         with said_in_words(path):
             before = state_of(path)
-            if max_file_bytes is not None and (size := path.stat().st_size) > max_file_bytes:
+            if max_file_bytes is not None and (size := bytes_of(path)) > max_file_bytes:
                 raise DataError(
                     f"{path}: {size / 2**20:,.0f} MiB; at most {max_file_bytes / 2**20:,.0f} MiB are read "
                     "(--max-file-mib)"
                 )
             source = source_of(path, named=bool(columns or dictionary))
             header = source.header()
-            if dictionary:
-                names = tuple(columns) or dictionary.variables
-                dictionary.columns(names)  # refuses unknown ones
-                reading = readings(dictionary, mapping, names)
-                chosen = choose(source.origin, header, names, {name: mapping.column_of(name) for name in names})
-            else:
-                chosen = choose(source.origin, header, columns)
-                names = tuple(header[k] for k in chosen)
-                reading = [Reading()] * len(chosen)
-            table = _Pass(source.origin, names, dictionary, min_rows=min_rows)
+            names, chosen, reading = chosen_columns(source.origin, header, columns, dictionary, mapping)
+            table = TablePass(source.origin, names, dictionary, min_rows=min_rows)
             data = cls(table.columns, table.gathered(source.codes(header, chosen, reading)))
             after = state_of(path)
         if before != after:
@@ -175,13 +181,15 @@ class Dataset:
 
         Raises
         ------
-        DataError, PlanError
+        DataError
             As `read`.
         """
         check_names(origin, variables)
         if len(variables) < 2:
             raise DataError(f"{origin}: {len(variables)} column(s); a network needs at least two")
-        table = _Pass(origin, variables, dictionary, min_rows=min_rows)
+        if dictionary:
+            _refuse_unknown(variables, dictionary)
+        table = TablePass(origin, variables, dictionary, min_rows=min_rows)
         rows = rows_a_block(len(variables))
         values = table.gathered(X[start : start + rows] for start in range(0, len(X), rows))
         data = cls(table.columns, values, table.odd(), table.gaps, table.dictionary)
@@ -192,8 +200,18 @@ class Dataset:
         gaps = self.gaps if self.gaps.of else _gaps(self.X, self.columns)
         if not gaps.rows or self.n_samples < gaps.of:
             return self
+        if isinstance(self.X, RowsElsewhere):
+            return replace(self, X=self.X.complete(gaps.of - gaps.rows), gaps=gaps)
         X = gathered((complete_rows(block) for block in row_blocks(self.X)), len(self.variables))
         return replace(self, X=X, gaps=gaps)
+
+    def with_zeros(self) -> Self:
+        """The table with zeros in the rows that lack a value."""
+        if self.gaps.of and not self.gaps.rows:
+            return self
+        if isinstance(self.X, RowsElsewhere):
+            return replace(self, X=self.X.with_zeros())
+        return replace(self, X=gathered(map(zeros_for_gaps, row_blocks(self.X)), len(self.variables)))
 
     def reordered(self, variables: Sequence[str]) -> Self:
         """The same table with its columns in the given order.
@@ -210,7 +228,9 @@ class Dataset:
         order = [position[name] for name in variables]
         if order == list(range(len(self.variables))) and lies_in_file(self.X):
             return self
-        if not lies_in_file(self.X):
+        if isinstance(self.X, RowsElsewhere):
+            X: Matrix = self.X.columns(order)
+        elif not lies_in_file(self.X):
             X = np.ascontiguousarray(self.X[:, order])
         else:
             X = gathered((X[:, order] for X in row_blocks(self.X)), len(order))
@@ -232,7 +252,20 @@ class Dataset:
         return self
 
 
-class _Pass:
+def chosen_columns(
+    origin: str, header: Sequence[str], columns: Sequence[str], dictionary: Dictionary, mapping: ColumnMap
+) -> tuple[tuple[str, ...], list[int], list[Reading]]:
+    """The V variables to use, their positions in a header, and how their cells become codes; see `Dataset.read`."""
+    if not dictionary:
+        chosen = choose(origin, header, columns)
+        return tuple(header[k] for k in chosen), chosen, [Reading()] * len(chosen)
+    names = tuple(columns) or dictionary.variables
+    _refuse_unknown(names, dictionary)
+    read = readings(dictionary, mapping, names)
+    return names, choose(origin, header, names, {name: mapping.column_of(name) for name in names}), read
+
+
+class TablePass:
     """One pass over the codes of a table: they become the columns of the run, are counted and checked.
 
     Parameters
@@ -255,18 +288,22 @@ class _Pass:
 
     def gathered(self, blocks: Iterable[Matrix]) -> Matrix:
         """(n, d) values of the columns, from blocks of (rows, V) codes."""
-        return gathered(map(self._counted, blocks), len(self.columns))
+        return gathered(map(self.counted, blocks), len(self.columns))
 
-    def _counted(self, codes: Matrix) -> Matrix:
+    def counted(self, codes: Matrix) -> Matrix:
+        """(rows, d) values of the columns, from a block of (rows, V) codes, counted."""
         missing = np.isnan(codes)
         self._missing += missing.sum(axis=0)
         self._n_gaps += int(missing.any(axis=1).sum())
-        X = self._valued(codes) if self.dictionary else codes
+        X = self.values(codes)
         self._n += len(codes)
         self._checks.count(X)
         return X
 
-    def _valued(self, codes: Matrix) -> Matrix:
+    def values(self, codes: Matrix) -> Matrix:
+        """(rows, d) values of the columns, from a block of (rows, V) codes."""
+        if not self.dictionary:
+            return codes
         columns: list[Matrix] = []
         for k, name in enumerate(self._names):
             entry, cells = self.dictionary[name], codes[:, k]
@@ -279,6 +316,16 @@ class _Pass:
             self._wrong[name].add((self._n + 1 + np.flatnonzero(wrong)).tolist())
             columns.append(entry.values(np.where(wrong, np.nan, cells)))
         return np.column_stack(columns)
+
+    def join(self, later: Self) -> None:
+        """Count the rows that another pass has counted, as those that come after these."""
+        for name, places in self._wrong.items():
+            places.join(later._wrong[name], self._n)
+        self._missing += later._missing
+        self._outside += later._outside
+        self._n += later._n
+        self._n_gaps += later._n_gaps
+        self._checks.join(later._checks)
 
     def odd(self) -> tuple[Oddity, ...]:
         """What is odd about the whole table.
@@ -316,15 +363,26 @@ class _Pass:
         return {name: k for name, k in zip(self._names, counts.tolist(), strict=True) if k}
 
 
+def _refuse_unknown(names: Sequence[str], dictionary: Dictionary) -> None:
+    unknown = [name for name in names if name not in dictionary]
+    if unknown:
+        raise DataError(
+            f"the data dictionary has no variable {quoted(unknown)}; it has {first_few(dictionary.variables)}",
+            remedy="With a dictionary, --columns (and `columns` in policy.toml) names its variables, not the file's "
+            "columns. Nothing of the table was sent.",
+        )
+
+
 def _columns(dictionary: Dictionary, names: Sequence[str]) -> Columns:
     return Columns.of(names, {column.name: column.variable for column in dictionary.columns()})
 
 
 def _gaps(X: Matrix, columns: Columns) -> Gaps:
-    rows, missing = 0, np.zeros(len(columns.names), dtype=np.int64)
-    for block in row_blocks(X):
-        lacking = np.isnan(block)
-        rows += int(lacking.any(axis=1).sum())
-        missing += lacking.sum(axis=0)
-    by_variable = {columns.variables[v]: k for v, k in zip(columns.variable_of, missing.tolist(), strict=True) if k}
-    return Gaps(rows, len(X), by_variable)
+    def lacking(block: Matrix) -> Index:
+        missing = np.isnan(block)
+        return np.array([missing.any(axis=1).sum(), *missing.sum(axis=0)], dtype=np.int64)
+
+    counts: list[int] = sum_over_rows(X, lacking).tolist()
+    owners: list[int] = columns.variable_of.tolist()
+    by_variable = {columns.variables[v]: k for v, k in zip(owners, counts[1:], strict=True) if k}
+    return Gaps(counts[0], len(X), by_variable)

@@ -1,4 +1,4 @@
-"""Tables larger than memory: keep arrays in a temporary file, and work on blocks of rows.
+"""Tables larger than memory: keep arrays in a temporary file, or elsewhere, and work on blocks of rows.
 
 A file is made in TMPDIR with mode 0600 and without a name (or its name is removed at once), so nobody can open it.
 The system frees its space when the array is deleted or the process ends, even by a crash.
@@ -7,12 +7,14 @@ The system frees its space when the array is deleted or the process ends, even b
 import mmap
 import os
 import tempfile
-from collections.abc import Callable, Generator, Iterable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import reduce
-from typing import IO, Any
+from typing import IO, Any, Self, TypeVar, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedbnsl.errors import DataError
 from fedbnsl.sparse import Matrix
@@ -24,6 +26,46 @@ BLOCK_BYTES = 16 * 2**20
 
 # A multiple of the vector width, so that a row gives the same bits in a block and in the whole table.
 _ROWS_ALIKE = 64
+
+Sums = TypeVar("Sums", bound=NDArray[Any])
+
+
+class RowsElsewhere(ABC):
+    """An (n, d) table whose rows are not in this process: here are sums over them, and what needs no more than these.
+
+    Attributes
+    ----------
+    shape
+        (n, d).
+    """
+
+    ndim = 2
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        self.shape = shape
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @abstractmethod
+    def summed(self, f: Callable[[Matrix], Sums]) -> Sums:
+        """The sum of f over blocks of rows, in their order; a block may be without rows."""
+
+    @abstractmethod
+    def some(self, n_rows: int) -> Matrix:
+        """About so many rows, spread over some of the first; all if there are fewer."""
+
+    @abstractmethod
+    def columns(self, order: Sequence[int]) -> Self:
+        """The table with these columns alone, in this order."""
+
+    @abstractmethod
+    def complete(self, n_rows: int) -> Self:
+        """The table without rows that hold a NaN; so many are left."""
+
+    @abstractmethod
+    def with_zeros(self) -> Self:
+        """The table with zeros in the rows that hold a NaN."""
 
 
 def rows_a_block(n_columns: int) -> int:
@@ -72,11 +114,21 @@ def zeros_in_file(shape: tuple[int, ...]) -> Matrix:
         return _mapped(file, shape, mmap.ACCESS_WRITE)
 
 
-def row_blocks(X: Matrix) -> Iterator[Matrix]:
+def row_blocks(X: Matrix | RowsElsewhere) -> Iterator[Matrix]:
     """An (n, d) table in blocks of rows; one in memory is a single block.
 
     No block is smaller than `rows_a_block` unless the table is: the last one takes what would be left over.
+
+    Raises
+    ------
+    DataError
+        If its rows are elsewhere.
     """
+    if isinstance(X, RowsElsewhere):
+        raise DataError(
+            "this needs the rows of the table, which Dask workers hold: only sums over rows come from them",
+            remedy="Leave out --engine, or use a plan whose steps need sums over rows alone, such as standard.",
+        )
     if not lies_in_file(X):
         yield X
         return
@@ -87,12 +139,27 @@ def row_blocks(X: Matrix) -> Iterator[Matrix]:
         forget(X)
 
 
-def sum_over_rows(X: Matrix, f: Callable[[Matrix], Matrix]) -> Matrix:
+def sum_over_rows(X: Matrix | RowsElsewhere, f: Callable[[Matrix], Sums]) -> Sums:
     """The sum of f over the blocks of a table; exactly f(X) for one in memory."""
-    return reduce(np.add, map(f, row_blocks(X)))
+    if isinstance(X, RowsElsewhere):
+        return X.summed(f)
+    return reduce(added, map(f, row_blocks(X)))
 
 
-def lies_in_file(X: Matrix) -> bool:
+def added(total: Sums, block: Sums) -> Sums:
+    """Their sum, in this order."""
+    return cast(Sums, np.add(total, block))
+
+
+def some_rows(X: Matrix | RowsElsewhere, n_rows: int) -> Matrix:
+    """About so many rows, spread over the first block; all if there are fewer."""
+    if isinstance(X, RowsElsewhere):
+        return X.some(n_rows)
+    block = next(row_blocks(X))
+    return block[:: max(len(block) // n_rows, 1)]
+
+
+def lies_in_file(X: Matrix | RowsElsewhere) -> bool:
     """Whether an array, or what it is a view of, is mapped from a file."""
     return _map_below(X) is not None
 
@@ -104,7 +171,7 @@ def forget(X: Matrix) -> None:
         pages.madvise(mmap.MADV_DONTNEED)
 
 
-def _map_below(X: Matrix) -> mmap.mmap | None:
+def _map_below(X: Matrix | RowsElsewhere) -> mmap.mmap | None:
     below: Any = X
     while isinstance(below, np.ndarray):
         below = below.base

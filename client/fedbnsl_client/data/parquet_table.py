@@ -1,16 +1,21 @@
-"""Tables in Parquet, a block of rows at a time. Needs the extra `parquet`."""
+"""Tables in Parquet: one file, or a folder of files as one table, in the order of their names.
 
-from collections.abc import Generator, Iterator, Sequence
+Needs the extra `parquet`. Files may lie in folders below; those of a folder `year=2024` have a column `year` more, as
+other programs write it. Files and folders whose names begin with '_' or '.' are left out. All files have the same
+columns, in any order.
+"""
+
+from collections.abc import Generator, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 from fedbnsl.errors import DataError
 from fedbnsl.sparse import Matrix
-from fedbnsl_client.data.arrow_cells import codes_of
+from fedbnsl.wording import first_few
+from fedbnsl_client.data.arrow_cells import codes_of_batches
 from fedbnsl_client.data.cell_problems import CellProblems
 from fedbnsl_client.data.checks import in_one_line
 from fedbnsl_client.data.columns import read_names
@@ -21,6 +26,8 @@ _MAGIC = b"PAR1"
 
 # Buffer of each column; without it, pyarrow holds a whole row group, which may be the whole file.
 _BUFFER_BYTES = 2**18
+
+_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def is_parquet(path: Path) -> bool:
@@ -33,7 +40,8 @@ def is_parquet(path: Path) -> bool:
 
 
 @contextmanager
-def _opened(path: Path) -> Generator[Any]:
+def opened(path: Path) -> Generator[Any]:
+    """A Parquet file, open; errors of reading it become a DataError."""
     try:
         arrow: Any = import_module("pyarrow")
         parquet: Any = import_module("pyarrow.parquet")
@@ -48,48 +56,131 @@ def _opened(path: Path) -> Generator[Any]:
         raise DataError(f"{path}: cannot be read as Parquet: {error}") from None
 
 
-def read_header(path: Path) -> list[str]:
-    """The column names of a table.
+class File(NamedTuple):
+    """A file of the table.
+
+    Attributes
+    ----------
+    path
+        Where it lies.
+    of_folder
+        Columns that its folders' names give, and their only value.
+    """
+
+    path: Path
+    of_folder: tuple[tuple[str, str | None], ...]
+
+    @property
+    def state(self) -> Hashable:
+        """What changes when somebody writes to it."""
+        status = self.path.stat()
+        return str(self.path), status.st_mtime_ns, status.st_size
+
+
+def files_of(path: Path) -> list[File]:
+    """The files of a Parquet table, which may be one, in the order in which they are read.
 
     Raises
     ------
     DataError
-        If the file cannot be read or a name cannot be used.
+        If there is none, or one is no Parquet file.
     """
-    with _opened(path) as file:
-        return read_names(path, file.schema_arrow.names)
+    if not path.is_dir():
+        return [File(path, ())]
+    found = sorted(one.relative_to(path) for one in path.rglob("*") if one.is_file())
+    kept = [one for one in found if not any(part.startswith(("_", ".")) for part in one.parts)]
+    if not kept:
+        raise DataError(f"{path}: the folder holds no file; expected Parquet files")
+    others = [str(one) for one in kept if not is_parquet(path / one)]
+    if others:
+        raise DataError(
+            f"{path}: {first_few(map(repr, others))} no Parquet file(s); a table's folder holds nothing else"
+        )
+    return [File(path / one, tuple(_of_names(one.parts[:-1]))) for one in kept]
+
+
+def _of_names(folders: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+    for folder in folders:
+        name, equals, value = folder.partition("=")
+        if equals:
+            yield unquote(name), None if value == _NULL else unquote(value)
+
+
+def names_of(file: File) -> list[str]:
+    """The column names of a file, checked, those of its folders' names last."""
+    with opened(file.path) as parquet:
+        return read_names(file.path, [*parquet.schema_arrow.names, *(name for name, _ in file.of_folder)])
+
+
+def batches_of(
+    file: File, header: Sequence[str], chosen: Sequence[int], row_groups: Sequence[int] | None = None
+) -> Iterator[Any]:
+    """Arrow batches of a file, or of some of its row groups, that hold the chosen columns in their order."""
+    arrow: Any = import_module("pyarrow")
+    constant = dict(file.of_folder)
+    with opened(file.path) as parquet:
+        stored = parquet.schema_arrow.names
+        place = {name: k for k, name in enumerate(read_names(file.path, [*stored, *constant]))}
+        wanted = [[*stored, *constant][place[header[k]]] for k in chosen]
+        columns = list(dict.fromkeys(name for name in wanted if name not in constant)) or stored[:1]
+        for batch in parquet.iter_batches(rows_a_block(len(chosen)), row_groups=row_groups, columns=columns):
+            yield arrow.RecordBatch.from_arrays(
+                [
+                    arrow.repeat(arrow.scalar(constant[name], "string"), batch.num_rows)
+                    if name in constant
+                    else batch.column(name)
+                    for name in wanted
+                ],
+                names=[str(k) for k in range(len(wanted))],
+            )
 
 
 class ParquetTable:
-    """A Parquet file, as a `fedbnsl_client.data.source.Source`."""
+    """A Parquet file or a folder of such, as a `fedbnsl_client.data.source.Source`."""
 
     def __init__(self, path: Path) -> None:
         self.origin = str(path)
         self._path = path
 
     def header(self) -> list[str]:
-        """See `read_header`."""
-        return read_header(self._path)
-
-    def codes(self, header: Sequence[str], chosen: Sequence[int], readings: Sequence[Reading]) -> Iterator[Matrix]:
-        """(rows, V) codes of the chosen columns, from the first row to the last.
+        """The column names of all files.
 
         Raises
         ------
         DataError
-            If cells cannot be read; by column and count.
+            If a file cannot be read or has other columns than the first.
         """
-        found, n = CellProblems(header, "data row"), 0
-        with _opened(self._path) as file:
-            names: list[str] = [file.schema_arrow.names[k] for k in chosen]
-            for batch in file.iter_batches(rows_a_block(len(chosen)), columns=list(dict.fromkeys(names))):
-                X = np.empty((batch.num_rows, len(chosen)))
-                for place, (k, reading) in enumerate(zip(chosen, readings, strict=True)):
-                    column = batch.column(names[place])
-                    X[:, place], bad = codes_of(column, reading)
-                    where = np.flatnonzero(bad)
-                    found.add(k, reading, (n + 1 + where).tolist(), column.take(where).to_pylist())
-                n += len(X)
-                yield X
+        first, *others = files_of(self._path)
+        names = names_of(first)
+        for other in others:
+            there = names_of(other)
+            if sorted(there) != sorted(names):
+                lacking = [repr(name) for name in names if name not in there]
+                surplus = [repr(name) for name in there if name not in names]
+                what = " and ".join(
+                    f"{said} {first_few(columns)}"
+                    for said, columns in (("lacks", lacking), ("has", surplus))
+                    if columns
+                )
+                raise DataError(
+                    f"{self.origin}: files with different columns: {self._name(other)} {what}, unlike "
+                    f"{self._name(first)}"
+                )
+        return names
+
+    def codes(self, header: Sequence[str], chosen: Sequence[int], readings: Sequence[Reading]) -> Iterator[Matrix]:
+        """(rows, V) codes of the chosen columns, file by file.
+
+        Raises
+        ------
+        DataError
+            If cells cannot be read; by column and count, with rows counted over all files in their order.
+        """
+        found = CellProblems(header, "data row")
+        batches = (batch for file in files_of(self._path) for batch in batches_of(file, header, chosen))
+        yield from codes_of_batches(batches, found, chosen, readings)
         if problems := found.lines():
             raise DataError(f"{self.origin}: " + in_one_line(problems))
+
+    def _name(self, file: File) -> str:
+        return repr(str(file.path.relative_to(self._path)))

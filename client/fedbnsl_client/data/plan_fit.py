@@ -5,15 +5,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedbnsl.errors import DataError
+from fedbnsl.errors import DataError, SchemaMismatchError
 from fedbnsl.messages import FindingCode
+from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.preparation import Preparation
-from fedbnsl.sparse import Matrix
+from fedbnsl.sparse import Index, Matrix
 from fedbnsl.wording import first_few
 from fedbnsl_client.data.checks import Oddity
 from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_client.data.mapped_array import row_blocks
+from fedbnsl_client.data.mapped_array import RowsElsewhere, some_rows, sum_over_rows
 
 # A column with the same value in more than this share of its records is almost constant; so is, under a plan, one that
 # lies beyond its bound in so many of them, because every larger square counts as the bound.
@@ -55,6 +56,30 @@ class PlanFit:
         return lines
 
 
+def refuse_other_dictionary(plan: Plan, own: Dictionary) -> None:
+    """Refuse a plan whose data dictionary says other things of the run's variables than the site's.
+
+    Raises
+    ------
+    SchemaMismatchError
+        With the first digits of both digests; also if only one side has a dictionary.
+    """
+    used = plan.variables or plan.dictionary.variables
+    theirs = plan.dictionary.over(used) if plan.dictionary else plan.dictionary
+    ours = own.over([name for name in used if name in own])
+    if bool(own) == bool(theirs) and ours.digest() == theirs.digest():
+        return
+    here = (ours if theirs else own).digest()[:8] if own else "none"
+    there = theirs.digest()[:8] if theirs else "none"
+    raise SchemaMismatchError(
+        f"this site's data dictionary is not that of the plan: digests over the run's variables {here} here, {there} "
+        "there",
+        remedy="No record was used. Get the consortium's dictionary.toml, put it in the place of this site's and "
+        "register the table again (fedbnsl participant register FOLDER --supersedes); or ask the coordinator's "
+        "operator for a plan with the same one.",
+    )
+
+
 def require_complete(table: Dataset, preparation: Preparation | None) -> None:
     """Refuse a table from which rows were left out that the plan wants to have, or too many of them.
 
@@ -83,10 +108,30 @@ def rows_for(table: Dataset, plan: Plan) -> Dataset:
     """The rows that a run of a plan uses, or a refusal as of `require_complete`.
 
     Without privacy those without a missing value. A private run keeps all of them, so that the number of its records
-    does not depend on what they hold; to its statistics and moments an incomplete one adds nothing.
+    does not depend on what they hold; to its statistics and moments an incomplete one adds nothing, and without
+    [preparation] it is zeros. It refuses nothing, however many are incomplete: the coordinator would see the refusal,
+    and nobody has paid for that.
     """
+    if plan.privacy is not None:
+        return table if plan.preparation is not None else table.with_zeros()
     require_complete(table, plan.preparation)
-    return table.complete_cases() if plan.privacy is None else table
+    return table.complete_cases()
+
+
+def require_rows_here(table: Dataset, plan: Plan) -> None:
+    """Refuse a plan that looks at rows in every step, for a table whose rows Dask workers hold.
+
+    Raises
+    ------
+    DataError
+        With the way on.
+    """
+    if isinstance(table.X, RowsElsewhere) and plan.privacy and plan.rounds and plan.local_solver.startswith("dp-pgcd"):
+        raise DataError(
+            f"{plan.local_solver} looks at all rows of the table in every step; Dask workers give only sums over rows",
+            remedy="Leave out --engine on a machine that holds the table, or use a private plan without such steps, "
+            "such as private or private-moments (rounds = 0). Nothing was sent.",
+        )
 
 
 def oddities(table: Dataset, plan: Plan) -> tuple[Oddity, ...]:
@@ -143,7 +188,7 @@ def fit_of(table: Dataset, plan: Plan) -> PlanFit:
     table = table.reordered(plan.column_names or table.variables).complete_cases()
     d, n = len(table.variables), table.n_samples
     bounds: Matrix | None = None
-    uses_bounds = plan.local_solver != "noisy-covariance"
+    uses_bounds = plan.local_solver != "noisy-covariance" and plan.preparation is None
     if (
         uses_bounds
         and plan.privacy is not None
@@ -151,21 +196,18 @@ def fit_of(table: Dataset, plan: Plan) -> PlanFit:
         and plan.privacy.feature_bounds
     ):
         bounds = np.broadcast_to(np.array(plan.privacy.feature_bounds), d)
-    beyond, same, any_beyond = np.zeros(d), np.zeros(d), 0
-    usual: Matrix | None = None
-    for block in row_blocks(table.X):
-        if usual is None:
-            some = block[:: max(len(block) // _LOOKED_AT, 1)]
-            usual = np.percentile(some, 50, axis=0, method="lower")  # an element, never a mean of two
-        same += (block == usual).sum(axis=0)
-        if bounds is not None:
-            with np.errstate(over="ignore"):
-                outside = block * block > bounds
-            beyond += outside.sum(axis=0)
-            any_beyond += int(outside.any(axis=1).sum())
-    same_value = dict(zip(table.variables, (same / n).tolist(), strict=True))
+    usual = np.percentile(some_rows(table.X, _LOOKED_AT), 50, axis=0, method="lower")  # an element, no mean of two
+
+    def counts(block: Matrix) -> Index:
+        with np.errstate(over="ignore"):
+            outside = np.zeros((0, d)) if bounds is None else block * block > bounds
+        same = (block == usual).sum(axis=0)
+        return np.array([outside.any(axis=1).sum(), *same, *outside.sum(axis=0)], dtype=np.int64)
+
+    any_beyond, *by_column = (sum_over_rows(table.X, counts) / n).tolist()
+    same_value = dict(zip(table.variables, by_column[:d], strict=True))
     return PlanFit(
         {name: share for name, share in same_value.items() if share > _NEARLY_ALL},
-        {} if bounds is None else dict(zip(table.variables, (beyond / n).tolist(), strict=True)),
-        any_beyond / n,
+        {} if bounds is None else dict(zip(table.variables, by_column[d:], strict=True)),
+        any_beyond,
     )

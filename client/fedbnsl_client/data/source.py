@@ -7,6 +7,7 @@ from typing import Protocol
 from fedbnsl.sparse import Matrix
 from fedbnsl_client.data import parquet_table
 from fedbnsl_client.data.csv_table import CsvTable
+from fedbnsl_client.data.database import DatabaseTable
 from fedbnsl_client.data.reading import Reading
 
 
@@ -49,19 +50,28 @@ class Source(Protocol):
 
 
 def source_of(path: Path, *, named: bool = False) -> Source:
-    """The table at a path.
+    """The table at a path: a CSV or Parquet file, a folder of Parquet files, or a `table.toml` that names a query.
 
     Parameters
     ----------
     named
         Whether the columns to use are named: then a header may be of numbers alone.
     """
-    if parquet_table.is_parquet(path):
+    if path.suffix == ".toml":
+        return DatabaseTable(path)
+    if path.is_dir() or parquet_table.is_parquet(path):
         return parquet_table.ParquetTable(path)
     return CsvTable(path, named=named)
 
 
 def state_of(path: Path) -> Hashable:
-    """What changes when somebody writes to a file."""
+    """What changes when somebody writes to a file, or to one of a folder."""
+    if path.is_dir():
+        return tuple(file.state for file in parquet_table.files_of(path))
     status = path.stat()
     return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def bytes_of(path: Path) -> int:
+    """How large the files of a table are."""
+    return sum(file.path.stat().st_size for file in parquet_table.files_of(path))

@@ -1,13 +1,13 @@
 """Second moments of a table or of its residuals, released with discrete Gaussian noise on integer sums."""
 
-from collections.abc import Iterable
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedbnsl.privacy.calibration import LATTICE
 from fedbnsl.sparse import Matrix
-from fedbnsl_client.data.mapped_array import row_blocks, sum_over_rows
+from fedbnsl_client.data.mapped_array import sum_over_rows
 from fedbnsl_client.privacy.noise import Randbelow, discrete_gaussian
 
 
@@ -70,7 +70,7 @@ def release_covariance(X: Matrix, norm_bound: float, variance: int, randbelow: R
     norm_bound, variance
         As in `release_residual_moments`, for the records themselves.
     """
-    values, vectors = np.linalg.eigh(_release(_blocks(X), X.shape, norm_bound, variance, randbelow))
+    values, vectors = np.linalg.eigh(_release(X, lambda rows: rows, X.shape[1], norm_bound, variance, randbelow))
     return np.asarray((vectors * np.maximum(values, 0.0)) @ vectors.T)
 
 
@@ -106,44 +106,48 @@ def release_residual_moments(
     """
 
     def residuals(rows: Matrix) -> Matrix:
-        if prepared_by is None:
-            return np.asarray((rows - rows @ W) / scales)
-        centre, scale = prepared_by
-        x = (rows - centre) / scale
-        return np.column_stack([(x - x @ W) / scales, np.ones(len(x))])
+        with np.errstate(all="ignore"):
+            if prepared_by is None:
+                return np.asarray((rows - rows @ W) / scales)
+            centre, scale = prepared_by
+            x = (rows - centre) / scale
+            return np.column_stack([(x - x @ W) / scales, np.ones(len(x))])
 
-    k = X.shape[1] + (prepared_by is not None)
-    with np.errstate(all="ignore"):
-        return _release(map(residuals, _blocks(X)), (X.shape[0], k), norm_bound, variance, randbelow)
+    return _release(X, residuals, X.shape[1] + (prepared_by is not None), norm_bound, variance, randbelow)
 
 
 # Rows of a block: its lattice columns stay in the cache, and a large table is not copied.
 _BLOCK = 1024
 
 
-def _blocks(X: Matrix) -> Iterable[Matrix]:
-    return (rows[start : start + _BLOCK] for rows in row_blocks(X) for start in range(0, rows.shape[0], _BLOCK))
-
-
 def _release(
-    blocks: Iterable[Matrix], shape: tuple[int, ...], norm_bound: float, variance: int, randbelow: Randbelow
+    X: Matrix,
+    records: Callable[[Matrix], Matrix],
+    d: int,
+    norm_bound: float,
+    variance: int,
+    randbelow: Randbelow,
 ) -> Matrix:
-    """(d, d) noisy mean of zz' over the rows z of the blocks, n and d being the shape."""
-    n, d = shape
-    sums = np.zeros((d, d), dtype=np.int64)
-    for block in blocks:
-        sums += _lattice_sums(block, norm_bound)
+    """(d, d) noisy mean of zz' over the records z that rows of a table become."""
+
+    def sums_of(rows: Matrix) -> NDArray[np.int64]:
+        sums = np.zeros((d, d), dtype=np.int64)
+        for start in range(0, len(rows), _BLOCK):
+            sums += _lattice_sums(records(rows[start : start + _BLOCK]), norm_bound)
+        return sums
+
+    sums = sum_over_rows(X, sums_of)
     noisy = np.empty((d, d))
     for i in range(d):
         for j in range(i, d):
             noise = discrete_gaussian(variance if i == j else variance // 2, randbelow)
             noisy[i, j] = noisy[j, i] = int(sums[i, j]) + noise
-    return noisy * norm_bound**2 / (LATTICE * n)
+    return np.asarray(noisy * norm_bound**2 / (LATTICE * X.shape[0]))
 
 
 def _lattice_sums(Z: Matrix, norm_bound: float) -> NDArray[np.int64]:
     """(d, d) exact sums of the rounded products of shortened records, i <= j alone, in units of R^2 / LATTICE."""
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):
         norms = np.maximum(np.sqrt((Z * Z).sum(axis=1)), norm_bound)
         columns = np.ascontiguousarray(np.nan_to_num(Z / norms[:, None], nan=0.0).T) * LATTICE**0.5
     sums = np.zeros((Z.shape[1], Z.shape[1]), dtype=np.int64)

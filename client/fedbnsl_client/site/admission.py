@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from fedbnsl.errors import PolicyRefusal, SchemaMismatchError
+from fedbnsl.errors import PolicyRefusal
 from fedbnsl.messages import LedgerHead
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
@@ -14,33 +14,10 @@ from fedbnsl_client.budget.journal import RunJournal
 from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.policy import Policy, not_registered
 from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_client.data.plan_fit import rows_for
+from fedbnsl_client.data.plan_fit import refuse_other_dictionary, require_rows_here, rows_for
 from fedbnsl_client.participant import Unaccounted
 from fedbnsl_client.rounds.kinds import Journal
 from fedbnsl_client.site import folder as site_folder
-
-
-def refuse_other_dictionary(plan: Plan, own: Dictionary) -> None:
-    """Refuse a plan whose data dictionary says other things of the run's variables than the site's.
-
-    Raises
-    ------
-    SchemaMismatchError
-        With the first digits of both digests; also if only one side has a dictionary.
-    """
-    used = plan.variables or plan.dictionary.variables
-    theirs = plan.dictionary.over(used) if plan.dictionary else plan.dictionary
-    ours = own.over([name for name in used if name in own])
-    if bool(own) == bool(theirs) and ours.digest() == theirs.digest():
-        return
-    here, there = ((one or whole).digest()[:8] if whole else "none" for one, whole in ((ours, own), (theirs, theirs)))
-    raise SchemaMismatchError(
-        f"this site's data dictionary is not that of the plan: digests over the run's variables {here} here, {there} "
-        "there",
-        remedy="No record was used. Get the consortium's dictionary.toml, put it in the place of this site's and "
-        "register the table again (fedbnsl participant register FOLDER --supersedes); or ask the coordinator's "
-        "operator for a plan with the same one.",
-    )
 
 
 class Admission(Protocol):
@@ -102,9 +79,10 @@ class PublicTable:
         SchemaMismatchError
             If the plan has another data dictionary.
         DataError
-            If rows have missing values that the plan does not take.
+            If rows have missing values that the plan does not take, or the plan needs rows that are elsewhere.
         """
         refuse_other_dictionary(plan, self.dictionary)
+        require_rows_here(self._dataset, plan)
         return rows_for(self._dataset.reordered(variables), plan), Unaccounted()
 
 
@@ -150,7 +128,9 @@ class GuardedTable:
         if registered is None:
             raise not_registered(folder, self._dataset.id)
         self.dictionary, _ = site_folder.described(folder)
-        used = [one.name for one in self.dictionary.columns(columns)] if self.dictionary and columns else columns
+        used = columns
+        if self.dictionary and columns and all(name in self.dictionary for name in columns):
+            used = [column.name for column in self.dictionary.columns(columns)]
         missing = [name for name in used if name not in registered.variables]
         if missing:
             raise PolicyRefusal(f"rule `columns`: the registered table has no {', '.join(missing)}")

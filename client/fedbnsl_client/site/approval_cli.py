@@ -43,9 +43,8 @@ def approve(
     coordinator adds change nothing of it. Runs are still held to the policy.
     """
     from fedbnsl_client.budget.report import approval_lines, refuse_what_cannot_run
-    from fedbnsl_client.data.plan_fit import fit_of, refuse_beyond_bounds, site_lines
+    from fedbnsl_client.data.plan_fit import fit_of, refuse_beyond_bounds, refuse_other_dictionary, site_lines
     from fedbnsl_client.site import folder as site_folder
-    from fedbnsl_client.site.admission import refuse_other_dictionary
 
     def show(text: str) -> None:
         # With --yes the word is given: `| head` may stop the text, but not what it is about. A question, on the other

@@ -23,10 +23,9 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl_client.budget.ledger_lock import LedgerBusyError
 from fedbnsl_client.budget.policy import Policy
 from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_client.data.plan_fit import PlanFit, fit_of
+from fedbnsl_client.data.plan_fit import PlanFit, fit_of, refuse_other_dictionary
 from fedbnsl_client.session import Session
 from fedbnsl_client.site import folder as site_folder
-from fedbnsl_client.site.admission import refuse_other_dictionary
 from fedbnsl_client.site.identity import Identity
 
 _CONNECT_S = 5.0

@@ -57,8 +57,9 @@ min_rows = 100
 # the name under which the ledger counts what this table has lost; one table has one id
 id = {dataset}
 
-# CSV in UTF-8, or Parquet; relative to this file. If dictionary.toml lies beside it, the consortium's data dictionary,
-# it says what the columns are; columns.toml says what they are called, in which unit and how levels are written here
+# CSV in UTF-8, Parquet (a file or a folder), or a table.toml that names a query; relative to this file.
+# If dictionary.toml lies beside it, the consortium's data dictionary, it says what the columns are;
+# columns.toml says what they are called, in which unit and how levels are written here
 path = {path}
 
 # columns that may be used (with dictionary.toml: its variables); empty: all

@@ -143,7 +143,7 @@ def _second_moments(plan: Plan, privacy: Privacy, X: Matrix, setup: Matrix | Non
     if plan.preparation is not None:
         return np.ones(shape)
     if privacy.smoothness == "exact":
-        return sum_over_rows(X, lambda X: (X * X).sum(axis=0)) / len(X)
+        return np.asarray(sum_over_rows(X, lambda X: (X * X).sum(axis=0)) / len(X))
     if setup is None:
         return np.broadcast_to(np.array(privacy.second_moments), shape)
     return np.maximum(setup, _SMALLEST_SHARE * np.broadcast_to(np.array(privacy.feature_bounds), shape))

@@ -251,11 +251,18 @@ class Dictionary(RootModel[dict[VariableName, Entry]]):
     def parse(cls, text: str, *, origin: str) -> Self:
         """A dictionary from TOML text; see `load`."""
         try:
-            found = cls.model_validate(parse_toml(text))
-        except ValidationError as error:
-            raise PlanError("\n".join([f"{origin} cannot be used:", *_in_words(error)])) from None
+            content = parse_toml(text)
         except ValueError as error:
             raise PlanError(f"{origin} is not valid TOML: {error}") from None
+        return cls.from_plain(content, origin=origin)
+
+    @classmethod
+    def from_plain(cls, content: Mapping[str, Any], *, origin: str) -> Self:
+        """A dictionary from plain values, by variable; see `load`."""
+        try:
+            found = cls.model_validate(content)
+        except ValidationError as error:
+            raise PlanError("\n".join([f"{origin} cannot be used:", *_in_words(error)])) from None
         if len(found) < 2:
             raise PlanError(f"{origin}: {len(found)} variable(s); a network needs at least two, each with a [table]")
         return found

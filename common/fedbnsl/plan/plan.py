@@ -291,9 +291,10 @@ class Plan(BaseModel):
             (
                 not private
                 or self.preparation is None
-                or (self.preparation.intercept, self.preparation.scale) == ("site", "pooled"),
+                or (self.preparation.intercept, self.preparation.scale, self.preparation.missing)
+                == ("site", "pooled", "complete-cases"),
                 "preparation",
-                "of intercept 'site' and scale 'pooled' with [privacy]",
+                "of intercept 'site', scale 'pooled' and missing 'complete-cases' with [privacy]",
             ),
             (
                 self.preparation is None

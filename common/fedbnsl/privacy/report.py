@@ -7,7 +7,7 @@ from fedbnsl.errors import PlanError
 from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.privacy_settings import Privacy
 from fedbnsl.privacy import zcdp
-from fedbnsl.privacy.calibration import LATTICE, Price, price_of
+from fedbnsl.privacy.calibration import LATTICE, Price, n_residuals, price_of
 
 
 def price_summary(plan: Plan, *, n_samples: int, n_variables: int) -> dict[str, Any]:
@@ -29,6 +29,7 @@ def price_summary(plan: Plan, *, n_samples: int, n_variables: int) -> dict[str, 
         "rounds": plan.rounds,
         "local_steps": price.local_steps,
         "moments_rounds": price.moments_rounds,
+        "residuals": n_residuals(plan, n_variables),
         "plan": {"epsilon": price.epsilon, "delta": price.delta},
         "zcdp": {
             "total": total,
@@ -69,8 +70,11 @@ def guarantee_sentence(plan: Plan, n_variables: int, fewest_samples: int, rounds
     if plan.local_solver == "noisy-covariance":
         releases = "its noisy second moments, released once"
     else:
-        admm_rounds = min(rounds, plan.rounds)
+        before = 0 if plan.preparation is None else 1
+        admm_rounds = max(min(rounds - before, plan.rounds), 0)
         parts = [f"{n_variables} noisy second moments"] if privacy.smoothness == "estimated" else []
+        if plan.preparation is not None:
+            parts = [f"the noisy number of its complete rows, noisy means and variances of its {n_variables} columns"]
         if admm_rounds:
             parts.append(
                 f"at most {admm_rounds} rounds x {plan.local_steps} steps, each one selected coordinate and its noisy "
@@ -102,7 +106,14 @@ def noise_scales(
             "noise_std": per_entry * privacy.row_norm_bound**2,
         }
         return scales
-    if price.setup_variance:
+    if price.setup_variance and plan.preparation is not None:
+        std = math.sqrt(price.setup_variance) / LATTICE / n
+        scales["statistics"] = {
+            "noise_multiplier": 1.0 / math.sqrt(2.0 * zcdp.zcdp_of(price.setup_units)),
+            "noise_std": std,
+            "share_of_budget": price.setup_units / price.units,
+        }
+    elif price.setup_variance:
         multiplier = math.sqrt(price.setup_variance / d) / LATTICE
         largest = max(privacy.feature_bounds)
         scales["second_moments"] = {
@@ -112,7 +123,7 @@ def noise_scales(
     if price.moments_variance:
         per_entry = math.sqrt(price.moments_variance / 2) / LATTICE / n
         scales["residual_moments"] = {
-            "noise_multiplier": math.sqrt(price.moments_variance) / (math.sqrt(2.0) * LATTICE + d),
+            "noise_multiplier": math.sqrt(price.moments_variance) / (math.sqrt(2.0) * LATTICE + n_residuals(plan, d)),
             "noise_std": per_entry * privacy.residual_norm_bound(d) ** 2,
         }
     if not plan.rounds:
@@ -149,9 +160,20 @@ def price_lines(summary: dict[str, Any]) -> list[str]:
     ]
     if releases:
         lines.append(
-            f"moments       {releases} times the site releases noisy second moments of residuals, {d * (d + 1) // 2} "
-            f"numbers, each time for {cost['moments_round']:.4g} zCDP; the noisy mean squares, paid for once, set "
-            "their scales"
+            f"moments       {releases} times the site releases noisy second moments of residuals, "
+            f"{summary['residuals'] * (summary['residuals'] + 1) // 2} numbers, each time for "
+            f"{cost['moments_round']:.4g} zCDP; the noisy {'statistics' if 'statistics' in noise else 'mean squares'}, "
+            "paid for once, set their scales"
+        )
+    if "statistics" in noise:
+        of = noise["statistics"]
+        lines.append(
+            f"statistics    once: the noisy number of complete rows, means and variances of {d} columns, for "
+            f"{of['share_of_budget']:.1%} of the price; the site takes off these means, never its exact ones"
+        )
+        lines.append(
+            f"              noise of a mean {of['noise_std']:.2%} of half the variable's range; a standard deviation "
+            f"below {math.sqrt(of['noise_std']):.1%} of it cannot be told at this site alone"
         )
     if not summary["guarantee"]:
         lines.insert(0, "NO GUARANTEE  smoothness = 'exact' uses the data without paying: for public data only")

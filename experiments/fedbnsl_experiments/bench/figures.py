@@ -16,12 +16,14 @@ from fedbnsl_experiments.bench.robust import honest, robust
 from fedbnsl_experiments.bench.rows import rows
 from fedbnsl_experiments.bench.scale import one_step, thousand
 from fedbnsl_experiments.bench.sites import sites
+from fedbnsl_experiments.bench.sources import sources
 from fedbnsl_experiments.bench.speed import local_solve, network
 from fedbnsl_experiments.bench.startup import startup
+from fedbnsl_experiments.bench.tables import tables
 from fedbnsl_experiments.bench.wire_bytes import wire
 from fedbnsl_experiments.trials.harness import Row
 
-FIGURES: dict[str, Callable[[], Iterator[Row]]] = {
+FIGURES: dict[str, Callable[..., Iterator[Row]]] = {
     "accuracy": accuracy,
     "tuning": tuning,
     "sachs": sachs,
@@ -31,6 +33,7 @@ FIGURES: dict[str, Callable[[], Iterator[Row]]] = {
     "load": load,
     "attacks": attacks,
     "rows": rows,
+    "sources": sources,
     "sites": sites,
     "privacy": privacy,
     "privacy-tuning": privacy_tuning,
@@ -44,4 +47,5 @@ FIGURES: dict[str, Callable[[], Iterator[Row]]] = {
     "honest-sites": honest,
     "growth": growth,
     "startup": startup,
+    "tables": tables,
 }

@@ -155,12 +155,12 @@ def _started(plan: Plan, data: Dataset) -> Callable[..., Any]:
     return private_solver(plan, privacy, price, data.X, ~np.eye(d, dtype=bool), setup, randomness.system)
 
 
-def write_table(path: Path, n_rows: int) -> None:
-    """A table in which each column depends on the one before, with all digits."""
+def write_table(path: Path, n_rows: int, *, seed: int | None = None) -> None:
+    """A table in which each column depends on the one before, with all digits; by default n_rows is the seed."""
     arrow: Any = import_module("pyarrow")
     names = [f"v{k}" for k in range(_VARIABLES)]
     schema = arrow.schema([(name, arrow.float64()) for name in names])
-    rng = np.random.default_rng(n_rows)
+    rng = np.random.default_rng(n_rows if seed is None else seed)
     module: Any = import_module("pyarrow.csv" if path.suffix == ".csv" else "pyarrow.parquet")
     with (module.CSVWriter if path.suffix == ".csv" else module.ParquetWriter)(path, schema) as file:
         for start in range(0, n_rows, _CHUNK):

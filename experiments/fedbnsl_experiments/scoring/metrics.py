@@ -66,6 +66,8 @@ class Scores:
         Pairs adjacent in both graphs, whatever the direction.
     skeleton_precision, skeleton_recall
         skeleton_hits / adjacent pairs of the estimate, of the reference.
+    skeleton_f1
+        2 skeleton_hits / (adjacent pairs of the estimate + those of the reference).
     v_structures_reference, v_structures_estimated
         Unshielded colliders a -> c <- b, a and b not adjacent, of each graph. An edge of a 2-cycle counts as any other.
     v_structures_common
@@ -86,6 +88,7 @@ class Scores:
     skeleton_hits: int
     skeleton_precision: float | None
     skeleton_recall: float | None
+    skeleton_f1: float | None
     v_structures_reference: int
     v_structures_estimated: int
     v_structures_common: int
@@ -125,6 +128,7 @@ def score(estimate: Mask, reference: Mask) -> Scores:
         skeleton_hits=skeleton_hits,
         skeleton_precision=_ratio(skeleton_hits, n_pairs),
         skeleton_recall=_ratio(skeleton_hits, n_reference_pairs),
+        skeleton_f1=_ratio(2 * skeleton_hits, n_pairs + n_reference_pairs),
         v_structures_reference=_count_v_structures(reference, reference_adjacent),
         v_structures_estimated=_count_v_structures(estimate, adjacent),
         v_structures_common=_count_v_structures(correct, adjacent | reference_adjacent),

@@ -1,5 +1,6 @@
 """Tables of several sites, and how results are written as tables.
 
-`synthetic` draws data with a known truth, `sachs` reads the published protein data, `notebook` takes data frames and
-arrays, `folder` reads and writes site-1.csv, site-2.csv, ..., and `csv_rows` writes rows of results.
+`synthetic` draws data with a known truth, `hospital` draws them as hospitals have them (by the law in `hospital_law`),
+`sachs` reads the published protein data, `notebook` takes data frames and arrays, `folder` reads and writes site-1.csv,
+site-2.csv, ..., `draft` drafts a data dictionary, `toml_entry` writes entries of one, and `csv_rows` rows of results.
 """

@@ -4,7 +4,7 @@ import csv
 import io
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from fedbnsl.durable import make_folder
 from fedbnsl.errors import DataError, ResultError
 from fedbnsl.plan.dictionary import Dictionary
+from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.checks import DataWarning, in_one_line
 from fedbnsl_client.data.csv_table import read_header, said_in_words, unreadable_cells
 from fedbnsl_client.data.dataset import Dataset
@@ -20,6 +21,9 @@ from fedbnsl_experiments.tables.synthetic import SyntheticFederation
 
 _NAMES_SHOWN = 5
 DICTIONARY = "dictionary.toml"
+
+# Unit noise and weights up to 2 leave most columns of a sparse network within 10.
+_GENERATED = (-20.0, 20.0)
 
 
 def site_files(folder: Path) -> dict[str, Path]:
@@ -53,7 +57,24 @@ def dictionary_of(folder: Path) -> Dictionary:
         If it cannot be used.
     """
     path = folder / DICTIONARY
-    return Dictionary.load(path) if path.exists() else Dictionary()
+    return Dictionary.load(path) if path.exists() else NO_DICTIONARY
+
+
+def described_by(plan: Plan, folder: Path) -> Plan:
+    """The plan with the data dictionary of a folder of tables; as it is if there is none.
+
+    Raises
+    ------
+    PlanError
+        If it cannot be used, or the plan has another one.
+    """
+    dictionary = dictionary_of(folder)
+    return plan.with_dictionary(dictionary, origin=str(folder / DICTIONARY)) if dictionary else plan
+
+
+def ranges_of_generated(variables: Sequence[str]) -> Dictionary:
+    """A data dictionary for generated tables: bounds that were chosen before any table was drawn."""
+    return Dictionary.from_plain({name: {"range": _GENERATED} for name in variables}, origin="generated tables")
 
 
 def column_file(table: Path) -> Path | None:
@@ -63,7 +84,12 @@ def column_file(table: Path) -> Path | None:
 
 
 def read_tables(
-    files: Mapping[str, Path], columns: Sequence[str], *, dictionary: Dictionary = NO_DICTIONARY, warn: bool = True
+    files: Mapping[str, Path],
+    columns: Sequence[str],
+    *,
+    dictionary: Dictionary = NO_DICTIONARY,
+    check: Callable[[Dataset], object] = lambda table: None,
+    warn: bool = True,
 ) -> dict[str, Dataset]:
     """The tables of all sites; what is odd about one is a DataWarning that begins with the name of its site.
 
@@ -73,6 +99,8 @@ def read_tables(
         As in `Dataset.read`.
     dictionary
         What the variables are; each table is read with its own column file (`column_file`).
+    check
+        May refuse a table by a DataError.
     warn
         False: no warnings.
 
@@ -80,26 +108,35 @@ def read_tables(
     ------
     DataError
         Naming every table that cannot be used.
-    PlanError
-        If the dictionary lacks one of the variables.
     """
     tables: dict[str, Dataset] = {}
-    unusable: list[str] = []
+    unusable: list[DataError] = []
     for site, path in files.items():
         try:
             here = column_file(path) if dictionary else None
             mapping = SAME_NAMES if here is None else ColumnMap.load(here)
             tables[site] = Dataset.read(path, columns=columns, dictionary=dictionary, mapping=mapping, warn=False)
+            _checked(tables[site], check, origin=path)
         except DataError as error:
-            unusable.append(str(error))
+            unusable.append(error)
             continue
         for text in tables[site].remarks() if warn else ():
             warnings.warn(f"{site}: {text}", DataWarning, stacklevel=2)
     if len(unusable) == 1:
-        raise DataError(unusable[0])
+        raise unusable[0]
     if unusable:
-        raise DataError("\n  ".join([f"{len(unusable)} of {len(files)} tables cannot be used:", *unusable]))
+        texts = map(str, unusable)
+        raise DataError(
+            "\n  ".join([f"{len(unusable)} of {len(files)} tables cannot be used:", *texts]), remedy=unusable[0].remedy
+        )
     return tables
+
+
+def _checked(table: Dataset, check: Callable[[Dataset], object], *, origin: Path) -> None:
+    try:
+        check(table)
+    except DataError as error:
+        raise DataError(f"{origin}: {error}", remedy=error.remedy) from None
 
 
 def write_federation(federation: SyntheticFederation, out: Path) -> list[Path]:

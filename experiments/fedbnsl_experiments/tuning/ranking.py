@@ -11,7 +11,7 @@ from fedbnsl_experiments.trials.trials import Outcome
 from fedbnsl_experiments.tuning.grid import Choice
 
 LOWER_IS_BETTER = ("shd", "shd_double", "missing", "extra", "reversed", "fdr")
-HIGHER_IS_BETTER = ("tpr", "precision", "f1", "skeleton_precision", "skeleton_recall")
+HIGHER_IS_BETTER = ("tpr", "precision", "f1", "skeleton_precision", "skeleton_recall", "skeleton_f1")
 METRICS = LOWER_IS_BETTER + HIGHER_IS_BETTER
 
 

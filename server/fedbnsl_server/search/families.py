@@ -80,7 +80,7 @@ class Families:
             alone = np.zeros_like(alone)
             residual = self._residual(j, given)
         for k in np.flatnonzero(~alone).tolist():
-            block = self._members[candidates[k]]
+            block: Index = self._members[int(candidates[k])]
             kept = np.setdiff1d(given, block) if present[k] else np.concatenate([given, block])
             found = self._residual(j, kept)
             after[:, k] = np.where(np.isnan(found), np.inf, found)
@@ -136,14 +136,15 @@ class Families:
     def _columns(self, variables: Index) -> Index:
         if not len(variables):
             return np.empty(0, dtype=np.int64)
-        return np.concatenate([self._members[v] for v in variables.tolist()])
+        blocks: list[Index] = [self._members[v] for v in variables.tolist()]
+        return np.concatenate(blocks)
 
     def _residual(self, j: int, given: Index) -> Matrix:
         """(P,) generalised residual variance of a variable given columns, in units of size; NaN if one is unknown."""
         columns = self._members[j]
         if columns.size == 1:
             return self._regression(int(columns[0]), given)[2]
-        whole = np.concatenate([columns, given])
+        whole = np.concatenate((columns, given))
         R = self._R[:, whole[:, None], whole]
         if np.isnan(R).any():
             return np.full(len(R), np.nan)

@@ -20,7 +20,9 @@ cancels it: so the search tries all families of known moments, not only candidat
 
 The search starts from the given graphs and from graphs of small squared loss, which is least for the true graph if
 noise variances are equal. One of these follows the order in which each next variable has the least variance given
-those before it (Chen, Drton and Wang 2019).
+those before it (Chen, Drton and Wang 2019). Where columns were scaled, noise variances in the tables' units may differ
+by orders of magnitude, and descents from all these end early: a search over orders, which no unit changes, gives one
+more start.
 """
 
 import math
@@ -34,6 +36,7 @@ from fedbnsl.plan.columns import Columns
 from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_server.search.families import Families
 from fedbnsl_server.search.hill_climb import Loss, descend
+from fedbnsl_server.search.order_search import best_order
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,20 +104,6 @@ def search(
     columns
         Those of the V variables; None: one each.
     """
-    if size is not None:  # where units differ much, descents in them end early; one without units goes another way
-        without = search(
-            [S / size / size[:, None] for S in moments],
-            starts=starts,
-            candidates=candidates,
-            allowed=allowed,
-            required=required,
-            n_samples=n_samples,
-            threshold=0.0,
-            penalty=penalty,
-            ridge=ridge,
-            columns=columns,
-        )
-        starts = [*starts, without.dag]
     known, near = needed_moments(candidates, columns), needed_moments(candidates)
     known |= known.T
     members = None if columns is None else columns.members()
@@ -136,6 +125,9 @@ def search(
         apart = np.log(variance.T / common)
         return np.asarray((0.5 * np.log(variance.T) + 0.5 * apart * apart / n_samples).mean(axis=-1).T)
 
+    def likelihood(variance: Matrix) -> Matrix:
+        return np.asarray(0.5 * np.log(variance.T).mean(axis=-1).T)
+
     def descended(dag: Mask, loss: Loss) -> Mask:
         return descend(families, dag, loss, required=required, penalty=cost)
 
@@ -143,6 +135,8 @@ def search(
         return float(logarithmic(families.residual_variances(dag)) @ sizes) + cost * int(sizes @ dag @ sizes)
 
     given = [start & candidates for start in starts]
+    if size is not None:
+        given.append(best_order(families, likelihood, order, required=required, penalty=cost))
     ordered = _pruned(families, along, squared, required, cost)
     ends = [*given, *(descended(dag, squared) for dag in (*given, ordered))]
     dag = min((descended(dag, logarithmic) for dag in ends), key=score)

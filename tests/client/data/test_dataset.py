@@ -170,8 +170,8 @@ def test_a_file_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     assert refusal(tmp_path / "absent.csv") == "cannot be read: No such file or directory"
 
 
-def test_a_directory_is_refused(tmp_path: Path) -> None:
-    assert "cannot be read" in refusal(tmp_path)
+def test_a_directory_without_tables_is_refused(tmp_path: Path) -> None:
+    assert "the folder holds no file; expected Parquet files" in refusal(tmp_path)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")

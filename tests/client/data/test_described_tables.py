@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedbnsl.errors import DataError, FedbnslError, PlanError
+from fedbnsl.errors import DataError, FedbnslError
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.sparse import Matrix
 from fedbnsl_client.data import csv_table, mapped_array
@@ -152,7 +152,7 @@ def test_columns_name_variables_of_the_dictionary(write: Callable[..., Path]) ->
     assert data.variables == ("blood=A", "blood=B", "blood=AB", "age")
     assert data.dictionary.variables == ("blood", "age")
     assert np.array_equal(data.X, read(path).X[:, [5, 6, 7, 0]])
-    with pytest.raises(PlanError, match="the data dictionary has no 'height'"):
+    with pytest.raises(DataError, match="the data dictionary has no variable 'height'; it has age, crp"):
         read(path, columns=["age", "height"])
 
 

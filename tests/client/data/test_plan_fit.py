@@ -20,8 +20,8 @@ def test_shares_beyond_the_bounds_are_those_of_squares_by_column_and_in_any(at_a
     plan = private_plan(variables=["mass", "age", "dose"], privacy={"feature_bounds": [9.0, 1.0, 4.0]})
     bounds = dict(zip(plan.variables, (9.0, 1.0, 4.0), strict=True))
     beyond = [{name for name, x in zip(NAMES, row, strict=True) if x * x > bounds[name]} for row in X.tolist()]
-    blocks = (lambda X: [X]) if at_a_time is None else (lambda X: (X[k : k + 7] for k in range(0, len(X), 7)))
-    with mock.patch("fedbnsl_client.data.plan_fit.row_blocks", blocks):
+    blocks = (lambda X: iter([X])) if at_a_time is None else (lambda X: (X[k : k + 7] for k in range(0, len(X), 7)))
+    with mock.patch("fedbnsl_client.data.mapped_array.row_blocks", blocks):
         fit = fit_of(Dataset(NAMES, X), plan)
     assert fit.beyond == {name: sum(name in row for row in beyond) / len(X) for name in plan.variables}
     assert fit.beyond_any == sum(map(bool, beyond)) / len(X)

@@ -176,7 +176,7 @@ def test_the_command_s_help_names_every_figure():
 
 def test_every_figure_that_the_command_offers_is_tested_here():
     assert set(FIGURES) == {
-        "accuracy", "tuning", "sachs", "local-solve", "network", "bytes", "load", "rows", "sites", "privacy",
+        "accuracy", "tuning", "sachs", "local-solve", "network", "bytes", "load", "rows", "sources", "sites", "privacy",
         "privacy-tuning", "private-steps", "global-step", "d1000", "lean", "private-moments", "unequal-noise", "growth",
-        "startup", "attacks", "robust", "honest-sites",
+        "startup", "attacks", "robust", "honest-sites", "tables",
     }  # fmt: skip

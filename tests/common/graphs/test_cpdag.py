@@ -1,0 +1,74 @@
+"""The class of a DAG, against all DAGs of up to four variables and the definition of equivalence."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import combinations, product
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from fedbnsl.graphs.cpdag import class_distance, closed_under_meek, cpdag
+
+
+def all_dags(d: int) -> Iterator[np.ndarray]:
+    pairs = list(combinations(range(d), 2))
+    for marks in product((None, False, True), repeat=len(pairs)):
+        dag = np.zeros((d, d), dtype=bool)
+        for (i, j), mark in zip(pairs, marks, strict=True):
+            if mark is not None:
+                dag[(i, j) if mark else (j, i)] = True
+        if nx.is_directed_acyclic_graph(nx.from_numpy_array(dag, create_using=nx.DiGraph)):
+            yield dag
+
+
+def independences(dag: np.ndarray) -> frozenset:
+    """What d-separation says: the equivalence of two DAGs by its definition."""
+    graph, nodes = nx.from_numpy_array(dag, create_using=nx.DiGraph), range(len(dag))
+    return frozenset(
+        (i, j, given)
+        for i, j in combinations(nodes, 2)
+        for size in range(len(dag) - 1)
+        for given in combinations([k for k in nodes if k not in (i, j)], size)
+        if nx.is_d_separator(graph, {i}, {j}, set(given))
+    )
+
+
+@pytest.mark.parametrize(("d", "n_dags", "n_classes"), [(2, 3, 2), (3, 25, 11), (4, 543, 185)])
+def test_a_cpdag_is_the_union_of_all_dags_with_the_same_independences(d: int, n_dags: int, n_classes: int) -> None:
+    classes = defaultdict(list)
+    for dag in all_dags(d):
+        classes[independences(dag)].append(dag)
+    assert sum(map(len, classes.values())) == n_dags
+    assert len(classes) == n_classes
+    for members in classes.values():
+        union = np.logical_or.reduce(members)
+        for dag in members:
+            np.testing.assert_array_equal(cpdag(dag), union)
+
+
+def test_a_closed_graph_stays_as_it_is() -> None:
+    for dag in all_dags(4):
+        closed = cpdag(dag)
+        np.testing.assert_array_equal(closed_under_meek(closed), closed)
+
+
+def test_the_third_rule_is_needed() -> None:
+    """a - b -> d <- c - a and a - d: the smallest graph in which rules 1 and 2 are not enough."""
+    dag = np.zeros((4, 4), dtype=bool)
+    dag[[0, 0, 0, 1, 2], [1, 2, 3, 3, 3]] = True
+    found = cpdag(dag)
+    assert found[0, 3]
+    assert not found[3, 0]
+    assert found[1, 0]
+    assert found[0, 1]
+
+
+def test_the_distance_counts_a_pair_once_whatever_its_marks() -> None:
+    marks = {"none": (0, 0), "forward": (1, 0), "back": (0, 1), "both": (1, 1)}
+    for one, other in product(marks, marks):
+        graphs = [np.array([[0, marks[name][0]], [marks[name][1], 0]], dtype=bool) for name in (one, other)]
+        assert class_distance(*graphs) == (one != other)
+    chain, collider = np.zeros((2, 3, 3), dtype=bool)
+    chain[[0, 1], [1, 2]] = collider[[0, 2], [1, 1]] = True
+    assert class_distance(cpdag(chain), cpdag(collider)) == 2

@@ -1,0 +1,77 @@
+"""Real processes over tables that a data dictionary describes: as in one process, and one dictionary for all."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from described_tables import VARIABLES, write_dictionary, write_folder
+from fedbnsl.errors import SchemaMismatchError
+from fedbnsl.plan.dictionary import Dictionary
+from fedbnsl.plan.plan import Plan
+from fedbnsl_experiments import localnet
+from fedbnsl_experiments.simulate import simulate
+from fedbnsl_experiments.tables.folder import column_file, described_by, read_tables, site_files
+
+pytestmark = pytest.mark.filterwarnings("ignore::fedbnsl_client.data.checks.DataWarning")
+STANDARD = Plan.load("standard").with_settings(n_participants=2, join_deadline_s=30.0)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_folder(tmp_path / "data")
+
+
+def test_sites_with_words_of_their_own_get_the_graph_of_one_process(folder: Path, tmp_path: Path) -> None:
+    plan = described_by(STANDARD, folder)
+    files = site_files(folder)
+    localnet.run(plan, files, tmp_path / "network", watch=lambda status: None, seeds={})
+    simulate(plan, read_tables(files, (), dictionary=plan.dictionary, warn=False), tmp_path / "alone")
+    network, alone = (
+        json.loads((tmp_path / run / "result.json").read_text(encoding="utf-8")) for run in ("network", "alone")
+    )
+    assert network["edges"] == alone["edges"]
+    assert network["variables"] == list(VARIABLES)
+    assert ("blood", "visits") in {(edge["source"], edge["target"]) for edge in network["edges"]}
+    for site in files:
+        kept = tmp_path / "network" / "sites" / site
+        assert (kept / "edges.csv").read_text(encoding="utf-8").splitlines()[1:]
+        assert "blood=A" not in (kept / "personalised-edges.csv").read_text(encoding="utf-8")
+
+
+def test_private_sites_keep_dictionary_and_own_words_in_their_folders(folder: Path, tmp_path: Path) -> None:
+    plan = described_by(Plan.load("private", epsilon=4.0).with_settings(n_participants=2), folder)
+    out = tmp_path / "run"
+    localnet.run(plan, site_files(folder), out, watch=lambda status: None, seeds={}, own_state=True)
+    first, second = (out / "sites" / site / "guard" for site in ("site-1", "site-2"))
+    assert Dictionary.load(first / "dictionary.toml") == plan.dictionary
+    own = (folder / "site-1.columns.toml").read_text(encoding="utf-8")
+    assert (first / "columns.toml").read_text(encoding="utf-8") == own
+    assert not (second / "columns.toml").exists()
+    assert localnet.read_ledgers(out, ["site-1"])["site-1"]["spent"]["epsilon"] == pytest.approx(4.0, rel=1e-3)
+    sent = (out / "result.json").read_text(encoding="utf-8") + (out / "events.jsonl").read_text(encoding="utf-8")
+    assert "Alter" not in sent, "what is different at a site stays there"
+    assert "left out" not in sent
+
+
+def test_a_site_with_another_dictionary_refuses_the_run_and_sends_nothing(folder: Path, tmp_path: Path) -> None:
+    plan, files = described_by(STANDARD, folder), site_files(folder)
+    other = write_dictionary(tmp_path / "other.toml", age={"unit": "years", "range": [0.0, 120.0]})
+    with localnet.LocalNetwork(tmp_path / "logs") as network:
+        address = localnet.start_coordinator(network, plan, tmp_path / "run", seeds={})
+        for site, dictionary in (("site-1", folder / "dictionary.toml"), ("site-2", other)):
+            here = column_file(files[site])
+            join = ["participant", "join", address, "--insecure", f"--site={site}", "--public-data"]
+            join += [f"--data={files[site]}", f"--dictionary={dictionary}", f"--out={tmp_path / site}"]
+            network.start(site, [*join, *([] if here is None else [f"--column-map={here}"])])
+        until = time.monotonic() + 40
+        while not network.ended("site-2") and time.monotonic() < until:
+            time.sleep(0.1)
+        with pytest.raises(localnet.ProcessError) as failed:
+            network.check()
+    assert failed.value.exit_code == SchemaMismatchError.exit_code
+    said = (tmp_path / "logs" / "site-2.log").read_text(encoding="utf-8")
+    assert f"here, {plan.dictionary.digest()[:8]} there" in said
+    assert "Get the consortium's dictionary.toml" in said
+    assert not (tmp_path / "site-2" / "edges.csv").exists()

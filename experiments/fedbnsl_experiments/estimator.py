@@ -274,7 +274,7 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         for table in site_tables(tables, columns=self._names(), dictionary=self._plan_used().dictionary).values():
             X = self._complete(table).X
             loss = SecondMoments.of(X, column_means(X) if own_means else None)
-            variance = loss.residual_variance(self._weights())
+            variance = loss.residual_variance(vars(self)["weights_"])
             losses.append(float((variance if scales is None else variance / scales**2).sum()) / 2)
         return -float(np.mean(losses))
 

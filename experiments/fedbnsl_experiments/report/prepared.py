@@ -80,7 +80,7 @@ def in_short(result: Mapping[str, Any]) -> str:
     by = {"pooled": f"columns divided by {noisy}pooled standard deviations", "none": "columns not scaled"}
     used = {site: of.get("rows_used") for site, of in result["sites"].items()}
     told = [rows for rows in used.values() if rows is not None]
-    if settings["missing"] == "refuse":
+    if settings["missing"] == "refuse" and not result["privacy"]:
         rows = "tables with missing values refused"
     elif told and len(told) == len(used):
         rows = f"rows used {sum(told):,} of {sum(of['n_samples'] for of in result['sites'].values()):,}"
@@ -152,14 +152,14 @@ def _rows_left_out(run: ReportedRun) -> str:
     settings, private = run.plan.preparation, run.plan.privacy is not None
     if settings is None:
         return ""
-    if settings.missing == "refuse":
+    if settings.missing == "refuse" and not private:  # a private run refuses nothing for what is missing
         return "No row lacks a value: a site would have been refused with such a table."
-    most = f"A site where that is more than {settings.missing_most:.0%} of the rows would have been refused."
     if private:
         return (
             "A row that lacks a value counts as zeros, so that it adds nothing to what a site sends. How many rows "
-            f"these are, only the site knows. {most}"
+            "these are, only the site knows."
         )
+    most = f"A site where that is more than {settings.missing_most:.0%} of the rows would have been refused."
     return f"Rows that lack a value of a used variable were left out. {most}"
 
 

@@ -350,7 +350,9 @@ def join(
             out=out,
             record=record,
         )
-        tell(f"the run is over: {graph.nnz} edges" + (f"; kept in {out}" if out else ""))
+        # Where a variable has several columns, the graph on the wire has an edge for each pair of columns.
+        edges = f"{graph.nnz} edges" + (" between columns" if admission.dictionary.has_blocks else "")
+        tell(f"the run is over: {edges}" + (f"; kept in {out}" if out else ""))
 
     if folder is not None:
         with site_folder.opened(folder) as (policy, ledger):

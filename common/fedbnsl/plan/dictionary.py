@@ -198,6 +198,11 @@ class Dictionary(RootModel[dict[VariableName, Entry]]):
         return name in self.root
 
     @property
+    def has_blocks(self) -> bool:
+        """Whether a variable has more than one column."""
+        return any(entry.n_columns > 1 for entry in self.root.values())
+
+    @property
     def variables(self) -> tuple[str, ...]:
         """Their names, in order."""
         return tuple(self.root)

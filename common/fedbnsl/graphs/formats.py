@@ -127,8 +127,8 @@ def dagitty(graph: LearnedGraph) -> str:
 def lgbn_json(graph: LearnedGraph) -> str:
     """The linear Gaussian network as pgmpy loads it. It skips the keys `orientation` and `variances` (a note, if any).
 
-    The intercepts are 0: variables count from zero, or, where a plan takes off means, from the means of their site. A parent called `(Intercept)` cannot be told from the intercept: a
-    table with that name is refused.
+    The intercepts are 0: variables count from zero or, where a plan takes off means, from the means of their site. A
+    parent called `(Intercept)` cannot be told from the intercept: a table with that name is refused.
 
     Raises
     ------

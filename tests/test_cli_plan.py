@@ -195,3 +195,16 @@ def test_a_wheel_has_every_plan_and_grid_and_reads_them_without_a_checkout(tmp_p
         capture_output=True,
     )
     assert [plan["name"] for plan in json.loads(listed.stdout)] == READY_PLANS.names()
+
+
+def test_show_says_how_tables_are_prepared_and_by_which_dictionary(fedbnsl, tmp_path: Path) -> None:
+    path = tmp_path / "dictionary.toml"
+    path.write_text('[age]\nrange = [0, 110]\n[sex]\nkind = "binary"\nlevels = ["f", "m"]\n', encoding="utf-8")
+    shown = " ".join(fedbnsl("plan", "show", "private", "--dictionary", str(path)).out.split())
+    assert "every site takes its own noisy means off its columns" in shown
+    assert "a row with a missing value counts as zeros" in shown
+    assert "1 continuous, 1 binary" in shown
+    assert "dictionary.age.range [0.0, 110.0] required --dictionary" in shown
+    plain = " ".join(fedbnsl("plan", "show", "standard").out.split())
+    assert "rows with a missing value are left out, at most 50% of them" in plain
+    assert "prepared:" not in fedbnsl("plan", "show", "lean").out

@@ -43,6 +43,8 @@ def approval_lines(plan: Plan, dataset: DatasetPolicy, ledger: Ledger, *, every:
         lines = ["no privacy: the weights that it sends are exact functions of the table"]
         if not dataset.public:
             lines.append("no privacy: once it has run, no private run can use this table any more, whatever its budget")
+        if plan.preparation is not None:
+            lines.append("no privacy: it tells how many rows are complete, and the exact variance of every column")
         lines.append("no privacy: it tells which columns have means far from zero, and which look like categories")
         if plan.moments_rounds:
             lines.append(
@@ -53,7 +55,7 @@ def approval_lines(plan: Plan, dataset: DatasetPolicy, ledger: Ledger, *, every:
         lines = [f"dataset {dataset.id} is not registered: no price can be given"]
     else:
         lines = _price(plan, dataset, registered, ledger.spent(dataset.id))
-    return [*lines, *_settings(plan, every=every)]
+    return [*lines, *plan.preparation_lines(), *_settings(plan, every=every)]
 
 
 def _price(plan: Plan, dataset: DatasetPolicy, registered: Registration, spent: int) -> list[str]:

@@ -51,7 +51,11 @@ def show_command(choice: PlanChoice, every: bool, as_json: bool) -> None:
     from fedbnsl.plan.plan_table import shown_settings
 
     loaded = choice.load()
-    settings = [setting for setting in shown_settings(loaded, choice.read().given_by) if every or setting.differs]
+    given_by = choice.read().given_by
+    if choice.dictionary is not None:
+        names = [f"dictionary.{name}.{key}" for name, entry in loaded.dictionary.items() for key in vars(entry)]
+        given_by |= dict.fromkeys(names, "--dictionary")
+    settings = [setting for setting in shown_settings(loaded, given_by) if every or setting.differs]
     digest, is_private = loaded.digest().hex(), loaded.privacy is not None
     if as_json:
         keys = ("value", "default", "unit", "from", "meaning")
@@ -59,6 +63,8 @@ def show_command(choice: PlanChoice, every: bool, as_json: bool) -> None:
         click.echo(json.dumps({"name": loaded.name, "digest": digest, "private": is_private, "settings": table}))
         return
     click.echo(f"plan {loaded.name}, {'private' if is_private else 'not private'}; digest {digest}")
+    for line in loaded.preparation_lines():
+        click.echo(line)
     _print_table(["setting", "value", "default", "unit", "from", "meaning"], [_row(setting) for setting in settings])
     if not every:
         click.echo("all other settings have their defaults; --all shows them, too")

@@ -335,6 +335,17 @@ class Plan(BaseModel):
                 raise ValueError(f"privacy.feature_bounds = {list(self.privacy.feature_bounds)}: must {rule}")
         return self
 
+    def preparation_lines(self) -> list[str]:
+        """What is done to the tables first, in words; empty if nothing is."""
+        lines: list[str] = []
+        if self.preparation is not None:
+            lines.append("prepared: " + "; ".join(self.preparation.in_words(private=self.privacy is not None)))
+        if self.dictionary:
+            kinds = [entry.kind for _, entry in self.dictionary.items()]
+            counted = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
+            lines.append(f"data dictionary {self.dictionary.digest()[:8]}: {counted}")
+        return lines
+
     @property
     def column_names(self) -> tuple[str, ...]:
         """Names of the columns of a run, in order; empty: whoever serves the plan has to name the variables."""

@@ -1,5 +1,6 @@
 """The settings of a plan's [preparation]: how the sites make comparable columns of their tables."""
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -33,6 +34,24 @@ class Preparation(BaseModel):
     weighting: Literal["rows", "sites"] = Field(
         default="rows", description="weight of a site in means over sites: its rows, or one each"
     )
+
+    def in_words(self, *, private: bool) -> Iterator[str]:
+        """What is done to the tables, a clause each."""
+        noisy = "noisy " if private else ""
+        yield {
+            "site": f"every site takes its own {noisy}means off its columns (they stay there)",
+            "common": "all sites take off the same means, those over all records",
+            "none": "no means are taken off",
+        }[self.intercept]
+        if self.scale == "pooled":
+            yield f"columns are divided by {noisy}standard deviations over the records of all sites"
+        if self.missing == "refuse":
+            yield "a table with a missing value is refused"
+        elif private:
+            yield "a row with a missing value counts as zeros"
+        else:
+            yield f"rows with a missing value are left out, at most {self.missing_most:.0%} of them"
+        yield "sites weigh as their rows" if self.weighting == "rows" else "every site has the same weight"
 
     @property
     def needs_variances(self) -> bool:

@@ -136,7 +136,9 @@ def search(
 
     given = [start & candidates for start in starts]
     if size is not None:
-        given.append(best_order(families, likelihood, order, required=required, penalty=cost))
+        for start in (order, order[::-1], sorted(order), order[::2] + order[1::2]):  # each may end in another optimum
+            legal = _obeying(start, required)
+            given.append(best_order(families, likelihood, legal, required=required, penalty=cost))
     ordered = _pruned(families, along, squared, required, cost)
     ends = [*given, *(descended(dag, squared) for dag in (*given, ordered))]
     dag = min((descended(dag, logarithmic) for dag in ends), key=score)
@@ -146,6 +148,16 @@ def search(
     share = 1.0 if size is None else size[:, None] / size
     dag, weights = _without_small(families, dag, required, columns, threshold=threshold, share=share)
     return FoundGraph(dag, weights, families.column_variances(dag).mean(axis=0), least)
+
+
+def _obeying(order: Sequence[int], required: Mask) -> list[int]:
+    """The order, with each variable behind its required parents."""
+    left, found = list(order), list[int]()
+    while left:
+        first = next(j for j in left if not required[left, j].any())
+        left.remove(first)
+        found.append(first)
+    return found
 
 
 def _without_small(

@@ -41,7 +41,7 @@ def changed_row_blocks(name: str, change: Change) -> Plant:
         size = ("BLOCK_BYTES = 16 * 2**20", f"BLOCK_BYTES = 8 * {D} * {FILE_BLOCK}")
         row_blocks = rewritten(mapped_array, folder, size, change).row_blocks
         with ExitStack() as stack:
-            for caller in (mapped_array, private_moments, blocked):
+            for caller in (mapped_array, blocked):
                 stack.enter_context(mock.patch.object(caller, "row_blocks", row_blocks))
             yield
 
@@ -68,13 +68,13 @@ def the_last_block_left_out_of_a_step(folder: Path) -> Iterator[None]:
 
 # ---- sums: which records count, and how often -----------------------------------------------------------------------
 
-_SLICE, _STARTS = "rows[start : start + _BLOCK]", "range(0, rows.shape[0], _BLOCK)"
+_SLICE, _STARTS = "rows[start : start + _BLOCK]", "range(0, len(rows), _BLOCK)"
 _READ = "X[start : len(X) if start == starts[-1] else start + rows]"
 WRONG_BLOCKS: list[Plant] = [
     changed_moments("a_row_twice_at_an_edge", (_SLICE, "rows[max(start - 1, 0) : start + _BLOCK]")),
     changed_moments("a_row_too_few_at_an_edge", (_SLICE, "rows[start : start + _BLOCK - 1]")),
-    changed_moments("the_last_block_left_out", (_STARTS, "range(0, max(rows.shape[0] - _BLOCK, 1), _BLOCK)")),
-    changed_moments("the_first_block_twice", (_STARTS, "(0, *range(0, rows.shape[0], _BLOCK))")),
+    changed_moments("the_last_block_left_out", (_STARTS, "range(0, max(len(rows) - _BLOCK, 1), _BLOCK)")),
+    changed_moments("the_first_block_twice", (_STARTS, "(0, *range(0, len(rows), _BLOCK))")),
 ]
 WRONG_FILE_BLOCKS: list[Plant] = [
     changed_row_blocks("a_row_twice_in_a_file", (_READ, _READ.replace("[start :", "[max(start - 1, 0) :"))),
@@ -84,15 +84,14 @@ WRONG_FILE_BLOCKS: list[Plant] = [
 
 # ---- the bound: from the plan, never from the table -----------------------------------------------------------------
 
-_OF_RESIDUALS = "    k = X.shape[1] + (prepared_by is not None)\n"
-_OF_RECORDS = "_release(_blocks(X), X.shape, norm_bound, variance, randbelow)"
+_OF_RESIDUALS = "    def residuals(rows: Matrix) -> Matrix:\n"
 _LONGEST = "float(np.sqrt((Z * Z).sum(axis=1)).max())"
 
 
 def bound_from_the_table(name: str, bound: str) -> Plant:
     return changed_moments(
         name,
-        (_OF_RESIDUALS, f"{_OF_RESIDUALS}    Z = (X - X @ W) / scales\n    norm_bound = {bound}\n"),
+        (_OF_RESIDUALS, f"    Z = (X - X @ W) / scales\n    norm_bound = {bound}\n\n{_OF_RESIDUALS}"),
         (
             "    values, vectors = np.linalg.eigh(",
             f"    Z = X\n    norm_bound = {bound}\n    values, vectors = np.linalg.eigh(",

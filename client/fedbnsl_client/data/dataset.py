@@ -292,10 +292,10 @@ class TablePass:
 
     def counted(self, codes: Matrix) -> Matrix:
         """(rows, d) values of the columns, from a block of (rows, V) codes, counted."""
-        missing = np.isnan(codes)
-        self._missing += missing.sum(axis=0)
-        self._n_gaps += int(missing.any(axis=1).sum())
+        outside = self._outside.copy()
         X = self.values(codes)
+        self._missing += np.isnan(codes).sum(axis=0) + self._outside - outside
+        self._n_gaps += int(np.isnan(X).any(axis=1).sum())
         self._n += len(codes)
         self._checks.count(X)
         return X
@@ -309,7 +309,7 @@ class TablePass:
             entry, cells = self.dictionary[name], codes[:, k]
             least, _ = entry.least
             if entry.range is not None:
-                self._outside[k] += int(((cells < entry.range[0]) | (cells > entry.range[1])).sum())
+                self._outside[k] += int(entry.outside(cells).sum())
                 wrong = np.isinf(cells)
             else:
                 wrong = np.isinf(cells) | (cells <= least)
@@ -344,13 +344,13 @@ class TablePass:
         if wrong:
             raise DataError(
                 f"{self._origin}: " + in_one_line(wrong),
-                remedy="Give the variable a range in the data dictionary, to whose edge such values are moved, or say "
-                "in columns.toml which cells stand for a missing value. Nothing of the table was sent.",
+                remedy="Give the variable a range in the data dictionary, outside which values count as missing, or "
+                "say in columns.toml which cells stand for a missing value. Nothing of the table was sent.",
             )
         odd = self._checks.require(self._min_rows)
         outside = [f"{name!r} {k} ({k / self._n:.1%})" for name, k in self._by_variable(self._outside).items()]
         if outside:
-            text = f"value(s) outside the range of the data dictionary, moved to its edge: {first_few(outside)}"
+            text = f"value(s) outside the range of the data dictionary count as missing: {first_few(outside)}"
             odd = (*odd, Oddity(None, text))
         return odd
 

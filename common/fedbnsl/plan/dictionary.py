@@ -29,7 +29,7 @@ from fedbnsl.messages import composed, is_variable_name
 from fedbnsl.plan.knowledge import VariableName
 from fedbnsl.plan.privacy_settings import Real
 from fedbnsl.shown import shown
-from fedbnsl.sparse import Matrix
+from fedbnsl.sparse import Mask, Matrix
 from fedbnsl.toml_text import parse_toml
 
 Kind = Literal["continuous", "count", "binary", "ordinal", "nominal"]
@@ -81,7 +81,7 @@ class Entry(BaseModel):
     unit: str = Field(default="", max_length=100, description="unit that all sites use, shown to people")
     range: tuple[Real, Real] | None = Field(
         default=None,
-        description="smallest and largest possible value, from public knowledge; what is outside is moved to the edge",
+        description="smallest and largest possible value, from public knowledge; what is outside counts as missing",
     )
     transform: Transform | None = Field(
         default=None, description="applied after the range: none, log, log1p or sqrt; by default log1p for counts"
@@ -144,6 +144,11 @@ class Entry(BaseModel):
         low, high = TRANSFORMS[self.applied](np.array(self.range, dtype=np.float64)).tolist()
         return (Column(name, name, low, high),)
 
+    def outside(self, codes: Matrix) -> Mask:
+        """(n,) which numbers are not in the range; a missing one is in none."""
+        low, high = self.range or (-math.inf, math.inf)
+        return np.asarray((codes < low) | (codes > high))
+
     def values(self, codes: Matrix) -> Matrix:
         """(n, n_columns) values of the columns, from what was read.
 
@@ -151,7 +156,8 @@ class Entry(BaseModel):
         ----------
         codes
             (n,) numbers in the dictionary's unit, or positions of levels; NaN where a value is missing, which stays
-            NaN.
+            NaN. So does a number outside the range become: what cannot be is not known. Moved to the edge, a few codes
+            such as 999 would be the largest values of a table, and a row of them put edges between all columns.
         """
         if self.kind == "nominal":
             indicators: Matrix = (codes[:, None] == np.arange(1, len(self.levels))).astype(np.float64)
@@ -159,8 +165,9 @@ class Entry(BaseModel):
             return indicators
         if self.levels:
             return codes[:, None]
-        within = codes if self.range is None else np.clip(codes, *self.range)
-        values = TRANSFORMS[self.applied](np.asarray(within))
+        if self.range is not None:
+            codes = np.where(self.outside(codes), np.nan, codes)
+        values = TRANSFORMS[self.applied](codes)
         return values[:, None]
 
 

@@ -116,8 +116,8 @@ def _steps(run: ReportedRun) -> list[str]:
     steps: list[str] = []
     if run.plan.dictionary:
         steps.append(
-            "Cells became numbers as the data dictionary of the plan says: values outside a range were moved to its "
-            "edge and then transformed. Levels count from 0; a nominal variable became one column of zeros and ones "
+            "Cells became numbers as the data dictionary of the plan says: values outside a range counted as missing, "
+            "the others were transformed. Levels count from 0; a nominal variable became one column of zeros and ones "
             "for each level but the first."
         )
     if settings.intercept == "site":

@@ -107,10 +107,11 @@ def test_one_record_becomes_by_hand_what_the_dictionary_says(write: Callable[...
 @pytest.mark.parametrize(
     ("cell", "column", "value"),
     [
-        ({"Alter": "2400"}, 0, 110.0),  # 200 years: moved to the edge
-        ({"Alter": "-12"}, 0, 0.0),
-        ({"crp": "1e9"}, 1, math.log(501.0)),
-        ({"crp": "-3"}, 1, 0.0),
+        ({"Alter": "2400"}, 0, math.nan),  # 200 years: not in the range, and so not known
+        ({"Alter": "1320"}, 0, 110.0),
+        ({"Alter": "-12"}, 0, math.nan),
+        ({"crp": "1e9"}, 1, math.nan),
+        ({"crp": "-3"}, 1, math.nan),
         ({"visits": "0"}, 2, 0.0),
         ({"Geschlecht": " w "}, 3, 0.0),
         ({"Geschlecht": "maennlich"}, 3, 1.0),
@@ -197,8 +198,12 @@ def test_values_outside_the_range_are_counted_for_the_site(write: Callable[..., 
     rows = ward()
     rows[0][3] = rows[1][3] = "9999"
     rows[2][4] = "-1"
-    with pytest.warns(DataWarning, match=r"moved to its edge: 'age' 2 \(5\.0%\), 'crp' 1 \(2\.5%\)"):
+    with pytest.warns(DataWarning) as told:
         data = read(write(rows), warn=True)
+    said = [str(one.message) for one in told]
+    assert said[0] == "3 row(s) are left out, which lack a value: 'age' 2, 'crp' 1"
+    assert said[1].endswith("count as missing: 'age' 2 (5.0%), 'crp' 1 (2.5%)")
+    assert data.gaps.rows == 3
     assert [one.finding for one in data.odd] == [None], "nothing of it leaves the site"
 
 
@@ -263,7 +268,8 @@ def test_a_value_that_the_transform_does_not_take_is_refused_by_row(
     assert said in str(error)
     assert "range" in error.remedy
     bounded = Dictionary.model_validate({"crp": {"transform": transform, "range": [0.1, 500]}, "visits": {}})
-    assert np.isfinite(read(write(rows), dictionary=bounded, mapping=ColumnMap()).X).all()
+    read_at_all = read(write(rows), dictionary=bounded, mapping=ColumnMap()).X
+    assert np.flatnonzero(np.isnan(read_at_all[:, 0])).tolist() == [2, 30]
 
 
 def test_an_infinite_value_is_refused_although_there_is_a_range(write: Callable[..., Path]) -> None:

@@ -187,7 +187,7 @@ def test_check_says_what_is_missing_and_what_lies_outside(folder: Path, tmp_path
     assert "'blood' " in found.text
     narrow = write_dictionary(tmp_path / "narrow.toml", age={"range": [0.0, 60.0]})
     tried = checked(folder, described_by=(narrow, None))
-    assert "moved to its edge: 'age' " in tried.text
+    assert "count as missing: 'age' " in tried.text
     unknown = write_dictionary(tmp_path / "unknown.toml", blood={"kind": "nominal", "levels": ["0", "A", "AB"]})
     wrong = checked(folder, described_by=(unknown, None))
     assert wrong.state == "failed"

@@ -53,7 +53,8 @@ def test_public_bounds_come_from_range_and_levels_after_the_transform():
 
 def test_what_was_read_becomes_values_by_range_first_and_transform_second():
     crp = DICTIONARY["crp"].values(np.array([-3.0, 0.0, math.e - 1.0, 900.0, np.nan]))
-    np.testing.assert_allclose(crp[:, 0], [0.0, 0.0, 1.0, math.log(501.0), np.nan], rtol=1e-15)
+    np.testing.assert_allclose(crp[:, 0], [np.nan, 0.0, 1.0, np.nan, np.nan], rtol=1e-15)
+    assert DICTIONARY["crp"].values(np.array([500.0]))[0, 0] == math.log(501.0), "the edge itself is in the range"
     blood = DICTIONARY["blood"].values(np.array([0.0, 1.0, 2.0, 3.0, np.nan]))
     expected = [[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1], [np.nan] * 3]
     np.testing.assert_array_equal(blood, expected)

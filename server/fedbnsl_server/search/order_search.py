@@ -62,22 +62,38 @@ class _Parents:
         return score + cost, tuple(parents.tolist())
 
 
-def best_order(families: Families, loss: Loss, order: Sequence[int], *, required: Mask, penalty: float) -> Mask:
-    """A DAG of candidates, from the best order that moves of single variables lead to.
+def best_orders(
+    families: Families, loss: Loss, starts: Sequence[Sequence[int]], *, required: Mask, penalty: float
+) -> list[Mask]:
+    """A DAG of candidates for each start, from the best order that moves of single variables lead to.
 
     Parameters
     ----------
     loss
         What residual variances add to the score, for each column of a child.
-    order
-        V variables to start from; required parents come before their children.
+    starts
+        Orders of the V variables to start from; each may lead to another best one.
     required
         (V, V) edges that the DAG must have.
     penalty
         What an edge adds to the score, for each pair of a column of one end and one of the other.
     """
-    parents, order = _Parents(families, loss, required, penalty), list(order)
-    least = _LEAST_GAIN * penalty
+    parents = _Parents(families, loss, required, penalty)
+    return [_improved(parents, _obeying(start, required), _LEAST_GAIN * penalty) for start in starts]
+
+
+def _obeying(order: Sequence[int], required: Mask) -> list[int]:
+    """The order, with each variable behind its required parents."""
+    left, found = list(order), list[int]()
+    while left:
+        first = next(j for j in left if not required[left, j].any())
+        left.remove(first)
+        found.append(first)
+    return found
+
+
+def _improved(parents: "_Parents", order: list[int], least: float) -> Mask:
+    """The DAG of the best order that moves lead to from this one."""
     improved = True
     while improved:
         improved = False
@@ -85,7 +101,7 @@ def best_order(families: Families, loss: Loss, order: Sequence[int], *, required
             moved = _with_best_place(parents, order, v, least)
             improved = improved or moved != order
             order = moved
-    dag = np.zeros(required.shape, dtype=bool)
+    dag = np.zeros((len(order), len(order)), dtype=bool)
     for place, j in enumerate(order):
         found: Index = np.array(parents.among(j, frozenset(order[:place]))[1], dtype=np.int64)
         dag[found, j] = True

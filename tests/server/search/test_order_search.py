@@ -8,7 +8,7 @@ import pytest
 
 from fedbnsl.graphs.graph import is_acyclic
 from fedbnsl_server.search.families import Families
-from fedbnsl_server.search.order_search import best_order
+from fedbnsl_server.search.order_search import best_orders
 
 N = 2000.0
 PENALTY = 0.5 * math.log(N) / N
@@ -45,7 +45,7 @@ def score(S: np.ndarray, dag: np.ndarray) -> float:
 def found(S: np.ndarray, order: list[int], required: np.ndarray) -> np.ndarray:
     d = len(S)
     families = Families(S[None], ~np.eye(d, dtype=bool), ridge=1e-12)
-    return best_order(families, half_log, order, required=required, penalty=PENALTY)
+    return best_orders(families, half_log, [order], required=required, penalty=PENALTY)[0]
 
 
 def least_of_all(S: np.ndarray, required: np.ndarray) -> float:
@@ -91,6 +91,6 @@ def test_only_candidates_become_edges_and_units_change_nothing():
     graphs = []
     for unit in (1.0, 10.0 ** np.arange(6)):
         families = Families((S * unit * np.reshape(unit, (-1, 1)))[None], candidates, ridge=1e-12)
-        graphs.append(best_order(families, half_log, list(range(6)), required=nothing, penalty=PENALTY))
+        graphs += best_orders(families, half_log, [range(6)], required=nothing, penalty=PENALTY)
     assert not (graphs[0] & ~candidates).any()
     assert np.array_equal(*graphs)

@@ -129,6 +129,11 @@ class Entry(BaseModel):
         return bool(self.levels)
 
     @property
+    def is_indicator(self) -> bool:
+        """Whether its columns hold zeros and ones."""
+        return self.kind in ("binary", "nominal")
+
+    @property
     def n_columns(self) -> int:
         """How many columns it becomes."""
         return len(self.levels) - 1 if self.kind == "nominal" else 1

@@ -101,6 +101,22 @@ def counted_rows(n_samples: Sequence[int]) -> Matrix:
     return np.asarray(np.maximum(rows, _LEAST_ROWS * np.median(rows))[:, None])
 
 
+def variance_of_squares(variance: Matrix, indicators: Mask) -> Matrix:
+    """(d,) n times the variance of a sample variance, divided by its square: 2 for a Gaussian column.
+
+    A column of zeros and ones with variance v has (1 - 4 v) / v: a rare level makes variances differ much.
+
+    Parameters
+    ----------
+    variance
+        (d,) typical variances of the columns.
+    indicators
+        (d,) which columns hold zeros and ones.
+    """
+    v = np.clip(variance, np.finfo(np.float64).tiny, 0.25)
+    return np.where(indicators, np.maximum(2.0, (1.0 - 4.0 * v) / v), 2.0)
+
+
 def pairs(mask: Mask) -> Index:
     """(K, 2) places of the True entries of a (d, d) array, row by row."""
     return np.argwhere(mask).astype(np.int64)

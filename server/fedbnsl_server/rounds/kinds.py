@@ -13,7 +13,7 @@ from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.privacy_settings import Privacy
 from fedbnsl.privacy.calibration import Price, price_of
-from fedbnsl.sparse import Matrix
+from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.consensus import RobustRule
 from fedbnsl_server.algorithm.influence import Compared
@@ -56,6 +56,13 @@ class Run:
     def feature_bounds(self) -> Matrix:
         """(d,) bounds on the squares of the variables in this private run."""
         return np.broadcast_to(np.array(self.privacy.feature_bounds), len(self.mask.allowed))
+
+    @property
+    def indicators(self) -> Mask:
+        """(d,) which columns hold zeros and ones, by the plan's data dictionary."""
+        dictionary, columns = self.plan.dictionary, self.mask.columns
+        of_variable = [name in dictionary and dictionary[name].is_indicator for name in columns.variables]
+        return np.array(of_variable, dtype=bool)[columns.variable_of]
 
     @property
     def half_ranges(self) -> Matrix:

@@ -10,7 +10,7 @@ from fedbnsl.rounds.moments import Answer, Task
 from fedbnsl.sparse import Mask, Matrix, SparseMatrix
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.consensus_graph import graphs_to_search
-from fedbnsl_server.algorithm.influence import Compared, distances, pairs, sampling_variance
+from fedbnsl_server.algorithm.influence import Compared, distances, pairs, sampling_variance, variance_of_squares
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.search.graph_search import search
 
@@ -28,7 +28,9 @@ def fault(answer: Answer, task: Task, run: Run) -> str:
     needed = _needed(task, run)
     if answer.moments.size != needed.sum():
         return f"has {answer.moments.size} moments; {needed.sum()} were asked for"
-    return "" if _are_moments(symmetric(answer.moments, needed)) else "has numbers that cannot be second moments"
+    levels = bool(run.plan.dictionary)  # a level need not occur at every site
+    S = symmetric(answer.moments, needed)
+    return "" if _are_moments(S, constant_columns=levels) else "has numbers that cannot be second moments"
 
 
 def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> AdmmState:
@@ -73,19 +75,29 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
 
 
 def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> list[Compared]:
-    """Moments in units of the variables' sizes; those of Gaussian variables vary by (1 + r^2) / rows around r."""
+    """Moments in units of the columns' sizes; those of Gaussian columns vary by (1 + r^2) / rows around r.
+
+    Mean squares of zeros and ones vary more where a level is rare.
+    """
     needed = _needed(task, run)
     moments = np.stack([answer.moments for answer in answers.values()])
     places = pairs(needed)
     of_one = places[:, 0] == places[:, 1]
     size = np.sqrt(np.median(moments[:, of_one], axis=0))
+    size[size == 0.0] = 1.0  # a level that occurs at few sites
     values = moments / size[places[:, 0]] / size[places[:, 1]]
     r = np.clip(np.median(values, axis=0), -1.0, 1.0)
-    return [
-        Compared(
-            values, (1.0 + r * r) * sampling_variance(run.rows(answers)), places, one_vote=not run.plan.weighs_rows
-        )
-    ]
+    of_rows = sampling_variance(run.rows(answers))
+    spread = np.where(of_one, _spread_of_squares(state, run)[places[:, 0]], 1.0 + r * r)
+    return [Compared(values, spread * of_rows, places, one_vote=not run.plan.weighs_rows)]
+
+
+def _spread_of_squares(state: AdmmState, run: Run) -> Matrix:
+    """(d,) n times the variance of a mean square in units of its size."""
+    indicators = run.indicators
+    if state.units is None or not indicators.any():
+        return np.full(len(indicators), 2.0)
+    return variance_of_squares(state.units.scales**2, indicators)
 
 
 def left_out(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> tuple[str, ...]:
@@ -101,13 +113,21 @@ def _needed(task: Task, run: Run) -> Mask:
     return needed_moments(parent_candidates(task.neighbours.support(), run.mask), run.mask.columns)
 
 
-def _are_moments(S: Matrix) -> bool:
+def _are_moments(S: Matrix, *, constant_columns: bool) -> bool:
     """Whether each known entry can be a mean of x_i x_j, given the means of x_i^2 and x_j^2, up to rounding.
 
     Sizes are bounded, so that no weight between two variables is beyond float32.
+
+    Parameters
+    ----------
+    constant_columns
+        Whether a mean square may be zero, and with it all products of its column.
     """
     squares = S.diagonal()
-    if np.isinf(S).any() or not ((squares >= 1 / _LARGEST_SQUARE) & (squares <= _LARGEST_SQUARE)).all():
+    constant = (squares == 0.0) & constant_columns
+    if np.isinf(S).any() or not (constant | ((squares >= 1 / _LARGEST_SQUARE) & (squares <= _LARGEST_SQUARE))).all():
         return False
-    size = np.sqrt(squares)
+    if (np.nan_to_num(S[constant]) != 0.0).any():
+        return False
+    size = np.where(constant, 1.0, np.sqrt(squares))
     return not (np.abs(S / size[:, None] / size) > 1.0 + 1e-5).any()

@@ -18,7 +18,7 @@ from fedbnsl.rounds.kinds import LARGEST
 from fedbnsl.rounds.statistics import Answer, Task
 from fedbnsl.wording import first_few
 from fedbnsl_server.algorithm.admm import AdmmState, in_units
-from fedbnsl_server.algorithm.influence import Compared, counted_rows, sampling_variance
+from fedbnsl_server.algorithm.influence import Compared, counted_rows, sampling_variance, variance_of_squares
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.search.pooled_moments import mean_over_records, mean_square_noise
 
@@ -61,7 +61,8 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     preparation, rule = _preparation(run), run.rule(answers)
     if run.plan.privacy is not None:
         return _private(state, answers, run)
-    complete = {site: int(answer.complete_rows) for site, answer in answers.items()}
+    # No more than the site said when it joined: that number is bounded by the plan, and shown.
+    complete = {site: min(int(answer.complete_rows), run.n_samples[site]) for site, answer in answers.items()}
     run = replace(run, n_samples={**run.n_samples, **complete})
     state, rows = replace(state, complete_rows=complete), run.weights(answers)
     if not preparation.needs_variances:
@@ -73,7 +74,9 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
         means = np.stack([answer.means for answer in answers.values()])
         centres = np.average(means, axis=0, weights=rows) if rule is None else rule(means)
         variances = variances + np.square(means - centres)
-    pooled = np.average(variances, axis=0, weights=rows) if rule is None else rule(variances)
+    mean = np.average(variances, axis=0, weights=rows)
+    pooled = mean if rule is None else rule(variances)
+    pooled = np.where(pooled > 1 / LARGEST, pooled, mean)  # a level that occurs at few sites alone
     constant = [name for name, v in zip(run.mask.columns.names, pooled.tolist(), strict=True) if not v > 1 / LARGEST]
     if constant:
         raise RemoteProtocolError(
@@ -108,20 +111,24 @@ def noise_of_variances(run: Run, sites: Iterable[str]) -> float:
 
 
 def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> list[Compared]:
-    """Variances v, in units of their median; those of Gaussian columns vary by 2 v^2 / rows, and by the noise."""
+    """Logarithms of variances, of zeros and ones in units of their median; in a private run the noisy variances."""
     variances = np.stack([answer.variances for answer in answers.values()])
     if not variances.size:
         return []
     one = np.repeat(np.arange(len(variances[0]))[:, None], 2, axis=1)
+    typical, indicators = np.maximum(np.median(variances, axis=0), 0.0), run.indicators
+    spread = variance_of_squares(typical, indicators)
     if run.plan.privacy is None:
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore"):
             logs = np.maximum(np.log(variances), math.log(1 / LARGEST))
-        return [Compared(logs, 2.0 * sampling_variance(run.rows(answers)), one, one_vote=not run.plan.weighs_rows)]
+            of_levels = np.where(typical > 0.0, variances / typical, 0.0)  # a level need not occur at every site
+        values = np.where(indicators, of_levels, logs)
+        of_sampling = spread * sampling_variance(run.rows(answers))
+        return [Compared(values, of_sampling, one, one_vote=not run.plan.weighs_rows)]
     rows, squared = counted_rows(run.rows(answers)), run.half_ranges**2
     setup = np.array([[float(price.setup_variance)] for price in run.prices(answers).values()])
-    typical = np.maximum(np.median(variances, axis=0), 0.0)
     noise = 2.0 * setup / (LATTICE * rows) ** 2 * squared**2
-    return [Compared(variances, 2.0 * typical**2 / rows + noise, one, one_vote=False)]
+    return [Compared(variances, spread * typical**2 / rows + noise, one, one_vote=False)]
 
 
 def left_out(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> tuple[str, ...]:

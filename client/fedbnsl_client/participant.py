@@ -121,7 +121,8 @@ class Participant:
         """
         if units is None:
             return
-        usable = (np.abs(units.centres) <= LARGEST).all() and (units.scales <= LARGEST).all()
+        scales = units.scales
+        usable = (np.abs(units.centres) <= LARGEST).all() and ((scales >= 1 / LARGEST) & (scales <= LARGEST)).all()
         if self._plan.preparation is None or self._problem.units not in (None, units) or not usable:
             raise RemoteProtocolError("the coordinator sent units that this run cannot have: nothing was computed")
         self._problem = replace(self._problem, units=units)

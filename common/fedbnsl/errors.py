@@ -40,7 +40,10 @@ class DataError(FedbnslError):
     """A table cannot be used. Its text may quote the table: it never crosses the wire."""
 
     exit_code = 4
-    remedy = "Correct the table and start again; nothing of it was sent."
+    remedy = (
+        "Correct the table, or say in columns.toml what is different here (docs/how-to/tables.md), and start again; "
+        "nothing of it was sent."
+    )
 
 
 class ProtocolError(FedbnslError):

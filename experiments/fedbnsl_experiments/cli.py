@@ -209,7 +209,7 @@ def simulate(
     from rich.console import Console
 
     from fedbnsl_client.cli import warnings_on_stderr
-    from fedbnsl_client.data.plan_fit import rows_for
+    from fedbnsl_client.data.plan_fit import remarks, rows_for
     from fedbnsl_experiments.plan_settings import for_sites
     from fedbnsl_experiments.repeat import command_kept
     from fedbnsl_experiments.simulate import simulate as run_simulation
@@ -236,6 +236,7 @@ def simulate(
             plan.variables,
             dictionary=plan.dictionary,
             check=lambda table: rows_for(table, plan),
+            remarks=lambda table: remarks(table, plan),
         )
     reference = _reference(truth, folder, next(iter(tables.values())).columns.variables)
     title = f"{plan.name}: {len(files)} sites in one process"
@@ -351,7 +352,7 @@ def _variables_of(files: Mapping[str, Path], plan: Plan, *, warn: bool) -> tuple
 
     The participants read them again, and the first to fail would be the only one named.
     """
-    from fedbnsl_client.data.plan_fit import rows_for
+    from fedbnsl_client.data.plan_fit import remarks, rows_for
     from fedbnsl_experiments.tables.folder import read_tables
     from fedbnsl_server.sites.roster import compare_variables
 
@@ -360,6 +361,7 @@ def _variables_of(files: Mapping[str, Path], plan: Plan, *, warn: bool) -> tuple
         plan.variables,
         dictionary=plan.dictionary,
         check=lambda table: rows_for(table, plan),
+        remarks=lambda table: remarks(table, plan),
         warn=warn,
     )
     first = next(iter(tables.values()))

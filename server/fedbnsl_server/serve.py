@@ -94,6 +94,8 @@ def serve(
             remedy="Name them by --variables a,b,c (or a file whose first line names them, as a CSV header does), or "
             "as `variables` in the plan.",
         )
+    if plan.privacy is not None and plan.preparation is not None:
+        plan.require_ranges(len(plan.column_names))  # no site could join
     plan.edge_mask(plan.column_names)  # refuses knowledge about variables that the run does not have
     if federation is not None:
         _look_for_certificates(plan.sites, federation, notice, begins=not can_be_continued(out))

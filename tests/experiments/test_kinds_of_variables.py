@@ -1,5 +1,6 @@
 """Runs on tables with levels: blocks in the graph, levels that are rare or missing at a site, knowledge, privacy."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -100,3 +101,42 @@ def test_rows_with_a_missing_value_cost_rows_and_nothing_else(tmp_path: Path) ->
     private = run(tables, tmp_path / "private", PRIVATE)
     assert skeleton(private) == TRUE
     assert all(site["n_samples"] == 2000 for site in private["sites"].values()), "the public number is that of all rows"
+
+
+def test_a_private_run_without_noise_finds_the_weights_in_the_tables_units(tmp_path: Path) -> None:
+    """Columns in other units and another order than the dictionary; least squares by hand is the oracle."""
+    rng = np.random.default_rng(4)
+    n, p = 4000, 3
+    a = rng.normal(7.0, 2.0, (p, n))
+    b = 300.0 + 50.0 * (a - 7.0) + rng.normal(0.0, 40.0, (p, n))
+    c = -0.5 + 0.004 * (b - 300.0) + rng.normal(0.0, 0.3, (p, n))
+    dictionary = {"c": {"range": [-6, 6]}, "a": {"range": [-5, 19]}, "b": {"range": [-500, 1100]}}
+    plan = Plan.load("private", epsilon=1000.0).with_settings(n_participants=p, dictionary=dictionary)
+    tables = {
+        f"site-{k}": Dataset.of_values(
+            ("a", "b", "c"),
+            np.column_stack([a[k], b[k], c[k]]),
+            origin="here",
+            dictionary=Dictionary.model_validate(dictionary),
+        )
+        for k in range(p)
+    }
+    result = simulate(plan.with_settings(variables=["a", "b", "c"]), tables, tmp_path / "run", noise_seed=1)
+    weights = {frozenset((edge["source"], edge["target"])): edge for edge in result["edges"]}
+    assert set(weights) == {frozenset(("a", "b")), frozenset(("b", "c"))}
+    columns = {"a": a, "b": b, "c": c}
+    for edge in result["edges"]:
+        x, y = columns[edge["source"]], columns[edge["target"]]
+        within_x, within_y = x - x.mean(axis=1, keepdims=True), y - y.mean(axis=1, keepdims=True)
+        slope = (within_x * within_y).sum() / (within_x**2).sum()
+        assert edge["weight"] == pytest.approx(slope, rel=0.05)
+        assert edge["standardised"] == pytest.approx(slope * within_x.std() / within_y.std(), rel=0.1)
+    scales = result["preparation"]["scales"]
+    for name, values in columns.items():
+        within = values - values.mean(axis=1, keepdims=True)
+        assert scales[name] == pytest.approx(within.std(), rel=0.05)
+    network = json.loads((tmp_path / "run" / "lgbn.json").read_text(encoding="utf-8"))
+    roots = [name for name in columns if not network["cpds"][name]["parents"]]
+    for name in roots:
+        within = columns[name] - columns[name].mean(axis=1, keepdims=True)
+        assert network["cpds"][name]["variance"][0] == pytest.approx(within.var(), rel=0.2)

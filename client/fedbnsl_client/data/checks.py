@@ -183,9 +183,8 @@ class TableChecks:
             problems = problems or list(self._identical_columns())
         if problems:
             raise DataError(f"{self._origin}: " + in_one_line(problems))
-        if self._described:
-            return tuple(Oddity(None, text) for text in (*self._constant_columns(), *self._identical_columns()))
-        return self._odd()
+        described = (*self._constant_columns(), *self._identical_columns()) if self._described else ()
+        return (*self._odd(), *(Oddity(None, text) for text in described))
 
     def _odd(self) -> tuple[Oddity, ...]:
         # |mean| > sd: mean^2 > E x^2 - mean^2
@@ -200,7 +199,7 @@ class TableChecks:
                 "Centring)"
             )
             odd.append(Oddity(TableFinding(FindingCode.MEANS_FAR_FROM_ZERO, tuple(far)), text))
-        for k, levels in self._levels.items():
+        for k, levels in () if self._described else self._levels.items():
             text = (
                 f"column {self._variables[k]!r}: {levels.size} whole values in {self._n} rows look like categories; "
                 "weights take them as quantities"

@@ -60,10 +60,10 @@ class Gaps:
     of: int = 0
     by_variable: Mapping[str, int] = field(default_factory=dict[str, int])
 
-    def said(self) -> str:
-        """How many rows are left out, and for which variables."""
+    def said(self, *, as_zeros: bool = False) -> str:
+        """How many rows are left out, or `as_zeros` count as such, and for which variables."""
         names = first_few(f"{name!r} {count}" for name, count in self.by_variable.items())
-        return f"{self.rows} row(s) are left out, which lack a value: {names}"
+        return f"{self.rows} row(s) {'count as zeros' if as_zeros else 'are left out'}, which lack a value: {names}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +103,9 @@ class Dataset:
 
     def remarks(self) -> list[str]:
         """What a person at the site should look at, in words."""
-        return [*([self.gaps.said()] if self.gaps.rows else []), *(one.text for one in self.odd)]
+        # Who has a dictionary means to use a plan that prepares columns; a run of another one says it all the same.
+        said = [one.text for one in self.odd if one.finding is None or not self.dictionary]
+        return [*([self.gaps.said()] if self.gaps.rows else []), *said]
 
     @classmethod
     def read(
@@ -310,7 +312,7 @@ class TablePass:
             least, _ = entry.least
             if entry.range is not None:
                 self._outside[k] += int(entry.outside(cells).sum())
-                wrong = np.isinf(cells)
+                wrong = np.zeros(len(cells), dtype=bool)
             else:
                 wrong = np.isinf(cells) | (cells <= least)
             self._wrong[name].add((self._n + 1 + np.flatnonzero(wrong)).tolist())

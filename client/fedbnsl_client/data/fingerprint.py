@@ -91,7 +91,15 @@ def of_the_same_rows(one: Sequence[str], other: Sequence[str]) -> bool:
 
 
 def file_identity(path: Path) -> tuple[str, ...]:
-    """What identifies a file under any name: its real path and, if it exists, its device and inode numbers."""
+    """What identifies a file under any name: its real path and, if it exists, its device and inode numbers.
+
+    Of a folder of Parquet files, also what identifies these.
+    """
+    inner = sorted(path.rglob("*.parquet")) if path.is_dir() else []
+    return (*_of_one(path), *(mark for one in inner for mark in _of_one(one)))
+
+
+def _of_one(path: Path) -> tuple[str, ...]:
     real = os.path.realpath(path)
     try:
         status = os.stat(real)

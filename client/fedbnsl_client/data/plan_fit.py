@@ -1,6 +1,6 @@
 """How well a table fits a plan. Only people at the site may see this: never send it or write it to a shared log."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,6 +56,21 @@ class PlanFit:
         return lines
 
 
+def refuse_other_columns(plan: Plan, columns: Sequence[str]) -> None:
+    """Refuse a plan whose columns are not those of the run: they are priced, and bounded, as the plan has them.
+
+    Raises
+    ------
+    SchemaMismatchError
+        Before anything is paid for.
+    """
+    if plan.column_names and set(plan.column_names) != set(columns):
+        raise SchemaMismatchError(
+            "the plan has other columns than the run that the coordinator offers: no record was used",
+            remedy="Tell the coordinator's operator. Nothing was paid for.",
+        )
+
+
 def refuse_other_dictionary(plan: Plan, own: Dictionary) -> None:
     """Refuse a plan whose data dictionary says other things of the run's variables than the site's.
 
@@ -69,11 +84,12 @@ def refuse_other_dictionary(plan: Plan, own: Dictionary) -> None:
     ours = own.over([name for name in used if name in own])
     if bool(own) == bool(theirs) and ours.digest() == theirs.digest():
         return
+    differ = [name for name in ours.variables if name in theirs and ours[name] != theirs[name]]
     here = (ours if theirs else own).digest()[:8] if own else "none"
     there = theirs.digest()[:8] if theirs else "none"
     raise SchemaMismatchError(
         f"this site's data dictionary is not that of the plan: digests over the run's variables {here} here, {there} "
-        "there",
+        "there" + (f"; it says other things of {first_few(map(repr, differ))}" if differ else ""),
         remedy="No record was used. Get the consortium's dictionary.toml, put it in the place of this site's and "
         "register the table again (fedbnsl participant register FOLDER --supersedes); or ask the coordinator's "
         "operator for a plan with the same one.",
@@ -146,12 +162,13 @@ def oddities(table: Dataset, plan: Plan) -> tuple[Oddity, ...]:
 def site_lines(table: Dataset, plan: Plan, fit: PlanFit) -> list[str]:
     """What a person at the site should know about a table before a run of the plan uses it."""
     about = "about this table" + (", told here alone" if plan.privacy else "")
-    lines = [
-        *([table.gaps.said()] if table.gaps.rows else ()),
-        *(one.text for one in oddities(table, plan)),
-        *fit.lines(),
-    ]
-    return [f"{about}: {line}" for line in lines]
+    return [f"{about}: {line}" for line in (*remarks(table, plan), *fit.lines())]
+
+
+def remarks(table: Dataset, plan: Plan) -> list[str]:
+    """What a person should look at before a run of the plan, of the table by itself."""
+    gaps = [table.gaps.said(as_zeros=plan.privacy is not None)] if table.gaps.rows else []
+    return [*gaps, *(one.text for one in oddities(table, plan))]
 
 
 def refuse_beyond_bounds(fit: PlanFit, dataset_id: str) -> None:

@@ -124,7 +124,9 @@ def session_url(url: str, environment: Mapping[str, str]) -> str:
     parts = urlsplit(url)
     settings = dict(parse_qsl(parts.query, keep_blank_values=True))
     if unknown := sorted(settings.keys() - _ALLOWED):
-        raise DataError(f"url: {', '.join(unknown)} cannot be set; these can: {', '.join(sorted(_ALLOWED))}")
+        # A name that is none may be a part of a password.
+        named = ", ".join(name for name in unknown if re.fullmatch("[a-z_]+", name)) or "what stands after '?'"
+        raise DataError(f"url: {named} cannot be set; these can: {', '.join(sorted(_ALLOWED))}")
     if (
         "sslmode" not in settings
         and "PGSSLMODE" not in environment

@@ -155,7 +155,8 @@ class Reading:
             return found
         if "_" in cell:  # 1_000 is a number only in Python
             raise ValueError("not a number")
-        return float(cell) * self.factor
+        number = float(cell)
+        return math.nan if number in self.missing_numbers else number * self.factor
 
     def value(self, cell: object) -> float:
         """The code of a cell that is more than text: of a data frame, a Parquet file or a database.

@@ -14,7 +14,7 @@ from fedbnsl_client.budget.journal import RunJournal
 from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.policy import Policy, not_registered
 from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_client.data.plan_fit import refuse_other_dictionary, require_rows_here, rows_for
+from fedbnsl_client.data.plan_fit import refuse_other_columns, refuse_other_dictionary, require_rows_here, rows_for
 from fedbnsl_client.participant import Unaccounted
 from fedbnsl_client.rounds.kinds import Journal
 from fedbnsl_client.site import folder as site_folder
@@ -82,6 +82,7 @@ class PublicTable:
             If rows have missing values that the plan does not take, or the plan needs rows that are elsewhere.
         """
         refuse_other_dictionary(plan, self.dictionary)
+        refuse_other_columns(plan, variables)
         require_rows_here(self._dataset, plan)
         return rows_for(self._dataset.reordered(variables), plan), Unaccounted()
 
@@ -157,6 +158,7 @@ class GuardedTable:
             If the table cannot be read, or is not the one that was registered.
         """
         refuse_other_dictionary(plan, self.dictionary)
+        refuse_other_columns(plan, variables)
         approved = any(map(self._ledger.approved, plan.approvable_digests()))
         self._policy.check_plan(plan, self._dataset, n_samples=self.n_samples, approved=approved)
         journal: Journal = Unaccounted()

@@ -28,7 +28,7 @@ from fedbnsl.errors import PlanError
 from fedbnsl.messages import composed, is_variable_name
 from fedbnsl.plan.knowledge import VariableName
 from fedbnsl.plan.privacy_settings import Real
-from fedbnsl.shown import shown
+from fedbnsl.shown import shown, steers_terminal
 from fedbnsl.sparse import Mask, Matrix
 from fedbnsl.toml_text import parse_toml
 
@@ -46,10 +46,20 @@ _LEAST = {"log": (0.0, "above 0"), "log1p": (-1.0, "above -1"), "sqrt": (-math.u
 """What values of a transform must be above, and the rule in words."""
 
 
+_ROUNDING = 1e-6
+"""Of a range: so far beyond it a value counts as the edge. Factors between units and single precision round."""
+
+
 def _level(text: str) -> str:
     text = composed(text.strip())
     if not is_variable_name(text):
         raise ValueError("a level must not be blank or hold control or bidirectional characters")
+    return text
+
+
+def _printable(text: str) -> str:
+    if any(map(steers_terminal, text)):
+        raise ValueError("a unit must not hold control or bidirectional characters")
     return text
 
 
@@ -78,7 +88,9 @@ class Entry(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Kind = Field(default="continuous", description="continuous, count, binary, ordinal or nominal")
-    unit: str = Field(default="", max_length=100, description="unit that all sites use, shown to people")
+    unit: Annotated[str, AfterValidator(_printable)] = Field(
+        default="", max_length=100, description="unit that all sites use, shown to people"
+    )
     range: tuple[Real, Real] | None = Field(
         default=None,
         description="smallest and largest possible value, from public knowledge; what is outside counts as missing",
@@ -151,8 +163,11 @@ class Entry(BaseModel):
 
     def outside(self, codes: Matrix) -> Mask:
         """(n,) which numbers are not in the range; a missing one is in none."""
-        low, high = self.range or (-math.inf, math.inf)
-        return np.asarray((codes < low) | (codes > high))
+        if self.range is None:
+            return np.zeros(codes.shape, dtype=bool)
+        low, high = self.range
+        rounding = _ROUNDING * (high - low)
+        return np.asarray((codes < low - rounding) | (codes > high + rounding))
 
     def values(self, codes: Matrix) -> Matrix:
         """(n, n_columns) values of the columns, from what was read.
@@ -171,7 +186,7 @@ class Entry(BaseModel):
         if self.levels:
             return codes[:, None]
         if self.range is not None:
-            codes = np.where(self.outside(codes), np.nan, codes)
+            codes = np.clip(np.where(self.outside(codes), np.nan, codes), *self.range)
         values = TRANSFORMS[self.applied](codes)
         return values[:, None]
 

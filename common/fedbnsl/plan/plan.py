@@ -233,7 +233,8 @@ class Plan(BaseModel):
             (
                 not self.dictionary or all(name in self.dictionary for name in self.variables),
                 "variables",
-                "names that the data dictionary has",
+                "names that the data dictionary has; it lacks "
+                + first_few(repr(name) for name in self.variables if name not in self.dictionary),
             ),
             (all(map(is_variable_name, self.variables)), "variables", f"names {_PRINTABLE}, not blank"),
             (not any(map(steers_terminal, self.name)), "name", _PRINTABLE),

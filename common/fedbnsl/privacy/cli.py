@@ -32,6 +32,8 @@ def price(choice: PlanChoice, rows: int, n_variables: int | None, table: bool, a
     from fedbnsl.privacy.report import noise_table, price_lines, price_summary
 
     plan = choice.load()
+    if plan.privacy is not None and plan.preparation is not None and not plan.dictionary:
+        plan.require_ranges(0)  # refuses: without a dictionary there is no price
     named = len(plan.column_names)
     if n_variables and named and n_variables != named:
         raise SetupError(

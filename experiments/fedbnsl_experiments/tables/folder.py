@@ -4,7 +4,7 @@ import csv
 import io
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -89,6 +89,7 @@ def read_tables(
     *,
     dictionary: Dictionary = NO_DICTIONARY,
     check: Callable[[Dataset], object] = lambda table: None,
+    remarks: Callable[[Dataset], Iterable[str]] = Dataset.remarks,
     warn: bool = True,
 ) -> dict[str, Dataset]:
     """The tables of all sites; what is odd about one is a DataWarning that begins with the name of its site.
@@ -101,6 +102,8 @@ def read_tables(
         What the variables are; each table is read with its own column file (`column_file`).
     check
         May refuse a table by a DataError.
+    remarks
+        What is odd about a table.
     warn
         False: no warnings.
 
@@ -120,7 +123,7 @@ def read_tables(
         except DataError as error:
             unusable.append(error)
             continue
-        for text in tables[site].remarks() if warn else ():
+        for text in remarks(tables[site]) if warn else ():
             warnings.warn(f"{site}: {text}", DataWarning, stacklevel=2)
     if len(unusable) == 1:
         raise unusable[0]

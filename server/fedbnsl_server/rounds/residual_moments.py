@@ -77,6 +77,7 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
         mean_squares=state.mean_squares,
         bounds=bounds,
         noise_std=noise_std,
+        cut_off=units is None,
     )
     return replace(
         state,

@@ -81,7 +81,8 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     if constant:
         raise RemoteProtocolError(
             f"column(s) {first_few(map(repr, constant))}: one value in all rows of all sites, so that nothing can be "
-            "learned about them; leave them out of the plan's `variables`"
+            "learned about them",
+            remedy="Leave them out of the plan's `variables` (--columns), or their levels out of the data dictionary.",
         )
     scales = np.sqrt(pooled) if preparation.scale == "pooled" else np.ones_like(pooled)
     return in_units(state, Units(centres, scales))

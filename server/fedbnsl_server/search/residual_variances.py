@@ -22,7 +22,14 @@ _WHOLE = 0.15
 
 
 def residual_variances(
-    relative: Matrix, pooled: PooledMoments, scales: Matrix, *, mean_squares: Matrix, bounds: Matrix, noise_std: float
+    relative: Matrix,
+    pooled: PooledMoments,
+    scales: Matrix,
+    *,
+    mean_squares: Matrix,
+    bounds: Matrix,
+    noise_std: float,
+    cut_off: bool = True,
 ) -> Matrix:
     """(d,) residual variances, none below one standard deviation of its noise; empty if noise or bounds hide them.
 
@@ -37,6 +44,8 @@ def residual_variances(
         unknown.
     noise_std
         Of the mean squares, divided by their bounds.
+    cut_off
+        Whether squares were cut off at the bounds; otherwise nothing lies beyond them.
     """
     unknown = np.empty(0)
     own_noise = math.sqrt(2.0) * pooled.noise_std
@@ -44,7 +53,7 @@ def residual_variances(
         return unknown
     with np.errstate(over="ignore", invalid="ignore"):  # numbers that no table gives: unknown, see below
         released = mean_squares / bounds
-        whole = released <= _WHOLE
+        whole = released <= (_WHOLE if cut_off else np.inf)
         fitted = (pooled.moments.diagonal() / bounds)[whole]
         size, along = float(fitted @ fitted), float(fitted @ released[whole])
         if not (0.0 < size < math.inf and noise_std * math.sqrt(size) <= LARGEST_ERROR * along < math.inf):

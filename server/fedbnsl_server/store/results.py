@@ -408,6 +408,9 @@ class RunRecorder:
         found += warnings.of_too_much_noise(self._plan, list(self._n_samples.values()), len(self._variables))
         found += sentences(self._rounds) + warnings.of_other_versions(self._site_versions)
         variance = np.empty(0) if self._state is None else self._state.residual_variance
+        found += warnings.of_shortened_levels(self._plan)
+        if self._state is not None:
+            found += warnings.of_hidden_scales(self._plan, self._variables, self._state.mean_squares)
         return found + warnings.of_unequal_variances(
             self._plan, self._variables, variance, None if self._state is None else self._state.units
         )

@@ -7,9 +7,12 @@ from fedbnsl.messages import Units
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import price_of
 from fedbnsl.sparse import Matrix
+from fedbnsl.wording import first_few
 from fedbnsl_server.search.pooled_moments import NOISE_WIDTHS, least_noise
 from fedbnsl_server.sites.ejection import Ejected
 
+# Of a ratio of equal numbers.
+_ROUNDING = 1e-9
 # The largest residual variance over the smallest, beyond which a result warns.
 _UNEQUAL_VARIANCES = 2.0
 
@@ -52,6 +55,40 @@ def of_too_much_noise(plan: Plan, rows: Sequence[int], d: int) -> list[str]:
     return [
         f"the noise hides correlations of residuals below {hidden:.2g}, which is more than the threshold "
         f"{plan.threshold:g}: most edges are lost; use more rows, more sites or a larger epsilon"
+    ]
+
+
+def of_hidden_scales(plan: Plan, columns: Sequence[str], mean_squares: Matrix) -> list[str]:
+    """Columns of a private run whose spread the noise of the statistics hides, by released numbers alone.
+
+    Parameters
+    ----------
+    mean_squares
+        (d,) released variances in units of the scales; below 1 where a scale is the size of the noise instead.
+    """
+    if plan.privacy is None or plan.preparation is None or not mean_squares.size:
+        return []
+    hidden = [name for name, share in zip(columns, mean_squares.tolist(), strict=True) if share < 1.0 - _ROUNDING]
+    if not hidden:
+        return []
+    return [
+        f"the noise of the statistics hides how much {first_few(map(repr, hidden))} vary: they were divided by the "
+        "size of the noise instead. Their weights without units cannot be compared with others', and faint edges are "
+        "lost; narrower ranges in the data dictionary, more rows or a larger epsilon would tell"
+    ]
+
+
+def of_shortened_levels(plan: Plan) -> list[str]:
+    """Weights of private moments rounds that are biased: those of variables with levels."""
+    if plan.privacy is None or not plan.moments_rounds:
+        return []
+    levels = [name for name, entry in plan.dictionary.items() if entry.has_levels]
+    if not levels:
+        return []
+    return [
+        f"records are shortened before their moments are released, rare ones most: weights of edges into "
+        f"{first_few(map(repr, levels))} come out too large or too small (0.97 and 0.5 instead of 0.8 and 0.3 were "
+        "measured); take from them that there is an edge and its sign, not its size"
     ]
 
 

@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 
 from fedbnsl.errors import DataError, FedbnslError
+from fedbnsl.messages import FindingCode
 from fedbnsl.plan.dictionary import Dictionary
+from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Matrix
 from fedbnsl_client.data import csv_table, mapped_array
 from fedbnsl_client.data.checks import DataWarning
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.fingerprint import column_fingerprints, fingerprint
+from fedbnsl_client.data.plan_fit import remarks
 from fedbnsl_client.data.reading import ColumnMap
 
 N = 40
@@ -204,21 +207,25 @@ def test_values_outside_the_range_are_counted_for_the_site(write: Callable[..., 
     assert said[0] == "3 row(s) are left out, which lack a value: 'age' 2, 'crp' 1"
     assert said[1].endswith("count as missing: 'age' 2 (5.0%), 'crp' 1 (2.5%)")
     assert data.gaps.rows == 3
-    assert [one.finding for one in data.odd] == [None], "nothing of it leaves the site"
+    assert [one.finding for one in data.odd if one.finding is None] == [None], "nothing of it leaves the site"
 
 
 def test_a_level_that_does_not_occur_here_is_said_and_not_refused(write: Callable[..., Path]) -> None:
     rows = [[*row[:-1], row[-1] if row[-1] in ("0", "A") else "0"] for row in ward()]
     data = read(write(rows))
-    assert [one.text for one in data.odd] == [
+    assert data.remarks() == [
         f"column 'blood=B': the same value in all {N} rows",
         f"column 'blood=AB': the same value in all {N} rows",
     ]
     assert not data.X[:, 6:].any()
 
 
-def test_levels_and_means_are_no_findings_where_a_dictionary_says_what_columns_are(write: Callable[..., Path]) -> None:
-    assert read(write(ward())).odd == ()
+def test_levels_are_no_finding_and_means_one_for_plans_without_preparation(write: Callable[..., Path]) -> None:
+    data = read(write(ward()))
+    assert [one.finding.code for one in data.odd if one.finding] == [FindingCode.MEANS_FAR_FROM_ZERO]
+    assert data.remarks() == [], "who has a dictionary means to use a plan that takes means off"
+    assert remarks(data, Plan.load("standard")) == []
+    assert "means further from zero" in remarks(data, Plan.load("lean"))[0]
 
 
 def test_unknown_levels_are_refused_by_column_count_line_and_spelling(write: Callable[..., Path]) -> None:
@@ -272,8 +279,21 @@ def test_a_value_that_the_transform_does_not_take_is_refused_by_row(
     assert np.flatnonzero(np.isnan(read_at_all[:, 0])).tolist() == [2, 30]
 
 
-def test_an_infinite_value_is_refused_although_there_is_a_range(write: Callable[..., Path]) -> None:
-    assert "'crp': 1 row(s) are infinite" in str(refusal(write(with_cells(ward(), crp="inf"))))
+def test_an_infinite_value_is_outside_of_every_range_and_refused_without_one(write: Callable[..., Path]) -> None:
+    path = write(with_cells(ward(), crp="inf"))
+    assert np.isnan(read(path).X[:, 1]).any()
+    open_ended = Dictionary.model_validate({"crp": {}, "visits": {}})
+    assert "'crp': 1 row(s) are infinite" in str(refusal(path, dictionary=open_ended, mapping=ColumnMap()))
+
+
+def test_a_value_at_the_edge_stays_there_when_a_factor_rounds(write: Callable[..., Path]) -> None:
+    narrow = Dictionary.model_validate({"crp": {"range": [0.0, 0.3]}, "visits": {}})
+    tenth = ColumnMap.model_validate({"crp": {"factor": 0.1}})
+    rows = [[*row[:4], "3" if k < 20 else "1", *row[5:]] for k, row in enumerate(ward())]
+    data = read(write(rows), dictionary=narrow, mapping=tenth)
+    assert 3 * 0.1 > 0.3
+    assert data.gaps.rows == 0
+    assert data.X[:, 0].max() == 0.3
 
 
 # ---- what the ledger knows it by -----------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from fedbnsl.errors import RemoteProtocolError
 from fedbnsl.messages import RoundTask, Units
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import LATTICE, price_of, statistics_sensitivity
@@ -165,3 +166,19 @@ def test_the_noise_is_that_of_the_price():
     half = price.moments_variance // 2
     whole = price.moments_variance
     assert drawn == [price.setup_variance] * 5 + [whole, half, half, whole, half, whole]
+
+
+@pytest.mark.parametrize("scales", [[5e-324, 1.0], [1.0, np.inf], [np.nan, 1.0]])
+def test_units_that_no_record_could_be_measured_in_are_refused(scales: list[float]):
+    site = Participant("site", Dataset(("a", "b"), np.ones((50, 2))), PLAN)
+    task = residual_moments.Task(SparseMatrix.zeros(2), np.ones(2))
+    with pytest.raises(RemoteProtocolError, match="units that this run cannot have"):
+        site.handle(RoundTask(2, task, True, Units(np.empty(0), np.array(scales))))
+
+
+def test_units_come_once():
+    site = Participant("site", Dataset(("a", "b"), np.ones((50, 2))), PLAN)
+    task = residual_moments.Task(SparseMatrix.zeros(2), np.ones(2))
+    site.handle(RoundTask(2, task, True, Units(np.empty(0), np.ones(2))))
+    with pytest.raises(RemoteProtocolError, match="units that this run cannot have"):
+        site.handle(RoundTask(3, task, True, Units(np.empty(0), np.full(2, 2.0))))

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fedbnsl.messages import JoinRequest, LedgerHead
@@ -13,6 +14,7 @@ from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_experiments.simulate import simulate
 from fedbnsl_server.sites.mailbox import Traffic
 from fedbnsl_server.sites.roster import Roster
+from fedbnsl_server.store import warnings
 from fedbnsl_server.store.results import RunRecorder
 from fedbnsl_server.store.run_folder import RunFolder
 from fedbnsl_server.store.run_id import RunIdentity
@@ -118,3 +120,11 @@ def test_a_run_of_moments_that_broke_off_names_what_may_have_been_released(tmp_p
     resumed = recorder.pause()["privacy"]["guarantee"]
     folder.close()
     assert resumed.endswith("the noisy moments of its residuals at most 3 times."), "the folder may be a backup"
+
+
+def test_columns_whose_spread_the_noise_hides_are_named() -> None:
+    plan = Plan.load("private").with_settings(dictionary={"a": {"range": [0, 1]}, "b": {"range": [0, 1]}})
+    (sentence,) = warnings.of_hidden_scales(plan, ("a", "b"), np.array([1.0, 0.4]))
+    assert "how much 'b' vary" in sentence
+    assert warnings.of_hidden_scales(plan, ("a", "b"), np.ones(2)) == []
+    assert warnings.of_hidden_scales(Plan.load("private-moments"), ("a", "b"), np.full(2, 0.4)) == []

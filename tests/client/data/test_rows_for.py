@@ -1,0 +1,44 @@
+"""Which rows a run uses: a private one all of them, and it refuses none."""
+
+import numpy as np
+import pytest
+
+from fedbnsl.errors import DataError, SchemaMismatchError
+from fedbnsl.plan.plan import Plan
+from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.data.plan_fit import refuse_other_columns, remarks, rows_for
+from private_site import private_plan
+
+X = np.random.default_rng(1).normal(size=(50, 2))
+X[:40, 0] = np.nan
+TABLE = Dataset.of_values(["a", "b"], X, origin="here", min_rows=2, warn=False)
+PRIVATE = Plan.load("private").with_settings(dictionary={"a": {"range": [-9, 9]}, "b": {"range": [-9, 9]}})
+
+
+def test_a_private_run_uses_all_rows_however_many_are_incomplete() -> None:
+    assert rows_for(TABLE, PRIVATE).n_samples == 50
+    assert np.isnan(rows_for(TABLE, PRIVATE).X).sum() == 40, "its preparation makes zeros of them"
+    raw = rows_for(TABLE, private_plan())
+    assert raw.n_samples == 50
+    assert (raw.X[:40] == 0.0).all()
+    assert np.array_equal(raw.X[40:], X[40:])
+
+
+def test_a_run_without_privacy_uses_complete_rows_if_the_plan_leaves_enough_out() -> None:
+    allowing = Plan.load("standard", ["preparation.missing_most=0.9"])
+    assert np.array_equal(rows_for(TABLE, allowing).X, X[40:])
+    for plan in (Plan.load("standard"), Plan.load("lean"), Plan.load("standard", ["preparation.missing='refuse'"])):
+        with pytest.raises(DataError, match="of 50 rows, 40"):
+            rows_for(TABLE, plan)
+
+
+def test_what_happens_to_incomplete_rows_is_said_as_it_is() -> None:
+    assert "40 row(s) count as zeros" in remarks(TABLE, PRIVATE)[0]
+    assert "40 row(s) are left out" in remarks(TABLE, Plan.load("standard"))[0]
+
+
+def test_a_plan_with_other_columns_than_the_run_is_refused_before_it_is_paid_for() -> None:
+    refuse_other_columns(PRIVATE, ["b", "a"])
+    for columns in (["a"], ["a", "c"], ["a", "b", "c"]):
+        with pytest.raises(SchemaMismatchError, match="other columns than the run"):
+            refuse_other_columns(PRIVATE, columns)

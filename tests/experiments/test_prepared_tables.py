@@ -136,3 +136,37 @@ def test_a_table_that_would_lose_most_rows_is_refused(tmp_path: Path) -> None:
     tables = read_tables(write(tmp_path, 0.1), (), warn=False)
     with pytest.raises(DataError, match="more than the 50% that the plan allows"):
         simulate(STANDARD, tables, tmp_path / "run")
+
+
+SOLVERS: dict[str, dict[str, Any]] = {
+    "closed-form": {"local_solver": "closed-form"},
+    "frank-wolfe": {"local_solver": "frank-wolfe"},
+    "pgcd": {"local_solver": "pgcd"},
+    "dp-pgcd": {
+        "local_solver": "dp-pgcd",
+        "refit_rounds": 0,
+        "local_steps": 20,
+        "threshold": 0.1,
+        "privacy": {"epsilon": 500.0, "delta": 1e-5, "clip": 5.0},
+    },
+}
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_every_solver_takes_off_each_sites_own_means(tmp_path: Path, solver: str) -> None:
+    found: list[list[dict[str, Any]]] = []
+    for shift in (0.0, 64.0):  # a power of two: what is taken off again leaves few rounding errors
+        ranges = {name: {"range": [shift - 16.0, shift + 16.0]} for name in FEDERATION.variables}
+        plan = Plan(name="p").with_settings(
+            n_participants=len(ROWS), rounds=8, preparation={}, dictionary=ranges, **SOLVERS[solver]
+        )
+        tables = {
+            f"site-{k}": Dataset(FEDERATION.variables, X + shift, dictionary=plan.dictionary)
+            for k, X in enumerate(CLEAN, start=1)
+        }
+        result = simulate(plan, tables, tmp_path / f"{shift}", noise_seed=3 if plan.privacy else None)
+        found.append(result["edges"])
+        assert result["edges"]
+    assert [(one["source"], one["target"]) for one in found[0]] == [(one["source"], one["target"]) for one in found[1]]
+    for one, other in zip(*found, strict=True):
+        assert other["weight"] == pytest.approx(one["weight"], rel=1e-3)

@@ -736,7 +736,7 @@ def signalled(number, *arguments):
 
 def test_130_of_a_run_without_a_round_nothing_was_learned_and_both_sides_can_repeat_it(fedbnsl, tables, tmp_path):
     run = tmp_path / "my run"
-    code, lines = signalled(signal.SIGINT, "private", "--epsilon=1", "--variables=x,y,z", f"--out={run}")
+    code, lines = signalled(signal.SIGINT, "private-moments", "--epsilon=1", "--variables=x,y,z", f"--out={run}")
     said, address = "\n".join(lines), lines[0].removeprefix("listening on ").partition(";")[0]
     assert code == 130, said
     assert f"No round was finished; continue with: fedbnsl coordinator serve '{run}' --insecure" in said

@@ -1,6 +1,7 @@
 """A site that is put out of a run: while sites join, while rounds are played, and with the run set back."""
 
 import errno
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -120,7 +121,14 @@ def test_a_site_that_is_ejected_while_sites_join_leaves_the_run_of_the_others(
         assert coordinate_until(kill, plan, tmp_path / "run", sites.address) == 9
         assert [event["site"] for event in events(tmp_path / "run", "seated")] == ["c"]
         order = orders.give(tmp_path / "run", "c", None)
-        result = sites.coordinate(plan, tmp_path / "run", on_listening=lambda address: sites.start(*OTHERS))
+
+        def others_after_c() -> None:  # otherwise the run may be over before c calls again, and c calls in vain
+            sites.ends["c"].exception(LONG_S)
+            sites.start(*OTHERS)
+
+        late = threading.Thread(target=others_after_c)
+        result = sites.coordinate(plan, tmp_path / "run", on_listening=lambda address: late.start())
+        late.join()
     else:
 
         def listening(address: str) -> None:

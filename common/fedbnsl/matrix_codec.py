@@ -126,7 +126,8 @@ def finite(numbers: Iterable[float]) -> Matrix:
     MalformedMessageError
         If one is not finite.
     """
-    vector = np.array(numbers, dtype=np.float64)
+    with np.errstate(invalid="ignore"):  # a signalling NaN is refused like any other, not warned of
+        vector = np.array(numbers, dtype=np.float64)
     if not np.isfinite(vector).all():
         raise MalformedMessageError("a number that is not finite")
     return vector

@@ -177,7 +177,7 @@ class Entry(BaseModel):
         codes
             (n,) numbers in the dictionary's unit, or positions of levels; NaN where a value is missing, which stays
             NaN. So does a number outside the range become: what cannot be is not known. Moved to the edge, a few codes
-            such as 999 would be the largest values of a table, and a row of them put edges between all columns.
+            such as 999 would be the largest values of a table, and a row of them could make edges between all columns.
         """
         if self.kind == "nominal":
             indicators: Matrix = (codes[:, None] == np.arange(1, len(self.levels))).astype(np.float64)

@@ -87,8 +87,8 @@ def of_shortened_levels(plan: Plan) -> list[str]:
         return []
     return [
         f"records are shortened before their moments are released, rare ones most: weights of edges into "
-        f"{first_few(map(repr, levels))} come out too large or too small (0.97 and 0.5 instead of 0.8 and 0.3 were "
-        "measured); take from them that there is an edge and its sign, not its size"
+        f"{first_few(map(repr, levels))} come out too large or too small; take from them that there is an edge and its "
+        "sign, not its size"
     ]
 
 

@@ -128,3 +128,12 @@ def test_columns_whose_spread_the_noise_hides_are_named() -> None:
     assert "how much 'b' vary" in sentence
     assert warnings.of_hidden_scales(plan, ("a", "b"), np.ones(2)) == []
     assert warnings.of_hidden_scales(Plan.load("private-moments"), ("a", "b"), np.full(2, 0.4)) == []
+
+
+def test_weights_into_variables_with_levels_are_called_biased_where_records_are_shortened() -> None:
+    levels = {"a": {"range": [0, 1]}, "b": {"kind": "binary", "levels": ["no", "yes"]}}
+    private, standard = Plan.load("private"), Plan.load("standard")
+    (sentence,) = warnings.of_shortened_levels(private.with_settings(dictionary=levels))
+    assert "weights of edges into 'b' come out too large or too small" in sentence
+    assert warnings.of_shortened_levels(private.with_settings(dictionary={**levels, "b": {"range": [0, 1]}})) == []
+    assert warnings.of_shortened_levels(standard.with_settings(dictionary=levels)) == []

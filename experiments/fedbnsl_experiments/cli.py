@@ -209,11 +209,10 @@ def simulate(
     from rich.console import Console
 
     from fedbnsl_client.cli import warnings_on_stderr
-    from fedbnsl_client.data.plan_fit import remarks, rows_for
     from fedbnsl_experiments.plan_settings import for_sites
     from fedbnsl_experiments.repeat import command_kept
     from fedbnsl_experiments.simulate import simulate as run_simulation
-    from fedbnsl_experiments.tables.folder import described_by, read_tables, site_files
+    from fedbnsl_experiments.tables.folder import described_by, site_files, tables_for
     from fedbnsl_server.observe.terminal import RunDisplay
     from fedbnsl_server.store.run_folder import default_folder, refuse_existing_run
 
@@ -231,13 +230,7 @@ def simulate(
     files = site_files(folder)
     plan = for_sites(described_by(plan, folder), len(files))
     with warnings_on_stderr():
-        tables = read_tables(
-            files,
-            plan.variables,
-            dictionary=plan.dictionary,
-            check=lambda table: rows_for(table, plan),
-            remarks=lambda table: remarks(table, plan),
-        )
+        tables = tables_for(plan, files)
     reference = _reference(truth, folder, next(iter(tables.values())).columns.variables)
     title = f"{plan.name}: {len(files)} sites in one process"
     again = ["simulate", "plan.toml", *(["--public-data"] if plan.privacy else [])]
@@ -352,18 +345,10 @@ def _variables_of(files: Mapping[str, Path], plan: Plan, *, warn: bool) -> tuple
 
     The participants read them again, and the first to fail would be the only one named.
     """
-    from fedbnsl_client.data.plan_fit import remarks, rows_for
-    from fedbnsl_experiments.tables.folder import read_tables
+    from fedbnsl_experiments.tables.folder import tables_for
     from fedbnsl_server.sites.roster import compare_variables
 
-    tables = read_tables(
-        files,
-        plan.variables,
-        dictionary=plan.dictionary,
-        check=lambda table: rows_for(table, plan),
-        remarks=lambda table: remarks(table, plan),
-        warn=warn,
-    )
+    tables = tables_for(plan, files, warn=warn)
     first = next(iter(tables.values()))
     for site, table in tables.items():
         try:

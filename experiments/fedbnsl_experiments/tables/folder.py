@@ -13,6 +13,7 @@ from fedbnsl.durable import make_folder
 from fedbnsl.errors import DataError, ResultError
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
+from fedbnsl_client.data import plan_fit
 from fedbnsl_client.data.checks import DataWarning, in_one_line
 from fedbnsl_client.data.csv_table import read_header, said_in_words, unreadable_cells
 from fedbnsl_client.data.dataset import Dataset
@@ -133,6 +134,18 @@ def read_tables(
             "\n  ".join([f"{len(unusable)} of {len(files)} tables cannot be used:", *texts]), remedy=unusable[0].remedy
         )
     return tables
+
+
+def tables_for(plan: Plan, files: Mapping[str, Path], *, warn: bool = True) -> dict[str, Dataset]:
+    """The tables of a run of the plan, read by its dictionary; see `read_tables`. A table it would refuse is named."""
+    return read_tables(
+        files,
+        plan.variables,
+        dictionary=plan.dictionary,
+        check=lambda table: plan_fit.rows_for(table, plan),
+        remarks=lambda table: plan_fit.remarks(table, plan),
+        warn=warn,
+    )
 
 
 def _checked(table: Dataset, check: Callable[[Dataset], object], *, origin: Path) -> None:

@@ -96,9 +96,7 @@ class LocalProblem:
     @property
     def _bounds(self) -> tuple[Matrix, Matrix]:
         """(d,) public lower and upper bounds of the columns."""
-        by_name = {column.name: column for column in self.plan.require_ranges(self.X.shape[1])}
-        columns = [by_name[name] for name in self.mask.columns.names]
-        return np.array([column.low for column in columns]), np.array([column.high for column in columns])
+        return self.plan.bounds(self.mask.columns.names)
 
     @cached_property
     def price(self) -> Price:

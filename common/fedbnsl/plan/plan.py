@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
+import numpy as np
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
@@ -24,6 +25,7 @@ from fedbnsl.plan.plan_file import read_settings, read_toml
 from fedbnsl.plan.preparation import Preparation
 from fedbnsl.plan.privacy_settings import Positive, Privacy, Real, Unit
 from fedbnsl.shown import shown, steers_terminal
+from fedbnsl.sparse import Matrix
 from fedbnsl.wording import first_few
 
 # Strict: `rounds = true` or `rounds = "1"` is a slip, not a number.
@@ -391,6 +393,18 @@ class Plan(BaseModel):
                 remedy="Name the used variables in the plan (`variables`), or leave the others out of the dictionary.",
             )
         return columns
+
+    def bounds(self, names: Sequence[str]) -> tuple[Matrix, Matrix]:
+        """(d,) public lower and (d,) upper bounds of the columns of these names, in their order; see `require_ranges`.
+
+        Raises
+        ------
+        PlanError
+            As `require_ranges`.
+        """
+        by_name = {column.name: column for column in self.require_ranges(len(names))}
+        columns = [by_name[name] for name in names]
+        return np.array([column.low for column in columns]), np.array([column.high for column in columns])
 
     @property
     def needed(self) -> int:

@@ -67,8 +67,8 @@ class Run:
     @property
     def half_ranges(self) -> Matrix:
         """(d,) half the distance between the public bounds of each column, in its unit, where columns are prepared."""
-        columns = {column.name: column for column in self.plan.require_ranges(len(self.mask.allowed))}
-        return np.array([(columns[name].high - columns[name].low) / 2.0 for name in self.mask.columns.names])
+        low, high = self.plan.bounds(self.mask.columns.names)
+        return np.asarray((high - low) / 2.0)
 
     @property
     def privacy(self) -> Privacy:

@@ -92,7 +92,7 @@ def _obeying(order: Sequence[int], required: Mask) -> list[int]:
     return found
 
 
-def _improved(parents: "_Parents", order: list[int], least: float) -> Mask:
+def _improved(parents: _Parents, order: list[int], least: float) -> Mask:
     """The DAG of the best order that moves lead to from this one."""
     improved = True
     while improved:

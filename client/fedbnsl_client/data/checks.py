@@ -78,7 +78,7 @@ class TableChecks:
         d column names.
     described
         Whether a data dictionary says what the columns are. Then one that holds a single value here, such as a level
-        that does not occur at this site, is odd and not refused, and whole values and means are as they should be.
+        that does not occur at this site, is odd and not refused, and whole values are as they should be.
     """
 
     def __init__(self, origin: Path | str, variables: Sequence[str], *, described: bool = False) -> None:

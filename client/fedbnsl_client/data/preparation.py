@@ -15,6 +15,7 @@ import numpy as np
 from fedbnsl.messages import Units
 from fedbnsl.plan.preparation import Preparation
 from fedbnsl.sparse import Matrix
+from fedbnsl_client.data.checks import zeros_for_gaps
 from fedbnsl_client.data.mapped_array import gathered, row_blocks, sum_over_rows
 
 
@@ -110,8 +111,6 @@ def prepared_rows(X: Matrix, by: Prepared) -> Matrix:
     """(n, d) prepared table, zeros in the rows with a missing value; in a file if X is."""
 
     def rows(block: Matrix) -> Matrix:
-        found = (block - by.centre) / by.scale
-        found[np.isnan(found).any(axis=1)] = 0.0
-        return np.asarray(found)
+        return zeros_for_gaps((block - by.centre) / by.scale)
 
     return gathered(map(rows, row_blocks(X)), X.shape[1])

@@ -63,7 +63,7 @@ MATHS = (
     "fedbnsl.privacy.zcdp",
     "fedbnsl_server.algorithm",
     "fedbnsl_server.search",
-    "fedbnsl_client.compiled",
+    "fedbnsl.compiled",
     "fedbnsl_client.losses",
     "fedbnsl_client.privacy",
     "fedbnsl_client.solvers",

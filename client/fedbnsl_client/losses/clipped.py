@@ -10,9 +10,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from fedbnsl.compiled import compiled, exact_sums
 from fedbnsl.privacy.calibration import LATTICE
 from fedbnsl.sparse import Matrix
-from fedbnsl_client.compiled import compiled, exact_sums
 
 Integers = NDArray[np.int64]
 

@@ -13,9 +13,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fedbnsl.compiled import compiled
 from fedbnsl.privacy.calibration import LATTICE, SCORE_SENSITIVITY
 from fedbnsl.sparse import Mask, Matrix
-from fedbnsl_client.compiled import compiled
 
 Integers = NDArray[np.int64]
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from fedbnsl.compiled import compiled
 from fedbnsl.sparse import Matrix
-from fedbnsl_client.compiled import compiled
 
 
 @compiled

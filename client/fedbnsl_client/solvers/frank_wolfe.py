@@ -15,8 +15,8 @@ is quadratic, so the best length is known. Corner and stopping depend on the dat
 
 import numpy as np
 
+from fedbnsl.compiled import compiled
 from fedbnsl.sparse import Mask, Matrix
-from fedbnsl_client.compiled import compiled
 from fedbnsl_client.losses.squared import SecondMoments
 
 

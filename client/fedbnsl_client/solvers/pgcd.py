@@ -11,8 +11,8 @@ descent. Working column by column is faster, because a column's entries stay in 
 
 import numpy as np
 
+from fedbnsl.compiled import compiled
 from fedbnsl.sparse import Mask, Matrix
-from fedbnsl_client.compiled import compiled
 from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_client.solvers.coordinate import score_column, soft
 

@@ -38,6 +38,8 @@ NonNegative = Annotated[Real, Field(ge=0)]
 Solver = Literal["pgcd", "closed-form", "frank-wolfe", "dp-pgcd", "dp-pgcd-laplace", "noisy-covariance"]
 Acyclicity = Literal["exponential", "log-det"]
 Consensus = Literal["mean", "median", "trimmed-mean"]
+GraphClass = Literal["cpdag", "dag-equal-variance"]
+EdgePenalty = Literal["auto", "bic", "extended-bic"]
 PRIVATE_SOLVERS = ("dp-pgcd", "dp-pgcd-laplace", "noisy-covariance")
 
 # Every private step costs budget. More steps than this mean that somebody left the non-private default unchanged.
@@ -168,6 +170,29 @@ class Plan(BaseModel):
         description="absolute weight in W, after the first or the last round, above which two variables are neighbours",
     )
 
+    # What the graph says
+    graph_class: GraphClass = Field(
+        default="dag-equal-variance",
+        description="dag-equal-variance: directions that the data leave open rest on equal noise variances in the "
+        "tables' units; cpdag (with moments_rounds): edges are directed only where every DAG that fits the data as "
+        "well agrees, or knowledge tells; the others stay undirected",
+    )
+    edge_penalty: EdgePenalty = Field(
+        default="auto",
+        description="cpdag: what an edge must gain in log-likelihood: bic (ln(rows) / 2), extended-bic (ln(d) more) "
+        "or auto (the one that predicts left-out sites better where rows are few; otherwise extended-bic)",
+    )
+    search_seed: Annotated[Count, Field(ge=0, le=2**63 - 1)] = Field(
+        default=0, description="cpdag: of the random moves of the search and the draws of the bootstrap"
+    )
+    bootstrap: Annotated[Count, Unit("draws")] = Field(
+        default=100,
+        ge=0,
+        le=10_000,
+        description="cpdag: draws of the parametric bootstrap, which tells in what share of graphs each edge is found; "
+        "costs time at the coordinator, no message and no privacy; 0: none",
+    )
+
     # Messages
     value_type: Literal["float64", "float32"] = Field(default="float64", description="precision of sent weights")
     send_tolerance: NonNegative = Field(
@@ -230,7 +255,11 @@ class Plan(BaseModel):
                 "acyclicity_penalty_max",
                 "at least acyclicity_penalty",
             ),
-            (self.refit_threshold <= self.threshold, "refit_threshold", "at most threshold"),
+            (
+                self.moments_rounds > 0 or self.refit_threshold <= self.threshold,
+                "refit_threshold",
+                "at most threshold",
+            ),
             (len(set(self.variables)) == len(self.variables), "variables", "names without repetition"),
             (
                 not self.dictionary or all(name in self.dictionary for name in self.variables),
@@ -283,6 +312,11 @@ class Plan(BaseModel):
                 not self.starts or self.moments_rounds > 0,
                 "starts",
                 "empty without moments_rounds, which choose among the starts",
+            ),
+            (
+                self.graph_class != "cpdag" or self.moments_rounds > 0,
+                "graph_class",
+                "dag-equal-variance without moments_rounds, whose search tells the class",
             ),
             (not (private and self.starts), "starts", "empty with [privacy]: each start would spend budget"),
             (

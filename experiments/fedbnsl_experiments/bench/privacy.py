@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from fedbnsl.compiled import exact_sums
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import price_of
-from fedbnsl_client.compiled import exact_sums
 from fedbnsl_client.privacy import randomness
 from fedbnsl_client.solvers.local_solver import private_solver
 from fedbnsl_experiments.bench.generated import Generated

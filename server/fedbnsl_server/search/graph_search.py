@@ -36,10 +36,7 @@ from fedbnsl.plan.columns import Columns
 from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_server.search.families import Families
 from fedbnsl_server.search.hill_climb import Loss, descend
-from fedbnsl_server.search.order_search import best_orders
-
-# Up to so many variables, the search over orders has several starts.
-_FEW = 30
+from fedbnsl_server.search.order_search import best_dag
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,9 +125,6 @@ def search(
         apart = np.log(variance.T / common)
         return np.asarray((0.5 * np.log(variance.T) + 0.5 * apart * apart / n_samples).mean(axis=-1).T)
 
-    def likelihood(variance: Matrix) -> Matrix:
-        return np.asarray(0.5 * np.log(variance.T).mean(axis=-1).T)
-
     def descended(dag: Mask, loss: Loss) -> Mask:
         return descend(families, dag, loss, required=required, penalty=cost)
 
@@ -139,9 +133,11 @@ def search(
 
     given = [start & candidates for start in starts]
     if size is not None:
-        # Each may end in another optimum; beyond a few variables, one start takes long enough.
-        orders = [order, order[::-1], sorted(order), order[::2] + order[1::2]] if len(order) <= _FEW else [order]
-        given += best_orders(families, likelihood, orders, required=required, penalty=cost)
+        mean = np.where(known, np.mean(list(moments), axis=0), np.nan)
+        reachable = (near | near.T) & allowed
+        given.append(
+            best_dag(mean, penalty=cost, candidates=reachable, required=required, members=members, seed=0, start=order)
+        )
     ordered = _pruned(families, along, squared, required, cost)
     ends = [*given, *(descended(dag, squared) for dag in (*given, ordered))]
     dag = min((descended(dag, logarithmic) for dag in ends), key=score)

@@ -1,0 +1,484 @@
+"""The compiled part of the search over orders: parents by growing and shrinking, and moves of single variables.
+
+Names follow the mathematics: R (d, d) moments in units of size; a family is a child j with its parents S. Residual
+variances come from a Cholesky factorisation whose pivots are the parents' columns, one after the other: L[x, t] is what
+pivot t explains of column x. A candidate's gain then takes one more row, not a new regression.
+
+The parts of the problem that do not change travel as one tuple `P`; memory is a few arrays of (d, d) and (V, V).
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from fedbnsl.compiled import compiled
+from fedbnsl.sparse import Index, Mask, Matrix
+
+# If what is given leaves less than this share of a column, it is determined by it, and explains nothing more.
+_LEAST_SHARE = 1e-7
+# The least residual variance in units of size: noisy moments may give less than zero.
+_LEAST_RESIDUAL = 1e-12
+
+
+class Problem(NamedTuple):
+    """What a search does not change.
+
+    Attributes
+    ----------
+    R
+        (d, d) moments in units of each column's size; NaN where unknown.
+    first, sizes, columns
+        (V,) where the columns of a variable begin in `columns`, and how many it has; (d,) all columns by variable.
+    candidates, required
+        (V, V) edges i -> j that may be, and that must be.
+    penalty
+        Of an edge, for each pair of a column of one end and one of the other, in units of the score of a row.
+    least
+        A smaller gain is none.
+    """
+
+    R: Matrix
+    first: Index
+    sizes: Index
+    columns: Index
+    candidates: Mask
+    required: Mask
+    penalty: float
+    least: float
+
+
+class State(NamedTuple):
+    """An order and its graph.
+
+    Attributes
+    ----------
+    order, place
+        (V,) variables in their order, and the place of each.
+    parents, n_parents
+        (V, V), (V,): row j begins with the `n_parents[j]` parents of j.
+    scores
+        (V,) of the families.
+    gains
+        (V, V) [j, i]: by how much i as one more parent of j would lower its score, its cost taken off.
+    """
+
+    order: Index
+    place: Index
+    parents: Index
+    n_parents: Index
+    scores: Matrix
+    gains: Matrix
+
+
+class Room(NamedTuple):
+    """Room for work, (d, d + 1), (d + 1,), and (V,) or (V, V); `stale` has the variables to look for a place for."""
+
+    L: Matrix
+    pivots: Index
+    known: Index
+    chosen: Mask
+    rank: Matrix
+    stale: Mask
+    new: Index
+    n_new: Index
+    new_scores: Matrix
+
+
+@compiled
+def _extend(R: Matrix, L: Matrix, pivots: Index, x: int, known: int, n: int) -> None:
+    """Continue row x of L from `known` pivots to n."""
+    for t in range(known, n):
+        p = pivots[t]
+        rest = R[x, p]
+        for q in range(t):
+            rest -= L[x, q] * L[p, q]
+        L[x, t] = rest / L[p, t]
+
+
+@compiled
+def _left(R: Matrix, L: Matrix, x: int, n: int) -> float:
+    """What n pivots leave of the variance of column x, whose row is known so far."""
+    rest: float = R[x, x]
+    for q in range(n):
+        rest -= L[x, q] * L[x, q]
+    return rest
+
+
+@compiled
+def _add_pivot(R: Matrix, L: Matrix, pivots: Index, x: int, n: int) -> None:
+    """Make x, whose row is known up to n, pivot n."""
+    rest = _left(R, L, x, n)
+    pivots[n] = x
+    # An infinite pivot explains nothing. A NaN goes on into all that depends on it.
+    L[x, n] = math.inf if rest <= _LEAST_SHARE else math.sqrt(rest)
+
+
+@compiled
+def _child_score(P: Problem, L: Matrix, pivots: Index, j: int, known: int, n: int) -> float:
+    """Half the logarithm of the child's generalised residual variance given n pivots, times its columns.
+
+    The rows of its columns are known up to `known` pivots.
+    """
+    R, total = P.R, 0.0
+    for k in range(P.sizes[j]):
+        c = P.columns[P.first[j] + k]
+        _extend(R, L, pivots, c, known, n + k)
+        rest = _left(R, L, c, n + k)
+        if rest < _LEAST_RESIDUAL:
+            rest = _LEAST_RESIDUAL
+        total += 0.5 * math.log(rest)
+        pivots[n + k] = c
+        L[c, n + k] = math.sqrt(rest)
+    return total
+
+
+@compiled
+def _condition(P: Problem, L: Matrix, pivots: Index, parents: Index, m: int, without: int) -> int:
+    """Make the columns of the first m parents pivots, but for those of one variable; return how many there are."""
+    n = 0
+    for s in range(m):
+        i = parents[s]
+        if i == without:
+            continue
+        for k in range(P.sizes[i]):
+            x = P.columns[P.first[i] + k]
+            _extend(P.R, L, pivots, x, 0, n)
+            _add_pivot(P.R, L, pivots, x, n)
+            n += 1
+    return n
+
+
+@compiled
+def _with_candidate(P: Problem, L: Matrix, pivots: Index, i: int, j: int, known: int, n: int) -> float:
+    """The child's score if candidate i, whose rows are known up to `known`, joined the n pivots."""
+    for k in range(P.sizes[i]):
+        x = P.columns[P.first[i] + k]
+        _extend(P.R, L, pivots, x, known, n + k)
+        _add_pivot(P.R, L, pivots, x, n + k)
+    return _child_score(P, L, pivots, j, n, n + P.sizes[i])
+
+
+@compiled
+def _set_gains(P: Problem, room: Room, parents: Index, m: int, j: int, gains: Matrix) -> None:
+    """By how much each candidate that is no parent yet would lower the score of child j, its cost taken off."""
+    L, pivots = room.L, room.pivots
+    n = _condition(P, L, pivots, parents, m, -1)
+    before = _child_score(P, L, pivots, j, 0, n)
+    for i in range(len(gains)):
+        gains[i] = -1.0
+        if P.candidates[i, j]:
+            gains[i] = before - _with_candidate(P, L, pivots, i, j, 0, n) - P.penalty * P.sizes[i] * P.sizes[j]
+    for s in range(m):
+        gains[parents[s]] = -1.0
+
+
+@compiled
+def grow_and_shrink(P: Problem, room: Room, j: int, parents: Index, m: int) -> tuple[int, float]:
+    """Add and drop parents of j, of those with a lower rank in `room`, as long as that lowers its score.
+
+    Parameters
+    ----------
+    parents
+        The first m are what to start from, all required ones among them; changed in place.
+
+    Returns
+    -------
+    m, score
+    """
+    L, pivots, known, chosen, rank = room.L, room.pivots, room.known, room.chosen, room.rank
+    V, cost = len(P.first), P.penalty * P.sizes[j]
+    for s in range(m):
+        chosen[parents[s]] = True
+    while True:
+        n = _condition(P, L, pivots, parents, m, -1)
+        score = _child_score(P, L, pivots, j, 0, n) + cost * n
+        known[:] = 0
+        while True:  # grow
+            best, best_score = -1, score - P.least
+            for i in range(V):
+                if not P.candidates[i, j] or chosen[i] or not rank[i] < rank[j]:
+                    continue
+                after = _with_candidate(P, L, pivots, i, j, known[i], n) + cost * (n + P.sizes[i])
+                known[i] = n
+                if after < best_score:
+                    best, best_score = i, after
+            if best < 0:
+                break
+            for k in range(P.sizes[best]):
+                x = P.columns[P.first[best] + k]
+                _extend(P.R, L, pivots, x, known[best], n)
+                _add_pivot(P.R, L, pivots, x, n)
+                n += 1
+            parents[m] = best
+            chosen[best] = True
+            m += 1
+            score = _child_score(P, L, pivots, j, 0, n) + cost * n
+        shrunk = False
+        while True:
+            worst, worst_score = -1, score - P.least
+            for s in range(m):
+                i = parents[s]
+                if P.required[i, j]:
+                    continue
+                rest = _condition(P, L, pivots, parents, m, i)
+                after = _child_score(P, L, pivots, j, 0, rest) + cost * rest
+                if after < worst_score:
+                    worst, worst_score = s, after
+            if worst < 0:
+                break
+            chosen[parents[worst]] = False
+            m -= 1
+            for s in range(worst, m):
+                parents[s] = parents[s + 1]
+            score, shrunk = worst_score, True
+        if not shrunk:
+            break
+    for s in range(m):
+        chosen[parents[s]] = False
+    return m, score
+
+
+@compiled
+def _drop(parents: Index, m: int, i: int) -> int:
+    """Take i out of the first m parents, if it is there; return how many are left."""
+    for s in range(m):
+        if parents[s] == i:
+            for t in range(s, m - 1):
+                parents[t] = parents[t + 1]
+            return m - 1
+    return m
+
+
+@compiled
+def fit(P: Problem, room: Room, state: State) -> None:
+    """Parents for the order, from those given that come before; families that stay as good as they were are kept.
+
+    All required parents must come before their child.
+    """
+    order, place, parents, n_parents, scores, gains = state
+    V = len(order)
+    for k in range(V):
+        place[order[k]] = k
+        room.rank[order[k]] = k
+    for j in range(V):
+        m, changed = 0, False
+        for s in range(n_parents[j]):
+            if place[parents[j, s]] < place[j]:
+                parents[j, m] = parents[j, s]
+                m += 1
+            else:
+                room.stale[parents[j, s]] = changed = True
+        for i in range(V):
+            changed = changed or (gains[j, i] > P.least and place[i] < place[j])
+        if changed:
+            n_parents[j], scores[j] = grow_and_shrink(P, room, j, parents[j], m)
+            _set_gains(P, room, parents[j], n_parents[j], j, gains[j])
+            room.stale[j] = True
+            for s in range(n_parents[j]):
+                room.stale[parents[j, s]] = True
+
+
+@compiled
+def improve(P: Problem, room: Room, state: State) -> None:
+    """Move single stale variables to better places until none has one; what a move changes becomes stale."""
+    order, place, parents, n_parents, scores, gains = state
+    new, n_new, new_scores, stale = room.new, room.n_new, room.new_scores, room.stale
+    V, rank = len(order), room.rank
+    own, best_own, own_gains = np.empty(V, np.int64), np.empty(V, np.int64), np.empty(V)
+    unmoved, v = 0, 0
+    while unmoved < V:
+        v = (v + 1) % V
+        if not stale[v]:
+            unmoved += 1
+            continue
+        stale[v] = False
+        start = place[v]
+        best_place, best_change, best_m, best_score = start, -P.least, 0, 0.0
+        for step in (-1, 1):
+            m, change, score = n_parents[v], 0.0, scores[v]
+            own[:m] = parents[v, :m]
+            own_gains[:] = gains[v]
+            k = start + step
+            while 0 <= k < V:
+                u = order[k]
+                if (step < 0 and P.required[u, v]) or (step > 0 and P.required[v, u]):
+                    break
+                rank[v] = k + 0.5 * step
+                n_new[u] = -1
+                if step < 0:
+                    left = _drop(own, m, u)
+                    if left < m:
+                        m, score = grow_and_shrink(P, room, v, own, left)
+                        _set_gains(P, room, own, m, v, own_gains)
+                    if gains[u, v] > P.least:
+                        new[u, : n_parents[u]] = parents[u, : n_parents[u]]
+                        n_new[u], new_scores[u] = grow_and_shrink(P, room, u, new[u], n_parents[u])
+                else:
+                    new[u, : n_parents[u]] = parents[u, : n_parents[u]]
+                    left = _drop(new[u], n_parents[u], v)
+                    if left < n_parents[u]:
+                        n_new[u], new_scores[u] = grow_and_shrink(P, room, u, new[u], left)
+                    if own_gains[u] > P.least:
+                        m, score = grow_and_shrink(P, room, v, own, m)
+                        _set_gains(P, room, own, m, v, own_gains)
+                if n_new[u] >= 0:
+                    change += new_scores[u] - scores[u]
+                if change + score - scores[v] < best_change:
+                    best_place, best_change, best_m, best_score = k, change + score - scores[v], m, score
+                    best_own[:m] = own[:m]
+                k += step
+            rank[v] = start
+        if best_place == start:
+            unmoved += 1
+            continue
+        unmoved, stale[v] = 0, True
+        step = 1 if best_place > start else -1
+        # The last direction may have written over what the first one found: look again on the way.
+        for k in range(start, best_place, step):
+            u = order[k + step]
+            order[k] = u
+            place[u] = k
+        order[best_place] = v
+        place[v] = best_place
+        for s in range(n_parents[v]):
+            stale[parents[v, s]] = True
+        for s in range(best_m):
+            stale[best_own[s]] = True
+        parents[v, :best_m] = best_own[:best_m]
+        n_parents[v], scores[v] = best_m, best_score
+        _set_gains(P, room, parents[v], best_m, v, gains[v])
+        fit(P, room, state)
+
+
+@compiled
+def _neighbourhood(state: State, v: int, places: Index) -> int:
+    """Fill in the places of v and of those next to it in the graph, ascending; return how many there are."""
+    n = 0
+    for k in range(len(places)):
+        u = state.order[k]
+        near = u == v
+        for s in range(state.n_parents[u]):
+            near = near or state.parents[u, s] == v
+        for s in range(state.n_parents[v]):
+            near = near or state.parents[v, s] == u
+        if near:
+            places[n] = k
+            n += 1
+    return n
+
+
+@compiled
+def _shuffle(order: Index, places: Index, n: int, draw: int) -> int:
+    """Permute the variables at n places; draws are those of the generator of Park and Miller, the last is returned."""
+    for a in range(n - 1, 0, -1):
+        draw = draw * 48271 % 2147483647
+        b = draw % (a + 1)
+        order[places[a]], order[places[b]] = order[places[b]], order[places[a]]
+    return draw
+
+
+@compiled
+def obey(P: Problem, order: Index) -> None:
+    """Move each variable behind its required parents."""
+    V, k = len(order), 0
+    while k < V:
+        last = -1
+        for i in range(k + 1, V):
+            if P.required[order[i], order[k]]:
+                last = i
+        if last < 0:
+            k += 1
+            continue
+        v = order[k]
+        for i in range(k, last):
+            order[i] = order[i + 1]
+        order[last] = v
+
+
+@compiled
+def _copy(source: State, target: State) -> None:
+    target.order[:] = source.order
+    target.place[:] = source.place
+    target.parents[:] = source.parents
+    target.n_parents[:] = source.n_parents
+    target.scores[:] = source.scores
+    target.gains[:] = source.gains
+
+
+@compiled
+def search(P: Problem, order: Index, patience: int, draw: int) -> tuple[Index, Index, float]:
+    """Iterated local search: improve, shuffle a neighbourhood, improve again; keep what is no worse.
+
+    One pass shuffles the neighbourhood of each variable once. The search ends after `patience` passes that found
+    nothing better.
+
+    Returns
+    -------
+    order, parents, score
+        (V,); (V, V), each row filled up with -1; and the sum of all scores.
+    """
+    V, d = len(P.first), len(P.R)
+    room = Room(
+        np.empty((d, d + 1)),
+        np.empty(d + 1, np.int64),
+        np.zeros(V, np.int64),
+        np.zeros(V, np.bool_),
+        np.empty(V),
+        np.ones(V, np.bool_),
+        np.empty((V, V), np.int64),
+        np.empty(V, np.int64),
+        np.empty(V),
+    )
+    best = State(
+        order.copy(),
+        np.empty(V, np.int64),
+        np.empty((V, V), np.int64),
+        np.zeros(V, np.int64),
+        np.empty(V),
+        np.empty((V, V)),
+    )
+    obey(P, best.order)
+    for j in range(V):
+        for i in range(V):
+            if P.required[i, j]:
+                best.parents[j, best.n_parents[j]] = i
+                best.n_parents[j] += 1
+        n = _condition(P, room.L, room.pivots, best.parents[j], best.n_parents[j], -1)
+        best.scores[j] = _child_score(P, room.L, room.pivots, j, 0, n) + P.penalty * P.sizes[j] * n
+        _set_gains(P, room, best.parents[j], best.n_parents[j], j, best.gains[j])
+    fit(P, room, best)
+    improve(P, room, best)
+    least, places = best.scores.sum(), np.empty(V, np.int64)
+    tried = State(
+        best.order.copy(),
+        best.place.copy(),
+        best.parents.copy(),
+        best.n_parents.copy(),
+        best.scores.copy(),
+        best.gains.copy(),
+    )
+    unimproved, v = 0, 0
+    while unimproved < patience * V:
+        v = (v + 1) % V
+        unimproved += 1
+        n = _neighbourhood(best, v, places)
+        if n < 3:  # two variables: their order alone tells nothing new
+            continue
+        for k in range(n):
+            room.stale[best.order[places[k]]] = True
+        draw = _shuffle(tried.order, places, n, draw)
+        obey(P, tried.order)
+        fit(P, room, tried)
+        improve(P, room, tried)
+        score = tried.scores.sum()
+        if score > least + P.least:
+            _copy(best, tried)
+        else:
+            if score < least - P.least:
+                unimproved = 0
+            least = score
+            _copy(tried, best)
+    for j in range(V):
+        best.parents[j, best.n_parents[j] :] = -1
+    return best.order, best.parents, least

@@ -8,12 +8,15 @@ The parts of the problem that do not change travel as one tuple `P`; memory is a
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from fedbnsl.compiled import compiled
-from fedbnsl.sparse import Index, Mask, Matrix
+from fedbnsl.sparse import Mask, Matrix
+
+# Arrays of int64, whose entries are int in compiled code.
+_Ints = Any
 
 # If what is given leaves less than this share of a column, it is determined by it, and explains nothing more.
 _LEAST_SHARE = 1e-7
@@ -39,9 +42,9 @@ class Problem(NamedTuple):
     """
 
     R: Matrix
-    first: Index
-    sizes: Index
-    columns: Index
+    first: _Ints
+    sizes: _Ints
+    columns: _Ints
     candidates: Mask
     required: Mask
     penalty: float
@@ -63,30 +66,76 @@ class State(NamedTuple):
         (V, V) [j, i]: by how much i as one more parent of j would lower its score, its cost taken off.
     """
 
-    order: Index
-    place: Index
-    parents: Index
-    n_parents: Index
+    order: _Ints
+    place: _Ints
+    parents: _Ints
+    n_parents: _Ints
     scores: Matrix
     gains: Matrix
 
+    @classmethod
+    def of(cls, order: _Ints) -> Self:
+        """With nothing known but the order."""
+        V = len(order)
+        return cls(
+            order=order,
+            place=np.empty(V, np.int64),
+            parents=np.empty((V, V), np.int64),
+            n_parents=np.zeros(V, np.int64),
+            scores=np.empty(V),
+            gains=np.empty((V, V)),
+        )
+
 
 class Room(NamedTuple):
-    """Room for work, (d, d + 1), (d + 1,), and (V,) or (V, V); `stale` has the variables to look for a place for."""
+    """Room for work: L and pivots for the d columns, the rest for V variables; all of `chosen` is False between calls.
+
+    `stale` has the variables for which a better place may be found.
+    """
 
     L: Matrix
-    pivots: Index
-    known: Index
+    pivots: _Ints
+    known: _Ints
     chosen: Mask
     rank: Matrix
     stale: Mask
-    new: Index
-    n_new: Index
+    new: _Ints
+    n_new: _Ints
     new_scores: Matrix
+    own: _Ints
+    best_own: _Ints
+    own_gains: Matrix
+    places: _Ints
+
+    @classmethod
+    def of(cls, V: int, d: int) -> Self:
+        """Room for V variables with d columns."""
+        return cls(
+            L=np.empty((d, d + 1)),
+            pivots=np.empty(d + 1, np.int64),
+            known=np.empty(V, np.int64),
+            chosen=np.zeros(V, np.bool_),
+            rank=np.empty(V),
+            stale=np.ones(V, np.bool_),
+            new=np.empty((V, V), np.int64),
+            n_new=np.empty(V, np.int64),
+            new_scores=np.empty(V),
+            own=np.empty(V, np.int64),
+            best_own=np.empty(V, np.int64),
+            own_gains=np.empty(V),
+            places=np.empty(V, np.int64),
+        )
 
 
 @compiled
-def _extend(R: Matrix, L: Matrix, pivots: Index, x: int, known: int, n: int) -> None:
+def _put(source: Any, target: Any, n: int) -> None:
+    """Copy n numbers; a slice would do, but takes seconds to compile."""
+    for k in range(n):
+        target[k] = source[k]
+
+
+@compiled
+def _extend(R: Matrix, L: Matrix, pivots: _Ints, x: int, known: int, n: int) -> None:
     """Continue row x of L from `known` pivots to n."""
     for t in range(known, n):
         p = pivots[t]
@@ -106,7 +155,7 @@ def _left(R: Matrix, L: Matrix, x: int, n: int) -> float:
 
 
 @compiled
-def _add_pivot(R: Matrix, L: Matrix, pivots: Index, x: int, n: int) -> None:
+def _add_pivot(R: Matrix, L: Matrix, pivots: _Ints, x: int, n: int) -> None:
     """Make x, whose row is known up to n, pivot n."""
     rest = _left(R, L, x, n)
     pivots[n] = x
@@ -115,7 +164,7 @@ def _add_pivot(R: Matrix, L: Matrix, pivots: Index, x: int, n: int) -> None:
 
 
 @compiled
-def _child_score(P: Problem, L: Matrix, pivots: Index, j: int, known: int, n: int) -> float:
+def _child_score(P: Problem, L: Matrix, pivots: _Ints, j: int, known: int, n: int) -> float:
     """Half the logarithm of the child's generalised residual variance given n pivots, times its columns.
 
     The rows of its columns are known up to `known` pivots.
@@ -134,7 +183,7 @@ def _child_score(P: Problem, L: Matrix, pivots: Index, j: int, known: int, n: in
 
 
 @compiled
-def _condition(P: Problem, L: Matrix, pivots: Index, parents: Index, m: int, without: int) -> int:
+def _condition(P: Problem, L: Matrix, pivots: _Ints, parents: _Ints, m: int, without: int) -> int:
     """Make the columns of the first m parents pivots, but for those of one variable; return how many there are."""
     n = 0
     for s in range(m):
@@ -150,7 +199,7 @@ def _condition(P: Problem, L: Matrix, pivots: Index, parents: Index, m: int, wit
 
 
 @compiled
-def _with_candidate(P: Problem, L: Matrix, pivots: Index, i: int, j: int, known: int, n: int) -> float:
+def _with_candidate(P: Problem, L: Matrix, pivots: _Ints, i: int, j: int, known: int, n: int) -> float:
     """The child's score if candidate i, whose rows are known up to `known`, joined the n pivots."""
     for k in range(P.sizes[i]):
         x = P.columns[P.first[i] + k]
@@ -160,7 +209,7 @@ def _with_candidate(P: Problem, L: Matrix, pivots: Index, i: int, j: int, known:
 
 
 @compiled
-def _set_gains(P: Problem, room: Room, parents: Index, m: int, j: int, gains: Matrix) -> None:
+def _set_gains(P: Problem, room: Room, parents: _Ints, m: int, j: int, gains: Matrix) -> None:
     """By how much each candidate that is no parent yet would lower the score of child j, its cost taken off."""
     L, pivots = room.L, room.pivots
     n = _condition(P, L, pivots, parents, m, -1)
@@ -174,7 +223,7 @@ def _set_gains(P: Problem, room: Room, parents: Index, m: int, j: int, gains: Ma
 
 
 @compiled
-def grow_and_shrink(P: Problem, room: Room, j: int, parents: Index, m: int) -> tuple[int, float]:
+def grow_and_shrink(P: Problem, room: Room, j: int, parents: _Ints, m: int) -> tuple[int, float]:
     """Add and drop parents of j, of those with a lower rank in `room`, as long as that lowers its score.
 
     Parameters
@@ -193,7 +242,8 @@ def grow_and_shrink(P: Problem, room: Room, j: int, parents: Index, m: int) -> t
     while True:
         n = _condition(P, L, pivots, parents, m, -1)
         score = _child_score(P, L, pivots, j, 0, n) + cost * n
-        known[:] = 0
+        for i in range(V):
+            known[i] = 0
         while True:  # grow
             best, best_score = -1, score - P.least
             for i in range(V):
@@ -240,7 +290,7 @@ def grow_and_shrink(P: Problem, room: Room, j: int, parents: Index, m: int) -> t
 
 
 @compiled
-def _drop(parents: Index, m: int, i: int) -> int:
+def _drop(parents: _Ints, m: int, i: int) -> int:
     """Take i out of the first m parents, if it is there; return how many are left."""
     for s in range(m):
         if parents[s] == i:
@@ -285,7 +335,7 @@ def improve(P: Problem, room: Room, state: State) -> None:
     order, place, parents, n_parents, scores, gains = state
     new, n_new, new_scores, stale = room.new, room.n_new, room.new_scores, room.stale
     V, rank = len(order), room.rank
-    own, best_own, own_gains = np.empty(V, np.int64), np.empty(V, np.int64), np.empty(V)
+    own, best_own, own_gains = room.own, room.best_own, room.own_gains
     unmoved, v = 0, 0
     while unmoved < V:
         v = (v + 1) % V
@@ -297,8 +347,8 @@ def improve(P: Problem, room: Room, state: State) -> None:
         best_place, best_change, best_m, best_score = start, -P.least, 0, 0.0
         for step in (-1, 1):
             m, change, score = n_parents[v], 0.0, scores[v]
-            own[:m] = parents[v, :m]
-            own_gains[:] = gains[v]
+            _put(parents[v], own, m)
+            _put(gains[v], own_gains, V)
             k = start + step
             while 0 <= k < V:
                 u = order[k]
@@ -312,10 +362,10 @@ def improve(P: Problem, room: Room, state: State) -> None:
                         m, score = grow_and_shrink(P, room, v, own, left)
                         _set_gains(P, room, own, m, v, own_gains)
                     if gains[u, v] > P.least:
-                        new[u, : n_parents[u]] = parents[u, : n_parents[u]]
+                        _put(parents[u], new[u], n_parents[u])
                         n_new[u], new_scores[u] = grow_and_shrink(P, room, u, new[u], n_parents[u])
                 else:
-                    new[u, : n_parents[u]] = parents[u, : n_parents[u]]
+                    _put(parents[u], new[u], n_parents[u])
                     left = _drop(new[u], n_parents[u], v)
                     if left < n_parents[u]:
                         n_new[u], new_scores[u] = grow_and_shrink(P, room, u, new[u], left)
@@ -326,7 +376,7 @@ def improve(P: Problem, room: Room, state: State) -> None:
                     change += new_scores[u] - scores[u]
                 if change + score - scores[v] < best_change:
                     best_place, best_change, best_m, best_score = k, change + score - scores[v], m, score
-                    best_own[:m] = own[:m]
+                    _put(own, best_own, m)
                 k += step
             rank[v] = start
         if best_place == start:
@@ -345,14 +395,14 @@ def improve(P: Problem, room: Room, state: State) -> None:
             stale[parents[v, s]] = True
         for s in range(best_m):
             stale[best_own[s]] = True
-        parents[v, :best_m] = best_own[:best_m]
+        _put(best_own, parents[v], best_m)
         n_parents[v], scores[v] = best_m, best_score
         _set_gains(P, room, parents[v], best_m, v, gains[v])
         fit(P, room, state)
 
 
 @compiled
-def _neighbourhood(state: State, v: int, places: Index) -> int:
+def _neighbourhood(state: State, v: int, places: _Ints) -> int:
     """Fill in the places of v and of those next to it in the graph, ascending; return how many there are."""
     n = 0
     for k in range(len(places)):
@@ -369,7 +419,7 @@ def _neighbourhood(state: State, v: int, places: Index) -> int:
 
 
 @compiled
-def _shuffle(order: Index, places: Index, n: int, draw: int) -> int:
+def _shuffle(order: _Ints, places: _Ints, n: int, draw: int) -> int:
     """Permute the variables at n places; draws are those of the generator of Park and Miller, the last is returned."""
     for a in range(n - 1, 0, -1):
         draw = draw * 48271 % 2147483647
@@ -379,7 +429,7 @@ def _shuffle(order: Index, places: Index, n: int, draw: int) -> int:
 
 
 @compiled
-def obey(P: Problem, order: Index) -> None:
+def obey(P: Problem, order: _Ints) -> None:
     """Move each variable behind its required parents."""
     V, k = len(order), 0
     while k < V:
@@ -398,48 +448,44 @@ def obey(P: Problem, order: Index) -> None:
 
 @compiled
 def _copy(source: State, target: State) -> None:
-    target.order[:] = source.order
-    target.place[:] = source.place
-    target.parents[:] = source.parents
-    target.n_parents[:] = source.n_parents
-    target.scores[:] = source.scores
-    target.gains[:] = source.gains
+    V = len(source.order)
+    _put(source.order, target.order, V)
+    _put(source.place, target.place, V)
+    _put(source.n_parents, target.n_parents, V)
+    _put(source.scores, target.scores, V)
+    for j in range(V):
+        _put(source.parents[j], target.parents[j], source.n_parents[j])
+        _put(source.gains[j], target.gains[j], V)
 
 
 @compiled
-def search(P: Problem, order: Index, patience: int, draw: int) -> tuple[Index, Index, float]:
+def _total(scores: Matrix) -> float:
+    total = 0.0
+    for score in scores:
+        total += score
+    return total
+
+
+@compiled
+def search(P: Problem, room: Room, best: State, tried: State, patience: int, draw: int) -> None:
     """Iterated local search: improve, shuffle a neighbourhood, improve again; keep what is no worse.
 
     One pass shuffles the neighbourhood of each variable once. The search ends after `patience` passes that found
     nothing better.
 
-    Returns
-    -------
-    order, parents, score
-        (V,); (V, V), each row filled up with -1; and the sum of all scores.
+    Parameters
+    ----------
+    best
+        Its order is what to start from; all of it is found.
+    tried
+        Room for another one.
+    draw
+        What the draws start from, 1 to 2^31 - 2.
     """
-    V, d = len(P.first), len(P.R)
-    room = Room(
-        np.empty((d, d + 1)),
-        np.empty(d + 1, np.int64),
-        np.zeros(V, np.int64),
-        np.zeros(V, np.bool_),
-        np.empty(V),
-        np.ones(V, np.bool_),
-        np.empty((V, V), np.int64),
-        np.empty(V, np.int64),
-        np.empty(V),
-    )
-    best = State(
-        order.copy(),
-        np.empty(V, np.int64),
-        np.empty((V, V), np.int64),
-        np.zeros(V, np.int64),
-        np.empty(V),
-        np.empty((V, V)),
-    )
+    V = len(best.order)
     obey(P, best.order)
     for j in range(V):
+        best.n_parents[j], room.stale[j], room.chosen[j] = 0, True, False
         for i in range(V):
             if P.required[i, j]:
                 best.parents[j, best.n_parents[j]] = i
@@ -449,29 +495,21 @@ def search(P: Problem, order: Index, patience: int, draw: int) -> tuple[Index, I
         _set_gains(P, room, best.parents[j], best.n_parents[j], j, best.gains[j])
     fit(P, room, best)
     improve(P, room, best)
-    least, places = best.scores.sum(), np.empty(V, np.int64)
-    tried = State(
-        best.order.copy(),
-        best.place.copy(),
-        best.parents.copy(),
-        best.n_parents.copy(),
-        best.scores.copy(),
-        best.gains.copy(),
-    )
-    unimproved, v = 0, 0
+    _copy(best, tried)
+    least, unimproved, v = _total(best.scores), 0, 0
     while unimproved < patience * V:
         v = (v + 1) % V
         unimproved += 1
-        n = _neighbourhood(best, v, places)
+        n = _neighbourhood(best, v, room.places)
         if n < 3:  # two variables: their order alone tells nothing new
             continue
         for k in range(n):
-            room.stale[best.order[places[k]]] = True
-        draw = _shuffle(tried.order, places, n, draw)
+            room.stale[best.order[room.places[k]]] = True
+        draw = _shuffle(tried.order, room.places, n, draw)
         obey(P, tried.order)
         fit(P, room, tried)
         improve(P, room, tried)
-        score = tried.scores.sum()
+        score = _total(tried.scores)
         if score > least + P.least:
             _copy(best, tried)
         else:
@@ -479,6 +517,3 @@ def search(P: Problem, order: Index, patience: int, draw: int) -> tuple[Index, I
                 unimproved = 0
             least = score
             _copy(tried, best)
-    for j in range(V):
-        best.parents[j, best.n_parents[j] :] = -1
-    return best.order, best.parents, least

@@ -61,7 +61,12 @@ def best_dag(
     start
         Order of the V variables to start from; None: as they are.
     """
-    from fedbnsl_server.search.order_kernel import Problem, search  # here: it loads a compiler, which few runs need
+    from fedbnsl_server.search.order_kernel import (
+        Problem,
+        Room,
+        State,
+        search,
+    )  # here: it loads a compiler, which few runs need
 
     V = len(candidates)
     size = np.sqrt(S.diagonal())
@@ -80,10 +85,11 @@ def best_dag(
     )
     order = np.arange(V) if start is None else np.array(start, dtype=np.int64)
     draw = 1 + (2_654_435_761 * (seed + 1)) % (2**31 - 2)  # seeds that are near each other begin far apart
-    _, parents, _ = search(problem, order, patience, draw)
+    best, tried = State.of(order), State.of(order.copy())
+    search(problem, Room.of(V, len(S)), best, tried, patience, draw)
     dag = np.zeros((V, V), dtype=bool)
-    for j, row in enumerate(parents):
-        dag[row[row >= 0], j] = True
+    for j in range(V):
+        dag[best.parents[j, : best.n_parents[j]], j] = True
     return dag
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from fedbnsl.errors import ResultError
+from fedbnsl_experiments.option_types import Seeds
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Generator, Mapping
 
     from rich.console import Console
 
@@ -23,35 +25,74 @@ if TYPE_CHECKING:
     type=click.IntRange(min=1000, max=10**8),
     help="Of the figure `sources`: rows of its Parquet folder; TMPDIR takes 320 bytes for each.  [default: 10000000]",
 )
+@click.option("--case", "cases", multiple=True, help="Of the figure `networks`: a case, or a pattern such as 'er*'.")
+@click.option("--seeds", type=Seeds(), help="Of the figure `networks`: seeds, such as 0..9.  [default: as the case]")
+@click.option("--method", "methods", multiple=True, help="Of the figure `networks`: fedbnsl, FLOP, BOSS or GES alone.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a row.")
-def bench(figures: tuple[str, ...], n_rows: int | None, as_json: bool) -> None:
+def bench(
+    figures: tuple[str, ...],
+    n_rows: int | None,
+    cases: tuple[str, ...],
+    seeds: tuple[int, ...] | None,
+    methods: tuple[str, ...],
+    as_json: bool,
+) -> None:
     """Measure the project's own figures: accuracy and bytes on generated data, Sachs, privacy, speed, many sites.
 
     FIGURE is one of accuracy, tuning, sachs, local-solve, network, bytes, load, attacks, rows, sources, sites, privacy,
     privacy-tuning, private-steps, global-step, d1000, lean, private-moments, unequal-noise, robust, honest-sites,
-    growth, startup, tables; without one, all of them (about an hour on two cores). The Sachs figures and the end
-    of tables need FEDBNSL_DATA.
+    growth, startup, tables, networks; without one, all of them (about an hour on two cores). The Sachs figures, the
+    end of tables and a part of networks need FEDBNSL_DATA.
     """
     from rich.console import Console
 
     from fedbnsl_experiments.bench.figures import FIGURES
+    from fedbnsl_experiments.bench.networks import METHODS
 
     unknown = sorted(set(figures) - set(FIGURES))
     if unknown:
         raise click.BadParameter(f"{', '.join(unknown)}: choose from {', '.join(FIGURES)}", param_hint="FIGURES")
     if n_rows is not None and "sources" not in figures:
         raise click.BadParameter("it goes with the figure sources", param_hint="--rows")
+    for option, value in (("--case", cases), ("--seeds", seeds), ("--method", methods)):
+        if value and "networks" not in figures:
+            raise click.BadParameter("it goes with the figure networks", param_hint=option)
+    if wrong := sorted(set(methods) - set(METHODS)):
+        raise click.BadParameter(f"{', '.join(wrong)}: choose from {', '.join(METHODS)}", param_hint="--method")
     console, progress = Console(), Console(stderr=True)
     for name in figures or FIGURES:
         try:
-            with progress.status(f"measuring {name}"):
-                given = {"n_rows": n_rows} if name == "sources" and n_rows is not None else {}
+            with _watched(name, progress) as follow:
+                given: dict[str, Any] = {}
+                if name == "sources" and n_rows is not None:
+                    given["n_rows"] = n_rows
+                if name == "networks":
+                    given = {"cases": cases, "seeds": seeds, "methods": methods, "follow": follow}
                 for row in FIGURES[name](**given):
                     _print_row(name, row, console, as_json=as_json)
         except ResultError as error:
             if figures:
                 raise
             progress.print(f"{name}: skipped: {error}", style="yellow", soft_wrap=True)
+
+
+@contextmanager
+def _watched(name: str, console: Console) -> Generator[Callable[[int, int, str], None]]:
+    """Say that a figure is measured; what is given takes how much is done, of how much, and what is next."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    if name != "networks":
+        with console.status(f"measuring {name}"):
+            yield lambda done, total, what: None
+        return
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(name, total=None)
+
+        def follow(done: int, total: int, what: str) -> None:
+            bar.update(task, completed=done, total=total, description=what)
+
+        yield follow
 
 
 def _print_row(name: str, row: Mapping[str, Any], console: Console, *, as_json: bool) -> None:

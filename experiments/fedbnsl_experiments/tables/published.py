@@ -41,9 +41,21 @@ class PublishedNetwork:
         """(d,) mean of the variables: m = W' m + intercept."""
         return np.asarray(np.linalg.inv(np.eye(len(self.W)) - self.W.T) @ self.intercept, dtype=np.float64)
 
+    @property
+    def std(self) -> Matrix:
+        """(d,) standard deviations of the variables: the covariance is B' diag(noise variances) B, B = (I - W)^-1."""
+        B = np.linalg.inv(np.eye(len(self.W)) - self.W)
+        return np.asarray(np.sqrt((self.noise_std[:, None] ** 2 * B**2).sum(axis=0)))
+
     def tables(self, rows: Sequence[int], rng: np.random.Generator) -> list[Matrix]:
         """One (n, d) table for each number of rows."""
         return [sample(self.W, n, rng, noise_std=self.noise_std) + self.mean for n in rows]
+
+
+def network_names() -> list[str]:
+    """Names of the networks in FEDBNSL_DATA/networks; none if there is no such folder."""
+    root = os.environ.get("FEDBNSL_DATA", "")
+    return sorted(path.parent.name for path in Path(root, "networks").glob("*/variables.csv")) if root else []
 
 
 def read_network(name: str) -> PublishedNetwork:

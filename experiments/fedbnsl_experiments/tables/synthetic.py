@@ -36,8 +36,8 @@ class SyntheticFederation:
     site_weights: tuple[Matrix, ...]
 
 
-def random_weights(n_variables: int, expected_edges: float, rng: np.random.Generator) -> Matrix:
-    """(d, d) weights of a random DAG: Erdos-Renyi under a random order of the variables."""
+def random_weights(n_variables: int, expected_edges: float, rng: np.random.Generator, *, size: float = 1.0) -> Matrix:
+    """(d, d) weights of a random DAG: Erdos-Renyi under a random order of the variables; `size` multiplies them."""
     d = n_variables
     probability = min(1.0, expected_edges / (d * (d - 1) / 2))
     order = rng.permutation(d)
@@ -45,7 +45,7 @@ def random_weights(n_variables: int, expected_edges: float, rng: np.random.Gener
     edges = np.zeros((d, d), dtype=bool)
     edges[np.ix_(order, order)] = earlier
     low, high = WEIGHT_RANGE
-    return np.where(edges, rng.uniform(low, high, (d, d)) * rng.choice([-1.0, 1.0], (d, d)), 0.0)
+    return np.where(edges, size * rng.uniform(low, high, (d, d)) * rng.choice([-1.0, 1.0], (d, d)), 0.0)
 
 
 def sample(W: Matrix, n_samples: int, rng: np.random.Generator, *, noise_std: Matrix | float = 1.0) -> Matrix:
@@ -66,6 +66,7 @@ def synthesise(
     *,
     weight_variance: float = 0.0,
     noise_range: tuple[float, float] = (1.0, 1.0),
+    weight_size: float = 1.0,
 ) -> SyntheticFederation:
     """Tables for a federation.
 
@@ -79,9 +80,11 @@ def synthesise(
         Heterogeneity: each site's weight of an edge is drawn around the common one with this variance.
     noise_range
         Each variable's standard deviation of the noise, the same at all sites, is drawn uniformly from it.
+    weight_size
+        Multiplies all weights.
     """
     rng = np.random.default_rng(seed)
-    W = random_weights(n_variables, expected_edges, rng)
+    W = random_weights(n_variables, expected_edges, rng, size=weight_size)
     low, high = noise_range
     noise_std = rng.uniform(low, high, n_variables) if low < high else low
     tables: list[Matrix] = []

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedbnsl.errors import ResultError
-from fedbnsl_experiments.tables.published import read_network
+from fedbnsl_experiments.tables.published import network_names, read_network
 
 EDGES = "source,target,coefficient\na,b,2\nb,c,-1\n"
 VARIABLES = "variable,intercept,noise_variance\na,1,4\nc,0,0.25\nb,3,1\n"
@@ -31,6 +31,17 @@ def test_tables_have_the_means_and_variances_that_the_files_say(folder: Path) ->
     std = np.sqrt([4.0, 17.25, 17.0])
     np.testing.assert_allclose(long.mean(axis=0), [1.0, -5.0, 5.0], atol=5 * std.max() / np.sqrt(100_000))
     np.testing.assert_allclose(long.std(axis=0), std, rtol=0.02)
+    np.testing.assert_allclose(network.mean, [1.0, -5.0, 5.0], atol=1e-12)
+    np.testing.assert_allclose(network.std, std, rtol=1e-12)
+
+
+def test_networks_are_listed_by_name_where_there_are_any(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder.parent / "another").mkdir()
+    (folder.parent / "another" / "variables.csv").write_text(VARIABLES, encoding="utf-8")
+    (folder.parent / "none").mkdir()
+    assert network_names() == ["another", "small"]
+    monkeypatch.delenv("FEDBNSL_DATA")
+    assert network_names() == []
 
 
 def test_a_network_that_is_not_there_or_is_none_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

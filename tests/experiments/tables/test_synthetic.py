@@ -102,6 +102,16 @@ def test_unequal_noise_is_one_standard_deviation_a_variable_from_its_range():
     assert found[0].max() > 1.5 * found[0].min()
 
 
+def test_small_effects_are_the_same_graph_with_every_weight_multiplied() -> None:
+    whole, small = (synthesise(6, 9, 1, 40, 3, weight_size=size) for size in (1.0, 0.3))
+    np.testing.assert_allclose(small.W, 0.3 * whole.W)
+    X = small.tables[0]
+    for j in np.flatnonzero(~(small.W != 0).any(axis=0)):
+        np.testing.assert_array_equal(X[:, j], whole.tables[0][:, j])
+    residuals = [table @ (np.eye(6) - W) for table, W in ((X, small.W), (whole.tables[0], whole.W))]
+    np.testing.assert_allclose(*residuals, atol=1e-9)
+
+
 def test_a_child_is_the_weighted_sum_of_its_parents_and_its_own_noise():
     W = np.zeros((4, 4))
     W[2, 0], W[3, 0], W[0, 1] = 1.5, -0.7, 2.0

@@ -1,6 +1,6 @@
 """A moments round at the coordinator: ask for second moments of neighbours, and search the best DAG with them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +12,8 @@ from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.consensus_graph import graphs_to_search
 from fedbnsl_server.algorithm.influence import Compared, distances, pairs, sampling_variance, variance_of_squares
 from fedbnsl_server.rounds.kinds import Run
-from fedbnsl_server.search.graph_search import search
+from fedbnsl_server.search.class_search import edge_penalty, search_class
+from fedbnsl_server.search.graph_search import FoundGraph, search
 
 # A weight is at most a ratio of two sizes (1e27), times what a nearly singular regression may give (1e9 or so).
 _LARGEST_SQUARE = 1e27
@@ -34,28 +35,66 @@ def fault(answer: Answer, task: Task, run: Run) -> str:
 
 
 def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> AdmmState:
-    """Search the DAG of least score among neighbours.
-
-    Each site has regressions of its own, or, where sites weigh as their rows, one regression is that of all records.
+    """Search among neighbours, by the plan's class of graphs.
 
     A robust rule leaves out the sites whose moments are farthest from the others'. Applied entry by entry it would give
     a matrix that may have negative eigenvalues: with it, a graph of 20 edges had up to 18 wrong. Applied to the scores
     of families, it would prefer one direction by chance where the moments leave both open.
     """
-    plan, mask, needed = run.plan, run.mask, _needed(task, run)
-    rule, rows, out = run.rule(answers), run.rows(answers), left_out(state, answers, task, run)
-    n_samples = float(np.mean(rows) if rule is None else np.median(rows))
+    plan, needed, rows, rule = run.plan, _needed(task, run), run.rows(answers), run.rule(answers)
+    out = left_out(state, answers, task, run)
     kept = [k for k, site in enumerate(answers) if site not in out]
     matrices = [symmetric(answer.moments, needed) for site, answer in answers.items() if site not in out]
-    size = None
+    weights = (np.array(rows, dtype=np.float64) if rule is None else rule.weights)[kept]
+    if plan.graph_class == "cpdag":
+        found = _class(state, matrices, weights, task, run)
+    else:
+        found = _equal_variance(state, matrices, weights, task, run)
+    refitted = SparseMatrix.on_support(found.weights, run.mask.columns.spread(found.dag))
+    return replace(
+        state,
+        refitted=refitted.as_float32() if plan.value_type == "float32" else refitted,
+        residual_variance=found.residual_variance,
+    )
+
+
+def _class(state: AdmmState, moments: Sequence[Matrix], rows: Matrix, task: Task, run: Run) -> FoundGraph:
+    """The class of least BIC; its weights and variances in the tables' own units."""
+    plan, candidates = run.plan, parent_candidates(task.neighbours.support(), run.mask)
+    penalty = edge_penalty(
+        plan.edge_penalty, moments, rows.tolist(), candidates=candidates, mask=run.mask, seed=plan.search_seed
+    )
+    found = search_class(
+        np.average(moments, axis=0, weights=rows if plan.weighs_rows else None),
+        penalty=penalty,
+        threshold=plan.threshold,
+        candidates=candidates,
+        mask=run.mask,
+        seed=plan.search_seed,
+    )
+    units = state.units
+    if units is None:
+        return found
+    return replace(
+        found,
+        weights=units.weights_of_tables(found.weights),
+        residual_variance=found.residual_variance * units.scales**2,
+    )
+
+
+def _equal_variance(state: AdmmState, matrices: Sequence[Matrix], rows: Matrix, task: Task, run: Run) -> FoundGraph:
+    """The DAG of least score with a prior for equal noise variances.
+
+    Each site has regressions of its own, or, where sites weigh as their rows, one regression is that of all records.
+    """
+    plan, mask, n_samples, size = run.plan, run.mask, float(rows.mean()), None
     if state.units is not None:  # noise variances are compared, and weights told, in the tables' own units
         size = state.units.scales
         matrices = [S * size * size[:, None] for S in matrices]
     if plan.weighs_rows:
-        weights = (np.array(rows, dtype=np.float64) if rule is None else rule.weights)[kept]
-        matrices, n_samples = [np.average(matrices, axis=0, weights=weights)], float(weights.sum())
+        matrices, n_samples = [np.average(matrices, axis=0, weights=rows)], float(rows.sum())
     columns, between = mask.columns, mask.of_variables
-    found = search(
+    return search(
         matrices,
         starts=[columns.joined(graph.dag) for graph in graphs_to_search(state, plan, mask)],
         candidates=parent_candidates(task.neighbours.support(), mask),
@@ -65,12 +104,6 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
         n_samples=n_samples,
         threshold=plan.threshold,
         size=size,
-    )
-    refitted = SparseMatrix.on_support(found.weights, columns.spread(found.dag))
-    return replace(
-        state,
-        refitted=refitted.as_float32() if plan.value_type == "float32" else refitted,
-        residual_variance=found.residual_variance,
     )
 
 

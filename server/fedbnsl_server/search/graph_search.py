@@ -145,11 +145,11 @@ def search(
     if columns is None:
         columns = Columns.of([str(j) for j in range(len(required))])
     share = 1.0 if size is None else size[:, None] / size
-    dag, weights = _without_small(families, dag, required, columns, threshold=threshold, share=share)
+    dag, weights = without_small(families, dag, required, columns, threshold=threshold, share=share)
     return FoundGraph(dag, weights, families.column_variances(dag).mean(axis=0), least)
 
 
-def _without_small(
+def without_small(
     families: Families, dag: Mask, required: Mask, columns: Columns, *, threshold: float, share: Matrix | float
 ) -> tuple[Mask, Matrix]:
     """Drop edges of small weight and fit again, until none is left; return the DAG and its last weights.

@@ -330,6 +330,19 @@ def fit(P: Problem, room: Room, state: State) -> None:
 
 
 @compiled
+def _adopt(P: Problem, room: Room, state: State, j: int, parents: _Ints, m: int, score: float) -> None:
+    """Give j other parents; they, the former ones and j itself become stale."""
+    room.stale[j] = True
+    for s in range(state.n_parents[j]):
+        room.stale[state.parents[j, s]] = True
+    for s in range(m):
+        room.stale[parents[s]] = True
+    _put(parents, state.parents[j], m)
+    state.n_parents[j], state.scores[j] = m, score
+    _set_gains(P, room, parents, m, j, state.gains[j])
+
+
+@compiled
 def improve(P: Problem, room: Room, state: State) -> None:
     """Move single stale variables to better places until none has one; what a move changes becomes stale."""
     order, place, parents, n_parents, scores, gains = state
@@ -382,23 +395,19 @@ def improve(P: Problem, room: Room, state: State) -> None:
         if best_place == start:
             unmoved += 1
             continue
-        unmoved, stale[v] = 0, True
+        unmoved = 0
         step = 1 if best_place > start else -1
-        # The last direction may have written over what the first one found: look again on the way.
         for k in range(start, best_place, step):
             u = order[k + step]
             order[k] = u
             place[u] = k
+            rank[u] = k
+            if n_new[u] >= 0:
+                _adopt(P, room, state, u, new[u], n_new[u], new_scores[u])
         order[best_place] = v
         place[v] = best_place
-        for s in range(n_parents[v]):
-            stale[parents[v, s]] = True
-        for s in range(best_m):
-            stale[best_own[s]] = True
-        _put(best_own, parents[v], best_m)
-        n_parents[v], scores[v] = best_m, best_score
-        _set_gains(P, room, parents[v], best_m, v, gains[v])
-        fit(P, room, state)
+        rank[v] = best_place
+        _adopt(P, room, state, v, best_own, best_m, best_score)
 
 
 @compiled

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -12,8 +13,10 @@ from fedbnsl.errors import ResultError
 from fedbnsl.messages import SiteState, Units
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl_server.algorithm.admm import AdmmState
+from fedbnsl_server.search.confidence import Confidence
 
 _SCHEMA = "fedbnsl.checkpoint/2"
+_CONFIDENCE = "confidence_"
 _ARRAYS = ("sizes", "index", "value", "scalars", "residual_variance", "scales")
 
 
@@ -59,6 +62,7 @@ def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
             mean_squares=state.mean_squares,
             unit_centres=units.centres,
             unit_scales=units.scales,
+            **_arrays_of(state.confidence),
             sizes=np.array([matrix.nnz for matrix in matrices]),
             index=np.concatenate([matrix.index for matrix in matrices]),
             value=np.concatenate([matrix.value for matrix in matrices]),
@@ -117,4 +121,19 @@ def load(path: Path, *, plan_digest: bytes) -> AdmmState:
         refitted=rest[2 * len(sites)] if len(rest) > 2 * len(sites) else None,
         residual_variance=residual_variance,
         complete_rows=head.get("complete_rows", {}),  # as above
+        confidence=_confidence(arrays),
     )
+
+
+def _arrays_of(confidence: Confidence | None) -> dict[str, Any]:
+    if confidence is None:
+        return {}
+    return {_CONFIDENCE + one.name: np.asarray(getattr(confidence, one.name)) for one in fields(confidence)}
+
+
+def _confidence(arrays: Mapping[str, Any]) -> Confidence | None:
+    """None where the state has none, as in checkpoints of earlier versions."""
+    keys = {one.name: _CONFIDENCE + one.name for one in fields(Confidence)}
+    if not all(key in arrays for key in keys.values()):
+        return None
+    return Confidence(**{name: arrays[key] if arrays[key].ndim else arrays[key].item() for name, key in keys.items()})

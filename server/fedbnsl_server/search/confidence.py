@@ -1,0 +1,175 @@
+"""How sure a searched graph is: errors of its coefficients, shares of a bootstrap, agreement of sites, signs of misfit.
+
+Everything is computed at the coordinator from moments that it has: it costs no message and no privacy.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedbnsl.plan.columns import Columns
+from fedbnsl.sparse import Index, Mask, Matrix
+from fedbnsl_server.search.bootstrap import Search, bootstrap
+from fedbnsl_server.search.fitted_network import Accuracy, FittedNetwork, SiteMoments, edges_of, fitted
+from fedbnsl_server.search.heterogeneity import MOST_LEFT_OUT, cochran, holm, kept_without_a_site, tails
+from fedbnsl_server.search.standard_errors import log_variance_errors, site_estimates, standard_errors
+
+# Sites whose estimates are kept one by one; of more, Q alone.
+_MOST_TOLD = 100
+# A correlation of residuals stands out if chance gives one as large, anywhere in the graph, less often than this.
+_LEVEL = 0.01
+_MOST_UNEXPLAINED = 20
+
+
+@dataclass(frozen=True, eq=False)
+class Confidence:
+    """Numbers of confidence in a graph, in units of the columns that the search had.
+
+    Attributes
+    ----------
+    n_samples, noise_std
+        Of the pooled moments; see `Accuracy`.
+    edges
+        (E, 2) edges between columns, row by row.
+    standard_error
+        (E,) of their coefficients, given the graph.
+    variance, residual_variance
+        (d,) of the columns.
+    log_variance_error
+        (d,) standard error of the logarithm of the residual variance.
+    site_estimate, site_error
+        (P, E) coefficients of each site alone and their standard errors, NaN where it tells none; (0, E) for one site
+        and for very many.
+    q, degrees
+        (E,) Cochran's Q over the sites and its degrees of freedom; 0 degrees: not known.
+    draws
+        Of the bootstrap; 0: none.
+    left_out
+        Searches without one site each; 0: none.
+    pairs
+        (K, 2) pairs of variables, the first before the second, that any of these graphs has.
+    counts
+        (K, 4) of them: in how many draws they are adjacent, directed as named, directed the other way; and how many
+        searches without a site have them adjacent.
+    unexplained
+        (U, 2) pairs of columns without an edge whose residuals are correlated beyond error, the strongest first.
+    unexplained_correlation
+        (U,) of these residuals.
+    n_unexplained
+        How many there are: at most twenty are named.
+    """
+
+    n_samples: float
+    noise_std: float
+    edges: Index
+    standard_error: Matrix
+    variance: Matrix
+    residual_variance: Matrix
+    log_variance_error: Matrix
+    site_estimate: Matrix
+    site_error: Matrix
+    q: Matrix
+    degrees: Index
+    draws: int
+    left_out: int
+    pairs: Index
+    counts: Index
+    unexplained: Index
+    unexplained_correlation: Matrix
+    n_unexplained: int
+
+
+def confidence_of(
+    dag: Mask,
+    moments: Matrix,
+    *,
+    accuracy: Accuracy,
+    columns: Columns,
+    search: Search,
+    class_of: Callable[[Mask], Mask],
+    sites: Sequence[SiteMoments] = (),
+    weights: Sequence[float] | None = None,
+    draws: int,
+    rng: np.random.Generator,
+) -> Confidence:
+    """Every number of confidence in a graph that a search has found.
+
+    Parameters
+    ----------
+    dag
+        (V, V) the graph.
+    moments
+        (d, d) pooled moments that it was found in; NaN where they are unknown.
+    accuracy
+        Of these moments.
+    search
+        What found it, ready to be run on other moments.
+    class_of
+        The (V, V) marks of the class of a DAG, with knowledge: both ways where it is undirected.
+    sites
+        Moments of each site, in the order of the sites; empty: they are not known.
+    weights
+        Of the sites in the pooled moments; None: these are no weighted mean of them, so that leaving one out is not
+        possible.
+    draws
+        Of the bootstrap.
+    rng
+        For these draws.
+    """
+    network = fitted(dag, moments, columns)
+    several = sites if len(sites) > 1 else ()
+    mean = weights is not None and len(several) > 1
+    errors = standard_errors(
+        network, moments, accuracy, sites=several if mean else (), weights=weights if mean and weights else ()
+    )
+    estimates, site_errors = site_estimates(network, moments, several)
+    q, degrees = cochran(estimates, site_errors) if several else _no_test(len(errors))
+    told = slice(None) if len(several) <= _MOST_TOLD else slice(0)
+    counts = np.zeros((*dag.shape, 4), dtype=np.int64)
+    if draws:
+        shares = bootstrap(network, moments, accuracy, dag=dag, search=search, class_of=class_of, draws=draws, rng=rng)
+        counts[..., :3] = np.stack([shares.adjacent, shares.directed, shares.directed.T], axis=-1)
+    left_out = 0
+    if weights is not None and mean and len(several) <= MOST_LEFT_OUT:
+        left_out, counts[..., 3] = len(several), kept_without_a_site(several, weights, dag, search)
+    pairs = np.argwhere(np.triu(counts.any(axis=-1), k=1))
+    unexplained, correlations = _unexplained(network, moments, accuracy, columns)
+    return Confidence(
+        n_samples=accuracy.n_samples,
+        noise_std=accuracy.noise_std,
+        edges=edges_of(network.dag),
+        standard_error=errors,
+        variance=moments.diagonal().copy(),
+        residual_variance=network.residual_variance.copy(),
+        log_variance_error=log_variance_errors(network, accuracy),
+        site_estimate=estimates[told],
+        site_error=site_errors[told],
+        q=q,
+        degrees=degrees,
+        draws=draws,
+        left_out=left_out,
+        pairs=pairs,
+        counts=counts[pairs[:, 0], pairs[:, 1]],
+        unexplained=unexplained[:_MOST_UNEXPLAINED],
+        unexplained_correlation=correlations[:_MOST_UNEXPLAINED],
+        n_unexplained=len(unexplained),
+    )
+
+
+def _no_test(n_edges: int) -> tuple[Matrix, Index]:
+    return np.zeros(n_edges), np.zeros(n_edges, dtype=np.int64)
+
+
+def _unexplained(network: FittedNetwork, S: Matrix, accuracy: Accuracy, columns: Columns) -> tuple[Index, Matrix]:
+    """Pairs of columns without an edge whose residuals are correlated beyond error, and how much."""
+    size = np.sqrt(network.residual_variance)
+    R = network.of_residuals(S) / size / size[:, None]
+    apart = np.triu(~(network.dag | network.dag.T | columns.within()) & np.isfinite(R), k=1)
+    i, j = np.nonzero(apart)
+    share = network.units(accuracy) / size
+    error = np.sqrt(1.0 / accuracy.n_samples + (accuracy.noise_std * share[i] * share[j]) ** 2)
+    p = holm(tails(R[i, j] / error))
+    order = np.argsort(-np.abs(R[i, j]), kind="stable")
+    order = order[p[order] < _LEVEL]
+    return np.column_stack((i, j))[order], R[i, j][order]

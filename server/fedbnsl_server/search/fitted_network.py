@@ -1,0 +1,155 @@
+"""The Gaussian network that a graph and second moments give: weights, residuals, and the errors that both have.
+
+With A = I - W the residuals of a record x are e = A'x. Every number of confidence starts from them: under the right
+graph they are uncorrelated, and the noise of a private run is that of moments of residuals.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedbnsl.plan.columns import Columns
+from fedbnsl.sparse import Index, Mask, Matrix
+
+# Added to the diagonal, as a share of it: as the search itself has it.
+_RIDGE = 1e-9
+# The least residual variance, as a share of the column's own.
+_LEAST_RESIDUAL = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class Accuracy:
+    """How exact (d, d) second moments are.
+
+    Their error is that of n_samples Gaussian records, and in private runs independent Gaussian noise on the moments of
+    residuals z = A'x / scales, where A = I - W and W are the weights of the graph.
+
+    Attributes
+    ----------
+    n_samples
+        Records, or as many as weighted ones are worth; above 0.
+    noise_std
+        Standard deviation of the noise of a moment of two residuals z; sqrt(2) times that of a mean square. 0: no
+        noise.
+    scales
+        (d,) units of these residuals, in units of the columns; None: their own standard deviations.
+    """
+
+    n_samples: float
+    noise_std: float = 0.0
+    scales: Matrix | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class SiteMoments:
+    """The moments that one site sent, and how exact they are."""
+
+    moments: Matrix
+    accuracy: Accuracy
+
+
+@dataclass(frozen=True, eq=False)
+class FittedNetwork:
+    """Least-squares regressions of all columns on those of their variables' parents.
+
+    Attributes
+    ----------
+    dag
+        (d, d) edges between columns.
+    weights
+        (d, d) W, zero off the edges.
+    residual_covariance
+        (d, d): diagonal, except for columns of one variable.
+    back
+        (d, d) inverse of I - W.
+    """
+
+    dag: Mask
+    weights: Matrix
+    residual_covariance: Matrix
+    back: Matrix
+
+    @property
+    def residual_variance(self) -> Matrix:
+        """(d,) of the columns."""
+        return self.residual_covariance.diagonal()
+
+    def of_residuals(self, S: Matrix) -> Matrix:
+        """(d, d) moments of the residuals, from moments of the columns; NaN where one that it takes is unknown."""
+        A = np.eye(len(S)) - self.weights
+        unknown = np.isnan(S)
+        found = A.T @ np.where(unknown, 0.0, S) @ A
+        used = (A != 0.0).astype(np.float64)
+        return np.where(used.T @ unknown.astype(np.float64) @ used > 0.0, np.nan, found)
+
+    def of_columns(self, S_e: Matrix) -> Matrix:
+        """(d, d) moments of the columns, from moments of the residuals."""
+        return _symmetric(self.back.T @ S_e @ self.back)
+
+    def units(self, accuracy: Accuracy) -> Matrix:
+        """(d,) in which the noise of residuals is the same for all."""
+        return np.sqrt(self.residual_variance) if accuracy.scales is None else accuracy.scales
+
+
+def fitted(dag: Mask, S: Matrix, columns: Columns) -> FittedNetwork:
+    """The network of a (V, V) DAG, from (d, d) moments of which those within every family are known."""
+    d, parents = len(S), columns.spread(dag)
+    W, covariance = np.zeros((d, d)), np.zeros((d, d))
+    for own in columns.members():
+        given = np.flatnonzero(parents[:, own[0]])
+        W[np.ix_(given, own)] = inverse(S[np.ix_(given, given)]) @ S[np.ix_(given, own)]
+        family = np.concatenate((own, given))
+        A = (np.eye(d)[:, own] - W[:, own])[family]
+        covariance[np.ix_(own, own)] = _positive(A.T @ S[np.ix_(family, family)] @ A, S[own, own])
+    return FittedNetwork(parents, W, covariance, np.asarray(np.linalg.inv(np.eye(d) - W), dtype=np.float64))
+
+
+def families(dag: Mask) -> list[tuple[int, Index]]:
+    """Each column of a (d, d) DAG that has parents, with these."""
+    return [(int(c), np.flatnonzero(dag[:, c])) for c in np.flatnonzero(dag.any(axis=0))]
+
+
+def edges_of(dag: Mask) -> Index:
+    """(E, 2) edges of a DAG, row by row: the order of all numbers that are one an edge."""
+    return np.argwhere(dag)
+
+
+def inverse(S: Matrix) -> Matrix:
+    """Of moments of some columns; stands up to columns that are constant or determine each other."""
+    if not S.size:
+        return S.copy()
+    size = np.sqrt(np.maximum(S.diagonal(), np.finfo(np.float64).tiny))
+    R = S / size / size[:, None] + _RIDGE * np.eye(len(S))
+    try:
+        found = np.linalg.inv(R)
+    except np.linalg.LinAlgError:
+        found = np.linalg.pinv(R, hermitian=True)
+    return np.asarray(found / size / size[:, None])
+
+
+def pooled(moments: Sequence[Matrix], weights: Sequence[float]) -> Matrix:
+    """(d, d) weighted mean of the sites' moments."""
+    return np.asarray(np.average(np.stack(list(moments)), axis=0, weights=weights))
+
+
+def pooled_accuracy(accuracies: Sequence[Accuracy], weights: Sequence[float]) -> Accuracy:
+    """Of a weighted mean of moments that have these errors, independently of each other."""
+    shares = np.array(weights, dtype=np.float64) / math.fsum(weights)
+    rows = np.array([one.n_samples for one in accuracies])
+    noise = np.array([one.noise_std for one in accuracies])
+    return Accuracy(1.0 / float((shares**2 / rows).sum()), float(np.linalg.norm(shares * noise)), accuracies[0].scales)
+
+
+def _positive(S: Matrix, squares: Matrix) -> Matrix:
+    """The residual covariance of one variable's columns, with none of its eigenvalues near zero or below."""
+    if len(S) == 1:
+        return np.maximum(S, np.maximum(_LEAST_RESIDUAL * squares, np.finfo(np.float64).tiny))
+    size = np.sqrt(np.maximum(squares, np.finfo(np.float64).tiny))
+    values, vectors = np.linalg.eigh(_symmetric(S / size / size[:, None]))
+    return _symmetric((vectors * np.maximum(values, _LEAST_RESIDUAL)) @ vectors.T) * size * size[:, None]
+
+
+def _symmetric(S: Matrix) -> Matrix:
+    return np.asarray(0.5 * (S + S.T))

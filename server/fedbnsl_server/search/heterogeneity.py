@@ -1,0 +1,61 @@
+"""Whether sites agree on an edge: a test that their coefficients are equal, and searches without each site."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedbnsl.sparse import Index, Mask, Matrix
+from fedbnsl_server.search.bootstrap import Search
+from fedbnsl_server.search.fitted_network import SiteMoments, pooled, pooled_accuracy
+
+MOST_LEFT_OUT = 20
+"""Beyond so many sites none decides alone, and as many searches take long."""
+
+
+def cochran(estimates: Matrix, errors: Matrix) -> tuple[Matrix, Index]:
+    """(E,) Cochran's Q and its degrees of freedom, from (P, E) estimates and standard errors; NaN: none.
+
+    Q is the sum over the sites of ((estimate - mean) / error)^2, where the mean weights by 1 / error^2. If all sites
+    have the same coefficient, it is chi-square with one degree of freedom less than there are sites.
+    """
+    known = np.isfinite(estimates) & np.isfinite(errors)
+    weights = np.where(known, 1.0 / np.where(known, errors, 1.0) ** 2, 0.0)
+    values = np.where(known, estimates, 0.0)
+    mean = (weights * values).sum(axis=0) / np.maximum(weights.sum(axis=0), np.finfo(np.float64).tiny)
+    degrees = np.maximum(known.sum(axis=0) - 1, 0)
+    return np.where(degrees > 0, (weights * (values - mean) ** 2).sum(axis=0), 0.0), degrees
+
+
+def kept_without_a_site(sites: Sequence[SiteMoments], weights: Sequence[float], dag: Mask, search: Search) -> Index:
+    """(V, V) symmetric: of as many searches as there are sites, each without one, how many have the pair adjacent.
+
+    Parameters
+    ----------
+    weights
+        Of the sites' moments in the pooled ones.
+    dag
+        (V, V) the graph of all sites.
+    """
+    kept = np.zeros(dag.shape, dtype=np.int64)
+    for p in range(len(sites)):
+        others = [one for k, one in enumerate(sites) if k != p]
+        left = [weight for k, weight in enumerate(weights) if k != p]
+        accuracy = pooled_accuracy([one.accuracy for one in others], left)
+        found = search(pooled([one.moments for one in others], left), accuracy, dag)
+        kept += found | found.T
+    return kept
+
+
+def holm(p: Matrix) -> Matrix:
+    """(m,) p-values adjusted for m tests (Holm 1979): below a level, the chance of one false alarm is below it."""
+    order = np.argsort(p, kind="stable")
+    stepped = np.maximum.accumulate(p[order] * (p.size - np.arange(p.size)))
+    found = np.empty(p.size)
+    found[order] = np.minimum(stepped, 1.0)
+    return found
+
+
+def tails(z: Matrix) -> Matrix:
+    """Chance that a standard normal number is farther from zero than z."""
+    return np.array([math.erfc(abs(value) / math.sqrt(2.0)) for value in z.tolist()])

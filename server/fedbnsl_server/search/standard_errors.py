@@ -1,0 +1,117 @@
+"""Standard errors of the coefficients of a graph's regressions, from second moments.
+
+Let beta be the coefficients of a column on its parents' columns g, S the moments and r the vector with r'x the
+residual. An error E of the moments changes coefficient k, to first order, by u'E r, where u is row k of the inverse of
+S_gg. The variance has two parts:
+
+- sampling: with n Gaussian records (u'S u r'S r + (u'S r)^2) / n, which is v [S_gg^-1]_kk / n, v the residual variance.
+  Sites that weigh otherwise than as their rows each have a part of their own (the sandwich);
+- noise of a private run: E = back' N back with N independent of standard deviation s on the moments of the residuals.
+  Parents have no residual of the child in them, so the variance is s^2 |back u|^2, in units of the child's scale.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedbnsl.sparse import Index, Matrix
+from fedbnsl_server.search.fitted_network import Accuracy, FittedNetwork, SiteMoments, edges_of, families, inverse
+
+
+def standard_errors(
+    network: FittedNetwork,
+    S: Matrix,
+    accuracy: Accuracy,
+    *,
+    sites: Sequence[SiteMoments] = (),
+    weights: Sequence[float] = (),
+) -> Matrix:
+    """(E,) of the coefficients on the edges between columns, given the graph.
+
+    Parameters
+    ----------
+    S
+        (d, d) moments that the network was fitted to.
+    sites, weights
+        Whose weighted mean these moments are. With them sampling errors are a sandwich over sites; without them they
+        are those of `accuracy.n_samples` records.
+    """
+    variance = np.zeros(network.dag.shape)
+    shares = np.array(weights, dtype=np.float64) / sum(weights)
+    for c, given in families(network.dag):
+        inverted = inverse(S[np.ix_(given, given)])
+        if sites:
+            parts = [_sampling(network, one, c, given, inverted) for one in sites]
+            sampling = shares**2 @ np.stack(parts)
+        else:
+            free = max(accuracy.n_samples - len(given), 1.0)
+            sampling = network.residual_variance[c] * inverted.diagonal() / free
+        variance[given, c] = sampling + _noise(network, accuracy, c, given, inverted)
+    i, j = edges_of(network.dag).T
+    return np.asarray(np.sqrt(variance[i, j]))
+
+
+def site_estimates(network: FittedNetwork, S: Matrix, sites: Sequence[SiteMoments]) -> tuple[Matrix, Matrix]:
+    """(P, E) coefficients and standard errors of each site alone, given the graph; NaN where it tells none.
+
+    Without noise these are the site's own regressions. Moments of one site with noise may be far from positive: then
+    its coefficients are one step away from the common ones, with the common moments of the parents.
+    """
+    edges = edges_of(network.dag)
+    estimates, errors = np.empty((len(sites), len(edges))), np.empty((len(sites), len(edges)))
+    for p, site in enumerate(sites):
+        found, variance = _of_site(network, S, site)
+        estimates[p], errors[p] = found[edges[:, 0], edges[:, 1]], np.sqrt(variance[edges[:, 0], edges[:, 1]])
+    return estimates, errors
+
+
+def log_variance_errors(network: FittedNetwork, accuracy: Accuracy) -> Matrix:
+    """(d,) standard errors of the logarithms of the residual variances.
+
+    Sampling alone gives sqrt(2 / n), noise sqrt(2) times its standard deviation in units of the residual.
+    """
+    free = np.maximum(accuracy.n_samples - network.dag.sum(axis=0), 1.0)
+    share = network.units(accuracy) ** 2 / network.residual_variance
+    return np.asarray(np.sqrt(2.0 / free + 2.0 * (accuracy.noise_std * share) ** 2))
+
+
+def _of_site(network: FittedNetwork, S: Matrix, site: SiteMoments) -> tuple[Matrix, Matrix]:
+    """(d, d) coefficients of one site on the edges, and their variances."""
+    found, variance = np.full(S.shape, np.nan), np.full(S.shape, np.nan)
+    own, accuracy = site.moments, site.accuracy
+    for c, given in families(network.dag):
+        family = np.append(given, c)
+        if not (own[family, family] > 0.0).all() and not accuracy.noise_std:
+            continue  # a level that does not occur there
+        b = network.weights[given, c]
+        inverted = inverse((S if accuracy.noise_std else own)[np.ix_(given, given)])
+        b = b + inverted @ (own[given, c] - own[np.ix_(given, given)] @ b)
+        free = accuracy.n_samples - len(given)
+        if free <= 0.0:
+            continue
+        left = network.residual_variance[c] if accuracy.noise_std else own[c, c] - own[given, c] @ b
+        found[given, c] = b
+        variance[given, c] = max(float(left), 0.0) * inverted.diagonal() / free + _noise(
+            network, accuracy, c, given, inverted
+        )
+    return found, np.where(variance > 0.0, variance, np.nan)
+
+
+def _sampling(network: FittedNetwork, site: SiteMoments, c: int, given: Index, inverted: Matrix) -> Matrix:
+    """(k,) variances of u'E r where E is the error of one site's moments."""
+    S, b, free = site.moments, network.weights[given, c], max(site.accuracy.n_samples - len(given), 1.0)
+    if site.accuracy.noise_std:  # one site's noise may leave nothing positive: take the common moments for its own
+        return np.asarray(network.residual_variance[c] * inverted.diagonal() / free)
+    S_gg, left = S[np.ix_(given, given)], S[c, c] - 2.0 * S[given, c] @ b + b @ S[np.ix_(given, given)] @ b
+    along = inverted @ (S[given, c] - S_gg @ b)  # zero where the site has the common coefficients
+    spread = np.einsum("ki,ij,kj->k", inverted, S_gg, inverted)
+    return np.asarray((spread * max(float(left), 0.0) + along**2) / free)
+
+
+def _noise(network: FittedNetwork, accuracy: Accuracy, c: int, given: Index, inverted: Matrix) -> Matrix:
+    """(k,) variances of u'E r where E is the noise of a private run."""
+    if not accuracy.noise_std:
+        return np.zeros(len(given))
+    units = network.units(accuracy)
+    back_u = units[:, None] * (network.back[:, given] @ inverted)
+    return np.asarray((accuracy.noise_std * units[c]) ** 2 * (back_u**2).sum(axis=0))

@@ -17,6 +17,7 @@ import numpy as np
 
 from fedbnsl.sparse import Index, Mask, Matrix
 from fedbnsl_server.search.fitted_network import Accuracy, FittedNetwork
+from fedbnsl_server.search.standard_errors import correlation_errors
 
 # The least eigenvalue of moments of standardised residuals.
 _LEAST_EIGENVALUE = 0.05
@@ -59,9 +60,8 @@ def centre(network: FittedNetwork, S: Matrix, accuracy: Accuracy) -> Matrix:
     the error. What is unknown, and what belongs to one variable, is as in the network.
     """
     size = np.sqrt(network.residual_variance)
-    share = network.units(accuracy) / size
     own = network.residual_covariance / size / size[:, None]
-    error = np.sqrt(1.0 / accuracy.n_samples + (accuracy.noise_std * share * share[:, None]) ** 2)
+    error = correlation_errors(network, S, accuracy)
     found = np.nan_to_num(network.of_residuals(S) / size / size[:, None])
     left = np.sign(found) * np.sqrt(np.maximum(found**2 - error**2, 0.0))
     left[network.residual_covariance != 0.0] = 0.0

@@ -3,7 +3,7 @@
 Everything is computed at the coordinator from moments that it has: it costs no message and no privacy.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,12 @@ from fedbnsl.sparse import Index, Mask, Matrix
 from fedbnsl_server.search.bootstrap import Search, bootstrap
 from fedbnsl_server.search.fitted_network import Accuracy, FittedNetwork, SiteMoments, edges_of, fitted
 from fedbnsl_server.search.heterogeneity import MOST_LEFT_OUT, cochran, holm, kept_without_a_site, tails
-from fedbnsl_server.search.standard_errors import log_variance_errors, site_estimates, standard_errors
+from fedbnsl_server.search.standard_errors import (
+    correlation_errors,
+    log_variance_errors,
+    site_estimates,
+    standard_errors,
+)
 
 # Sites whose estimates are kept one by one; of more, Q alone.
 _MOST_TOLD = 100
@@ -38,9 +43,11 @@ class Confidence:
         (d,) of the columns.
     log_variance_error
         (d,) standard error of the logarithm of the residual variance.
+    sites
+        Names of P sites whose own coefficients are kept: none where there is one alone, where they are not known, and
+        of more than a hundred.
     site_estimate, site_error
-        (P, E) coefficients of each site alone and their standard errors, NaN where it tells none; (0, E) for one site
-        and for very many.
+        (P, E) coefficients of each site alone and their standard errors, NaN where it tells none.
     q, degrees
         (E,) Cochran's Q over the sites and its degrees of freedom; 0 degrees: not known.
     draws
@@ -67,6 +74,7 @@ class Confidence:
     variance: Matrix
     residual_variance: Matrix
     log_variance_error: Matrix
+    sites: tuple[str, ...]
     site_estimate: Matrix
     site_error: Matrix
     q: Matrix
@@ -88,7 +96,7 @@ def confidence_of(
     columns: Columns,
     search: Search,
     class_of: Callable[[Mask], Mask],
-    sites: Sequence[SiteMoments] = (),
+    sites: Mapping[str, SiteMoments] | None = None,
     weights: Sequence[float] | None = None,
     draws: int,
     rng: np.random.Generator,
@@ -108,24 +116,24 @@ def confidence_of(
     class_of
         The (V, V) marks of the class of a DAG, with knowledge: both ways where it is undirected.
     sites
-        Moments of each site, in the order of the sites; empty: they are not known.
+        Moments of each site by its name; None: they are not known.
     weights
-        Of the sites in the pooled moments; None: these are no weighted mean of them, so that leaving one out is not
-        possible.
+        Of these sites in the pooled moments, in their order; None: these are no weighted mean of them, so that none can
+        be left out.
     draws
         Of the bootstrap.
     rng
         For these draws.
     """
     network = fitted(dag, moments, columns)
-    several = sites if len(sites) > 1 else ()
+    several = list(sites.values()) if sites is not None and len(sites) > 1 else []
     mean = weights is not None and len(several) > 1
     errors = standard_errors(
         network, moments, accuracy, sites=several if mean else (), weights=weights if mean and weights else ()
     )
     estimates, site_errors = site_estimates(network, moments, several)
     q, degrees = cochran(estimates, site_errors) if several else _no_test(len(errors))
-    told = slice(None) if len(several) <= _MOST_TOLD else slice(0)
+    told = len(several) if len(several) <= _MOST_TOLD else 0
     counts = np.zeros((*dag.shape, 4), dtype=np.int64)
     if draws:
         shares = bootstrap(network, moments, accuracy, dag=dag, search=search, class_of=class_of, draws=draws, rng=rng)
@@ -143,8 +151,9 @@ def confidence_of(
         variance=moments.diagonal().copy(),
         residual_variance=network.residual_variance.copy(),
         log_variance_error=log_variance_errors(network, accuracy),
-        site_estimate=estimates[told],
-        site_error=site_errors[told],
+        sites=tuple(sites or ())[:told],
+        site_estimate=estimates[:told],
+        site_error=site_errors[:told],
         q=q,
         degrees=degrees,
         draws=draws,
@@ -161,15 +170,13 @@ def _no_test(n_edges: int) -> tuple[Matrix, Index]:
     return np.zeros(n_edges), np.zeros(n_edges, dtype=np.int64)
 
 
-def _unexplained(network: FittedNetwork, S: Matrix, accuracy: Accuracy, columns: Columns) -> tuple[Index, Matrix]:
+def _unexplained(network: FittedNetwork, moments: Matrix, accuracy: Accuracy, columns: Columns) -> tuple[Index, Matrix]:
     """Pairs of columns without an edge whose residuals are correlated beyond error, and how much."""
     size = np.sqrt(network.residual_variance)
-    R = network.of_residuals(S) / size / size[:, None]
+    R = network.of_residuals(moments) / size / size[:, None]
     apart = np.triu(~(network.dag | network.dag.T | columns.within()) & np.isfinite(R), k=1)
     i, j = np.nonzero(apart)
-    share = network.units(accuracy) / size
-    error = np.sqrt(1.0 / accuracy.n_samples + (accuracy.noise_std * share[i] * share[j]) ** 2)
-    p = holm(tails(R[i, j] / error))
+    p = holm(tails(R[i, j] / correlation_errors(network, moments, accuracy)[i, j]))
     order = np.argsort(-np.abs(R[i, j]), kind="stable")
     order = order[p[order] < _LEVEL]
     return np.column_stack((i, j))[order], R[i, j][order]

@@ -56,6 +56,13 @@ def holm(p: Matrix) -> Matrix:
     return found
 
 
+def chi_square_tails(q: Matrix, degrees: Index) -> Matrix:
+    """Chance that a chi-square number with so many degrees of freedom, at least 1, exceeds q."""
+    from scipy.special import chdtrc  # takes long to load, and few commands need it
+
+    return np.asarray(chdtrc(degrees, q), dtype=np.float64)
+
+
 def tails(z: Matrix) -> Matrix:
     """Chance that a standard normal number is farther from zero than z."""
     return np.array([math.erfc(abs(value) / math.sqrt(2.0)) for value in z.tolist()])

@@ -17,6 +17,9 @@ import numpy as np
 from fedbnsl.sparse import Index, Matrix
 from fedbnsl_server.search.fitted_network import Accuracy, FittedNetwork, SiteMoments, edges_of, families, inverse
 
+# Of the variance of a product of residuals: where the parents of one stand for the other, rounding is left.
+_LEAST_SHARE = 1e-3
+
 
 def standard_errors(
     network: FittedNetwork,
@@ -73,6 +76,31 @@ def log_variance_errors(network: FittedNetwork, accuracy: Accuracy) -> Matrix:
     free = np.maximum(accuracy.n_samples - network.dag.sum(axis=0), 1.0)
     share = network.units(accuracy) ** 2 / network.residual_variance
     return np.asarray(np.sqrt(2.0 / free + 2.0 * (accuracy.noise_std * share) ** 2))
+
+
+def correlation_errors(network: FittedNetwork, S: Matrix, accuracy: Accuracy) -> Matrix:
+    """(d, d) standard errors of the correlations of residuals of columns without an edge, under the right graph.
+
+    Let i not descend from j. The regression of j takes from their product what its parents say of residual i. With a
+    the part of residual i that they do not say, as weights of all residuals, the variance of the product is
+    a'Va v_j / n plus, with noise of standard deviation s, s^2 |a|^2 in units of the residuals' scales: 1 / n and s^2
+    at most in units of the residuals, and far less where the parents of j stand for i.
+    """
+    V, v = network.residual_covariance, network.residual_variance
+    units = network.units(accuracy)
+    variance = np.outer(v, v) / accuracy.n_samples + (accuracy.noise_std * np.outer(units, units)) ** 2
+    least = _LEAST_SHARE * variance
+    for j, given in families(network.dag):
+        B = network.back[:, given]
+        C = V @ B
+        G = C @ inverse(S[np.ix_(given, given)])
+        left = v - (G * C).sum(axis=1)
+        scaled = units[:, None] * B
+        lengths = units**2 - 2.0 * units**2 * (B * G).sum(axis=1) + (G @ (scaled.T @ scaled) * G).sum(axis=1)
+        of_j = left * v[j] / accuracy.n_samples + (accuracy.noise_std * units[j]) ** 2 * lengths
+        earlier = network.back[j] == 0.0
+        variance[earlier, j] = variance[j, earlier] = np.maximum(of_j, least[:, j])[earlier]
+    return np.asarray(np.sqrt(variance / np.outer(v, v)))
 
 
 def _of_site(network: FittedNetwork, S: Matrix, site: SiteMoments) -> tuple[Matrix, Matrix]:

@@ -136,4 +136,8 @@ def _confidence(arrays: Mapping[str, Any]) -> Confidence | None:
     keys = {one.name: _CONFIDENCE + one.name for one in fields(Confidence)}
     if not all(key in arrays for key in keys.values()):
         return None
-    return Confidence(**{name: arrays[key] if arrays[key].ndim else arrays[key].item() for name, key in keys.items()})
+    values: dict[str, Any] = {
+        name: arrays[key] if arrays[key].ndim else arrays[key].item() for name, key in keys.items()
+    }
+    values["sites"] = tuple(values["sites"].tolist())
+    return Confidence(**values)

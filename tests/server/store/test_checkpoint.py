@@ -1,9 +1,10 @@
 """A state survives the disk bit for bit; a write that fails leaves the one before; nothing damaged gets in."""
 
 import json
+import math
 import os
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from fedbnsl.errors import ResultError
 from fedbnsl.messages import SiteState
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl_server.algorithm.admm import AdmmState
+from fedbnsl_server.search.confidence import Confidence
 from fedbnsl_server.store import checkpoint
 
 DIGEST = bytes(range(32))
@@ -103,6 +105,43 @@ def state() -> AdmmState:
 def test_a_state_survives_the_disk_bit_for_bit(tmp_path: Path, state: AdmmState) -> None:
     checkpoint.save(tmp_path / "state", state, plan_digest=DIGEST)
     assert bits(checkpoint.load(tmp_path / "state", plan_digest=DIGEST)) == bits(state)
+
+
+def test_confidence_survives_the_disk_bit_for_bit(tmp_path: Path, state: AdmmState) -> None:
+    confidence = Confidence(
+        n_samples=400.5,
+        noise_std=1 / 3,
+        edges=np.array([[0, 1], [2, 1]]),
+        standard_error=np.array([0.1, math.nan]),
+        variance=np.array([1.0, 2.0, 3.0]),
+        residual_variance=np.array([0.1, 0.2, 1 / 7]),
+        log_variance_error=np.array([1e-300, 0.0, 1.0]),
+        sites=("a", "zoë"),
+        site_estimate=np.array([[0.1, 0.2], [math.nan, -0.0]]),
+        site_error=np.array([[0.3, 0.4], [math.nan, 0.5]]),
+        q=np.array([1.5, 0.0]),
+        degrees=np.array([1, 0]),
+        draws=100,
+        left_out=2,
+        pairs=np.array([[0, 1]]),
+        counts=np.array([[100, 3, 4, 2]]),
+        unexplained=np.empty((0, 2), dtype=np.int64),
+        unexplained_correlation=np.empty(0),
+        n_unexplained=0,
+    )
+    for kept in (confidence, replace(confidence, sites=(), site_estimate=np.empty((0, 2)))):
+        checkpoint.save(tmp_path / "state", replace(state, confidence=kept), plan_digest=DIGEST)
+        loaded = checkpoint.load(tmp_path / "state", plan_digest=DIGEST).confidence
+        assert loaded is not None
+        for one in fields(Confidence):
+            value, back = getattr(kept, one.name), getattr(loaded, one.name)
+            assert type(back) is type(value)
+            if isinstance(value, np.ndarray):
+                assert (back.shape, back.dtype, back.tobytes()) == (value.shape, value.dtype, value.tobytes())
+            else:
+                assert back == value
+    checkpoint.save(tmp_path / "state", state, plan_digest=DIGEST)
+    assert checkpoint.load(tmp_path / "state", plan_digest=DIGEST).confidence is None
 
 
 @pytest.mark.parametrize("refitted", [None, matrix(), matrix((2, 0.0))], ids=["none yet", "no edge", "a zero edge"])

@@ -1,0 +1,200 @@
+"""The numbers of confidence in result.json: of each edge, of pairs that nearly were one, of each variable's fit.
+
+They are computed in units of the run's columns; here they get the units of the tables, as weights have.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedbnsl.plan.columns import Columns
+from fedbnsl.sparse import Matrix
+from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph
+from fedbnsl_server.search.confidence import Confidence
+from fedbnsl_server.search.heterogeneity import chi_square_tails
+
+# Half the width of a 95 % interval, in standard errors.
+_WIDTH = 1.959963984540054
+# The least share of the draws that a pair without an edge is named for.
+_UNSURE = 0.1
+
+_Pair = tuple[int, int]
+
+
+def with_confidence(
+    edges: Sequence[Mapping[str, Any]], confidence: Confidence | None, graph: ConsensusGraph, columns: Columns
+) -> list[dict[str, Any]]:
+    """The named edges of a graph, each with its numbers of confidence; null where there is none.
+
+    Parameters
+    ----------
+    edges
+        As `learned_graph.named_edges` gives them. The numbers are those of the coefficient with the edge's weight.
+    """
+    if confidence is None:
+        return [{**edge, **_NOTHING} for edge in edges]
+    found = _OfPairs(confidence, graph, columns)
+    return [found.edge(edge) for edge in edges]
+
+
+def unsure(confidence: Confidence | None, graph: ConsensusGraph, columns: Columns) -> list[dict[str, Any]]:
+    """Pairs of variables without an edge that a tenth of the draws or more have one between, falling by that share."""
+    if confidence is None or not confidence.draws:
+        return []
+    dag = columns.joined(graph.dag)
+    rows: list[dict[str, Any]] = []
+    for (v, w), counts in zip(confidence.pairs.tolist(), confidence.counts.tolist(), strict=True):
+        adjacent, forward, backward = (count / confidence.draws for count in counts[:3])
+        if adjacent >= _UNSURE and not dag[v, w] and not dag[w, v]:
+            rows.append(
+                {
+                    "source": columns.variables[v],
+                    "target": columns.variables[w],
+                    "adjacent": adjacent,
+                    "forward": forward,
+                    "backward": backward,
+                }
+            )
+    return sorted(rows, key=lambda row: -row["adjacent"])
+
+
+def fit_of(confidence: Confidence | None, graph: ConsensusGraph, columns: Columns) -> dict[str, dict[str, Any]]:
+    """By variable: which share of its variance its parents explain, its intercept, its residual variance.
+
+    Null for a variable with several columns; the intercept also where each site has its own, or none.
+    """
+    if confidence is None:
+        return {}
+    found: dict[str, dict[str, Any]] = {}
+    scales = np.ones(len(columns.names)) if graph.units is None else graph.units.scales
+    for name, own in zip(columns.variables, columns.members(), strict=True):
+        c = int(own[0])
+        if own.size > 1:
+            found[name] = {"r2": None, "intercept": None, "residual_variance": None}
+            continue
+        residual = float(confidence.residual_variance[c])
+        r2 = 1.0 - residual / float(confidence.variance[c]) if confidence.variance[c] > 0.0 else None
+        intercept = None
+        if graph.units is not None and graph.units.centres.size:
+            centres = graph.units.centres
+            intercept = float(centres[c] - graph.weights[:, c] @ centres)
+        found[name] = {"r2": r2, "intercept": intercept, "residual_variance": residual * float(scales[c]) ** 2}
+    return found
+
+
+def estimation_of(confidence: Confidence | None) -> dict[str, Any] | None:
+    """What the numbers of confidence rest on."""
+    if confidence is None:
+        return None
+    return {
+        "n_samples": confidence.n_samples,
+        "noise_std": confidence.noise_std,
+        "draws": confidence.draws,
+        "seconds": None,  # the round's entry has the time of its search
+    }
+
+
+_NOTHING: dict[str, None] = dict.fromkeys(
+    ("standard_error", "interval", "standardised_interval", "bootstrap", "sites", "without_a_site")
+)
+
+
+class _OfPairs:
+    """Numbers of confidence by pair of columns and by pair of variables."""
+
+    def __init__(self, confidence: Confidence, graph: ConsensusGraph, columns: Columns) -> None:
+        self._confidence, self._graph = confidence, graph
+        self._column = {name: k for k, name in enumerate(columns.names)}
+        self._variable = {name: k for k, name in enumerate(columns.variables)}
+        self._members = columns.members()
+        self._of_edge: dict[_Pair, int] = {(i, j): k for k, (i, j) in enumerate(confidence.edges.tolist())}
+        self._of_pair: dict[_Pair, list[int]] = {
+            (i, j): counts for (i, j), counts in zip(confidence.pairs.tolist(), confidence.counts.tolist(), strict=True)
+        }
+        self._p = chi_square_tails(confidence.q, np.maximum(confidence.degrees, 1))
+
+    def edge(self, edge: Mapping[str, Any]) -> dict[str, Any]:
+        v, w = self._variable[edge["source"]], self._variable[edge["target"]]
+        found = {**edge, **_NOTHING, "bootstrap": self._shares(v, w), "without_a_site": self._without(v, w)}
+        pair = self._largest(v, w)
+        if pair is None:
+            return found
+        found |= self._errors(edge, pair)
+        if edge.get("coefficients"):
+            found["coefficients"] = [self._coefficient(one) for one in edge["coefficients"]]
+        return {**found, "sites": self._sites(pair)}
+
+    def _largest(self, v: int, w: int) -> _Pair | None:
+        """Columns of the edge's weight, parent first: an undirected edge is one of the DAG, whichever way."""
+        units = self._graph.units
+        weights = self._graph.weights if units is None else units.weights_of_columns(self._graph.weights)
+        ends = [(i, j) for i in self._members[v].tolist() for j in self._members[w].tolist()]
+        pairs = [pair for i, j in ends for pair in ((i, j), (j, i)) if pair in self._of_edge]
+        return max(pairs, key=lambda pair: abs(float(weights[pair])), default=None)
+
+    def _coefficient(self, one: Mapping[str, Any]) -> dict[str, Any]:
+        i, j = self._column[one["source"]], self._column[one["target"]]
+        pair = (i, j) if (i, j) in self._of_edge else (j, i)
+        return {**one, **self._errors(one, pair)} if pair in self._of_edge else dict(one)
+
+    def _errors(self, told: Mapping[str, Any], pair: _Pair) -> dict[str, Any]:
+        error = float(self._confidence.standard_error[self._of_edge[pair]])
+        of_tables = error * self._unit(pair)
+        standardised = told.get("standardised")
+        return {
+            "standard_error": of_tables,
+            "interval": _interval(told["weight"], of_tables),
+            "standardised_interval": None if standardised is None else _interval(standardised, error),
+        }
+
+    def _unit(self, pair: _Pair) -> float:
+        """What a weight between columns is multiplied by, to be one in units of the tables."""
+        units = self._graph.units
+        return 1.0 if units is None else float(units.scales[pair[1]] / units.scales[pair[0]])
+
+    def _shares(self, v: int, w: int) -> dict[str, float] | None:
+        draws = self._confidence.draws
+        if not draws:
+            return None
+        adjacent, one, other, _ = self._counts(v, w)
+        forward, backward = (one, other) if v < w else (other, one)
+        return {"adjacent": adjacent / draws, "forward": forward / draws, "backward": backward / draws}
+
+    def _without(self, v: int, w: int) -> dict[str, int] | None:
+        of = self._confidence.left_out
+        return {"adjacent": self._counts(v, w)[3], "of": of} if of else None
+
+    def _counts(self, v: int, w: int) -> list[int]:
+        return self._of_pair.get((min(v, w), max(v, w)), [0, 0, 0, 0])
+
+    def _sites(self, pair: _Pair) -> dict[str, Any] | None:
+        confidence, k = self._confidence, self._of_edge[pair]
+        q, degrees = float(confidence.q[k]), int(confidence.degrees[k])
+        if not degrees:
+            return None
+        estimates, errors = _columns(confidence.site_estimate, k), _columns(confidence.site_error, k)
+        told = zip(confidence.sites, estimates, errors, strict=True)
+        unit = self._unit(pair)
+        return {
+            "q": q,
+            "p": float(self._p[k]),
+            "i2": inconsistency(q, degrees),
+            "estimates": {
+                site: [estimate * unit, error * unit] for site, estimate, error in told if np.isfinite(estimate + error)
+            },
+        }
+
+
+def inconsistency(q: float, degrees: int) -> float:
+    """I^2: which share of the sites' variation around their mean is more than chance (Higgins and Thompson 2002)."""
+    return max(0.0, (q - degrees) / q) if q > 0.0 else 0.0
+
+
+def _interval(value: float, error: float) -> list[float]:
+    return [value - _WIDTH * error, value + _WIDTH * error]
+
+
+def _columns(values: Matrix, k: int) -> list[float]:
+    found: list[float] = values[:, k].tolist()
+    return found

@@ -1,0 +1,143 @@
+"""The verdict of a run in words: what its graph assumes, what in the data contradicts it, who directs its edges."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedbnsl.messages import Units
+from fedbnsl.plan.columns import Columns
+from fedbnsl.plan.plan import Plan
+from fedbnsl.wording import first_few
+from fedbnsl_server.search.confidence import Confidence
+from fedbnsl_server.search.heterogeneity import chi_square_tails, holm
+from fedbnsl_server.store.confidence import inconsistency
+from fedbnsl_server.store.warnings import units_of_variances
+
+DIRECTED_BY = ("data", "knowledge", "assumption", "nobody")
+
+# Chance of a false alarm, of each of the three tests.
+_LEVEL = 0.01
+
+
+def verdict_of(
+    plan: Plan,
+    columns: Columns,
+    edges: Sequence[Mapping[str, Any]],
+    confidence: Confidence | None,
+    units: Units | None = None,
+) -> dict[str, Any]:
+    """What result.json has under `verdict`.
+
+    Parameters
+    ----------
+    edges
+        Named edges with `directed_by`.
+    confidence
+        None: the plan has no search over moments, or it is still to come; then nothing is tested.
+    units
+        Of the run's columns.
+    """
+    contradicted: list[str] = []
+    if confidence is not None:
+        if plan.graph_class == "dag-equal-variance":
+            contradicted += _unequal_variances(plan, columns, confidence, units)
+        contradicted += [*_sites_that_differ(columns, confidence), *_unexplained(columns, confidence)]
+    by = [edge.get("directed_by") for edge in edges]
+    return {
+        "assumed": list(_assumed(plan)),
+        "contradicted": contradicted,
+        "directed_by": {who: by.count(who) for who in DIRECTED_BY},
+    }
+
+
+def _assumed(plan: Plan) -> Iterator[str]:
+    yield "effects are linear, noise is Gaussian, and no common cause of two variables is missing"
+    if plan.preparation is None:
+        yield "every variable has mean zero at every site: regressions have no intercept"
+    own = plan.preparation is not None and plan.preparation.intercept == "site"
+    yield "every site has the same network" + (", with means of its own" if own else "")
+    if plan.graph_class == "dag-equal-variance":
+        where = units_of_variances(plan, searched=bool(plan.moments_rounds))
+        yield (
+            "noise variances are equal" + (f" {where}" if where else "") + ": directions that the data leave open "
+            "rest on it"
+        )
+    else:
+        yield "nothing about noise variances: an edge is directed where the data or knowledge tell the direction"
+    knowledge = plan.knowledge
+    given = {
+        "required edges": len(knowledge.required),
+        "forbidden edges": len(knowledge.forbidden),
+        "tiers": len(knowledge.tiers),
+    }
+    known = [f"{n} {what}" for what, n in given.items() if n]
+    if known:
+        yield f"what the plan says is known is true: {', '.join(known)}"
+
+
+def _unequal_variances(plan: Plan, columns: Columns, confidence: Confidence, units: Units | None) -> Iterator[str]:
+    """A chi-square test that the logarithms of all residual variances, in units of the tables, are equal."""
+    scales = np.ones(len(columns.names)) if units is None else units.scales
+    variance = confidence.residual_variance * scales**2
+    logs, weights = np.log(variance), 1.0 / confidence.log_variance_error**2
+    q = float(weights @ (logs - weights @ logs / weights.sum()) ** 2)
+    p = float(chi_square_tails(np.array([q]), np.array([max(variance.size - 1, 1)]))[0])
+    if variance.size < 2 or p >= _LEVEL:
+        return
+    low, high = int(variance.argmin()), int(variance.argmax())
+    where = units_of_variances(plan, searched=True)
+    yield (
+        f"residual variances differ more than chance{_noisy(confidence)} gives, by a factor of up to "
+        f"{variance[high] / variance[low]:.3g} ({columns.names[low]} {variance[low]:.3g}, {columns.names[high]} "
+        f"{variance[high]:.3g}{'; ' + where if where else ''}; {_chance(p)}): directions that the data leave open "
+        "rest on their being equal"
+    )
+
+
+def _sites_that_differ(columns: Columns, confidence: Confidence) -> Iterator[str]:
+    """Edges whose coefficients differ between sites, by Cochran's Q with Holm's correction."""
+    tested = np.flatnonzero(confidence.degrees > 0)
+    if not tested.size:
+        return
+    q, degrees = confidence.q[tested], confidence.degrees[tested]
+    p = holm(chi_square_tails(q, degrees))
+    order = np.argsort(-q / degrees, kind="stable")
+    found: dict[str, float] = {}
+    for k in order[p[order] < _LEVEL].tolist():
+        i, j = confidence.edges[tested[k]].tolist()
+        found.setdefault(
+            f"{_variable(columns, i)} -> {_variable(columns, j)}", inconsistency(float(q[k]), int(degrees[k]))
+        )
+    if found:
+        named = first_few((f"{edge} (I^2 {i2:.2f})" for edge, i2 in found.items()), 4)
+        yield (
+            f"sites differ more than chance{_noisy(confidence)} gives in the coefficients of {named}: there the graph "
+            "tells a mean of what differs"
+        )
+
+
+def _unexplained(columns: Columns, confidence: Confidence) -> Iterator[str]:
+    if not confidence.n_unexplained:
+        return
+    (i, j), r = confidence.unexplained[0].tolist(), float(confidence.unexplained_correlation[0])
+    others = confidence.n_unexplained - 1
+    more = f"; so are {others} more such pairs" if others > 1 else "; so is one more such pair" if others else ""
+    yield (
+        f"residuals of {columns.names[i]} and {columns.names[j]}, which have no edge, are correlated by {r:.2g}, more "
+        f"than chance{_noisy(confidence)} gives{more}: perhaps a common cause that no table has, an effect that is not "
+        "linear, or a faint edge"
+    )
+
+
+def _noisy(confidence: Confidence) -> str:
+    return " and the noise of privacy" if confidence.noise_std else ""
+
+
+def _chance(p: float) -> str:
+    return f"p = {p:.1g}" if p > 1e-12 and math.isfinite(p) else "p < 1e-12"
+
+
+def _variable(columns: Columns, column: int) -> str:
+    return columns.variables[int(columns.variable_of[column])]

@@ -1,0 +1,59 @@
+"""Tests that sites agree, against formulas by hand, and searches that leave one site out."""
+
+import math
+
+import numpy as np
+import pytest
+
+from fedbnsl_server.search.fitted_network import Accuracy, SiteMoments
+from fedbnsl_server.search.heterogeneity import chi_square_tails, cochran, holm, kept_without_a_site, tails
+
+
+def test_cochrans_q_is_the_sum_of_squares_around_the_weighted_mean() -> None:
+    q, degrees = cochran(np.array([[1.0], [2.0], [4.0]]), np.array([[1.0], [0.5], [1.0]]))
+    mean = (1 * 1 + 4 * 2 + 1 * 4) / 6
+    assert q[0] == pytest.approx((1 - mean) ** 2 + 4 * (2 - mean) ** 2 + (4 - mean) ** 2)
+    assert degrees.tolist() == [2]
+
+
+def test_sites_without_an_estimate_count_for_nothing_and_one_site_alone_tells_nothing() -> None:
+    nan = math.nan
+    estimates, errors = np.array([[1.0, nan], [3.0, 2.0], [nan, nan]]), np.array([[1.0, nan], [1.0, 1.0], [1.0, nan]])
+    q, degrees = cochran(estimates, errors)
+    assert degrees.tolist() == [1, 0]
+    assert q.tolist() == [2.0, 0.0]
+
+
+def test_q_of_equal_sites_exceeds_each_quantile_as_often_as_chi_square() -> None:
+    rng, errors = np.random.default_rng(0), np.array([[0.5], [1.0], [2.0], [0.1]])
+    q, degrees = cochran(3.0 + errors * rng.standard_normal((4, 20_000)), np.broadcast_to(errors, (4, 20_000)))
+    p = chi_square_tails(q, degrees)
+    for level in (0.05, 0.5):
+        assert (p < level).mean() == pytest.approx(level, abs=0.01)
+
+
+def test_holm_adjusts_as_by_hand() -> None:
+    assert holm(np.array([0.01, 0.04, 0.03])) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm(np.array([0.9, 0.8])).tolist() == [1.0, 1.0]
+    assert holm(np.empty(0)).size == 0
+
+
+def test_tails_of_a_normal_number() -> None:
+    assert tails(np.array([0.0, 1.959964, -1.959964])) == pytest.approx([1.0, 0.05, 0.05], abs=1e-6)
+
+
+def test_each_search_has_the_moments_and_the_rows_of_the_other_sites() -> None:
+    sites = [SiteMoments(np.eye(2) * k, Accuracy(10 * k, 0.3)) for k in (1, 2, 4)]
+    dag = np.array([[0, 1], [0, 0]], dtype=bool)
+    seen: list[tuple[float, float, float]] = []
+
+    def search(moments: np.ndarray, accuracy: Accuracy, start: np.ndarray) -> np.ndarray:
+        seen.append((moments[0, 0], accuracy.n_samples, accuracy.noise_std))
+        return start.T if len(seen) == 1 else start & (len(seen) == 2)
+
+    kept = kept_without_a_site(sites, [10, 20, 40], dag, search)
+    assert kept.tolist() == [[0, 2], [2, 0]]
+    weighted = [((2, 20), (4, 40)), ((1, 10), (4, 40)), ((1, 10), (2, 20))]
+    assert [one[0] for one in seen] == pytest.approx([(a * m + b * n) / (m + n) for (a, m), (b, n) in weighted])
+    assert [one[1] for one in seen] == pytest.approx([60, 50, 30])
+    assert [one[2] for one in seen] == pytest.approx([0.3 * math.hypot(m, n) / (m + n) for (_, m), (_, n) in weighted])

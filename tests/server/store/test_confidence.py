@@ -1,0 +1,205 @@
+"""What result.json says of confidence: the right numbers at the right edges, in the tables' units."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedbnsl.messages import Units
+from fedbnsl.plan.columns import Columns
+from fedbnsl.plan.knowledge import Knowledge
+from fedbnsl.plan.plan import Plan
+from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph
+from fedbnsl_server.search.confidence import Confidence
+from fedbnsl_server.store.confidence import estimation_of, fit_of, unsure, with_confidence
+from fedbnsl_server.store.verdict import verdict_of
+
+COLUMNS = Columns.of(["a", "b", "c"])
+SCALES = np.array([2.0, 10.0, 0.5])
+
+# b -> a and b -> c between columns without units; a and c are no pair of the graph.
+CONFIDENCE = Confidence(
+    n_samples=400.0,
+    noise_std=0.0,
+    edges=np.array([[1, 0], [1, 2]]),
+    standard_error=np.array([0.1, 0.2]),
+    variance=np.array([1.0, 1.0, 1.0]),
+    residual_variance=np.array([0.25, 1.0, 0.6]),
+    log_variance_error=np.array([0.1, 0.1, 0.1]),
+    sites=("x", "y"),
+    site_estimate=np.array([[0.5, 1.0], [0.7, np.nan]]),
+    site_error=np.array([[0.1, 0.1], [0.1, np.nan]]),
+    q=np.array([2.0, 0.0]),
+    degrees=np.array([1, 0]),
+    draws=20,
+    left_out=2,
+    pairs=np.array([[0, 1], [0, 2], [1, 2]]),
+    counts=np.array([[20, 2, 8, 2], [4, 1, 0, 0], [10, 10, 0, 1]]),
+    unexplained=np.empty((0, 2), dtype=np.int64),
+    unexplained_correlation=np.empty(0),
+    n_unexplained=0,
+)
+DAG = np.zeros((3, 3), dtype=bool)
+DAG[1, [0, 2]] = True
+WITHOUT_UNITS = np.where(DAG, [[0, 0, 0], [0.6, 0, 1.0], [0, 0, 0]], 0.0)
+
+
+def graph(centres: np.ndarray | None = None) -> ConsensusGraph:
+    units = Units(np.empty(0) if centres is None else centres, SCALES)
+    return ConsensusGraph(DAG, units.weights_of_tables(WITHOUT_UNITS), (), units=units)
+
+
+def edge(source: str, target: str, weight: float, standardised: float) -> dict[str, Any]:
+    return {"source": source, "target": target, "weight": weight, "standardised": standardised}
+
+
+def test_errors_are_in_units_of_the_tables_and_intervals_reach_1_96_of_them() -> None:
+    (found,) = with_confidence([edge("b", "a", 0.12, 0.6)], CONFIDENCE, graph(), COLUMNS)
+    assert found["standard_error"] == pytest.approx(0.1 * 2 / 10)
+    assert found["interval"] == pytest.approx([0.12 - 0.0392, 0.12 + 0.0392], abs=1e-5)
+    assert found["standardised_interval"] == pytest.approx([0.6 - 0.196, 0.6 + 0.196], abs=1e-4)
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
+def test_shares_follow_the_direction_that_the_edge_is_named_in(names: tuple[str, str]) -> None:
+    (found,) = with_confidence([edge(*names, 0.12, 0.6)], CONFIDENCE, graph(), COLUMNS)
+    forward, backward = (0.1, 0.4) if names == ("a", "b") else (0.4, 0.1)
+    assert found["bootstrap"] == {"adjacent": 1.0, "forward": forward, "backward": backward}
+    assert found["without_a_site"] == {"adjacent": 2, "of": 2}
+    assert found["standard_error"] == pytest.approx(0.02)  # of the weight, whichever way the edge is named
+
+
+def test_each_site_tells_its_estimate_where_it_has_one() -> None:
+    first, second = with_confidence(
+        [edge("b", "a", 0.12, 0.6), edge("b", "c", 0.05, 1.0)], CONFIDENCE, graph(), COLUMNS
+    )
+    sites = first["sites"]
+    assert sites["q"] == 2.0
+    assert sites["p"] == pytest.approx(0.1573, abs=1e-4)  # chi-square with one degree of freedom
+    assert sites["i2"] == pytest.approx(0.5)
+    assert sites["estimates"] == {"x": pytest.approx([0.1, 0.02]), "y": pytest.approx([0.14, 0.02])}
+    assert second["sites"] is None
+
+
+def test_without_a_search_over_moments_every_number_is_null() -> None:
+    (found,) = with_confidence([edge("b", "a", 0.12, 0.6)], None, graph(), COLUMNS)
+    assert found == {
+        **edge("b", "a", 0.12, 0.6), "standard_error": None, "interval": None, "standardised_interval": None,
+        "bootstrap": None, "sites": None, "without_a_site": None,
+    }  # fmt: skip
+    assert unsure(None, graph(), COLUMNS) == []
+    assert fit_of(None, graph(), COLUMNS) == {}
+    assert estimation_of(None) is None
+
+
+def test_without_draws_or_sites_their_numbers_are_null_and_the_others_there() -> None:
+    alone = replace(CONFIDENCE, draws=0, left_out=0, counts=np.empty((0, 4), int), pairs=np.empty((0, 2), int))
+    (found,) = with_confidence([edge("b", "a", 0.12, 0.6)], alone, graph(), COLUMNS)
+    assert found["bootstrap"] is None
+    assert found["without_a_site"] is None
+    assert found["interval"]
+    assert unsure(alone, graph(), COLUMNS) == []
+
+
+def test_pairs_that_nearly_were_an_edge_are_named() -> None:
+    expected = {"source": "a", "target": "c", "adjacent": 0.2, "forward": 0.05, "backward": 0.0}
+    assert unsure(CONFIDENCE, graph(), COLUMNS) == [expected]
+    rare = replace(CONFIDENCE, counts=np.array([[20, 2, 8, 2], [1, 1, 0, 0], [10, 10, 0, 1]]))
+    assert unsure(rare, graph(), COLUMNS) == []
+
+
+def test_the_fit_has_residual_variances_of_the_tables_and_an_intercept_where_all_sites_share_it() -> None:
+    fit = fit_of(CONFIDENCE, graph(), COLUMNS)
+    assert fit["a"] == {"r2": pytest.approx(0.75), "intercept": None, "residual_variance": pytest.approx(1.0)}
+    centres = np.array([1.0, 20.0, -3.0])
+    # a is 0.12 b + 1 - 0.12 * 20 in the tables.
+    assert fit_of(CONFIDENCE, graph(centres), COLUMNS)["a"]["intercept"] == pytest.approx(-1.4)
+    assert fit_of(CONFIDENCE, graph(centres), COLUMNS)["b"]["intercept"] == pytest.approx(20.0)
+
+
+def test_coefficients_of_a_nominal_variable_have_errors_of_their_own() -> None:
+    columns = Columns.of(["a", "b1", "b2"], {"b1": "b", "b2": "b"})
+    dag = np.zeros((3, 3), dtype=bool)
+    dag[0, 1:] = True
+    confidence = replace(
+        CONFIDENCE, edges=np.array([[0, 1], [0, 2]]), pairs=np.array([[0, 1]]), counts=np.array([[5, 5, 0, 1]])
+    )
+    W = np.where(dag, [[0, 0.3, -0.9]], 0.0)
+    told = {
+        "source": "a", "target": "b", "weight": -0.9,
+        "coefficients": [
+            {"source": "a", "target": "b1", "weight": 0.3}, {"source": "a", "target": "b2", "weight": -0.9}
+        ],
+    }  # fmt: skip
+    (found,) = with_confidence([told], confidence, ConsensusGraph(dag, W, ()), columns)
+    assert found["standard_error"] == 0.2
+    assert [one["standard_error"] for one in found["coefficients"]] == [0.1, 0.2]
+    assert found["standardised_interval"] is None
+    assert fit_of(confidence, ConsensusGraph(dag, W, ()), columns)["b"]["r2"] is None
+
+
+# ---- the verdict ---------------------------------------------------------------------------------------------------
+
+LEAN = Plan.load("lean")
+CPDAG = LEAN.with_settings(graph_class="cpdag")
+
+
+def contradicted(plan: Plan, confidence: Confidence) -> list[str]:
+    found: list[str] = verdict_of(plan, COLUMNS, [], confidence)["contradicted"]
+    return found
+
+
+def test_variances_that_differ_by_chance_contradict_nothing_and_a_real_difference_is_told_with_its_ratio() -> None:
+    equal = replace(CONFIDENCE, residual_variance=np.array([1.0, 1.1, 0.9]))
+    assert contradicted(LEAN, equal) == []
+    (sentence,) = contradicted(LEAN, replace(equal, residual_variance=np.array([1.0, 2.0, 0.5])))
+    assert "factor of up to 4" in sentence
+    assert "c 0.5" in sentence
+    assert "b 2" in sentence
+    assert contradicted(CPDAG, replace(equal, residual_variance=np.array([1.0, 2.0, 0.5]))) == []
+
+
+def test_false_alarms_of_unequal_variances_are_as_rare_as_the_level() -> None:
+    rng, alarms = np.random.default_rng(0), 0
+    for _ in range(2000):
+        logs = 0.1 * rng.standard_normal(3)
+        alarms += bool(contradicted(LEAN, replace(CONFIDENCE, residual_variance=np.exp(logs))))
+    assert 8 <= alarms <= 36  # 20 expected
+
+
+def test_variances_are_compared_in_units_of_the_tables() -> None:
+    without_units = replace(CONFIDENCE, residual_variance=1.0 / SCALES**2)
+    assert verdict_of(LEAN, COLUMNS, [], without_units, Units(np.empty(0), SCALES))["contradicted"] == []
+
+
+def test_edges_whose_coefficients_differ_between_sites_are_named() -> None:
+    (sentence,) = contradicted(CPDAG, replace(CONFIDENCE, q=np.array([40.0, 1.0]), degrees=np.array([4, 4])))
+    assert "b -> a (I^2 0.90)" in sentence
+    assert "b -> c" not in sentence
+
+
+def test_correlated_residuals_are_told_with_how_many_there_are() -> None:
+    one = replace(CONFIDENCE, unexplained=np.array([[0, 2]]), unexplained_correlation=np.array([-0.2]), n_unexplained=3)
+    (sentence,) = contradicted(CPDAG, one)
+    assert "residuals of a and c" in sentence
+    assert "-0.2" in sentence
+    assert "2 more such pairs" in sentence
+
+
+def test_what_is_assumed_follows_from_the_plan() -> None:
+    def assumed(plan: Plan) -> str:
+        return "; ".join(verdict_of(plan, COLUMNS, [], None)["assumed"])
+
+    assert "noise variances are equal" in assumed(LEAN)
+    assert "mean zero" in assumed(LEAN)
+    assert "nothing about noise variances" in assumed(CPDAG)
+    assert "means of its own" in assumed(Plan.load("standard"))
+    known = LEAN.with_settings(knowledge=Knowledge(required=(("a", "b"),), tiers=(("a",), ("c",))).model_dump())
+    assert "1 required edges, 2 tiers" in assumed(known)
+
+
+def test_edges_are_counted_by_who_directed_them() -> None:
+    edges = [{"directed_by": who} for who in ("data", "data", "nobody")]
+    counts = verdict_of(CPDAG, COLUMNS, edges, CONFIDENCE)["directed_by"]
+    assert counts == {"data": 2, "knowledge": 0, "assumption": 0, "nobody": 1}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 from fedbnsl_experiments.bench.accuracy import accuracy, sachs, tuning
 from fedbnsl_experiments.bench.attacks import attacks
+from fedbnsl_experiments.bench.confidence import confidence
 from fedbnsl_experiments.bench.growth import growth
 from fedbnsl_experiments.bench.lean import lean, private_moments, unequal_noise
 from fedbnsl_experiments.bench.load import load
@@ -44,6 +45,7 @@ FIGURES: dict[str, Callable[..., Iterator[Row]]] = {
     "lean": lean,
     "private-moments": private_moments,
     "unequal-noise": unequal_noise,
+    "confidence": confidence,
     "robust": robust,
     "honest-sites": honest,
     "growth": growth,

@@ -108,7 +108,8 @@ def confidence_of(
     dag
         (V, V) the graph.
     moments
-        (d, d) pooled moments that it was found in; NaN where they are unknown.
+        (d, d) pooled moments; NaN where they are unknown. With noise they must be as they came: where what is within
+        the noise was set to zero, the error of a coefficient is not what the noise says.
     accuracy
         Of these moments.
     search

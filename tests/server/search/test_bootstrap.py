@@ -21,7 +21,7 @@ def network(moments: np.ndarray = S) -> FittedNetwork:
     return fitted(DAG, moments, COLUMNS)
 
 
-@pytest.mark.parametrize("n", [4, 50])
+@pytest.mark.parametrize("n", [4, 8, 50])
 def test_draws_have_the_mean_and_the_variances_of_moments_of_records(n: int) -> None:
     rng = np.random.default_rng(0)
     drawn = np.stack([draw(network(), np.eye(3), Accuracy(n), rng) for _ in range(3000)])

@@ -25,7 +25,7 @@ def tables(n_sites: int, n: int, *, odd: float = 0.0, hidden: float = 0.0) -> Ma
     found: dict[str, SiteMoments] = {}
     for k in range(n_sites):
         rng = np.random.default_rng(k)
-        e = rng.standard_normal((n, 4)) + hidden * rng.standard_normal((n, 1)) * [1, 0, 0, 1]
+        e = rng.standard_normal((n, 4)) + hidden * rng.standard_normal((n, 1)) * [1, 0, 0, -1]
         X = e.copy()
         X[:, 1] += X[:, 0]
         X[:, 2] += (1.0 + odd * (k == n_sites - 1)) * X[:, 1]
@@ -34,11 +34,11 @@ def tables(n_sites: int, n: int, *, odd: float = 0.0, hidden: float = 0.0) -> Ma
     return found
 
 
-def confidence(sites: Mapping[str, SiteMoments], draws: int = 0) -> Confidence:
+def confidence(sites: Mapping[str, SiteMoments], draws: int = 0, dag: np.ndarray = CHAIN) -> Confidence:
     S = np.mean([one.moments for one in sites.values()], axis=0)
     n = sum(one.accuracy.n_samples for one in sites.values())
     return confidence_of(
-        CHAIN,
+        dag,
         S,
         accuracy=Accuracy(n),
         columns=COLUMNS,
@@ -81,6 +81,11 @@ def test_counts_are_those_of_the_pairs_that_any_search_has() -> None:
     assert found.pairs.tolist() == [[0, 1], [1, 2], [2, 3]]
     assert found.counts.tolist() == [[3, 0, 0, 3]] * 3  # every edge of a chain is undirected
     assert (found.draws, found.left_out) == (3, 3)
+    collider = np.zeros((4, 4), dtype=bool)
+    collider[[0, 2], 1] = True
+    directed = confidence(tables(3, 500), draws=3, dag=collider)
+    assert directed.pairs.tolist() == [[0, 1], [1, 2]]
+    assert directed.counts.tolist() == [[3, 3, 0, 3], [3, 0, 3, 3]]
 
 
 def test_of_more_than_twenty_sites_none_is_left_out_and_of_more_than_a_hundred_q_alone_is_kept() -> None:

@@ -183,6 +183,4 @@ def _generated(d: int, seed: int) -> Known:
 def _published(name: str, n_sites: int, n_rows: int, seed: int) -> Known:
     network = read_network(name)
     tables = tuple(network.tables((n_rows,) * n_sites, np.random.default_rng(seed)))
-    back = np.linalg.inv(np.eye(len(network.W)) - network.W)
-    std = np.sqrt((network.noise_std[:, None] ** 2 * back**2).sum(axis=0))
-    return Known(network.variables, tables, network.W, network.mean, std)
+    return Known(network.variables, tables, network.W, network.mean, network.std)

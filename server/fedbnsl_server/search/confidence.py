@@ -94,7 +94,7 @@ def confidence_of(
     *,
     accuracy: Accuracy,
     columns: Columns,
-    search: Search,
+    search: Search | None,
     class_of: Callable[[Mask], Mask],
     sites: Mapping[str, SiteMoments] | None = None,
     weights: Sequence[float] | None = None,
@@ -113,7 +113,7 @@ def confidence_of(
     accuracy
         Of these moments.
     search
-        What found it, ready to be run on other moments.
+        What found it, ready to be run on other moments; None: it is not run again, neither on draws nor without a site.
     class_of
         The (V, V) marks of the class of a DAG, with knowledge: both ways where it is undirected.
     sites
@@ -128,20 +128,19 @@ def confidence_of(
     """
     network = fitted(dag, moments, columns)
     several = list(sites.values()) if sites is not None and len(sites) > 1 else []
-    mean = weights is not None and len(several) > 1
-    errors = standard_errors(
-        network, moments, accuracy, sites=several if mean else (), weights=weights if mean and weights else ()
-    )
+    shares = list(weights) if several and weights is not None else []
+    errors = standard_errors(network, moments, accuracy, sites=several if shares else [], weights=shares)
     estimates, site_errors = site_estimates(network, moments, several)
     q, degrees = cochran(estimates, site_errors) if several else _no_test(len(errors))
     told = len(several) if len(several) <= _MOST_TOLD else 0
+    draws = 0 if search is None else draws
     counts = np.zeros((*dag.shape, 4), dtype=np.int64)
-    if draws:
-        shares = bootstrap(network, moments, accuracy, dag=dag, search=search, class_of=class_of, draws=draws, rng=rng)
-        counts[..., :3] = np.stack([shares.adjacent, shares.directed, shares.directed.T], axis=-1)
+    if search is not None and draws:
+        found = bootstrap(network, moments, accuracy, dag=dag, search=search, class_of=class_of, draws=draws, rng=rng)
+        counts[..., :3] = np.stack([found.adjacent, found.directed, found.directed.T], axis=-1)
     left_out = 0
-    if weights is not None and mean and len(several) <= MOST_LEFT_OUT:
-        left_out, counts[..., 3] = len(several), kept_without_a_site(several, weights, dag, search)
+    if search is not None and shares and len(several) <= MOST_LEFT_OUT:
+        left_out, counts[..., 3] = len(several), kept_without_a_site(several, shares, dag, search)
     pairs = np.argwhere(np.triu(counts.any(axis=-1), k=1))
     unexplained, correlations = _unexplained(network, moments, accuracy, columns)
     return Confidence(

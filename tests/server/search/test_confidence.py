@@ -88,6 +88,24 @@ def test_counts_are_those_of_the_pairs_that_any_search_has() -> None:
     assert directed.counts.tolist() == [[3, 3, 0, 3], [3, 0, 3, 3]]
 
 
+def test_without_a_search_nothing_is_searched_again_and_the_other_numbers_are_there() -> None:
+    sites = tables(3, 500)
+    found = confidence_of(
+        CHAIN,
+        np.mean([one.moments for one in sites.values()], axis=0),
+        accuracy=Accuracy(1500),
+        columns=COLUMNS,
+        search=None,
+        class_of=cpdag,
+        sites=sites,
+        weights=[1.0] * 3,
+        draws=10,
+        rng=np.random.default_rng(0),
+    )
+    assert (found.draws, found.left_out, len(found.pairs)) == (0, 0, 0)
+    assert found.standard_error.tolist() == confidence(sites).standard_error.tolist()
+
+
 def test_of_more_than_twenty_sites_none_is_left_out_and_of_more_than_a_hundred_q_alone_is_kept() -> None:
     assert confidence(tables(21, 50)).left_out == 0
     many = confidence(tables(101, 50))

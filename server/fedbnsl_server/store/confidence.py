@@ -59,27 +59,34 @@ def unsure(confidence: Confidence | None, graph: ConsensusGraph, columns: Column
     return sorted(rows, key=lambda row: -row["adjacent"])
 
 
-def fit_of(confidence: Confidence | None, graph: ConsensusGraph, columns: Columns) -> dict[str, dict[str, Any]]:
+def fit_of(
+    confidence: Confidence | None, graph: ConsensusGraph, columns: Columns, residual_variance: Matrix
+) -> dict[str, dict[str, Any]]:
     """By variable: which share of its variance its parents explain, its intercept, its residual variance.
 
     Null for a variable with several columns; the intercept also where each site has its own, or none.
+
+    Parameters
+    ----------
+    residual_variance
+        (d,) in squared units of the tables; empty: not known.
     """
     if confidence is None:
         return {}
     found: dict[str, dict[str, Any]] = {}
-    scales = np.ones(len(columns.names)) if graph.units is None else graph.units.scales
     for name, own in zip(columns.variables, columns.members(), strict=True):
         c = int(own[0])
         if own.size > 1:
             found[name] = {"r2": None, "intercept": None, "residual_variance": None}
             continue
-        residual = float(confidence.residual_variance[c])
-        r2 = 1.0 - residual / float(confidence.variance[c]) if confidence.variance[c] > 0.0 else None
+        variance = float(confidence.variance[c])
+        r2 = 1.0 - float(confidence.residual_variance[c]) / variance if variance > 0.0 else None
+        left = float(residual_variance[c]) if residual_variance.size else None
         intercept = None
         if graph.units is not None and graph.units.centres.size:
             centres = graph.units.centres
             intercept = float(centres[c] - graph.weights[:, c] @ centres)
-        found[name] = {"r2": r2, "intercept": intercept, "residual_variance": residual * float(scales[c]) ** 2}
+        found[name] = {"r2": r2, "intercept": intercept, "residual_variance": left}
     return found
 
 

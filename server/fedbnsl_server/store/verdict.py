@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from fedbnsl.messages import Units
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.plan import Plan
+from fedbnsl.sparse import Matrix
 from fedbnsl.wording import first_few
 from fedbnsl_server.search.confidence import Confidence
 from fedbnsl_server.search.heterogeneity import chi_square_tails, holm
@@ -19,6 +19,7 @@ DIRECTED_BY = ("data", "knowledge", "assumption", "nobody")
 
 # Chance of a false alarm, of each of the three tests.
 _LEVEL = 0.01
+_DIFFERING = "the differences between sites, "
 
 
 def verdict_of(
@@ -26,7 +27,7 @@ def verdict_of(
     columns: Columns,
     edges: Sequence[Mapping[str, Any]],
     confidence: Confidence | None,
-    units: Units | None = None,
+    residual_variance: Matrix,
 ) -> dict[str, Any]:
     """What result.json has under `verdict`.
 
@@ -36,14 +37,15 @@ def verdict_of(
         Named edges with `directed_by`.
     confidence
         None: the plan has no search over moments, or it is still to come; then nothing is tested.
-    units
-        Of the run's columns.
+    residual_variance
+        (d,) in squared units of the tables; empty: not known, and so not tested.
     """
     contradicted: list[str] = []
     if confidence is not None:
-        if plan.graph_class == "dag-equal-variance":
-            contradicted += _unequal_variances(plan, columns, confidence, units)
-        contradicted += [*_sites_that_differ(columns, confidence), *_unexplained(columns, confidence)]
+        if plan.graph_class == "dag-equal-variance" and residual_variance.size > 1:
+            contradicted += _unequal_variances(plan, columns, confidence, residual_variance)
+        differing = list(_sites_that_differ(columns, confidence))
+        contradicted += [*differing, *_unexplained(columns, confidence, also="" if not differing else _DIFFERING)]
     by = [edge.get("directed_by") for edge in edges]
     return {
         "assumed": list(_assumed(plan)),
@@ -77,14 +79,12 @@ def _assumed(plan: Plan) -> Iterator[str]:
         yield f"what the plan says is known is true: {', '.join(known)}"
 
 
-def _unequal_variances(plan: Plan, columns: Columns, confidence: Confidence, units: Units | None) -> Iterator[str]:
+def _unequal_variances(plan: Plan, columns: Columns, confidence: Confidence, variance: Matrix) -> Iterator[str]:
     """A chi-square test that the logarithms of all residual variances, in units of the tables, are equal."""
-    scales = np.ones(len(columns.names)) if units is None else units.scales
-    variance = confidence.residual_variance * scales**2
     logs, weights = np.log(variance), 1.0 / confidence.log_variance_error**2
     q = float(weights @ (logs - weights @ logs / weights.sum()) ** 2)
-    p = float(chi_square_tails(np.array([q]), np.array([max(variance.size - 1, 1)]))[0])
-    if variance.size < 2 or p >= _LEVEL:
+    p = float(chi_square_tails(np.array([q]), np.array([variance.size - 1]))[0])
+    if p >= _LEVEL:
         return
     low, high = int(variance.argmin()), int(variance.argmax())
     where = units_of_variances(plan, searched=True)
@@ -118,7 +118,7 @@ def _sites_that_differ(columns: Columns, confidence: Confidence) -> Iterator[str
         )
 
 
-def _unexplained(columns: Columns, confidence: Confidence) -> Iterator[str]:
+def _unexplained(columns: Columns, confidence: Confidence, *, also: str) -> Iterator[str]:
     if not confidence.n_unexplained:
         return
     (i, j), r = confidence.unexplained[0].tolist(), float(confidence.unexplained_correlation[0])
@@ -126,8 +126,8 @@ def _unexplained(columns: Columns, confidence: Confidence) -> Iterator[str]:
     more = f"; so are {others} more such pairs" if others > 1 else "; so is one more such pair" if others else ""
     yield (
         f"residuals of {columns.names[i]} and {columns.names[j]}, which have no edge, are correlated by {r:.2g}, more "
-        f"than chance{_noisy(confidence)} gives{more}: perhaps a common cause that no table has, an effect that is not "
-        "linear, or a faint edge"
+        f"than chance{_noisy(confidence)} gives{more}: perhaps {also}a common cause that no table has, an effect that "
+        "is not linear, or a faint edge"
     )
 
 

@@ -89,7 +89,7 @@ def test_without_a_search_over_moments_every_number_is_null() -> None:
         "bootstrap": None, "sites": None, "without_a_site": None,
     }  # fmt: skip
     assert unsure(None, graph(), COLUMNS) == []
-    assert fit_of(None, graph(), COLUMNS) == {}
+    assert fit_of(None, graph(), COLUMNS, np.empty(0)) == {}
     assert estimation_of(None) is None
 
 
@@ -110,12 +110,13 @@ def test_pairs_that_nearly_were_an_edge_are_named() -> None:
 
 
 def test_the_fit_has_residual_variances_of_the_tables_and_an_intercept_where_all_sites_share_it() -> None:
-    fit = fit_of(CONFIDENCE, graph(), COLUMNS)
-    assert fit["a"] == {"r2": pytest.approx(0.75), "intercept": None, "residual_variance": pytest.approx(1.0)}
+    fit = fit_of(CONFIDENCE, graph(), COLUMNS, np.array([1.5, 2.0, 3.0]))
+    assert fit["a"] == {"r2": pytest.approx(0.75), "intercept": None, "residual_variance": 1.5}
     centres = np.array([1.0, 20.0, -3.0])
     # a is 0.12 b + 1 - 0.12 * 20 in the tables.
-    assert fit_of(CONFIDENCE, graph(centres), COLUMNS)["a"]["intercept"] == pytest.approx(-1.4)
-    assert fit_of(CONFIDENCE, graph(centres), COLUMNS)["b"]["intercept"] == pytest.approx(20.0)
+    assert fit_of(CONFIDENCE, graph(centres), COLUMNS, np.empty(0))["a"]["intercept"] == pytest.approx(-1.4)
+    b = fit_of(CONFIDENCE, graph(centres), COLUMNS, np.empty(0))["b"]
+    assert b == {"r2": 0.0, "intercept": pytest.approx(20.0), "residual_variance": None}
 
 
 def test_coefficients_of_a_nominal_variable_have_errors_of_their_own() -> None:
@@ -136,7 +137,7 @@ def test_coefficients_of_a_nominal_variable_have_errors_of_their_own() -> None:
     assert found["standard_error"] == 0.2
     assert [one["standard_error"] for one in found["coefficients"]] == [0.1, 0.2]
     assert found["standardised_interval"] is None
-    assert fit_of(confidence, ConsensusGraph(dag, W, ()), columns)["b"]["r2"] is None
+    assert fit_of(confidence, ConsensusGraph(dag, W, ()), columns, np.ones(3))["b"]["r2"] is None
 
 
 # ---- the verdict ---------------------------------------------------------------------------------------------------
@@ -145,32 +146,30 @@ LEAN = Plan.load("lean")
 CPDAG = LEAN.with_settings(graph_class="cpdag")
 
 
-def contradicted(plan: Plan, confidence: Confidence) -> list[str]:
-    found: list[str] = verdict_of(plan, COLUMNS, [], confidence)["contradicted"]
+EQUAL = np.ones(3)
+
+
+def contradicted(plan: Plan, confidence: Confidence, residual_variance: np.ndarray = EQUAL) -> list[str]:
+    found: list[str] = verdict_of(plan, COLUMNS, [], confidence, residual_variance)["contradicted"]
     return found
 
 
 def test_variances_that_differ_by_chance_contradict_nothing_and_a_real_difference_is_told_with_its_ratio() -> None:
-    equal = replace(CONFIDENCE, residual_variance=np.array([1.0, 1.1, 0.9]))
-    assert contradicted(LEAN, equal) == []
-    (sentence,) = contradicted(LEAN, replace(equal, residual_variance=np.array([1.0, 2.0, 0.5])))
+    assert contradicted(LEAN, CONFIDENCE, np.array([1.0, 1.1, 0.9])) == []
+    unequal = np.array([1.0, 2.0, 0.5])
+    (sentence,) = contradicted(LEAN, CONFIDENCE, unequal)
     assert "factor of up to 4" in sentence
     assert "c 0.5" in sentence
     assert "b 2" in sentence
-    assert contradicted(CPDAG, replace(equal, residual_variance=np.array([1.0, 2.0, 0.5]))) == []
+    assert contradicted(CPDAG, CONFIDENCE, unequal) == []
+    assert contradicted(LEAN, CONFIDENCE, np.empty(0)) == []
 
 
 def test_false_alarms_of_unequal_variances_are_as_rare_as_the_level() -> None:
     rng, alarms = np.random.default_rng(0), 0
     for _ in range(2000):
-        logs = 0.1 * rng.standard_normal(3)
-        alarms += bool(contradicted(LEAN, replace(CONFIDENCE, residual_variance=np.exp(logs))))
+        alarms += bool(contradicted(LEAN, CONFIDENCE, np.exp(0.1 * rng.standard_normal(3))))
     assert 8 <= alarms <= 36  # 20 expected
-
-
-def test_variances_are_compared_in_units_of_the_tables() -> None:
-    without_units = replace(CONFIDENCE, residual_variance=1.0 / SCALES**2)
-    assert verdict_of(LEAN, COLUMNS, [], without_units, Units(np.empty(0), SCALES))["contradicted"] == []
 
 
 def test_edges_whose_coefficients_differ_between_sites_are_named() -> None:
@@ -185,11 +184,14 @@ def test_correlated_residuals_are_told_with_how_many_there_are() -> None:
     assert "residuals of a and c" in sentence
     assert "-0.2" in sentence
     assert "2 more such pairs" in sentence
+    both = contradicted(CPDAG, replace(one, q=np.array([40.0, 1.0]), degrees=np.array([4, 4])))
+    assert "differences between sites" in both[1]
+    assert "differences between sites" not in sentence
 
 
 def test_what_is_assumed_follows_from_the_plan() -> None:
     def assumed(plan: Plan) -> str:
-        return "; ".join(verdict_of(plan, COLUMNS, [], None)["assumed"])
+        return "; ".join(verdict_of(plan, COLUMNS, [], None, EQUAL)["assumed"])
 
     assert "noise variances are equal" in assumed(LEAN)
     assert "mean zero" in assumed(LEAN)
@@ -201,5 +203,5 @@ def test_what_is_assumed_follows_from_the_plan() -> None:
 
 def test_edges_are_counted_by_who_directed_them() -> None:
     edges = [{"directed_by": who} for who in ("data", "data", "nobody")]
-    counts = verdict_of(CPDAG, COLUMNS, edges, CONFIDENCE)["directed_by"]
+    counts = verdict_of(CPDAG, COLUMNS, edges, CONFIDENCE, EQUAL)["directed_by"]
     assert counts == {"data": 2, "knowledge": 0, "assumption": 0, "nobody": 1}

@@ -92,8 +92,8 @@ class PartlyDirected:
         for x in bits(undirected[a] & undirected[b]):
             if undirected[x] & others:
                 yield x, b
-        # Rule 4: x - y, x adjacent to b, x - a, a -> b -> y, a and y not adjacent, gives x -> y. Rule 1 has directed all
-        # b -> y by now. Where x - b has a direction, the other rules direct x - y.
+        # Rule 4: x - y, x adjacent to b, x - a, a -> b -> y, a and y not adjacent, gives x -> y. Rule 1 has directed
+        # all b -> y by now. Where x - b has a direction, the other rules direct x - y.
         for y in bits(children[b] & ~adjacent[a] & ~(1 << a)):
             for x in bits(undirected[y] & undirected[a] & adjacent[b]):
                 yield x, y

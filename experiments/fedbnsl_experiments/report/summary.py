@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fedbnsl.wording import edges_in_words
 from fedbnsl_experiments.report.prepared import in_short
 from fedbnsl_experiments.scoring.metrics import Scores
 from fedbnsl_server.influence import in_one_line, outliers, who_was_left_out
@@ -44,18 +45,22 @@ def print_summary(
     for sentence in odd:
         console.print(Text(f"be careful: {sentence}", style="bold red"), soft_wrap=True)
     edges = result["edges"]
-    table = Table(title=f"edges learned: {len(edges)}", title_justify="left")
+    undirected = any(not edge.get("directed", True) for edge in edges)
+    title = f"edges learned: {len(edges)}" + (f" ({edges_in_words(edges)})" if undirected else "")
+    table = Table(title=title, title_justify="left")
     numbers = ("weight", "standardised") if _scaled(result) else ("weight",)
-    for name in ("source", "target", *numbers):
+    names = ("source", "", "target") if undirected else ("source", "target")
+    for name in (*names, *numbers):
         table.add_column(_HEADS.get(name, name), justify="right" if name in numbers else "left")
     for edge in edges[:_EDGES_SHOWN]:
         # Text: a plain string would lose "[mol/l]" of a name as markup.
         target = (
             f"{edge['target']} (largest of {len(edge['coefficients'])})" if "coefficients" in edge else edge["target"]
         )
-        table.add_row(Text(edge["source"]), Text(target), *(f"{edge[name]:+.3f}" for name in numbers))
+        arrow = ["->" if edge.get("directed", True) else "--"] if undirected else []
+        table.add_row(Text(edge["source"]), *arrow, Text(target), *(f"{edge[name]:+.3f}" for name in numbers))
     if len(edges) > _EDGES_SHOWN:
-        table.add_row(f"... {len(edges) - _EDGES_SHOWN} more", "in edges.csv", *[""] * len(numbers))
+        table.add_row(f"... {len(edges) - _EDGES_SHOWN} more", *names[1:-1], "in edges.csv", *[""] * len(numbers))
     console.print(table)
     sent = result["bytes"]
     lines = Table.grid(padding=(0, 2))

@@ -130,12 +130,30 @@ def _no_result(run: Path) -> ResultError:
 
 
 def learned_graph(result: Mapping[str, Any]) -> Mask:
-    """(V, V) edges of a result, between its variables."""
+    """(V, V) DAG of a result, between its variables; of a class, the one whose weights the result has."""
     position = {name: k for k, name in enumerate(result["variables"])}
     edges = np.zeros((len(position), len(position)), dtype=bool)
     for edge in result["edges"]:
-        edges[position[edge["source"]], position[edge["target"]]] = True
+        source, target = in_dag(edge)
+        edges[position[source], position[target]] = True
     return edges
+
+
+def learned_class(result: Mapping[str, Any]) -> Mask:
+    """(V, V) what a result says of its edges: [i, j] for i -> j, and [j, i] as well for an undirected edge."""
+    graph = learned_graph(result)
+    position = {name: k for k, name in enumerate(result["variables"])}
+    for edge in result["edges"]:
+        if not edge.get("directed", True):
+            i, j = position[edge["source"]], position[edge["target"]]
+            graph[i, j] = graph[j, i] = True
+    return graph
+
+
+def in_dag(edge: Mapping[str, Any]) -> tuple[str, str]:
+    """Parent and child of a result's edge in its DAG, whether the edge is directed in the class or not."""
+    ends = edge["source"], edge["target"]
+    return ends[::-1] if edge.get("in_dag") == "backward" else ends
 
 
 def columns_of(result: Mapping[str, Any]) -> Columns:
@@ -158,11 +176,12 @@ def without_units(W: Matrix, result: Mapping[str, Any]) -> Matrix:
 
 
 def learned_weights(result: Mapping[str, Any]) -> Matrix:
-    """(V, V) weights of a result's edges between its variables, zero elsewhere."""
+    """(V, V) weights of the edges of a result's DAG between its variables, zero elsewhere."""
     position = {name: k for k, name in enumerate(result["variables"])}
     W = np.zeros((len(position), len(position)))
     for edge in result["edges"]:
-        W[position[edge["source"]], position[edge["target"]]] = edge["weight"]
+        source, target = in_dag(edge)
+        W[position[source], position[target]] = edge["weight"]
     return W
 
 

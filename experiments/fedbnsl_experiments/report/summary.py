@@ -11,6 +11,7 @@ from rich.text import Text
 
 from fedbnsl.wording import edges_in_words
 from fedbnsl_experiments.report.prepared import in_short
+from fedbnsl_experiments.scoring.class_scores import ClassScores
 from fedbnsl_experiments.scoring.metrics import Scores
 from fedbnsl_server.influence import in_one_line, outliers, who_was_left_out
 from fedbnsl_server.observe.terminal import megabytes
@@ -25,6 +26,7 @@ def print_summary(
     console: Console,
     *,
     scores: Scores | None = None,
+    of_classes: ClassScores | None = None,
     left_out: str = "",
     seconds: float,
 ) -> None:
@@ -36,6 +38,8 @@ def print_summary(
         The content of result.json; with "ledgers", what each site's ledger has spent and has left.
     scores
         Against a known truth, if there is one.
+    of_classes
+        Of the classes of learned graph and truth, which count where the result is a class.
     left_out
         What the scores leave out; empty: nothing.
     seconds
@@ -64,7 +68,13 @@ def print_summary(
     console.print(table)
     sent = result["bytes"]
     lines = Table.grid(padding=(0, 2))
-    if scores is not None:
+    if of_classes is not None and result["graph_class"] == "cpdag":
+        n_reference = of_classes.n_reference_directed + of_classes.n_reference_undirected
+        f1 = "-" if of_classes.skeleton_f1 is None else f"{of_classes.skeleton_f1:.2f}"
+        lines.add_row(
+            "against the truth", f"SHD of the classes {of_classes.shd} of {n_reference} edges, skeleton F1 {f1}"
+        )
+    elif scores is not None:
         lines.add_row(
             "against the truth",
             f"SHD {scores.shd} of {scores.n_reference_edges} edges ({scores.missing} missing, {scores.extra} extra, "

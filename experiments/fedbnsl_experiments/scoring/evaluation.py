@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,7 +17,15 @@ from fedbnsl.graphs.graph import extract_dag, is_acyclic, threshold
 from fedbnsl.messages import Units
 from fedbnsl.plan.columns import Columns
 from fedbnsl.sparse import Mask, Matrix
-from fedbnsl_experiments.scoring.metrics import empty_graph_scores, random_dag_scores, read_reference, score, sid
+from fedbnsl_experiments.scoring.class_scores import Known, class_scores, random_class_shd, sid_interval
+from fedbnsl_experiments.scoring.metrics import (
+    Reference,
+    empty_graph_scores,
+    random_dag_scores,
+    read_reference,
+    score,
+    sid,
+)
 
 
 def evaluate(run: Path, truth: Path, *, tau: float | None) -> dict[str, Any]:
@@ -34,8 +42,10 @@ def evaluate(run: Path, truth: Path, *, tau: float | None) -> dict[str, Any]:
     -------
     report
         JSON-ready: `scores` beside `empty_graph` and `random_dag` (mean and standard deviation over random DAGs with as
-        many edges, without `sid`, which takes long), and `warnings`. If run and reference have other variables, all
-        this is about the subgraphs induced on those in common; `left_out` names the others.
+        many edges, without `sid`, which takes long), and `warnings`. `class_scores` has the same of the Markov
+        equivalence classes, with the knowledge of the run's plan; there `sid` is the least and the largest value over
+        the class, `sid_exact` whether members reach both. It is null if the reference has a cycle. If run and reference
+        have other variables, all this is about the subgraphs induced on those in common; `left_out` names the others.
 
     Raises
     ------
@@ -62,21 +72,56 @@ def evaluate(run: Path, truth: Path, *, tau: float | None) -> dict[str, Any]:
             )
         elif was_searched(result):
             warnings.append("the run's own graph was searched with moments: raw W, cut anywhere, gives another")
+    if reference.directed is not None:
+        warnings.append(
+            f"the reference {truth} has undirected edges: classes are compared; all other scores are against one DAG"
+        )
     estimate, true = reference.of_common(estimate), reference.edges
     scores = score(estimate, true)
     return {
         "run": str(run),
         "truth": str(truth),
+        "graph_class": result.get("graph_class", "dag-equal-variance"),
         "threshold": tau,
         "raw_weights": has_raw_weights(result),
         "warnings": warnings,
         "cyclic_reference": not is_acyclic(true),
         "n_variables": len(true),
         "left_out": {"truth": list(reference.only_reference), "run": list(reference.only_run)},
+        "class_scores": _scores_of_classes(estimate, reference, known_in(run, result).of_common(reference.common)),
         "scores": {**scores.as_dict(), "sid": sid(estimate, true)},
         "empty_graph": {**empty_graph_scores(true).as_dict(), "sid": sid(np.zeros_like(true), true)},
         "random_dag": random_dag_scores(true, scores.n_edges, n_draws=_draws(len(true))),
     }
+
+
+def _scores_of_classes(estimate: Mask, reference: Reference, known: Known) -> dict[str, Any] | None:
+    """Of the run's class, beside the empty graph and random DAGs."""
+    if not is_acyclic(reference.edges):
+        return None
+    true, found = known.class_of(reference.edges, reference.directed), known.class_of(estimate)
+    least_and_largest = sid_interval(found, reference.edges)
+    n_edges, n_draws = int(estimate.sum()), min(100, _draws(len(true)))
+    return {
+        "run": {
+            **class_scores(found, true).as_dict(),
+            "sid": None if least_and_largest is None else list(least_and_largest[:2]),
+            "sid_exact": least_and_largest is not None and least_and_largest[2],
+        },
+        "empty_graph": class_scores(np.zeros_like(true), true).as_dict(),
+        "random_dag": {"shd": random_class_shd(true, n_edges, known, n_draws=n_draws)},
+    }
+
+
+def known_in(run: Path, result: Mapping[str, Any]) -> Known:
+    """What the plan in a run folder knows of the edges between the run's variables; nothing where there is no plan."""
+    path = run / "plan.toml"
+    if not path.exists():
+        return Known.nothing(len(result["variables"]))
+    from fedbnsl.plan.plan import Plan  # here: a result by itself needs no plan
+
+    known = Plan.from_toml(path.read_text(encoding="utf-8")).edge_mask(columns_of(result).names).of_variables
+    return Known(known.allowed, known.required)
 
 
 def _draws(n_variables: int) -> int:
@@ -249,6 +294,10 @@ _ROWS = (
 )
 
 
+# What the DAG among its class does that was kept says nothing of the others.
+_OF_ONE_DAG = {"shd", "shd_double", "sid", "n_edges", "tpr", "fdr", "precision", "f1"}
+
+
 def print_report(report: Mapping[str, Any], console: Console) -> None:
     """The report as a table for people."""
     scores = report["scores"]
@@ -259,15 +308,35 @@ def print_report(report: Mapping[str, Any], console: Console) -> None:
     title = Text(f"{estimate} against {report['truth']} ({reference})", style="table.title")
     table = Table(title=title, title_justify="left")
     table.add_column("", no_wrap=True)
+    of_classes = report["class_scores"]
+    classes_first = report["graph_class"] == "cpdag" and of_classes is not None
     for name in ("this run", "empty graph", "random DAG, as dense"):
         table.add_column(name, justify="right")
+    if of_classes is not None:
+        for row in _class_rows(of_classes, all_of_them=classes_first):
+            table.add_row(*row)
     for label, key in _ROWS:
+        if classes_first and key in _OF_ONE_DAG:
+            continue
         mean, spread = (report["random_dag"][part].get(key) for part in ("mean", "std"))
         chance = "-" if mean is None else f"{mean:.2f} +- {spread:.2f}"
         table.add_row(label, _shown(scores[key]), _shown(report["empty_graph"][key]), chance)
     console.print(table)
     for warning in report["warnings"]:
         console.print(Text(f"warning: {warning}"), style="yellow", soft_wrap=True)
+
+
+def _class_rows(of_classes: Mapping[str, Any], *, all_of_them: bool) -> Iterator[tuple[str, str, str, str]]:
+    """Rows on the classes; of a run whose graph is a DAG, the distance alone."""
+    run, empty, chance = of_classes["run"], of_classes["empty_graph"], of_classes["random_dag"]["shd"]
+    by_chance = f"{chance['mean']:.2f} +- {chance['std']:.2f}"
+    yield "SHD of the classes", _shown(run["shd"]), _shown(empty["shd"]), by_chance
+    if all_of_them:
+        least, largest = run["sid"]
+        yield "SID, over the class", f"{least} to {largest}" if least < largest else _shown(least), "", ""
+        yield "directed edges", _shown(run["n_directed"]), "", ""
+        yield "undirected edges", _shown(run["n_undirected"]), "", ""
+        yield "skeleton F1", _shown(run["skeleton_f1"]), _shown(empty["skeleton_f1"]), ""
 
 
 def _shown(value: float | None) -> str:

@@ -22,12 +22,13 @@ from fedbnsl_client.data.preparation import column_means, has_intercept
 from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_client.refit import personalise
 from fedbnsl_experiments.plan_settings import for_sites, with_dotted
-from fedbnsl_experiments.scoring.evaluation import columns_of, in_dag, learned_class, learned_graph, scales_of
+from fedbnsl_experiments.scoring.evaluation import columns_of, learned_graph, scales_of
 from fedbnsl_experiments.simulate import simulate
 from fedbnsl_experiments.tables.notebook import site_tables, table_over
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.consensus_graph import consensus_graph, raw_weights
 from fedbnsl_server.observe.terminal import RunDisplay
+from fedbnsl_server.store.result_file import in_dag, learned_class
 
 try:
     from sklearn.base import BaseEstimator

@@ -1,10 +1,9 @@
 """Score a run against a reference graph, beside two controls: the empty graph and random DAGs."""
 
 import csv
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -15,7 +14,6 @@ from fedbnsl.errors import ResultError
 from fedbnsl.graphs.csv_names import from_cell
 from fedbnsl.graphs.graph import extract_dag, is_acyclic, threshold
 from fedbnsl.messages import Units
-from fedbnsl.plan.columns import Columns
 from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_experiments.scoring.class_scores import Known, class_scores, random_class_shd, sid_interval
 from fedbnsl_experiments.scoring.metrics import (
@@ -26,6 +24,10 @@ from fedbnsl_experiments.scoring.metrics import (
     score,
     sid,
 )
+from fedbnsl_server.store import result_file
+from fedbnsl_server.store.result_file import columns_of as columns_of
+from fedbnsl_server.store.result_file import learned_graph as learned_graph
+from fedbnsl_server.store.result_file import read_result as read_result
 
 
 def evaluate(run: Path, truth: Path, *, tau: float | None) -> dict[str, Any]:
@@ -129,84 +131,6 @@ def _draws(n_variables: int) -> int:
     return 1000 if n_variables <= 100 else 100
 
 
-def read_result(run: Path) -> dict[str, Any]:
-    """The content of a run folder's result.json.
-
-    Raises
-    ------
-    ResultError
-        If there is none, it is no result, or it has no graph.
-    """
-    path = run / "result.json"
-    try:
-        content: object = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        raise _no_result(run) from None
-    except (OSError, ValueError) as error:
-        raise ResultError(f"{path} cannot be read: {error}") from None
-    result = cast(dict[str, Any], content) if isinstance(content, dict) else {}
-    from fedbnsl_server.store.results import SCHEMA  # here: the demo, which has its result in memory, skips it
-
-    if result.get("schema") != SCHEMA:
-        raise ResultError(f"{path} has the format {result.get('schema')!r}; expected {SCHEMA!r}")
-    lacking = [key for key in ("state", "reason", "variables", "edges", "rounds") if key not in result]
-    if lacking:
-        raise ResultError(f"{path} is damaged: it lacks {', '.join(lacking)}")
-    if not result["rounds"]:
-        raise ResultError(
-            f"the run in {run} ended before its first round: {result['reason']}",
-            remedy="There is nothing to show or to score: continue the run, or start another one.",
-        )
-    return result
-
-
-def _no_result(run: Path) -> ResultError:
-    if not (run / "plan.toml").exists():
-        return ResultError(f"{run} is no run folder with a result: it has no result.json", remedy="Check the path.")
-    text = f"the run in {run} has not ended: it has no result.json"
-    if (run / "run.json").exists():  # a coordinator's, which can be continued
-        remedy = (
-            "If its coordinator is running, wait for its end, or end it with Ctrl-C, which writes what was learned so "
-            "far. If it was killed, continue the run with the same command."
-        )
-    else:
-        remedy = "If it is running, wait for its end. If it was killed, start it again with another --out."
-    return ResultError(text, remedy=remedy)
-
-
-def learned_graph(result: Mapping[str, Any]) -> Mask:
-    """(V, V) DAG of a result, between its variables; of a class, the one whose weights the result has."""
-    position = {name: k for k, name in enumerate(result["variables"])}
-    edges = np.zeros((len(position), len(position)), dtype=bool)
-    for edge in result["edges"]:
-        source, target = in_dag(edge)
-        edges[position[source], position[target]] = True
-    return edges
-
-
-def learned_class(result: Mapping[str, Any]) -> Mask:
-    """(V, V) what a result says of its edges: [i, j] for i -> j, and [j, i] as well for an undirected edge."""
-    graph = learned_graph(result)
-    position = {name: k for k, name in enumerate(result["variables"])}
-    for edge in result["edges"]:
-        if not edge.get("directed", True):
-            i, j = position[edge["source"]], position[edge["target"]]
-            graph[i, j] = graph[j, i] = True
-    return graph
-
-
-def in_dag(edge: Mapping[str, Any]) -> tuple[str, str]:
-    """Parent and child of a result's edge in its DAG, whether the edge is directed in the class or not."""
-    ends = edge["source"], edge["target"]
-    return ends[::-1] if edge.get("in_dag") == "backward" else ends
-
-
-def columns_of(result: Mapping[str, Any]) -> Columns:
-    """The columns of weights.csv and lgbn.json, and the variables of the graph that they belong to."""
-    owners: Mapping[str, str] | None = result.get("columns")  # none where each variable is one column
-    return Columns.of(list(owners or result["variables"]), owners)
-
-
 def scales_of(result: Mapping[str, Any]) -> Matrix | None:
     """(d,) what each column was divided by; None: the run did not scale its columns."""
     preparation: Mapping[str, Any] | None = result.get("preparation")
@@ -225,7 +149,7 @@ def learned_weights(result: Mapping[str, Any]) -> Matrix:
     position = {name: k for k, name in enumerate(result["variables"])}
     W = np.zeros((len(position), len(position)))
     for edge in result["edges"]:
-        source, target = in_dag(edge)
+        source, target = result_file.in_dag(edge)
         W[position[source], position[target]] = edge["weight"]
     return W
 

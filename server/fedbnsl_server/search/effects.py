@@ -173,4 +173,5 @@ def _joint(
         own = np.linalg.inv(inverse[: source.size, : source.size])
         covariance = without.T @ covariance @ without + theta.T @ own @ theta
     every = np.concatenate(sources)
-    return np.asarray(np.linalg.solve(covariance[np.ix_(every, every)], covariance[np.ix_(every, target)]))
+    coefficients: Matrix = np.linalg.inv(covariance[np.ix_(every, every)]) @ covariance[np.ix_(every, target)]
+    return coefficients

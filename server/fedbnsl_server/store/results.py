@@ -39,11 +39,10 @@ from fedbnsl_server.store.learned_graph import directions, dropped_edges, files_
 from fedbnsl_server.store.manifest import manifest
 from fedbnsl_server.store.preparation import preparation_of
 from fedbnsl_server.store.privacy_loss import privacy_loss
+from fedbnsl_server.store.result_file import SCHEMA
 from fedbnsl_server.store.round_entry import finite, round_entry, total
 from fedbnsl_server.store.run_folder import RunFolder
 from fedbnsl_server.store.shortage import shortage
-
-SCHEMA = "fedbnsl.result/1"
 
 
 class RunRecorder:

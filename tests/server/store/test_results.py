@@ -31,7 +31,7 @@ from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_experiments import simulate as simulation
 from fedbnsl_experiments.report.page import write_report
-from fedbnsl_experiments.scoring.evaluation import learned_class, learned_graph, learned_weights
+from fedbnsl_experiments.scoring.evaluation import learned_weights
 from fedbnsl_experiments.tables.synthetic import synthesise
 from fedbnsl_server.algorithm import admm
 from fedbnsl_server.algorithm.admm import AdmmState
@@ -39,6 +39,7 @@ from fedbnsl_server.algorithm.round_loop import RoundRecord
 from fedbnsl_server.findings import Finding
 from fedbnsl_server.sites.mailbox import Traffic, UpdateCheck
 from fedbnsl_server.store import checkpoint
+from fedbnsl_server.store.result_file import learned_class, learned_graph
 from fedbnsl_server.store.results import RunRecorder
 from fedbnsl_server.store.run_folder import RunFolder, default_folder
 from fedbnsl_server.store.run_id import RunIdentity

@@ -6,6 +6,7 @@ directing one edge after the other, with what follows from each, and no branch e
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 
@@ -54,9 +55,15 @@ def directed_at(marks: Mask, nodes: Sequence[int]) -> Iterator[Mask]:
         yield graph.marks()
 
 
-def parent_sets(marks: Mask, node: int) -> list[list[int]]:
-    """The sets of parents that a node has in the members of a class, each ascending, the smallest sets first."""
-    sets = [graph.parents[node] for graph in _directions(PartlyDirected(marks), [node])]
+def parent_sets(marks: Mask, node: int, *, most: int) -> list[list[int]] | None:
+    """The sets of parents that a node has in the members of a class, each ascending, the smallest sets first.
+
+    None if there are more than `most`: a node in a large undirected clique has very many.
+    """
+    ways = _directions(PartlyDirected(marks), [node])
+    sets = [graph.parents[node] for graph in islice(ways, most + 1)]
+    if len(sets) > most:
+        return None
     return sorted((list(bits(parents)) for parents in sets), key=lambda found: (len(found), found))
 
 

@@ -19,7 +19,8 @@ from fedbnsl.sparse import Mask
 from fedbnsl_experiments.scoring.metrics import random_dag, score
 from fedbnsl_experiments.scoring.structural_intervention import wrong_effects
 
-# Ways to direct a connected part of the class that are looked at, before the interval of the SID is bounded instead.
+# Ways to direct a connected part of the class that are looked at, before the interval of the SID is bounded instead;
+# and sets of parents of one variable, before there is no interval.
 _MOST_DIRECTIONS = 2_000
 
 
@@ -125,12 +126,17 @@ def sid_interval(marks: Mask, reference: Mask) -> tuple[int, int, bool] | None:
     marks
         (d, d) the learned class.
     reference
-        (d, d) DAG; None is returned if it has a cycle.
+        (d, d) DAG. None is returned if it has a cycle, or a variable too many sets of parents in the learned class.
     """
     if not is_acyclic(reference):
         return None
     d = len(marks)
-    sets = [parent_sets(marks, node) for node in range(d)]
+    sets: list[list[list[int]]] = []
+    for node in range(d):
+        of_node = parent_sets(marks, node, most=_MOST_DIRECTIONS)
+        if of_node is None:
+            return None
+        sets.append(of_node)
     wrong: list[dict[tuple[int, ...], int]] = [{} for _ in range(d)]
     for k in range(max(map(len, sets))):
         # Row i is about the parents of node i alone: one graph of all nodes' k-th sets counts them all at once.

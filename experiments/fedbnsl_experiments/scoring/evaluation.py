@@ -256,11 +256,17 @@ def _class_rows(of_classes: Mapping[str, Any], *, all_of_them: bool) -> Iterator
     by_chance = f"{chance['mean']:.2f} +- {chance['std']:.2f}"
     yield "SHD of the classes", _shown(run["shd"]), _shown(empty["shd"]), by_chance
     if all_of_them:
-        least, largest = run["sid"]
-        yield "SID, over the class", f"{least} to {largest}" if least < largest else _shown(least), "", ""
+        yield "SID, over the class", _between(run["sid"], exact=run["sid_exact"]), "", ""
         yield "directed edges", _shown(run["n_directed"]), "", ""
         yield "undirected edges", _shown(run["n_undirected"]), "", ""
         yield "skeleton F1", _shown(run["skeleton_f1"]), _shown(empty["skeleton_f1"]), ""
+
+
+def _between(least_and_largest: Sequence[int] | None, *, exact: bool) -> str:
+    if least_and_largest is None:
+        return "-"
+    least, largest = least_and_largest
+    return f"{'' if exact else 'within '}{least} to {largest}" if least < largest else _shown(least)
 
 
 def _shown(value: float | None) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedbnsl.errors import ResultError
 from fedbnsl.graphs.class_members import consistent_extension, descendants, directed_at
 from fedbnsl.plan.columns import Columns
 from fedbnsl.sparse import Index, Mask, Matrix
@@ -20,6 +21,7 @@ from fedbnsl.sparse import Index, Mask, Matrix
 # Effects this near, as a share of the larger one, are one value: rounding apart, they are the same function of the
 # covariance.
 _SAME = 1e-9
+_MOST_PARENT_SETS = 5_000
 
 
 @dataclass(frozen=True)
@@ -84,9 +86,19 @@ def total_effects(
         Of the variables.
     precision
         For standard errors, which the joint effects of several variables do not have; None: unknown.
+
+    Raises
+    ------
+    ResultError
+        If the sources can have too many sets of parents to look at all of them.
     """
     members, found = columns.members(), list[Effect]()
-    for graph in directed_at(marks, sources):
+    for k, graph in enumerate(directed_at(marks, sources)):
+        if k == _MOST_PARENT_SETS:
+            raise ResultError(
+                f"the graphs of the class give more than {_MOST_PARENT_SETS} sets of parents: too many edges are open",
+                remedy="Knowledge in the plan, such as tiers or required edges, directs some of them.",
+            )
         parents = tuple(tuple(np.flatnonzero(graph[:, source]).tolist()) for source in sources)
         # Which sources reach the target when all are set: the same in all members with these parents.
         cut = consistent_extension(graph)

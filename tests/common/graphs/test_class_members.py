@@ -35,9 +35,10 @@ def test_the_parents_of_a_node_are_those_that_it_has_in_some_member(d: int, seed
     marks, expected = drawn(d, seed)
     for node in range(d):
         sets = {tuple(np.flatnonzero(member[:, node]).tolist()) for member in expected}
-        found = [tuple(parents) for parents in parent_sets(marks, node)]
+        found = [tuple(parents) for parents in parent_sets(marks, node, most=len(sets))]
         assert set(found) == sets
         assert len(found) == len(sets)
+        assert parent_sets(marks, node, most=len(sets) - 1) is None
     both = [0, d - 1]
     together = {tuple(member[:, both].ravel()) for member in expected}
     assert {tuple(graph[:, both].ravel()) for graph in directed_at(marks, both)} == together

@@ -32,6 +32,8 @@ def test_a_class_with_too_many_members_has_an_interval_that_holds_theirs(monkeyp
     low, high, still = sid_interval(complete | complete.T, reference)
     assert not still
     assert 0 <= low <= least <= most <= high
+    monkeypatch.setattr(scoring, "_MOST_DIRECTIONS", 15)
+    assert sid_interval(complete | complete.T, reference) is None, "each variable has 16 sets of parents"
 
 
 def test_scores_count_pairs_whose_mark_differs_and_adjacent_pairs() -> None:

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from all_members import all_members, random_dag, random_knowledge
+from fedbnsl.errors import ResultError
 from fedbnsl.graphs.cpdag import class_of
 from fedbnsl.plan.columns import Columns
+from fedbnsl_server.search import effects
 from fedbnsl_server.search.effects import Precision, implied_covariance, total_effects
 
 
@@ -112,6 +114,13 @@ def test_a_nominal_variable_has_an_effect_of_each_of_its_columns():
     assert effect.standard_error is None
     (joint,) = total_effects(implied_covariance(W, np.ones(4)), dag, [0, 1], 2, columns, None)
     np.testing.assert_allclose(joint.value[:, 0], [1.0, 2.0, -1.0])
+
+
+def test_a_variable_with_too_many_sets_of_parents_is_refused(monkeypatch):
+    monkeypatch.setattr(effects, "_MOST_PARENT_SETS", 7)
+    clique = ~np.eye(4, dtype=bool)
+    with pytest.raises(ResultError, match="more than 7 sets of parents"):
+        total_effects(np.eye(4) + 0.5, clique, [0], 1, Columns.of("abcd"), None)
 
 
 def test_a_variable_that_comes_later_has_no_effect_and_that_is_certain():

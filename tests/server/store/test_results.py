@@ -477,9 +477,10 @@ def test_a_run_under_cpdag_says_which_edges_are_directed_by_whom_and_keeps_the_d
     plan = plan.with_settings(knowledge={"required": [["v4", "v5"]]})
     recorder, _ = recorder_in(tmp_path / "run", plan, d=8)
     W = sparse({(3, 1): 0.9, (2, 1): 0.8, (4, 5): 0.7, (7, 6): 0.6}, 8)
-    recorder.on_round(state_of(1, W), record_of(1, "ab"))
+    recorder.on_round(state_of(1, W, W, (1.0, 9.0, *(1.0,) * 6)), record_of(1, "ab", "moments"))
     result = recorder.finish("finished")
     assert result["graph_class"] == "cpdag"
+    assert result["warnings"] == []
     assert result["verdict"]["directed_by"] == {"data": 2, "knowledge": 1, "assumption": 0, "nobody": 1}
     assert [(edge["source"], edge["target"], edge["directed"], edge["directed_by"]) for edge in result["edges"]] == [
         ("v3", "v1", True, "data"),

@@ -57,8 +57,10 @@ PROTOBUF_ROOMS = (
 
 # Rule 3: the mathematics, and all that it may import.
 MATHS = (
+    "fedbnsl.graphs.class_members",
     "fedbnsl.graphs.cpdag",
     "fedbnsl.graphs.family_moments",
+    "fedbnsl.graphs.meek",
     "fedbnsl.privacy.calibration",
     "fedbnsl.privacy.zcdp",
     "fedbnsl_server.algorithm",

@@ -400,8 +400,11 @@ def refit(
 ) -> None:
     """Refit the weights of a learned graph on this site's own table, by least squares.
 
-    EDGES is an edges.csv of a run. Nothing is sent: the refitted weights and residual variances stay here, in OUT.
+    EDGES is an edges.csv of a run. Where it has undirected edges, one of the graphs that it stands for is refitted, and
+    lgbn.json holds that one. Nothing is sent: the refitted weights and residual variances stay here, in OUT.
     """
+    from dataclasses import replace
+
     from fedbnsl.graphs import files as graph_files
     from fedbnsl.graphs.formats import lgbn_json
     from fedbnsl_client.refit import personalise
@@ -410,6 +413,8 @@ def refit(
     dataset = _read(data, columns, min_rows, max_file_mib, dictionary, column_map).complete_cases()
     learned = graph_files.read_edges(edges, dataset.columns.variables)
     fitted = personalise(dataset, dataset.columns.spread(learned.dag), intercept=intercept)
+    if learned.marks is not None:
+        fitted = replace(fitted, marks=dataset.columns.spread(learned.marks))
     graph_files.write_all(fitted, out, columns=dataset.columns, mode=OWNER_ONLY)
     if as_json:
         click.echo(lgbn_json(fitted), nl=False)

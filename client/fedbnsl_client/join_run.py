@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,19 +15,22 @@ from fedbnsl.errors import (
     LedgerError,
     PlanMismatchError,
     PolicyRefusal,
+    RemoteProtocolError,
     RunAbandonedError,
     SchemaMismatchError,
     SeatLostError,
     StaleRoundError,
 )
 from fedbnsl.graphs import files as graph_files
+from fedbnsl.graphs.cpdag import class_of
 from fedbnsl.graphs.formats import LearnedGraph, edges_csv
 from fedbnsl.messages import Finished, JoinReply, JoinRequest, LeaveReason, LocalUpdate, RoundTask
+from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.plan import Plan
 from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl.security_log import Record, unrecorded
 from fedbnsl.shown import shown
-from fedbnsl.sparse import SparseMatrix
+from fedbnsl.sparse import Mask, SparseMatrix
 from fedbnsl.versions import own_versions
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.plan_fit import fit_of, site_lines
@@ -134,7 +138,7 @@ def take_part(
     if end.graph is None:
         raise RunAbandonedError(f"the run ended without a result: {shown(end.stopped_because)}")
     if out is not None:
-        _keep(out, table.complete_cases(), end.graph, intercept=has_intercept(plan.preparation))
+        _keep(out, table.complete_cases(), end.graph, plan)
     return end.graph
 
 
@@ -213,9 +217,22 @@ def _reason(error: BaseException) -> LeaveReason:
     return LeaveReason.LOCAL_ERROR
 
 
-def _keep(out: Path, table: Dataset, graph: SparseMatrix, *, intercept: bool) -> None:
-    consensus = LearnedGraph(table.variables, graph.support(), graph.to_dense(), None)
-    own = personalise(table, consensus.dag, intercept=intercept).joined(table.columns)
-    durable.write_text(out / "personalised-edges.csv", edges_csv(own), mode=durable.OWNER_ONLY)
+def _keep(out: Path, table: Dataset, graph: SparseMatrix, plan: Plan) -> None:
+    dag, columns = graph.support(), table.columns
+    marks = _class_of(dag, columns, plan)
+    consensus = LearnedGraph(table.variables, dag, graph.to_dense(), marks=marks)
+    own = replace(personalise(table, dag, intercept=has_intercept(plan.preparation)), marks=marks)
+    durable.write_text(out / "personalised-edges.csv", edges_csv(own.joined(columns)), mode=durable.OWNER_ONLY)
     # Last: a folder with it is whole, and is kept.
-    durable.write_text(out / "edges.csv", edges_csv(consensus.joined(table.columns)))
+    durable.write_text(out / "edges.csv", edges_csv(consensus.joined(columns)))
+
+
+def _class_of(dag: Mask, columns: Columns, plan: Plan) -> Mask | None:
+    """Which of the DAG's edges are directed: the class is not sent, as the DAG and the plan tell it."""
+    if plan.graph_class != "cpdag":
+        return None
+    known = plan.edge_mask(columns.names).of_variables
+    try:
+        return columns.spread(class_of(columns.joined(dag), known.allowed, known.required))
+    except ValueError:
+        raise RemoteProtocolError("the graph at the end of the run does not keep the knowledge of its plan") from None

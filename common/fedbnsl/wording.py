@@ -1,6 +1,7 @@
-"""How a message names many things: the first few of them, and how many more there are."""
+"""How a message names many things: the first few of them and how many more there are, or how many of which kind."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 
 def first_few(names: Iterable[str], most: int = 8) -> str:
@@ -8,3 +9,11 @@ def first_few(names: Iterable[str], most: int = 8) -> str:
     distinct = list(dict.fromkeys(names))
     more = len(distinct) - most
     return ", ".join(distinct[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def edges_in_words(edges: Sequence[Mapping[str, Any]]) -> str:
+    """`17 directed edges, 3 undirected` of the edges of a result; where all are directed, `17 edges`."""
+    n_undirected = sum(not edge.get("directed", True) for edge in edges)
+    if not n_undirected:
+        return f"{len(edges)} edges"
+    return f"{len(edges) - n_undirected} directed edges, {n_undirected} undirected"

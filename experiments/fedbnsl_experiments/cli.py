@@ -386,16 +386,32 @@ def _print_result(
     """What a run has come to, for people or for programs."""
     from rich.console import Console
 
+    from fedbnsl.graphs.graph import is_acyclic
     from fedbnsl_experiments.report.summary import print_summary
-    from fedbnsl_experiments.scoring.evaluation import learned_graph
+    from fedbnsl_experiments.scoring.class_scores import class_scores
+    from fedbnsl_experiments.scoring.evaluation import known_in, learned_graph
     from fedbnsl_experiments.scoring.metrics import score
 
     if as_json:
         click.echo(json.dumps(result, ensure_ascii=False))
         return
-    scores = None if reference is None else score(reference.of_common(learned_graph(result)), reference.edges)
-    said = reference.left_out if reference else ""
-    print_summary(result, out, Console(), scores=scores, left_out=said, seconds=time.perf_counter() - started)
+    scores = of_classes = None
+    if reference is not None:
+        learned = reference.of_common(learned_graph(result))
+        scores = score(learned, reference.edges)
+        if is_acyclic(reference.edges):
+            known = known_in(out, result).of_common(reference.common)
+            true = known.class_of(reference.edges, reference.directed)
+            of_classes = class_scores(known.class_of(learned), true)
+    print_summary(
+        result,
+        out,
+        Console(),
+        scores=scores,
+        of_classes=of_classes,
+        left_out=reference.left_out if reference else "",
+        seconds=time.perf_counter() - started,
+    )
 
 
 @click.command()
@@ -413,6 +429,10 @@ def evaluate(run: Path, truth: Path, threshold: float | None, as_json: bool) -> 
     The empty graph and random DAGs with as many edges are scored, too: a score that does not beat theirs says
     nothing. If the reference names variables that the run lacks, the subgraphs induced on the variables in common are
     scored.
+
+    Where the data tell directions only up to equivalent graphs (graph_class cpdag), the classes are compared: the SHD
+    counts pairs of variables that are not joined, joined without a direction, or directed as in the reference's class,
+    and the SID is given as its least and largest value over the run's class.
 
     SHD: edges that must be added, removed or reversed to get the reference; 0 is best.
 

@@ -269,12 +269,13 @@ def _parse_seeds(seeds: tuple[str, ...]) -> dict[str, int]:
 
 
 def _summarise(result: dict[str, Any], folder: Path) -> None:
+    from fedbnsl.wording import edges_in_words
     from fedbnsl_server.influence import in_one_line, outliers, who_was_left_out
     from fedbnsl_server.sites.ejection import left_in_the_result
 
     for sentence in outliers(result["influence"]):
         tell(f"be careful: {sentence}")
-    tell(f"learned {len(result['edges'])} edges in {result['seconds']['total']:.1f} s; results: {folder}")
+    tell(f"learned {edges_in_words(result['edges'])} in {result['seconds']['total']:.1f} s; results: {folder}")
     tell(f"influence: {in_one_line(result['influence'])}")
     for sentence in who_was_left_out(result["rounds"]):
         tell(sentence)

@@ -98,9 +98,9 @@ def test_whatever_keeps_a_site_from_admitting_a_run_leaves_as_policy(refusal, da
 STEERING = "\x1b[2J\x9b\u202e\r\n" + "x" * 100_000
 
 
-def joined(monkeypatch, dataset, plan_toml=None):
+def joined(monkeypatch, dataset, plan_toml=None, plan=None):
     zero = SiteState(SparseMatrix.zeros(4), SparseMatrix.zeros(4))
-    plan = Plan()
+    plan = plan or Plan()
     reply = JoinReply(1, plan_toml or plan.to_toml(), plan.digest(), dataset.variables, zero, 0)
 
     def join(self, request):
@@ -202,5 +202,31 @@ def test_a_graph_that_is_none_is_refused_and_not_kept(graph, said, dataset, tmp_
     end = federation.PullReply(finished=codec.encode_finished(Finished(graph), value_type="float64"))
     monkeypatch.setattr(Session, "_call", lambda self, call: end)
     with pytest.raises(RemoteProtocolError, match=said):
+        part(dataset, out=tmp_path / "kept")
+    assert not list((tmp_path / "kept").iterdir())
+
+
+def end_with(monkeypatch, dataset, plan, edges):
+    joined(monkeypatch, dataset, plan=plan)
+    graph = SparseMatrix(4, np.array(edges), np.full(len(edges), 0.5))
+    end = federation.PullReply(finished=codec.encode_finished(Finished(graph), value_type="float64"))
+    monkeypatch.setattr(Session, "_call", lambda self, call: end)
+
+
+def test_a_site_keeps_the_class_of_the_graph_that_it_is_told(dataset, tmp_path, monkeypatch):
+    """X2 -> X1 alone could be either way; that X3 comes before X4 is known."""
+    plan = Plan(graph_class="cpdag", moments_rounds=1, refit_rounds=0)
+    end_with(monkeypatch, dataset, plan.with_settings(knowledge={"tiers": [["X3"], ["X4"]]}), [4, 11])
+    part(dataset, out=tmp_path / "kept")
+    for name in ("edges.csv", "personalised-edges.csv"):
+        header, *rows = (tmp_path / "kept" / name).read_text(encoding="utf-8").splitlines()
+        assert header == "source,target,weight,directed"
+        assert [(*row.split(",")[:2], row[-1]) for row in rows] == [("X1", "X2", "0"), ("X3", "X4", "1")]
+
+
+def test_a_graph_against_the_knowledge_of_its_plan_is_refused_and_not_kept(dataset, tmp_path, monkeypatch):
+    plan = Plan(graph_class="cpdag", moments_rounds=1, refit_rounds=0)
+    end_with(monkeypatch, dataset, plan.with_settings(knowledge={"tiers": [["X3"], ["X4"]]}), [14])
+    with pytest.raises(RemoteProtocolError, match="does not keep the knowledge of its plan"):
         part(dataset, out=tmp_path / "kept")
     assert not list((tmp_path / "kept").iterdir())

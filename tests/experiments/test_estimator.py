@@ -66,6 +66,20 @@ def test_what_is_learned_stands_in_every_form(fitted):
     assert all(h["bytes_up"] > 0 and h["seconds"] > 0 for h in fitted.history_)
 
 
+def test_a_class_stands_beside_the_one_dag_that_the_weights_belong_to():
+    rng = np.random.default_rng(3)
+    tables = [rng.standard_normal((400, 3)) @ np.array([[1, 1, 0], [0, 1, 0], [0, 0, 1.0]]) for _ in range(3)]
+    model = FedSparseBNSL(plan="lean", settings={"graph_class": "cpdag"}).fit(tables)
+    assert model.undirected_edges_ == [("X1", "X2")]
+    assert np.argwhere(model.cpdag_).tolist() == [[0, 1], [1, 0]]
+    ((source, target, weight),) = model.edges_
+    assert {source, target} == {"X1", "X2"}
+    names = list(model.feature_names_in_)
+    assert model.weights_[names.index(source), names.index(target)] == weight != 0
+    assert list(model.graph_.edges) == [(source, target)]
+    assert model.personalised(tables[0]).dag.sum() == 1
+
+
 def test_columns_in_another_order_are_the_same_table(fitted):
     tables = [frame(X) for X in FEDERATION.tables]
     tables[1] = frame(FEDERATION.tables[1][:, ::-1], FEDERATION.variables[::-1])

@@ -20,6 +20,7 @@ import numpy as np
 
 from fedbnsl.durable import make_folder, write_text
 from fedbnsl.errors import ResultError
+from fedbnsl.graphs.class_members import consistent_extension
 from fedbnsl.graphs.csv_names import from_cell
 from fedbnsl.graphs.formats import EDGES_HEADER, LearnedGraph, dagitty, dot, edges_csv, graphml, lgbn_json, weights_csv
 from fedbnsl.graphs.graph import cyclic_edges
@@ -90,7 +91,9 @@ def new_graph_folder(path: Path) -> None:
 
 
 def read_edges(path: Path, variables: Sequence[str] | None = None) -> LearnedGraph:
-    """Read edges.csv, as written here or by hand.
+    """Read edges.csv, as written here or by hand, where the column `directed` may be left out: all edges are directed.
+
+    Where some edges are undirected, `dag` is one of the graphs that these marks stand for, and so are `weights`.
 
     Parameters
     ----------
@@ -100,7 +103,8 @@ def read_edges(path: Path, variables: Sequence[str] | None = None) -> LearnedGra
     Raises
     ------
     ResultError
-        If the file cannot be read, or its edges do not form an acyclic graph on the variables; the text names the line.
+        If the file cannot be read, or its edges do not form an acyclic graph on the variables, or no acyclic graph has
+        its directed edges and no other v-structures; the text names the line.
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -115,43 +119,59 @@ def read_edges(path: Path, variables: Sequence[str] | None = None) -> LearnedGra
     edges = _edges(path, rows)
     names = tuple(variables) if variables is not None else tuple(dict.fromkeys(name for edge in edges for name in edge))
     position = {name: k for k, name in enumerate(names)}
-    dag = np.zeros((len(names), len(names)), dtype=bool)
+    arrows, lines = np.zeros((2, len(names), len(names)), dtype=bool)
     weights = np.zeros((len(names), len(names)))
-    for (source, target), (line, weight) in edges.items():
+    for (source, target), (line, weight, directed) in edges.items():
         for name in (source, target):
             if name not in position:
                 raise ResultError(f"{path}: line {line}: {name!r} is not one of the {len(names)} variables")
-        dag[position[source], position[target]] = True
-        weights[position[source], position[target]] = weight
-    cyclic = [f"{names[i]!r} -> {names[j]!r}" for i, j in np.argwhere(cyclic_edges(dag))]
+        i, j = position[source], position[target]
+        (arrows if directed else lines)[i, j] = True
+        weights[i, j] = weight
+        if not directed:
+            lines[j, i] = True
+            weights[j, i] = weight
+    cyclic = [f"{names[i]!r} -> {names[j]!r}" for i, j in np.argwhere(cyclic_edges(arrows))]
     if cyclic:
         raise ResultError(
             f"{path}: a Bayesian network has no cycle; remove one of the edges that form one: {first_few(cyclic)}"
         )
-    return LearnedGraph(names, dag, weights)
+    if not lines.any():
+        return LearnedGraph(names, arrows, weights)
+    marks = arrows | lines
+    try:
+        dag = consistent_extension(marks)
+    except ValueError as error:
+        raise ResultError(f"{path}: {error}; give one of the undirected edges a direction, or remove it") from None
+    return LearnedGraph(names, dag, np.where(dag, weights, 0.0), marks=marks)
 
 
-def _edges(path: Path, rows: Sequence[tuple[int, list[str]]]) -> dict[tuple[str, str], tuple[int, float]]:
-    """Line and weight of each edge; no edge twice, none to itself."""
+def _edges(path: Path, rows: Sequence[tuple[int, list[str]]]) -> dict[tuple[str, str], tuple[int, float, bool]]:
+    """Line and weight of each edge, and whether it is directed; no edge twice, none to itself."""
     header = rows[0][1] if rows else []
-    if header != EDGES_HEADER:
+    if header not in (EDGES_HEADER, EDGES_HEADER[:3]):
         raise ResultError(
-            f"{path}: expected the header {','.join(EDGES_HEADER)} on the first line, got {','.join(header)!r}"
+            f"{path}: expected the header {','.join(EDGES_HEADER)} on the first line (directed may be left out), got "
+            f"{','.join(header)!r}"
         )
-    edges: dict[tuple[str, str], tuple[int, float]] = {}
+    edges: dict[tuple[str, str], tuple[int, float, bool]] = {}
     for line, row in rows[1:]:
         if not row:
             continue
         here = f"{path}: line {line}"
-        if len(row) != len(EDGES_HEADER):
-            raise ResultError(f"{here}: expected {len(EDGES_HEADER)} cells ({','.join(EDGES_HEADER)}), got {len(row)}")
+        if len(row) != len(header):
+            raise ResultError(f"{here}: expected {len(header)} cells ({','.join(header)}), got {len(row)}")
         source, target, weight = composed(from_cell(row[0])), composed(from_cell(row[1])), row[2]
+        directed = row[3] if len(row) > 3 else "1"
+        if directed not in ("0", "1"):
+            raise ResultError(f"{here}: directed is {directed!r}; expected 1, or 0 for an edge without a direction")
         if source == target:
             raise ResultError(f"{here}: the edge {source!r} -> {target!r}; no variable is its own parent")
-        if (source, target) in edges:
-            first, _ = edges[source, target]
-            raise ResultError(f"{here}: the edge {source!r} -> {target!r} is on line {first} already; keep one")
-        edges[source, target] = line, _finite(weight, here)
+        back = edges.get((target, source))
+        first = edges.get((source, target)) or (back if back and not (back[2] and directed == "1") else None)
+        if first is not None:
+            raise ResultError(f"{here}: the edge {source!r} -> {target!r} is on line {first[0]} already; keep one")
+        edges[source, target] = line, _finite(weight, here), directed == "1"
     return edges
 
 

@@ -1,4 +1,7 @@
-"""A learned network as text, in the formats of other tools; each says which end of an edge is the parent.
+"""A learned network as text, in the formats of other tools; each says which end of a directed edge is the parent.
+
+An edge whose direction nothing tells has none: it comes once, its names in the order of the variables, and each format
+says in its own way that it is undirected. lgbn.json holds one DAG of the class instead, as its readers need one.
 
 Names may hold any character but control characters, U+FFFE and U+FFFF, which XML or DAGitty cannot hold, and those that
 change the order in which a text is read: a table with such a name is refused when it is read.
@@ -18,15 +21,19 @@ from fedbnsl.sparse import Mask, Matrix
 
 ORIENTATION = "edge source -> target: source is the parent"
 
-EDGES_HEADER = ["source", "target", "weight"]
+EDGES_HEADER = ["source", "target", "weight", "directed"]
 _WEIGHTS_CORNER = r"source\target"
 _INTERCEPT = "(Intercept)"
+_ONE_OF_ITS_CLASS = (
+    "one DAG of the learned class, all of which fit the data equally well: edges that the other files show as "
+    "undirected point the other way in others of them"
+)
 _DAGITTY_RESERVED = ("graph", "node")
 
 
 @dataclass(frozen=True, eq=False)
 class LearnedGraph:
-    """A directed acyclic graph with a weight on each edge.
+    """A directed acyclic graph with a weight on each edge, and which of its edges have a direction at all.
 
     Attributes
     ----------
@@ -40,6 +47,8 @@ class LearnedGraph:
         (d,) in squared units of the variables; None if unknown.
     variance_note
         What a reader must know about the residual variances; empty: nothing.
+    marks
+        (d, d) the class that `dag` stands for, with [i, j] and [j, i] for an undirected edge; None: `dag` itself.
     """
 
     variables: tuple[str, ...]
@@ -47,23 +56,41 @@ class LearnedGraph:
     weights: Matrix
     residual_variance: Matrix | None = None
     variance_note: str = ""
+    marks: Mask | None = None
 
     def joined(self, columns: Columns) -> "LearnedGraph":
         """The graph between the variables of these columns, each edge with the largest weight of its columns'."""
         if not columns.has_blocks:
             return self
-        dag = columns.joined(self.dag)
-        return LearnedGraph(columns.variables, dag, np.where(dag, columns.largest(self.weights * self.dag), 0.0))
+        dag, marks = columns.joined(self.dag), None if self.marks is None else columns.joined(self.marks)
+        weights = np.where(dag, columns.largest(self.weights * self.dag), 0.0)
+        return LearnedGraph(columns.variables, dag, weights, marks=marks)
+
+    @property
+    def undirected(self) -> Mask:
+        """(d, d) edges of the DAG without a direction in its class."""
+        return np.zeros_like(self.dag) if self.marks is None else self.dag & self.marks.T
 
     def edges(self) -> Iterator[tuple[str, str, float]]:
-        """(source, target, weight), in the order of the variables."""
+        """(source, target, weight) of the DAG, in the order of the variables."""
         for i, j in np.argwhere(self.dag):
             yield self.variables[i], self.variables[j], float(self.weights[i, j])
 
+    def edges_of_class(self) -> Iterator[tuple[str, str, float, bool]]:
+        """(source, target, weight, directed) in the order of the variables; an undirected edge has it in its names."""
+        undirected = self.undirected
+        turned = np.tril(undirected)
+        for i, j in np.argwhere((self.dag & ~turned) | turned.T):
+            weight = self.weights[j, i] if turned[j, i] else self.weights[i, j]
+            yield self.variables[i], self.variables[j], float(weight), not (undirected[i, j] or undirected[j, i])
+
 
 def edges_csv(graph: LearnedGraph) -> str:
-    """One line an edge: source,target,weight, the weight in full precision."""
-    edges = ([as_cell(source), as_cell(target), repr(weight)] for source, target, weight in graph.edges())
+    """One line an edge: source,target,weight,directed (1 or 0), the weight in full precision."""
+    edges = (
+        [as_cell(source), as_cell(target), repr(weight), str(int(directed))]
+        for source, target, weight, directed in graph.edges_of_class()
+    )
     return _csv([EDGES_HEADER, *edges])
 
 
@@ -75,14 +102,17 @@ def weights_csv(variables: Sequence[str], W: Matrix) -> str:
 
 
 def graphml(graph: LearnedGraph) -> str:
-    """GraphML whose node ids are the names; tools differ in which of `name` and `label` they show."""
+    """GraphML whose node ids are the names; tools differ in which of `name` and `label` they show.
+
+    The attribute `directed` of an edge is false where it has no direction.
+    """
     import networkx as nx  # here: only this format needs it, and a site writes none
 
     network: nx.DiGraph[str] = nx.DiGraph(orientation=ORIENTATION)
     for name in graph.variables:
         network.add_node(name, name=name, label=name)
-    for source, target, weight in graph.edges():
-        network.add_edge(source, target, weight=weight)
+    for source, target, weight, directed in graph.edges_of_class():
+        network.add_edge(source, target, weight=weight, directed=directed)
     xml = BytesIO()
     nx.write_graphml_xml(network, xml)
     return xml.getvalue().decode() + "\n"
@@ -98,8 +128,8 @@ def dot(graph: LearnedGraph) -> str:
     for name in graph.variables:
         # Graphviz resolves HTML entities in labels, but not in ids.
         lines.append(f"  {_dot_quoted(name)} [label={_dot_quoted(name.replace('&', '&amp;'))}];")
-    for source, target, weight in graph.edges():
-        style = ", style=dashed" if weight < 0 else ""
+    for source, target, weight, directed in graph.edges_of_class():
+        style = (", style=dashed" if weight < 0 else "") + ("" if directed else ", dir=none")
         lines.append(f'  {_dot_quoted(source)} -> {_dot_quoted(target)} [label="{weight:.3g}"{style}];')
     return "\n".join([*lines, "}", ""])
 
@@ -107,25 +137,29 @@ def dot(graph: LearnedGraph) -> str:
 def dagitty(graph: LearnedGraph) -> str:
     r"""DAGitty's language, each edge with its weight as path coefficient `beta`.
 
-    The language has no comments: the arrow `->`, from parent to child, states the orientation. In a quoted name a
+    The language has no comments: the arrow `->`, from parent to child, states the orientation, and `--` that there is
+    none; a graph with such an edge is of DAGitty's type `pdag`. In a quoted name a
     backslash stands for itself, except before a quotation mark, so `"` is written `\"` and `\` stays; a name that
     *ends* with a backslash is followed by DAGitty's line continuation (`\` and a newline, which it skips), as the
     closing quotation mark would otherwise belong to the name. DAGitty refuses variables that are called `graph` or
     `node`: their ids get an underscore, and the name becomes the label.
     """
     ids = dict(zip(graph.variables, _dagitty_ids(graph.variables), strict=True))
-    lines = ["dag {"]
+    lines = ["pdag {" if graph.undirected.any() else "dag {"]
     for name in graph.variables:
         label = f" [label={_dagitty_quoted(name)}]" if ids[name] != name else ""
         lines.append(_dagitty_quoted(ids[name]) + label)
-    for source, target, weight in graph.edges():
+    for source, target, weight, directed in graph.edges_of_class():
+        arrow = "->" if directed else "--"
         # Unquoted, DAGitty would read -1e-05 as -1e.
-        lines.append(f'{_dagitty_quoted(ids[source])} -> {_dagitty_quoted(ids[target])} [beta="{weight!r}"]')
+        lines.append(f'{_dagitty_quoted(ids[source])} {arrow} {_dagitty_quoted(ids[target])} [beta="{weight!r}"]')
     return "\n".join([*lines, "}", ""])
 
 
 def lgbn_json(graph: LearnedGraph) -> str:
-    """The linear Gaussian network as pgmpy loads it. It skips the keys `orientation` and `variances` (a note, if any).
+    """The linear Gaussian network as pgmpy loads it. It skips the keys `orientation`, `directions` and `variances`.
+
+    `directions` is there where some edges have none, and the file holds one DAG of the class; `variances` is a note.
 
     The intercepts are 0: variables count from zero or, where a plan takes off means, from the means of their site. A
     parent called `(Intercept)` cannot be told from the intercept: a table with that name is refused.
@@ -143,6 +177,7 @@ def lgbn_json(graph: LearnedGraph) -> str:
         parents[target][source] = weight
     content = {
         "orientation": f"arcs are [source, target]; {ORIENTATION}",
+        **({"directions": _ONE_OF_ITS_CLASS} if graph.undirected.any() else {}),
         **({"variances": graph.variance_note} if graph.variance_note else {}),
         "nodes": list(graph.variables),
         "arcs": [[source, target] for source, target, _ in graph.edges()],

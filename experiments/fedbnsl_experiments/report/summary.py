@@ -9,7 +9,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fedbnsl.wording import edges_in_words
 from fedbnsl_experiments.report.prepared import in_short
+from fedbnsl_experiments.scoring.class_scores import ClassScores
 from fedbnsl_experiments.scoring.metrics import Scores
 from fedbnsl_server.influence import in_one_line, outliers, who_was_left_out
 from fedbnsl_server.observe.terminal import megabytes
@@ -24,6 +26,7 @@ def print_summary(
     console: Console,
     *,
     scores: Scores | None = None,
+    of_classes: ClassScores | None = None,
     left_out: str = "",
     seconds: float,
 ) -> None:
@@ -35,6 +38,8 @@ def print_summary(
         The content of result.json; with "ledgers", what each site's ledger has spent and has left.
     scores
         Against a known truth, if there is one.
+    of_classes
+        Of the classes of learned graph and truth, which count where the result is a class.
     left_out
         What the scores leave out; empty: nothing.
     seconds
@@ -44,22 +49,32 @@ def print_summary(
     for sentence in odd:
         console.print(Text(f"be careful: {sentence}", style="bold red"), soft_wrap=True)
     edges = result["edges"]
-    table = Table(title=f"edges learned: {len(edges)}", title_justify="left")
+    undirected = any(not edge.get("directed", True) for edge in edges)
+    title = f"edges learned: {len(edges)}" + (f" ({edges_in_words(edges)})" if undirected else "")
+    table = Table(title=title, title_justify="left")
     numbers = ("weight", "standardised") if _scaled(result) else ("weight",)
-    for name in ("source", "target", *numbers):
+    names = ("source", "", "target") if undirected else ("source", "target")
+    for name in (*names, *numbers):
         table.add_column(_HEADS.get(name, name), justify="right" if name in numbers else "left")
     for edge in edges[:_EDGES_SHOWN]:
         # Text: a plain string would lose "[mol/l]" of a name as markup.
         target = (
             f"{edge['target']} (largest of {len(edge['coefficients'])})" if "coefficients" in edge else edge["target"]
         )
-        table.add_row(Text(edge["source"]), Text(target), *(f"{edge[name]:+.3f}" for name in numbers))
+        arrow = ["->" if edge.get("directed", True) else "--"] if undirected else []
+        table.add_row(Text(edge["source"]), *arrow, Text(target), *(f"{edge[name]:+.3f}" for name in numbers))
     if len(edges) > _EDGES_SHOWN:
-        table.add_row(f"... {len(edges) - _EDGES_SHOWN} more", "in edges.csv", *[""] * len(numbers))
+        table.add_row(f"... {len(edges) - _EDGES_SHOWN} more", *names[1:-1], "in edges.csv", *[""] * len(numbers))
     console.print(table)
     sent = result["bytes"]
     lines = Table.grid(padding=(0, 2))
-    if scores is not None:
+    if of_classes is not None and result["graph_class"] == "cpdag":
+        n_reference = of_classes.n_reference_directed + of_classes.n_reference_undirected
+        f1 = "-" if of_classes.skeleton_f1 is None else f"{of_classes.skeleton_f1:.2f}"
+        lines.add_row(
+            "against the truth", f"SHD of the classes {of_classes.shd} of {n_reference} edges, skeleton F1 {f1}"
+        )
+    elif scores is not None:
         lines.add_row(
             "against the truth",
             f"SHD {scores.shd} of {scores.n_reference_edges} edges ({scores.missing} missing, {scores.extra} extra, "

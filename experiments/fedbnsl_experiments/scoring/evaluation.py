@@ -1,10 +1,9 @@
 """Score a run against a reference graph, beside two controls: the empty graph and random DAGs."""
 
 import csv
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -15,9 +14,20 @@ from fedbnsl.errors import ResultError
 from fedbnsl.graphs.csv_names import from_cell
 from fedbnsl.graphs.graph import extract_dag, is_acyclic, threshold
 from fedbnsl.messages import Units
-from fedbnsl.plan.columns import Columns
 from fedbnsl.sparse import Mask, Matrix
-from fedbnsl_experiments.scoring.metrics import empty_graph_scores, random_dag_scores, read_reference, score, sid
+from fedbnsl_experiments.scoring.class_scores import Known, class_scores, random_class_shd, sid_interval
+from fedbnsl_experiments.scoring.metrics import (
+    Reference,
+    empty_graph_scores,
+    random_dag_scores,
+    read_reference,
+    score,
+    sid,
+)
+from fedbnsl_server.store import result_file
+from fedbnsl_server.store.result_file import columns_of as columns_of
+from fedbnsl_server.store.result_file import learned_graph as learned_graph
+from fedbnsl_server.store.result_file import read_result as read_result
 
 
 def evaluate(run: Path, truth: Path, *, tau: float | None) -> dict[str, Any]:
@@ -34,8 +44,10 @@ def evaluate(run: Path, truth: Path, *, tau: float | None) -> dict[str, Any]:
     -------
     report
         JSON-ready: `scores` beside `empty_graph` and `random_dag` (mean and standard deviation over random DAGs with as
-        many edges, without `sid`, which takes long), and `warnings`. If run and reference have other variables, all
-        this is about the subgraphs induced on those in common; `left_out` names the others.
+        many edges, without `sid`, which takes long), and `warnings`. `class_scores` has the same of the Markov
+        equivalence classes, with the knowledge of the run's plan; there `sid` is the least and the largest value over
+        the class, `sid_exact` whether members reach both. It is null if the reference has a cycle. If run and reference
+        have other variables, all this is about the subgraphs induced on those in common; `left_out` names the others.
 
     Raises
     ------
@@ -62,86 +74,61 @@ def evaluate(run: Path, truth: Path, *, tau: float | None) -> dict[str, Any]:
             )
         elif was_searched(result):
             warnings.append("the run's own graph was searched with moments: raw W, cut anywhere, gives another")
+    if reference.directed is not None:
+        warnings.append(
+            f"the reference {truth} has undirected edges: classes are compared; all other scores are against one DAG"
+        )
     estimate, true = reference.of_common(estimate), reference.edges
     scores = score(estimate, true)
     return {
         "run": str(run),
         "truth": str(truth),
+        "graph_class": result.get("graph_class", "dag-equal-variance"),
         "threshold": tau,
         "raw_weights": has_raw_weights(result),
         "warnings": warnings,
         "cyclic_reference": not is_acyclic(true),
         "n_variables": len(true),
         "left_out": {"truth": list(reference.only_reference), "run": list(reference.only_run)},
+        "class_scores": _scores_of_classes(estimate, reference, known_in(run, result).of_common(reference.common)),
         "scores": {**scores.as_dict(), "sid": sid(estimate, true)},
         "empty_graph": {**empty_graph_scores(true).as_dict(), "sid": sid(np.zeros_like(true), true)},
         "random_dag": random_dag_scores(true, scores.n_edges, n_draws=_draws(len(true))),
     }
 
 
+def _scores_of_classes(estimate: Mask, reference: Reference, known: Known) -> dict[str, Any] | None:
+    """Of the run's class, beside the empty graph and random DAGs."""
+    if not is_acyclic(reference.edges):
+        return None
+    true, found = known.class_of(reference.edges, reference.directed), known.class_of(estimate)
+    least_and_largest = sid_interval(found, reference.edges)
+    n_edges, n_draws = int(estimate.sum()), min(100, _draws(len(true)))
+    return {
+        "run": {
+            **class_scores(found, true).as_dict(),
+            "sid": None if least_and_largest is None else list(least_and_largest[:2]),
+            "sid_exact": least_and_largest is not None and least_and_largest[2],
+        },
+        "empty_graph": class_scores(np.zeros_like(true), true).as_dict(),
+        "random_dag": {"shd": random_class_shd(true, n_edges, known, n_draws=n_draws)},
+    }
+
+
+def known_in(run: Path, result: Mapping[str, Any]) -> Known:
+    """What the plan in a run folder knows of the edges between the run's variables; nothing where there is no plan."""
+    path = run / "plan.toml"
+    if not path.exists():
+        return Known.nothing(len(result["variables"]))
+    from fedbnsl.plan.plan import Plan  # here: a result by itself needs no plan
+
+    known = Plan.from_toml(path.read_text(encoding="utf-8")).edge_mask(columns_of(result).names).of_variables
+    return Known(known.allowed, known.required)
+
+
 def _draws(n_variables: int) -> int:
     """Random DAGs to draw: fewer where one takes long."""
     return 1000 if n_variables <= 100 else 100
-
-
-def read_result(run: Path) -> dict[str, Any]:
-    """The content of a run folder's result.json.
-
-    Raises
-    ------
-    ResultError
-        If there is none, it is no result, or it has no graph.
-    """
-    path = run / "result.json"
-    try:
-        content: object = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        raise _no_result(run) from None
-    except (OSError, ValueError) as error:
-        raise ResultError(f"{path} cannot be read: {error}") from None
-    result = cast(dict[str, Any], content) if isinstance(content, dict) else {}
-    from fedbnsl_server.store.results import SCHEMA  # here: the demo, which has its result in memory, skips it
-
-    if result.get("schema") != SCHEMA:
-        raise ResultError(f"{path} has the format {result.get('schema')!r}; expected {SCHEMA!r}")
-    lacking = [key for key in ("state", "reason", "variables", "edges", "rounds") if key not in result]
-    if lacking:
-        raise ResultError(f"{path} is damaged: it lacks {', '.join(lacking)}")
-    if not result["rounds"]:
-        raise ResultError(
-            f"the run in {run} ended before its first round: {result['reason']}",
-            remedy="There is nothing to show or to score: continue the run, or start another one.",
-        )
-    return result
-
-
-def _no_result(run: Path) -> ResultError:
-    if not (run / "plan.toml").exists():
-        return ResultError(f"{run} is no run folder with a result: it has no result.json", remedy="Check the path.")
-    text = f"the run in {run} has not ended: it has no result.json"
-    if (run / "run.json").exists():  # a coordinator's, which can be continued
-        remedy = (
-            "If its coordinator is running, wait for its end, or end it with Ctrl-C, which writes what was learned so "
-            "far. If it was killed, continue the run with the same command."
-        )
-    else:
-        remedy = "If it is running, wait for its end. If it was killed, start it again with another --out."
-    return ResultError(text, remedy=remedy)
-
-
-def learned_graph(result: Mapping[str, Any]) -> Mask:
-    """(V, V) edges of a result, between its variables."""
-    position = {name: k for k, name in enumerate(result["variables"])}
-    edges = np.zeros((len(position), len(position)), dtype=bool)
-    for edge in result["edges"]:
-        edges[position[edge["source"]], position[edge["target"]]] = True
-    return edges
-
-
-def columns_of(result: Mapping[str, Any]) -> Columns:
-    """The columns of weights.csv and lgbn.json, and the variables of the graph that they belong to."""
-    owners: Mapping[str, str] | None = result.get("columns")  # none where each variable is one column
-    return Columns.of(list(owners or result["variables"]), owners)
 
 
 def scales_of(result: Mapping[str, Any]) -> Matrix | None:
@@ -158,11 +145,12 @@ def without_units(W: Matrix, result: Mapping[str, Any]) -> Matrix:
 
 
 def learned_weights(result: Mapping[str, Any]) -> Matrix:
-    """(V, V) weights of a result's edges between its variables, zero elsewhere."""
+    """(V, V) weights of the edges of a result's DAG between its variables, zero elsewhere."""
     position = {name: k for k, name in enumerate(result["variables"])}
     W = np.zeros((len(position), len(position)))
     for edge in result["edges"]:
-        W[position[edge["source"]], position[edge["target"]]] = edge["weight"]
+        source, target = result_file.in_dag(edge)
+        W[position[source], position[target]] = edge["weight"]
     return W
 
 
@@ -230,6 +218,10 @@ _ROWS = (
 )
 
 
+# What the DAG among its class does that was kept says nothing of the others.
+_OF_ONE_DAG = {"shd", "shd_double", "sid", "n_edges", "tpr", "fdr", "precision", "f1"}
+
+
 def print_report(report: Mapping[str, Any], console: Console) -> None:
     """The report as a table for people."""
     scores = report["scores"]
@@ -240,15 +232,41 @@ def print_report(report: Mapping[str, Any], console: Console) -> None:
     title = Text(f"{estimate} against {report['truth']} ({reference})", style="table.title")
     table = Table(title=title, title_justify="left")
     table.add_column("", no_wrap=True)
+    of_classes = report["class_scores"]
+    classes_first = report["graph_class"] == "cpdag" and of_classes is not None
     for name in ("this run", "empty graph", "random DAG, as dense"):
         table.add_column(name, justify="right")
+    if of_classes is not None:
+        for row in _class_rows(of_classes, all_of_them=classes_first):
+            table.add_row(*row)
     for label, key in _ROWS:
+        if classes_first and key in _OF_ONE_DAG:
+            continue
         mean, spread = (report["random_dag"][part].get(key) for part in ("mean", "std"))
         chance = "-" if mean is None else f"{mean:.2f} +- {spread:.2f}"
         table.add_row(label, _shown(scores[key]), _shown(report["empty_graph"][key]), chance)
     console.print(table)
     for warning in report["warnings"]:
         console.print(Text(f"warning: {warning}"), style="yellow", soft_wrap=True)
+
+
+def _class_rows(of_classes: Mapping[str, Any], *, all_of_them: bool) -> Iterator[tuple[str, str, str, str]]:
+    """Rows on the classes; of a run whose graph is a DAG, the distance alone."""
+    run, empty, chance = of_classes["run"], of_classes["empty_graph"], of_classes["random_dag"]["shd"]
+    by_chance = f"{chance['mean']:.2f} +- {chance['std']:.2f}"
+    yield "SHD of the classes", _shown(run["shd"]), _shown(empty["shd"]), by_chance
+    if all_of_them:
+        yield "SID, over the class", _between(run["sid"], exact=run["sid_exact"]), "", ""
+        yield "directed edges", _shown(run["n_directed"]), "", ""
+        yield "undirected edges", _shown(run["n_undirected"]), "", ""
+        yield "skeleton F1", _shown(run["skeleton_f1"]), _shown(empty["skeleton_f1"]), ""
+
+
+def _between(least_and_largest: Sequence[int] | None, *, exact: bool) -> str:
+    if least_and_largest is None:
+        return "-"
+    least, largest = least_and_largest
+    return f"{'' if exact else 'within '}{least} to {largest}" if least < largest else _shown(least)
 
 
 def _shown(value: float | None) -> str:

@@ -16,21 +16,31 @@ effects, has distance 0.
 import numpy as np
 
 from fedbnsl.graphs.graph import is_acyclic
-from fedbnsl.sparse import Mask
+from fedbnsl.sparse import Index, Mask
 
 
 def sid(estimate: Mask, reference: Mask) -> int | None:
     """Ordered pairs, 0 to d (d - 1), of (d, d) graphs over the same variables; None if either has a cycle."""
     if not is_acyclic(estimate) or not is_acyclic(reference):
         return None
+    return int(wrong_effects(estimate.T, reference).sum())
+
+
+def wrong_effects(Z: Mask, reference: Mask) -> Index:
+    """(d,) for how many j the effect of each i is wrong if i is adjusted for the set Z[i], in a (d, d) reference DAG.
+
+    Parameters
+    ----------
+    Z
+        (d, d) row i has the estimated parents of i; nothing else of the estimated graph counts.
+    """
     itself = np.eye(len(reference), dtype=bool)
     # Row i is about the intervention on i throughout. reaches[i, j]: j is i or a descendant of i.
     reaches = _descendants(reference) | itself
-    Z = estimate.T
     above_Z = _joined(Z, reaches.T)
     on_the_way = reaches & ~itself & above_Z
     misadjusted = _joined(on_the_way, reaches) | _open_paths(reference, Z, above_Z)
-    return int(np.count_nonzero(np.where(Z, reaches, misadjusted) & ~itself))
+    return np.asarray((np.where(Z, reaches, misadjusted) & ~itself).sum(axis=1), dtype=np.int64)
 
 
 def _joined(first: Mask, second: Mask) -> Mask:

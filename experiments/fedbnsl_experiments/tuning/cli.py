@@ -1,4 +1,4 @@
-"""`fedbnsl tune`: search for settings of a plan on data whose truth is known."""
+"""`fedbnsl tune`: search for settings of a plan, against a known truth or by sites that are left out."""
 
 from __future__ import annotations
 
@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 _PATH = click.Path(path_type=Path)
 _GENERATED = ("nodes", "edges", "sites", "rows", "heterogeneous")
 _DEFAULT_SEEDS = (1, 100, 400)
+_FEWEST_TO_LEAVE_OUT = 3
+_LEFT_OUT = (
+    "held_out: without a true graph, by the mean log likelihood of each site's rows under the network that the other "
+    "sites learned, in nats a row; higher is better"
+)
 
 
 @click.command()
@@ -34,7 +39,12 @@ _DEFAULT_SEEDS = (1, 100, 400)
 @click.option("--random", "n_random", type=click.IntRange(1, 100_000), help="Draw so many configurations instead.")
 @click.option("--search-seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the draws.")
 @click.option("--seeds", type=Seeds(), help="Seeds of data and noise, such as 100..109 or 1,2.  [default: 1,100,400]")
-@click.option("--metric", default="shd", show_default=True, help="Score to rank by: shd, tpr, fdr, f1, precision, ...")
+@click.option(
+    "--metric",
+    help="Score to rank by: shd, tpr, fdr, f1, precision, ..., or held_out, which needs no true graph: the mean "
+    "log likelihood, in nats a row, of each site under the network of the others.  [default: shd; without a truth "
+    "held_out]",
+)
 @click.option("--nodes", type=click.IntRange(2, 65_535), default=20, show_default=True, help="Variables (d).")
 @click.option("--edges", type=Finite(min=0), default=20.0, show_default=True, help="Expected number of edges.")
 @click.option("--sites", type=click.IntRange(1, 10_000), default=8, show_default=True, help="Sites (P).")
@@ -48,7 +58,7 @@ _DEFAULT_SEEDS = (1, 100, 400)
     help="Draw each site's edge weights around the common ones with this variance.",
 )
 @click.option("--data", "folder", type=_PATH, help="Folder with site-1.csv, ... in place of generated tables.")
-@click.option("--truth", type=_PATH, help="CSV with columns source,target.  [default: DATA/truth.csv]")
+@click.option("--truth", type=_PATH, help="CSV with columns source,target.  [default: DATA/truth.csv, if any]")
 @click.option("--jobs", type=int, default=1, show_default=True, help="Processes; -1: one a processor.")
 @click.option(
     "--backend", type=click.Choice(["joblib", "dask"]), default="joblib", show_default=True, help="What runs them."
@@ -69,7 +79,7 @@ def tune(
     n_random: int | None,
     search_seed: int,
     seeds: tuple[int, ...] | None,
-    metric: str,
+    metric: str | None,
     nodes: int,
     edges: float,
     sites: int,
@@ -84,11 +94,15 @@ def tune(
     out: Path,
     as_json: bool,
 ) -> None:
-    """Search for the settings of PLAN that score best over several seeds.
+    """Search for the settings of PLAN that score best over several seeds, or on sites that are left out.
 
     A grid names settings and their candidates (l1_weight = [0.05, 0.1]; privacy.clip = [5, 10]) and stands for their
     product; with --random, a key may also be a range ({low = 0.01, high = 1.0, log = true, integer = false}). Every
     run is a simulation and guarantees nothing about its tables.
+
+    Tables without a known graph are ranked by held_out: each site is left out in turn, the others learn a network, and
+    its log likelihood on the rows of the left out site counts; higher is better. That takes as many runs a
+    configuration as there are sites, and no part of it is private: all tables must be public.
 
     The folder gets trials.csv, ranking.csv and best.toml. The same command continues where it was interrupted, and a
     larger grid runs only what is new.
@@ -100,7 +114,7 @@ def tune(
     from fedbnsl_experiments.tuning.grid import configurations, read_grid
 
     try:
-        from fedbnsl_experiments.tuning.ranking import METRICS
+        from fedbnsl_experiments.tuning.ranking import HELD_OUT, METRICS
         from fedbnsl_experiments.tuning.tune import EVALUATED_SEEDS, FolderData, GeneratedData
         from fedbnsl_experiments.tuning.tune import tune as search
     except ModuleNotFoundError as error:
@@ -111,7 +125,7 @@ def tune(
     from fedbnsl_experiments.tuning.display import print_ranking
 
     given = _given(context)
-    if metric not in METRICS:
+    if metric is not None and metric not in METRICS:
         raise click.BadParameter(f"{metric!r}: choose from {', '.join(METRICS)}", param_hint="--metric")
     if "search_seed" in given and n_random is None:
         raise click.UsageError("--search-seed goes with --random")
@@ -141,15 +155,31 @@ def tune(
             )
     else:
         seeds = _noise_seeds(seeds, is_private=is_private, public_data=public_data)
-        truth = truth or folder / "truth.csv"
-        if not truth.exists():
+        beside = folder / "truth.csv"
+        if metric != HELD_OUT and truth is None and beside.exists():
+            truth = beside
+        if metric is not None and metric != HELD_OUT and truth is None:
+            raise SetupError(
+                f"there is no {beside} to score against; name the true graph with --truth, or rank by "
+                f"--metric {HELD_OUT}"
+            )
+        if truth is not None and not truth.exists():
             raise SetupError(f"there is no {truth} to score against; name the true graph with --truth")
+        metric = metric or (HELD_OUT if truth is None else "shd")
         with warnings_on_stderr():
             data = FolderData.of(folder, truth, plan.variables)
+    metric = metric or "shd"
+    if metric == HELD_OUT:
+        if data.sites < _FEWEST_TO_LEAVE_OUT:
+            raise SetupError(
+                f"{HELD_OUT} needs {_FEWEST_TO_LEAVE_OUT} sites or more: one is left out, the others learn"
+            )
+        console.print(Text(_LEFT_OUT), soft_wrap=True)
     for warning in warnings:
         console.print(Text(f"warning: {warning}", style="bold yellow"), soft_wrap=True)
     header = [
         f"Tuned: the best of {len(plans)} configurations by the mean of {metric}.",
+        *([_LEFT_OUT] if metric == HELD_OUT else []),
         *(f"WARNING: {warning}" for warning in warnings),
         f"command: {_command(context, given, seeds)}",
         *(f"grid: {key} = {_shown(candidates)}" for key, candidates in space.candidates.items()),

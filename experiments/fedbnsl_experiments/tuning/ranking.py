@@ -12,7 +12,10 @@ from fedbnsl_experiments.tuning.grid import Choice
 
 LOWER_IS_BETTER = ("shd", "shd_double", "missing", "extra", "reversed", "fdr")
 HIGHER_IS_BETTER = ("tpr", "precision", "f1", "skeleton_precision", "skeleton_recall", "skeleton_f1")
-METRICS = LOWER_IS_BETTER + HIGHER_IS_BETTER
+HELD_OUT = "held_out"
+"""The metric that needs no true graph: see `fedbnsl_experiments.tuning.held_out`."""
+
+METRICS = (*LOWER_IS_BETTER, *HIGHER_IS_BETTER, HELD_OUT)
 
 
 @dataclass(frozen=True)

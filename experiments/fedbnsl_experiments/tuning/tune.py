@@ -1,4 +1,4 @@
-"""The search for a plan's settings on data whose truth is known.
+"""The search for a plan's settings on data whose truth is known, or by what the sites tell of each other.
 
 The folder of a search holds
 
@@ -33,7 +33,8 @@ from fedbnsl_experiments.tables.synthetic import synthesise
 from fedbnsl_experiments.trials.harness import Row, megabytes_sent, site_datasets
 from fedbnsl_experiments.trials.trials import Trial, run_trials
 from fedbnsl_experiments.tuning.grid import Choice
-from fedbnsl_experiments.tuning.ranking import Ranked, best_plan, rank, row_of, summary
+from fedbnsl_experiments.tuning.held_out import held_out_row
+from fedbnsl_experiments.tuning.ranking import HELD_OUT, Ranked, best_plan, rank, row_of, summary
 
 EVALUATED_SEEDS = range(2, 12)
 """Seeds of the graphs on which the paper's tables and figures are reproduced."""
@@ -62,15 +63,15 @@ class GeneratedData:
 
 @dataclass(frozen=True)
 class FolderData:
-    """The tables of a folder and a truth, by the digest of what they held when the search began."""
+    """The tables of a folder and a truth, if there is one, by the digest of what they held when the search began."""
 
     folder: Path
-    truth: Path
+    truth: Path | None
     columns: tuple[str, ...]
     digest: str
 
     @classmethod
-    def of(cls, folder: Path, truth: Path, columns: tuple[str, ...]) -> "FolderData":
+    def of(cls, folder: Path, truth: Path | None, columns: tuple[str, ...]) -> "FolderData":
         """The folder as it is now; the tables are read and checked once, before any trial.
 
         Raises
@@ -78,7 +79,8 @@ class FolderData:
         DataError, ResultError
             If a table or the truth cannot be used.
         """
-        found = cls(folder.resolve(), truth.resolve(), columns, _digest(folder, truth))
+        known = None if truth is None else truth.resolve()
+        found = cls(folder.resolve(), known, columns, _digest(folder, truth))
         found.tables(0)
         return found
 
@@ -92,8 +94,8 @@ class FolderData:
         """What tells the data of a trial from others: not the place, which may change."""
         return {"tables": self.digest}
 
-    def tables(self, seed: int) -> tuple[dict[str, Dataset], Mask]:
-        """Tables by site, and the true graph; the same for every seed."""
+    def tables(self, seed: int) -> tuple[dict[str, Dataset], Mask | None]:
+        """Tables by site, and the true graph, if it is known; the same for every seed."""
         return _read_tables(self)
 
 
@@ -101,19 +103,21 @@ Data = GeneratedData | FolderData
 
 
 @lru_cache(maxsize=1)
-def _read_tables(data: FolderData) -> tuple[dict[str, Dataset], Mask]:
+def _read_tables(data: FolderData) -> tuple[dict[str, Dataset], Mask | None]:
     """The tables and the truth, read once in each process."""
     tables = read_tables(site_files(data.folder), data.columns)
-    reference = read_full_reference(data.truth, data.columns or next(iter(tables.values())).variables)
+    variables = data.columns or next(iter(tables.values())).variables
+    reference = None if data.truth is None else read_full_reference(data.truth, variables)
     if _digest(data.folder, data.truth) != data.digest:
         raise DataError(f"the tables in {data.folder} changed while settings were tuned on them; start again")
     return tables, reference
 
 
-def _digest(folder: Path, truth: Path) -> str:
+def _digest(folder: Path, truth: Path | None) -> str:
     """Of the content of all tables and of the truth."""
     whole = hashlib.sha256()
-    for name, path in [*site_files(folder).items(), ("truth", truth)]:
+    files = [*site_files(folder).items(), *([] if truth is None else [("truth", truth)])]
+    for name, path in files:
         try:
             with path.open("rb") as file:
                 content = hashlib.file_digest(file, "sha256").hexdigest()
@@ -142,7 +146,7 @@ def tune(
     seeds
         Of the data, where it is generated, and of the noise of private plans.
     metric
-        One of METRICS.
+        One of METRICS; with HELD_OUT every trial is one run a site, which leaves that site out.
     header
         Lines of comment above the best plan.
     jobs, dask
@@ -156,7 +160,10 @@ def tune(
         As `run_trials`.
     """
     plans = [(choice, for_sites(plan, data.sites)) for choice, plan in configurations]
-    trials = [trial_of(plan, data, seed) for _, plan in plans for seed in seeds]
+    if metric == HELD_OUT:
+        for _, plan in plans:
+            for_sites(plan, data.sites - 1)  # refused before the first trial, not in each of them
+    trials = [trial_of(plan, data, seed, metric=metric) for _, plan in plans for seed in seeds]
     store, work = out / "trials.jsonl", partial(run_trial, data)
     outcomes = run_trials(work, trials, store, work="tune", title="tune", console=console, jobs=jobs, dask=dask)
     groups = [outcomes[k : k + len(seeds)] for k in range(0, len(outcomes), len(seeds))]
@@ -183,19 +190,27 @@ def tune(
     return ranking
 
 
-def trial_of(plan: Plan, data: Data, seed: int) -> Trial:
+def trial_of(plan: Plan, data: Data, seed: int, *, metric: str = "shd") -> Trial:
     """Only what a trial depends on, so that the same plan from a larger grid or under another name is found again."""
     settings = plan.model_dump(mode="json", exclude_defaults=True, exclude={"name"})
     # The digest includes the defaults: a program with other defaults must not reuse the outcome.
     digest = short_digest(plan.with_settings(name=Plan().name))
-    return {"plan": settings, "digest": digest, "data": data.identity, "seed": seed}
+    kind = {"leaves_out": "each site in turn"} if metric == HELD_OUT else {}
+    return {"plan": settings, "digest": digest, "data": data.identity, "seed": seed, **kind}
 
 
 def run_trial(data: Data, trial: Trial) -> Sequence[Row]:
-    """One simulated run, scored. A divergence is an outcome of the settings, and is not tried again."""
+    """A simulated run (or one a site), scored. A divergence is an outcome of the settings, and is not tried again."""
     plan = Plan.parse(trial["plan"])
     tables, reference = data.tables(trial["seed"])
     noise_seed = None if plan.privacy is None else trial["seed"]
+    if "leaves_out" in trial:
+        try:
+            return [held_out_row(plan, tables, noise_seed=noise_seed)]
+        except DivergenceError as error:
+            return [{"error": f"diverged: {error}"}]
+    if reference is None:
+        raise ResultError("there is no true graph to score against")
     with tempfile.TemporaryDirectory() as scratch:
         try:
             result = simulate(plan, tables, Path(scratch, "run"), noise_seed=noise_seed)

@@ -1,14 +1,25 @@
-"""From the last W to the learned DAG: threshold, acyclic extraction, and the support of a refit round."""
+"""From the last W to the learned DAG: threshold, acyclic extraction, and the support of a refit round.
+
+A plan's graph class says what the DAG stands for: itself, or all DAGs of its Markov equivalence class that keep what is
+known beforehand.
+"""
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
 
+import numpy as np
+
+from fedbnsl.graphs.cpdag import class_of, cpdag
 from fedbnsl.graphs.graph import Edge, extract_dag, threshold
 from fedbnsl.messages import Units
 from fedbnsl.plan.knowledge import EdgeMask
-from fedbnsl.plan.plan import Plan
+from fedbnsl.plan.plan import GraphClass, Plan
 from fedbnsl.rounds.kinds import n_rounds, stage
 from fedbnsl.sparse import Mask, Matrix, SparseMatrix
 from fedbnsl_server.algorithm.admm import AdmmState
+
+DirectedBy = Literal["data", "knowledge", "assumption", "nobody"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +34,10 @@ class ConsensusGraph:
         (d, d) consensus weights on the edges, in units of the tables, zero elsewhere.
     dropped
         Edges between variables that were left out to break cycles, in the order they were dropped.
+    mask
+        What is known of the edges.
+    graph_class
+        What the DAG stands for.
     units
         In which the run's columns are measured; None: in those of the tables.
     """
@@ -30,14 +45,44 @@ class ConsensusGraph:
     dag: Mask
     weights: Matrix
     dropped: tuple[Edge, ...]
+    mask: EdgeMask
+    graph_class: GraphClass
     units: Units | None = None
+
+    @cached_property
+    def between_variables(self) -> Mask:
+        """(V, V) the DAG between variables."""
+        return self.mask.columns.joined(self.dag)
+
+    @cached_property
+    def _class_with_knowledge(self) -> Mask:
+        known = self.mask.of_variables
+        return class_of(self.between_variables, known.allowed, known.required)
+
+    @property
+    def marks(self) -> Mask:
+        """(V, V) [i, j] for i -> j, both [i, j] and [j, i] for an edge whose direction nothing tells."""
+        return self._class_with_knowledge if self.graph_class == "cpdag" else self.between_variables
+
+    @cached_property
+    def directed_by(self) -> dict[Edge, DirectedBy]:
+        """Who says so for each edge of the DAG between variables.
+
+        The data, where all equivalent DAGs agree; knowledge, where all of these that keep it agree; otherwise the
+        assumption of equal variances or, in a CPDAG, nobody.
+        """
+        dag, with_knowledge = self.between_variables, self._class_with_knowledge
+        last: DirectedBy = "nobody" if self.graph_class == "cpdag" else "assumption"
+        by_data, by_knowledge = dag & ~cpdag(dag).T, dag & ~with_knowledge.T
+        pairs: list[list[int]] = np.argwhere(dag).tolist()
+        return {(i, j): "data" if by_data[i, j] else "knowledge" if by_knowledge[i, j] else last for i, j in pairs}
 
     def as_sparse(self) -> SparseMatrix:
         """The weights of the edges, also of edges with weight zero."""
         return SparseMatrix.on_support(self.weights, self.dag)
 
 
-def _acyclic_part(W: Matrix, tau: float, mask: EdgeMask, units: Units | None) -> ConsensusGraph:
+def _acyclic_part(W: Matrix, tau: float, plan: Plan, mask: EdgeMask, units: Units | None) -> ConsensusGraph:
     """The graph of weights between the run's columns, which have no units where the plan scales them."""
     columns, between = mask.columns, mask.of_variables
     edges = columns.joined((threshold(W, tau) | mask.required) & mask.allowed)
@@ -45,7 +90,7 @@ def _acyclic_part(W: Matrix, tau: float, mask: EdgeMask, units: Units | None) ->
     if columns.has_blocks:
         dag = columns.spread(dag)
     of_tables = W if units is None else units.weights_of_tables(W)
-    return ConsensusGraph(dag, of_tables * dag, tuple(dropped), units)
+    return ConsensusGraph(dag, of_tables * dag, tuple(dropped), mask, plan.graph_class, units)
 
 
 def raw_weights(state: AdmmState, plan: Plan) -> SparseMatrix:
@@ -67,14 +112,14 @@ def present_weights(state: AdmmState) -> Matrix:
 def graph_to_refit(state: AdmmState, plan: Plan, mask: EdgeMask) -> ConsensusGraph:
     """The graph that the sites fit: the support of W at `refit_threshold`; later, the graph of the last refit."""
     if state.refitted is None:
-        return _acyclic_part(state.global_weights.to_dense(), plan.refit_threshold, mask, state.units)
+        return _acyclic_part(state.global_weights.to_dense(), plan.refit_threshold, plan, mask, state.units)
     return consensus_graph(state, plan, mask)
 
 
 def graphs_to_search(state: AdmmState, plan: Plan, mask: EdgeMask) -> list[ConsensusGraph]:
     """Start graphs of a search: the acyclic part of W after each start, cut at `refit_threshold`."""
     found = (*state.found, state.global_weights)
-    return [_acyclic_part(W.to_dense(), plan.refit_threshold, mask, state.units) for W in found]
+    return [_acyclic_part(W.to_dense(), plan.refit_threshold, plan, mask, state.units) for W in found]
 
 
 def consensus_graph(state: AdmmState, plan: Plan, mask: EdgeMask) -> ConsensusGraph:
@@ -83,4 +128,4 @@ def consensus_graph(state: AdmmState, plan: Plan, mask: EdgeMask) -> ConsensusGr
     new_start = state.round < n_rounds(plan) and stage(plan, state.round + 1).kind == "admm"
     if state.refitted is None and state.found and new_start:  # under way: use the last complete one
         weights = state.found[-1].to_dense()
-    return _acyclic_part(weights, plan.threshold, mask, state.units)
+    return _acyclic_part(weights, plan.threshold, plan, mask, state.units)

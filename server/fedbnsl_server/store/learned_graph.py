@@ -1,18 +1,17 @@
 """The learned graph in a run's results: its files, and its edges by name for result.json."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import Any, get_args
 
 from fedbnsl.graphs import files as graph_files
 from fedbnsl.graphs.formats import LearnedGraph
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.plan import Plan
 from fedbnsl_server.algorithm.admm import AdmmState
-from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph, graph_to_refit, raw_weights
+from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph, DirectedBy, graph_to_refit, raw_weights
 
 _NOISY_VARIANCES = (
     "variances were computed from noisy moments of a private run, which cost no further privacy; none is below one "
@@ -28,15 +27,16 @@ def write_graph(graph: ConsensusGraph, state: AdmmState, plan: Plan, variables: 
     ResultError
         If one cannot be written.
     """
-    variance = state.residual_variance
+    variance, columns = state.residual_variance, plan.columns(variables)
     learned = LearnedGraph(
         variables,
         graph.dag,
         graph.weights,
         variance if variance.size else None,
         variance_note=_NOISY_VARIANCES if plan.privacy else "",
+        marks=columns.spread(graph.marks),
     )
-    graph_files.write_all(learned, folder, columns=plan.columns(variables))
+    graph_files.write_all(learned, folder, columns=columns)
     W = raw_weights(state, plan).to_dense()
     graph_files.write_weights(variables, W, folder / "weights.csv")
 
@@ -44,7 +44,9 @@ def write_graph(graph: ConsensusGraph, state: AdmmState, plan: Plan, variables: 
 def named_edges(graph: ConsensusGraph, columns: Columns) -> list[dict[str, Any]]:
     """Edges between variables, by decreasing absolute weight; where columns have units, of the weight without any.
 
-    An edge of a variable with several columns has the weight of largest size, and all of them under `coefficients`.
+    An edge of a variable with several columns has the weight of largest size, and all of them under `coefficients`. An
+    undirected edge has its names in the order of the variables; `in_dag` says which way the DAG of lgbn.json has it,
+    and its weights are those of that direction.
     """
     units = graph.units
     shown = graph.weights if units is None else units.weights_of_columns(graph.weights)
@@ -57,17 +59,32 @@ def named_edges(graph: ConsensusGraph, columns: Columns) -> list[dict[str, Any]]
         }  # fmt: skip
 
     edges: list[tuple[float, tuple[int, int], dict[str, Any]]] = []
-    between: list[list[int]] = np.argwhere(columns.joined(graph.dag)).tolist()
-    for v, w in between:
+    for (v, w), directed_by in graph.directed_by.items():
         sources: list[int] = members[v].tolist()
         targets: list[int] = members[w].tolist()
         pairs = [(i, j) for i in sources for j in targets]
         largest = max(pairs, key=lambda pair: abs(shown[pair]))
-        edge = {**coefficient(*largest), "source": columns.variables[v], "target": columns.variables[w]}
+        directed = not graph.marks[w, v]
+        source, target = (v, w) if directed else sorted((v, w))
+        edge = {
+            **coefficient(*largest),
+            "source": columns.variables[source],
+            "target": columns.variables[target],
+            "directed": directed,
+            "directed_by": directed_by,
+        }
+        if not directed:
+            edge["in_dag"] = "forward" if v < w else "backward"
         if sizes[v] * sizes[w] > 1:
             edge["coefficients"] = [coefficient(*pair) for pair in pairs]
         edges.append((-abs(float(shown[largest])), (v, w), edge))
     return [edge for _, _, edge in sorted(edges, key=lambda one: one[:2])]
+
+
+def directions(edges: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """How many of the named edges are directed by the data, by knowledge, by an assumption and by nobody."""
+    counted = Counter(edge["directed_by"] for edge in edges)
+    return {who: counted[who] for who in get_args(DirectedBy)}
 
 
 def dropped_edges(

@@ -5,7 +5,7 @@ Beside plan.toml, run.json, events.jsonl and checkpoint.npz (see `fedbnsl_server
 result.json      everything about the run, for programs (schema `fedbnsl.result/1`)
 weights.csv      the raw W of the last ADMM round (without any: the weights of the last searched graph) between columns,
                  in units of the tables; row = source, column = target
-edges.csv        the learned edges between variables: source,target,weight
+edges.csv        the learned edges between variables: source,target,weight,directed
 graph.graphml, graph.dot, dagitty.txt, lgbn.json    the same graph for other tools; lgbn.json only where the residual
                  variances are known (result.json says under `not_written` why they are not)
 """
@@ -35,15 +35,14 @@ from fedbnsl_server.sites.mailbox import Traffic
 from fedbnsl_server.sites.roster import Member
 from fedbnsl_server.store import checkpoint, warnings
 from fedbnsl_server.store.history import TURNED_OUT
-from fedbnsl_server.store.learned_graph import dropped_edges, files_not_written, named_edges, write_graph
+from fedbnsl_server.store.learned_graph import directions, dropped_edges, files_not_written, named_edges, write_graph
 from fedbnsl_server.store.manifest import manifest
 from fedbnsl_server.store.preparation import preparation_of
 from fedbnsl_server.store.privacy_loss import privacy_loss
+from fedbnsl_server.store.result_file import SCHEMA
 from fedbnsl_server.store.round_entry import finite, round_entry, total
 from fedbnsl_server.store.run_folder import RunFolder
 from fedbnsl_server.store.shortage import shortage
-
-SCHEMA = "fedbnsl.result/1"
 
 
 class RunRecorder:
@@ -308,6 +307,7 @@ class RunRecorder:
         self._count_late()
         names, rounds = self._variables, self._rounds
         columns = self._plan.columns(names)
+        edges = [] if graph is None else named_edges(graph, columns)
         return {
             "schema": SCHEMA,
             "state": outcome,
@@ -317,7 +317,9 @@ class RunRecorder:
             "columns": {name: columns.variables[v] for name, v in zip(names, columns.variable_of.tolist(), strict=True)}
             if columns.has_blocks
             else None,
-            "edges": [] if graph is None else named_edges(graph, columns),
+            "graph_class": self._plan.graph_class,
+            "verdict": {"directed_by": directions(edges)},
+            "edges": edges,
             "dropped_edges": dropped_edges(graph, self._state, self._plan, names),
             "preparation": preparation_of(self._state, self._plan, names),
             "warnings": self._warnings(),

@@ -114,6 +114,8 @@ def of_unequal_variances(plan: Plan, columns: Sequence[str], variance: Matrix, u
     units
         Of the run's columns.
     """
+    if plan.graph_class == "cpdag":  # no direction rests on them
+        return []
     searched = bool(plan.moments_rounds)
     if units is not None and not searched:
         variance = variance / units.scales**2 if variance.size else variance

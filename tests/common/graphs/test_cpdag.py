@@ -8,7 +8,8 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from fedbnsl.graphs.cpdag import class_distance, closed_under_meek, cpdag
+from fedbnsl.graphs.cpdag import class_distance, class_of, closed_under_meek, cpdag
+from fedbnsl.graphs.meek import PartlyDirected
 
 
 def all_dags(d: int) -> Iterator[np.ndarray]:
@@ -62,6 +63,42 @@ def test_the_third_rule_is_needed() -> None:
     assert not found[3, 0]
     assert found[1, 0]
     assert found[0, 1]
+
+
+def test_the_fourth_rule_is_needed() -> None:
+    """d -> c -> b, a adjacent to all of them, b and d not adjacent: knowledge of d -> c and c -> b gives a -> b."""
+    a, b, c, d = range(4)
+    dag, known = np.zeros((2, 4, 4), dtype=bool)
+    dag[[a, a, a, d, c], [b, c, d, c, b]] = True
+    known[[d, c], [c, b]] = True
+    found = class_of(dag, ~np.eye(4, dtype=bool), known)
+    assert found[a, b]
+    assert not found[b, a]
+    assert found[d, a]
+    assert found[a, d]
+    for learned in ([(d, c), (c, b)], [(c, b), (d, c)]):
+        one_by_one = PartlyDirected(cpdag(dag))
+        for edge in learned:
+            one_by_one.direct([edge])
+        np.testing.assert_array_equal(one_by_one.marks(), found)
+
+
+def test_knowledge_that_the_dag_does_not_keep_is_refused() -> None:
+    dag = np.zeros((2, 2), dtype=bool)
+    dag[0, 1] = True
+    free, nothing = ~np.eye(2, dtype=bool), np.zeros((2, 2), dtype=bool)
+    for allowed, required in ((free & ~dag, nothing), (free, dag.T)):
+        with pytest.raises(ValueError, match="does not keep the knowledge"):
+            class_of(dag, allowed, required)
+
+
+def test_one_required_edge_directs_a_whole_path() -> None:
+    """A path of 300 nodes: no direction without knowledge, all of them from one required edge."""
+    path, known = np.zeros((2, 300, 300), dtype=bool)
+    path[np.arange(299), np.arange(1, 300)] = True
+    np.testing.assert_array_equal(cpdag(path), path | path.T)
+    known[0, 1] = True
+    np.testing.assert_array_equal(class_of(path, ~np.eye(300, dtype=bool), known), path)
 
 
 def test_the_distance_counts_a_pair_once_whatever_its_marks() -> None:

@@ -227,7 +227,7 @@ def test_every_file_says_which_end_of_an_edge_is_the_parent(tmp_path):
     write_all(LearnedGraph(("p", "c"), dag, 0.5 * dag, np.ones(2)), tmp_path)
     text = {file.name: file.read_bytes().decode("utf-8") for file in tmp_path.iterdir()}
     assert set(text) == {"edges.csv", "graph.graphml", "graph.dot", "dagitty.txt", "lgbn.json"}
-    assert text["edges.csv"] == "source,target,weight\np,c,0.5\n"
+    assert text["edges.csv"] == "source,target,weight,directed\np,c,0.5,1\n"
     assert '"p" -> "c"' in text["dagitty.txt"]
     said = "edge source -> target: source is the parent"
     assert text["graph.dot"].startswith(f"// {said}\n")
@@ -238,7 +238,7 @@ def test_every_file_says_which_end_of_an_edge_is_the_parent(tmp_path):
 def test_edges_come_in_the_order_of_the_variables():
     dag = np.array([[0, 0, 0], [1, 0, 1], [1, 0, 0]], bool)
     graph = LearnedGraph(("c", "a", "b"), dag, dag * 1.0)
-    assert graph_formats.edges_csv(graph).splitlines()[1:] == ["a,c,1.0", "a,b,1.0", "b,c,1.0"]
+    assert graph_formats.edges_csv(graph).splitlines()[1:] == ["a,c,1.0,1", "a,b,1.0,1", "b,c,1.0,1"]
 
 
 def test_a_graph_without_edges_can_be_written_and_read(tmp_path):
@@ -282,6 +282,39 @@ def test_read_edges_gives_back_what_was_written(tmp_path):
     assert back.residual_variance is None
 
 
+def test_undirected_edges_come_once_in_the_order_of_the_variables_and_every_file_says_that_they_are(tmp_path):
+    """The DAG has x -> y, of which nothing tells the direction, and v -> w; y comes before x."""
+    names = ("y", "x", "lonely", "v", "w")
+    dag, marks = np.zeros((2, 5, 5), bool)
+    dag[1, 0] = marks[1, 0] = marks[0, 1] = True
+    dag[3, 4] = marks[3, 4] = True
+    graph = LearnedGraph(names, dag, dag * 0.5, np.ones(5), marks=marks)
+    write_all(graph, tmp_path)
+    text = {file.name: file.read_text(encoding="utf-8") for file in tmp_path.iterdir()}
+    assert text["edges.csv"] == "source,target,weight,directed\ny,x,0.5,0\nv,w,0.5,1\n"
+    assert text["dagitty.txt"].startswith("pdag {")
+    assert '"y" -- "x" [beta="0.5"]' in text["dagitty.txt"]
+    assert '"v" -> "w" [beta="0.5"]' in text["dagitty.txt"]
+    assert '"y" -> "x" [label="0.5", dir=none];' in text["graph.dot"]
+    assert '"v" -> "w" [label="0.5"];' in text["graph.dot"]
+    network = nx.read_graphml(tmp_path / "graph.graphml")
+    assert dict(network.edges) == {
+        ("y", "x"): {"weight": 0.5, "directed": False},
+        ("v", "w"): {"weight": 0.5, "directed": True},
+    }
+    one = json.loads(text["lgbn.json"])
+    assert one["arcs"] == [["x", "y"], ["v", "w"]], "the DAG itself"
+    assert "one DAG of the learned class" in one["directions"]
+    back = read_edges(tmp_path / "edges.csv", names)
+    assert np.array_equal(back.marks, marks)
+    assert back.dag.sum() == 2
+    assert np.array_equal(back.weights, 0.5 * back.dag)
+
+
+def test_a_graph_whose_edges_are_all_directed_says_nothing_of_a_class():
+    assert "directions" not in json.loads(graph_formats.lgbn_json(a_graph(NAMES)))
+
+
 def test_without_variables_names_come_in_order_of_first_appearance(tmp_path):
     (tmp_path / "edges.csv").write_text("source,target,weight\nz,a,1\nm,z,-2e-3\n", encoding="utf-8")
     back = read_edges(tmp_path / "edges.csv")
@@ -302,8 +335,19 @@ def test_a_file_that_a_spreadsheet_saved_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "expected the header source,target,weight on the first line, got ''"),
-        ("a,b,1\n", "expected the header source,target,weight on the first line, got 'a,b,1'"),
+        (
+            "",
+            r"expected the header source,target,weight,directed on the first line \(directed may be left out\), got ''",
+        ),
+        ("a,b,1\n", "expected the header source,target,weight,directed on the first line .*, got 'a,b,1'"),
+        ("source,target,weight,directed\na,b,1,yes\n", "line 2: directed is 'yes'; expected 1, or 0 for an edge"),
+        ("source,target,weight,directed\na,b,1\n", r"expected 4 cells \(source,target,weight,directed\), got 3"),
+        ("source,target,weight,directed\na,b,1,0\nb,a,1,1\n", "line 3: the edge 'b' -> 'a' is on line 2 already"),
+        ("source,target,weight,directed\na,b,1,1\nb,a,1,0\n", "line 3: the edge 'b' -> 'a' is on line 2 already"),
+        (
+            "source,target,weight,directed\na,b,1,1\nb,c,1,0\nx,c,1,1\n",
+            "no directed acyclic graph has these .*; give one of the undirected edges a direction, or remove it",
+        ),
         ("target,source,weight\na,b,1\n", "got 'target,source,weight'"),
         ("source,target,weight\na,b,1\na,x,1\n", "line 3: 'x' is not one of the 3 variables"),
         ("source,target,weight\nx,a,1\n", "line 2: 'x' is not one of the 3 variables"),
@@ -324,7 +368,7 @@ def test_a_file_that_is_no_graph_is_refused_with_the_reason(tmp_path, text, said
     path = tmp_path / "edges.csv"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(ResultError, match=f"^{re.escape(str(path))}: .*{said}"):
-        read_edges(path, ("a", "b", "c"))
+        read_edges(path, ("a", "b", "c") if "no directed" not in said else ("a", "b", "c", "x"))
 
 
 def test_a_cycle_is_refused_when_the_variables_are_those_of_the_file_too(tmp_path):

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from fedbnsl.errors import ResultError
 from fedbnsl.graphs.files import LearnedGraph, write_all, write_weights
+from fedbnsl.plan.plan import Plan
 from fedbnsl_experiments.scoring.evaluation import evaluate, print_report, read_weights
 from fedbnsl_experiments.scoring.metrics import read_reference
 from fedbnsl_experiments.scoring.structural_intervention import sid
@@ -275,3 +276,43 @@ def test_names_that_a_spreadsheet_would_run_come_back_from_the_files_of_a_run(tm
     write_weights(names, W, tmp_path / "weights.csv")
     assert read_weights(tmp_path / "weights.csv", names).tolist() == W.tolist()
     assert read_reference(tmp_path / "edges.csv", names).edges.tolist() == dag.tolist()
+
+
+def test_a_run_of_a_class_is_scored_as_one_with_the_knowledge_of_its_plan(run, truth):
+    """Run A -> B -> D and truth A -> B <- D, B -> C; C is not joined in the run. Only the truth has a v-structure."""
+    rewrite(run, graph_class="cpdag")
+    report = evaluate(run, truth, tau=None)
+    scores = report["class_scores"]["run"]
+    assert scores["shd"] == 3
+    assert (scores["n_directed"], scores["n_undirected"]) == (0, 2)
+    assert scores["skeleton_f1"] == pytest.approx(0.8)
+    assert scores["sid_exact"]
+    true = np.zeros((4, 4), dtype=bool)
+    true[[0, 1, 3], [1, 2, 1]] = True
+    forms = [[(0, 1), (1, 3)], [(1, 0), (1, 3)], [(1, 0), (3, 1)]]
+    members = [np.array([[(i, j) in form for j in range(4)] for i in range(4)]) for form in forms]
+    distances = [sid(member, true) for member in members]
+    assert scores["sid"] == [min(distances), max(distances)]
+    text = StringIO()
+    print_report(report, Console(file=text, width=200))
+    shown = text.getvalue()
+    assert "SHD of the classes" in shown
+    assert f"{min(distances)} to {max(distances)}" in shown
+    assert "FDR" not in shown
+    knowledge = {"tiers": [[A], [B, C, D]]}
+    (run / "plan.toml").write_text(Plan().with_settings(knowledge=knowledge).to_toml(), encoding="utf-8")
+    scores = evaluate(run, truth, tau=None)["class_scores"]["run"]
+    assert (scores["n_directed"], scores["n_undirected"]) == (2, 0), "A -> B directs B -> D"
+    assert scores["shd"] == 2
+
+
+def test_a_run_of_a_dag_shows_the_distance_of_the_classes_beside_its_own(run, truth):
+    text = StringIO()
+    print_report(evaluate(run, truth, tau=None), Console(file=text, width=200))
+    assert "SHD of the classes" in text.getvalue()
+    assert "FDR" in text.getvalue()
+
+
+def test_a_reference_with_a_cycle_has_no_class(run, tmp_path):
+    cyclic = write_truth(tmp_path / "cyclic.csv", [(A, B), (B, C), (C, A)])
+    assert evaluate(run, cyclic, tau=None)["class_scores"] is None

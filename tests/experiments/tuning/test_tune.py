@@ -285,7 +285,7 @@ def test_a_private_search_repeats_its_noise_and_needs_public_tables(capsys, tmp_
         (["--jobs", 0, "--nodes", 4, "--edges", 2], "--jobs 0"),
         (["--data", ".", "--nodes", 4], "--nodes"),
         (["--data", ".", "--seeds", "1"], "draws nothing"),
-        (["--data", "."], "to score against"),
+        (["--data", ".", "--metric", "shd"], "to score against"),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(capsys, tmp_path, monkeypatch, options, said):

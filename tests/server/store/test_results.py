@@ -26,10 +26,12 @@ from fedbnsl.messages import LocalUpdate, RoundTask, SiteState, Units
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Matrix, SparseMatrix
 from fedbnsl.wire import federation_pb2 as federation
+from fedbnsl.wording import edges_in_words
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_experiments import simulate as simulation
 from fedbnsl_experiments.report.page import write_report
+from fedbnsl_experiments.scoring.evaluation import learned_weights
 from fedbnsl_experiments.tables.synthetic import synthesise
 from fedbnsl_server.algorithm import admm
 from fedbnsl_server.algorithm.admm import AdmmState
@@ -37,6 +39,7 @@ from fedbnsl_server.algorithm.round_loop import RoundRecord
 from fedbnsl_server.findings import Finding
 from fedbnsl_server.sites.mailbox import Traffic, UpdateCheck
 from fedbnsl_server.store import checkpoint
+from fedbnsl_server.store.result_file import learned_class, learned_graph
 from fedbnsl_server.store.results import RunRecorder
 from fedbnsl_server.store.run_folder import RunFolder, default_folder
 from fedbnsl_server.store.run_id import RunIdentity
@@ -107,8 +110,8 @@ def test_the_schema_is_versioned_and_its_keys_are_those_of_version_1(finished: P
     result = read(finished)
     assert result["schema"] == "fedbnsl.result/1"
     assert set(result) == {
-        "schema", "state", "reason", "orientation", "variables", "columns", "edges", "dropped_edges", "preparation",
-        "warnings",
+        "schema", "state", "reason", "orientation", "variables", "columns", "graph_class", "verdict", "edges",
+        "dropped_edges", "preparation", "warnings",
         "privacy", "not_written", "influence", "acyclicity", "sites", "ejected", "bytes", "seconds", "rounds",
         "manifest",
     }  # fmt: skip
@@ -237,8 +240,9 @@ def test_weights_csv_is_the_last_w_before_any_refit_and_the_edges_are_the_refit(
 def csv_edges(run: Path) -> dict[tuple[str, str], float]:
     with (run / "edges.csv").open(encoding="utf-8", newline="") as file:
         header, *rows = csv.reader(file)
-    assert header == ["source", "target", "weight"]
-    return {(source, target): float(weight) for source, target, weight in rows}
+    assert header == ["source", "target", "weight", "directed"]
+    assert all(directed == "1" for *_, directed in rows)
+    return {(source, target): float(weight) for source, target, weight, _ in rows}
 
 
 def csv_weights(run: Path) -> Matrix:
@@ -252,7 +256,7 @@ def csv_weights(run: Path) -> Matrix:
 def test_every_file_says_which_end_of_an_edge_is_the_parent(finished: Path) -> None:
     text = {name: (finished / name).read_text(encoding="utf-8") for name in GRAPH_FILES}
     assert read(finished)["orientation"] == ORIENTATION
-    assert text["edges.csv"].splitlines()[0] == "source,target,weight"
+    assert text["edges.csv"].splitlines()[0] == "source,target,weight,directed"
     assert text["weights.csv"].startswith("source\\target,")
     assert text["graph.dot"].startswith(f"// {ORIENTATION}\n")
     assert ORIENTATION in json.loads(text["lgbn.json"])["orientation"]
@@ -458,9 +462,47 @@ def test_a_required_edge_of_weight_zero_is_an_edge_in_every_file(tmp_path: Path)
     recorder, _ = recorder_in(tmp_path / "run", plan)
     recorder.on_round(state_of(1, sparse({(0, 1): 0.9})), record_of(1, "ab"))
     edges = recorder.finish("finished")["edges"]
-    assert edges[1] == {"source": "v2", "target": "v1", "weight": 0.0}
+    assert edges[1] == {
+        "source": "v2", "target": "v1", "weight": 0.0, "directed": True, "directed_by": "data"
+    }  # fmt: skip
     assert csv_edges(tmp_path / "run") == {("v0", "v1"): 0.9, ("v2", "v1"): 0.0}
     assert nx.read_graphml(tmp_path / "run" / "graph.graphml").has_edge("v2", "v1")
+
+
+def test_a_run_under_cpdag_says_which_edges_are_directed_by_whom_and_keeps_the_dag_of_its_weights(
+    tmp_path: Path,
+) -> None:
+    """v3 -> v1 <- v2 is a v-structure; v4 -> v5 is required; v7 -> v6 could be either way."""
+    plan = Plan(refit_rounds=0, moments_rounds=1, graph_class="cpdag")
+    plan = plan.with_settings(knowledge={"required": [["v4", "v5"]]})
+    recorder, _ = recorder_in(tmp_path / "run", plan, d=8)
+    W = sparse({(3, 1): 0.9, (2, 1): 0.8, (4, 5): 0.7, (7, 6): 0.6}, 8)
+    recorder.on_round(state_of(1, W, W, (1.0, 9.0, *(1.0,) * 6)), record_of(1, "ab", "moments"))
+    result = recorder.finish("finished")
+    assert result["graph_class"] == "cpdag"
+    assert result["warnings"] == []
+    assert result["verdict"]["directed_by"] == {"data": 2, "knowledge": 1, "assumption": 0, "nobody": 1}
+    assert [(edge["source"], edge["target"], edge["directed"], edge["directed_by"]) for edge in result["edges"]] == [
+        ("v3", "v1", True, "data"),
+        ("v2", "v1", True, "data"),
+        ("v4", "v5", True, "knowledge"),
+        ("v6", "v7", False, "nobody"),
+    ]
+    assert [edge.get("in_dag") for edge in result["edges"]] == [None, None, None, "backward"]
+    assert edges_in_words(result["edges"]) == "3 directed edges, 1 undirected"
+    dag, marks = learned_graph(result), learned_class(result)
+    assert np.argwhere(dag).tolist() == [[2, 1], [3, 1], [4, 5], [7, 6]]
+    assert np.argwhere(marks & ~dag).tolist() == [[6, 7]]
+    np.testing.assert_array_equal(learned_weights(result), W.to_dense())
+    assert (tmp_path / "run" / "edges.csv").read_text(encoding="utf-8").splitlines()[-1] == "v6,v7,0.6,0"
+
+
+def test_directions_that_only_equal_variances_give_are_said_to_be_assumed(tmp_path: Path) -> None:
+    recorder, _ = recorder_in(tmp_path / "run", Plan(refit_rounds=0))
+    recorder.on_round(state_of(1, sparse({(0, 1): 0.9})), record_of(1, "ab"))
+    result = recorder.finish("finished")
+    assert result["graph_class"] == "dag-equal-variance"
+    assert [(edge["directed"], edge["directed_by"]) for edge in result["edges"]] == [(True, "assumption")]
 
 
 def test_a_round_is_noted_before_its_state_is_saved_and_counts_only_then(

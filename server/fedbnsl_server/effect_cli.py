@@ -1,0 +1,178 @@
+"""`fedbnsl effect`: what a learned network says of the total effect of one variable on another."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fedbnsl.errors import SetupError
+
+if TYPE_CHECKING:
+    from fedbnsl_server.search.effects import Effect
+    from fedbnsl_server.store.learned_network import LearnedNetwork
+
+_NORMAL_95 = 1.959963984540054
+
+
+@click.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option(
+    "--from",
+    "sources",
+    metavar="NAME",
+    multiple=True,
+    required=True,
+    help="Variable that is set to another value. Several times: variables that are set together.",
+)
+@click.option("--to", "target", metavar="NAME", required=True, help="Variable whose mean changes.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
+def effect(run: Path, sources: tuple[str, ...], target: str, as_json: bool) -> None:
+    """Tell the total effect of one variable on another in the network of the run folder RUN.
+
+    It is by how many units the mean of the target changes if the source is set one unit higher by an intervention.
+    Where the graph leaves directions open, each graph that it stands for gives an effect: one value for all of them is
+    identified, otherwise all values are shown. The 95 % intervals are those of the coefficients given the graph; noise
+    of a private run is part of them.
+
+    All of this holds if no common cause of two variables is missing from the tables.
+    """
+    from rich.console import Console
+
+    from fedbnsl_server.search.effects import total_effects
+    from fedbnsl_server.store.learned_network import read_network
+
+    network = read_network(run)
+    places = [_place(name, network) for name in (*sources, target)]
+    if len(set(places)) < len(places):
+        raise SetupError("--from and --to: expected different variables, each of them once")
+    effects = total_effects(
+        network.covariance, network.marks, places[:-1], places[-1], network.columns, network.precision
+    )
+    report = _report(network, effects, places[:-1], places[-1])
+    if as_json:
+        click.echo(json.dumps({"run": str(run), **report}, ensure_ascii=False))
+    else:
+        _show(report, Console())
+
+
+def _place(name: str, network: "LearnedNetwork") -> int:
+    from fedbnsl.wording import first_few
+
+    variables = network.columns.variables
+    if name not in variables:
+        raise SetupError(f"{name!r} is not a variable of the run, which has {first_few(map(repr, variables))}")
+    return variables.index(name)
+
+
+def _report(
+    network: "LearnedNetwork", effects: "Sequence[Effect]", sources: Sequence[int], target: int
+) -> dict[str, Any]:
+    """JSON-ready: the verdict in words, and all values for each column of source and target."""
+    columns = network.columns
+    members = columns.members()
+    spread = network.covariance.diagonal() ** 0.5
+    of_sources = [k for source in sources for k in members[source].tolist()]
+    rows: list[dict[str, Any]] = []
+    for a, i in enumerate(of_sources):
+        for b, j in enumerate(members[target].tolist()):
+            values: list[dict[str, Any]] = []
+            for one in effects:
+                error = None if one.standard_error is None else float(one.standard_error[a, b])
+                value, scale = float(one.value[a, b]), float(spread[i] / spread[j])
+                low_high = None if error is None else [value - _NORMAL_95 * error, value + _NORMAL_95 * error]
+                values.append(
+                    {
+                        "effect": value,
+                        "standard_error": error,
+                        "interval": low_high,
+                        "standardised": value * scale,
+                        "standardised_interval": None if low_high is None else [end * scale for end in low_high],
+                        "adjusted_for": [
+                            [[columns.variables[k] for k in of_source] for of_source in parents]
+                            for parents in one.adjusted_for
+                        ],
+                    }
+                )
+            rows.append({"source": columns.names[i], "target": columns.names[j], "values": values})
+    verdict, sentences = _verdict(network, effects, sources, target)
+    return {
+        "from": [columns.variables[k] for k in sources],
+        "to": columns.variables[target],
+        "verdict": verdict,
+        "in_words": sentences,
+        "effects": rows,
+    }
+
+
+def _verdict(
+    network: "LearnedNetwork", effects: "Sequence[Effect]", sources: Sequence[int], target: int
+) -> tuple[str, list[str]]:
+    """identified, range or not identified; and what a reader should know, in sentences."""
+    names = network.columns.variables
+    source, goal = " and ".join(repr(names[k]) for k in sources), repr(names[target])
+    absent = [not one.value.any() for one in effects]
+    numbers: list[list[float]] = [one.value.ravel().tolist() for one in effects]
+    one_sign = all(len({(value > 0) - (value < 0) for value in entry}) == 1 for entry in zip(*numbers, strict=True))
+    if len(effects) == 1:
+        verdict = "identified"
+        if absent[0]:
+            sentences = [f"no effect: in no graph of the class does a directed path lead from {source} to {goal}"]
+        else:
+            sentences = ["identified: every graph of the class gives the same effect"]
+    elif one_sign:
+        verdict = "range"
+        sentences = [f"a range: the graphs of the class give {len(effects)} different effects, all of the same sign"]
+    else:
+        verdict = "not identified"
+        sentences = [f"not identified: the graphs of the class give {len(effects)} different effects"]
+        if any(absent):
+            sentences.append(f"0 is among them: in some graphs no directed path leads from {source} to {goal}")
+        else:
+            sentences.append("their signs differ, or some are 0")
+    if network.precision is None:
+        sentences.append("no intervals: the run does not say what its coefficients were estimated from")
+    elif len(sources) > 1:
+        sentences.append("no intervals: they are not computed for variables that are set together")
+    if network.assumed:
+        sentences.append(
+            f"{network.assumed} edges have their directions by the assumption of equal noise variances alone; without "
+            "it, the effect may be another"
+        )
+    return verdict, sentences
+
+
+def _show(report: dict[str, Any], console: Any) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    title = f"effect of {' and '.join(report['from'])} on {report['to']}"
+    table = Table(title=Text(title, style="table.title"), title_justify="left")
+    several = len(report["effects"]) > 1
+    for name in (*(("of", "on") if several else ()), "effect", "95 % interval", "without units", "95 % interval"):
+        table.add_column(name, justify="left" if name in ("of", "on") else "right")
+    table.add_column("adjusted for")
+    for row in report["effects"]:
+        for value in row["values"]:
+            sets = [
+                "; ".join(", ".join(of_source) or "nothing" for of_source in parents)
+                for parents in value["adjusted_for"]
+            ]
+            table.add_row(
+                *((Text(row["source"]), Text(row["target"])) if several else ()),
+                f"{value['effect']:+.4g}",
+                _between(value["interval"]),
+                f"{value['standardised']:+.3f}",
+                _between(value["standardised_interval"]),
+                Text(" | ".join(sets[:3]) + (f" | {len(sets) - 3} more" if len(sets) > 3 else "")),
+            )
+    console.print(table)
+    for sentence in report["in_words"]:
+        console.print(Text(sentence), soft_wrap=True)
+
+
+def _between(interval: list[float] | None) -> str:
+    if interval is None:
+        return "-"
+    return "" if interval[0] == interval[1] else f"{interval[0]:+.4g} to {interval[1]:+.4g}"

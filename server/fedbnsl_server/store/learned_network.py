@@ -1,0 +1,82 @@
+"""The learned network of a run folder as a covariance and a class of graphs, for questions about effects."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedbnsl.errors import ResultError
+from fedbnsl.graphs.files import LGBN
+from fedbnsl.plan.columns import Columns
+from fedbnsl.sparse import Mask, Matrix
+from fedbnsl_server.search.effects import Precision, implied_covariance
+from fedbnsl_server.store.result_file import columns_of, learned_class, read_result
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedNetwork:
+    """What a run has learned, of all DAGs of its class alike.
+
+    Attributes
+    ----------
+    columns
+        d columns, and the V variables that they belong to.
+    marks
+        (V, V) the class: [i, j] for i -> j, and [j, i] as well for an undirected edge.
+    covariance
+        (d, d) that the network implies, in units of the tables.
+    precision
+        What the coefficients were estimated from; None: the run does not say.
+    assumed
+        Edges whose directions only the assumption of equal variances gives.
+    """
+
+    columns: Columns
+    marks: Mask
+    covariance: Matrix
+    precision: Precision | None
+    assumed: int
+
+
+def read_network(run: Path) -> LearnedNetwork:
+    """The network of a run folder, from result.json and lgbn.json.
+
+    Raises
+    ------
+    ResultError
+        If one of them is missing or damaged.
+    """
+    result = read_result(run)
+    columns, path = columns_of(result), run / LGBN
+    if not path.exists():
+        why = result.get("not_written", {}).get(LGBN, "the file is missing")
+        raise ResultError(f"{run} has no {LGBN}, which effects are computed from: {why}")
+    try:
+        W, variance = _network(json.loads(path.read_text(encoding="utf-8")), columns)
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        raise ResultError(f"{path} cannot be read as a network over the run's columns: {error!r}") from None
+    estimation: Mapping[str, Any] | None = result.get("estimation")
+    by_assumption = [edge for edge in result["edges"] if edge.get("directed_by", "assumption") == "assumption"]
+    return LearnedNetwork(
+        columns,
+        learned_class(result),
+        implied_covariance(W, variance),
+        None if estimation is None else Precision(estimation["n_samples"], estimation["noise_std"]),
+        len(by_assumption),
+    )
+
+
+def _network(content: Mapping[str, Any], columns: Columns) -> tuple[Matrix, Matrix]:
+    """(d, d) weights and (d,) residual variances of the content of lgbn.json."""
+    position = {name: k for k, name in enumerate(columns.names)}
+    W, variance = np.zeros((len(position), len(position))), np.zeros(len(position))
+    for name, of_node in content["cpds"].items():
+        for parent in of_node["parents"]:
+            (W[position[parent], position[name]],) = of_node["coefficients"][parent]
+        (variance[position[name]],) = of_node["variance"]
+    if not (np.isfinite(W).all() and (variance > 0).all() and np.isfinite(variance).all()):
+        raise ValueError("a variance is not positive, or a number not finite")
+    return W, variance

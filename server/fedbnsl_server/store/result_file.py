@@ -1,0 +1,90 @@
+"""Read result.json of a run folder: that it is one, and the graph that it holds."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from fedbnsl.errors import ResultError
+from fedbnsl.plan.columns import Columns
+from fedbnsl.sparse import Mask
+
+SCHEMA = "fedbnsl.result/1"
+
+
+def read_result(run: Path) -> dict[str, Any]:
+    """The content of a run folder's result.json.
+
+    Raises
+    ------
+    ResultError
+        If there is none, it is no result, or it has no graph.
+    """
+    path = run / "result.json"
+    try:
+        content: object = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise _no_result(run) from None
+    except (OSError, ValueError) as error:
+        raise ResultError(f"{path} cannot be read: {error}") from None
+    result = cast(dict[str, Any], content) if isinstance(content, dict) else {}
+    if result.get("schema") != SCHEMA:
+        raise ResultError(f"{path} has the format {result.get('schema')!r}; expected {SCHEMA!r}")
+    lacking = [key for key in ("state", "reason", "variables", "edges", "rounds") if key not in result]
+    if lacking:
+        raise ResultError(f"{path} is damaged: it lacks {', '.join(lacking)}")
+    if not result["rounds"]:
+        raise ResultError(
+            f"the run in {run} ended before its first round: {result['reason']}",
+            remedy="There is nothing to show or to score: continue the run, or start another one.",
+        )
+    return result
+
+
+def _no_result(run: Path) -> ResultError:
+    if not (run / "plan.toml").exists():
+        return ResultError(f"{run} is no run folder with a result: it has no result.json", remedy="Check the path.")
+    text = f"the run in {run} has not ended: it has no result.json"
+    if (run / "run.json").exists():  # a coordinator's, which can be continued
+        remedy = (
+            "If its coordinator is running, wait for its end, or end it with Ctrl-C, which writes what was learned so "
+            "far. If it was killed, continue the run with the same command."
+        )
+    else:
+        remedy = "If it is running, wait for its end. If it was killed, start it again with another --out."
+    return ResultError(text, remedy=remedy)
+
+
+def learned_graph(result: Mapping[str, Any]) -> Mask:
+    """(V, V) DAG of a result, between its variables; of a class, the one whose weights the result has."""
+    position = {name: k for k, name in enumerate(result["variables"])}
+    edges = np.zeros((len(position), len(position)), dtype=bool)
+    for edge in result["edges"]:
+        source, target = in_dag(edge)
+        edges[position[source], position[target]] = True
+    return edges
+
+
+def learned_class(result: Mapping[str, Any]) -> Mask:
+    """(V, V) what a result says of its edges: [i, j] for i -> j, and [j, i] as well for an undirected edge."""
+    graph = learned_graph(result)
+    position = {name: k for k, name in enumerate(result["variables"])}
+    for edge in result["edges"]:
+        if not edge.get("directed", True):
+            i, j = position[edge["source"]], position[edge["target"]]
+            graph[i, j] = graph[j, i] = True
+    return graph
+
+
+def in_dag(edge: Mapping[str, Any]) -> tuple[str, str]:
+    """Parent and child of a result's edge in its DAG, whether the edge is directed in the class or not."""
+    ends = edge["source"], edge["target"]
+    return ends[::-1] if edge.get("in_dag") == "backward" else ends
+
+
+def columns_of(result: Mapping[str, Any]) -> Columns:
+    """The columns of weights.csv and lgbn.json, and the variables of the graph that they belong to."""
+    owners: Mapping[str, str] | None = result.get("columns")  # none where each variable is one column
+    return Columns.of(list(owners or result["variables"]), owners)

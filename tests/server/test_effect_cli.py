@@ -1,0 +1,132 @@
+"""`fedbnsl effect`: run folders written by hand, effects counted on paper."""
+
+import json
+
+import numpy as np
+import pytest
+
+from command_line import run_command
+from fedbnsl.graphs.files import LearnedGraph, write_all
+
+WEIGHTS = {("a", "b"): 0.5, ("b", "c"): 2.0}
+
+
+def written(folder, edges, *, weights=WEIGHTS, names="abc", **changes):
+    """A run a -> b -> c with residual variances 4, 3 and 12: the variances are 4, 4 and 28."""
+    folder.mkdir()
+    dag = np.array([[(s, t) in weights for t in names] for s in names])
+    W = np.array([[weights.get((s, t), 0.0) for t in names] for s in names])
+    write_all(LearnedGraph(tuple(names), dag, W, np.array([4.0, 3.0, 12.0])[: len(names)]), folder)
+    result = {
+        "schema": "fedbnsl.result/1", "state": "finished", "reason": "", "variables": list(names), "edges": edges,
+        "rounds": [{"round": 1, "kind": "moments"}], "not_written": {}, "graph_class": "cpdag", **changes,
+    }  # fmt: skip
+    (folder / "result.json").write_text(json.dumps(result), encoding="utf-8")
+    return folder
+
+
+def edge(source, target, by="data", **more):
+    weight = WEIGHTS.get((source, target), WEIGHTS.get((target, source)))
+    return {
+        "source": source, "target": target, "weight": weight, "directed": by != "nobody", "directed_by": by, **more
+    }  # fmt: skip
+
+
+DIRECTED = [edge("a", "b", "knowledge"), edge("b", "c", "knowledge")]
+UNDIRECTED = [edge("a", "b", "nobody", in_dag="forward"), edge("b", "c", "nobody", in_dag="forward")]
+
+
+def asked(capsys, run, source, target, *more):
+    outcome = run_command(capsys, "effect", run, "--from", source, "--to", target, "--json", *more)
+    assert outcome.code == 0, outcome.err
+    return json.loads(outcome.out)
+
+
+def test_an_identified_effect_is_the_product_along_the_path_with_its_interval(capsys, tmp_path):
+    """With n = 100: var = var(c | a) / (100 var(a)), var(c | a) = 4 * 3 + 12 = 24."""
+    run = written(tmp_path / "run", DIRECTED, estimation={"n_samples": 100, "noise_std": 0.0})
+    report = asked(capsys, run, "a", "c")
+    assert report["verdict"] == "identified"
+    (row,) = report["effects"]
+    (value,) = row["values"]
+    assert value["effect"] == pytest.approx(1.0)
+    assert value["standard_error"] == pytest.approx(np.sqrt(24 / 400))
+    half = 1.959964 * np.sqrt(24 / 400)
+    assert value["interval"] == pytest.approx([1.0 - half, 1.0 + half])
+    assert value["standardised"] == pytest.approx(np.sqrt(4 / 28))
+    assert value["standardised_interval"] == pytest.approx([x * np.sqrt(4 / 28) for x in value["interval"]])
+    assert value["adjusted_for"] == [[[]]]
+
+
+def test_an_effect_against_the_arrows_is_none(capsys, tmp_path):
+    report = asked(capsys, written(tmp_path / "run", DIRECTED), "c", "a")
+    assert report["verdict"] == "identified"
+    assert "no effect" in report["in_words"][0]
+    assert report["effects"][0]["values"][0]["effect"] == 0.0
+
+
+def test_a_chain_without_directions_leaves_an_effect_open_and_says_that_0_is_among_the_values(capsys, tmp_path):
+    """a -> b -> c: 0.5; a <- b -> c and a <- b <- c: no effect of a."""
+    run = written(tmp_path / "run", UNDIRECTED)
+    report = asked(capsys, run, "a", "b")
+    assert report["verdict"] == "not identified"
+    assert [value["effect"] for value in report["effects"][0]["values"]] == pytest.approx([0.0, 0.5])
+    assert any("0 is among them" in sentence for sentence in report["in_words"])
+    assert any("no intervals" in sentence for sentence in report["in_words"])
+    assert report["effects"][0]["values"][1]["interval"] is None
+    shown = run_command(capsys, "effect", run, "--from", "a", "--to", "b")
+    assert "effect of a on b" in shown.out
+    assert "not identified" in shown.out
+
+
+def test_effects_of_one_sign_are_a_range(capsys, tmp_path):
+    """a - b, a -> c, b -> c: the effect of a on c is direct, or direct and through b."""
+    weights = {("a", "b"): 0.5, ("b", "c"): 2.0, ("a", "c"): 1.0}
+    edges = [edge("a", "b", "nobody", in_dag="forward"), edge("b", "c"), {**edge("b", "c"), "source": "a"}]
+    report = asked(capsys, written(tmp_path / "run", edges, weights=weights), "a", "c")
+    assert report["verdict"] == "range"
+    values = report["effects"][0]["values"]
+    assert [value["effect"] for value in values] == pytest.approx([1.0, 2.0])
+    assert [value["adjusted_for"] for value in values] == [[[["b"]]], [[[]]]]
+
+
+def test_variables_that_are_set_together_have_joint_effects(capsys, tmp_path):
+    report = asked(capsys, written(tmp_path / "run", DIRECTED), "a", "c", "--from", "b")
+    assert [row["source"] for row in report["effects"]] == ["a", "b"]
+    assert [row["values"][0]["effect"] for row in report["effects"]] == pytest.approx([0.0, 2.0])
+
+
+def test_directions_by_assumption_are_said_to_matter(capsys, tmp_path):
+    edges = [edge("a", "b", "assumption"), edge("b", "c", "assumption")]
+    run = written(tmp_path / "run", edges, graph_class="dag-equal-variance")
+    assert any(
+        "2 edges have their directions by the assumption" in text for text in asked(capsys, run, "a", "c")["in_words"]
+    )
+
+
+def test_what_cannot_be_answered_is_refused_with_the_reason(capsys, tmp_path):
+    run = written(tmp_path / "run", DIRECTED)
+    for words, said in (
+        (["--from", "x", "--to", "c"], "'x' is not a variable of the run, which has 'a', 'b', 'c'"),
+        (["--from", "c", "--to", "c"], "expected different variables"),
+    ):
+        outcome = run_command(capsys, "effect", run, *words)
+        assert outcome.code == 2
+        assert said in outcome.err
+    (run / "lgbn.json").unlink()
+    outcome = run_command(capsys, "effect", run, "--from", "a", "--to", "c")
+    assert outcome.code == 9
+    assert "lgbn.json, which effects are computed from" in outcome.err
+
+
+def test_a_simulated_run_of_a_class_answers(capsys, tmp_path):
+    data, run = tmp_path / "data", tmp_path / "run"
+    synth = ["--nodes", 5, "--edges", 5, "--sites", 3, "--rows", 500, "--seed", 3]
+    assert run_command(capsys, "data", "synth", *synth, "--out", data).code == 0
+    settings = ["--set", "graph_class=cpdag"]
+    assert run_command(capsys, "simulate", "lean", "--data", data, *settings, "--out", run).code == 0
+    first = json.loads((run / "result.json").read_text(encoding="utf-8"))["edges"][0]
+    report = asked(capsys, run, first["source"], first["target"])
+    values = [value["effect"] for value in report["effects"][0]["values"]]
+    assert any(value != 0.0 for value in values)
+    assert (report["verdict"] == "identified") == (len(values) == 1)

@@ -8,6 +8,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from fedbnsl.errors import LocalProtocolError
+from fedbnsl.graphs.cpdag import class_of
 from fedbnsl.messages import Content
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
@@ -32,6 +33,12 @@ class Run:
     plan: Plan
     mask: EdgeMask
     n_samples: Mapping[str, int]
+
+    def class_of(self, dag: Mask) -> Mask:
+        """(V, V) marks of the class of a DAG, with what is known; the DAG itself where the plan asks for a DAG."""
+        if self.plan.graph_class != "cpdag":
+            return dag
+        return class_of(dag, self.mask.of_variables.allowed, self.mask.of_variables.required)
 
     def prices(self, answers: Iterable[str]) -> dict[str, Price]:
         """What each site that answered pays in this private run, and so the noise of its releases."""

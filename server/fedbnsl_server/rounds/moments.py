@@ -12,7 +12,9 @@ from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.consensus_graph import graphs_to_search
 from fedbnsl_server.algorithm.influence import Compared, distances, pairs, sampling_variance, variance_of_squares
 from fedbnsl_server.rounds.kinds import Run
-from fedbnsl_server.search.class_search import edge_penalty, search_class
+from fedbnsl_server.search.class_search import ClassSearch, edge_penalty
+from fedbnsl_server.search.confidence import confidence_of
+from fedbnsl_server.search.fitted_network import Accuracy, SiteMoments, pooled_accuracy
 from fedbnsl_server.search.graph_search import FoundGraph, search
 
 # A weight is at most a ratio of two sizes (1e27), times what a nearly singular regression may give (1e9 or so).
@@ -44,46 +46,58 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     plan, needed, rows, rule = run.plan, _needed(task, run), run.rows(answers), run.rule(answers)
     out = left_out(state, answers, task, run)
     kept = [k for k, site in enumerate(answers) if site not in out]
-    matrices = [symmetric(answer.moments, needed) for site, answer in answers.items() if site not in out]
+    told = {site: symmetric(answer.moments, needed) for site, answer in answers.items() if site not in out}
     weights = (np.array(rows, dtype=np.float64) if rule is None else rule.weights)[kept]
+    pooling = weights if plan.weighs_rows else np.ones(len(kept))
+    again = None
     if plan.graph_class == "cpdag":
-        found = _class(state, matrices, weights, task, run)
+        again = _class_search(told, weights, task, run)
+        found = _in_units(again.found(np.average(list(told.values()), axis=0, weights=pooling)), state)
     else:
-        found = _equal_variance(state, matrices, weights, task, run)
+        found = _equal_variance(state, list(told.values()), weights, task, run)
+    accuracies = [Accuracy(n) for n in weights.tolist()]
+    confidence = confidence_of(
+        found.dag,
+        np.average(list(told.values()), axis=0, weights=pooling),
+        accuracy=pooled_accuracy(accuracies, pooling.tolist()),
+        columns=run.mask.columns,
+        search=again,
+        class_of=run.class_of,
+        sites={site: SiteMoments(S, one) for (site, S), one in zip(told.items(), accuracies, strict=True)},
+        weights=pooling.tolist(),
+        draws=plan.bootstrap,
+        rng=np.random.default_rng(plan.search_seed),
+    )
     refitted = SparseMatrix.on_support(found.weights, run.mask.columns.spread(found.dag))
     return replace(
         state,
         refitted=refitted.as_float32() if plan.value_type == "float32" else refitted,
         residual_variance=found.residual_variance,
+        confidence=confidence,
     )
 
 
-def _class(state: AdmmState, moments: Sequence[Matrix], rows: Matrix, task: Task, run: Run) -> FoundGraph:
-    """The class of least BIC; its weights and variances in the tables' own units."""
-    plan, candidates = run.plan, parent_candidates(task.neighbours.support(), run.mask)
+def _class_search(told: Mapping[str, Matrix], rows: Matrix, task: Task, run: Run) -> ClassSearch:
+    """A search among the neighbours, with the penalty that the plan asks for or the sites choose."""
+    plan, mask = run.plan, run.mask
+    candidates, seed = parent_candidates(task.neighbours.support(), mask), plan.search_seed
     penalty = edge_penalty(
-        plan.edge_penalty, moments, rows.tolist(), candidates=candidates, mask=run.mask, seed=plan.search_seed
+        plan.edge_penalty, list(told.values()), rows.tolist(), candidates=candidates, mask=mask, seed=seed
     )
-    found = search_class(
-        np.average(moments, axis=0, weights=rows if plan.weighs_rows else None),
-        penalty=penalty,
-        threshold=plan.threshold,
-        candidates=candidates,
-        mask=run.mask,
-        seed=plan.search_seed,
-    )
+    return ClassSearch(candidates, mask, float(rows.sum()), penalty, plan.threshold, seed)
+
+
+def _in_units(found: FoundGraph, state: AdmmState) -> FoundGraph:
+    """Weights and variances in the tables' own units."""
     units = state.units
     if units is None:
         return found
-    return replace(
-        found,
-        weights=units.weights_of_tables(found.weights),
-        residual_variance=found.residual_variance * units.scales**2,
-    )
+    variance = found.residual_variance * units.scales**2
+    return replace(found, weights=units.weights_of_tables(found.weights), residual_variance=variance)
 
 
 def _equal_variance(state: AdmmState, matrices: Sequence[Matrix], rows: Matrix, task: Task, run: Run) -> FoundGraph:
-    """The DAG of least score with a prior for equal noise variances.
+    """The DAG of least score with a prior for equal noise variances, in the tables' own units.
 
     Each site has regressions of its own, or, where sites weigh as their rows, one regression is that of all records.
     """

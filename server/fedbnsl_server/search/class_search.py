@@ -10,15 +10,18 @@ well the graph of all the others predicts it.
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from fedbnsl.graphs.family_moments import needed_moments
+from fedbnsl.graphs.graph import topological_order
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import EdgePenalty
 from fedbnsl.sparse import Index, Mask, Matrix
 from fedbnsl_server.search.families import Families
+from fedbnsl_server.search.fitted_network import Accuracy
 from fedbnsl_server.search.graph_search import FoundGraph, without_small
 from fedbnsl_server.search.order_search import PATIENCE, best_dag, bic_penalty, extended_penalty
 
@@ -37,6 +40,7 @@ def search_class(
     threshold: float,
     seed: int,
     patience: int = PATIENCE,
+    start: Sequence[int] | None = None,
     ridge: float = 1e-9,
 ) -> FoundGraph:
     """A DAG of the class of least score, and its weights, in units of the columns.
@@ -54,7 +58,7 @@ def search_class(
         What an edge adds to the score, per row.
     threshold
         Edges whose weight is absolutely no more than this are dropped in the end, unless they are required.
-    seed, patience
+    seed, patience, start
         See `best_dag`.
     ridge
         Added to the moments' diagonal, as a share of it.
@@ -70,12 +74,53 @@ def search_class(
         members=columns.members(),
         seed=seed,
         patience=patience,
+        start=start,
     )
     families = Families(S[None], dag, ridge=0.0, members=columns.members())
     score = float(np.log(families.residual_variances(dag)[0]) @ columns.sizes) / 2
     score += penalty * int(columns.sizes @ dag @ columns.sizes)
     dag, weights = without_small(families, dag, required, columns, threshold=threshold, share=1.0)
     return FoundGraph(dag, weights, families.column_variances(dag)[0], score)
+
+
+@dataclass(frozen=True, eq=False)
+class ClassSearch:
+    """`search_class` with all that it takes besides moments, to be run again on others.
+
+    Attributes
+    ----------
+    candidates, mask, penalty, threshold, seed
+        As in `search_class`.
+    n_samples
+        Rows that the penalty is for.
+    """
+
+    candidates: Mask
+    mask: EdgeMask
+    n_samples: float
+    penalty: float
+    threshold: float
+    seed: int
+
+    def found(
+        self, S: Matrix, *, n_samples: float = 0.0, patience: int = PATIENCE, start: Sequence[int] | None = None
+    ) -> FoundGraph:
+        """The best graph for (d, d) moments of so many rows; 0: of `self.n_samples`."""
+        return search_class(
+            S,
+            candidates=self.candidates,
+            mask=self.mask,
+            penalty=self.penalty * self.n_samples / (n_samples or self.n_samples),
+            threshold=self.threshold,
+            seed=self.seed,
+            patience=patience,
+            start=start,
+        )
+
+    def __call__(self, moments: Matrix, accuracy: Accuracy, start: Mask, /) -> Mask:
+        """The best DAG, from the order of one that is probably near."""
+        found = self.found(moments, n_samples=accuracy.n_samples, patience=1, start=topological_order(start))
+        return found.dag
 
 
 def edge_penalty(

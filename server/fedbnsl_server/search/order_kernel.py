@@ -20,6 +20,8 @@ _Ints = Any
 
 # If what is given leaves less than this share of a column, it is determined by it, and explains nothing more.
 _LEAST_SHARE = 1e-7
+# Of a neighbourhood, so many variables change places at once.
+_MOST_SHUFFLED = 4
 # The least residual variance in units of size: noisy moments may give less than zero.
 _LEAST_RESIDUAL = 1e-12
 
@@ -428,12 +430,12 @@ def _neighbourhood(state: State, v: int, places: _Ints) -> int:
 
 
 @compiled
-def _shuffle(order: _Ints, places: _Ints, n: int, draw: int) -> int:
-    """Permute the variables at n places; draws are those of the generator of Park and Miller, the last is returned."""
+def _shuffled(items: _Ints, n: int, draw: int) -> int:
+    """Permute the first n items; draws are those of the generator of Park and Miller, the last is returned."""
     for a in range(n - 1, 0, -1):
         draw = draw * 48271 % 2147483647
         b = draw % (a + 1)
-        order[places[a]], order[places[b]] = order[places[b]], order[places[a]]
+        items[a], items[b] = items[b], items[a]
     return draw
 
 
@@ -512,9 +514,15 @@ def search(P: Problem, room: Room, best: State, tried: State, patience: int, dra
         n = _neighbourhood(best, v, room.places)
         if n < 3:  # two variables: their order alone tells nothing new
             continue
+        draw = _shuffled(room.places, n, draw)
+        n = min(n, _MOST_SHUFFLED)
         for k in range(n):
-            room.stale[best.order[room.places[k]]] = True
-        draw = _shuffle(tried.order, room.places, n, draw)
+            u = best.order[room.places[k]]
+            room.stale[u] = True
+            room.own[k] = u
+        draw = _shuffled(room.own, n, draw)
+        for k in range(n):
+            tried.order[room.places[k]] = room.own[k]
         obey(P, tried.order)
         fit(P, room, tried)
         improve(P, room, tried)

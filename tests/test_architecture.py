@@ -154,6 +154,7 @@ DATASET_MODULES = {
     "fedbnsl_experiments.bench.tables",  # generated tables
     "fedbnsl_experiments.tables.folder",  # read_header alone
     "fedbnsl_experiments.trials.harness",
+    "fedbnsl_experiments.tuning.held_out",  # simulates over public tables, without one of them
     "fedbnsl_experiments.tuning.tune",  # simulates over generated or public tables
     "fedbnsl_experiments.tables.notebook",  # tables of a notebook
     "fedbnsl_experiments.estimator",  # simulates over them; of the module, only the warning

@@ -2,6 +2,9 @@
 
 import itertools
 import math
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -101,3 +104,19 @@ def test_no_family_has_two_columns_whose_moment_is_unknown():
 def test_the_same_seed_gives_the_same_graph():
     S, nothing = network(12, 5), np.zeros((12, 12), dtype=bool)
     assert np.array_equal(found(S, nothing, seed=3), found(S, nothing, seed=3))
+
+
+def test_no_write_leaves_its_array_where_variables_have_several_columns():
+    """As plain Python, whose arrays check their bounds; five columns of two variables, all of them dependent."""
+    program = (
+        "import numpy as np\n"
+        "from fedbnsl_server.search.order_search import best_dag\n"
+        "rng = np.random.default_rng(0)\n"
+        "X = rng.standard_normal((50, 1)) + 0.5 * rng.standard_normal((50, 5))\n"
+        "members = [np.array([0, 1, 2]), np.array([3, 4])]\n"
+        "free, nothing = ~np.eye(2, dtype=bool), np.zeros((2, 2), dtype=bool)\n"
+        "print(best_dag(X.T @ X / 50, penalty=0.001, candidates=free, required=nothing, members=members, seed=0).sum())"
+    )
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=100)
+    assert done.stdout == "1\n", done.stderr

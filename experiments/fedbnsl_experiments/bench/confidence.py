@@ -126,7 +126,8 @@ def covered(result: Mapping[str, Any], W: Matrix) -> tuple[int, int, int]:
         if not edge["directed"] and edge["in_dag"] == "backward":
             i, j = j, i
         found[i, j] = True
-        intervals[i, j] = edge["interval"]
+        if edge.get("interval"):  # a run without numbers of confidence has none
+            intervals[i, j] = edge["interval"]
     right = (found == (W != 0)).all(axis=0)
     judged = [(W[i, j], interval) for (i, j), interval in intervals.items() if right[j]]
     inside = sum(low <= value <= high for value, (low, high) in judged)
@@ -146,7 +147,8 @@ def by_share(result: Mapping[str, Any], truth: Mask) -> dict[str, Matrix]:
     directed = marks & ~marks.T
     pairs: list[tuple[float, bool]] = []
     directions: list[tuple[float, bool]] = []
-    for edge in [*({**edge, **edge["bootstrap"]} for edge in result["edges"]), *result["unsure"]]:
+    drawn = [{**edge, **edge["bootstrap"]} for edge in result["edges"] if edge.get("bootstrap")]
+    for edge in [*drawn, *result["unsure"]]:
         i, j = position[edge["source"]], position[edge["target"]]
         pairs.append((edge["adjacent"], bool(truth[i, j] or truth[j, i])))
         directions += [(edge["forward"], bool(directed[i, j])), (edge["backward"], bool(directed[j, i]))]

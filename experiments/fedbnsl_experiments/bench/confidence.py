@@ -25,7 +25,7 @@ from fedbnsl_experiments.trials.harness import N_SAMPLES, Row, run_plan
 EPSILONS = (None, 5.0, 1.0)
 """Budgets of the private runs; None: a run of the plan `standard`."""
 
-_COVERAGE_D, _COVERAGE_SEEDS = 20, range(20)
+_COVERAGE_D, _COVERAGE_SEEDS = 20, range(60)
 _NETWORKS, _NETWORK_SEEDS = ("ecoli70", "magic-niab"), range(5)
 # Sites, rows of each, and the budget.
 _SIZES: tuple[tuple[int, int, float | None], ...] = ((8, 1000, None), (5, 100, None), (8, N_SAMPLES, 1.0))

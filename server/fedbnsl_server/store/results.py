@@ -34,8 +34,9 @@ from fedbnsl_server.sites.ejection import Ejected
 from fedbnsl_server.sites.mailbox import Traffic
 from fedbnsl_server.sites.roster import Member
 from fedbnsl_server.store import checkpoint, warnings
+from fedbnsl_server.store.confidence import estimation_of, fit_of, unsure, with_confidence
 from fedbnsl_server.store.history import TURNED_OUT
-from fedbnsl_server.store.learned_graph import directions, dropped_edges, files_not_written, named_edges, write_graph
+from fedbnsl_server.store.learned_graph import dropped_edges, files_not_written, named_edges, write_graph
 from fedbnsl_server.store.manifest import manifest
 from fedbnsl_server.store.preparation import preparation_of
 from fedbnsl_server.store.privacy_loss import privacy_loss
@@ -43,6 +44,7 @@ from fedbnsl_server.store.result_file import SCHEMA
 from fedbnsl_server.store.round_entry import finite, round_entry, total
 from fedbnsl_server.store.run_folder import RunFolder
 from fedbnsl_server.store.shortage import shortage
+from fedbnsl_server.store.verdict import verdict_of
 
 
 class RunRecorder:
@@ -307,7 +309,9 @@ class RunRecorder:
         self._count_late()
         names, rounds = self._variables, self._rounds
         columns = self._plan.columns(names)
-        edges = [] if graph is None else named_edges(graph, columns)
+        confidence = None if self._state is None else self._state.confidence
+        variance = np.empty(0) if self._state is None else self._state.residual_variance
+        edges = [] if graph is None else with_confidence(named_edges(graph, columns), confidence, graph, columns)
         return {
             "schema": SCHEMA,
             "state": outcome,
@@ -318,8 +322,11 @@ class RunRecorder:
             if columns.has_blocks
             else None,
             "graph_class": self._plan.graph_class,
-            "verdict": {"directed_by": directions(edges)},
+            "verdict": verdict_of(self._plan, columns, edges, confidence, variance),
             "edges": edges,
+            "unsure": [] if graph is None else unsure(confidence, graph, columns),
+            "fit": {} if graph is None else fit_of(confidence, graph, columns, variance),
+            "estimation": estimation_of(confidence),
             "dropped_edges": dropped_edges(graph, self._state, self._plan, names),
             "preparation": preparation_of(self._state, self._plan, names),
             "warnings": self._warnings(),
@@ -409,10 +416,11 @@ class RunRecorder:
         found += warnings.of_sites_that_went(self._ejected, self._turned_out, contributed)
         found += warnings.of_too_much_noise(self._plan, list(self._n_samples.values()), len(self._variables))
         found += sentences(self._rounds) + warnings.of_other_versions(self._site_versions)
-        variance = np.empty(0) if self._state is None else self._state.residual_variance
         found += warnings.of_shortened_levels(self._plan)
-        if self._state is not None:
-            found += warnings.of_hidden_scales(self._plan, self._variables, self._state.mean_squares)
-        return found + warnings.of_unequal_variances(
-            self._plan, self._variables, variance, None if self._state is None else self._state.units
-        )
+        state = self._state
+        if state is None:
+            return found
+        found += warnings.of_hidden_scales(self._plan, self._variables, state.mean_squares)
+        if state.confidence is not None:  # the verdict has a test of its own
+            return found
+        return found + warnings.of_unequal_variances(self._plan, self._variables, state.residual_variance, state.units)

@@ -25,7 +25,7 @@ from fedbnsl_experiments.trials.harness import N_SAMPLES, Row, run_plan
 EPSILONS = (None, 5.0, 1.0)
 """Budgets of the private runs; None: a run of the plan `standard`."""
 
-_COVERAGE_D, _COVERAGE_SEEDS = 20, range(20)
+_COVERAGE_D, _COVERAGE_SEEDS = 20, range(60)
 _NETWORKS, _NETWORK_SEEDS = ("ecoli70", "magic-niab"), range(5)
 # Sites, rows of each, and the budget.
 _SIZES: tuple[tuple[int, int, float | None], ...] = ((8, 1000, None), (5, 100, None), (8, N_SAMPLES, 1.0))
@@ -126,7 +126,8 @@ def covered(result: Mapping[str, Any], W: Matrix) -> tuple[int, int, int]:
         if not edge["directed"] and edge["in_dag"] == "backward":
             i, j = j, i
         found[i, j] = True
-        intervals[i, j] = edge["interval"]
+        if edge.get("interval"):  # a run without numbers of confidence has none
+            intervals[i, j] = edge["interval"]
     right = (found == (W != 0)).all(axis=0)
     judged = [(W[i, j], interval) for (i, j), interval in intervals.items() if right[j]]
     inside = sum(low <= value <= high for value, (low, high) in judged)
@@ -146,7 +147,8 @@ def by_share(result: Mapping[str, Any], truth: Mask) -> dict[str, Matrix]:
     directed = marks & ~marks.T
     pairs: list[tuple[float, bool]] = []
     directions: list[tuple[float, bool]] = []
-    for edge in [*({**edge, **edge["bootstrap"]} for edge in result["edges"]), *result["unsure"]]:
+    drawn = [{**edge, **edge["bootstrap"]} for edge in result["edges"] if edge.get("bootstrap")]
+    for edge in [*drawn, *result["unsure"]]:
         i, j = position[edge["source"]], position[edge["target"]]
         pairs.append((edge["adjacent"], bool(truth[i, j] or truth[j, i])))
         directions += [(edge["forward"], bool(directed[i, j])), (edge["backward"], bool(directed[j, i]))]

@@ -25,7 +25,7 @@ _Pair = tuple[int, int]
 def with_confidence(
     edges: Sequence[Mapping[str, Any]], confidence: Confidence | None, graph: ConsensusGraph, columns: Columns
 ) -> list[dict[str, Any]]:
-    """The named edges of a graph, each with its numbers of confidence; null where there is none.
+    """The named edges of a graph, each with its numbers of confidence: null where one is not known, absent without any.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ def with_confidence(
         As `learned_graph.named_edges` gives them. The numbers are those of the coefficient with the edge's weight.
     """
     if confidence is None:
-        return [{**edge, **_NOTHING} for edge in edges]
+        return [dict(edge) for edge in edges]
     found = _OfPairs(confidence, graph, columns)
     return [found.edge(edge) for edge in edges]
 

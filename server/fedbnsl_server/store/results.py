@@ -416,10 +416,11 @@ class RunRecorder:
         found += warnings.of_sites_that_went(self._ejected, self._turned_out, contributed)
         found += warnings.of_too_much_noise(self._plan, list(self._n_samples.values()), len(self._variables))
         found += sentences(self._rounds) + warnings.of_other_versions(self._site_versions)
-        variance = np.empty(0) if self._state is None else self._state.residual_variance
         found += warnings.of_shortened_levels(self._plan)
-        if self._state is not None:
-            found += warnings.of_hidden_scales(self._plan, self._variables, self._state.mean_squares)
-        return found + warnings.of_unequal_variances(
-            self._plan, self._variables, variance, None if self._state is None else self._state.units
-        )
+        state = self._state
+        if state is None:
+            return found
+        found += warnings.of_hidden_scales(self._plan, self._variables, state.mean_squares)
+        if state.confidence is not None:  # the verdict has a test of its own
+            return found
+        return found + warnings.of_unequal_variances(self._plan, self._variables, state.residual_variance, state.units)

@@ -13,9 +13,8 @@ from fedbnsl.wording import first_few
 from fedbnsl_server.search.confidence import Confidence
 from fedbnsl_server.search.heterogeneity import chi_square_tails, holm
 from fedbnsl_server.store.confidence import inconsistency
+from fedbnsl_server.store.learned_graph import directions
 from fedbnsl_server.store.warnings import units_of_variances
-
-DIRECTED_BY = ("data", "knowledge", "assumption", "nobody")
 
 # Chance of a false alarm, of each of the three tests.
 _LEVEL = 0.01
@@ -46,11 +45,10 @@ def verdict_of(
             contradicted += _unequal_variances(plan, columns, confidence, residual_variance)
         differing = list(_sites_that_differ(columns, confidence))
         contradicted += [*differing, *_unexplained(columns, confidence, also="" if not differing else _DIFFERING)]
-    by = [edge.get("directed_by") for edge in edges]
     return {
         "assumed": list(_assumed(plan)),
         "contradicted": contradicted,
-        "directed_by": {who: by.count(who) for who in DIRECTED_BY},
+        "directed_by": directions(edges),
     }
 
 

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,15 +10,17 @@ from typing import Any
 import numpy as np
 
 from fedbnsl.errors import PlanError, ResultError
+from fedbnsl.graphs.cpdag import cpdag
 from fedbnsl.graphs.files import LGBN
+from fedbnsl.graphs.graph import is_acyclic
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_experiments.report.scales import Scales, read_scales
+from fedbnsl_experiments.report.verdict import is_directed
 from fedbnsl_experiments.scoring.evaluation import (
     columns_of,
     has_raw_weights,
-    learned_graph,
     read_result,
     read_weights,
     scales_of,
@@ -39,6 +41,9 @@ class Truth:
     ----------
     edges
         (V, V) those between variables in common; there may be cycles.
+    marks
+        (V, V) what a learned graph is compared with: `edges`, or their Markov equivalence class where that is what was
+        learned (and `edges` are acyclic).
     scored
         (V, V) pairs of variables in common.
     """
@@ -46,6 +51,7 @@ class Truth:
     path: Path
     reference: Reference
     edges: Mask
+    marks: Mask
     scored: Mask
 
 
@@ -62,8 +68,8 @@ class ReportedRun:
     W
         (d, d) raw weights of the last ADMM round; without any, those of the last searched graph. Without units where
         the run has divided its columns by scales.
-    dag
-        (V, V) learned graph.
+    marks
+        (V, V) learned graph: [i, j] alone for i -> j, both [i, j] and [j, i] for an undirected edge.
     residual_variance
         (d,) values by the order of the columns, in squared units of the tables; None where the run has none.
     scales
@@ -79,7 +85,7 @@ class ReportedRun:
     plan: Plan
     columns: Columns
     W: Matrix
-    dag: Mask
+    marks: Mask
     residual_variance: list[float] | None
     truth: Truth | None
     scales: Scales | None
@@ -97,6 +103,16 @@ class ReportedRun:
         """The rounds of result.json; there is at least one."""
         rounds: list[dict[str, Any]] = self.result["rounds"]
         return rounds
+
+    @property
+    def is_class(self) -> bool:
+        """Whether the graph is a Markov equivalence class (a CPDAG), not one DAG."""
+        return bool(self.result.get("graph_class") == "cpdag")
+
+    @property
+    def directed(self) -> Mask:
+        """(V, V) directed edges of the learned graph."""
+        return self.marks & ~self.marks.T
 
     @property
     def divided_by(self) -> Matrix | None:
@@ -151,17 +167,27 @@ def read_run(path: Path, *, truth: Path | None = None, data: Path | None = None)
         plan=plan,
         columns=columns,
         W=without_units(read_weights(path / "weights.csv", columns.names), result),
-        dag=learned_graph(result),
+        marks=_marks(result),
         residual_variance=None
         if LGBN in result.get("not_written", {})
         else _residual_variance(path / LGBN, columns.names),
-        truth=None if truth is None else _read_truth(truth, variables),
+        truth=None if truth is None else _read_truth(truth, variables, as_class=result.get("graph_class") == "cpdag"),
         scales=None
         if data is None
         else read_scales(data, variables, columns=columns.names, dictionary=plan.dictionary),
         tables=data,
         holds_private=data is not None and not generated,
     )
+
+
+def _marks(result: Mapping[str, Any]) -> Mask:
+    position = {name: k for k, name in enumerate(result["variables"])}
+    marks = np.zeros((len(position), len(position)), dtype=bool)
+    for edge in result["edges"]:
+        i, j = position[edge["source"]], position[edge["target"]]
+        marks[i, j] = True
+        marks[j, i] |= not is_directed(edge)
+    return marks
 
 
 def _residual_variance(path: Path, columns: Sequence[str]) -> list[float] | None:
@@ -178,9 +204,11 @@ def _residual_variance(path: Path, columns: Sequence[str]) -> list[float] | None
     return variances
 
 
-def _read_truth(path: Path, variables: Sequence[str]) -> Truth:
+def _read_truth(path: Path, variables: Sequence[str], *, as_class: bool) -> Truth:
     reference = read_reference(path, variables)
-    edges, scored = np.zeros((2, len(variables), len(variables)), dtype=bool)
+    edges, marks, scored = np.zeros((3, len(variables), len(variables)), dtype=bool)
     common = np.ix_(reference.common, reference.common)
     edges[common], scored[common] = reference.edges, True
-    return Truth(path, reference, edges, scored)
+    # A graph with a cycle has no class.
+    marks[common] = cpdag(reference.edges) if as_class and is_acyclic(reference.edges) else reference.edges
+    return Truth(path, reference, edges, marks, scored)

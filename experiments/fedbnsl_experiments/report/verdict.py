@@ -23,14 +23,26 @@ class Verdict:
     assumed
         Whole sentences.
     contradicted
-        Whole sentences; empty: nothing in the data contradicts what was assumed.
+        Whole sentences.
+    tested
+        Whether the run could test what was assumed: without moments it could not.
     directed_by
         Number of edges by the keys of DIRECTED_BY; those of `nobody` are undirected.
     """
 
     assumed: Sequence[str]
     contradicted: Sequence[str]
+    tested: bool
     directed_by: Mapping[str, int]
+
+    @property
+    def held(self) -> str:
+        """A sentence where nothing was contradicted."""
+        if self.contradicted:
+            return ""
+        return (
+            "Nothing in the data contradicts it." if self.tested else "Whether the data contradict it was not tested."
+        )
 
     @property
     def in_words(self) -> str:
@@ -51,6 +63,7 @@ def verdict_of(result: Mapping[str, Any]) -> Verdict | None:
     return Verdict(
         [_sentence(text) for text in found.get("assumed", [])],
         [_sentence(text) for text in found.get("contradicted", [])],
+        result.get("estimation") is not None,
         {key: int(counts.get(key, 0)) for key in DIRECTED_BY},
     )
 

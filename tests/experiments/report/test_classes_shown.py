@@ -85,6 +85,13 @@ def test_an_assumption_that_the_data_contradict_is_said_in_a_box_of_its_own(run)
     assert "Nothing in the data contradicts" not in summary_of(run)
 
 
+def test_what_was_not_tested_is_not_said_to_hold(run):
+    complete(run, estimation=None)
+    for text in (page_of(run).text, " ".join(summary_of(run).split())):
+        assert "Whether the data contradict it was not tested." in text
+        assert "Nothing in the data" not in text
+
+
 def test_an_older_result_has_no_verdict_and_no_column_for_what_it_does_not_know(run):
     result = json.loads((run / "result.json").read_text(encoding="utf-8"))
     for key in SMALL:
@@ -146,11 +153,15 @@ def test_what_no_edge_has_is_said_once_and_takes_no_column(key, said, run):
 
 
 def test_edges_of_blocks_keep_their_coefficients_beside_the_numbers_of_confidence(run):
-    coefficients = [{"source": "a", "target": "c=x", "weight": 0.4}, {"source": "a", "target": "c=y", "weight": 0.2}]
+    coefficients = [
+        {"source": "a", "target": "c=x", "weight": 0.4, "interval": [0.3, 0.5]},
+        {"source": "a", "target": "c=y", "weight": 0.2},
+    ]
     complete(run, edges=[edge("a", "c", 0.4, 0.9, "data", coefficients=coefficients)])
     header, row, all_of_them = page_of(run).tables["edges"]
     assert len(row) == len(header)
     assert "All 2 coefficients of a \u2192 c" in all_of_them[0]
+    assert "c=x: +0.400, 95 % 0.30 to 0.50" in plain(all_of_them[0])
     spans = [int(a["colspan"]) for tag, a in page_of(run).tags if tag == "td" and "colspan" in a]
     assert spans == [len(header)]
 

@@ -53,8 +53,15 @@ def cautions(run: ReportedRun, scores: Mapping[str, Any] | None) -> list[str]:
     if run.truth is not None and (left_out := run.truth.reference.left_out):
         found.append(f"{left_out[0].upper()}{left_out[1:]}.")
     if scores is not None:
-        chance, empty = scores["random_dag"]["mean"]["shd"], scores["empty_graph"]["shd"]
-        if scores["scores"]["shd"] >= min(chance, empty):
+        shd, chance, empty = (
+            scores["scores"]["shd"],
+            scores["random_dag"]["mean"]["shd"],
+            scores["empty_graph"]["shd"],
+        )
+        if run.is_class and (classes := scores["class_scores"]) is not None:
+            shd, chance = classes["run"]["shd"], classes["random_dag"]["shd"]["mean"]
+            empty = classes["empty_graph"]["shd"]
+        if shd >= min(chance, empty):
             found.append("Against this truth, the run does no better than the empty graph or random DAGs.")
         if scores["cyclic_reference"]:
             found.append("The truth has a directed cycle: no Bayesian network can match it in full.")

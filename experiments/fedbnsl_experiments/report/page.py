@@ -42,6 +42,16 @@ _SCORES = (
     ("pairs found, whatever the direction (recall)", "skeleton_recall"),
 )
 
+_CLASS_SCORES = (
+    ("SHD of the classes: pairs with another mark", "shd"),
+    ("SID over the class, least and largest", "sid"),
+    ("directed edges", "n_directed"),
+    ("undirected edges", "n_undirected"),
+    ("pairs found, whatever the direction (recall)", "skeleton_recall"),
+    ("linked pairs that are so in the truth (precision)", "skeleton_precision"),
+    ("F1 of linked pairs", "skeleton_f1"),
+)
+
 _PLACEHOLDERS = (
     (" TABLES ", "the folder with the tables, site-1.csv, ..."),
     (" FEDERATION ", "the folder that fedbnsl coordinator init made (on one machine alone: --insecure instead)"),
@@ -139,7 +149,7 @@ def report_page(run: ReportedRun) -> str:
         variances=report_cautions.variances(run),
         scales=report_cautions.scale_table(run),
         path=report_cautions.threshold_path(run),
-        scores=_score_rows(scores) if scores else [],
+        scores=_score_rows(scores, of_class=run.is_class) if scores else [],
         command=command,
         placeholders=[(word, meaning) for word, meaning in _PLACEHOLDERS if any(word in line for line in command)],
     )
@@ -254,19 +264,24 @@ def _estimate_sentence(run: ReportedRun) -> str:
     )
 
 
-def _score_rows(scores: dict[str, Any]) -> list[dict[str, Any]]:
-    chance = scores["random_dag"]
+def _score_rows(scores: dict[str, Any], *, of_class: bool) -> list[dict[str, Any]]:
+    """Rows of the table of scores: of classes where a class was learned, and the truth has one."""
+    run, empty, chance = scores["scores"], scores["empty_graph"], scores["random_dag"]
+    labels = _SCORES
+    if of_class and (classes := scores["class_scores"]) is not None:
+        run, empty, labels = classes["run"], classes["empty_graph"], _CLASS_SCORES
+        shd = classes["random_dag"]["shd"]
+        chance = {"mean": {"shd": shd["mean"]}, "std": {"shd": shd["std"]}}
     return [
         {
             "key": key,
             "label": label,
-            "run": scores["scores"][key],
-            "empty": scores["empty_graph"].get(key),
+            "run": run[key],
+            "empty": empty.get(key),
             "chance": chance["mean"].get(key),
             "spread": chance["std"].get(key),
         }
-        for label, key in _SCORES
-        if key in scores["scores"]
+        for label, key in labels
     ]
 
 

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 
 from fedbnsl.errors import PlanError, ResultError
-from fedbnsl.graphs.cpdag import cpdag
 from fedbnsl.graphs.files import LGBN
 from fedbnsl.graphs.graph import is_acyclic
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_experiments.report.scales import Scales, read_scales
-from fedbnsl_experiments.report.verdict import is_directed
+from fedbnsl_experiments.scoring.class_scores import Known
 from fedbnsl_experiments.scoring.evaluation import (
     columns_of,
     has_raw_weights,
+    known_in,
     read_result,
     read_weights,
     scales_of,
@@ -28,6 +28,7 @@ from fedbnsl_experiments.scoring.evaluation import (
     without_units,
 )
 from fedbnsl_experiments.scoring.metrics import Reference, read_reference
+from fedbnsl_server.store.result_file import learned_class
 
 _TRUTH = Path("data") / "truth.csv"
 _TABLES = Path("data")
@@ -167,27 +168,19 @@ def read_run(path: Path, *, truth: Path | None = None, data: Path | None = None)
         plan=plan,
         columns=columns,
         W=without_units(read_weights(path / "weights.csv", columns.names), result),
-        marks=_marks(result),
+        marks=learned_class(result),
         residual_variance=None
         if LGBN in result.get("not_written", {})
         else _residual_variance(path / LGBN, columns.names),
-        truth=None if truth is None else _read_truth(truth, variables, as_class=result.get("graph_class") == "cpdag"),
+        truth=None
+        if truth is None
+        else _read_truth(truth, variables, known_in(path, result) if result.get("graph_class") == "cpdag" else None),
         scales=None
         if data is None
         else read_scales(data, variables, columns=columns.names, dictionary=plan.dictionary),
         tables=data,
         holds_private=data is not None and not generated,
     )
-
-
-def _marks(result: Mapping[str, Any]) -> Mask:
-    position = {name: k for k, name in enumerate(result["variables"])}
-    marks = np.zeros((len(position), len(position)), dtype=bool)
-    for edge in result["edges"]:
-        i, j = position[edge["source"]], position[edge["target"]]
-        marks[i, j] = True
-        marks[j, i] |= not is_directed(edge)
-    return marks
 
 
 def _residual_variance(path: Path, columns: Sequence[str]) -> list[float] | None:
@@ -204,11 +197,13 @@ def _residual_variance(path: Path, columns: Sequence[str]) -> list[float] | None
     return variances
 
 
-def _read_truth(path: Path, variables: Sequence[str], *, as_class: bool) -> Truth:
+def _read_truth(path: Path, variables: Sequence[str], known: Known | None) -> Truth:
+    """A truth to compare with; as a class, with the knowledge that the run had, where `known` is given."""
     reference = read_reference(path, variables)
     edges, marks, scored = np.zeros((3, len(variables), len(variables)), dtype=bool)
     common = np.ix_(reference.common, reference.common)
     edges[common], scored[common] = reference.edges, True
-    # A graph with a cycle has no class.
-    marks[common] = cpdag(reference.edges) if as_class and is_acyclic(reference.edges) else reference.edges
+    marks[common] = reference.edges
+    if known is not None and is_acyclic(reference.edges):  # a graph with a cycle has no class
+        marks[common] = known.of_common(reference.common).class_of(reference.edges, reference.directed)
     return Truth(path, reference, edges, marks, scored)

@@ -29,7 +29,7 @@ _LONG = 60
 # Pixels that the page of a phone leaves to a drawing.
 _PHONE = 350
 
-_SCORES = (
+_SCORES: Sequence[tuple[str, str]] = (
     ("SHD: edges to add, remove or reverse", "shd"),
     ("SID: effects between pairs that the graph gets wrong", "sid"),
     ("edges", "n_edges"),
@@ -42,7 +42,7 @@ _SCORES = (
     ("pairs found, whatever the direction (recall)", "skeleton_recall"),
 )
 
-_CLASS_SCORES = (
+_CLASS_SCORES: Sequence[tuple[str, str]] = (
     ("SHD of the classes: pairs with another mark", "shd"),
     ("SID over the class, least and largest", "sid"),
     ("directed edges", "n_directed"),

@@ -80,6 +80,20 @@ class Page(HTMLParser):
         self.feed(html)
         self.text = " ".join(" ".join(self._words).split())
 
+    def rows(self, table):
+        """Rows of a table, cells by the head of their column; not the rows of coefficients."""
+        header, *rows = self.tables[table]
+        return [dict(zip(header, row, strict=True)) for row in rows if len(row) == len(header)]
+
+    def edges(self):
+        """Rows of the table of edges by source and target; weights without their intervals."""
+        found = {}
+        for row in self.rows("edges"):
+            cells = {head.removesuffix(", 95 %"): cell for head, cell in row.items()}
+            cells |= {head: cells[head].partition(" ")[0] for head in {"estimate", "without units"} & set(cells)}
+            found[row["source"], row["target"]] = cells
+        return found
+
     def handle_starttag(self, tag, attributes):
         attributes = dict(attributes)
         self.tags.append((tag, attributes))

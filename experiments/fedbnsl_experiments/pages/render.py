@@ -1,7 +1,10 @@
 """HTML pages from the templates of this package: one file each, with nothing to fetch."""
 
+import base64
+import hashlib
 import math
 import re
+from dataclasses import dataclass
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -54,6 +57,27 @@ def drawing_width(svg: str) -> float:
     """Pixels that an <svg> element asks for, in points or in pixels; 0 if it does not say."""
     found = re.search(r'<svg[^>]*? width="([\d.]+)(pt)?', svg)
     return 0.0 if found is None else float(found[1]) * (4 / 3 if found[2] else 1)
+
+
+@dataclass(frozen=True)
+class Script:
+    """A script that stands on the page itself.
+
+    Attributes
+    ----------
+    digest
+        As a content security policy names it: a page with this policy runs this very text, and no other.
+    """
+
+    text: Markup
+    digest: str
+
+
+def script(name: str) -> Script:
+    """A script of the templates' folder."""
+    text = _ENVIRONMENT.get_template(name).render()
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return Script(Markup(text), f"sha256-{digest}")  # noqa: S704
 
 
 _FILTERS: dict[str, Any] = {

@@ -44,7 +44,7 @@ def cautions(run: ReportedRun, scores: Mapping[str, Any] | None) -> list[str]:
     found += _of_scales(run)
     spread = varsortability_of(run)
     # ADMM sees scaled columns with equal variances: only a search in the tables' units can follow these.
-    in_units = run.searched or run.divided_by is None
+    in_units = (run.searched or run.divided_by is None) and not run.is_class
     if spread is not None and spread > _HIGH_VARSORTABILITY and in_units:
         found.append(
             f"Varsortability in the learned graph is {spread:.2f}: variances grow along the arrows. In data "
@@ -53,8 +53,15 @@ def cautions(run: ReportedRun, scores: Mapping[str, Any] | None) -> list[str]:
     if run.truth is not None and (left_out := run.truth.reference.left_out):
         found.append(f"{left_out[0].upper()}{left_out[1:]}.")
     if scores is not None:
-        chance, empty = scores["random_dag"]["mean"]["shd"], scores["empty_graph"]["shd"]
-        if scores["scores"]["shd"] >= min(chance, empty):
+        shd, chance, empty = (
+            scores["scores"]["shd"],
+            scores["random_dag"]["mean"]["shd"],
+            scores["empty_graph"]["shd"],
+        )
+        if run.is_class and (classes := scores["class_scores"]) is not None:
+            shd, chance = classes["run"]["shd"], classes["random_dag"]["shd"]["mean"]
+            empty = classes["empty_graph"]["shd"]
+        if shd >= min(chance, empty):
             found.append("Against this truth, the run does no better than the empty graph or random DAGs.")
         if scores["cyclic_reference"]:
             found.append("The truth has a directed cycle: no Bayesian network can match it in full.")
@@ -78,8 +85,8 @@ def _of_scales(run: ReportedRun) -> list[str]:
                 f"The mean of {names} is further from zero than the standard deviation. The model has no "
                 f"intercept: directions and weights are then wrong. Centre the columns ({centre}) and run again."
             )
-    # That they differ is already among the run's own warnings.
-    values = run.residual_variance
+    # That they differ is already among the run's own warnings; a class of graphs does not mind.
+    values = None if run.is_class else run.residual_variance
     if run.scales is None and values is not None and max(values) > _UNEQUAL * min(values):
         found.append(
             f"Residual variances differ by more than a factor of {_UNEQUAL:g}. One possible cause are means far from "
@@ -90,10 +97,10 @@ def _of_scales(run: ReportedRun) -> list[str]:
 
 
 def varsortability_of(run: ReportedRun) -> float | None:
-    """Varsortability of the learned graph, between columns; None without tables or edges."""
+    """Varsortability of the directed edges, between columns; None without tables or such edges."""
     if run.scales is None:
         return None
-    return varsortability(np.diag(run.scales.variance), run.columns.spread(run.dag).astype(np.float64))
+    return varsortability(np.diag(run.scales.variance), run.columns.spread(run.directed).astype(np.float64))
 
 
 def variances(run: ReportedRun) -> dict[str, Any] | None:

@@ -2,14 +2,25 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from fedbnsl.graphs.graph import Edge
+from fedbnsl_experiments.report.confidence import (
+    Confidence,
+    between,
+    confidence_of,
+    heterogeneity,
+    percent,
+    signed,
+    unsure_pairs,
+    ways,
+)
 from fedbnsl_experiments.report.dag_drawing import STYLES, Arrow, draw, sample
 from fedbnsl_experiments.report.run_files import ReportedRun, Truth
+from fedbnsl_experiments.report.verdict import DIRECTED_BY, is_directed
 
 MOST_DRAWN = 1000
 """Edges of the largest drawing: beyond it nobody could follow a line, and the layout would take minutes."""
@@ -25,13 +36,16 @@ class EdgeRow:
         None for an edge that was not learned; the largest of several coefficients, by their size without units.
     truth
         Weight of this very edge in the truth; None where unknown, where the truth has no such edge, and where the edge
-        has several coefficients.
+        has several coefficients or no direction.
     verdict
-        correct, reversed, extra or missing; unscored if the truth lacks one of the variables; empty without a truth.
+        correct, reversed, open (undirected in one of the two graphs), extra or missing; unscored if the truth lacks one
+        of the variables; empty without a truth.
     standardised
         The estimate without units; None where the run has none.
     coefficients
         Between the columns of the two variables, if these have several: as in result.json.
+    directed_by
+        A key of `verdict.DIRECTED_BY`; empty where result.json does not say.
     """
 
     source: str
@@ -41,6 +55,9 @@ class EdgeRow:
     verdict: str
     standardised: float | None = None
     coefficients: tuple[Mapping[str, Any], ...] = ()
+    directed: bool = True
+    directed_by: str = ""
+    confidence: Confidence = field(default_factory=Confidence)
 
     @property
     def strength(self) -> float:
@@ -52,17 +69,34 @@ class EdgeRow:
         """Estimate - truth."""
         return None if self.estimate is None or self.truth is None else self.estimate - self.truth
 
+    @property
+    def mark(self) -> str:
+        """An arrow or a dash."""
+        return "\u2192" if self.directed else "\u2014"
 
-def verdict(edge: Edge, truth: Truth | None) -> str:
+    @property
+    def said_of_verdict(self) -> str:
+        """The verdict, and of an open one in which of the two graphs."""
+        if self.verdict != "open":
+            return self.verdict
+        return "open in the truth" if self.directed else "open here"
+
+
+def verdict(edge: Edge, truth: Truth | None, *, directed: bool = True) -> str:
     """Verdict on a learned edge, as in `metrics.score`: reversed if the truth has only the opposite edge."""
     if truth is None:
         return ""
     i, j = edge
     if not truth.scored[i, j]:
         return "unscored"
-    if truth.edges[i, j]:
-        return "correct"
-    return "reversed" if truth.edges[j, i] else "extra"
+    there, back = truth.marks[i, j], truth.marks[j, i]
+    if not (there or back):
+        return "extra"
+    # In a truth with a cycle, both may be true of a pair of opposite edges: either direction is right then.
+    undirected = there and back and not (truth.edges[i, j] and truth.edges[j, i])
+    if directed and not undirected:
+        return "correct" if there else "reversed"
+    return "open" if directed or not undirected else "correct"
 
 
 def learned_edges(run: ReportedRun) -> list[EdgeRow]:
@@ -71,17 +105,20 @@ def learned_edges(run: ReportedRun) -> list[EdgeRow]:
     rows: list[EdgeRow] = []
     weights = _true_weights(run)
     for edge in run.result["edges"]:
-        pair = position[edge["source"]], position[edge["target"]]
-        coefficients = tuple(edge.get("coefficients", ()))
+        pair, directed = (position[edge["source"]], position[edge["target"]]), is_directed(edge)
+        coefficients = tuple(edge.get("coefficients") or ())
         rows.append(
             EdgeRow(
                 edge["source"],
                 edge["target"],
                 edge["weight"],
-                None if coefficients else weights.get(pair),
-                verdict(pair, run.truth),
+                None if coefficients or not directed else weights.get(pair),
+                verdict(pair, run.truth, directed=directed),
                 None if run.divided_by is None else edge["standardised"],
                 coefficients,
+                directed,
+                edge.get("directed_by", ""),
+                confidence_of(edge),
             )
         )
     return sorted(rows, key=lambda row: -row.strength)
@@ -92,31 +129,58 @@ def _true_weights(run: ReportedRun) -> Mapping[Edge, float]:
 
 
 def missing_edges(run: ReportedRun) -> list[EdgeRow]:
-    """True edges that were learned in neither direction."""
+    """True edges whose pair was not learned at all; of an undirected one, its ends in the variables' order."""
     if run.truth is None:
         return []
-    wrong = run.dag & ~run.truth.edges
-    pairs: list[Edge] = [(int(i), int(j)) for i, j in np.argwhere(run.truth.edges & ~run.dag & ~wrong.T)]
+    marks, learned = run.truth.marks, run.marks
+    # A pair of opposite edges (a cycle of the truth) is two edges: the one that was not learned is missing.
+    twice = run.truth.edges & run.truth.edges.T
+    lacking = marks & ~learned & ~(learned.T & ~twice)
+    undirected = marks & marks.T & ~twice
+    pairs: list[Edge] = [(int(i), int(j)) for i, j in np.argwhere(lacking) if i < j or not undirected[i, j]]
     weights = _true_weights(run)
     names = run.variables
-    return [EdgeRow(names[i], names[j], None, weights.get((i, j)), "missing") for i, j in pairs]
+    return [
+        EdgeRow(names[i], names[j], None, weights.get((i, j)), "missing", directed=not undirected[i, j])
+        for i, j in pairs
+    ]
 
 
 def drawing(run: ReportedRun) -> str:
-    """The graph as SVG; with a truth, edges that are missing are drawn too. Empty without edges, or with too many."""
+    """The graph as SVG; with a truth, edges that are missing are drawn too. Empty without edges, or with too many.
+
+    Pairs that are unsure are part of it where their variables are drawn: for the page's script to show.
+    """
     rows = [*learned_edges(run), *missing_edges(run)]
     if not 0 < len(rows) <= MOST_DRAWN:
         return ""
     position = {name: k for k, name in enumerate(run.variables)}
     strongest = max((row.strength for row in rows), default=0.0) or 1.0
-    arrows: list[Arrow] = []
-    for row in rows:
-        kind = row.verdict or ("negative" if (row.estimate or 0.0) < 0 else "positive")
-        words = f"{row.source} \u2192 {row.target}"
-        words += f", weight {row.estimate:.3g}" if row.estimate is not None else ""
-        words += f" ({row.standardised:.3g} without units)" if row.standardised is not None else ""
-        words += f", {row.verdict}" if row.verdict else ""
-        arrows.append(Arrow(position[row.source], position[row.target], kind, row.strength / strongest, words))
+    arrows = [
+        Arrow(
+            position[row.source],
+            position[row.target],
+            row.verdict or ("negative" if (row.estimate or 0.0) < 0 else "positive"),
+            row.strength / strongest,
+            _words(row),
+            row.directed,
+            row.confidence.adjacent,
+        )
+        for row in rows
+    ]
+    arrows += [
+        Arrow(
+            position[pair.source],
+            position[pair.target],
+            "unsure",
+            0.0,
+            f"{pair.source} \u2014 {pair.target}, not in the graph\nin {percent(pair.adjacent)} of the draws: "
+            f"{ways(pair)}",
+            directed=False,
+            share=pair.adjacent,
+        )
+        for pair in unsure_pairs(run)[: MOST_DRAWN - len(rows)]
+    ]
     counts = Counter(row.verdict for row in rows)
     verdicts = ", ".join(f"{counts[kind]} {kind}" for kind in STYLES if counts[kind])
     n = len(run.result["edges"])
@@ -124,19 +188,57 @@ def drawing(run: ReportedRun) -> str:
     return draw(run.variables, arrows, title=f"{title}. The table of edges below lists them all.")
 
 
+def _words(row: EdgeRow) -> str:
+    """What the drawing says of an edge, line by line."""
+    known, lines = row.confidence, [f"{row.source} {row.mark} {row.target}"]
+    if row.verdict:
+        lines[0] += f", {row.said_of_verdict}"
+    if row.estimate is not None:
+        lines.append(f"weight {signed(row.estimate, known.interval)}{_in_95(known.interval)}")
+    if row.standardised is not None:
+        lines.append(
+            f"without units {signed(row.standardised, known.standardised_interval)}"
+            f"{_in_95(known.standardised_interval)}"
+        )
+    if row.directed_by:
+        lines.append(f"directed {DIRECTED_BY.get(row.directed_by, row.directed_by)}")
+    if known.adjacent is not None:
+        lines.append(f"in {percent(known.adjacent)} of the draws: {ways(known)}")
+    if known.sites is not None:
+        lines.append(f"over the sites {heterogeneity(known)}")
+    if known.without_a_site is not None:
+        kept, searches = known.without_a_site
+        lines.append(f"kept in {kept} of {searches} searches without a site")
+    return "\n".join(lines)
+
+
+def _in_95(interval: tuple[float, float] | None) -> str:
+    return "" if interval is None else f", 95\u00a0% {between(interval)}"
+
+
 def legend(run: ReportedRun) -> list[dict[str, str]]:
     """The kinds of edges that the drawing tells apart: a sample line and what it means."""
-    counts = Counter(row.verdict for row in [*learned_edges(run), *missing_edges(run)])
+    rows = [*learned_edges(run), *missing_edges(run)]
+    counts = Counter(row.verdict for row in rows)
     kinds = ["positive", "negative"] if run.truth is None else ["correct", "reversed", "extra", "missing"]
-    kinds += ["unscored"] * ("unscored" in counts)
-    return [
+    kinds += [kind for kind in ("open", "unscored") if kind in counts]
+    found = [
         {"sample": sample(kind), "meaning": STYLES[kind].meaning, "count": str(counts[kind]) if run.truth else ""}
         for kind in kinds
     ]
+    if undirected := sum(not row.directed for row in rows):
+        found.append(
+            {
+                "sample": sample("unscored", directed=False),
+                "meaning": "without a head: either direction fits the data",
+                "count": str(undirected),
+            }
+        )
+    return found
 
 
 def isolated(run: ReportedRun) -> list[str]:
     """Variables without an edge in the drawing."""
-    drawn = run.dag if run.truth is None else run.dag | run.truth.edges
+    drawn = run.marks if run.truth is None else run.marks | run.truth.edges
     degree = drawn.sum(axis=0) + drawn.sum(axis=1)
     return [name for name, n_edges in zip(run.variables, degree.tolist(), strict=True) if not n_edges]

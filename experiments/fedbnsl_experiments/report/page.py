@@ -1,7 +1,8 @@
 """The report of a run: one HTML page that needs nothing beside it."""
 
 import shlex
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,16 @@ from fedbnsl import durable
 from fedbnsl.errors import ResultError
 from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl_client.data.preparation import has_intercept
-from fedbnsl_experiments.pages.render import render
+from fedbnsl_experiments.pages.render import render, script
 from fedbnsl_experiments.report import cautions as report_cautions
 from fedbnsl_experiments.report import charts as report_charts
+from fedbnsl_experiments.report import confidence as report_confidence
 from fedbnsl_experiments.report import history as report_course
 from fedbnsl_experiments.report import learned as report_graph
 from fedbnsl_experiments.report import prepared as report_preparation
-from fedbnsl_experiments.report.run_files import ReportedRun, read_run
+from fedbnsl_experiments.report.learned import EdgeRow
+from fedbnsl_experiments.report.run_files import ReportedRun, Truth, read_run
+from fedbnsl_experiments.report.verdict import DIRECTED_BY, verdict_of
 from fedbnsl_experiments.scoring.evaluation import evaluate
 from fedbnsl_server.store.command import COMMAND, another_folder
 
@@ -25,7 +29,7 @@ _LONG = 60
 # Pixels that the page of a phone leaves to a drawing.
 _PHONE = 350
 
-_SCORES = (
+_SCORES: Sequence[tuple[str, str]] = (
     ("SHD: edges to add, remove or reverse", "shd"),
     ("SID: effects between pairs that the graph gets wrong", "sid"),
     ("edges", "n_edges"),
@@ -36,6 +40,16 @@ _SCORES = (
     ("share of learned edges that are wrong (FDR)", "fdr"),
     ("F1", "f1"),
     ("pairs found, whatever the direction (recall)", "skeleton_recall"),
+)
+
+_CLASS_SCORES: Sequence[tuple[str, str]] = (
+    ("SHD of the classes: pairs with another mark", "shd"),
+    ("SID over the class, least and largest", "sid"),
+    ("directed edges", "n_directed"),
+    ("undirected edges", "n_undirected"),
+    ("pairs found, whatever the direction (recall)", "skeleton_recall"),
+    ("linked pairs that are so in the truth (precision)", "skeleton_precision"),
+    ("F1 of linked pairs", "skeleton_f1"),
 )
 
 _PLACEHOLDERS = (
@@ -85,6 +99,7 @@ def report_page(run: ReportedRun) -> str:
     learned, missing = report_graph.learned_edges(run), report_graph.missing_edges(run)
     return render(
         "report.html.j2",
+        script=script("report.js"),
         run=run,
         result=result,
         plan=run.plan,
@@ -95,8 +110,21 @@ def report_page(run: ReportedRun) -> str:
         date=_day(result["manifest"]["ended_at"]),
         n_rows=sum(site["n_samples"] for site in result["sites"].values()),
         reason=result["reason"].rstrip("."),
-        learned_sentence=_learned_sentence(run, scores),
+        learned_sentence=_learned_sentence(run, learned, missing),
+        verdict=verdict_of(result),
         learned=learned,
+        columns=_columns(learned),
+        estimation=report_confidence.estimation_words(run),
+        unknown=report_confidence.unknown(run),
+        unsure=report_confidence.unsure_pairs(run),
+        fits=report_confidence.fits(run),
+        no_intercept=report_confidence.no_intercept(run),
+        directed_by=DIRECTED_BY,
+        signed=report_confidence.signed,
+        between=report_confidence.between,
+        percent=report_confidence.percent,
+        ways=report_confidence.ways,
+        heterogeneity=report_confidence.heterogeneity,
         missing=missing,
         has_true_weights=run.truth is not None and run.truth.reference.weights is not None,
         drawing=report_graph.drawing(run),
@@ -121,7 +149,7 @@ def report_page(run: ReportedRun) -> str:
         variances=report_cautions.variances(run),
         scales=report_cautions.scale_table(run),
         path=report_cautions.threshold_path(run),
-        scores=_score_rows(scores) if scores else [],
+        scores=_score_rows(scores, of_class=run.is_class) if scores else [],
         command=command,
         placeholders=[(word, meaning) for word, meaning in _PLACEHOLDERS if any(word in line for line in command)],
     )
@@ -144,28 +172,53 @@ def _versions_at_sites(told: Mapping[str, Mapping[str, str]]) -> list[tuple[Mapp
     return alike
 
 
-def _learned_sentence(run: ReportedRun, scores: dict[str, Any] | None) -> str:
-    """One sentence for the head."""
-    edges, d = run.result["edges"], len(run.variables)
-    if not edges:
+def _columns(learned: Sequence[EdgeRow]) -> dict[str, bool]:
+    """Which optional columns the table of edges has: those in which any edge has something."""
+    known = [edge.confidence for edge in learned]
+    return {
+        "direction": any(edge.directed_by or not edge.directed for edge in learned),
+        "interval": any(one.interval for one in known),
+        "shares": any(one.adjacent is not None for one in known),
+        "sites": any(one.sites for one in known),
+        "without": any(one.without_a_site for one in known),
+    }
+
+
+def _learned_sentence(run: ReportedRun, learned: Sequence[EdgeRow], missing: Sequence[EdgeRow]) -> str:
+    """One sentence for the head, and with a truth another."""
+    d = len(run.variables)
+    if not learned:
+        if run.searched and not run.plan.threshold:
+            return f"The search kept no edge among {d} variables."
         return f"No edge among {d} variables exceeded the threshold {run.plan.threshold:g}."
-    largest = report_graph.learned_edges(run)[0]
+    largest, undirected = learned[0], sum(not edge.directed for edge in learned)
     weight = f"{largest.estimate:+.2f}"
     if largest.standardised is not None:
         weight = f"{weight}, without units {largest.standardised:+.2f}"
-    words = (
-        f"{len(edges)} directed edge{'s' if len(edges) > 1 else ''} among {d} variables; the largest weight is "
-        f"{largest.source} \u2192 {largest.target} ({weight})"
-    )
-    if scores is None:
+    kind = f"edge{'s' if len(learned) > 1 else ''} among {d} variables"
+    words = f"{len(learned)} directed {kind}"
+    if undirected:
+        words = f"{len(learned)} {kind}, {len(learned) - undirected} of them directed"
+    words += f"; the largest weight is {largest.source} {largest.mark} {largest.target} ({weight})"
+    if run.truth is None:
         return f"{words}."
-    found = scores["scores"]
-    among = f" among the {scores['n_variables']} variables in common" if scores["left_out"]["truth"] else ""
-    correct = found["n_reference_edges"] - found["missing"] - found["reversed"]
+    return f"{words}. {_against_truth(run.truth, learned, missing)}"
+
+
+def _against_truth(truth: Truth, learned: Sequence[EdgeRow], missing: Sequence[EdgeRow]) -> str:
+    among = f" among the {len(truth.reference.common)} variables in common" if truth.reference.only_reference else ""
+    counts = Counter(edge.verdict for edge in learned)
+    wrong = {kind: counts[kind] for kind in ("reversed", "open", "extra")} | {"missing": len(missing)}
+    if (truth.marks != truth.edges).any():
+        n_true, what = int((truth.marks | truth.marks.T).sum()) // 2, "the truth's equivalence class"
+    else:
+        n_true, what = int(truth.reference.edges.sum()), "the truth"
+    correct = counts["correct"]
+    opened = f"{wrong['open']} undirected in one of the two, " if wrong["open"] else ""
     return (
-        f"{words}. Of the {found['n_reference_edges']} edges of the truth{among}, {correct} "
-        f"{'was' if correct == 1 else 'were'} found; {found['reversed']} reversed, {found['missing']} missing, "
-        f"{found['extra']} extra (SHD {found['shd']})."
+        f"Of the {n_true} edges of {what}{among}, {correct} {'was' if correct == 1 else 'were'} found; "
+        f"{wrong['reversed']} reversed, {opened}{wrong['missing']} missing, {wrong['extra']} extra "
+        f"(SHD {sum(wrong.values())})."
     )
 
 
@@ -190,10 +243,13 @@ def _estimate_sentence(run: ReportedRun) -> str:
             else f"The run ended before its last search: edges whose coefficient{scaled} is at most "
             f"{plan.threshold:g} (threshold) were cut, and the others not estimated again."
         )
-        return (
-            f"An estimate is a least-squares coefficient, {intercept}, on the graph that was searched, from "
-            f"{moments}. {cut}"
-        )
+        graph = "the graph that was searched"
+        if not plan.threshold:
+            cut = "The search alone decided which edges there are: no threshold cut any."
+        if not (run.marks == run.directed).all():
+            graph = "a DAG of the class that was searched"
+            cut += " An undirected edge, too, has the coefficient that it has there, whichever way it points."
+        return f"An estimate is a least-squares coefficient, {intercept}, on {graph}, from {moments}. {cut}"
     if not n_refits:
         shrunk = ", shrunk towards zero by the L1 penalty" if plan.l1_weight else ""
         return f"An estimate is the raw consensus weight{shrunk}: no refit followed."
@@ -208,18 +264,24 @@ def _estimate_sentence(run: ReportedRun) -> str:
     )
 
 
-def _score_rows(scores: dict[str, Any]) -> list[dict[str, Any]]:
-    chance = scores["random_dag"]
+def _score_rows(scores: dict[str, Any], *, of_class: bool) -> list[dict[str, Any]]:
+    """Rows of the table of scores: of classes where a class was learned, and the truth has one."""
+    run, empty, chance = scores["scores"], scores["empty_graph"], scores["random_dag"]
+    labels = _SCORES
+    if of_class and (classes := scores["class_scores"]) is not None:
+        run, empty, labels = classes["run"], classes["empty_graph"], _CLASS_SCORES
+        shd = classes["random_dag"]["shd"]
+        chance = {"mean": {"shd": shd["mean"]}, "std": {"shd": shd["std"]}}
     return [
         {
             "key": key,
             "label": label,
-            "run": scores["scores"][key],
-            "empty": scores["empty_graph"][key],
+            "run": run[key],
+            "empty": empty.get(key),
             "chance": chance["mean"].get(key),
             "spread": chance["std"].get(key),
         }
-        for label, key in _SCORES
+        for label, key in labels
     ]
 
 

@@ -11,14 +11,16 @@ import numpy as np
 
 from fedbnsl.errors import PlanError, ResultError
 from fedbnsl.graphs.files import LGBN
+from fedbnsl.graphs.graph import is_acyclic
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_experiments.report.scales import Scales, read_scales
+from fedbnsl_experiments.scoring.class_scores import Known
 from fedbnsl_experiments.scoring.evaluation import (
     columns_of,
     has_raw_weights,
-    learned_graph,
+    known_in,
     read_result,
     read_weights,
     scales_of,
@@ -26,6 +28,7 @@ from fedbnsl_experiments.scoring.evaluation import (
     without_units,
 )
 from fedbnsl_experiments.scoring.metrics import Reference, read_reference
+from fedbnsl_server.store.result_file import learned_class
 
 _TRUTH = Path("data") / "truth.csv"
 _TABLES = Path("data")
@@ -39,6 +42,9 @@ class Truth:
     ----------
     edges
         (V, V) those between variables in common; there may be cycles.
+    marks
+        (V, V) what a learned graph is compared with: `edges`, or their Markov equivalence class where that is what was
+        learned (and `edges` are acyclic).
     scored
         (V, V) pairs of variables in common.
     """
@@ -46,6 +52,7 @@ class Truth:
     path: Path
     reference: Reference
     edges: Mask
+    marks: Mask
     scored: Mask
 
 
@@ -62,8 +69,8 @@ class ReportedRun:
     W
         (d, d) raw weights of the last ADMM round; without any, those of the last searched graph. Without units where
         the run has divided its columns by scales.
-    dag
-        (V, V) learned graph.
+    marks
+        (V, V) learned graph: [i, j] alone for i -> j, both [i, j] and [j, i] for an undirected edge.
     residual_variance
         (d,) values by the order of the columns, in squared units of the tables; None where the run has none.
     scales
@@ -79,7 +86,7 @@ class ReportedRun:
     plan: Plan
     columns: Columns
     W: Matrix
-    dag: Mask
+    marks: Mask
     residual_variance: list[float] | None
     truth: Truth | None
     scales: Scales | None
@@ -97,6 +104,16 @@ class ReportedRun:
         """The rounds of result.json; there is at least one."""
         rounds: list[dict[str, Any]] = self.result["rounds"]
         return rounds
+
+    @property
+    def is_class(self) -> bool:
+        """Whether the graph is a Markov equivalence class (a CPDAG), not one DAG."""
+        return bool(self.result.get("graph_class") == "cpdag")
+
+    @property
+    def directed(self) -> Mask:
+        """(V, V) directed edges of the learned graph."""
+        return self.marks & ~self.marks.T
 
     @property
     def divided_by(self) -> Matrix | None:
@@ -151,11 +168,13 @@ def read_run(path: Path, *, truth: Path | None = None, data: Path | None = None)
         plan=plan,
         columns=columns,
         W=without_units(read_weights(path / "weights.csv", columns.names), result),
-        dag=learned_graph(result),
+        marks=learned_class(result),
         residual_variance=None
         if LGBN in result.get("not_written", {})
         else _residual_variance(path / LGBN, columns.names),
-        truth=None if truth is None else _read_truth(truth, variables),
+        truth=None
+        if truth is None
+        else _read_truth(truth, variables, known_in(path, result) if result.get("graph_class") == "cpdag" else None),
         scales=None
         if data is None
         else read_scales(data, variables, columns=columns.names, dictionary=plan.dictionary),
@@ -178,9 +197,13 @@ def _residual_variance(path: Path, columns: Sequence[str]) -> list[float] | None
     return variances
 
 
-def _read_truth(path: Path, variables: Sequence[str]) -> Truth:
+def _read_truth(path: Path, variables: Sequence[str], known: Known | None) -> Truth:
+    """A truth to compare with; as a class, with the knowledge that the run had, where `known` is given."""
     reference = read_reference(path, variables)
-    edges, scored = np.zeros((2, len(variables), len(variables)), dtype=bool)
+    edges, marks, scored = np.zeros((3, len(variables), len(variables)), dtype=bool)
     common = np.ix_(reference.common, reference.common)
     edges[common], scored[common] = reference.edges, True
-    return Truth(path, reference, edges, scored)
+    marks[common] = reference.edges
+    if known is not None and is_acyclic(reference.edges):  # a graph with a cycle has no class
+        marks[common] = known.of_common(reference.common).class_of(reference.edges, reference.directed)
+    return Truth(path, reference, edges, marks, scored)

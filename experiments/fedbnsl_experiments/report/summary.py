@@ -1,7 +1,7 @@
 """The summary of a run on the terminal, when it is over."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from fedbnsl.wording import edges_in_words
+from fedbnsl_experiments.report.confidence import between, confidence_of, percent
 from fedbnsl_experiments.report.prepared import in_short
+from fedbnsl_experiments.report.verdict import Verdict, is_directed, verdict_of
 from fedbnsl_experiments.scoring.class_scores import ClassScores
 from fedbnsl_experiments.scoring.metrics import Scores
 from fedbnsl_server.influence import in_one_line, outliers, who_was_left_out
@@ -48,24 +50,9 @@ def print_summary(
     odd = outliers(result["influence"])
     for sentence in odd:
         console.print(Text(f"be careful: {sentence}", style="bold red"), soft_wrap=True)
+    _print_verdict(verdict_of(result), console)
     edges = result["edges"]
-    undirected = any(not edge.get("directed", True) for edge in edges)
-    title = f"edges learned: {len(edges)}" + (f" ({edges_in_words(edges)})" if undirected else "")
-    table = Table(title=title, title_justify="left")
-    numbers = ("weight", "standardised") if _scaled(result) else ("weight",)
-    names = ("source", "", "target") if undirected else ("source", "target")
-    for name in (*names, *numbers):
-        table.add_column(_HEADS.get(name, name), justify="right" if name in numbers else "left")
-    for edge in edges[:_EDGES_SHOWN]:
-        # Text: a plain string would lose "[mol/l]" of a name as markup.
-        target = (
-            f"{edge['target']} (largest of {len(edge['coefficients'])})" if "coefficients" in edge else edge["target"]
-        )
-        arrow = ["->" if edge.get("directed", True) else "--"] if undirected else []
-        table.add_row(Text(edge["source"]), *arrow, Text(target), *(f"{edge[name]:+.3f}" for name in numbers))
-    if len(edges) > _EDGES_SHOWN:
-        table.add_row(f"... {len(edges) - _EDGES_SHOWN} more", *names[1:-1], "in edges.csv", *[""] * len(numbers))
-    console.print(table)
+    console.print(_table_of(edges, scaled=_scaled(result)))
     sent = result["bytes"]
     lines = Table.grid(padding=(0, 2))
     if of_classes is not None and result["graph_class"] == "cpdag":
@@ -112,6 +99,52 @@ def print_summary(
     # By itself: a table would cut a long path short.
     console.print(Text(f"as a page          fedbnsl report {shlex.quote(str(folder))}"), soft_wrap=True)
     console.print(Text(f"run folder         {folder}"), soft_wrap=True)
+
+
+def _print_verdict(verdict: Verdict | None, console: Console) -> None:
+    if verdict is None:
+        return
+    if verdict.contradicted:
+        told = " ".join(verdict.contradicted)
+        console.print(Text(f"the data contradict what was assumed: {told}", style="bold red"), soft_wrap=True)
+    lines = Table.grid(padding=(0, 2))
+    if verdict.assumed:
+        lines.add_row("assumed", Text(" ".join([*verdict.assumed, verdict.held]).rstrip()))
+    if verdict.in_words:
+        lines.add_row("directions", verdict.in_words)
+    console.print(lines)
+
+
+def _table_of(edges: Sequence[Mapping[str, Any]], *, scaled: bool) -> Table:
+    """The first edges; with a column for what any of them has: no direction, an interval, a share."""
+    known = [confidence_of(edge) for edge in edges]
+    has = {
+        "link": not all(map(is_directed, edges)),
+        "interval": any(one.interval for one in known),
+        "share": any(one.adjacent is not None for one in known),
+    }
+    numbers = ("weight", "standardised") if scaled else ("weight",)
+    title = f"edges learned: {len(edges)}" + (f" ({edges_in_words(edges)})" if has["link"] else "")
+    table = Table(title=title, title_justify="left")
+    heads = ["source", *[""] * has["link"], "target"]
+    for name in heads:
+        table.add_column(name)
+    for name in (*numbers, *["95 %"] * has["interval"], *["bootstrap"] * has["share"]):
+        table.add_column(_HEADS.get(name, name), justify="right")
+    for edge, one in list(zip(edges, known, strict=True))[:_EDGES_SHOWN]:
+        target = edge["target"]
+        if "coefficients" in edge:
+            target = f"{target} (largest of {len(edge['coefficients'])})"
+        cells = [edge["source"], *["->" if is_directed(edge) else "--"] * has["link"], target]
+        cells += [f"{edge[name]:+.3f}" for name in numbers]
+        cells += [between(one.interval) if one.interval else "not known"] * has["interval"]
+        cells += [percent(one.adjacent) if one.adjacent is not None else "not known"] * has["share"]
+        # Text: a plain string would lose "[mol/l]" of a name as markup.
+        table.add_row(*map(Text, cells))
+    if len(edges) > _EDGES_SHOWN:
+        cells = [f"... {len(edges) - _EDGES_SHOWN} more", *[""] * has["link"], "in edges.csv"]
+        table.add_row(*cells, *[""] * (len(table.columns) - len(cells)))
+    return table
 
 
 def _scaled(result: Mapping[str, Any]) -> bool:

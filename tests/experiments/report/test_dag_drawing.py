@@ -10,6 +10,8 @@ from fedbnsl_experiments.report.dag_drawing import STYLES, Arrow, draw, shortene
 from fedbnsl_experiments.report.dag_layout import NODE_HEIGHT, crossings, layout
 from fedbnsl_experiments.scoring.metrics import random_dag
 
+SPACE = "{http://www.w3.org/2000/svg}"
+
 
 def random_edges(d, n, seed):
     return [(int(i), int(j)) for i, j in np.argwhere(random_dag(d, n, np.random.default_rng(seed)))]
@@ -79,11 +81,10 @@ def test_the_svg_holds_names_and_words_as_text_and_leaves_out_nodes_without_edge
     names = ["<b>", "a & b", "alone", "x" * 60]
     arrows = [Arrow(0, 1, "correct", 1.0, "<b> -> a & b"), Arrow(1, 3, "missing", 0.0, 'says "so"')]
     root = ElementTree.fromstring(draw(names, arrows, title="<a title>"))
-    space = "{http://www.w3.org/2000/svg}"
     assert root.get("aria-label") == "<a title>"
-    assert [text.text for text in root.iter(f"{space}text")] == ["<b>", "a & b", shortened("x" * 60)]
-    assert [title.text for title in root.iter(f"{space}title")] == ['says "so"', "<b> -> a & b", "x" * 60]
-    dashes = {path.get("stroke-dasharray") for path in root.iter(f"{space}path") if path.get("stroke")}
+    assert [text.text for text in root.iter(f"{SPACE}text")] == ["<b>", "a & b", shortened("x" * 60)]
+    assert [title.text for title in root.iter(f"{SPACE}title")] == ['says "so"', "<b> -> a & b", "x" * 60]
+    dashes = {path.get("stroke-dasharray") for path in root.iter(f"{SPACE}path") if path.get("stroke")}
     assert dashes == {None, STYLES["missing"].dashes}
 
 
@@ -99,3 +100,41 @@ def test_long_names_keep_both_ends():
     assert len(shortened("y" * 500)) == 24
     assert text_width("e\u0301") == text_width("e")
     assert text_width("\u767d") > text_width("W") > text_width("i")
+
+
+def test_an_undirected_edge_has_no_head_and_a_directed_one_has():
+    arrows = [Arrow(0, 1, "positive", 1.0, "x"), Arrow(1, 2, "positive", 1.0, "y", directed=False)]
+    root = ElementTree.fromstring(draw(["a", "b", "c"], arrows, title=""))
+    for group in root.iter(f"{SPACE}g"):
+        if "edge" in group.get("class", ""):
+            heads = [path for path in group.iter(f"{SPACE}path") if path.get("fill")]
+            assert len(heads) == int(group.get("data-directed"))
+
+
+def test_undirected_edges_that_would_close_a_cycle_in_their_written_order_are_drawn():
+    # Directed 2 -> 0, undirected 0 - 1 and 1 - 2, whose names stand in the variables' order: 0 1 2 0 is a cycle.
+    arrows = [
+        Arrow(2, 0, "positive", 1.0, "down"),
+        Arrow(0, 1, "positive", 1.0, "", directed=False),
+        Arrow(1, 2, "positive", 1.0, "", directed=False),
+    ]
+    root = ElementTree.fromstring(draw(["a", "b", "c"], arrows, title=""))
+    assert len([g for g in root.iter(f"{SPACE}g") if "edge" in g.get("class", "")]) == 3
+    heights = {
+        g.get("data-name"): float(g.find(f"{SPACE}rect").get("y")) for g in root.iter(f"{SPACE}g") if g.get("data-name")
+    }
+    assert heights["c"] < heights["a"], "the directed edge points down"
+
+
+def test_an_unsure_pair_moves_nothing_and_is_drawn_only_between_drawn_nodes():
+    names, arrows = list("abcd"), [Arrow(0, 1, "positive", 1.0, ""), Arrow(0, 2, "positive", 1.0, "")]
+    unsure = [Arrow(1, 2, "unsure", 0.0, "", directed=False, share=0.25), Arrow(1, 3, "unsure", 0.0, "", share=0.5)]
+    before, after = (ElementTree.fromstring(draw(names, drawn, title="")) for drawn in (arrows, [*arrows, *unsure]))
+    assert before.get("viewBox") == after.get("viewBox")
+    nodes = [
+        [g.find(f"{SPACE}rect").attrib for g in root.iter(f"{SPACE}g") if g.get("data-name")]
+        for root in (before, after)
+    ]
+    assert nodes[0] == nodes[1]
+    drawn = [g.get("data-share") for g in after.iter(f"{SPACE}g") if g.get("class") == "edge unsure"]
+    assert drawn == ["0.25"]

@@ -158,7 +158,7 @@ def test_a_searched_graph_is_not_called_refitted(runs):
         assert words in page.text, words
     for words in ("refitted before", "adjusted for parents that were cut", "no refit followed", "before the refit"):
         assert words not in page.text, words
-    weights = {(s, t): w for s, t, _, w, *_ in page.tables["edges"][1:]}
+    weights = {ends: row["estimate"] for ends, row in page.edges().items()}
     assert weights == {edge: f"{weight:+.3f}" for edge, weight in edges_of(runs["lean"]).items()}
 
 

@@ -6,10 +6,12 @@ from itertools import combinations
 import pytest
 
 from browser import chromium
+from class_runs import large_run
 from fedbnsl_experiments.report.page import write_report
 from report_runs import HARD_NAMES, PRIVATE, make_run
 
 SCREENS = [(1280, 900), (390, 844)]
+SMALL_PHONE = (320, 640)
 
 
 @pytest.fixture(scope="module")
@@ -25,14 +27,16 @@ def pages(tmp_path_factory):
     tables = hard.parent / "tables"
     private = make_run(tmp_path_factory.mktemp("private"), rows=2000, **PRIVATE)
     many = make_run(tmp_path_factory.mktemp("many"), [f"V{k}" for k in range(70)], stop_after=12, rounds=14)
+    of_class = large_run(tmp_path_factory.mktemp("class"), tuple(f"variable {k}" for k in range(14)))
     return {
+        "class": write_report(of_class, truth=of_class.parent / "tables" / "truth.csv"),
         "hard names": write_report(hard, truth=tables / "truth.csv", data=tables),
         "private": write_report(private),
         "many": write_report(many),
     }
 
 
-@pytest.fixture(params=["hard names", "private", "many"])
+@pytest.fixture(params=["hard names", "private", "many", "class"])
 def path(request, pages):
     return pages[request.param]
 
@@ -58,7 +62,7 @@ def opened(browser, path):
     assert {url for url in requests if not url.startswith("data:")} == {path.as_uri()}
 
 
-@pytest.mark.parametrize("size", SCREENS, ids=["screen", "phone"])
+@pytest.mark.parametrize("size", [*SCREENS, SMALL_PHONE], ids=["screen", "phone", "small phone"])
 def test_the_page_never_scrolls_sideways(opened, size):
     page = opened(size)
     page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
@@ -71,8 +75,11 @@ def test_the_page_never_scrolls_sideways(opened, size):
     assert spilling == []
     # Nor does it avoid that by words that are broken letter by letter.
     narrow = page.evaluate(
-        """[...document.querySelectorAll('td, th')].filter(e => e.offsetHeight > 60 && e.offsetWidth < 60)
-        .map(e => e.outerHTML.slice(0, 80))"""
+        """[...document.querySelectorAll('td, th')].filter(e => {
+          const words = document.createRange();
+          words.selectNodeContents(e);
+          return words.getBoundingClientRect().height > 60 && e.offsetWidth < 60;
+        }).map(e => e.outerHTML.slice(0, 80))"""
     )
     assert [cell for cell in narrow if "name" not in cell] == []
 

@@ -1,0 +1,78 @@
+"""What a graph rests on, in words: what was assumed, whether the data contradict it, and who directed the edges."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+DIRECTED_BY: Mapping[str, str] = {
+    "data": "by the data",
+    "knowledge": "by knowledge",
+    "assumption": "by equal variances",
+    "nobody": "by nobody",
+}
+"""Who can direct an edge, as in result.json, and how it is said."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The head of summary and page.
+
+    Attributes
+    ----------
+    assumed
+        Whole sentences.
+    contradicted
+        Whole sentences.
+    tested
+        Whether the run could test what was assumed: without moments it could not.
+    directed_by
+        Number of edges by the keys of DIRECTED_BY; those of `nobody` are undirected.
+    """
+
+    assumed: Sequence[str]
+    contradicted: Sequence[str]
+    tested: bool
+    directed_by: Mapping[str, int]
+
+    @property
+    def held(self) -> str:
+        """A sentence where nothing was contradicted."""
+        if self.contradicted:
+            return ""
+        return (
+            "Nothing in the data contradicts it." if self.tested else "Whether the data contradict it was not tested."
+        )
+
+    @property
+    def in_words(self) -> str:
+        """Who directed how many edges."""
+        n_edges = sum(self.directed_by.values())
+        if not n_edges:
+            return ""
+        counts = [f"{words}: {self.directed_by[key] or 'none'}" for key, words in DIRECTED_BY.items()]
+        return f"Directed {counts[0]} of {n_edges} edge{'s' if n_edges > 1 else ''}; {'; '.join(counts[1:])}."
+
+
+def verdict_of(result: Mapping[str, Any]) -> Verdict | None:
+    """The verdict in a result.json; None where there is none: older results, plans without a search."""
+    found: Mapping[str, Any] | None = result.get("verdict")
+    if found is None:
+        return None
+    counts = found.get("directed_by") or Counter(edge.get("directed_by", "") for edge in result["edges"])
+    return Verdict(
+        [_sentence(text) for text in found.get("assumed", [])],
+        [_sentence(text) for text in found.get("contradicted", [])],
+        result.get("estimation") is not None,
+        {key: int(counts.get(key, 0)) for key in DIRECTED_BY},
+    )
+
+
+def is_directed(edge: Mapping[str, Any]) -> bool:
+    """Whether an edge of a result.json has a direction; those of older results do."""
+    return bool(edge.get("directed", True))
+
+
+def _sentence(text: str) -> str:
+    text = text.rstrip(".")
+    return f"{text[:1].upper()}{text[1:]}."

@@ -17,6 +17,7 @@ from fedbnsl_experiments.bench.private_steps import private_steps
 from fedbnsl_experiments.bench.robust import honest, robust
 from fedbnsl_experiments.bench.rows import rows
 from fedbnsl_experiments.bench.scale import one_step, thousand
+from fedbnsl_experiments.bench.search_scores import search_scores
 from fedbnsl_experiments.bench.sites import sites
 from fedbnsl_experiments.bench.sources import sources
 from fedbnsl_experiments.bench.speed import local_solve, network
@@ -52,4 +53,5 @@ FIGURES: dict[str, Callable[..., Iterator[Row]]] = {
     "startup": startup,
     "tables": tables,
     "networks": networks,
+    "search": search_scores,
 }

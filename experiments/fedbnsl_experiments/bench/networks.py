@@ -19,6 +19,7 @@ from fedbnsl_experiments.comparators.class_searches import CLASS_SEARCHES, rows_
 from fedbnsl_experiments.scoring.evaluation import learned_graph
 from fedbnsl_experiments.scoring.metrics import score
 from fedbnsl_experiments.trials.harness import Row, megabytes_sent, run_plan, timed
+from fedbnsl_server.store.result_file import learned_class
 
 OURS = "fedbnsl"
 METHODS = (OURS, *CLASS_SEARCHES)
@@ -114,7 +115,7 @@ def _ours(case: Case, drawn: Drawn, seed: int) -> Found:
         plan = Plan.load("private", epsilon=case.epsilon).with_settings(dictionary=drawn.ranges.model_dump())
         result = run_plan(plan, drawn, noise_seed=seed)
     return _judged(
-        learned_class(result), drawn.graph, float(result["seconds"]["total"]), megabytes_sent(result, "serialised")
+        class_found(result), drawn.graph, float(result["seconds"]["total"]), megabytes_sent(result, "serialised")
     )
 
 
@@ -123,16 +124,9 @@ def _judged(marks: Mask, graph: Mask, seconds: float, megabytes: float | None = 
     return Found(distance, score(marks, graph).skeleton_f1 or 0.0, seconds, megabytes)
 
 
-def learned_class(result: Mapping[str, Any]) -> Mask:
-    """(V, V) marks of a result: as it tells them, or those of the class of its DAG."""
-    graph = learned_graph(result)
-    if not all("directed" in edge for edge in result["edges"]):
-        return cpdag(graph)
-    position = {name: k for k, name in enumerate(result["variables"])}
-    for edge in result["edges"]:
-        if not edge["directed"]:
-            graph[position[edge["target"]], position[edge["source"]]] = True
-    return graph
+def class_found(result: Mapping[str, Any]) -> Mask:
+    """(V, V) marks of a result of the graph class cpdag; of another one, those of the class of its DAG."""
+    return learned_class(result) if result.get("graph_class") == "cpdag" else cpdag(learned_graph(result))
 
 
 def _means(method: str, results: Sequence[Found | str]) -> Row:

@@ -5,6 +5,7 @@ Each runs with the penalty that its package recommends or takes by itself.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -13,21 +14,30 @@ from fedbnsl_experiments.comparators.causal_learn_adapter import boss, causal_le
 from fedbnsl_experiments.comparators.flop_adapter import flop, flop_installed
 
 
+class Search(Protocol):
+    """(n, d) table of centred columns to (d, d) CPDAG, both directions true where an edge is not directed.
+
+    The penalty is what an edge adds to the sum over j of n/2 log(v_j); None: the package's own.
+    """
+
+    def __call__(self, X: Matrix, /, *, penalty: float | None = None) -> Mask:
+        """See above."""
+        ...
+
+
 @dataclass(frozen=True)
 class ClassSearch:
     """A search with what is needed to run it.
 
     Attributes
     ----------
-    classes
-        (n, d) table of centred columns to (d, d) CPDAG, both directions true where an edge is not directed.
     package
         What `pip install` calls it.
     most_variables
         It is run on so many at most: on more, one graph takes longer than all other methods together.
     """
 
-    classes: Callable[[Matrix], Mask]
+    classes: Search
     package: str
     installed: Callable[[], bool]
     most_variables: int = 65_535

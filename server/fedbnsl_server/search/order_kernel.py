@@ -216,13 +216,15 @@ def _set_gains(P: Problem, room: Room, parents: _Ints, m: int, j: int, gains: Ma
     L, pivots = room.L, room.pivots
     n = _condition(P, L, pivots, parents, m, -1)
     before = _child_score(P, L, pivots, j, 0, n)
+    # Parents are pivots already: a second time, they would not fit into `room`.
+    for s in range(m):
+        room.chosen[parents[s]] = True
     for i in range(len(gains)):
-        gains[i] = 0.0 if P.candidates[i, j] else -1.0
-    for s in range(m):  # before the others: their columns are pivots, and there is no room to add them once more
-        gains[parents[s]] = -1.0
-    for i in range(len(gains)):
-        if gains[i] == 0.0:
+        gains[i] = -1.0
+        if P.candidates[i, j] and not room.chosen[i]:
             gains[i] = before - _with_candidate(P, L, pivots, i, j, 0, n) - P.penalty * P.sizes[i] * P.sizes[j]
+    for s in range(m):
+        room.chosen[parents[s]] = False
 
 
 @compiled

@@ -12,9 +12,8 @@ from fedbnsl.graphs.cpdag import class_distance, cpdag
 from fedbnsl.plan.plan import Plan
 from fedbnsl_experiments.bench import networks as bench
 from fedbnsl_experiments.bench.network_cases import Case, Drawn, all_cases, generated, published
-from fedbnsl_experiments.bench.networks import learned_class, networks
+from fedbnsl_experiments.bench.networks import class_found, networks
 from fedbnsl_experiments.comparators.class_searches import ClassSearch, rows_centred_by_site
-from fedbnsl_experiments.scoring.evaluation import learned_graph
 from fedbnsl_experiments.scoring.metrics import score
 from fedbnsl_experiments.trials.harness import megabytes_sent, run_plan
 
@@ -41,7 +40,7 @@ def test_a_row_holds_the_classes_that_the_plan_finds_and_what_it_sends(few: None
             drawn = small(seed)
             described = plan.with_settings(dictionary=drawn.ranges.model_dump()) if plan.privacy else plan
             result = run_plan(described, drawn, noise_seed=seed if plan.privacy else None)
-            found = learned_class(result)
+            found = class_found(result)
             distances.append(class_distance(found, cpdag(drawn.graph)))
             f1.append(score(found, drawn.graph).skeleton_f1)
             sent.append(megabytes_sent(result, "serialised"))
@@ -89,10 +88,12 @@ def test_a_search_over_rows_sees_those_of_all_sites_and_says_so_where_it_is_not_
 def test_a_result_that_tells_what_is_directed_is_taken_at_its_word() -> None:
     edges = [{"source": "a", "target": "b"}, {"source": "b", "target": "c"}]
     result = {"variables": ["a", "b", "c"], "edges": edges}
-    assert learned_class(result).sum() == 4, "a chain: neither edge is directed in its class"
-    told = {**result, "edges": [{**edges[0], "directed": False}, {**edges[1], "directed": True}]}
-    np.testing.assert_array_equal(learned_class(told), np.array([[0, 1, 0], [1, 0, 1], [0, 0, 0]], dtype=bool))
-    assert learned_graph(told).sum() == 2
+    assert class_found(result).sum() == 4, "a chain: neither edge is directed in its class"
+    told = {"graph_class": "cpdag", "edges": [{**edges[0], "directed": False}, {**edges[1], "directed": True}]}
+    marks = np.array([[0, 1, 0], [1, 0, 1], [0, 0, 0]], dtype=bool)
+    np.testing.assert_array_equal(class_found({**result, **told}), marks)
+    assumed = {"graph_class": "dag-equal-variance", "edges": [{**edge, "directed": True} for edge in edges]}
+    assert class_found({**result, **assumed}).sum() == 4, "these directions rest on equal variances"
 
 
 def test_generated_columns_are_standardised_and_keep_their_graph() -> None:

@@ -75,6 +75,27 @@ def decode_matrix(wire: values.SparseMatrix, *, n_variables: int) -> SparseMatri
     return SparseMatrix(n_variables, index, value)
 
 
+def encode_pairs(matrix: SparseMatrix) -> values.SparseMatrix:
+    """Wire form of where a matrix has entries, without values."""
+    return values.SparseMatrix(n_variables=matrix.n_variables, index_gap=np.diff(matrix.index, prepend=0).tolist())
+
+
+def decode_pairs(wire: values.SparseMatrix, *, n_variables: int) -> SparseMatrix:
+    """Matrix with ones where the wire form has an entry.
+
+    Raises
+    ------
+    MalformedMessageError
+        If there are values, or as `decode_matrix`.
+    """
+    if wire.value or wire.value32:
+        raise MalformedMessageError("pairs with values")
+    ones = values.SparseMatrix(
+        n_variables=wire.n_variables, index_gap=wire.index_gap, value=[1.0] * len(wire.index_gap)
+    )
+    return decode_matrix(ones, n_variables=n_variables)
+
+
 def encode_dense(matrix: SparseMatrix, *, value_type: str) -> values.DenseMatrix:
     """Wire form of all d^2 entries of a matrix, in the plan's `value_type`."""
     wire = values.DenseMatrix(n_variables=matrix.n_variables)

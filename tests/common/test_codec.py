@@ -3,6 +3,7 @@
 import math
 import platform
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import TypeVar
 
@@ -160,7 +161,7 @@ def tasks_of(matrix: SparseMatrix) -> list[Content]:
     return [
         admm_rounds.Task(matrix),
         refit_rounds.Task(matrix),
-        moments_rounds.Task(matrix),
+        moments_rounds.Task(replace(matrix, value=np.ones(matrix.nnz))),
         scales_rounds.Task(),
         statistics_rounds.Task(),
         residual_rounds.Task(matrix, scales),

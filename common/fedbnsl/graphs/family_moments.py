@@ -9,6 +9,9 @@ from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.sparse import Mask, Matrix
 
+# So many columns have few moments in all: a search may have all of them.
+_FEW = 60
+
 
 def parent_candidates(neighbours: Mask, mask: EdgeMask) -> Mask:
     """(V, V) edges between variables that a search may use: either direction of neighbours, where knowledge allows it.
@@ -20,6 +23,13 @@ def parent_candidates(neighbours: Mask, mask: EdgeMask) -> Mask:
     """
     near, between = mask.columns.joined(neighbours | neighbours.T), mask.of_variables
     return (near & between.allowed) | between.required
+
+
+def within_two_steps(edges: Mask) -> Mask:
+    """(d, d) pairs i < j that an edge joins, or a path of two edges, whatever their directions; all pairs of few."""
+    step = (edges | edges.T).astype(np.float32)
+    near = (step + step @ step) > 0.0
+    return np.triu(near | (len(edges) <= _FEW), k=1)
 
 
 def needed_moments(candidates: Mask, columns: Columns | None = None) -> Mask:

@@ -162,8 +162,9 @@ class Plan(BaseModel):
         default=0,
         ge=0,
         le=10,
-        description="1: instead of a refit the sites send second moments of neighbours; the coordinator searches the "
-        "DAG with the smallest loss; with [privacy]: number of rounds of noisy moments of the last DAG's residuals",
+        description="1: instead of a refit the sites send second moments of neighbours, and the coordinator searches "
+        "the graph; 2: then once more, of all who are within two steps in that graph; with [privacy]: number of rounds "
+        "of noisy moments of the last DAG's residuals",
     )
     neighbour_threshold: NonNegative = Field(
         default=0.01,
@@ -298,9 +299,9 @@ class Plan(BaseModel):
                 "at least 1 without private moments_rounds",
             ),
             (
-                private or self.moments_rounds <= 1,
+                private or self.moments_rounds <= 2,
                 "moments_rounds",
-                "at most 1 without [privacy]",
+                "at most 2 without [privacy]",
             ),
             (
                 not (private and self.moments_rounds)

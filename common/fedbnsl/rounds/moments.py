@@ -5,7 +5,7 @@ Both sides derive the list of moments from the graph of neighbours (`family_mome
 
 from dataclasses import dataclass
 
-from fedbnsl.matrix_codec import Encoding, decode_matrix, decode_numbers, encode_matrix, encode_numbers
+from fedbnsl.matrix_codec import Encoding, decode_numbers, decode_pairs, encode_numbers, encode_pairs
 from fedbnsl.messages import Content
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Matrix, SparseMatrix
@@ -16,7 +16,7 @@ PLACE = 30
 
 @dataclass(frozen=True, eq=False)
 class Task(Content):
-    """The graph of neighbours: the entries of a (d, d) matrix."""
+    """The graph of neighbours: where a (d, d) matrix has ones."""
 
     neighbours: SparseMatrix
 
@@ -43,12 +43,12 @@ def n_rounds(plan: Plan) -> int:
 
 def encode_task(task: Task, wire: federation.Task, encoding: Encoding) -> None:
     """See `kinds.Kind`."""
-    wire.moments.CopyFrom(encode_matrix(task.neighbours, value_type=encoding.value_type))
+    wire.moments.CopyFrom(encode_pairs(task.neighbours))
 
 
 def decode_task(wire: federation.Task, n_variables: int, encoding: Encoding) -> Task:
     """See `kinds.Kind`."""
-    return Task(decode_matrix(wire.moments, n_variables=n_variables))
+    return Task(decode_pairs(wire.moments, n_variables=n_variables))
 
 
 def encode_answer(answer: Answer, wire: federation.Update, encoding: Encoding) -> None:

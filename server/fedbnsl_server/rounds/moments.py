@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedbnsl.graphs.family_moments import needed_moments, parent_candidates, symmetric
+from fedbnsl.graphs.family_moments import needed_moments, parent_candidates, symmetric, within_two_steps
+from fedbnsl.rounds.kinds import stage
 from fedbnsl.rounds.moments import Answer, Task
 from fedbnsl.sparse import Mask, Matrix, SparseMatrix
 from fedbnsl_server.algorithm.admm import AdmmState
@@ -22,8 +23,12 @@ _LARGEST_SQUARE = 1e27
 
 
 def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
-    """The neighbours that the ADMM rounds found."""
-    return state, Task(state.neighbours or SparseMatrix.zeros(state.global_weights.n_variables))
+    """The neighbours that the ADMM rounds found; later, who is within two steps of another in the last graph."""
+    if state.refitted is None:
+        near = (state.neighbours or SparseMatrix.zeros(state.global_weights.n_variables)).support()
+    else:
+        near = within_two_steps(state.refitted.support())
+    return state, Task(SparseMatrix.on_support(near.astype(np.float64), near))
 
 
 def fault(answer: Answer, task: Task, run: Run) -> str:
@@ -55,6 +60,8 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
         found = _in_units(again.found(np.average(list(told.values()), axis=0, weights=pooling)), state)
     else:
         found = _equal_variance(state, list(told.values()), weights, task, run)
+    if stage(plan, state.round + 1).step < plan.moments_rounds:  # only tells the next round what to ask for
+        return _with_graph(state, found, run)
     accuracies = [Accuracy(n) for n in weights.tolist()]
     confidence = confidence_of(
         found.dag,
@@ -68,12 +75,15 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
         draws=plan.bootstrap,
         rng=np.random.default_rng(plan.search_seed),
     )
+    return replace(_with_graph(state, found, run), confidence=confidence)
+
+
+def _with_graph(state: AdmmState, found: FoundGraph, run: Run) -> AdmmState:
     refitted = SparseMatrix.on_support(found.weights, run.mask.columns.spread(found.dag))
     return replace(
         state,
-        refitted=refitted.as_float32() if plan.value_type == "float32" else refitted,
+        refitted=refitted.as_float32() if run.plan.value_type == "float32" else refitted,
         residual_variance=found.residual_variance,
-        confidence=confidence,
     )
 
 

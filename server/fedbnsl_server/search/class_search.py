@@ -23,7 +23,7 @@ from fedbnsl.sparse import Index, Mask, Matrix
 from fedbnsl_server.search.families import Families
 from fedbnsl_server.search.fitted_network import Accuracy
 from fedbnsl_server.search.graph_search import FoundGraph, without_small
-from fedbnsl_server.search.order_search import PATIENCE, best_dag, bic_penalty, extended_penalty
+from fedbnsl_server.search.order_search import best_dag, bic_penalty, extended_penalty
 
 # With fewer rows than this for each column, the penalty is chosen by sites that are left out.
 _MANY_ROWS = 100
@@ -39,7 +39,7 @@ def search_class(
     penalty: float,
     threshold: float,
     seed: int,
-    patience: int = PATIENCE,
+    patience: int | None = None,
     start: Sequence[int] | None = None,
     ridge: float = 1e-9,
 ) -> FoundGraph:
@@ -103,7 +103,7 @@ class ClassSearch:
     seed: int
 
     def found(
-        self, S: Matrix, *, n_samples: float = 0.0, patience: int = PATIENCE, start: Sequence[int] | None = None
+        self, S: Matrix, *, n_samples: float = 0.0, patience: int | None = None, start: Sequence[int] | None = None
     ) -> FoundGraph:
         """The best graph for (d, d) moments of so many rows; 0: of `self.n_samples`."""
         return search_class(
@@ -119,7 +119,7 @@ class ClassSearch:
 
     def __call__(self, moments: Matrix, accuracy: Accuracy, start: Mask, /) -> Mask:
         """The best DAG, from the order of one that is probably near."""
-        found = self.found(moments, n_samples=accuracy.n_samples, patience=1, start=topological_order(start))
+        found = self.found(moments, n_samples=accuracy.n_samples, patience=0, start=topological_order(start))
         return found.dag
 
 

@@ -408,7 +408,7 @@ def improve(P: Problem, room: Room, state: State) -> None:
             place[u] = k
             rank[u] = k
             if n_new[u] >= 0:
-                _adopt(P, room, state, u, new[u], n_new[u], new_scores[u])
+                _adopt(P, room, state, u, new[u], n_new[u], float(new_scores[u]))
         order[best_place] = v
         place[v] = best_place
         rank[v] = best_place

@@ -22,8 +22,8 @@ import numpy as np
 
 from fedbnsl.sparse import Index, Mask, Matrix
 
-PATIENCE = 5
-"""Passes over all neighbourhoods without a better graph, after which a search ends."""
+# Shuffles without a better graph after which a search ends, but for the least and the most passes over all variables.
+_SHUFFLES, _LEAST_PASSES, _MOST_PASSES = 1000, 5, 20
 
 # A gain must be more than this share of an edge's penalty.
 _LEAST_GAIN = 1e-6
@@ -37,7 +37,7 @@ def best_dag(
     required: Mask,
     members: Sequence[Index] | None = None,
     seed: int,
-    patience: int = PATIENCE,
+    patience: int | None = None,
     start: Sequence[int] | None = None,
 ) -> Mask:
     """(V, V) DAG of least score among those that were tried.
@@ -57,7 +57,8 @@ def best_dag(
     seed
         Of the shuffles.
     patience
-        Passes over all neighbourhoods without a better graph, after which the search ends; 0: no shuffles.
+        Passes over all neighbourhoods without a better graph, after which the search ends; 0: no shuffles; None: 20, of
+        more than 50 variables fewer, of 200 or more 5.
     start
         Order of the V variables to start from; None: as they are.
     """
@@ -86,6 +87,8 @@ def best_dag(
     order = np.arange(V) if start is None else np.array(start, dtype=np.int64)
     draw = 1 + (2_654_435_761 * (seed + 1)) % (2**31 - 2)  # seeds that are near each other begin far apart
     best, tried = State.of(order), State.of(order.copy())
+    if patience is None:
+        patience = min(max(_SHUFFLES // V, _LEAST_PASSES), _MOST_PASSES)
     search(problem, Room.of(V, len(S)), best, tried, patience, draw)
     dag = np.zeros((V, V), dtype=bool)
     for j in range(V):

@@ -1,16 +1,17 @@
 """The learned graph in a run's results: its files, and its edges by name for result.json."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from fedbnsl.graphs import files as graph_files
 from fedbnsl.graphs.formats import LearnedGraph
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.plan import Plan
 from fedbnsl_server.algorithm.admm import AdmmState
-from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph, graph_to_refit, raw_weights
+from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph, DirectedBy, graph_to_refit, raw_weights
 
 _NOISY_VARIANCES = (
     "variances were computed from noisy moments of a private run, which cost no further privacy; none is below one "
@@ -78,6 +79,12 @@ def named_edges(graph: ConsensusGraph, columns: Columns) -> list[dict[str, Any]]
             edge["coefficients"] = [coefficient(*pair) for pair in pairs]
         edges.append((-abs(float(shown[largest])), (v, w), edge))
     return [edge for _, _, edge in sorted(edges, key=lambda one: one[:2])]
+
+
+def directions(edges: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """How many of the named edges are directed by the data, by knowledge, by an assumption and by nobody."""
+    counted = Counter(edge["directed_by"] for edge in edges)
+    return {who: counted[who] for who in get_args(DirectedBy)}
 
 
 def dropped_edges(

@@ -141,7 +141,8 @@ FROZEN: list[tuple[str, float | None, dict[str, Any]]] = [
     (
         "standard",
         None,
-        {**LEAN, "l1_weight": 0.02, "threshold": 0.05, "preparation": Preparation().model_dump()},
+        {**LEAN, "l1_weight": 0.02, "moments_rounds": 2, "graph_class": "cpdag", "threshold": 0.0}
+        | {"neighbour_threshold": 0.01, "preparation": Preparation().model_dump()},
     ),
     (
         "private",

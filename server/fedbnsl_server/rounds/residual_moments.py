@@ -16,7 +16,20 @@ from fedbnsl_server.algorithm.consensus_graph import graph_to_refit
 from fedbnsl_server.algorithm.influence import Compared, counted_rows, pairs
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.rounds.statistics import noise_of_variances
-from fedbnsl_server.search.pooled_moments import about_mean, mean_square_noise, next_scales, pool, search_pooled
+from fedbnsl_server.search.confidence import Confidence, confidence_of
+from fedbnsl_server.search.fitted_network import Accuracy
+from fedbnsl_server.search.graph_search import FoundGraph
+from fedbnsl_server.search.noisy_class_search import NoisyClassSearch, cost_of, released, with_released_weights
+from fedbnsl_server.search.pooled_moments import (
+    PooledMoments,
+    about_mean,
+    mean_over_records,
+    mean_square_noise,
+    next_scales,
+    noise_of_moments,
+    pool,
+    search_pooled,
+)
 from fedbnsl_server.search.residual_variances import residual_variances
 
 
@@ -42,28 +55,13 @@ def fault(answer: Answer, task: Task, run: Run) -> str:
 
 def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> AdmmState:
     """Search a DAG with the noisy moments, for the next round's residuals or as the answer of the run."""
-    plan, weights, d = run.plan, task.weights.to_dense(), len(run.mask.allowed)
-    rows, rule, prices = run.rows(answers), run.rule(answers), run.prices(answers).values()
-    units = state.units
-    pooled = pool(
-        _of_residuals(answers, run),
-        rows,
-        [price.moments_variance for price in prices],
-        W=weights,
-        scales=task.scales,
-        norm_bound=run.privacy.residual_norm_bound(d),
-        rule=rule,
-    )
+    plan, rows, rule, units = run.plan, run.rows(answers), run.rule(answers), state.units
+    prices = run.prices(answers).values()
     last = stage(plan, state.round + 1).step == plan.moments_rounds
-    found = search_pooled(
-        pooled,
-        weights != 0,
-        task.scales,
-        run.mask,
-        threshold=plan.threshold,
-        keep_small=not last,
-        size=None if units is None else units.scales,
-    )
+    if plan.graph_class == "cpdag":
+        found, pooled, confidence = _class(state, answers, task, run, last=last)
+    else:
+        found, pooled, confidence = *_equal_variance(state, answers, task, run, last=last), None
     W, bounds = found.weights, run.feature_bounds if units is None else (run.half_ranges / units.scales) ** 2
     kept = SparseMatrix.on_support(
         W if units is None else units.weights_of_tables(W), run.mask.columns.spread(found.dag)
@@ -84,7 +82,68 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
         refitted=kept.as_float32() if plan.value_type == "float32" else kept,
         scales=next_scales(found.residual_variance),
         residual_variance=variance if units is None or not variance.size else variance * units.scales**2,
+        confidence=confidence,
     )
+
+
+def _equal_variance(
+    state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run, *, last: bool
+) -> tuple[FoundGraph, PooledMoments]:
+    """The DAG of least score with a prior for equal noise variances, and the moments that it was found in."""
+    weights, units = task.weights.to_dense(), state.units
+    pooled = pool(
+        _of_residuals(answers, run),
+        run.rows(answers),
+        [price.moments_variance for price in run.prices(answers).values()],
+        W=weights,
+        scales=task.scales,
+        norm_bound=run.privacy.residual_norm_bound(len(weights)),
+        rule=run.rule(answers),
+    )
+    found = search_pooled(
+        pooled,
+        weights != 0,
+        task.scales,
+        run.mask,
+        threshold=run.plan.threshold,
+        keep_small=not last,
+        size=None if units is None else units.scales,
+    )
+    return found, pooled
+
+
+def _class(
+    state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run, *, last: bool
+) -> tuple[FoundGraph, PooledMoments, Confidence | None]:
+    """The class of least BIC, the moments that it was found in, and after the last round how sure it is."""
+    plan, rows, rule, d = run.plan, run.rows(answers), run.rule(answers), len(run.mask.allowed)
+    variances = [price.moments_variance for price in run.prices(answers).values()]
+    noise_std = noise_of_moments(rows, variances, run.privacy.residual_norm_bound(d), rule)
+    given = released(
+        mean_over_records(_of_residuals(answers, run), rows, rule),
+        noise_std=noise_std,
+        n_samples=float(sum(rows)),
+        W=task.weights.to_dense(),
+        scales=task.scales,
+    )
+    cost = cost_of(stage(plan, state.round + 1).step)
+    search = NoisyClassSearch(run.mask, cost, plan.threshold if last else 0.0, plan.search_seed)
+    found, of_residuals = search.found(given, patience=None if last else 2)
+    pooled = PooledMoments(of_residuals.of_columns, of_residuals.noise_std, np.zeros((d, d), dtype=bool))
+    if not last:
+        return found, pooled, None
+    found = with_released_weights(found, of_residuals, run.mask)
+    confidence = confidence_of(
+        found.dag,
+        of_residuals.of_columns,
+        accuracy=Accuracy(float(sum(rows)), of_residuals.noise_std),
+        columns=run.mask.columns,
+        search=search,
+        class_of=run.class_of,
+        draws=plan.bootstrap,
+        rng=np.random.default_rng(plan.search_seed),
+    )
+    return found, pooled, confidence
 
 
 def _of_residuals(answers: Mapping[str, Answer], run: Run) -> list[Matrix]:

@@ -67,6 +67,16 @@ def mean_over_records(means: Sequence[Matrix], n_samples: Sequence[int], rule: R
     return sum((n * mean for n, mean in zip(n_samples, means, strict=True)), zero) / sum(n_samples)
 
 
+def noise_of_moments(
+    n_samples: Sequence[int], variances: Sequence[int], norm_bound: float, rule: RobustRule | None = None
+) -> float:
+    """Standard deviation of the noise of a covariance of residuals over all records; parameters as of `pool`."""
+    if rule is None:
+        return math.sqrt(sum(variances) / 2.0) * norm_bound**2 / (LATTICE * sum(n_samples))
+    unit = norm_bound**2 / LATTICE
+    return rule.noise_std([math.sqrt(v / 2.0) * unit / n for n, v in zip(n_samples, variances, strict=True)])
+
+
 def about_mean(S: Matrix, *, noise_std: float) -> Matrix:
     """(d, d) moments about the mean, up to a factor, from (d + 1, d + 1) moments whose last residual is the constant.
 
@@ -111,11 +121,7 @@ def pool(
         What replaces the mean over the sites; None: nothing.
     """
     S_z = mean_over_records(released, n_samples, rule)
-    if rule is None:
-        noise_std = math.sqrt(sum(variances) / 2.0) * norm_bound**2 / (LATTICE * sum(n_samples))
-    else:
-        unit = norm_bound**2 / LATTICE
-        noise_std = rule.noise_std([math.sqrt(v / 2.0) * unit / n for n, v in zip(n_samples, variances, strict=True)])
+    noise_std = noise_of_moments(n_samples, variances, norm_bound, rule)
     # A median of pure noise may have any size or sign: use at least one standard deviation of the diagonal's noise.
     size = max(float(np.median(S_z.diagonal())), math.sqrt(2.0) * noise_std, np.finfo(np.float64).tiny)
     noise_std /= size

@@ -135,7 +135,7 @@ def _row(network: LearnedNetwork, spread: Matrix, source: int, target: int, effe
     i, j = columns.members()[source], columns.members()[target]
     scale = spread[i][:, None] / spread[j]
     values = np.array([one.value for one in effects])
-    a, b = np.unravel_index(np.argmax(np.abs(values * scale).max(axis=0)), scale.shape)
+    a, b = divmod(int(np.argmax(np.abs(values * scale).max(axis=0))), scale.shape[1])
     of_pair, factor = values[:, a, b], float(scale[a, b])
     interval = None
     errors = [one.standard_error[a, b] for one in effects if one.standard_error is not None]
@@ -144,8 +144,8 @@ def _row(network: LearnedNetwork, spread: Matrix, source: int, target: int, effe
         interval = (float((of_pair - half).min()), float((of_pair + half).max()))
     low, high = float(of_pair.min()), float(of_pair.max())
     return EffectRow(
-        columns.names[i[a]],
-        columns.names[j[b]],
+        columns.names[int(i[a])],
+        columns.names[int(j[b])],
         low,
         high,
         interval,

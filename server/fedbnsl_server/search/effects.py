@@ -172,7 +172,7 @@ def _single(
         nothing = np.zeros((of_source.size, of_target.size))
         return Effect(nothing, nothing, (parents,))
     regressors = np.array([*of_source.tolist(), *(k for parent in parents[0] for k in members[parent].tolist())])
-    coefficients = np.linalg.solve(
+    coefficients: Matrix = np.linalg.solve(
         covariance[np.ix_(regressors, regressors)], covariance[np.ix_(regressors, of_target)]
     )
     error = None if variance is None else np.sqrt(variance[:, of_target])

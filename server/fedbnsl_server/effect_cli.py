@@ -110,22 +110,20 @@ def _verdict(
     network: "LearnedNetwork", effects: "Sequence[Effect]", sources: Sequence[int], target: int
 ) -> tuple[str, list[str]]:
     """identified, range or not identified; and what a reader should know, in sentences."""
+    from fedbnsl_server.search.effects import certainty
+
     names = network.columns.variables
     source, goal = " and ".join(repr(names[k]) for k in sources), repr(names[target])
     absent = [not one.value.any() for one in effects]
-    numbers: list[list[float]] = [one.value.ravel().tolist() for one in effects]
-    one_sign = all(len({(value > 0) - (value < 0) for value in entry}) == 1 for entry in zip(*numbers, strict=True))
-    if len(effects) == 1:
-        verdict = "identified"
+    verdict = certainty(effects)
+    if verdict == "identified":
         if absent[0]:
             sentences = [f"no effect: in no graph of the class does a directed path lead from {source} to {goal}"]
         else:
             sentences = ["identified: every graph of the class gives the same effect"]
-    elif one_sign:
-        verdict = "range"
+    elif verdict == "range":
         sentences = [f"a range: the graphs of the class give {len(effects)} different effects, all of the same sign"]
     else:
-        verdict = "not identified"
         sentences = [f"not identified: the graphs of the class give {len(effects)} different effects"]
         if any(absent):
             sentences.append(f"0 is among them: in some graphs no directed path leads from {source} to {goal}")
@@ -149,22 +147,29 @@ def _show(report: dict[str, Any], console: Any) -> None:
 
     title = f"effect of {' and '.join(report['from'])} on {report['to']}"
     table = Table(title=Text(title, style="table.title"), title_justify="left")
-    several = len(report["effects"]) > 1
-    for name in (*(("of", "on") if several else ()), "effect", "95 % interval", "without units", "95 % interval"):
-        table.add_column(name, justify="left" if name in ("of", "on") else "right")
-    table.add_column("adjusted for")
-    for row in report["effects"]:
+    rows = report["effects"]
+    # A column for what differs or is known: the rest would only take its width from the others.
+    ends = [end for end in ("source", "target") if len({row[end] for row in rows}) > 1]
+    known = any(value["interval"] is not None for row in rows for value in row["values"])
+    for end in ends:
+        table.add_column({"source": "of", "target": "on"}[end], overflow="fold")
+    for number in ("effect", "without units"):
+        table.add_column(number, justify="right")
+        if known:
+            table.add_column("95 %", justify="right")
+    table.add_column("adjusted for", overflow="fold")
+    for row in rows:
         for value in row["values"]:
             sets = [
                 "; ".join(", ".join(of_source) or "nothing" for of_source in parents)
                 for parents in value["adjusted_for"]
             ]
             table.add_row(
-                *((Text(row["source"]), Text(row["target"])) if several else ()),
+                *(Text(row[end]) for end in ends),
                 f"{value['effect']:+.4g}",
-                _between(value["interval"]),
+                *([_between(value["interval"], 4)] if known else ()),
                 f"{value['standardised']:+.3f}",
-                _between(value["standardised_interval"]),
+                *([_between(value["standardised_interval"], 3)] if known else ()),
                 Text(" | ".join(sets[:3]) + (f" | {len(sets) - 3} more" if len(sets) > 3 else "")),
             )
     console.print(table)
@@ -172,7 +177,7 @@ def _show(report: dict[str, Any], console: Any) -> None:
         console.print(Text(sentence), soft_wrap=True)
 
 
-def _between(interval: list[float] | None) -> str:
+def _between(interval: list[float] | None, digits: int) -> str:
     if interval is None:
         return "-"
-    return "" if interval[0] == interval[1] else f"{interval[0]:+.4g} to {interval[1]:+.4g}"
+    return "" if interval[0] == interval[1] else f"{interval[0]:+.{digits}g} to {interval[1]:+.{digits}g}"

@@ -43,15 +43,15 @@ def asked(capsys, run, source, target, *more):
 
 
 def test_an_identified_effect_is_the_product_along_the_path_with_its_interval(capsys, tmp_path):
-    """With n = 100: var = var(c | a) / (100 var(a)), var(c | a) = 4 * 3 + 12 = 24."""
+    """With n = 100: var = (2^2 var(a to b) + 0.5^2 var(b to c)), of which 100 times are 3 / 4 and 12 / 4."""
     run = written(tmp_path / "run", DIRECTED, estimation={"n_samples": 100, "noise_std": 0.0})
     report = asked(capsys, run, "a", "c")
     assert report["verdict"] == "identified"
     (row,) = report["effects"]
     (value,) = row["values"]
     assert value["effect"] == pytest.approx(1.0)
-    assert value["standard_error"] == pytest.approx(np.sqrt(24 / 400))
-    half = 1.959964 * np.sqrt(24 / 400)
+    assert value["standard_error"] == pytest.approx(np.sqrt((4 * 3 / 4 + 0.25 * 12 / 4) / 100))
+    half = 1.959964 * np.sqrt((4 * 3 / 4 + 0.25 * 12 / 4) / 100)
     assert value["interval"] == pytest.approx([1.0 - half, 1.0 + half])
     assert value["standardised"] == pytest.approx(np.sqrt(4 / 28))
     assert value["standardised_interval"] == pytest.approx([x * np.sqrt(4 / 28) for x in value["interval"]])

@@ -14,6 +14,9 @@ from fedbnsl_experiments.report.run_files import ReportedRun
 Interval = tuple[float, float]
 _DECIMALS = 3
 _MORE = 4
+# Beyond these, a number in another unit is easier to read as 1.23e-09: nobody counts zeros.
+_MOST_DECIMALS = 8
+_FINE, _LARGE, _HUGE = 0.01, 1e4, 1e7
 # Smaller shares are what is left of a subtraction: no draw has them.
 _LEAST = 1e-9
 
@@ -204,22 +207,37 @@ def heterogeneity(known: Confidence) -> str:
 
 
 def signed(value: float, interval: Interval | None = None) -> str:
-    """A weight with three decimals, or as many as its interval needs."""
-    decimals = _DECIMALS if interval is None else max(_DECIMALS, _decimals(interval))
-    return f"{value:+.{decimals}f}"
+    """A weight with three decimals, or as many as its interval needs; very small and large ones with three digits."""
+    if interval is not None:
+        places = _places(interval)
+    elif value and not _FINE <= abs(value) < _LARGE:
+        places = 2 - math.floor(math.log10(abs(value)))
+    else:
+        places = _DECIMALS
+    return _rounded(value, places if abs(value) >= _LARGE else max(_DECIMALS, places), "+")
 
 
-def between(interval: Interval) -> str:
+def between(interval: Interval, digits: int = 2) -> str:
     """An interval, with two digits of its width; an end near zero has more, so that its sign is seen."""
-    decimals = _decimals(interval)
-    return " to ".join(f"{round(end, decimals) + 0.0:.{decimals}f}" for end in interval)
+    places = _places(interval, digits)
+    return " to ".join(_rounded(end, places) for end in interval)
 
 
-def _decimals(interval: Interval) -> int:
+def _rounded(value: float, places: int, sign: str = "") -> str:
+    """A number rounded to a place; as 1.23e-09 where nobody would count the zeros."""
+    shown = round(value, places) + 0.0
+    if shown and (places > _MOST_DECIMALS or abs(shown) >= _HUGE):
+        return f"{shown:{sign}.{max(1, math.floor(math.log10(abs(shown))) + 1 + places)}g}"
+    return f"{shown:{sign}.{min(_MOST_DECIMALS, max(0, places))}f}"
+
+
+def _places(interval: Interval, digits: int = 2) -> int:
+    """Decimals that show so many digits of the width; below 0 for tens, hundreds, ..."""
     width = interval[1] - interval[0]
-    decimals = max(0, 1 - math.floor(math.log10(width))) if 0 < width < math.inf else _DECIMALS
-    enough = (more for more in range(_MORE) if all(round(end, decimals + more) or not end for end in interval))
-    return decimals + next(enough, 0)
+    places = digits - 1 - math.floor(math.log10(width)) if 0 < width < math.inf else _DECIMALS
+    enough = (more for more in range(_MORE) if all(round(end, places + more) or not end for end in interval))
+    places += next(enough, 0)
+    return places if max(map(abs, interval)) >= _HUGE else max(0, places)
 
 
 def percent(share: float) -> str:

@@ -15,6 +15,7 @@ from fedbnsl_experiments.pages.render import render, script
 from fedbnsl_experiments.report import cautions as report_cautions
 from fedbnsl_experiments.report import charts as report_charts
 from fedbnsl_experiments.report import confidence as report_confidence
+from fedbnsl_experiments.report import effects as report_effects
 from fedbnsl_experiments.report import history as report_course
 from fedbnsl_experiments.report import learned as report_graph
 from fedbnsl_experiments.report import prepared as report_preparation
@@ -119,6 +120,7 @@ def report_page(run: ReportedRun) -> str:
         unsure=report_confidence.unsure_pairs(run),
         fits=report_confidence.fits(run),
         no_intercept=report_confidence.no_intercept(run),
+        effects=report_effects.effect_table(run),
         directed_by=DIRECTED_BY,
         signed=report_confidence.signed,
         between=report_confidence.between,
@@ -192,9 +194,9 @@ def _learned_sentence(run: ReportedRun, learned: Sequence[EdgeRow], missing: Seq
             return f"The search kept no edge among {d} variables."
         return f"No edge among {d} variables exceeded the threshold {run.plan.threshold:g}."
     largest, undirected = learned[0], sum(not edge.directed for edge in learned)
-    weight = f"{largest.estimate:+.2f}"
+    weight = _in_short(largest.estimate or 0.0)
     if largest.standardised is not None:
-        weight = f"{weight}, without units {largest.standardised:+.2f}"
+        weight = f"{weight}, without units {_in_short(largest.standardised)}"
     kind = f"edge{'s' if len(learned) > 1 else ''} among {d} variables"
     words = f"{len(learned)} directed {kind}"
     if undirected:
@@ -203,6 +205,11 @@ def _learned_sentence(run: ReportedRun, learned: Sequence[EdgeRow], missing: Seq
     if run.truth is None:
         return f"{words}."
     return f"{words}. {_against_truth(run.truth, learned, missing)}"
+
+
+def _in_short(weight: float) -> str:
+    """Two decimals where they say something, otherwise three digits."""
+    return f"{weight:+.2f}" if 0.1 <= abs(weight) < 1e4 or not weight else f"{weight:+.3g}"
 
 
 def _against_truth(truth: Truth, learned: Sequence[EdgeRow], missing: Sequence[EdgeRow]) -> str:

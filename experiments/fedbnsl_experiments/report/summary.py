@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedbnsl.wording import edges_in_words
-from fedbnsl_experiments.report.confidence import between, confidence_of, percent
+from fedbnsl_experiments.report.confidence import between, confidence_of, percent, signed
 from fedbnsl_experiments.report.prepared import in_short
 from fedbnsl_experiments.report.verdict import Verdict, is_directed, verdict_of
 from fedbnsl_experiments.scoring.class_scores import ClassScores
@@ -136,7 +136,8 @@ def _table_of(edges: Sequence[Mapping[str, Any]], *, scaled: bool) -> Table:
         if "coefficients" in edge:
             target = f"{target} (largest of {len(edge['coefficients'])})"
         cells = [edge["source"], *["->" if is_directed(edge) else "--"] * has["link"], target]
-        cells += [f"{edge[name]:+.3f}" for name in numbers]
+        intervals = {"weight": one.interval, "standardised": one.standardised_interval}
+        cells += [signed(edge[name], intervals[name]) for name in numbers]
         cells += [between(one.interval) if one.interval else "not known"] * has["interval"]
         cells += [percent(one.adjacent) if one.adjacent is not None else "not known"] * has["share"]
         # Text: a plain string would lose "[mol/l]" of a name as markup.

@@ -167,7 +167,7 @@ def tune(
             raise SetupError(f"there is no {truth} to score against; name the true graph with --truth")
         metric = metric or (HELD_OUT if truth is None else "shd")
         with warnings_on_stderr():
-            data = FolderData.of(folder, truth, plan.variables)
+            data = FolderData.of(folder, truth, plan.variables, plan.dictionary)
     metric = metric or "shd"
     if metric == HELD_OUT:
         if data.sites < _FEWEST_TO_LEAVE_OUT:

@@ -11,7 +11,7 @@ best.toml       the best configuration as a complete plan
 import hashlib
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -20,15 +20,17 @@ from rich.console import Console
 
 from fedbnsl.durable import write_text
 from fedbnsl.errors import DataError, DivergenceError, ResultError
+from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Mask
 from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.data.reading import NO_DICTIONARY
 from fedbnsl_experiments.plan_settings import for_sites, short_digest
 from fedbnsl_experiments.scoring.evaluation import learned_graph
 from fedbnsl_experiments.scoring.metrics import read_full_reference, score
 from fedbnsl_experiments.simulate import simulate
 from fedbnsl_experiments.tables.csv_rows import as_csv
-from fedbnsl_experiments.tables.folder import read_tables, site_files
+from fedbnsl_experiments.tables.folder import column_file, read_tables, site_files
 from fedbnsl_experiments.tables.synthetic import synthesise
 from fedbnsl_experiments.trials.harness import Row, megabytes_sent, site_datasets
 from fedbnsl_experiments.trials.trials import Trial, run_trials
@@ -63,15 +65,21 @@ class GeneratedData:
 
 @dataclass(frozen=True)
 class FolderData:
-    """The tables of a folder and a truth, if there is one, by the digest of what they held when the search began."""
+    """The tables of a folder and a truth, if there is one, by the digest of what they held when the search began.
+
+    The digest covers the files of columns and the dictionary, too, with which tables are read.
+    """
 
     folder: Path
     truth: Path | None
     columns: tuple[str, ...]
     digest: str
+    dictionary: Dictionary = field(default=NO_DICTIONARY, compare=False)
 
     @classmethod
-    def of(cls, folder: Path, truth: Path | None, columns: tuple[str, ...]) -> "FolderData":
+    def of(
+        cls, folder: Path, truth: Path | None, columns: tuple[str, ...], dictionary: Dictionary = NO_DICTIONARY
+    ) -> "FolderData":
         """The folder as it is now; the tables are read and checked once, before any trial.
 
         Raises
@@ -80,7 +88,7 @@ class FolderData:
             If a table or the truth cannot be used.
         """
         known = None if truth is None else truth.resolve()
-        found = cls(folder.resolve(), known, columns, _digest(folder, truth))
+        found = cls(folder.resolve(), known, columns, _digest(folder, truth, dictionary), dictionary)
         found.tables(0)
         return found
 
@@ -105,18 +113,24 @@ Data = GeneratedData | FolderData
 @lru_cache(maxsize=1)
 def _read_tables(data: FolderData) -> tuple[dict[str, Dataset], Mask | None]:
     """The tables and the truth, read once in each process."""
-    tables = read_tables(site_files(data.folder), data.columns)
+    tables = read_tables(site_files(data.folder), data.columns, dictionary=data.dictionary)
     variables = data.columns or next(iter(tables.values())).variables
     reference = None if data.truth is None else read_full_reference(data.truth, variables)
-    if _digest(data.folder, data.truth) != data.digest:
+    if _digest(data.folder, data.truth, data.dictionary) != data.digest:
         raise DataError(f"the tables in {data.folder} changed while settings were tuned on them; start again")
     return tables, reference
 
 
-def _digest(folder: Path, truth: Path | None) -> str:
-    """Of the content of all tables and of the truth."""
+def _digest(folder: Path, truth: Path | None, dictionary: Dictionary) -> str:
+    """Of the content of all tables and of the truth; with a dictionary of it and of the tables' files of columns."""
     whole = hashlib.sha256()
-    files = [*site_files(folder).items(), *([] if truth is None else [("truth", truth)])]
+    tables = site_files(folder)
+    beside = [(f"columns of {site}", column_file(path)) for site, path in tables.items()] if dictionary else []
+    files = [
+        *tables.items(),
+        *((name, path) for name, path in beside if path),
+        *([] if truth is None else [("truth", truth)]),
+    ]
     for name, path in files:
         try:
             with path.open("rb") as file:
@@ -124,6 +138,8 @@ def _digest(folder: Path, truth: Path | None) -> str:
         except OSError as error:
             raise DataError(f"{path} cannot be read: {error.strerror}") from None
         whole.update(f"{name} {content}\n".encode())
+    if dictionary:
+        whole.update(f"dictionary {dictionary.model_dump_json()}\n".encode())
     return whole.hexdigest()
 
 

@@ -7,9 +7,9 @@ directed by knowledge (Perkovic, Kalisch and Maathuis 2017). The joint effect of
 by cutting them off from their parents one after the other (Nandy, Maathuis and Richardson 2017).
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -101,20 +101,115 @@ def total_effects(
             )
         parents = tuple(tuple(np.flatnonzero(graph[:, source]).tolist()) for source in sources)
         # Which sources reach the target when all are set: the same in all members with these parents.
-        cut = consistent_extension(graph)
+        dag = consistent_extension(graph)
+        cut = dag.copy()
         cut[:, list(sources)] = False
         reaches = np.repeat([descendants(cut, k)[target] for k in sources], [members[k].size for k in sources])
-        if not reaches.any():
+        if len(sources) == 1:
+            variance = _variances(covariance, dag, sources[0], columns, precision)
+            effect = _single(covariance, columns, sources[0], target, parents, variance, reaches=bool(reaches.any()))
+        elif not reaches.any():
             nothing = np.zeros((reaches.size, members[target].size))
             effect = Effect(nothing, nothing, (parents,))
-        elif len(sources) == 1:
-            given = [k for parent in parents[0] for k in members[parent].tolist()]
-            effect = _adjusted(covariance, members[sources[0]], members[target], given, parents, precision)
         else:
             value = _joint(covariance, [members[k] for k in sources], parents, members, members[target])
             effect = Effect(np.where(reaches[:, None], value, 0.0), None, (parents,))
         _add(found, effect)
-    return sorted(found, key=lambda effect: effect.value.ravel().tolist())
+    return sorted(found, key=_values)
+
+
+def effects_on_all(
+    covariance: Matrix, marks: Mask, source: int, columns: Columns, precision: Precision | None, *, most: int
+) -> dict[int, list[Effect]] | None:
+    """What `total_effects` gives for one source and every target that it reaches in some member of the class.
+
+    The graphs are directed once for all targets. None if the source has more than `most` sets of parents.
+    """
+    graphs = list(islice(directed_at(marks, [source]), most + 1))
+    if len(graphs) > most:
+        return None
+    dags = [consistent_extension(graph) for graph in graphs]
+    reached = [descendants(dag, source) for dag in dags]
+    variances = [_variances(covariance, dag, source, columns, precision) for dag in dags]
+    found: dict[int, list[Effect]] = {}
+    for target in np.flatnonzero(np.any(reached, axis=0)).tolist():
+        of_target: list[Effect] = []
+        for graph, reaches, variance in zip(graphs, reached, variances, strict=True):
+            parents = (tuple(np.flatnonzero(graph[:, source]).tolist()),)
+            _add(of_target, _single(covariance, columns, source, target, parents, variance, reaches=reaches[target]))
+        found[target] = sorted(of_target, key=_values)
+    return found
+
+
+def certainty(effects: Sequence[Effect]) -> str:
+    """How far a class tells an effect: identified, range (several values of one sign) or not identified."""
+    if len(effects) == 1:
+        return "identified"
+    entries = zip(*(_values(one) for one in effects), strict=True)
+    one_sign = all(len({(value > 0) - (value < 0) for value in entry}) == 1 for entry in entries)
+    return "range" if one_sign else "not identified"
+
+
+def _values(effect: Effect) -> list[float]:
+    values: list[float] = effect.value.ravel().tolist()
+    return values
+
+
+def _single(
+    covariance: Matrix,
+    columns: Columns,
+    source: int,
+    target: int,
+    parents: tuple[tuple[int, ...], ...],
+    variance: Matrix | None,
+    *,
+    reaches: bool,
+) -> Effect:
+    """The effect of one source in a graph in which it has these parents; `variance` as of `_variances`."""
+    members = columns.members()
+    of_source, of_target = members[source], members[target]
+    if not reaches:
+        nothing = np.zeros((of_source.size, of_target.size))
+        return Effect(nothing, nothing, (parents,))
+    regressors = np.array([*of_source.tolist(), *(k for parent in parents[0] for k in members[parent].tolist())])
+    coefficients: Matrix = np.linalg.solve(
+        covariance[np.ix_(regressors, regressors)], covariance[np.ix_(regressors, of_target)]
+    )
+    error = None if variance is None else np.sqrt(variance[:, of_target])
+    return Effect(coefficients[: of_source.size], error, (parents,))
+
+
+def _variances(
+    covariance: Matrix, dag: Mask, source: int, columns: Columns, precision: Precision | None
+) -> Matrix | None:
+    """(a, d) variances of the effects of a source's columns on all columns, given the graph; None if nothing tells.
+
+    The effect is the (a, b) entry of T = (I - W)^-1, with column j of W the coefficients of j on its parents Z. To
+    first order it moves by T_jb T_aZ dW_Zj for each j. Sampling moves W_Zj with covariance S_ZZ^-1 v_j / n_samples,
+    apart from all other columns; noise on the covariance of standardised residuals, with noise_std^2 in place of
+    1 / n_samples.
+    """
+    if precision is None:
+        return None
+    members, d = columns.members(), len(covariance)
+    W, residual_variance, parents_of = np.zeros((d, d)), covariance.diagonal().copy(), list[tuple[int, Index]]()
+    for variable, of_variable in enumerate(members):
+        parents = np.flatnonzero(dag[:, variable]).tolist()
+        if not parents:
+            continue
+        Z = np.concatenate([members[k] for k in parents])
+        W[np.ix_(Z, of_variable)] = np.linalg.solve(covariance[np.ix_(Z, Z)], covariance[np.ix_(Z, of_variable)])
+        residual_variance[of_variable] -= (W[:, of_variable] * covariance[:, of_variable]).sum(axis=0)
+        parents_of += [(j, Z) for j in of_variable.tolist()]
+    T = np.linalg.inv(np.eye(d) - W)
+    own = np.zeros((members[source].size, d))
+    for j, Z in parents_of:
+        moved = T[np.ix_(members[source], Z)]
+        if moved.any():
+            own[:, j] = residual_variance[j] * (moved.T * np.linalg.solve(covariance[np.ix_(Z, Z)], moved.T)).sum(
+                axis=0
+            )
+    return np.asarray((1.0 / precision.n_samples + precision.noise_std**2) * (own @ T**2))
 
 
 def _add(found: list[Effect], effect: Effect) -> None:
@@ -126,41 +221,6 @@ def _add(found: list[Effect], effect: Effect) -> None:
             found[k] = Effect(other.value, larger, (*other.adjusted_for, *effect.adjusted_for))
             return
     found.append(effect)
-
-
-def _adjusted(
-    covariance: Matrix,
-    source: Index,
-    target: Index,
-    given: list[int],
-    parents: tuple[tuple[int, ...], ...],
-    precision: Precision | None,
-) -> Effect:
-    """Coefficients of the source's columns in the regressions of the target's columns on them and the given columns."""
-    regressors = np.array([*source.tolist(), *given])
-    inverse = np.linalg.inv(covariance[np.ix_(regressors, regressors)])
-    coefficients = inverse @ covariance[np.ix_(regressors, target)]
-    error = None
-    if precision is not None:
-        error = np.zeros((source.size, target.size))
-        for b, column in enumerate(target.tolist()):
-            residual = np.zeros(len(covariance))
-            residual[column] = 1.0
-            residual[regressors] -= coefficients[:, b]
-            residual_variance = float(residual @ covariance @ residual)
-            for a in range(source.size):
-                direction = np.zeros(len(covariance))
-                direction[regressors] = inverse[a]
-                error[a, b] = math.sqrt(
-                    # Of least squares with these regressors, and of noise E on the covariance, which moves the
-                    # coefficient by direction' E residual, to first order.
-                    residual_variance * inverse[a, a] / precision.n_samples
-                    + precision.noise_std**2 * (
-                        float(direction @ covariance @ direction) * residual_variance
-                        + float(direction @ covariance @ residual) ** 2
-                    )
-                )  # fmt: skip
-    return Effect(coefficients[: source.size], error, (parents,))
 
 
 def _joint(

@@ -8,7 +8,14 @@ from fedbnsl.errors import ResultError
 from fedbnsl.graphs.cpdag import class_of
 from fedbnsl.plan.columns import Columns
 from fedbnsl_server.search import effects
-from fedbnsl_server.search.effects import Precision, implied_covariance, total_effects
+from fedbnsl_server.search.effects import (
+    Effect,
+    Precision,
+    certainty,
+    effects_on_all,
+    implied_covariance,
+    total_effects,
+)
 
 
 def refitted(covariance, member):
@@ -63,12 +70,43 @@ def test_the_effects_are_those_of_the_paths_in_all_members(d, seed):
         assert sets == {tuple(tuple(np.flatnonzero(m[:, k]).tolist()) for k in sources) for m in members}
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_effects_on_all_targets_are_those_on_each(seed):
+    covariance, marks, members = drawn(5, seed)
+    columns, precision = Columns.of("abcde"), Precision(100.0, 0.01)
+    for source in range(5):
+        found = effects_on_all(covariance, marks, source, columns, precision, most=64)
+        reached = {j for member in members for j in range(5) if j != source and paths(member * 1.0, [source], j).any()}
+        assert set(found) == reached
+        for target, of_target in found.items():
+            wanted = total_effects(covariance, marks, [source], target, columns, precision)
+            assert [one.value.item() for one in of_target] == [one.value.item() for one in wanted]
+            assert [one.standard_error.item() for one in of_target] == [one.standard_error.item() for one in wanted]
+            assert [one.adjusted_for for one in of_target] == [one.adjusted_for for one in wanted]
+
+
+def test_a_source_with_more_sets_of_parents_than_asked_for_has_no_effects_on_all():
+    triangle = ~np.eye(3, dtype=bool)  # each node has 4 sets of parents in its members
+    for most in (3, 4):
+        found = effects_on_all(np.eye(3) + 0.5, triangle, 0, Columns.of("abc"), None, most=most)
+        assert (found is None) == (most == 3)
+
+
+def test_effects_of_one_sign_are_a_range_and_others_are_not_identified():
+    def told(*values):
+        return certainty([Effect(np.array([[value]]), None, ()) for value in values])
+
+    assert told(0.4) == told(0.0) == "identified"
+    assert told(0.1, 0.4) == told(-0.1, -0.4) == "range"
+    assert told(0.0, 0.4) == told(-0.1, 0.4) == "not identified"
+
+
 def test_the_implied_covariance_is_that_of_the_equations():
     W = np.array([[0.0, 2.0], [0.0, 0.0]])
     np.testing.assert_allclose(implied_covariance(W, np.array([3.0, 0.5])), [[3.0, 6.0], [6.0, 12.5]])
 
 
-def test_the_standard_error_is_the_spread_of_least_squares_over_tables():
+def test_the_standard_error_is_the_spread_over_tables_of_what_the_graph_estimates():
     rng = np.random.default_rng(1)
     W = np.zeros((4, 4))
     W[0, 1], W[0, 2], W[1, 2], W[2, 3] = 0.8, 0.5, -1.0, 0.7
@@ -81,7 +119,8 @@ def test_the_standard_error_is_the_spread_of_least_squares_over_tables():
     found = []
     for _ in range(4000):
         X = (rng.standard_normal((n, 4)) * np.sqrt(v)) @ np.linalg.inv(np.eye(4) - W)
-        found.append(np.linalg.lstsq(X[:, [1, 0]], X[:, 3], rcond=None)[0][0])
+        to_2 = np.linalg.lstsq(X[:, [1, 0]], X[:, 2], rcond=None)[0][0]
+        found.append(to_2 * np.linalg.lstsq(X[:, [2]], X[:, 3], rcond=None)[0][0])
     assert told.standard_error.item() == pytest.approx(np.std(found), rel=0.05)
 
 

@@ -16,6 +16,7 @@ from fedbnsl_server.algorithm.consensus_graph import graph_to_refit
 from fedbnsl_server.algorithm.influence import Compared, counted_rows, pairs
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.rounds.statistics import noise_of_variances
+from fedbnsl_server.search import noisy_class_search
 from fedbnsl_server.search.confidence import Confidence, confidence_of
 from fedbnsl_server.search.fitted_network import Accuracy
 from fedbnsl_server.search.graph_search import FoundGraph
@@ -59,9 +60,10 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     prices = run.prices(answers).values()
     last = stage(plan, state.round + 1).step == plan.moments_rounds
     if plan.graph_class == "cpdag":
-        found, pooled, confidence = _class(state, answers, task, run, last=last)
+        found, pooled, scales, confidence = _class(state, answers, task, run, last=last)
     else:
-        found, pooled, confidence = *_equal_variance(state, answers, task, run, last=last), None
+        found, pooled = _equal_variance(state, answers, task, run, last=last)
+        scales, confidence = next_scales(found.residual_variance), None
     W, bounds = found.weights, run.feature_bounds if units is None else (run.half_ranges / units.scales) ** 2
     kept = SparseMatrix.on_support(
         W if units is None else units.weights_of_tables(W), run.mask.columns.spread(found.dag)
@@ -80,7 +82,7 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     return replace(
         state,
         refitted=kept.as_float32() if plan.value_type == "float32" else kept,
-        scales=next_scales(found.residual_variance),
+        scales=scales,
         residual_variance=variance if units is None or not variance.size else variance * units.scales**2,
         confidence=confidence,
     )
@@ -114,8 +116,8 @@ def _equal_variance(
 
 def _class(
     state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run, *, last: bool
-) -> tuple[FoundGraph, PooledMoments, Confidence | None]:
-    """The class of least BIC, the moments that it was found in, and after the last round how sure it is."""
+) -> tuple[FoundGraph, PooledMoments, Matrix, Confidence | None]:
+    """The class of least BIC, the moments that it was found in, the next scales, and in the end how sure it is."""
     plan, rows, rule, d = run.plan, run.rows(answers), run.rule(answers), len(run.mask.allowed)
     variances = [price.moments_variance for price in run.prices(answers).values()]
     noise_std = noise_of_moments(rows, variances, run.privacy.residual_norm_bound(d), rule)
@@ -130,8 +132,9 @@ def _class(
     search = NoisyClassSearch(run.mask, cost, plan.threshold if last else 0.0, plan.search_seed)
     found, of_residuals = search.found(given, patience=None if last else 2)
     pooled = PooledMoments(of_residuals.of_columns, of_residuals.noise_std, np.zeros((d, d), dtype=bool))
+    scales = noisy_class_search.next_scales(found, given, task.scales)
     if not last:
-        return found, pooled, None
+        return found, pooled, scales, None
     found = with_released_weights(found, of_residuals, run.mask)
     confidence = confidence_of(
         found.dag,
@@ -143,7 +146,7 @@ def _class(
         draws=plan.bootstrap,
         rng=np.random.default_rng(plan.search_seed),
     )
-    return found, pooled, confidence
+    return found, pooled, scales, confidence
 
 
 def _of_residuals(answers: Mapping[str, Answer], run: Run) -> list[Matrix]:

@@ -27,11 +27,13 @@ from fedbnsl_server.search.graph_search import FoundGraph
 from fedbnsl_server.search.order_search import extended_penalty
 from fedbnsl_server.search.pooled_moments import NOISE_WIDTHS
 
-# The least eigenvalue of cleared moments, and the least residual variance, in units of the median one.
+# The least eigenvalue of cleared correlations of residuals, and the least residual variance, of the median one.
 _LEAST_EIGENVALUE, _LEAST_VARIANCE = 0.05, 1e-6
 # Of noise, one chance dependence in the search leads to others: an edge costs so many times what it would in records.
 _COSTS = (2.0, 2.0, 1.5)  # in the first rounds, and in all later ones
 _MOST_TIMES = 3
+# A residual variance can be told from so many standard deviations of the noise on.
+_TELLABLE = 3.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,10 +83,16 @@ class Released:
     @property
     def cleared(self) -> Matrix:
         """(d, d) moments of x, up to a factor: entries within their noise are zero, and all eigenvalues positive."""
-        large = np.abs(self.moments) > NOISE_WIDTHS * np.sqrt(self.noise + 1.0 / self.n_samples)
+        error = np.sqrt(self.noise + 1.0 / self.n_samples)
+        large = np.abs(self.moments) > NOISE_WIDTHS * error
         np.fill_diagonal(large, val=True)
-        values, vectors = np.linalg.eigh(self.moments * large)
-        return self._mapped_back((vectors * np.maximum(values, _LEAST_EIGENVALUE)) @ vectors.T)
+        # A residual variance within its error counts as the error.
+        size = np.sqrt(np.maximum(self.moments.diagonal(), error.diagonal()))
+        R = np.where(large, self.moments, 0.0) / size / size[:, None]
+        np.fill_diagonal(R, 1.0)
+        values, vectors = np.linalg.eigh(R)
+        R = (vectors * np.maximum(values, _LEAST_EIGENVALUE)) @ vectors.T
+        return self._mapped_back(R * size * size[:, None])
 
     def _mapped_back(self, S_z: Matrix) -> Matrix:
         back = np.linalg.inv(self.A)
@@ -172,6 +180,18 @@ class NoisyClassSearch:
 def cost_of(step: int) -> float:
     """What an edge costs in a round, from 1, in units of the extended BIC's penalty: more where W is still far off."""
     return _COSTS[min(step, len(_COSTS)) - 1]
+
+
+def next_scales(found: FoundGraph, given: Released, scales: Matrix) -> Matrix:
+    """(d,) scales for the next round: standard deviations of the new residuals, none below what noise lets us tell.
+
+    Parameters
+    ----------
+    given, scales
+        What the last round released, and its scales: noise is of one size in their units.
+    """
+    least = _TELLABLE * given.noise_std * scales**2
+    return np.asarray(np.sqrt(np.maximum(found.residual_variance, least)))
 
 
 def with_released_weights(found: FoundGraph, of_residuals: Released, mask: EdgeMask) -> FoundGraph:

@@ -80,8 +80,8 @@ def noise_of_moments(
 def about_mean(S: Matrix, *, noise_std: float) -> Matrix:
     """(d, d) moments about the mean, up to a factor, from (d + 1, d + 1) moments whose last residual is the constant.
 
-    Records may be shortened or left out: with weights w, S holds the means of w^2 z z', w^2 z and w^2. A mean within
-    its noise counts as zero, since the square of noise is no mean.
+    Records may be shortened or left out: with weights w, S holds the means of w^2 z z', w^2 z and w^2. The square of
+    a noisy mean has the variance of the noise in it, which is taken off.
 
     Parameters
     ----------
@@ -89,10 +89,10 @@ def about_mean(S: Matrix, *, noise_std: float) -> Matrix:
         Of an entry off the diagonal.
     """
     mean, weight = S[:-1, -1], float(S[-1, -1])
-    mean = np.where(np.abs(mean) > NOISE_WIDTHS * noise_std, mean, 0.0)
     if weight <= NOISE_WIDTHS * math.sqrt(2.0) * noise_std:  # nothing is known of the mean
         return S[:-1, :-1].copy()
-    return np.asarray(S[:-1, :-1] - np.outer(mean, mean) / weight)
+    square = np.outer(mean, mean) - noise_std**2 * np.eye(len(mean))
+    return np.asarray(S[:-1, :-1] - square / weight)
 
 
 def pool(

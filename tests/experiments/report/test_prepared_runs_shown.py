@@ -233,7 +233,8 @@ def test_estimates_are_called_what_they_are(pages: dict[str, Page]) -> None:
     assert "Edges whose coefficient without units was at most 0.05" in equal
     assert "the average of the sites' least-squares coefficients, with one intercept, by the mean of all " in refitted
     assert "all raw weights without units above 0.05" in refitted
-    assert "least-squares coefficient, without intercept, on the graph" in raw
+    assert "least-squares coefficient, without intercept, on a DAG of the class that was searched, from" in raw
+    assert "An undirected edge, too, has the coefficient that it has there, whichever way it points." in raw
     for name in ("standard", "equal", "private", "refitted"):
         for wrong in (
             "without intercept",

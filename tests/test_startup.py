@@ -33,6 +33,14 @@ def test_a_coordinator_listens_before_it_loads_mathematics_and_never_loads_what_
     assert loaded(f"import fedbnsl_server.serve\n{warm}") == {"grpc", "numpy", "pydantic", "scipy"}
 
 
+@pytest.mark.parametrize("graph_class", ["cpdag", "dag-equal-variance"])
+def test_a_coordinator_loads_a_compiler_only_for_the_search_over_orders(graph_class: str):
+    """While its sites join, so that no round waits for it."""
+    plan = f"Plan(n_participants=2, moments_rounds=1, refit_rounds=0, graph_class={graph_class!r})"
+    warm = f"from fedbnsl.plan.plan import Plan\nfrom fedbnsl_server.coordinator import warm_up\nwarm_up({plan})"
+    assert ("numba" in loaded(warm)) == (graph_class == "cpdag")
+
+
 def test_a_site_loads_compiled_kernels_to_join_a_run_and_for_nothing_else():
     assert "numba" in loaded("import fedbnsl_client.join_run")
     other = "import fedbnsl_client.site.folder, fedbnsl_client.budget.report, fedbnsl_client.site.doctor"

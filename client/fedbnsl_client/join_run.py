@@ -137,8 +137,11 @@ def take_part(
         record("run ended", coordinator=address, outcome=outcome)
     if end.graph is None:
         raise RunAbandonedError(f"the run ended without a result: {shown(end.stopped_because)}")
+    marks = _class_of(end.graph.support(), table.columns, plan)
+    if n := _undirected(marks, table.columns):
+        notice(f"{n} of the edges {'have' if n > 1 else 'has'} no direction: the data tell none")
     if out is not None:
-        _keep(out, table.complete_cases(), end.graph, plan)
+        _keep(out, table.complete_cases(), end.graph, plan, marks)
     return end.graph
 
 
@@ -217,14 +220,21 @@ def _reason(error: BaseException) -> LeaveReason:
     return LeaveReason.LOCAL_ERROR
 
 
-def _keep(out: Path, table: Dataset, graph: SparseMatrix, plan: Plan) -> None:
+def _keep(out: Path, table: Dataset, graph: SparseMatrix, plan: Plan, marks: Mask | None) -> None:
     dag, columns = graph.support(), table.columns
-    marks = _class_of(dag, columns, plan)
     consensus = LearnedGraph(table.variables, dag, graph.to_dense(), marks=marks)
     own = replace(personalise(table, dag, intercept=has_intercept(plan.preparation)), marks=marks)
     durable.write_text(out / "personalised-edges.csv", edges_csv(own.joined(columns)), mode=durable.OWNER_ONLY)
     # Last: a folder with it is whole, and is kept.
     durable.write_text(out / "edges.csv", edges_csv(consensus.joined(columns)))
+
+
+def _undirected(marks: Mask | None, columns: Columns) -> int:
+    """Edges between variables that the class of the graph leaves open; `marks` between columns."""
+    if marks is None:
+        return 0
+    between = columns.joined(marks)
+    return int((between & between.T).sum()) // 2
 
 
 def _class_of(dag: Mask, columns: Columns, plan: Plan) -> Mask | None:

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from fedbnsl.errors import InterruptedRunError, QuorumLostError, ResultError
 from fedbnsl.interrupt import signals_to_heed
 from fedbnsl.messages import Finished
+from fedbnsl.plan.plan import Plan
 from fedbnsl.security_log import Record
 from fedbnsl_server.algorithm import global_step, round_loop
 from fedbnsl_server.algorithm.admm import AdmmState
@@ -29,6 +30,7 @@ from fedbnsl_server.grpc_api.server import CoordinatorServer
 from fedbnsl_server.grpc_api.servicer import Servicer
 from fedbnsl_server.influence import outliers_now
 from fedbnsl_server.pause import Pause
+from fedbnsl_server.search import order_search
 from fedbnsl_server.sites.mailbox import Mailbox, RecalledError
 from fedbnsl_server.sites.roster import Member, Roster
 from fedbnsl_server.store.results import RunRecorder
@@ -198,7 +200,7 @@ class Coordinator:
         return _End("interrupted", error=InterruptedRunError(f"interrupted {where}"))
 
     async def _learn(self) -> AdmmState:
-        loading = asyncio.ensure_future(_in_daemon_thread(global_step.warm_up))
+        loading = asyncio.ensure_future(_in_daemon_thread(partial(warm_up, self._plan)))
         if not self._roster.is_complete:
             self._say(f"waiting for {self._roster.seats - len(self._roster.members)} sites to join")
             await self._wait_for_sites()
@@ -368,6 +370,13 @@ def _to_the_log(tell: Callable[[], None]) -> None:
 def _shown(acyclicity: float | None) -> float:
     """What a status can hold: the largest number in place of one that left the finite numbers."""
     return acyclicity if acyclicity is not None and math.isfinite(acyclicity) else sys.float_info.max
+
+
+def warm_up(plan: Plan) -> None:
+    """Load what the rounds of a plan need, so that none of them waits for a library or a compiler."""
+    global_step.warm_up()
+    if plan.graph_class == "cpdag":
+        order_search.warm_up()
 
 
 async def _in_daemon_thread(work: Callable[[], _T]) -> _T:

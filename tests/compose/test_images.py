@@ -27,14 +27,20 @@ writable = [folder for folder, _, _ in os.walk("/opt/fedbnsl") if os.access(fold
 print(json.dumps({"uid": os.getuid(), "packages": packages, "writable": writable}))
 """
 
-# What numba says of its cache, then the seconds.
-WARM_UP = """
+# By image: what numba says of its cache, then the seconds.
+WARM_UP = {
+    image: f"""
 import time
-from fedbnsl_client.solvers.local_solver import warm_up
+from {module} import warm_up
 started = time.perf_counter()
 warm_up()
 print(time.perf_counter() - started)
 """
+    for image, module in (
+        ("fedbnsl-coordinator", "fedbnsl_server.search.order_search"),
+        ("fedbnsl-site", "fedbnsl_client.solvers.local_solver"),
+    )
+}
 
 
 @contextmanager
@@ -90,18 +96,20 @@ def test_the_help_lists_the_commands_of_the_role_only(engine, image) -> None:
     assert "  demo " not in shown
 
 
-def test_a_site_finds_every_kernel_compiled_and_starts_quickly(engine) -> None:
-    shipped = python(engine, "fedbnsl-site", WARM_UP, environment={"NUMBA_DEBUG_CACHE": "1"})
+@each_image
+def test_a_container_finds_every_kernel_compiled_and_starts_quickly(engine, image) -> None:
+    shipped = python(engine, image, WARM_UP[image], environment={"NUMBA_DEBUG_CACHE": "1"})
     empty = {"NUMBA_DEBUG_CACHE": "1", "NUMBA_CACHE_DIR": "/tmp/empty"}
-    compiled = python(engine, "fedbnsl-site", WARM_UP, environment=empty)
+    compiled = python(engine, image, WARM_UP[image], environment=empty)
     assert "data loaded" in shipped
     assert "data saved" not in shipped
-    log.info("warm-up: %s s with the image's kernels, %s s without", shipped.split()[-1], compiled.split()[-1])
+    log.info("%s warm-up: %s s with its kernels, %s s without", image, shipped.split()[-1], compiled.split()[-1])
 
 
-def test_a_kernel_that_the_image_lacks_is_compiled_and_not_an_error(engine) -> None:
-    shown = python(engine, "fedbnsl-site", WARM_UP, environment={"NUMBA_DEBUG_CACHE": "1", "NUMBA_CPU_NAME": "generic"})
-    assert "data saved" in shown
+@each_image
+def test_a_kernel_that_the_image_lacks_is_compiled_and_not_an_error(engine, image) -> None:
+    other = {"NUMBA_DEBUG_CACHE": "1", "NUMBA_CPU_NAME": "generic"}
+    assert "data saved" in python(engine, image, WARM_UP[image], environment=other)
 
 
 def test_a_site_refits_a_graph_on_its_own_table_in_a_read_only_container(engine, tmp_path) -> None:

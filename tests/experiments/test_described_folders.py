@@ -1,5 +1,6 @@
 """A folder of tables with a data dictionary: `simulate` and the notebook class need nothing else."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,10 @@ def test_a_folder_is_simulated_by_its_dictionary_and_scored_between_variables(
     (folder / "truth.csv").write_text("source,target\nage,crp\nsex,crp\nblood,visits\n", encoding="utf-8")
     outcome = fedbnsl("simulate", "standard", "--data", folder, "--out", tmp_path / "run")
     assert outcome.code == 0, outcome.err
-    assert "of 3 edges (0 missing" in outcome.out
+    assert re.search(r"SHD of the classes [01] of 3 edges", outcome.out)
+    _, *edges = (tmp_path / "run" / "edges.csv").read_text(encoding="utf-8").splitlines()
+    pairs = {frozenset(edge.split(",")[:2]) for edge in edges}
+    assert pairs >= {frozenset(pair) for pair in (("age", "crp"), ("sex", "crp"), ("blood", "visits"))}
     assert "warning: site-1: " in outcome.err
     assert "are left out, which lack a value: 'age'" in outcome.err
     assert "[dictionary.blood]" in (tmp_path / "run" / "plan.toml").read_text(encoding="utf-8")

@@ -88,7 +88,8 @@ def test_a_private_run_needs_nothing_but_the_dictionary_and_tells_no_count_of_ro
         complete.append(sum(not {"", "NA", "-9", "999"} & set(row) for row in rows))
     assert all(0 < n < whole for n, whole in zip(complete, ROWS, strict=True))
     for file in (path for path in (tmp_path / "run").rglob("*") if path.is_file()):
-        told = set(re.findall(rb"(?<![\d.e-])\d+(?![\d.])", file.read_bytes()))
+        without_hashes = re.sub(rb"[0-9a-f]{16,}", b"", file.read_bytes())
+        told = set(re.findall(rb"(?<![\d.e-])\d+(?![\d.])", without_hashes))
         assert not {str(n).encode() for n in complete} & told, file.name
 
 

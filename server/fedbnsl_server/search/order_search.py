@@ -62,12 +62,8 @@ def best_dag(
     start
         Order of the V variables to start from; None: as they are.
     """
-    from fedbnsl_server.search.order_kernel import (
-        Problem,
-        Room,
-        State,
-        search,
-    )  # here: it loads a compiler, which few runs need
+    # Here: it loads a compiler, which a run for another class of graphs does not need.
+    from fedbnsl_server.search.order_kernel import Problem, Room, State, search
 
     V = len(candidates)
     size = np.sqrt(S.diagonal())
@@ -94,6 +90,12 @@ def best_dag(
     for j in range(V):
         dag[best.parents[j, : best.n_parents[j]], j] = True
     return dag
+
+
+def warm_up() -> None:
+    """Compile the search, or load it from the cache: a coordinator that will need it does so while its sites join."""
+    nothing = np.zeros((2, 2), dtype=bool)
+    best_dag(np.eye(2), penalty=1.0, candidates=~np.eye(2, dtype=bool), required=nothing, seed=0, patience=1)
 
 
 def bic_penalty(n_samples: float) -> float:

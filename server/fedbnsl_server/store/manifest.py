@@ -2,9 +2,8 @@
 
 import hashlib
 from collections.abc import Mapping
-from contextlib import suppress
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from typing import Any
 
 from fedbnsl.security_log import NAME
@@ -53,9 +52,5 @@ def manifest(
 
 
 def _versions() -> dict[str, str]:
-    """What this process runs on; a coordinator's image has no numba."""
-    found = own_versions()
-    for name in _PACKAGES:
-        with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
+    """What this process runs on, or would: numba also where no search over orders has loaded it."""
+    return own_versions() | {name: version(name) for name in _PACKAGES}

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -97,15 +98,22 @@ def test_weights_are_those_of_the_last_graph_only_where_there_was_no_admm(runs):
     assert not read_weights(runs["in the scales"] / "weights.csv", NAMES).any()
 
 
-def test_unequal_variances_are_warned_of_as_a_search_uses_them(tmp_path):
+def test_unequal_variances_contradict_a_search_that_takes_them_to_be_equal(tmp_path):
     rng = np.random.default_rng(1)
     tables = {}
     for site in ("x", "y", "z"):
         a = rng.normal(size=500) * 3
         tables[site] = Dataset(("a", "b"), np.column_stack([a, 0.8 * a + rng.normal(size=500)]))
-    warnings = simulate(Plan.parse(LEAN), tables, tmp_path / "run")["warnings"]
-    assert len(warnings) == 1
-    assert "directions that the moments leave open rest on their being about equal" in warnings[0]
+    result = simulate(Plan.parse(LEAN), tables, tmp_path / "run")
+    (contradicted,) = result["verdict"]["contradicted"]
+    (edge,) = result["edges"]
+    records = np.concatenate([table.X for table in tables.values()])
+    x, y = (records[:, "ab".index(edge[end])] for end in ("source", "target"))
+    ratio = (x @ x) / (y @ y - (x @ y) ** 2 / (x @ x))
+    told = re.search(r"by a factor of up to ([\d.]+) .*directions that the data leave open rest on their", contradicted)
+    assert told is not None, contradicted
+    assert float(told[1]) == pytest.approx(max(ratio, 1 / ratio), rel=0.01)
+    assert result["warnings"] == [], "it is said once"
 
 
 # ---- scores at a threshold -----------------------------------------------------------------------------------------

@@ -77,6 +77,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     (folder / "truth.csv").write_text("source,target,weight\nblood,crp,1.5\nage,crp,0.05\n", encoding="utf-8")
     plans = {
         "standard": Plan.load("standard"),
+        "equal": Plan.load("standard").with_settings(graph_class="dag-equal-variance", threshold=0.05),
         "private": Plan.load("private", epsilon=50.0),
         "refitted": Plan.parse(REFITTED),
         "raw": Plan.load("standard").with_settings(preparation={"intercept": "none", "scale": "none"}),
@@ -206,7 +207,7 @@ def test_the_strongest_line_of_the_drawing_is_that_of_the_largest_weight_without
 ) -> None:
     run = tmp_path / "run"
     run.mkdir()
-    for path in runs["standard"].glob("*.*"):
+    for path in runs["equal"].glob("*.*"):
         (run / path.name).write_bytes(path.read_bytes())
     result = result_of(run)
     result["edges"] = [
@@ -224,16 +225,17 @@ def test_the_strongest_line_of_the_drawing_is_that_of_the_largest_weight_without
 
 
 def test_estimates_are_called_what_they_are(pages: dict[str, Page]) -> None:
-    standard, refitted, raw = (pages[name].text for name in ("standard", "refitted", "raw"))
-    assert (
-        "with an intercept of each site's own, on the graph that was searched, from the sites' moments, pooled over "
-        in (standard)
-    )
-    assert "Edges whose coefficient without units was at most 0.05" in standard
+    standard, equal, refitted, raw = (pages[name].text for name in ("standard", "equal", "refitted", "raw"))
+    own = "with an intercept of each site's own, on "
+    for text in (standard, equal):
+        assert own + "the graph that was searched, from the sites' moments, pooled over their rows" in text
+    assert "The search alone decided which edges there are: no threshold cut any." in standard
+    assert "Edges whose coefficient without units was at most 0.05" in equal
     assert "the average of the sites' least-squares coefficients, with one intercept, by the mean of all " in refitted
     assert "all raw weights without units above 0.05" in refitted
-    assert "least-squares coefficient, without intercept, on the graph" in raw
-    for name in ("standard", "private", "refitted"):
+    assert "least-squares coefficient, without intercept, on a DAG of the class that was searched, from" in raw
+    assert "An undirected edge, too, has the coefficient that it has there, whichever way it points." in raw
+    for name in ("standard", "equal", "private", "refitted"):
         for wrong in (
             "without intercept",
             "no intercept",
@@ -247,10 +249,10 @@ def test_estimates_are_called_what_they_are(pages: dict[str, Page]) -> None:
 def test_equal_variances_are_asked_for_in_the_units_that_the_run_compares(
     runs: dict[str, Path], pages: dict[str, Page]
 ) -> None:
-    assert "residual variance in the data dictionary's units, after its transforms." in pages["standard"].text
+    assert "residual variance in the data dictionary's units, after its transforms." in pages["equal"].text
     assert "residual variance without units, as shares of the columns' pooled variances." in pages["refitted"].text
     shown = {name: _variances(page) for name, page in pages.items()}
-    for name in ("standard", "refitted"):
+    for name in ("standard", "equal", "refitted"):
         assert set(shown[name]) == set(COLUMNS)
         network = json.loads((runs[name] / "lgbn.json").read_text(encoding="utf-8"))["cpds"]
         scales = result_of(runs[name])["preparation"]["scales"]

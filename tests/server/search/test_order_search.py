@@ -120,3 +120,26 @@ def test_no_write_leaves_its_array_where_variables_have_several_columns():
     environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=100)
     assert done.stdout == "1\n", done.stderr
+
+
+def test_after_the_warm_up_no_search_compiles_anything():
+    """In a process of its own, for in this one other tests have compiled what they needed."""
+    program = (
+        "import numpy as np\n"
+        "from numba.core.registry import CPUDispatcher\n"
+        "from fedbnsl_server.search import order_kernel\n"
+        "from fedbnsl_server.search.order_search import best_dag, warm_up\n"
+        "def compiled():\n"
+        "    kernels = [each for each in vars(order_kernel).values() if isinstance(each, CPUDispatcher)]\n"
+        "    return {f'{kernel.__name__}{signature}' for kernel in kernels for signature in kernel.signatures}\n"
+        "warm_up()\n"
+        "before = compiled()\n"
+        "S = np.asfortranarray(np.eye(3) + 0.5)\n"
+        "S.flags.writeable = False\n"
+        "known = dict(candidates=~np.eye(2, dtype=bool), required=np.triu(np.ones((2, 2), dtype=bool), 1))\n"
+        "members = [np.array([0, 1]), np.array([2])]\n"
+        "best_dag(S, penalty=np.float64(0.1), members=members, seed=2**40, start=[0, 1], **known)\n"
+        "print(len(before) > 0, *sorted(compiled() - before))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=200)
+    assert done.stdout == "True\n", done.stderr

@@ -208,10 +208,11 @@ class Module:
 
     @property
     def calls(self) -> set[str]:
-        """Last names of everything that is called: f(), m.f() and a.b.f() all give f."""
+        """Last names of everything that is called: f(), m.f() and a.b.f() all give f; not those of np.linalg."""
         functions = [node.func for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
         names = {f.id for f in functions if isinstance(f, ast.Name)}
-        return names | {f.attr for f in functions if isinstance(f, ast.Attribute)}
+        attributes = [f for f in functions if isinstance(f, ast.Attribute)]
+        return names | {f.attr for f in attributes if ast.unparse(f.value) != "np.linalg"}
 
     @property
     def numpy_random(self) -> set[str]:

@@ -172,8 +172,9 @@ def _single(
         nothing = np.zeros((of_source.size, of_target.size))
         return Effect(nothing, nothing, (parents,))
     regressors = np.array([*of_source.tolist(), *(k for parent in parents[0] for k in members[parent].tolist())])
-    coefficients: Matrix = np.linalg.solve(
-        covariance[np.ix_(regressors, regressors)], covariance[np.ix_(regressors, of_target)]
+    coefficients: Matrix = np.asarray(
+        np.linalg.solve(covariance[np.ix_(regressors, regressors)], covariance[np.ix_(regressors, of_target)]),
+        dtype=np.float64,
     )
     error = None if variance is None else np.sqrt(variance[:, of_target])
     return Effect(coefficients[: of_source.size], error, (parents,))

@@ -27,7 +27,8 @@ from fedbnsl_server.search.graph_search import FoundGraph
 from fedbnsl_server.search.order_search import extended_penalty
 from fedbnsl_server.search.pooled_moments import NOISE_WIDTHS
 
-# The least eigenvalue of cleared correlations of residuals, and the least residual variance, of the median one.
+# The least eigenvalue of cleared correlations of residuals where noise is large; the least residual variance, as a
+# share of the median one.
 _LEAST_EIGENVALUE, _LEAST_VARIANCE = 0.05, 1e-6
 # Of noise, one chance dependence in the search leads to others: an edge costs so many times what it would in records.
 _COSTS = (2.0, 2.0, 1.5)  # in the first rounds, and in all later ones
@@ -91,7 +92,8 @@ class Released:
         R = np.where(large, self.moments, 0.0) / size / size[:, None]
         np.fill_diagonal(R, 1.0)
         values, vectors = np.linalg.eigh(R)
-        R = (vectors * np.maximum(values, _LEAST_EIGENVALUE)) @ vectors.T
+        least = min(_LEAST_EIGENVALUE, NOISE_WIDTHS * self.error)
+        R = (vectors * np.maximum(values, least)) @ vectors.T
         return self._mapped_back(R * size * size[:, None])
 
     def _mapped_back(self, S_z: Matrix) -> Matrix:
@@ -144,14 +146,13 @@ class NoisyClassSearch:
 
     def found(self, given: Released, *, patience: int | None = None) -> tuple[FoundGraph, Released]:
         """The graph, with the weights of cleared moments, and the moments of its residuals."""
-        now, before, start = given, None, None
-        for _ in range(_MOST_TIMES):
-            found = self._search(now.cleared, now.error, patience, start)
-            now = given.of(_residuals_of(found))
-            if before is not None and (found.dag == before).all():
+        found = self._search(given.cleared, given.error, patience, None)
+        for _ in range(_MOST_TIMES - 1):
+            now, before = given.of(_residuals_of(found)), found.dag
+            found = self._search(now.cleared, now.error, patience, topological_order(before))
+            if (found.dag == before).all():
                 break
-            before, start = found.dag, topological_order(found.dag)
-        return found, now
+        return found, given.of(_residuals_of(found))
 
     def __call__(self, moments: Matrix, accuracy: Accuracy, start: Mask, /) -> Mask:
         """The best DAG for drawn moments with the same noise, from the order of one that is probably near."""

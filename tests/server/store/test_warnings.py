@@ -1,0 +1,24 @@
+"""Warnings about noise, by public numbers alone."""
+
+import pytest
+
+from fedbnsl.plan.plan import Plan
+from fedbnsl_server.store.warnings import of_too_much_noise
+
+
+def plan(graph_class: str, threshold: float) -> Plan:
+    return Plan.load("private-moments").with_settings(graph_class=graph_class, threshold=threshold)
+
+
+@pytest.mark.parametrize(
+    ("graph_class", "threshold", "rows", "said"),
+    [
+        ("dag-equal-variance", 0.3, 5000, ""),
+        ("dag-equal-variance", 0.3, 100, "more than the threshold 0.3: most edges are lost"),
+        ("cpdag", 0.0, 5000, ""),
+        ("cpdag", 0.0, 500, "edges that are fainter are lost"),
+    ],
+)
+def test_noise_that_hides_what_the_plan_looks_for_is_told(graph_class, threshold, rows, said) -> None:
+    found = of_too_much_noise(plan(graph_class, threshold), [rows] * 8, 20)
+    assert [said in one for one in found] == ([True] if said else [])

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from report_runs import make_run
 
@@ -125,3 +126,12 @@ def large_run(folder: Path, names: tuple[str, ...], *, seed: int = 3, n_unsure: 
     fit = {name: {"r2": 0.5, "intercept": None, "residual_variance": 1.0} for name in names}
     complete(run, **{**SMALL, "edges": edges, "unsure": unsure, "verdict": verdict, "fit": fit})
     return run
+
+
+def copied_without_charts(made: Path, copy: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of a run to write into, whose page has no charts: these take most of its time."""
+    monkeypatch.setattr("fedbnsl_experiments.report.charts.as_svg", lambda figure: "<svg></svg>")
+    copy.mkdir()
+    for path in made.glob("*.*"):
+        (copy / path.name).write_bytes(path.read_bytes())
+    return copy

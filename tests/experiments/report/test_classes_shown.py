@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from class_runs import NAMES, SMALL, complete, edge, small_run
+from class_runs import NAMES, SMALL, complete, copied_without_charts, edge, small_run
 from fedbnsl_experiments.report.confidence import between, percent, signed
 from fedbnsl_experiments.report.page import write_report
 from fedbnsl_experiments.report.summary import print_summary
@@ -27,13 +27,7 @@ def made(tmp_path_factory):
 
 @pytest.fixture
 def run(made, tmp_path, monkeypatch):
-    """A copy to write into; without charts, which take most of the time of a page."""
-    monkeypatch.setattr("fedbnsl_experiments.report.charts.as_svg", lambda figure: "<svg></svg>")
-    copy = tmp_path / "run"
-    copy.mkdir()
-    for path in made.glob("*.*"):
-        (copy / path.name).write_bytes(path.read_bytes())
-    return copy
+    return copied_without_charts(made, tmp_path / "run", monkeypatch)
 
 
 def page_of(run, truth=None):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from browser import chromium
-from class_runs import NAMES, complete, edge, small_run
+from class_runs import NAMES, complete, copied_without_charts, edge, small_run
 from fedbnsl.graphs.files import LearnedGraph, write_all
 from fedbnsl_experiments.report import effects
 from fedbnsl_experiments.report.page import write_report
@@ -26,13 +26,7 @@ def made(tmp_path_factory):
 
 @pytest.fixture
 def run(made, tmp_path, monkeypatch):
-    """A copy to write into; without charts."""
-    monkeypatch.setattr("fedbnsl_experiments.report.charts.as_svg", lambda figure: "<svg></svg>")
-    copy = tmp_path / "run"
-    copy.mkdir()
-    for path in made.glob("*.*"):
-        (copy / path.name).write_bytes(path.read_bytes())
-    return copy
+    return copied_without_charts(made, tmp_path / "run", monkeypatch)
 
 
 def page_of(run):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -19,10 +20,11 @@ from fedbnsl_client.rounds.kinds import Journal, LocalProblem, LocalRounds, loca
 
 
 class Unaccounted:
-    """The journal of a simulation: nothing is paid for and nothing is guaranteed; only the setup is kept."""
+    """The journal of a simulation: nothing is paid for and nothing is guaranteed; setup and last release are kept."""
 
     def __init__(self) -> None:
         self._setup: bytes | None = None
+        self._last: tuple[int, bytes] | None = None
 
     @property
     def head(self) -> None:
@@ -31,10 +33,15 @@ class Unaccounted:
     def release(self, t: int, draw: Callable[[], bytes]) -> bytes:
         """What `draw` gives, once for round 0."""
         if t:
-            return draw()
+            self._last = t, draw()
+            return self._last[1]
         if self._setup is None:
             self._setup = draw()
         return self._setup
+
+    def stored(self, t: int) -> bytes | None:
+        """The last release, if it is that of round t."""
+        return self._last[1] if self._last is not None and self._last[0] == t else None
 
 
 class Participant:
@@ -78,6 +85,7 @@ class Participant:
         self._snapshot = snapshot or SiteState(zero, zero)
         self._problem = LocalProblem(plan, dataset.X, mask, journal or Unaccounted(), randbelow, self._snapshot.units)
         self._rounds: dict[str, LocalRounds] = {}
+        self._learnt = 0
         self._answer: LocalUpdate | None = None
 
     def handle(self, task: RoundTask) -> LocalUpdate:
@@ -107,6 +115,8 @@ class Participant:
         if kind not in self._rounds:
             self._rounds[kind] = local_rounds(kind)(self._problem, self._snapshot)
         rounds = self._rounds[kind]
+        if rounds.uses_past:
+            self._learn_from_past(rounds, task)
         rounds.begin(task, self._answer)
         self._answer = self._exact(rounds, task) if self._plan.privacy is None else self._private(rounds, task)
         return self._answer
@@ -138,8 +148,23 @@ class Participant:
 
         def draw() -> bytes:
             update = LocalUpdate(self.site, task.round, rounds.answer(task), problem.journal.head)
-            return codec.update_to_bytes(update, run=self._run, value_type=plan.value_type, dense=plan.dense_messages)
+            wire = partial(codec.release_to_bytes, task) if rounds.uses_past else codec.update_to_bytes
+            return wire(update, run=self._run, value_type=plan.value_type, dense=plan.dense_messages)
 
         _ = problem.setup  # before the round pays for itself: a crash in the setup then wastes one payment, not two
         kept = problem.journal.release(task.round, draw)
+        if rounds.uses_past:
+            return self._kept(kept)[1]
         return codec.update_from_bytes(kept, n_variables=problem.X.shape[1], dense=plan.dense_messages)
+
+    def _learn_from_past(self, rounds: LocalRounds, task: RoundTask) -> None:
+        """Show `rounds` this site's releases before the task, from the journal: after a restart, all of them."""
+        for t in range(self._learnt + 1, task.round):
+            if stage(self._plan, t).kind == task.content.kind:
+                kept = self._problem.journal.stored(t)
+                if kept is not None:  # a round may have gone on without this site
+                    rounds.learn(*self._kept(kept))
+        self._learnt = task.round - 1
+
+    def _kept(self, kept: bytes) -> tuple[RoundTask, LocalUpdate]:
+        return codec.release_from_bytes(kept, n_variables=self._problem.X.shape[1], dense=self._plan.dense_messages)

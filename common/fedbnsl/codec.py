@@ -299,6 +299,22 @@ def update_from_bytes(data: bytes, *, n_variables: int, dense: bool = False) -> 
     return decode_update(federation.Update.FromString(data), n_variables=n_variables, dense=dense)
 
 
+def release_to_bytes(task: RoundTask, update: LocalUpdate, *, run: int, value_type: str, dense: bool = False) -> bytes:
+    """A private answer with the task that it answers, as a ledger keeps it; never sent."""
+    kept = federation.KeptRelease(
+        task=encode_task(task, value_type=value_type, dense=dense),
+        update=encode_update(update, run=run, value_type=value_type, dense=dense),
+    )
+    return kept.SerializeToString()
+
+
+def release_from_bytes(data: bytes, *, n_variables: int, dense: bool = False) -> tuple[RoundTask, LocalUpdate]:
+    """What `release_to_bytes` wrote."""
+    kept = federation.KeptRelease.FromString(data)
+    task = decode_task(kept.task, n_variables=n_variables, dense=dense)
+    return task, decode_update(kept.update, n_variables=n_variables, dense=dense)
+
+
 def task_bytes(task: RoundTask, *, value_type: str, dense: bool = False) -> int:
     """Serialised bytes of the message that brings a task to a site."""
     return federation.PullReply(task=encode_task(task, value_type=value_type, dense=dense)).ByteSize()

@@ -66,7 +66,7 @@ moments_computed_before_they_are_paid = changed_participant(
     "moments_computed_before_they_are_paid",
     f"        {_RELEASE}",
     "        early = rounds.answer(task)\n"
-    "        rounds = type('Early', (), {'answer': lambda self, task: early})()\n"
+    "        rounds = type('Early', (), {'answer': lambda self, task: early, 'uses_past': rounds.uses_past})()\n"
     f"        {_RELEASE}",
 )
 any_kind_in_any_round = changed_participant(

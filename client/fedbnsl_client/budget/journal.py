@@ -113,6 +113,10 @@ class RunJournal:
         self._note(t, payload, event="released", units=self._price.units_of(t))
         return payload
 
+    def stored(self, t: int) -> bytes | None:
+        """The stored answer of round t, or None; pays for nothing."""
+        return self._ledger.stored(self._request(t))
+
     def _note(self, t: int, payload: bytes, *, event: str, units: int) -> None:
         self._record(
             event,

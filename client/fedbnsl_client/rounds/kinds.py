@@ -35,6 +35,10 @@ class Journal(Protocol):
         """The stored answer of round t (0: the setup). If none: pay, call `draw`, store and return its bytes."""
         ...
 
+    def stored(self, t: int) -> bytes | None:
+        """The stored answer of round t, or None; pays for nothing."""
+        ...
+
 
 @dataclass(frozen=True, eq=False)
 class LocalProblem:
@@ -79,7 +83,7 @@ class LocalProblem:
         setup = self.setup
         if setup is None or self.plan.preparation is None:
             raise LocalProtocolError("only private runs that prepare columns release statistics")
-        return NoisyColumns.of(setup.reshape(-1), *self._bounds)
+        return NoisyColumns.of(setup.reshape(-1), *self.bounds)
 
     @cached_property
     def prepared(self) -> Prepared | None:
@@ -94,7 +98,7 @@ class LocalProblem:
         return self.X if by is None else prepared_rows(self.X, by)
 
     @property
-    def _bounds(self) -> tuple[Matrix, Matrix]:
+    def bounds(self) -> tuple[Matrix, Matrix]:
         """(d,) public lower and upper bounds of the columns."""
         return self.plan.bounds(self.mask.columns.names)
 
@@ -114,7 +118,7 @@ class LocalProblem:
         def draw() -> bytes:
             if plan.preparation is not None:
                 variance = self.price.setup_variance
-                return release_statistics(self.X, *self._bounds, variance, self.randbelow).tobytes()
+                return release_statistics(self.X, *self.bounds, variance, self.randbelow).tobytes()
             return release_setup(plan, privacy, self.price, self.X, self.randbelow).tobytes()
 
         values = np.frombuffer(self.journal.release(0, draw), dtype=np.float64)
@@ -133,6 +137,15 @@ class LocalRounds(ABC):
 
     def __init__(self, problem: LocalProblem, snapshot: SiteState) -> None:
         self.problem = problem
+
+    @property
+    def uses_past(self) -> bool:
+        """Whether answers depend on the releases before: the journal then keeps each with the task that it answered."""
+        return False
+
+    def learn(self, task: RoundTask, answer: LocalUpdate) -> None:
+        """Take over a release of this site in an earlier round of this kind: once each, in their order."""
+        return
 
     def begin(self, task: RoundTask, last: LocalUpdate | None) -> None:
         """Take over the content of a task, or refuse it, before anything is paid for; `last` is the last answer.

@@ -585,6 +585,32 @@ class Update(_message.Message):
 Global___Update: _TypeAlias = Update  # noqa: Y015
 
 @_typing.final
+class KeptRelease(_message.Message):
+    """What the ledger of a site keeps of a release that later ones depend on; never sent."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_FIELD_NUMBER: _builtins.int
+    UPDATE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def task(self) -> Global___Task: ...
+    @_builtins.property
+    def update(self) -> Global___Update: ...
+    def __init__(
+        self,
+        *,
+        task: Global___Task | None = ...,
+        update: Global___Update | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["task", b"task", "update", b"update"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["task", b"task", "update", b"update"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KeptRelease: _TypeAlias = KeptRelease  # noqa: Y015
+
+@_typing.final
 class Refitted(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -16,6 +16,7 @@ from fedbnsl_server.algorithm.acyclicity import acyclicity
 from fedbnsl_server.algorithm.consensus import RobustRule
 from fedbnsl_server.algorithm.global_step import global_step
 from fedbnsl_server.search.confidence import Confidence
+from fedbnsl_server.search.released_likelihood import Release
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +55,8 @@ class AdmmState:
         moments round. The first W, still without acyclicity, shows dependences; the last one is what was learned.
     complete_rows
         Rows without a missing value, by site, once the sites have told them; never in a private run.
+    releases
+        What every private moments round so far has released, of all records.
     confidence
         In the graph of the last search, in units of the run's columns; None before it, and in plans without one.
     """
@@ -72,6 +75,7 @@ class AdmmState:
     mean_squares: Matrix = field(default_factory=lambda: np.empty(0))
     neighbours: SparseMatrix | None = None
     complete_rows: Mapping[str, int] = field(default_factory=dict[str, int])
+    releases: tuple[Release, ...] = ()
     confidence: Confidence | None = None
 
     @property

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from fedbnsl_server.search import noisy_class_search
 from fedbnsl_server.search.confidence import Confidence, confidence_of
 from fedbnsl_server.search.fitted_network import Accuracy
 from fedbnsl_server.search.graph_search import FoundGraph
-from fedbnsl_server.search.noisy_class_search import NoisyClassSearch, cost_of, released, with_released_weights
+from fedbnsl_server.search.noisy_class_search import NoisyClassSearch, released, with_released_weights
 from fedbnsl_server.search.pooled_moments import (
     PooledMoments,
     about_mean,
@@ -31,6 +32,7 @@ from fedbnsl_server.search.pooled_moments import (
     pool,
     search_pooled,
 )
+from fedbnsl_server.search.released_likelihood import Release
 from fedbnsl_server.search.residual_variances import residual_variances
 
 
@@ -59,11 +61,8 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     plan, rows, rule, units = run.plan, run.rows(answers), run.rule(answers), state.units
     prices = run.prices(answers).values()
     last = stage(plan, state.round + 1).step == plan.moments_rounds
-    if plan.graph_class == "cpdag":
-        found, pooled, scales, confidence = _class(state, answers, task, run, last=last)
-    else:
-        found, pooled = _equal_variance(state, answers, task, run, last=last)
-        scales, confidence = next_scales(found.residual_variance), None
+    search = _class if plan.graph_class == "cpdag" else _equal_variance
+    found, pooled, scales, releases, confidence = search(state, answers, task, run, last=last)
     W, bounds = found.weights, run.feature_bounds if units is None else (run.half_ranges / units.scales) ** 2
     kept = SparseMatrix.on_support(
         W if units is None else units.weights_of_tables(W), run.mask.columns.spread(found.dag)
@@ -84,14 +83,23 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
         refitted=kept.as_float32() if plan.value_type == "float32" else kept,
         scales=scales,
         residual_variance=variance if units is None or not variance.size else variance * units.scales**2,
+        releases=releases,
         confidence=confidence,
     )
 
 
-def _equal_variance(
-    state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run, *, last: bool
-) -> tuple[FoundGraph, PooledMoments]:
-    """The DAG of least score with a prior for equal noise variances, and the moments that it was found in."""
+class _Searched(NamedTuple):
+    """A graph, the moments that it was found in, the next scales; releases to keep; in the end, how sure it is."""
+
+    found: FoundGraph
+    pooled: PooledMoments
+    scales: Matrix
+    releases: tuple[Release, ...] = ()
+    confidence: Confidence | None = None
+
+
+def _equal_variance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run, *, last: bool) -> _Searched:
+    """The DAG of least score with a prior for equal noise variances, from the last release."""
     weights, units = task.weights.to_dense(), state.units
     pooled = pool(
         _of_residuals(answers, run),
@@ -111,42 +119,38 @@ def _equal_variance(
         keep_small=not last,
         size=None if units is None else units.scales,
     )
-    return found, pooled
+    return _Searched(found, pooled, next_scales(found.residual_variance))
 
 
-def _class(
-    state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run, *, last: bool
-) -> tuple[FoundGraph, PooledMoments, Matrix, Confidence | None]:
-    """The class of least BIC, the moments that it was found in, the next scales, and in the end how sure it is."""
+def _class(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run, *, last: bool) -> _Searched:
+    """The class of least BIC, from all releases."""
     plan, rows, rule, d = run.plan, run.rows(answers), run.rule(answers), len(run.mask.allowed)
     variances = [price.moments_variance for price in run.prices(answers).values()]
-    noise_std = noise_of_moments(rows, variances, run.privacy.residual_norm_bound(d), rule)
-    given = released(
+    release = released(
         mean_over_records(_of_residuals(answers, run), rows, rule),
-        noise_std=noise_std,
-        n_samples=float(sum(rows)),
+        noise_std=noise_of_moments(rows, variances, run.privacy.residual_norm_bound(d), rule),
         W=task.weights.to_dense(),
         scales=task.scales,
     )
-    cost = cost_of(stage(plan, state.round + 1).step)
-    search = NoisyClassSearch(run.mask, cost, plan.threshold if last else 0.0, plan.search_seed)
-    found, of_residuals = search.found(given, patience=None if last else 2)
+    releases, n_samples = (*state.releases, release), float(sum(rows))
+    search = NoisyClassSearch(run.mask, plan.threshold if last else 0.0, plan.search_seed)
+    found, of_residuals = search.found(releases, n_samples)
     pooled = PooledMoments(of_residuals.of_columns, of_residuals.noise_std, np.zeros((d, d), dtype=bool))
-    scales = noisy_class_search.next_scales(found, given, task.scales)
+    scales = noisy_class_search.next_scales(found, release.noise_std, task.scales)
     if not last:
-        return found, pooled, scales, None
+        return _Searched(found, pooled, scales, releases)
     found = with_released_weights(found, of_residuals, run.mask)
     confidence = confidence_of(
         found.dag,
         of_residuals.of_columns,
-        accuracy=Accuracy(float(sum(rows)), of_residuals.noise_std),
+        accuracy=Accuracy(n_samples, of_residuals.noise_std),
         columns=run.mask.columns,
         search=search,
         class_of=run.class_of,
         draws=plan.bootstrap,
         rng=np.random.default_rng(plan.search_seed),
     )
-    return found, pooled, scales, confidence
+    return _Searched(found, pooled, scales, releases, confidence)
 
 
 def _of_residuals(answers: Mapping[str, Answer], run: Run) -> list[Matrix]:

@@ -4,9 +4,10 @@ Sites release moments of z = A'x, with A = (I - W) / scales from the round befor
 all entries. If W is nearly right, most entries are noise, and those that stand out of it are what W misses. So an entry
 within its noise counts as zero, the rest is mapped back to the columns, and the class is searched there.
 
-The graph that is found gives better residuals than those that were asked for. The released moments are mapped to them,
-with their noise, cleared again there, and searched again, until the graph stays. This works on what was released: it
-costs no privacy.
+That proposes graphs: at two prices of an edge, since one that is wrong leads to others. Which of them is best, the
+likelihood of all that was released says (`released_likelihood`); it also drops and adds edges, and gives the weights.
+With them, all releases are mapped to better residuals, combined by the inverse variances of their noise, cleared again
+there, and searched again, until nothing gets better. This works on what was released: it costs no privacy.
 
 Noise takes the place of sampling error in the penalty: an edge that is none gains as much as among 1 / s^2 records, if
 s is the standard deviation of a correlation of residuals.
@@ -15,6 +16,7 @@ s is the standard deviation of a correlation of residuals.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 
@@ -22,24 +24,27 @@ from fedbnsl.graphs.graph import topological_order
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_server.search.class_search import search_class
+from fedbnsl_server.search.families import Families
 from fedbnsl_server.search.fitted_network import Accuracy, fitted
-from fedbnsl_server.search.graph_search import FoundGraph
+from fedbnsl_server.search.graph_search import FoundGraph, without_small
 from fedbnsl_server.search.order_search import extended_penalty
 from fedbnsl_server.search.pooled_moments import NOISE_WIDTHS
+from fedbnsl_server.search.released_likelihood import Explanation, Release, ReleasedLikelihood
 
 # The least eigenvalue of cleared correlations of residuals where noise is large; the least residual variance, as a
 # share of the median one.
 _LEAST_EIGENVALUE, _LEAST_VARIANCE = 0.05, 1e-6
-# Of noise, one chance dependence in the search leads to others: an edge costs so many times what it would in records.
-_COSTS = (2.0, 2.0, 1.5)  # in the first rounds, and in all later ones
-_MOST_TIMES = 3
+# What an edge costs where graphs are proposed, in units of the extended BIC's penalty; and where draws are searched.
+_PRICES, _PRICE_OF_DRAWS = (1.0, 2.0), 1.5
+# Of each of these searches; the likelihood sees more than a longer one would.
+_PATIENCE, _MOST_TIMES = 2, 3
 # A residual variance can be told from so many standard deviations of the noise on.
 _TELLABLE = 3.0
 
 
 @dataclass(frozen=True, eq=False)
 class Released:
-    """Moments of residuals over all records, as they were released.
+    """Moments of residuals over all records: of one release, or of several that were mapped to the same residuals.
 
     Attributes
     ----------
@@ -68,14 +73,6 @@ class Released:
         """The typical standard deviation of an entry off the diagonal, by noise and sampling."""
         return math.sqrt(self.noise_std**2 + 1.0 / self.n_samples)
 
-    def of(self, A: Matrix) -> "Released":
-        """The same as moments of the residuals A'x; errors of different entries count as independent."""
-        M = np.linalg.solve(self.A, A)
-        square = M * M
-        moments, noise = M.T @ self.moments @ M, square.T @ self.noise @ square
-        size = _typical(moments, math.sqrt(float(np.median(noise.diagonal()))))
-        return Released(0.5 * (moments + moments.T) / size, noise / size**2, A, self.n_samples)
-
     @property
     def of_columns(self) -> Matrix:
         """(d, d) moments of x, up to a factor, with all their noise."""
@@ -102,7 +99,7 @@ class Released:
         return np.asarray(0.5 * (S + S.T), dtype=np.float64)
 
 
-def released(S_z: Matrix, *, noise_std: float, n_samples: float, W: Matrix, scales: Matrix) -> Released:
+def released(S_z: Matrix, *, noise_std: float, W: Matrix, scales: Matrix) -> Release:
     """What a round released.
 
     Parameters
@@ -111,13 +108,26 @@ def released(S_z: Matrix, *, noise_std: float, n_samples: float, W: Matrix, scal
         (d, d) mean over all records of the moments of (x - W'x) / scales.
     noise_std
         Of an entry off the diagonal; sqrt(2) times that on it.
-    n_samples
-        Records.
     """
-    d = len(S_z)
     size = _typical(S_z, math.sqrt(2.0) * noise_std)
-    noise = (noise_std / size) ** 2 * (1.0 + np.eye(d))
-    return Released(S_z / size, noise, (np.eye(d) - W) / scales, n_samples)
+    return Release(S_z / size, noise_std / size, (np.eye(len(S_z)) - W) / scales)
+
+
+def combined(releases: Sequence[Release], n_samples: float, A: Matrix) -> Released:
+    """All releases as moments of the residuals A'x: the mean by inverse variances of their noise.
+
+    Errors of different entries count as independent.
+    """
+    moments, precision = np.zeros_like(A), np.zeros_like(A)
+    for one in releases:
+        M = np.linalg.solve(one.A, A)
+        square = M * M
+        mapped, noise = M.T @ one.moments @ M, one.noise_std**2 * (square.T @ (1.0 + np.eye(len(A))) @ square)
+        size = _typical(mapped, math.sqrt(float(np.median(noise.diagonal()))))
+        moments += mapped * size / noise
+        precision += size**2 / noise
+    moments /= precision
+    return Released(0.5 * (moments + moments.T), 1.0 / precision, A, n_samples)
 
 
 def _typical(moments: Matrix, noise_std: float) -> float:
@@ -133,26 +143,36 @@ class NoisyClassSearch:
     ----------
     mask
         What is known of the edges between columns.
-    cost
-        Of an edge, in units of the extended BIC's penalty.
     threshold, seed
         See `search_class`.
     """
 
     mask: EdgeMask
-    cost: float
     threshold: float
     seed: int
 
-    def found(self, given: Released, *, patience: int | None = None) -> tuple[FoundGraph, Released]:
-        """The graph, with the weights of cleared moments, and the moments of its residuals."""
-        found = self._search(given.cleared, given.error, patience, None)
+    def found(self, releases: Sequence[Release], n_samples: float) -> tuple[FoundGraph, Released]:
+        """The graph that explains all releases best, and the moments of its residuals."""
+        likelihood = ReleasedLikelihood(releases, n_samples, self.mask)
+        given = combined(releases, n_samples, releases[-1].A)
+        best = self._best_proposed(likelihood, given, None)
         for _ in range(_MOST_TIMES - 1):
-            now, before = given.of(_residuals_of(found)), found.dag
-            found = self._search(now.cleared, now.error, patience, topological_order(before))
-            if (found.dag == before).all():
+            given, before = combined(releases, n_samples, _residuals_of(best)), best
+            best = self._best_proposed(likelihood, given, best)
+            if best is before:
                 break
-        return found, given.of(_residuals_of(found))
+        return self._without_small(best), combined(releases, n_samples, _residuals_of(best))
+
+    def _best_proposed(self, likelihood: ReleasedLikelihood, given: Released, best: Explanation | None) -> Explanation:
+        """What explains all releases best: the best so far, or a graph found in `given` and improved."""
+        start = None if best is None else topological_order(best.dag)
+        for price in _PRICES:
+            found = self._search(given, price, _PATIENCE, start)
+            one = likelihood.explained(found.dag, found.weights, np.diag(found.residual_variance))
+            one = likelihood.improved(one)
+            if best is None or one.score < best.score:
+                best = one
+        return cast(Explanation, best)
 
     def __call__(self, moments: Matrix, accuracy: Accuracy, start: Mask, /) -> Mask:
         """The best DAG for drawn moments with the same noise, from the order of one that is probably near."""
@@ -161,50 +181,54 @@ class NoisyClassSearch:
         A = (np.eye(d) - network.weights) / np.sqrt(network.residual_variance)
         noise = accuracy.noise_std**2 * (1.0 + np.eye(d))
         drawn = Released(A.T @ moments @ A, noise, A, accuracy.n_samples)
-        return self._search(drawn.cleared, drawn.error, 0, topological_order(start)).dag
+        return self._search(drawn, _PRICE_OF_DRAWS, 0, topological_order(start)).dag
 
-    def _search(self, S: Matrix, error: float, patience: int | None, start: Sequence[int] | None) -> FoundGraph:
+    def _search(self, given: Released, price: float, patience: int | None, start: Sequence[int] | None) -> FoundGraph:
         between = self.mask.of_variables
         everything = ~np.eye(len(between.allowed), dtype=bool)
         return search_class(
-            S,
+            given.cleared,
             candidates=everything & between.allowed,
             mask=self.mask,
-            penalty=self.cost * extended_penalty(1.0 / error**2, len(between.allowed)),
+            penalty=price * extended_penalty(1.0 / given.error**2, len(between.allowed)),
             threshold=self.threshold,
             seed=self.seed,
             patience=patience,
             start=start,
         )
 
+    def _without_small(self, best: Explanation) -> FoundGraph:
+        """The graph without edges whose weights do not exceed the threshold."""
+        B = np.linalg.inv(np.eye(len(best.weights)) - best.weights)
+        columns = self.mask.columns
+        families = Families((B.T @ best.covariance @ B)[None], best.dag, ridge=0.0, members=columns.members())
+        required = self.mask.of_variables.required
+        dag, W = without_small(families, best.dag, required, columns, threshold=self.threshold, share=1.0)
+        return FoundGraph(dag, W, families.column_variances(dag)[0], best.score)
 
-def cost_of(step: int) -> float:
-    """What an edge costs in a round, from 1, in units of the extended BIC's penalty: more where W is still far off."""
-    return _COSTS[min(step, len(_COSTS)) - 1]
 
-
-def next_scales(found: FoundGraph, given: Released, scales: Matrix) -> Matrix:
+def next_scales(found: FoundGraph, noise_std: float, scales: Matrix) -> Matrix:
     """(d,) scales for the next round: standard deviations of the new residuals, none below what noise lets us tell.
 
     Parameters
     ----------
-    given, scales
-        What the last round released, and its scales: noise is of one size in their units.
+    noise_std, scales
+        Of the last release, and its scales: noise is of one size in their units.
     """
-    least = _TELLABLE * given.noise_std * scales**2
+    least = _TELLABLE * noise_std * scales**2
     return np.asarray(np.sqrt(np.maximum(found.residual_variance, least)))
 
 
 def with_released_weights(found: FoundGraph, of_residuals: Released, mask: EdgeMask) -> FoundGraph:
-    """The graph with weights and residual variances from the moments as they were released.
+    """The graph with the regression weights and residual variances of the moments as they were released.
 
-    Where entries were set to zero the errors of weights are not what the noise says.
+    Their errors are what the noise says.
     """
     network = fitted(found.dag, of_residuals.of_columns, mask.columns)
     return replace(found, weights=network.weights, residual_variance=network.residual_variance)
 
 
-def _residuals_of(found: FoundGraph) -> Matrix:
-    variance = found.residual_variance
+def _residuals_of(best: Explanation) -> Matrix:
+    variance = best.covariance.diagonal()
     least = _LEAST_VARIANCE * float(np.median(variance))
-    return np.asarray((np.eye(len(variance)) - found.weights) / np.sqrt(np.maximum(variance, least)))
+    return np.asarray((np.eye(len(variance)) - best.weights) / np.sqrt(np.maximum(variance, least)))

@@ -1,7 +1,7 @@
 """The state of a run on disk: written whole or not at all, and on the disk before anybody is told."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -14,9 +14,10 @@ from fedbnsl.messages import SiteState, Units
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.search.confidence import Confidence
+from fedbnsl_server.search.released_likelihood import Release
 
 _SCHEMA = "fedbnsl.checkpoint/2"
-_CONFIDENCE = "confidence_"
+_CONFIDENCE, _RELEASE = "confidence_", "release_"
 _ARRAYS = ("sizes", "index", "value", "scalars", "residual_variance", "scales")
 
 
@@ -63,6 +64,7 @@ def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
             unit_centres=units.centres,
             unit_scales=units.scales,
             **_arrays_of(state.confidence),
+            **_arrays_of_releases(state.releases),
             sizes=np.array([matrix.nnz for matrix in matrices]),
             index=np.concatenate([matrix.index for matrix in matrices]),
             value=np.concatenate([matrix.value for matrix in matrices]),
@@ -122,6 +124,7 @@ def load(path: Path, *, plan_digest: bytes) -> AdmmState:
         residual_variance=residual_variance,
         complete_rows=head.get("complete_rows", {}),  # as above
         confidence=_confidence(arrays),
+        releases=_releases(arrays),
     )
 
 
@@ -129,6 +132,18 @@ def _arrays_of(confidence: Confidence | None) -> dict[str, Any]:
     if confidence is None:
         return {}
     return {_CONFIDENCE + one.name: np.asarray(getattr(confidence, one.name)) for one in fields(confidence)}
+
+
+def _arrays_of_releases(releases: Sequence[Release]) -> dict[str, Any]:
+    return {
+        _RELEASE + one.name: np.array([getattr(release, one.name) for release in releases]) for one in fields(Release)
+    }
+
+
+def _releases(arrays: Mapping[str, Any]) -> tuple[Release, ...]:
+    """None where the state has none, as in checkpoints of earlier versions."""
+    stored = [arrays.get(_RELEASE + one.name, np.empty(0)) for one in fields(Release)]
+    return tuple(Release(moments, float(noise_std), A) for moments, noise_std, A in zip(*stored, strict=True))
 
 
 def _confidence(arrays: Mapping[str, Any]) -> Confidence | None:

@@ -1,0 +1,268 @@
+"""How well a DAG explains all that a private run has released: all rounds at once, by least squares.
+
+A round releases Y = c A' S A + noise. S = B' V B with B = (I - W)^-1 are the moments of the columns under weights W
+and residual covariances V, A makes the residuals that were asked for, c is unknown (shortened records tell directions,
+not lengths), and the noise is Gaussian, independent, and of known variance: twice as large on the diagonal. So the
+likelihood is a sum of squares, and Gauss-Newton steps find its optimum. No entry is cleared and no noise is mapped:
+this judges the graphs that a search proposes from cleared moments, and improves them edge by edge.
+
+The derivative of A' S A by a weight or a covariance is x y' + y x' with vectors x, y; all that the normal equations
+need follows from their products.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedbnsl.graphs.graph import is_acyclic
+from fedbnsl.plan.columns import Columns
+from fedbnsl.plan.knowledge import EdgeMask
+from fedbnsl.sparse import Index, Mask, Matrix
+from fedbnsl_server.search.order_search import extended_penalty
+
+# A residual variance falls to no less than this share of itself in one step.
+_LEAST_STEP = 0.2
+_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-4, 1e-6, 1e6
+# A step that gains less ends a fit; a move between graphs must gain more.
+_CONVERGED = 1e-3
+_MOST_STEPS, _STEPS_OF_A_MOVE = 10, 6
+# Of the edges that might be added, so many are tried before none counts as good.
+_TRIED = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Release:
+    """What one round released, over all records.
+
+    Attributes
+    ----------
+    moments
+        (d, d) of z = A'x.
+    noise_std
+        Of an entry off the diagonal; sqrt(2) times that on it.
+    A
+        (d, d), invertible.
+    """
+
+    moments: Matrix
+    noise_std: float
+    A: Matrix
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """A DAG with its best weights for all releases.
+
+    Attributes
+    ----------
+    dag
+        (V, V) between variables.
+    weights, covariance
+        (d, d) W and V: V is diagonal but for columns of one variable.
+    misfit
+        Minus the log-likelihood, up to a constant.
+    score
+        `misfit`, and what the edges cost.
+    scales
+        (T,) c of every release, that of the last one is 1.
+    information
+        Of the weights, in the order of `Columns.spread(dag)`, and the residual covariances.
+    """
+
+    dag: Mask
+    weights: Matrix
+    covariance: Matrix
+    misfit: float
+    score: float
+    scales: Matrix
+    information: Matrix
+
+
+class ReleasedLikelihood:
+    """The likelihood of DAGs, given releases.
+
+    Parameters
+    ----------
+    releases
+        At least one, with moments in units of their typical size.
+    n_samples
+        Records. Their sampling error is in all releases, so that all of them together count for less where it is not
+        small against their noise.
+    mask
+        What is known of the edges between columns.
+    """
+
+    def __init__(self, releases: Sequence[Release], n_samples: float, mask: EdgeMask) -> None:
+        self._releases = releases
+        self._mask = mask
+        noise = 1.0 / sum(one.noise_std**-2 for one in releases)
+        squared = noise + 1.0 / n_samples
+        self._share = noise / squared
+        self.penalty = extended_penalty(1.0 / squared, len(mask.of_variables.allowed)) / squared
+        sizes = mask.columns.sizes
+        self._prices = self.penalty * np.outer(sizes, sizes)
+
+    def explained(self, dag: Mask, W: Matrix, V: Matrix, *, steps: int = _MOST_STEPS) -> Explanation:
+        """The best explanation by a (V, V) DAG that Gauss-Newton steps (Levenberg-Marquardt) reach from a start.
+
+        Parameters
+        ----------
+        W, V
+            (d, d) weights and residual covariances to start from; weights off the DAG do not count.
+        """
+        columns = self._mask.columns
+        edges = np.argwhere(columns.spread(dag))
+        pairs = np.argwhere(np.triu(columns.within()))
+        W = np.where(columns.spread(dag), W, 0.0)
+        scales = self._scales(W, V)
+        V, scales = V * scales[-1], scales / scales[-1]
+        misfit, damping = self._misfit(W, V, scales), _DAMPING
+        information, gradient = self._normal_equations(W, V, scales, edges, pairs)
+        for _ in range(steps):
+            gained = False
+            while not gained and damping <= _MOST_DAMPING:
+                step = np.linalg.solve(information + damping * np.diag(information.diagonal()), gradient)
+                other_W, other_V = W.copy(), V.copy()
+                other_W[edges[:, 0], edges[:, 1]] += step[: len(edges)]
+                other_V[pairs[:, 0], pairs[:, 1]] += step[len(edges) :]
+                other_V[pairs[:, 1], pairs[:, 0]] = other_V[pairs[:, 0], pairs[:, 1]]
+                other_V = _no_less(other_V, V, columns)
+                other_scales = self._scales(other_W, other_V)
+                other_V, other_scales = other_V * other_scales[-1], other_scales / other_scales[-1]
+                now = self._misfit(other_W, other_V, other_scales)
+                gained = now < misfit
+                damping = max(damping / 10.0, _LEAST_DAMPING) if gained else damping * 10.0
+            if not gained:
+                break
+            gain, W, V, scales, misfit = misfit - now, other_W, other_V, other_scales, now
+            information, gradient = self._normal_equations(W, V, scales, edges, pairs)
+            if gain < _CONVERGED:
+                break
+        return Explanation(dag, W, V, misfit, misfit + float(self._prices[dag].sum()), scales, information)
+
+    def improved(self, found: Explanation) -> Explanation:
+        """Drop and add edges, one at a time and refitted each time, as long as the score falls."""
+        while True:
+            better = self._with_fewer(found) or self._with_one_more(found)
+            if better is None:
+                return found
+            found = better
+
+    def _with_fewer(self, found: Explanation) -> Explanation | None:
+        """The graph without the worse half of the edges that do not pay for themselves, or without the worst one."""
+        required = self._mask.of_variables.required
+        losses = {edge: loss for edge, loss in self._losses(found).items() if not required[edge]}
+        idle = sorted((loss - self._prices[edge], edge) for edge, loss in losses.items() if loss < self._prices[edge])
+        for size in (math.ceil(len(idle) / 2), 1) if len(idle) > 1 else (len(idle),):
+            if size:
+                dag = found.dag.copy()
+                dag[tuple(np.array([edge for _, edge in idle[:size]]).T)] = False
+                other = self.explained(dag, found.weights, found.covariance, steps=_STEPS_OF_A_MOVE)
+                if other.score < found.score - _CONVERGED:
+                    return other
+        return None
+
+    def _with_one_more(self, found: Explanation) -> Explanation | None:
+        """The graph with the edge that promises most, of the first few that keep it acyclic."""
+        gains = self._gains(found) - self._prices
+        gains[found.dag | found.dag.T | ~self._mask.of_variables.allowed] = -1.0
+        np.fill_diagonal(gains, -1.0)
+        for place in np.argsort(-gains, axis=None)[:_TRIED]:
+            i, j = np.unravel_index(place, gains.shape)
+            dag = found.dag.copy()
+            dag[i, j] = True
+            if gains[i, j] > 0.0 and is_acyclic(dag):
+                other = self.explained(dag, found.weights, found.covariance, steps=_STEPS_OF_A_MOVE)
+                if other.score < found.score - _CONVERGED:
+                    return other
+        return None
+
+    def _losses(self, found: Explanation) -> dict[tuple[int, int], float]:
+        """By how much the misfit would grow without an edge, to second order (Wald)."""
+        edges = np.argwhere(self._mask.columns.spread(found.dag))
+        error = np.linalg.pinv(found.information, hermitian=True)[: len(edges), : len(edges)]
+        weights = found.weights[edges[:, 0], edges[:, 1]]
+        owner = np.asarray(self._mask.columns.variable_of)[edges]
+        losses: dict[tuple[int, int], float] = {}
+        for i, j in np.argwhere(found.dag):
+            own = np.flatnonzero((owner == (i, j)).all(axis=1))
+            w = weights[own]
+            losses[int(i), int(j)] = 0.5 * float(w @ np.linalg.solve(error[np.ix_(own, own)], w))
+        return losses
+
+    def _gains(self, found: Explanation) -> Matrix:
+        """(V, V) about how much the misfit would fall with one more edge, if no other number changed (score test)."""
+        W, V = found.weights, found.covariance
+        B = _back(W)
+        gradient, curvature = np.zeros_like(W), np.zeros_like(W)
+        for one, c in zip(self._releases, found.scales, strict=True):
+            C, Q, P = _products(one.A, B, V)
+            weight = self._share / one.noise_std**2
+            gradient += weight * c * (Q @ (one.moments - c * P) @ C.T)
+            squares = np.outer(np.square(Q).sum(axis=1), np.square(C).sum(axis=1))
+            curvature += weight * c**2 * (squares + (Q @ C.T) ** 2)
+        gains = 0.5 * gradient**2 / curvature
+        owner = np.eye(len(self._mask.columns.sizes))[self._mask.columns.variable_of]
+        return np.asarray(owner.T @ gains @ owner)
+
+    def _scales(self, W: Matrix, V: Matrix) -> Matrix:
+        """(T,) the c of every release by least squares."""
+        B = _back(W)
+        scales = []
+        for one in self._releases:
+            _, _, P = _products(one.A, B, V)
+            scales.append(float((one.moments * P).sum() / np.square(P).sum()))
+        # A release of noise alone may point anywhere.
+        return np.maximum(scales, _LEAST_STEP * max(*scales, 1e-3))
+
+    def _misfit(self, W: Matrix, V: Matrix, scales: Matrix) -> float:
+        B = _back(W)
+        misfit = 0.0
+        for one, c in zip(self._releases, scales, strict=True):
+            _, _, P = _products(one.A, B, V)
+            misfit += self._share * float(np.square(one.moments - c * P).sum()) / (4.0 * one.noise_std**2)
+        return misfit
+
+    def _normal_equations(
+        self, W: Matrix, V: Matrix, scales: Matrix, edges: Index, pairs: Index
+    ) -> tuple[Matrix, Matrix]:
+        """Information and gradient of the log-likelihood, by the weights of edges and the covariances of pairs."""
+        B = _back(W)
+        size = len(edges) + len(pairs)
+        information, gradient = np.zeros((size, size)), np.zeros(size)
+        half = np.where(pairs[:, 0] == pairs[:, 1], 0.5, 1.0)[:, None]
+        for one, c in zip(self._releases, scales, strict=True):
+            C, Q, P = _products(one.A, B, V)
+            x = np.concatenate([C[edges[:, 1]], C[pairs[:, 0]]])
+            y = np.concatenate([Q[edges[:, 0]], half * C[pairs[:, 1]]])
+            weight = self._share * c / one.noise_std**2
+            gradient += weight * ((x @ (one.moments - c * P)) * y).sum(axis=1)
+            xy = x @ y.T
+            information += weight * c * ((x @ x.T) * (y @ y.T) + xy * xy.T)
+        return information, gradient
+
+
+def _back(W: Matrix) -> Matrix:
+    return np.asarray(np.linalg.inv(np.eye(len(W)) - W), dtype=np.float64)
+
+
+def _products(A: Matrix, B: Matrix, V: Matrix) -> tuple[Matrix, Matrix, Matrix]:
+    """(d, d) each: B A, S A and A' S A with S = B' V B."""
+    C = B @ A
+    VC = V @ C
+    return C, np.asarray(B.T @ VC), np.asarray(C.T @ VC)
+
+
+def _no_less(V: Matrix, before: Matrix, columns: Columns) -> Matrix:
+    """V with no variance, of a variable with several columns no eigenvalue, far below what it was."""
+    if not columns.has_blocks:
+        return np.diag(np.maximum(V.diagonal(), _LEAST_STEP * before.diagonal()))
+    V = V.copy()
+    for own in columns.members():
+        block = np.ix_(own, own)
+        values, vectors = np.linalg.eigh(V[block])
+        least = _LEAST_STEP * float(np.linalg.eigvalsh(before[block])[0])
+        V[block] = (vectors * np.maximum(values, least)) @ vectors.T
+    return V

@@ -98,7 +98,6 @@ def estimation_of(confidence: Confidence | None) -> dict[str, Any] | None:
         "n_samples": confidence.n_samples,
         "noise_std": confidence.noise_std,
         "draws": confidence.draws,
-        "seconds": None,  # the round's entry has the time of its search
     }
 
 

@@ -93,6 +93,10 @@ def test_without_a_search_over_moments_edges_are_as_they_were_and_everything_els
     assert estimation_of(None) is None
 
 
+def test_what_the_numbers_rest_on_has_no_key_without_a_value() -> None:
+    assert estimation_of(CONFIDENCE) == {"n_samples": 400.0, "noise_std": 0.0, "draws": 20}
+
+
 def test_without_draws_or_sites_their_numbers_are_null_and_the_others_there() -> None:
     alone = replace(CONFIDENCE, draws=0, left_out=0, counts=np.empty((0, 4), int), pairs=np.empty((0, 2), int))
     (found,) = with_confidence([edge("b", "a", 0.12, 0.6)], alone, graph(), COLUMNS)

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from playwright.sync_api import Browser
 from rich.console import Console
 
-from browser import chromium
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Matrix
@@ -429,16 +429,15 @@ def test_personalised_weights_of_the_notebook_class_are_between_columns(fitted: 
 
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_browser_shows_all_coefficients_and_never_scrolls_the_page_sideways(
-    width: int, runs: dict[str, Path], pages: dict[str, Page]
+    width: int, runs: dict[str, Path], pages: dict[str, Page], browser: Browser
 ) -> None:
-    with chromium() as browser:
-        page = browser.new_page(viewport={"width": width, "height": 900})
-        page.goto((runs["standard"] / "report.html").as_uri())
-        folded = page.locator("#edges tr.coefficients li")
-        assert folded.count() % 3 == 0
-        assert not folded.first.is_visible()
-        page.locator("#edges tr.coefficients summary").first.click()
-        assert folded.first.is_visible()
-        page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
-        assert page.evaluate("document.scrollingElement.scrollWidth") <= width
-        assert page.locator("#prepared-variables").is_visible()
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    page.goto((runs["standard"] / "report.html").as_uri())
+    folded = page.locator("#edges tr.coefficients li")
+    assert folded.count() % 3 == 0
+    assert not folded.first.is_visible()
+    page.locator("#edges tr.coefficients summary").first.click()
+    assert folded.first.is_visible()
+    page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+    assert page.evaluate("document.scrollingElement.scrollWidth") <= width
+    assert page.locator("#prepared-variables").is_visible()

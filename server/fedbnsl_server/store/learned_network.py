@@ -40,6 +40,14 @@ class LearnedNetwork:
     precision: Precision | None
     assumed: int
 
+    @property
+    def spread(self) -> Matrix:
+        """(d,) standard deviations that the network implies: effects without units are in these, wherever shown.
+
+        Scales that a run divided its columns by may be others, such as those within the sites.
+        """
+        return np.asarray(np.sqrt(self.covariance.diagonal()))
+
 
 def read_network(run: Path) -> LearnedNetwork:
     """The network of a run folder, from result.json and lgbn.json.

@@ -14,6 +14,7 @@ import pytest
 from playwright.sync_api import Browser
 from rich.console import Console
 
+from command_line import run_command
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Matrix
@@ -422,6 +423,19 @@ def test_personalised_weights_of_the_notebook_class_are_between_columns(fitted: 
         expected = np.linalg.lstsq(X[:, parents], X[:, j], rcond=None)[0]
         np.testing.assert_allclose(own.weights[parents, j], expected, rtol=1e-8)
     assert own.dag[2:5, 5].all()
+
+
+@pytest.mark.parametrize("name", ["standard", "private"])
+def test_effects_without_units_are_those_that_the_command_tells(
+    name: str, runs: dict[str, Path], pages: dict[str, Page], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A private run's scales are noisy: an effect in these would be another."""
+    (shown,) = (row for row in pages[name].rows("effects") if (row["from"], row["to"]) == ("age", "crp"))
+    outcome = run_command(capsys, "effect", runs[name], "--from", "age", "--to", "crp", "--json")
+    (told,) = json.loads(outcome.out)["effects"]
+    values = [one["standardised"] for one in told["values"]]
+    first = shown["without units"].replace("\u00a0", " ").split(" ")[0]
+    assert float(first) == pytest.approx(min(values), abs=6e-4)
 
 
 # ---- in a browser --------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from fedbnsl_experiments.report import learned as report_graph
 from fedbnsl_experiments.report import prepared as report_preparation
 from fedbnsl_experiments.report.learned import EdgeRow
 from fedbnsl_experiments.report.run_files import ReportedRun, Truth, read_run
-from fedbnsl_experiments.report.verdict import DIRECTED_BY, verdict_of
+from fedbnsl_experiments.report.verdict import DIRECTED_BY, as_typeset, verdict_of
 from fedbnsl_experiments.scoring.evaluation import evaluate
 from fedbnsl_server.store.command import COMMAND, another_folder
 
@@ -112,7 +112,7 @@ def report_page(run: ReportedRun) -> str:
         n_rows=sum(site["n_samples"] for site in result["sites"].values()),
         reason=result["reason"].rstrip("."),
         learned_sentence=_learned_sentence(run, learned, missing),
-        verdict=verdict_of(result),
+        verdict=as_typeset(verdict_of(result)),
         learned=learned,
         columns=_columns(learned),
         estimation=report_confidence.estimation_words(run),

@@ -26,6 +26,7 @@ CONFIDENCE = Confidence(
     standard_error=np.array([0.1, 0.2]),
     variance=np.array([1.0, 1.0, 1.0]),
     residual_variance=np.array([0.25, 1.0, 0.6]),
+    residual_correlation=np.empty((0, 0)),
     log_variance_error=np.array([0.1, 0.1, 0.1]),
     sites=("x", "y"),
     site_estimate=np.array([[0.5, 1.0], [0.7, np.nan]]),
@@ -127,8 +128,13 @@ def test_coefficients_of_a_nominal_variable_have_errors_of_their_own() -> None:
     columns = Columns.of(["a", "b1", "b2"], {"b1": "b", "b2": "b"})
     dag = np.zeros((3, 3), dtype=bool)
     dag[0, 1:] = True
+    correlation = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, -0.6], [0.0, -0.6, 1.0]])
     confidence = replace(
-        CONFIDENCE, edges=np.array([[0, 1], [0, 2]]), pairs=np.array([[0, 1]]), counts=np.array([[5, 5, 0, 1]])
+        CONFIDENCE,
+        edges=np.array([[0, 1], [0, 2]]),
+        pairs=np.array([[0, 1]]),
+        counts=np.array([[5, 5, 0, 1]]),
+        residual_correlation=correlation,
     )
     W = np.where(dag, [[0, 0.3, -0.9]], 0.0)
     told = {
@@ -141,7 +147,9 @@ def test_coefficients_of_a_nominal_variable_have_errors_of_their_own() -> None:
     assert found["standard_error"] == 0.2
     assert [one["standard_error"] for one in found["coefficients"]] == [0.1, 0.2]
     assert found["standardised_interval"] is None
-    assert fit_of(confidence, graph_of(dag, W, columns), columns, np.ones(3))["b"]["r2"] is None
+    fit = fit_of(confidence, graph_of(dag, W, columns), columns, np.ones(3))["b"]
+    assert fit["r2"] is None
+    assert fit["residual_correlation"] == [[1.0, -0.6], [-0.6, 1.0]]
 
 
 # ---- the verdict ---------------------------------------------------------------------------------------------------

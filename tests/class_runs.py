@@ -64,7 +64,7 @@ SMALL = {
         "contradicted": [],
         "directed_by": {"data": 3, "knowledge": 1, "assumption": 0, "nobody": 1},
     },
-    "estimation": {"n_samples": 900, "noise_std": 0.0, "draws": 100, "seconds": 0.5},
+    "estimation": {"n_samples": 900, "noise_std": 0.0, "draws": 100},
 }
 
 

@@ -338,6 +338,7 @@ def encode_status(status: RunStatus) -> federation.StatusReply:
         rounds=status.rounds,
         acyclicity=status.acyclicity,
         edges=status.edges,
+        undirected=status.undirected,
         elapsed_s=status.elapsed_s,
         member=[
             federation.SiteStatus(
@@ -389,6 +390,7 @@ def decode_status(wire: federation.StatusReply) -> RunStatus:
         rounds=wire.rounds,
         acyclicity=wire.acyclicity,
         edges=wire.edges,
+        undirected=wire.undirected,
         elapsed_s=wire.elapsed_s,
         sites=tuple(_decode_site(site) for site in wire.member),
         run=wire.run,

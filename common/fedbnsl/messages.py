@@ -321,6 +321,8 @@ class RunStatus:
         The site that the coordinator identified as the caller; empty: no site, or the coordinator itself.
     reason
         What a paused run waits for, or one whose round has lost its quorum; empty otherwise.
+    undirected
+        How many of the edges have no direction, once a search has found a class of graphs.
     """
 
     state: str
@@ -336,6 +338,7 @@ class RunStatus:
     time_unix_s: float = 0.0
     site: str = ""
     reason: str = ""
+    undirected: int = 0
 
 
 @dataclass(frozen=True)

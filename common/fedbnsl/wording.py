@@ -13,7 +13,11 @@ def first_few(names: Iterable[str], most: int = 8) -> str:
 
 def edges_in_words(edges: Sequence[Mapping[str, Any]]) -> str:
     """`17 directed edges, 3 undirected` of the edges of a result; where all are directed, `17 edges`."""
-    n_undirected = sum(not edge.get("directed", True) for edge in edges)
+    return counted_edges(len(edges), sum(not edge.get("directed", True) for edge in edges))
+
+
+def counted_edges(n_edges: int, n_undirected: int) -> str:
+    """The same of numbers of edges, the undirected among them."""
     if not n_undirected:
-        return f"{len(edges)} edges"
-    return f"{len(edges) - n_undirected} directed edges, {n_undirected} undirected"
+        return f"{n_edges} edges"
+    return f"{n_edges - n_undirected} directed edges, {n_undirected} undirected"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from fedbnsl.plan.plan import Plan
-    from fedbnsl_experiments.scoring.metrics import Reference
+    from fedbnsl_experiments.scoring.reference import Reference
 
 
 # What the settings of the private demo were tuned for: noise averages out over sites.
@@ -373,7 +373,7 @@ def _over_columns(plan: Plan, columns: str | None) -> Plan:
 
 def _reference(truth: Path | None, folder: Path, variables: Sequence[str]) -> Reference | None:
     """The graph to score against; read before the run, so that a bad file does not cost a run."""
-    from fedbnsl_experiments.scoring.metrics import read_reference
+    from fedbnsl_experiments.scoring.reference import read_reference
 
     beside = folder / "truth.csv"
     path = truth or (beside if beside.exists() else None)

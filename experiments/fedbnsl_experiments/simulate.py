@@ -176,5 +176,13 @@ def _status(plan: Plan, record: RoundRecord, traffic: Traffic, elapsed_s: float)
     )
     total = n_rounds(plan)
     return RunStatus(
-        "running", record.round, total, record.acyclicity, record.edges, elapsed_s, sites, time_unix_s=time.time()
+        "running",
+        record.round,
+        total,
+        record.acyclicity,
+        record.edges,
+        elapsed_s,
+        sites,
+        time_unix_s=time.time(),
+        undirected=record.undirected,
     )

@@ -190,12 +190,14 @@ def serve(
         say(f"listening on {address}; run folder: {folder}")
 
     from fedbnsl.rounds.kinds import n_rounds
+    from fedbnsl.wording import counted_edges
 
     def after_round(state: "AdmmState", record: "RoundRecord") -> None:
         total, kind = n_rounds(plan), record.kind
         say(
             f"round {record.round}/{total} {kind:5} sites {len(record.contributed)}/{len(state.sites)}"
-            f"  h(W) {record.acyclicity:.1e}  edges {record.edges}  {record.local_s + record.global_s:.2f} s"
+            f"  h(W) {record.acyclicity:.1e}  {counted_edges(record.edges, record.undirected)}"
+            f"  {record.local_s + record.global_s:.2f} s"
         )
 
     with observer_cli.metrics_port(metrics, metrics_token, federation) as port:

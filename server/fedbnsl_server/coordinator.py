@@ -255,11 +255,14 @@ class Coordinator:
         if self._past.rounds:
             last = self._past.rounds[-1]
             progress.acyclicity, progress.edges = _shown(last["acyclicity"]), last["edges"]
+            progress.undirected = last.get("undirected", 0)
 
     def _after_round(self, state: AdmmState, record: RoundRecord) -> None:
         self._pause.outlast_in_thread(self._ledgers.save)
         self._pause.outlast_in_thread(lambda: self._recorder.on_round(state, record))
-        self._servicer.progress.acyclicity, self._servicer.progress.edges = _shown(record.acyclicity), record.edges
+        progress = self._servicer.progress
+        progress.acyclicity, progress.edges = _shown(record.acyclicity), record.edges
+        progress.undirected = record.undirected
         _to_the_log(lambda: self._on_round(state, record))
         odd = outliers_now(record.influence, record.kind, record.round, self._roster.variables)
         for site in odd.keys() - self._named:  # once: the result has the largest of all rounds

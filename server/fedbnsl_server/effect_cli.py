@@ -72,7 +72,7 @@ def _report(
     """JSON-ready: the verdict in words, and all values for each column of source and target."""
     columns = network.columns
     members = columns.members()
-    spread = network.covariance.diagonal() ** 0.5
+    spread = network.spread
     of_sources = [k for source in sources for k in members[source].tolist()]
     rows: list[dict[str, Any]] = []
     for a, i in enumerate(of_sources):

@@ -604,6 +604,11 @@ def test_a_graph_with_a_cycle_is_no_end_of_a_run(edges: list[int]) -> None:
         codec.decode_finished(wire, n_variables=3)
 
 
+def test_a_status_tells_how_many_edges_have_no_direction() -> None:
+    status = RunStatus("running", 1, 2, 0.0, 17, 0.0, (), undirected=3)
+    assert codec.decode_status(codec.encode_status(status)) == status
+
+
 def test_the_version_of_a_coordinator_is_cut_to_a_length_that_can_be_read() -> None:
     wire = codec.encode_status(RunStatus("running", 1, 2, 0.0, 0, 0.0, (), version="9" * 900))
     assert codec.decode_status(wire).version == "9" * 63 + "…"
@@ -644,7 +649,7 @@ def _valid_messages() -> dict[Callable[[bytes], None], bytes]:
     )
     content = refit_rounds.Answer(matrix, np.array([1.0, 0.0, 2.0]))
     update = LocalUpdate("site-1", 2, content, findings=findings)
-    progress = RunStatus("running", 3, 10, 0.1, 17, 1.0, (SiteProgress("a", True, False, 0.25, 10, 20),))
+    progress = RunStatus("running", 3, 10, 0.1, 17, 1.0, (SiteProgress("a", True, False, 0.25, 10, 20),), undirected=4)
     return {
         check_task: codec.encode_task(RoundTask(2, admm_rounds.Task(matrix), True), value_type="float64"),
         check_update: codec.encode_update(update, run=77, value_type="float32"),

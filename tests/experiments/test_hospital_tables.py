@@ -14,7 +14,8 @@ from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.join_run import take_part
 from fedbnsl_client.site.admission import PublicTable
 from fedbnsl_experiments.scoring.evaluation import learned_graph, read_result
-from fedbnsl_experiments.scoring.metrics import read_reference, score
+from fedbnsl_experiments.scoring.metrics import score
+from fedbnsl_experiments.scoring.reference import read_reference
 from fedbnsl_experiments.simulate import simulate
 from fedbnsl_experiments.tables.folder import described_by, read_tables, site_files
 from fedbnsl_experiments.tables.hospital import ALL, draw, write_hospitals

@@ -216,6 +216,18 @@ def test_names_of_the_sites_do_not_matter_beyond_the_order_of_their_sum(tables, 
     assert (tmp_path / "one" / "weights.csv").read_bytes() == (tmp_path / "other" / "weights.csv").read_bytes()
 
 
+def test_a_search_for_a_class_tells_how_many_edges_have_no_direction(tmp_path):
+    """In a chain nobody knows a direction; the rounds before the search know no class."""
+    rng, seen = np.random.default_rng(5), []
+    tables = {f"site-{k}": Dataset(("a", "b", "c"), rng.standard_normal((500, 3)).cumsum(axis=1)) for k in range(2)}
+    plan = Plan(rounds=2, refit_rounds=0, moments_rounds=1, graph_class="cpdag", l1_weight=0.05, threshold=0.0)
+    result = simulate(plan.with_settings(bootstrap=0), tables, tmp_path / "run", watch=seen.append)
+    assert [status.undirected for status in seen[:2]] == [0, 0]
+    assert (seen[-1].edges, seen[-1].undirected) == (2, 2)
+    assert ["undirected" in entry for entry in result["rounds"]] == [False, False, True]
+    assert result["rounds"][-1]["undirected"] == 2
+
+
 def test_a_watcher_sees_every_round_and_at_the_end_the_bytes_of_the_result(tables, tmp_path):
     seen = []
     result = simulate(Plan(rounds=5), tables, tmp_path / "run", watch=seen.append)

@@ -36,8 +36,8 @@ LONG_S = 30.0
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 PLAN = 'variables = ["a", "b", "c"]\nname = "seen"\nn_participants = 2\nrounds = 4\nrefit_rounds = 0\n'
 STATUS_KEYS = {
-    "state", "round", "rounds", "acyclicity", "edges", "elapsed_s", "time_left_s", "run", "protocol_version", "version",
-    "time_unix_s", "caller", "sites", "reason",
+    "state", "round", "rounds", "acyclicity", "edges", "undirected", "elapsed_s", "time_left_s", "run",
+    "protocol_version", "version", "time_unix_s", "caller", "sites", "reason",
 }  # fmt: skip
 SITE_KEYS = {
     "site", "online", "online_s", "last_seen_s", "answered", "left", "last_round", "bytes_up", "bytes_down",
@@ -308,7 +308,7 @@ def test_a_terminal_shows_every_site_with_what_it_did_and_the_run_with_what_is_l
     sessions["north"].pull(1)
     sessions["north"].push(answer("north", 2))
     watching = Watching(address, "--insecure", on_terminal=True)
-    watching.await_text(r"round 2/4 +answered 1/2 +h\(W\) \S+ +edges 1 +\S+ kB +\d+ s, about \d+ s left")
+    watching.await_text(r"round 2/4 +answered 1/2 +h\(W\) \S+ +1 edges +\S+ kB +\d+ s, about \d+ s left")
     watching.await_text(r"site +state +online since +last seen +last round +spent zCDP +up +down")
     watching.await_text(r"north +answered +\d\d:\d\d:\d\d +\d+ s ago +2 +0\.25 +0\.\d kB +0\.\d kB")
     watching.await_text(r"south +working +\d\d:\d\d:\d\d +\d+ s ago +1 +- +0\.\d kB +0\.\d kB")

@@ -58,6 +58,22 @@ def test_an_identified_effect_is_the_product_along_the_path_with_its_interval(ca
     assert value["adjusted_for"] == [[[]]]
 
 
+def test_levels_of_a_nominal_variable_have_the_intervals_of_their_correlated_columns(capsys, tmp_path):
+    """y = 0.5 a + 2 b + variance 12; of the inverse of the covariance of a and b, 1 / (v (1 - 0.6^2))."""
+    weights = {("a", "y"): 0.5, ("b", "y"): 2.0}
+    run = written(
+        tmp_path / "run", [{**edge("x", "y"), "weight": 2.0}], weights=weights, names="aby",
+        columns={"a": "x", "b": "x", "y": "y"}, estimation={"n_samples": 100, "noise_std": 0.0},
+        fit={"x": {"residual_correlation": [[1.0, -0.6], [-0.6, 1.0]]}},
+    )  # fmt: skip
+    result = json.loads((run / "result.json").read_text(encoding="utf-8"))
+    (run / "result.json").write_text(json.dumps({**result, "variables": ["x", "y"]}), encoding="utf-8")
+    rows = asked(capsys, run, "x", "y")["effects"]
+    assert [row["values"][0]["effect"] for row in rows] == pytest.approx([0.5, 2.0])
+    errors = [row["values"][0]["standard_error"] for row in rows]
+    assert errors == pytest.approx([np.sqrt(12 / 100 / (one * (1 - 0.36))) for one in (4, 3)])
+
+
 def test_an_effect_against_the_arrows_is_none(capsys, tmp_path):
     report = asked(capsys, written(tmp_path / "run", DIRECTED), "c", "a")
     assert report["verdict"] == "identified"

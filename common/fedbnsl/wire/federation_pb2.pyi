@@ -876,6 +876,7 @@ class StatusReply(_message.Message):
     TIME_UNIX_S_FIELD_NUMBER: _builtins.int
     SITE_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    UNDIRECTED_FIELD_NUMBER: _builtins.int
     state: _builtins.str
     """"waiting for sites", "running", "paused", "draining", "finished", "interrupted" or "failed"."""
     round: _builtins.int
@@ -895,6 +896,8 @@ class StatusReply(_message.Message):
     """Whom the coordinator takes the caller for; empty: nobody, or the coordinator itself."""
     reason: _builtins.str
     """What a paused run waits for, such as "No space left on device", or a running one whose round has lost its quorum."""
+    undirected: _builtins.int
+    """How many of the edges have no direction, once a search has found a class of graphs."""
     @_builtins.property
     def member(self) -> _containers.RepeatedCompositeFieldContainer[Global___SiteStatus]: ...
     def __init__(
@@ -913,10 +916,11 @@ class StatusReply(_message.Message):
         time_unix_s: _builtins.float = ...,
         site: _builtins.str = ...,
         reason: _builtins.str = ...,
+        undirected: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acyclicity", b"acyclicity", "edges", b"edges", "elapsed_s", b"elapsed_s", "member", b"member", "protocol_version", b"protocol_version", "reason", b"reason", "round", b"round", "rounds", b"rounds", "run", b"run", "site", b"site", "state", b"state", "time_unix_s", b"time_unix_s", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acyclicity", b"acyclicity", "edges", b"edges", "elapsed_s", b"elapsed_s", "member", b"member", "protocol_version", b"protocol_version", "reason", b"reason", "round", b"round", "rounds", b"rounds", "run", b"run", "site", b"site", "state", b"state", "time_unix_s", b"time_unix_s", "undirected", b"undirected", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -40,7 +40,7 @@ class EffectRow:
     interval
         95 %: from the lower end at the least effect to the upper end at the largest; None: not known.
     standardised_low, standardised_high, standardised_interval
-        The same without units.
+        The same in standard deviations of the target for one of the source.
     n_entries
         Pairs of columns of the two variables.
     said
@@ -105,14 +105,13 @@ def effect_table(run: ReportedRun) -> EffectTable:
     except ResultError:
         return EffectTable(why_not=f"{LGBN} is not a network over the run's columns")
     try:
-        return _table(run, network)
+        return _table(network)
     except (ValueError, np.linalg.LinAlgError):
         return EffectTable(why_not="the marks of its edges are no equivalence class, or its covariance has no inverse")
 
 
-def _table(run: ReportedRun, network: LearnedNetwork) -> EffectTable:
-    spread = network.covariance.diagonal() ** 0.5 if run.divided_by is None else run.divided_by
-    rows, skipped, work = list[EffectRow](), list[str](), 0
+def _table(network: LearnedNetwork) -> EffectTable:
+    spread, rows, skipped, work = network.spread, list[EffectRow](), list[str](), 0
     for source, name in enumerate(network.columns.variables):
         found = None
         if work < _MOST_WORK:

@@ -1,7 +1,6 @@
 """The report of a run: one HTML page that needs nothing beside it."""
 
 import shlex
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -19,9 +18,10 @@ from fedbnsl_experiments.report import effects as report_effects
 from fedbnsl_experiments.report import history as report_course
 from fedbnsl_experiments.report import learned as report_graph
 from fedbnsl_experiments.report import prepared as report_preparation
+from fedbnsl_experiments.report import sentences
 from fedbnsl_experiments.report.learned import EdgeRow
-from fedbnsl_experiments.report.run_files import ReportedRun, Truth, read_run
-from fedbnsl_experiments.report.verdict import DIRECTED_BY, verdict_of
+from fedbnsl_experiments.report.run_files import ReportedRun, read_run
+from fedbnsl_experiments.report.verdict import DIRECTED_BY, as_typeset, verdict_of
 from fedbnsl_experiments.scoring.evaluation import evaluate
 from fedbnsl_server.store.command import COMMAND, another_folder
 
@@ -111,8 +111,8 @@ def report_page(run: ReportedRun) -> str:
         date=_day(result["manifest"]["ended_at"]),
         n_rows=sum(site["n_samples"] for site in result["sites"].values()),
         reason=result["reason"].rstrip("."),
-        learned_sentence=_learned_sentence(run, learned, missing),
-        verdict=verdict_of(result),
+        learned_sentence=sentences.learned_sentence(run, learned, missing),
+        verdict=as_typeset(verdict_of(result)),
         learned=learned,
         columns=_columns(learned),
         estimation=report_confidence.estimation_words(run),
@@ -138,8 +138,8 @@ def report_page(run: ReportedRun) -> str:
         tables_units=report_preparation.tables_units(run),
         variance_units=report_preparation.variance_units(run),
         has_intercept=has_intercept(run.plan.preparation),
-        refitted=_n_refits(run) > 0,
-        estimate_sentence=_estimate_sentence(run),
+        refitted=sentences.n_refits(run) > 0,
+        estimate_sentence=sentences.estimate_sentence(run),
         planned_rounds=n_rounds(run.plan),
         settings=report_course.settings(run),
         charts=report_course.charts(run),
@@ -184,91 +184,6 @@ def _columns(learned: Sequence[EdgeRow]) -> dict[str, bool]:
         "sites": any(one.sites for one in known),
         "without": any(one.without_a_site for one in known),
     }
-
-
-def _learned_sentence(run: ReportedRun, learned: Sequence[EdgeRow], missing: Sequence[EdgeRow]) -> str:
-    """One sentence for the head, and with a truth another."""
-    d = len(run.variables)
-    if not learned:
-        if run.searched and not run.plan.threshold:
-            return f"The search kept no edge among {d} variables."
-        return f"No edge among {d} variables exceeded the threshold {run.plan.threshold:g}."
-    largest, undirected = learned[0], sum(not edge.directed for edge in learned)
-    weight = _in_short(largest.estimate or 0.0)
-    if largest.standardised is not None:
-        weight = f"{weight}, without units {_in_short(largest.standardised)}"
-    kind = f"edge{'s' if len(learned) > 1 else ''} among {d} variables"
-    words = f"{len(learned)} directed {kind}"
-    if undirected:
-        words = f"{len(learned)} {kind}, {len(learned) - undirected} of them directed"
-    words += f"; the largest weight is {largest.source} {largest.mark} {largest.target} ({weight})"
-    if run.truth is None:
-        return f"{words}."
-    return f"{words}. {_against_truth(run.truth, learned, missing)}"
-
-
-def _in_short(weight: float) -> str:
-    """Two decimals where they say something, otherwise three digits."""
-    return f"{weight:+.2f}" if 0.1 <= abs(weight) < 1e4 or not weight else f"{weight:+.3g}"
-
-
-def _against_truth(truth: Truth, learned: Sequence[EdgeRow], missing: Sequence[EdgeRow]) -> str:
-    among = f" among the {len(truth.reference.common)} variables in common" if truth.reference.only_reference else ""
-    counts = Counter(edge.verdict for edge in learned)
-    wrong = {kind: counts[kind] for kind in ("reversed", "open", "extra")} | {"missing": len(missing)}
-    if (truth.marks != truth.edges).any():
-        n_true, what = int((truth.marks | truth.marks.T).sum()) // 2, "the truth's equivalence class"
-    else:
-        n_true, what = int(truth.reference.edges.sum()), "the truth"
-    correct = counts["correct"]
-    opened = f"{wrong['open']} undirected in one of the two, " if wrong["open"] else ""
-    return (
-        f"Of the {n_true} edges of {what}{among}, {correct} {'was' if correct == 1 else 'were'} found; "
-        f"{wrong['reversed']} reversed, {opened}{wrong['missing']} missing, {wrong['extra']} extra "
-        f"(SHD {sum(wrong.values())})."
-    )
-
-
-def _n_refits(run: ReportedRun) -> int:
-    return sum(entry["kind"] == "refit" for entry in run.rounds)
-
-
-def _estimate_sentence(run: ReportedRun) -> str:
-    """What an estimate is."""
-    plan, n_refits = run.plan, _n_refits(run)
-    intercept, scaled = report_preparation.intercept_words(run), " without units" * (run.divided_by is not None)
-    if run.searched:
-        moments = "each site's moments, averaged over the sites"
-        if plan.privacy:
-            moments = "the sites' noisy moments, pooled"
-        elif plan.weighs_rows:
-            moments = "the sites' moments, pooled over their rows"
-        cut = (
-            f"Edges whose coefficient{scaled} was at most {plan.threshold:g} (threshold) were dropped from it, and the "
-            "others estimated again without them."
-            if run.result["state"] == "finished" or not plan.privacy
-            else f"The run ended before its last search: edges whose coefficient{scaled} is at most "
-            f"{plan.threshold:g} (threshold) were cut, and the others not estimated again."
-        )
-        graph = "the graph that was searched"
-        if not plan.threshold:
-            cut = "The search alone decided which edges there are: no threshold cut any."
-        if not (run.marks == run.directed).all():
-            graph = "a DAG of the class that was searched"
-            cut += " An undirected edge, too, has the coefficient that it has there, whichever way it points."
-        return f"An estimate is a least-squares coefficient, {intercept}, on {graph}, from {moments}. {cut}"
-    if not n_refits:
-        shrunk = ", shrunk towards zero by the L1 penalty" if plan.l1_weight else ""
-        return f"An estimate is the raw consensus weight{shrunk}: no refit followed."
-    graph = f"of all raw weights{scaled} above {plan.refit_threshold:g} (refit_threshold)"
-    if n_refits > 1:
-        graph = f"that the refit before left, at first that {graph}"
-    average = "average, by rows," if plan.weighs_rows else "average"
-    return (
-        f"An estimate is the {average} of the sites' least-squares coefficients, {intercept}, on the graph "
-        f"{graph}. Edges whose coefficient{scaled} is at most {plan.threshold:g} (threshold) were cut after that, and "
-        "the others not estimated again: an estimate is also adjusted for parents that were cut."
-    )
 
 
 def _score_rows(scores: dict[str, Any], *, of_class: bool) -> list[dict[str, Any]]:

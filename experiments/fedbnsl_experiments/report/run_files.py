@@ -27,7 +27,7 @@ from fedbnsl_experiments.scoring.evaluation import (
     was_searched,
     without_units,
 )
-from fedbnsl_experiments.scoring.metrics import Reference, read_reference
+from fedbnsl_experiments.scoring.reference import Reference, read_reference
 from fedbnsl_server.store.result_file import learned_class
 
 _TRUTH = Path("data") / "truth.csv"

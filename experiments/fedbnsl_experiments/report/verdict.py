@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 DIRECTED_BY: Mapping[str, str] = {
@@ -66,6 +66,14 @@ def verdict_of(result: Mapping[str, Any]) -> Verdict | None:
         result.get("estimation") is not None,
         {key: int(counts.get(key, 0)) for key in DIRECTED_BY},
     )
+
+
+def as_typeset(verdict: Verdict | None) -> Verdict | None:
+    """The verdict for a page, with the signs that result.json writes in ASCII."""
+    if verdict is None:
+        return None
+    said = [text.replace(" -> ", " \u2192 ").replace("(I^2 ", "(I\u00b2 ") for text in verdict.contradicted]
+    return replace(verdict, contradicted=said)
 
 
 def is_directed(edge: Mapping[str, Any]) -> bool:

@@ -16,14 +16,8 @@ from fedbnsl.graphs.graph import extract_dag, is_acyclic, threshold
 from fedbnsl.messages import Units
 from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_experiments.scoring.class_scores import Known, class_scores, random_class_shd, sid_interval
-from fedbnsl_experiments.scoring.metrics import (
-    Reference,
-    empty_graph_scores,
-    random_dag_scores,
-    read_reference,
-    score,
-    sid,
-)
+from fedbnsl_experiments.scoring.metrics import empty_graph_scores, random_dag_scores, score, sid
+from fedbnsl_experiments.scoring.reference import Reference, read_reference
 from fedbnsl_server.store import result_file
 from fedbnsl_server.store.result_file import columns_of as columns_of
 from fedbnsl_server.store.result_file import learned_graph as learned_graph

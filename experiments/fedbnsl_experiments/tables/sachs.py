@@ -15,7 +15,7 @@ import numpy as np
 
 from fedbnsl.errors import ResultError
 from fedbnsl.sparse import Mask, Matrix
-from fedbnsl_experiments.scoring.metrics import read_full_reference
+from fedbnsl_experiments.scoring.reference import read_full_reference
 
 N_SITES = 3
 """Participants of the paper (appendix "Real Data")."""

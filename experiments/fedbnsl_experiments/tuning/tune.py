@@ -27,7 +27,8 @@ from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.reading import NO_DICTIONARY
 from fedbnsl_experiments.plan_settings import for_sites, short_digest
 from fedbnsl_experiments.scoring.evaluation import learned_graph
-from fedbnsl_experiments.scoring.metrics import read_full_reference, score
+from fedbnsl_experiments.scoring.metrics import score
+from fedbnsl_experiments.scoring.reference import read_full_reference
 from fedbnsl_experiments.simulate import simulate
 from fedbnsl_experiments.tables.csv_rows import as_csv
 from fedbnsl_experiments.tables.folder import column_file, read_tables, site_files

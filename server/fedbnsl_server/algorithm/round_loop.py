@@ -16,7 +16,7 @@ from fedbnsl.messages import Content, LocalUpdate, RoundTask
 from fedbnsl.plan.plan import Plan
 from fedbnsl.rounds.kinds import n_rounds, stage
 from fedbnsl_server.algorithm.admm import AdmmState, initial_state
-from fedbnsl_server.algorithm.consensus_graph import present_weights
+from fedbnsl_server.algorithm.consensus_graph import consensus_graph, present_weights
 from fedbnsl_server.algorithm.influence import FEWEST_SITES, Influence, influences
 from fedbnsl_server.findings import Finding, findings_of
 from fedbnsl_server.rounds.kinds import Run, kind_of
@@ -38,7 +38,7 @@ class RoundRecord:
     acyclicity
         h(W) after the round.
     edges
-        Edges beyond the plan's threshold after the round.
+        Edges beyond the plan's threshold after the round; those without a direction count once.
     local_s, global_s
         Seconds until the last update was in, and seconds of the coordinator's own work.
     indexed_up, indexed_down
@@ -49,6 +49,8 @@ class RoundRecord:
         How far each contributing site's numbers lie from the others'; empty for fewer than three sites.
     left_out
         Contributing sites that a robust rule left out of the result whole.
+    undirected
+        Edges without a direction, once a search has found a class of graphs.
     """
 
     round: int
@@ -65,6 +67,7 @@ class RoundRecord:
     findings: tuple[Finding, ...] = ()
     influence: Mapping[str, Influence] = field(default_factory=dict[str, Influence])
     left_out: tuple[str, ...] = ()
+    undirected: int = 0
 
 
 def run(
@@ -113,6 +116,7 @@ def run(
         state = advance(state, updates, content, context)
         entries_down, indexed_down = content.entries(dense=plan.dense_messages)
         entries_up = {site: updates[site].content.entries(dense=plan.dense_messages) for site in sorted(updates)}
+        edges, undirected = _counted(state, context)
         record = RoundRecord(
             round=state.round,
             kind=kind,
@@ -120,7 +124,8 @@ def run(
             entries_up={site: entries for site, (entries, _) in entries_up.items()},
             entries_down=entries_down,
             acyclicity=state.acyclicity,
-            edges=int(context.mask.columns.joined(threshold(present_weights(state), plan.threshold)).sum()),
+            edges=edges,
+            undirected=undirected,
             local_s=received - started,
             global_s=time.perf_counter() - received,
             indexed_up=all(indexed for _, indexed in entries_up.values()),
@@ -139,6 +144,15 @@ def advance(state: AdmmState, updates: Mapping[str, LocalUpdate], asked: Content
     if after.refitted is not None and not np.isfinite(after.refitted.value).all():
         raise DivergenceError("the refitted weights are not finite")
     return replace(after, round=state.round + 1, contributed=frozenset(updates))
+
+
+def _counted(state: AdmmState, run: Run) -> tuple[int, int]:
+    """Edges of the present graph, and how many of them have no direction."""
+    if run.plan.graph_class != "cpdag" or state.refitted is None:
+        return int(run.mask.columns.joined(threshold(present_weights(state), run.plan.threshold)).sum()), 0
+    marks = consensus_graph(state, run.plan, run.mask).marks
+    undirected = int((marks & marks.T).sum()) // 2
+    return int(marks.sum()) - undirected, undirected
 
 
 def influence_of(

@@ -88,6 +88,7 @@ class Progress:
     state: str = "waiting for sites"
     acyclicity: float = 0.0
     edges: int = 0
+    undirected: int = 0
     started: float | None = None
     ended: float | None = None
 
@@ -240,6 +241,7 @@ class Servicer(federation_grpc.FederationServicer):
             rounds=n_rounds(self.plan),
             acyclicity=self.progress.acyclicity,
             edges=self.progress.edges,
+            undirected=self.progress.undirected,
             elapsed_s=0.0 if started is None else (now if ended is None else ended) - started,
             sites=tuple(self._progress_of(site, now) for site in sorted(self.roster.members)),
             run=run_tag(self.run),

@@ -11,6 +11,7 @@ import click
 
 from fedbnsl.errors import InterruptedRunError, RunAbandonedError, SetupError, UnreachableError
 from fedbnsl.identity.passphrase import Passphrases, passphrase_option
+from fedbnsl.wording import counted_edges
 
 if TYPE_CHECKING:
     from fedbnsl.identity.certificates import Credentials
@@ -174,7 +175,7 @@ def watch(
         except InterruptedRunError:
             raise InterruptedRunError("the watching ended", remedy="The run itself goes on.") from None
     if not as_json:
-        click.echo(f"the run {last.state} after {last.elapsed_s:.1f} s, {last.edges} edges")
+        click.echo(f"the run {last.state} after {last.elapsed_s:.1f} s, {counted_edges(last.edges, last.undirected)}")
     if last.state == "failed":
         raise RunAbandonedError(f"the run failed in round {last.round}")
 
@@ -250,6 +251,7 @@ def _as_json(seen: "RunStatus") -> dict[str, Any]:
         "rounds": seen.rounds,
         "acyclicity": seen.acyclicity,
         "edges": seen.edges,
+        "undirected": seen.undirected,
         "elapsed_s": seen.elapsed_s,
         "time_left_s": seconds_left(seen),
         "run": f"{seen.run:08x}",

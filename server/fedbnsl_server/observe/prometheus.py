@@ -41,6 +41,9 @@ class RunCollector(Collector):
         yield GaugeMetricFamily("fedbnsl_rounds", "How many rounds the run has.", value=status.rounds)
         yield GaugeMetricFamily("fedbnsl_acyclicity", "h(W) after the last round.", value=status.acyclicity)
         yield GaugeMetricFamily("fedbnsl_edges", "Edges after the last round.", value=status.edges)
+        yield GaugeMetricFamily(
+            "fedbnsl_undirected_edges", "Edges without a direction among them.", value=status.undirected
+        )
         yield GaugeMetricFamily("fedbnsl_elapsed_seconds", "Time since the first round.", value=status.elapsed_s)
         state = GaugeMetricFamily("fedbnsl_run_state", "1 for the state of the run.", labels=["state"])
         for name in RUN_STATES:

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedbnsl.messages import RunStatus, SiteProgress
+from fedbnsl.wording import counted_edges
 
 ZCDP_PER_UNIT = 1e-12
 
@@ -100,7 +101,8 @@ def headline(status: RunStatus) -> str:
     note = status.reason if status.state == "running" else state
     return (
         f"{note}{'  ' if note else ''}round {status.round}/{status.rounds}  answered {answered}/{len(status.sites)}  "
-        f"h(W) {status.acyclicity:.1e}  edges {status.edges}  {megabytes(n_bytes)}  {_time(status)}"
+        f"h(W) {status.acyclicity:.1e}  {counted_edges(status.edges, status.undirected)}  {megabytes(n_bytes)}  "
+        f"{_time(status)}"
     )
 
 

@@ -49,6 +49,11 @@ class Run:
         """Rows of these sites."""
         return [self.n_samples[site] for site in sites]
 
+    def free_rows(self, sites: Iterable[str]) -> list[int]:
+        """Rows of these sites, less one of each that has taken off its own mean; at least 1."""
+        own_mean = self.plan.preparation is not None and self.plan.preparation.intercept == "site"
+        return [max(rows - own_mean, 1) for rows in self.rows(sites)]
+
     def weights(self, sites: Iterable[str]) -> list[int] | None:
         """Rows of these sites where they are their weights in means; None: each site has the same."""
         return self.rows(sites) if self.plan.weighs_rows else None

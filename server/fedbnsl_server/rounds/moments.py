@@ -54,19 +54,19 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     told = {site: symmetric(answer.moments, needed) for site, answer in answers.items() if site not in out}
     weights = (np.array(rows, dtype=np.float64) if rule is None else rule.weights)[kept]
     pooling = weights if plan.weighs_rows else np.ones(len(kept))
-    again = None
+    accuracies = [Accuracy(n) for n in run.free_rows(told)]  # not the weights, which a robust rule may have capped
+    accuracy, again = pooled_accuracy(accuracies, pooling.tolist()), None
     if plan.graph_class == "cpdag":
-        again = _class_search(told, weights, task, run)
+        again = _class_search(told, weights, accuracy, task, run)
         found = _in_units(again.found(np.average(list(told.values()), axis=0, weights=pooling)), state)
     else:
         found = _equal_variance(state, list(told.values()), weights, task, run)
     if stage(plan, state.round + 1).step < plan.moments_rounds:  # only tells the next round what to ask for
         return _with_graph(state, found, run)
-    accuracies = [Accuracy(n) for n in weights.tolist()]
     confidence = confidence_of(
         found.dag,
         np.average(list(told.values()), axis=0, weights=pooling),
-        accuracy=pooled_accuracy(accuracies, pooling.tolist()),
+        accuracy=accuracy,
         columns=run.mask.columns,
         search=again,
         class_of=run.class_of,
@@ -87,14 +87,22 @@ def _with_graph(state: AdmmState, found: FoundGraph, run: Run) -> AdmmState:
     )
 
 
-def _class_search(told: Mapping[str, Matrix], rows: Matrix, task: Task, run: Run) -> ClassSearch:
-    """A search among the neighbours, with the penalty that the plan asks for or the sites choose."""
+def _class_search(told: Mapping[str, Matrix], rows: Matrix, accuracy: Accuracy, task: Task, run: Run) -> ClassSearch:
+    """A search among the neighbours, with the penalty that the plan asks for or the sites choose.
+
+    Parameters
+    ----------
+    rows
+        Of the sites; no more than a robust rule believes.
+    accuracy
+        Of the pooled moments: a search in moments as exact as these has the same penalty.
+    """
     plan, mask = run.plan, run.mask
     candidates, seed = parent_candidates(task.neighbours.support(), mask), plan.search_seed
     penalty = edge_penalty(
         plan.edge_penalty, list(told.values()), rows.tolist(), candidates=candidates, mask=mask, seed=seed
     )
-    return ClassSearch(candidates, mask, float(rows.sum()), penalty, plan.threshold, seed)
+    return ClassSearch(candidates, mask, accuracy.n_samples, penalty, plan.threshold, seed)
 
 
 def _in_units(found: FoundGraph, state: AdmmState) -> FoundGraph:

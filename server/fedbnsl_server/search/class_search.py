@@ -92,7 +92,7 @@ class ClassSearch:
     candidates, mask, penalty, threshold, seed
         As in `search_class`.
     n_samples
-        Rows that the penalty is for.
+        Records that the moments have, in which an edge costs this penalty.
     """
 
     candidates: Mask

@@ -41,6 +41,8 @@ class Confidence:
         (E,) of their coefficients, given the graph.
     variance, residual_variance
         (d,) of the columns.
+    residual_correlation
+        (d, d) of the residuals of one variable's columns, 0 between variables; empty where each has one column.
     log_variance_error
         (d,) standard error of the logarithm of the residual variance.
     sites
@@ -73,6 +75,7 @@ class Confidence:
     standard_error: Matrix
     variance: Matrix
     residual_variance: Matrix
+    residual_correlation: Matrix
     log_variance_error: Matrix
     sites: tuple[str, ...]
     site_estimate: Matrix
@@ -142,6 +145,7 @@ def confidence_of(
     if search is not None and shares and len(several) <= MOST_LEFT_OUT:
         left_out, counts[..., 3] = len(several), kept_without_a_site(several, shares, dag, search)
     pairs = np.argwhere(np.triu(counts.any(axis=-1), k=1))
+    spread = np.sqrt(network.residual_variance)
     unexplained, correlations = _unexplained(network, moments, accuracy, columns)
     return Confidence(
         n_samples=accuracy.n_samples,
@@ -150,6 +154,9 @@ def confidence_of(
         standard_error=errors,
         variance=moments.diagonal().copy(),
         residual_variance=network.residual_variance.copy(),
+        residual_correlation=network.residual_covariance / spread / spread[:, None]
+        if columns.has_blocks
+        else np.empty((0, 0)),
         log_variance_error=log_variance_errors(network, accuracy),
         sites=tuple(sites or ())[:told],
         site_estimate=estimates[:told],

@@ -61,10 +61,16 @@ class Effect:
     adjusted_for: tuple[tuple[tuple[int, ...], ...], ...]
 
 
-def implied_covariance(W: Matrix, residual_variance: Matrix) -> Matrix:
-    """(d, d) covariance of x = x W + e, with (d, d) weights W of a DAG and (d,) variances of e."""
+def implied_covariance(W: Matrix, residual_variance: Matrix, residual_correlation: Matrix | None = None) -> Matrix:
+    """(d, d) covariance of x = x W + e, with (d, d) weights W of a DAG and (d,) variances of e.
+
+    Parameters
+    ----------
+    residual_correlation
+        (d, d) of e, which only columns of one variable have; None: there are no such columns.
+    """
     back = np.linalg.inv((np.eye(len(W)) - W) / np.sqrt(residual_variance))
-    return np.asarray(back.T @ back)
+    return np.asarray(back.T @ back if residual_correlation is None else back.T @ residual_correlation @ back)
 
 
 def total_effects(
@@ -185,32 +191,35 @@ def _variances(
 ) -> Matrix | None:
     """(a, d) variances of the effects of a source's columns on all columns, given the graph; None if nothing tells.
 
-    The effect is the (a, b) entry of T = (I - W)^-1, with column j of W the coefficients of j on its parents Z. To
-    first order it moves by T_jb T_aZ dW_Zj for each j. Sampling moves W_Zj with covariance S_ZZ^-1 v_j / n_samples,
-    apart from all other columns; noise on the covariance of standardised residuals, with noise_std^2 in place of
-    1 / n_samples.
+    The effect is the (a, b) entry of T = (I - W)^-1, with columns J of W the coefficients of a variable's columns on
+    its parents Z. To first order it moves by T_aZ dW_ZJ T_Jb for each variable. With u = S_ZZ^-1 T_aZ', sampling gives
+    this the variance u'S_ZZ u T_Jb' V_JJ T_Jb / n_samples, V the covariance of residuals. Independent noise on the
+    covariance of standardised residuals gives it the same with noise_std^2 in place of 1 / n_samples, and with S and V
+    as they would be if all residuals were uncorrelated.
     """
     if precision is None:
         return None
     members, d = columns.members(), len(covariance)
-    W, residual_variance, parents_of = np.zeros((d, d)), covariance.diagonal().copy(), list[tuple[int, Index]]()
-    for variable, of_variable in enumerate(members):
+    W, V, parents_of = np.zeros((d, d)), np.where(columns.within(), covariance, 0.0), list[tuple[Index, Index]]()
+    for variable, J in enumerate(members):
         parents = np.flatnonzero(dag[:, variable]).tolist()
         if not parents:
             continue
         Z = np.concatenate([members[k] for k in parents])
-        W[np.ix_(Z, of_variable)] = np.linalg.solve(covariance[np.ix_(Z, Z)], covariance[np.ix_(Z, of_variable)])
-        residual_variance[of_variable] -= (W[:, of_variable] * covariance[:, of_variable]).sum(axis=0)
-        parents_of += [(j, Z) for j in of_variable.tolist()]
-    T = np.linalg.inv(np.eye(d) - W)
-    own = np.zeros((members[source].size, d))
-    for j, Z in parents_of:
+        W[np.ix_(Z, J)] = np.linalg.solve(covariance[np.ix_(Z, Z)], covariance[np.ix_(Z, J)])
+        V[np.ix_(J, J)] -= covariance[np.ix_(J, Z)] @ W[np.ix_(Z, J)]
+        parents_of.append((J, Z))
+    T, v = np.linalg.inv(np.eye(d) - W), V.diagonal()
+    apart = T.T @ (v[:, None] * T)
+    found = np.zeros((members[source].size, d))
+    for J, Z in parents_of:
         moved = T[np.ix_(members[source], Z)]
         if moved.any():
-            own[:, j] = residual_variance[j] * (moved.T * np.linalg.solve(covariance[np.ix_(Z, Z)], moved.T)).sum(
-                axis=0
-            )
-    return np.asarray((1.0 / precision.n_samples + precision.noise_std**2) * (own @ T**2))
+            u, T_J = np.linalg.solve(covariance[np.ix_(Z, Z)], moved.T), T[J]
+            sampling = np.outer((u * moved.T).sum(axis=0), (T_J * (V[np.ix_(J, J)] @ T_J)).sum(axis=0))
+            noise = np.outer((u * (apart[np.ix_(Z, Z)] @ u)).sum(axis=0), v[J] @ T_J**2)
+            found += sampling / precision.n_samples + precision.noise_std**2 * noise
+    return found
 
 
 def _add(found: list[Effect], effect: Effect) -> None:

@@ -64,7 +64,8 @@ def fit_of(
 ) -> dict[str, dict[str, Any]]:
     """By variable: which share of its variance its parents explain, its intercept, its residual variance.
 
-    Null for a variable with several columns; the intercept also where each site has its own, or none.
+    Null for a variable with several columns, of which the correlation of their residuals is told instead. The intercept
+    is null also where each site has its own, or none.
 
     Parameters
     ----------
@@ -77,7 +78,10 @@ def fit_of(
     for name, own in zip(columns.variables, columns.members(), strict=True):
         c = int(own[0])
         if own.size > 1:
-            found[name] = {"r2": None, "intercept": None, "residual_variance": None}
+            correlation = confidence.residual_correlation[np.ix_(own, own)].tolist()
+            found[name] = {
+                "r2": None, "intercept": None, "residual_variance": None, "residual_correlation": correlation
+            }  # fmt: skip
             continue
         variance = float(confidence.variance[c])
         r2 = 1.0 - float(confidence.residual_variance[c]) / variance if variance > 0.0 else None
@@ -98,7 +102,6 @@ def estimation_of(confidence: Confidence | None) -> dict[str, Any] | None:
         "n_samples": confidence.n_samples,
         "noise_std": confidence.noise_std,
         "draws": confidence.draws,
-        "seconds": None,  # the round's entry has the time of its search
     }
 
 

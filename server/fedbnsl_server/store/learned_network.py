@@ -40,6 +40,14 @@ class LearnedNetwork:
     precision: Precision | None
     assumed: int
 
+    @property
+    def spread(self) -> Matrix:
+        """(d,) standard deviations that the network implies: effects without units are in these, wherever shown.
+
+        Scales that a run divided its columns by may be others, such as those within the sites.
+        """
+        return np.asarray(np.sqrt(self.covariance.diagonal()))
+
 
 def read_network(run: Path) -> LearnedNetwork:
     """The network of a run folder, from result.json and lgbn.json.
@@ -56,6 +64,7 @@ def read_network(run: Path) -> LearnedNetwork:
         raise ResultError(f"{run} has no {LGBN}, which effects are computed from: {why}")
     try:
         W, variance = _network(json.loads(path.read_text(encoding="utf-8")), columns)
+        correlation = _correlation(result, columns)
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         raise ResultError(f"{path} cannot be read as a network over the run's columns: {error!r}") from None
     estimation: Mapping[str, Any] | None = result.get("estimation")
@@ -63,10 +72,20 @@ def read_network(run: Path) -> LearnedNetwork:
     return LearnedNetwork(
         columns,
         learned_class(result),
-        implied_covariance(W, variance),
+        implied_covariance(W, variance, correlation),
         None if estimation is None else Precision(estimation["n_samples"], estimation["noise_std"]),
         len(by_assumption),
     )
+
+
+def _correlation(result: Mapping[str, Any], columns: Columns) -> Matrix:
+    """(d, d) of the residuals; none where the result does not tell it of a variable's columns."""
+    found = np.eye(len(columns.names))
+    for name, own in zip(columns.variables, columns.members(), strict=True):
+        told = result.get("fit", {}).get(name, {}).get("residual_correlation")
+        if told is not None:
+            found[np.ix_(own, own)] = told
+    return found
 
 
 def _network(content: Mapping[str, Any], columns: Columns) -> tuple[Matrix, Matrix]:

@@ -38,6 +38,7 @@ def round_entry(
         "contributed": list(record.contributed),
         "acyclicity": finite(record.acyclicity),
         "edges": record.edges,
+        **({"undirected": record.undirected} if record.undirected else {}),
         "local_s": round(record.local_s, 6),
         "global_s": round(record.global_s, 6),
         "bytes": {

@@ -79,6 +79,13 @@ def test_an_assumption_that_the_data_contradict_is_said_in_a_box_of_its_own(run)
     assert "Nothing in the data contradicts" not in summary_of(run)
 
 
+def test_arrows_and_squares_are_typeset_on_the_page_and_ascii_in_the_terminal(run):
+    told = "sites differ more than chance gives in the coefficients of a -> c (I^2 0.91)"
+    complete(run, verdict={**SMALL["verdict"], "contradicted": [told]})
+    assert "in the coefficients of a \u2192 c (I\u00b2 0.91)." in page_of(run).text
+    assert "of a -> c (I^2 0.91)." in " ".join(summary_of(run).split())
+
+
 def test_what_was_not_tested_is_not_said_to_hold(run):
     complete(run, estimation=None)
     for text in (page_of(run).text, " ".join(summary_of(run).split())):

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from browser import chromium
 from class_runs import NAMES, complete, copied_without_charts, edge, small_run
 from fedbnsl.graphs.files import LearnedGraph, write_all
 from fedbnsl_experiments.report import effects
@@ -78,16 +77,14 @@ def test_without_a_network_the_page_says_why_there_are_no_effects(run):
     assert "There are none in this report: they are computed from lgbn.json: the moments are not known." in page.text
 
 
-def test_a_head_of_the_table_sorts_by_it(made):
-    path = write_report(made)
-    with chromium() as browser:
-        page = browser.new_page()
-        page.goto(path.as_uri())
-        page.locator("#effects thead th").nth(2).get_by_role("button").click()
-        shown = page.locator("#effects tbody tr td:nth-child(3)").all()
-        values = [float(cell.get_attribute("data-sort")) for cell in shown]
-        assert len(values) == 7
-        assert values == sorted(values, reverse=True)
-        page.locator("#effects thead th").nth(2).get_by_role("button").click()
-        again = page.locator("#effects tbody tr td:nth-child(3)").all()
-        assert [float(cell.get_attribute("data-sort")) for cell in again] == sorted(values)
+def test_a_head_of_the_table_sorts_by_it(made, browser):
+    page = browser.new_page()
+    page.goto(write_report(made).as_uri())
+    page.locator("#effects thead th").nth(2).get_by_role("button").click()
+    shown = page.locator("#effects tbody tr td:nth-child(3)").all()
+    values = [float(cell.get_attribute("data-sort")) for cell in shown]
+    assert len(values) == 7
+    assert values == sorted(values, reverse=True)
+    page.locator("#effects thead th").nth(2).get_by_role("button").click()
+    again = page.locator("#effects tbody tr td:nth-child(3)").all()
+    assert [float(cell.get_attribute("data-sort")) for cell in again] == sorted(values)

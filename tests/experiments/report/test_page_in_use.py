@@ -5,18 +5,11 @@ import re
 import networkx as nx
 import pytest
 
-from browser import chromium
 from class_runs import NAMES, SMALL, small_run
 from fedbnsl_experiments.report.page import write_report
 
 SCREEN, PHONE = (1280, 900), (320, 640)
 FADED = "getComputedStyle(e).opacity < 0.5"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as started:
-        yield started
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from playwright.sync_api import Browser
 from rich.console import Console
 
-from browser import chromium
+from command_line import run_command
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Matrix
@@ -424,21 +425,33 @@ def test_personalised_weights_of_the_notebook_class_are_between_columns(fitted: 
     assert own.dag[2:5, 5].all()
 
 
+@pytest.mark.parametrize("name", ["standard", "private"])
+def test_effects_without_units_are_those_that_the_command_tells(
+    name: str, runs: dict[str, Path], pages: dict[str, Page], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A private run's scales are noisy: an effect in these would be another."""
+    (shown,) = (row for row in pages[name].rows("effects") if (row["from"], row["to"]) == ("age", "crp"))
+    outcome = run_command(capsys, "effect", runs[name], "--from", "age", "--to", "crp", "--json")
+    (told,) = json.loads(outcome.out)["effects"]
+    values = [one["standardised"] for one in told["values"]]
+    first = shown["without units"].replace("\u00a0", " ").split(" ")[0]
+    assert float(first) == pytest.approx(min(values), abs=6e-4)
+
+
 # ---- in a browser --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_browser_shows_all_coefficients_and_never_scrolls_the_page_sideways(
-    width: int, runs: dict[str, Path], pages: dict[str, Page]
+    width: int, runs: dict[str, Path], pages: dict[str, Page], browser: Browser
 ) -> None:
-    with chromium() as browser:
-        page = browser.new_page(viewport={"width": width, "height": 900})
-        page.goto((runs["standard"] / "report.html").as_uri())
-        folded = page.locator("#edges tr.coefficients li")
-        assert folded.count() % 3 == 0
-        assert not folded.first.is_visible()
-        page.locator("#edges tr.coefficients summary").first.click()
-        assert folded.first.is_visible()
-        page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
-        assert page.evaluate("document.scrollingElement.scrollWidth") <= width
-        assert page.locator("#prepared-variables").is_visible()
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    page.goto((runs["standard"] / "report.html").as_uri())
+    folded = page.locator("#edges tr.coefficients li")
+    assert folded.count() % 3 == 0
+    assert not folded.first.is_visible()
+    page.locator("#edges tr.coefficients summary").first.click()
+    assert folded.first.is_visible()
+    page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+    assert page.evaluate("document.scrollingElement.scrollWidth") <= width
+    assert page.locator("#prepared-variables").is_visible()

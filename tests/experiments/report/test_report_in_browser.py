@@ -5,19 +5,12 @@ from itertools import combinations
 
 import pytest
 
-from browser import chromium
 from class_runs import large_run
 from fedbnsl_experiments.report.page import write_report
 from report_runs import HARD_NAMES, PRIVATE, make_run
 
 SCREENS = [(1280, 900), (390, 844)]
 SMALL_PHONE = (320, 640)
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as started:
-        yield started
 
 
 @pytest.fixture(scope="module")

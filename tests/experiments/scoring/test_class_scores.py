@@ -8,7 +8,7 @@ from fedbnsl.errors import ResultError
 from fedbnsl.graphs.cpdag import class_of, cpdag
 from fedbnsl_experiments.scoring import class_scores as scoring
 from fedbnsl_experiments.scoring.class_scores import Known, class_scores, random_class_shd, sid_interval
-from fedbnsl_experiments.scoring.metrics import read_reference
+from fedbnsl_experiments.scoring.reference import read_reference
 from fedbnsl_experiments.scoring.structural_intervention import sid
 
 

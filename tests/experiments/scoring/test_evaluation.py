@@ -12,7 +12,7 @@ from fedbnsl.errors import ResultError
 from fedbnsl.graphs.files import LearnedGraph, write_all, write_weights
 from fedbnsl.plan.plan import Plan
 from fedbnsl_experiments.scoring.evaluation import evaluate, print_report, read_weights
-from fedbnsl_experiments.scoring.metrics import read_reference
+from fedbnsl_experiments.scoring.reference import read_reference
 from fedbnsl_experiments.scoring.structural_intervention import sid
 
 A, B, C, D = VARIABLES = ("NF-κB/p65", "IL 6", "c [mol/l]", 'the "d", quoted')

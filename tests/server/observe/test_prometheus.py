@@ -47,6 +47,7 @@ def test_every_number_of_a_status_is_scraped_over_http():
         ("fedbnsl_rounds",): 10,
         ("fedbnsl_acyclicity",): 1.5e-3,
         ("fedbnsl_edges",): 17,
+        ("fedbnsl_undirected_edges",): 0,
         ("fedbnsl_elapsed_seconds",): 12.75,
         **{("fedbnsl_run_state", ("state", state)): on for state, on in states.items()},
         ("fedbnsl_site_bytes_total", ("direction", "up"), north): 1000,

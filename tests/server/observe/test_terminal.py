@@ -77,10 +77,14 @@ def test_a_line_tells_rounds_sites_acyclicity_edges_bytes_and_time_left():
         "round 5/10",
         "answered 2/3",
         "h(W) 1.3e-03",
-        "edges 17",
+        "17 edges",
         "1.2 kB",
         "8 s, about 12 s left",
     ]
+
+
+def test_edges_without_a_direction_are_counted_apart():
+    assert "  14 directed edges, 3 undirected  " in on_a_pipe(replace(status(5), undirected=3))
 
 
 def test_nothing_is_foretold_before_a_round_is_done():
@@ -124,7 +128,7 @@ def test_a_terminal_shows_every_site_beside_the_state_of_the_run():
     last_status = status(5, elapsed_s=8.0, sites=sites, time_unix_s=noon)
     text = on_a_terminal(status(2, sites=sites), last_status, title="plan [x/y]: 3 sites")
     last = text[text.rindex("plan [x/y]: 3 sites") :]
-    for words in ("round 5/10", "answered 1/4", "h(W) 1.3e-03", "edges 17", "1.29 MB", "8 s, about 12 s left"):
+    for words in ("round 5/10", "answered 1/4", "h(W) 1.3e-03", "17 edges", "1.29 MB", "8 s, about 12 s left"):
         assert words in last, words
     rows = [re.split(r"\s{2,}", line.strip()) for line in last.splitlines() if line.strip()]
     (start,) = (k for k, row in enumerate(rows) if row[0] == "site")

@@ -141,6 +141,45 @@ def test_the_noise_of_a_covariance_of_residuals_is_part_of_the_standard_error():
     assert told.standard_error.item() == pytest.approx(np.std(found), rel=0.05)
 
 
+@pytest.mark.parametrize(("source", "target", "place"), [("x", "w", (1, 4)), ("z", "y", (0, 3))])
+def test_columns_of_one_variable_with_correlated_noise_have_the_standard_errors_of_a_simulation(source, target, place):
+    """z -> x -> y -> w, where x has two columns, such as indicators, of which at most one is 1."""
+    columns = Columns.of(["z", "x=a", "x=b", "y", "w"], {"x=a": "x", "x=b": "x"})
+    W, v, n = np.zeros((5, 5)), np.array([1.0, 0.6, 0.8, 1.0, 2.0]), 80
+    W[0, 1], W[0, 2], W[1, 3], W[2, 3], W[3, 4] = 0.5, -0.3, 2.0, 1.5, 0.7
+    correlation = np.eye(5)
+    correlation[1, 2] = correlation[2, 1] = -0.8
+    names, dag = list(columns.variables), columns.joined(W != 0)
+    (told,) = total_effects(
+        implied_covariance(W, v, correlation), dag, [names.index(source)], names.index(target), columns, Precision(n, 0)
+    )
+    assert told.value[0, 0] == pytest.approx(np.linalg.inv(np.eye(5) - W)[place])
+    rng, L, found = np.random.default_rng(3), np.linalg.cholesky(correlation), []
+    for _ in range(4000):
+        X = (rng.standard_normal((n, 5)) @ L.T * np.sqrt(v)) @ np.linalg.inv(np.eye(5) - W)
+        estimate = np.zeros((5, 5))
+        for given, child in (([0], [1, 2]), ([1, 2], [3]), ([3], [4])):
+            estimate[np.ix_(given, child)] = np.linalg.lstsq(X[:, given], X[:, child], rcond=None)[0]
+        found.append(np.linalg.inv(np.eye(5) - estimate)[place])
+    assert told.standard_error[0, 0] == pytest.approx(np.std(found), rel=0.05)
+
+
+def test_noise_on_moments_of_residuals_counts_for_columns_of_one_variable_as_a_simulation_says():
+    columns = Columns.of(["x=a", "x=b", "y"], {"x=a": "x", "x=b": "x"})
+    W, v, noise_std = np.zeros((3, 3)), np.array([0.6, 0.8, 1.5]), 0.01
+    W[0, 2], W[1, 2] = 2.0, 1.5
+    R = np.array([[1.0, -0.8, 0.0], [-0.8, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    (told,) = total_effects(
+        implied_covariance(W, v, R), columns.joined(W != 0), [0], 1, columns, Precision(1e12, noise_std)
+    )
+    back, rng, found = np.linalg.inv((np.eye(3) - W) / np.sqrt(v)), np.random.default_rng(4), []
+    for _ in range(4000):
+        E = np.triu(rng.standard_normal((3, 3)) * noise_std, k=1)
+        S = back.T @ (R + E + E.T + np.diag(rng.standard_normal(3) * np.sqrt(2) * noise_std)) @ back
+        found.append(np.linalg.solve(S[:2, :2], S[:2, 2])[0])
+    assert told.standard_error[0, 0] == pytest.approx(np.std(found), rel=0.05)
+
+
 def test_a_nominal_variable_has_an_effect_of_each_of_its_columns():
     """x has two columns; y = 2 x1 - x2 + z, and z moves both columns of x."""
     names, owners = ["z", "x=a", "x=b", "y"], {"x=a": "x", "x=b": "x"}

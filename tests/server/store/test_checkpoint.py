@@ -115,6 +115,7 @@ def test_confidence_survives_the_disk_bit_for_bit(tmp_path: Path, state: AdmmSta
         standard_error=np.array([0.1, math.nan]),
         variance=np.array([1.0, 2.0, 3.0]),
         residual_variance=np.array([0.1, 0.2, 1 / 7]),
+        residual_correlation=np.empty((0, 0)),
         log_variance_error=np.array([1e-300, 0.0, 1.0]),
         sites=("a", "zoë"),
         site_estimate=np.array([[0.1, 0.2], [math.nan, -0.0]]),

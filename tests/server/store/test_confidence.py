@@ -26,6 +26,7 @@ CONFIDENCE = Confidence(
     standard_error=np.array([0.1, 0.2]),
     variance=np.array([1.0, 1.0, 1.0]),
     residual_variance=np.array([0.25, 1.0, 0.6]),
+    residual_correlation=np.empty((0, 0)),
     log_variance_error=np.array([0.1, 0.1, 0.1]),
     sites=("x", "y"),
     site_estimate=np.array([[0.5, 1.0], [0.7, np.nan]]),
@@ -93,6 +94,10 @@ def test_without_a_search_over_moments_edges_are_as_they_were_and_everything_els
     assert estimation_of(None) is None
 
 
+def test_what_the_numbers_rest_on_has_no_key_without_a_value() -> None:
+    assert estimation_of(CONFIDENCE) == {"n_samples": 400.0, "noise_std": 0.0, "draws": 20}
+
+
 def test_without_draws_or_sites_their_numbers_are_null_and_the_others_there() -> None:
     alone = replace(CONFIDENCE, draws=0, left_out=0, counts=np.empty((0, 4), int), pairs=np.empty((0, 2), int))
     (found,) = with_confidence([edge("b", "a", 0.12, 0.6)], alone, graph(), COLUMNS)
@@ -123,8 +128,13 @@ def test_coefficients_of_a_nominal_variable_have_errors_of_their_own() -> None:
     columns = Columns.of(["a", "b1", "b2"], {"b1": "b", "b2": "b"})
     dag = np.zeros((3, 3), dtype=bool)
     dag[0, 1:] = True
+    correlation = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, -0.6], [0.0, -0.6, 1.0]])
     confidence = replace(
-        CONFIDENCE, edges=np.array([[0, 1], [0, 2]]), pairs=np.array([[0, 1]]), counts=np.array([[5, 5, 0, 1]])
+        CONFIDENCE,
+        edges=np.array([[0, 1], [0, 2]]),
+        pairs=np.array([[0, 1]]),
+        counts=np.array([[5, 5, 0, 1]]),
+        residual_correlation=correlation,
     )
     W = np.where(dag, [[0, 0.3, -0.9]], 0.0)
     told = {
@@ -137,7 +147,9 @@ def test_coefficients_of_a_nominal_variable_have_errors_of_their_own() -> None:
     assert found["standard_error"] == 0.2
     assert [one["standard_error"] for one in found["coefficients"]] == [0.1, 0.2]
     assert found["standardised_interval"] is None
-    assert fit_of(confidence, graph_of(dag, W, columns), columns, np.ones(3))["b"]["r2"] is None
+    fit = fit_of(confidence, graph_of(dag, W, columns), columns, np.ones(3))["b"]
+    assert fit["r2"] is None
+    assert fit["residual_correlation"] == [[1.0, -0.6], [-0.6, 1.0]]
 
 
 # ---- the verdict ---------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """What a site knows of its own means in a private run: the paid statistics, and each release of residual moments since.
 
-Records of a residual moments release have the constant 1 as their last residual, so that a release also holds the
+Records of a residual moments release have a constant as their last residual, so that a release also holds the
 noisy mean of every residual. The site combines it with what it knew before, each by its precision (a Kalman filter
 without motion), and takes the better means off its records in the next round. This works on what was released and on
 public numbers: it costs no privacy, and a record still depends on no other record but through released numbers.
@@ -34,21 +34,23 @@ class NoisyMeans:
     means: Matrix
     error: Matrix
 
-    def after(self, released: Matrix, A: Matrix, noise_std: float) -> "NoisyMeans":
+    def after(self, released: Matrix, A: Matrix, noise_std: float, constant: float) -> "NoisyMeans":
         """What is known after a release; unchanged where it tells nothing or numbers are beyond use.
 
         Parameters
         ----------
         released
-            (d + 1, d + 1) noisy moments of records w (z, 1), where z = A'(x - `means`) and w <= 1 shortens a record.
+            (d + 1, d + 1) noisy moments of records w (z, c), where z = A'(x - `means`) and w <= 1 shortens a record.
         A
             (d, d) of the residuals that were asked for.
         noise_std
             Of an entry off the diagonal.
+        constant
+            c.
         """
-        weight = float(released[-1, -1])
-        if not weight > _TOLD * np.sqrt(2.0) * noise_std:
+        if not released[-1, -1] > _TOLD * np.sqrt(2.0) * noise_std:
             return self
+        weight = float(released[-1, -1]) / constant
         with np.errstate(all="ignore"):
             unknown = A.T @ self.error  # (z, x) covariance of the errors
             total = unknown @ A + (noise_std / weight) ** 2 * np.eye(len(A))

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbnsl.privacy.calibration import LATTICE
+from fedbnsl.privacy.calibration import LATTICE, constant_residual
 from fedbnsl.sparse import Matrix
 from fedbnsl_client.data.mapped_array import sum_over_rows
 from fedbnsl_client.privacy.noise import Randbelow, discrete_gaussian
@@ -85,7 +85,7 @@ def release_residual_moments(
 ) -> Matrix:
     """(d, d) second moments Z'Z / n of the scaled residuals Z = (X - X W) / scales; may have negative eigenvalues.
 
-    With prepared columns, (d + 1, d + 1): each record has the constant 1 as its last residual.
+    With prepared columns, (d + 1, d + 1): each record has a constant, `constant_residual`, as its last residual.
 
     Parameters
     ----------
@@ -104,6 +104,7 @@ def release_residual_moments(
     prepared_by
         (d,) centre and (d,) scale of the columns, from released numbers; None: columns are taken as they are.
     """
+    constant = constant_residual(X.shape[1])
 
     def residuals(rows: Matrix) -> Matrix:
         with np.errstate(all="ignore"):
@@ -111,7 +112,7 @@ def release_residual_moments(
                 return np.asarray((rows - rows @ W) / scales)
             centre, scale = prepared_by
             x = (rows - centre) / scale
-            return np.column_stack([(x - x @ W) / scales, np.ones(len(x))])
+            return np.column_stack([(x - x @ W) / scales, np.full(len(x), constant)])
 
     return _release(X, residuals, X.shape[1] + (prepared_by is not None), norm_bound, variance, randbelow)
 

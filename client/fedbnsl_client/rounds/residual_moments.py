@@ -9,7 +9,7 @@ from fedbnsl.errors import LocalProtocolError, RemoteProtocolError
 from fedbnsl.graphs.family_moments import symmetric
 from fedbnsl.matrix_codec import as_sent
 from fedbnsl.messages import LocalUpdate, RoundTask, SiteState
-from fedbnsl.privacy.calibration import LATTICE
+from fedbnsl.privacy.calibration import LATTICE, constant_residual
 from fedbnsl.rounds.kinds import LARGEST
 from fedbnsl.rounds.residual_moments import Answer, Task
 from fedbnsl_client.data.preparation import Prepared
@@ -41,7 +41,7 @@ class Rounds(LocalRounds):
         unit = problem.plan.privacy.residual_norm_bound(d) ** 2 / (LATTICE * problem.price.n_samples)
         noise_std = math.sqrt(problem.price.moments_variance / 2.0) * unit
         before = self._means or self._means_of_statistics(problem.prepared)
-        self._means = before.after(released, A, noise_std)
+        self._means = before.after(released, A, noise_std, constant_residual(d))
 
     def begin(self, task: RoundTask, last: LocalUpdate | None) -> None:
         """Refuse weights or scales that give no usable residuals, before budget is spent on them."""

@@ -181,7 +181,8 @@ class Plan(BaseModel):
     edge_penalty: EdgePenalty = Field(
         default="auto",
         description="cpdag: what an edge must gain in log-likelihood: bic (ln(rows) / 2), extended-bic (ln(d) more) "
-        "or auto (the one that predicts left-out sites better where rows are few; otherwise extended-bic)",
+        "or auto (what predicts left-out sites best, of five values from one to the other, where rows are few; "
+        "otherwise extended-bic)",
     )
     search_seed: Annotated[Count, Field(ge=0, le=2**63 - 1)] = Field(
         default=0, description="cpdag: of the random moves of the search and the draws of the bootstrap"

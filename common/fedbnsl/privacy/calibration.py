@@ -106,8 +106,17 @@ class Price:
 
 
 def n_residuals(plan: Plan, n_columns: int) -> int:
-    """How many residuals a record has in a private moments round: with prepared columns the constant 1 is one more."""
+    """How many residuals a record has in a private moments round: with prepared columns a constant is one more."""
     return n_columns + (0 if plan.preparation is None else 1)
+
+
+def constant_residual(n_columns: int) -> float:
+    """The constant that prepared records have as their last residual.
+
+    Its products with the others tell their means. It adds a tenth to the squared norm of n_columns residuals of
+    variance 1, and the noise of a mean falls by as much as it is large.
+    """
+    return math.sqrt(0.1 * n_columns)
 
 
 def price_of(plan: Plan, *, n_samples: int, n_variables: int) -> Price:

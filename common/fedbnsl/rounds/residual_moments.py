@@ -1,6 +1,6 @@
 """A private moments round: noisy second moments of what a DAG leaves unexplained at a site, in public units.
 
-Where a plan prepares columns, records have the constant 1 as a further column: with it the coordinator takes out what
+Where a plan prepares columns, records have a constant as a further column: with it the coordinator takes out what
 noisy centres leave of a mean.
 """
 

@@ -132,7 +132,7 @@ def _class(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run
         W=task.weights.to_dense(),
         scales=task.scales,
     )
-    releases, n_samples = (*state.releases, release), float(sum(rows))
+    releases, n_samples = (*state.releases, release), float(sum(run.free_rows(answers)))
     search = NoisyClassSearch(run.mask, plan.threshold if last else 0.0, plan.search_seed)
     found, of_residuals = search.found(releases, n_samples)
     pooled = PooledMoments(of_residuals.of_columns, of_residuals.noise_std, np.zeros((d, d), dtype=bool))

@@ -13,6 +13,7 @@ need follows from their products.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,12 +25,17 @@ from fedbnsl_server.search.order_search import extended_penalty
 
 # A residual variance falls to no less than this share of itself in one step.
 _LEAST_STEP = 0.2
+_LEAST_SCALE = 1e-3
+_FAR_BELOW_NOISE = 1e-3
+_LARGEST_WEIGHT = 1e12
 _DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-4, 1e-6, 1e6
 # A step that gains less ends a fit; a move between graphs must gain more.
 _CONVERGED = 1e-3
 _MOST_STEPS, _STEPS_OF_A_MOVE = 10, 6
-# Of the edges that might be added, so many are tried before none counts as good.
-_TRIED = 3
+# Of the edges that might be added, so many are looked at, and so many tried before none counts as good.
+_CONSIDERED, _TRIED = 300, 3
+# The least share of a curvature that is left if other numbers follow; what keeps an information from being singular.
+_LEAST_LEFT, _RIDGE = 1e-3, 1e-10
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,11 +107,15 @@ class ReleasedLikelihood:
         squared = noise + 1.0 / n_samples
         self._share = noise / squared
         self.penalty = extended_penalty(1.0 / squared, len(mask.of_variables.allowed)) / squared
+        # What a residual variance is told from, by far: 0 would leave no information on what explains it.
+        self._least = _FAR_BELOW_NOISE * np.min([one.noise_std / one.A.diagonal() ** 2 for one in releases], axis=0)
         sizes = mask.columns.sizes
         self._prices = self.penalty * np.outer(sizes, sizes)
 
     def explained(self, dag: Mask, W: Matrix, V: Matrix, *, steps: int = _MOST_STEPS) -> Explanation:
         """The best explanation by a (V, V) DAG that Gauss-Newton steps (Levenberg-Marquardt) reach from a start.
+
+        From one whose numbers are beyond use, none is made: its score is infinite.
 
         Parameters
         ----------
@@ -113,42 +123,36 @@ class ReleasedLikelihood:
             (d, d) weights and residual covariances to start from; weights off the DAG do not count.
         """
         columns = self._mask.columns
-        edges = np.argwhere(columns.spread(dag))
-        pairs = np.argwhere(np.triu(columns.within()))
-        W = np.where(columns.spread(dag), W, 0.0)
-        scales = self._scales(W, V)
-        V, scales = V * scales[-1], scales / scales[-1]
-        misfit, damping = self._misfit(W, V, scales), _DAMPING
-        information, gradient = self._normal_equations(W, V, scales, edges, pairs)
-        for _ in range(steps):
-            gained = False
-            while not gained and damping <= _MOST_DAMPING:
-                step = np.linalg.solve(information + damping * np.diag(information.diagonal()), gradient)
-                other_W, other_V = W.copy(), V.copy()
+        edges, pairs = np.argwhere(columns.spread(dag)), np.argwhere(np.triu(columns.within()))
+        now, damping = self._at(np.where(columns.spread(dag), W, 0.0), V), _DAMPING
+        for _ in range(steps if math.isfinite(now.misfit) else 0):
+            information, gradient = self._normal_equations(now, edges, pairs)
+            before = now
+            while now is before and damping <= _MOST_DAMPING:
+                step = _inverse(information, damping) @ gradient
+                other_W, other_V = now.weights.copy(), now.covariance.copy()
                 other_W[edges[:, 0], edges[:, 1]] += step[: len(edges)]
                 other_V[pairs[:, 0], pairs[:, 1]] += step[len(edges) :]
                 other_V[pairs[:, 1], pairs[:, 0]] = other_V[pairs[:, 0], pairs[:, 1]]
-                other_V = _no_less(other_V, V, columns)
-                other_scales = self._scales(other_W, other_V)
-                other_V, other_scales = other_V * other_scales[-1], other_scales / other_scales[-1]
-                now = self._misfit(other_W, other_V, other_scales)
-                gained = now < misfit
-                damping = max(damping / 10.0, _LEAST_DAMPING) if gained else damping * 10.0
-            if not gained:
+                other = self._at(other_W, _no_less(other_V, now.covariance, self._least, columns))
+                if other.misfit < now.misfit:
+                    now, damping = other, max(damping / 10.0, _LEAST_DAMPING)
+                else:
+                    damping *= 10.0
+            if before.misfit - now.misfit < _CONVERGED:
                 break
-            gain, W, V, scales, misfit = misfit - now, other_W, other_V, other_scales, now
-            information, gradient = self._normal_equations(W, V, scales, edges, pairs)
-            if gain < _CONVERGED:
-                break
-        return Explanation(dag, W, V, misfit, misfit + float(self._prices[dag].sum()), scales, information)
+        information, _ = self._normal_equations(now, edges, pairs)
+        price = float(self._prices[dag].sum())
+        return Explanation(dag, now.weights, now.covariance, now.misfit, now.misfit + price, now.scales, information)
 
     def improved(self, found: Explanation) -> Explanation:
         """Drop and add edges, one at a time and refitted each time, as long as the score falls."""
-        while True:
+        while math.isfinite(found.score):
             better = self._with_fewer(found) or self._with_one_more(found)
             if better is None:
-                return found
+                break
             found = better
+        return found
 
     def _with_fewer(self, found: Explanation) -> Explanation | None:
         """The graph without the worse half of the edges that do not pay for themselves, or without the worst one."""
@@ -182,66 +186,86 @@ class ReleasedLikelihood:
     def _losses(self, found: Explanation) -> dict[tuple[int, int], float]:
         """By how much the misfit would grow without an edge, to second order (Wald)."""
         edges = np.argwhere(self._mask.columns.spread(found.dag))
-        error = np.linalg.pinv(found.information, hermitian=True)[: len(edges), : len(edges)]
+        error = _inverse(found.information, 0.0)[: len(edges), : len(edges)]
         weights = found.weights[edges[:, 0], edges[:, 1]]
         owner = np.asarray(self._mask.columns.variable_of)[edges]
         losses: dict[tuple[int, int], float] = {}
-        for i, j in np.argwhere(found.dag):
+        sources, targets = np.nonzero(found.dag)
+        for i, j in zip(sources.tolist(), targets.tolist(), strict=True):
             own = np.flatnonzero((owner == (i, j)).all(axis=1))
             w = weights[own]
-            losses[int(i), int(j)] = 0.5 * float(w @ np.linalg.solve(error[np.ix_(own, own)], w))
+            losses[i, j] = 0.5 * float(w @ np.linalg.solve(error[np.ix_(own, own)], w))
         return losses
 
     def _gains(self, found: Explanation) -> Matrix:
-        """(V, V) about how much the misfit would fall with one more edge, if no other number changed (score test)."""
-        W, V = found.weights, found.covariance
+        """(V, V) about how much the misfit would fall with one more edge (score test); 0 where little speaks for it."""
+        W, V, columns = found.weights, found.covariance, self._mask.columns
+        edges, pairs = np.argwhere(columns.spread(found.dag)), np.argwhere(np.triu(columns.within()))
         B = _back(W)
         gradient, curvature = np.zeros_like(W), np.zeros_like(W)
         for one, c in zip(self._releases, found.scales, strict=True):
             C, Q, P = _products(one.A, B, V)
-            weight = self._share / one.noise_std**2
-            gradient += weight * c * (Q @ (one.moments - c * P) @ C.T)
+            weight = self._share * c / one.noise_std**2
+            gradient += weight * (Q @ (one.moments - c * P) @ C.T)
             squares = np.outer(np.square(Q).sum(axis=1), np.square(C).sum(axis=1))
-            curvature += weight * c**2 * (squares + (Q @ C.T) ** 2)
-        gains = 0.5 * gradient**2 / curvature
-        owner = np.eye(len(self._mask.columns.sizes))[self._mask.columns.variable_of]
+            curvature += weight * c * (squares + (Q @ C.T) ** 2)
+        # What is left of the curvature if all other numbers follow; it takes long, and few pairs are worth it.
+        plain = np.where(columns.within(), 0.0, gradient**2 / curvature)
+        places = np.argsort(-plain, axis=None)[:_CONSIDERED]
+        i, j = np.unravel_index(places, W.shape)
+        crossed = np.zeros((len(places), len(edges) + len(pairs)))
+        for one, c in zip(self._releases, found.scales, strict=True):
+            C, Q, _ = _products(one.A, B, V)
+            x, y = _factors(C, Q, edges, pairs)
+            weight = self._share * c**2 / one.noise_std**2
+            crossed += weight * ((C @ x.T)[j] * (Q @ y.T)[i] + (C @ y.T)[j] * (Q @ x.T)[i])
+        followed = ((crossed @ _inverse(found.information, 0.0)) * crossed).sum(axis=1)
+        left = np.maximum(curvature[i, j] - followed, _LEAST_LEFT * curvature[i, j])
+        gains = np.zeros_like(W)
+        gains[i, j] = 0.5 * gradient[i, j] ** 2 / left
+        owner = np.eye(len(columns.sizes))[columns.variable_of]
         return np.asarray(owner.T @ gains @ owner)
 
-    def _scales(self, W: Matrix, V: Matrix) -> Matrix:
-        """(T,) the c of every release by least squares."""
-        B = _back(W)
-        scales = []
-        for one in self._releases:
-            _, _, P = _products(one.A, B, V)
-            scales.append(float((one.moments * P).sum() / np.square(P).sum()))
-        # A release of noise alone may point anywhere.
-        return np.maximum(scales, _LEAST_STEP * max(*scales, 1e-3))
+    def _at(self, W: Matrix, V: Matrix) -> "_Point":
+        """These weights and covariances, in units in which the last release is not scaled; the other scales fitted."""
+        if not (np.abs(W) <= _LARGEST_WEIGHT).all():  # a step too far
+            return _Point(W, V, np.ones(len(self._releases)), math.inf)
+        B, products = _back(W), list[float]()
+        with np.errstate(all="ignore"):
+            for one in self._releases:
+                _, _, P = _products(one.A, B, V)
+                products.append(float(np.nan_to_num((one.moments * P).sum() / np.square(P).sum())))
+            # A release of noise alone may point anywhere.
+            scales = np.maximum(products, _LEAST_STEP * max(*products, _LEAST_SCALE))
+            V, scales = V * scales[-1], scales / scales[-1]
+            misfit = 0.0
+            for one, c in zip(self._releases, scales, strict=True):
+                _, _, P = _products(one.A, B, V)
+                misfit += self._share * float(np.square(one.moments - c * P).sum()) / (4.0 * one.noise_std**2)
+        return _Point(W, V, scales, misfit if math.isfinite(misfit) else math.inf)
 
-    def _misfit(self, W: Matrix, V: Matrix, scales: Matrix) -> float:
-        B = _back(W)
-        misfit = 0.0
-        for one, c in zip(self._releases, scales, strict=True):
-            _, _, P = _products(one.A, B, V)
-            misfit += self._share * float(np.square(one.moments - c * P).sum()) / (4.0 * one.noise_std**2)
-        return misfit
-
-    def _normal_equations(
-        self, W: Matrix, V: Matrix, scales: Matrix, edges: Index, pairs: Index
-    ) -> tuple[Matrix, Matrix]:
+    def _normal_equations(self, point: "_Point", edges: Index, pairs: Index) -> tuple[Matrix, Matrix]:
         """Information and gradient of the log-likelihood, by the weights of edges and the covariances of pairs."""
-        B = _back(W)
+        B, V = _back(point.weights), point.covariance
         size = len(edges) + len(pairs)
         information, gradient = np.zeros((size, size)), np.zeros(size)
-        half = np.where(pairs[:, 0] == pairs[:, 1], 0.5, 1.0)[:, None]
-        for one, c in zip(self._releases, scales, strict=True):
+        for one, c in zip(self._releases, point.scales, strict=True):
             C, Q, P = _products(one.A, B, V)
-            x = np.concatenate([C[edges[:, 1]], C[pairs[:, 0]]])
-            y = np.concatenate([Q[edges[:, 0]], half * C[pairs[:, 1]]])
+            x, y = _factors(C, Q, edges, pairs)
             weight = self._share * c / one.noise_std**2
             gradient += weight * ((x @ (one.moments - c * P)) * y).sum(axis=1)
             xy = x @ y.T
             information += weight * c * ((x @ x.T) * (y @ y.T) + xy * xy.T)
         return information, gradient
+
+
+class _Point(NamedTuple):
+    """Weights and residual covariances, the scale of every release, and minus the log-likelihood."""
+
+    weights: Matrix
+    covariance: Matrix
+    scales: Matrix
+    misfit: float
 
 
 def _back(W: Matrix) -> Matrix:
@@ -255,14 +279,27 @@ def _products(A: Matrix, B: Matrix, V: Matrix) -> tuple[Matrix, Matrix, Matrix]:
     return C, np.asarray(B.T @ VC), np.asarray(C.T @ VC)
 
 
-def _no_less(V: Matrix, before: Matrix, columns: Columns) -> Matrix:
-    """V with no variance, of a variable with several columns no eigenvalue, far below what it was."""
+def _factors(C: Matrix, Q: Matrix, edges: Index, pairs: Index) -> tuple[Matrix, Matrix]:
+    """(K, d) each: the vectors x and y of the derivatives by the weights of edges and the covariances of pairs."""
+    half = np.where(pairs[:, 0] == pairs[:, 1], 0.5, 1.0)[:, None]
+    return np.concatenate([C[edges[:, 1]], C[pairs[:, 0]]]), np.concatenate([Q[edges[:, 0]], half * C[pairs[:, 1]]])
+
+
+def _inverse(information: Matrix, damping: float) -> Matrix:
+    """Of (1 + damping) times the diagonal; in units of the diagonal, so that nothing is singular by its size alone."""
+    size = np.sqrt(np.maximum(information.diagonal(), np.finfo(np.float64).tiny))
+    relative = information / size / size[:, None] + (damping + _RIDGE) * np.eye(len(size))
+    return np.asarray(np.linalg.inv(relative) / size / size[:, None])
+
+
+def _no_less(V: Matrix, before: Matrix, least: Matrix, columns: Columns) -> Matrix:
+    """V with no variance far below what it was, or below the least; of a block of columns, no eigenvalue."""
     if not columns.has_blocks:
-        return np.diag(np.maximum(V.diagonal(), _LEAST_STEP * before.diagonal()))
+        return np.diag(np.maximum(V.diagonal(), np.maximum(_LEAST_STEP * before.diagonal(), least)))
     V = V.copy()
     for own in columns.members():
         block = np.ix_(own, own)
         values, vectors = np.linalg.eigh(V[block])
-        least = _LEAST_STEP * float(np.linalg.eigvalsh(before[block])[0])
-        V[block] = (vectors * np.maximum(values, least)) @ vectors.T
+        smallest = max(_LEAST_STEP * float(np.linalg.eigvalsh(before[block])[0]), float(least[own].min()))
+        V[block] = (vectors * np.maximum(values, smallest)) @ vectors.T
     return V

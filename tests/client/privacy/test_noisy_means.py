@@ -25,26 +25,33 @@ W = np.zeros((D, D))
 W[0, 1] = 0.9
 
 
-def moments_of(Z: Matrix) -> Matrix:
-    records = np.column_stack([Z, np.ones(len(Z))])
+def moments_of(Z: Matrix, constant: float = 1.0) -> Matrix:
+    records = np.column_stack([Z, np.full(len(Z), constant)])
     return records.T @ records / len(Z)
 
 
 def test_knowledge_is_combined_by_precision() -> None:
     known = NoisyMeans(np.zeros(2), np.diag([0.04, 4.0]))
     released = moments_of(np.tile([1.0, 2.0], (5, 1)))
-    after = known.after(released, np.eye(2), noise_std=0.2)
+    after = known.after(released, np.eye(2), noise_std=0.2, constant=1.0)
     assert after.means == pytest.approx([0.5, 2.0 * 4.0 / 4.04])
     assert after.error == pytest.approx(np.diag([0.02, 1.0 / (1.0 / 4.0 + 25.0)]))
-    again = after.after(moments_of(np.zeros((5, 2))), np.eye(2), noise_std=0.2)
+    again = after.after(moments_of(np.zeros((5, 2))), np.eye(2), noise_std=0.2, constant=1.0)
     assert again.means == pytest.approx(after.means), "records about the mean that is known"
     assert again.error == pytest.approx(np.diag([1.0 / 75.0, 1.0 / (1.0 / 4.0 + 50.0)]))
+
+
+def test_a_larger_constant_tells_means_with_less_noise() -> None:
+    known, Z = NoisyMeans(np.zeros(2), np.eye(2)), np.tile([1.0, 2.0], (5, 1))
+    after = known.after(moments_of(Z, constant=2.0), np.eye(2), noise_std=0.2, constant=2.0)
+    assert after.means == pytest.approx(np.array([1.0, 2.0]) / 1.01)
+    assert after.error == pytest.approx(np.eye(2) * 0.01 / 1.01)
 
 
 def test_means_of_residuals_tell_means_of_columns() -> None:
     A = (np.eye(D) - W) / np.array([1.0, 0.1, 3.0])
     means = np.array([0.3, -0.2, 1.0])
-    known = NoisyMeans(np.zeros(D), np.eye(D)).after(moments_of((means @ A)[None]), A, noise_std=1e-6)
+    known = NoisyMeans(np.zeros(D), np.eye(D)).after(moments_of((means @ A)[None]), A, noise_std=1e-6, constant=1.0)
     assert known.means == pytest.approx(means, abs=1e-6)
 
 
@@ -53,7 +60,7 @@ def test_shortened_records_tell_the_same_mean() -> None:
     record = 0.5 * np.append(z, 1.0)
     released = np.outer(record, record)
     assert released[-1, -1] == weight
-    known = NoisyMeans(np.zeros(2), np.eye(2)).after(released, np.eye(2), noise_std=1e-9)
+    known = NoisyMeans(np.zeros(2), np.eye(2)).after(released, np.eye(2), noise_std=1e-9, constant=1.0)
     assert known.means == pytest.approx(z)
 
 
@@ -68,7 +75,7 @@ def test_shortened_records_tell_the_same_mean() -> None:
 )
 def test_what_tells_nothing_changes_nothing(released: Matrix, A: Matrix) -> None:
     known = NoisyMeans(np.zeros(2), np.eye(2))
-    assert known.after(released, A, noise_std=0.1) is known
+    assert known.after(released, A, noise_std=0.1, constant=1.0) is known
 
 
 # ---- at a site -----------------------------------------------------------------------------------------------------

@@ -9,13 +9,13 @@ from fedbnsl.graphs.cpdag import class_distance, cpdag
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl_server.search.noisy_class_search import (
     NoisyClassSearch,
-    Released,
-    cost_of,
+    combined,
     next_scales,
     released,
     with_released_weights,
 )
 from fedbnsl_server.search.order_search import best_dag, extended_penalty
+from fedbnsl_server.search.released_likelihood import Release
 
 D, ROWS = 8, 40_000.0
 
@@ -39,10 +39,10 @@ def noise(rng: np.random.Generator, std: float) -> np.ndarray:
     return std * (E + E.T) / math.sqrt(2.0)
 
 
-def asked_with(S: np.ndarray, W: np.ndarray, scales: np.ndarray, std: float, seed: int) -> Released:
+def asked_with(S: np.ndarray, W: np.ndarray, scales: np.ndarray, std: float, seed: int) -> Release:
     A = (np.eye(D) - W) / scales
     S_z = A.T @ S @ A + noise(np.random.default_rng(seed), std)
-    return released(S_z, noise_std=std, n_samples=ROWS, W=W, scales=scales)
+    return released(S_z, noise_std=std, W=W, scales=scales)
 
 
 def mask(knowledge: Knowledge | None = None) -> EdgeMask:
@@ -53,9 +53,9 @@ def mask(knowledge: Knowledge | None = None) -> EdgeMask:
 def test_little_noise_hides_nothing_even_if_the_residuals_were_those_of_an_empty_graph(seed: int):
     _, S = network(seed)
     scales = np.sqrt(S.diagonal())
-    search = NoisyClassSearch(mask(), 1.5, 0.0, 0)
-    found, _ = search.found(asked_with(S, np.zeros((D, D)), scales, 1e-4, seed))
-    everything, penalty = ~np.eye(D, dtype=bool), 1.5 * extended_penalty(ROWS, D)
+    search = NoisyClassSearch(mask(), 0.0, 0)
+    found, _ = search.found([asked_with(S, np.zeros((D, D)), scales, 1e-4, seed)], ROWS)
+    everything, penalty = ~np.eye(D, dtype=bool), extended_penalty(ROWS, D)
     exact = best_dag(S, penalty=penalty, candidates=everything, required=np.zeros((D, D), dtype=bool), seed=0)
     assert class_distance(cpdag(found.dag), cpdag(exact)) == 0
 
@@ -65,7 +65,7 @@ def test_noise_that_would_hide_edges_of_the_columns_hides_none_in_residuals_of_t
     W, S = network(seed)
     residual = ((np.eye(D) - W).T @ S @ (np.eye(D) - W)).diagonal()
     given = asked_with(S, W, np.sqrt(residual), 0.01, seed)
-    found, of_residuals = NoisyClassSearch(mask(), 1.5, 0.0, 0).found(given)
+    found, of_residuals = NoisyClassSearch(mask(), 0.0, 0).found([given], ROWS)
     assert class_distance(cpdag(found.dag), cpdag(W != 0)) == 0
     assert of_residuals.noise_std == pytest.approx(given.noise_std, rel=0.2)
 
@@ -73,23 +73,37 @@ def test_noise_that_would_hide_edges_of_the_columns_hides_none_in_residuals_of_t
 def test_the_noise_of_moments_of_other_residuals_is_that_of_many_draws():
     W, _ = network(3)
     rng, A = np.random.default_rng(0), np.eye(D) - 0.3 * W
-    given = released(np.eye(D), noise_std=0.05, n_samples=ROWS, W=np.zeros((D, D)), scales=np.ones(D))
+    given = released(np.eye(D), noise_std=0.05, W=np.zeros((D, D)), scales=np.ones(D))
     draws = np.stack([A.T @ noise(rng, 0.05) @ A for _ in range(4000)])
-    mapped = given.of(A)
+    mapped = combined([given], ROWS, A)
     size = float(np.median((A.T @ A).diagonal()))
     off = ~np.eye(D, dtype=bool)
     assert mapped.noise[off] * size**2 == pytest.approx(draws.var(axis=0)[off], rel=0.35)
-    assert mapped.of(np.eye(D)).moments == pytest.approx(np.eye(D), abs=1e-9)
+    assert mapped.moments * size == pytest.approx(A.T @ A)
+
+
+def test_releases_are_combined_by_the_inverse_variances_of_their_noise():
+    W, S = network(4)
+    A = np.eye(D) - W
+    one, other = (asked_with(S, V, np.sqrt(S.diagonal()), std, 7) for V, std in ((0.9 * W, 0.1), (0.5 * W, 0.05)))
+    both = combined([one, other], ROWS, A)
+    first, second = combined([one], ROWS, A), combined([other], ROWS, A)
+    assert both.noise == pytest.approx(1.0 / (1.0 / first.noise + 1.0 / second.noise))
+    expected = (first.moments / first.noise + second.moments / second.noise) * both.noise
+    assert both.moments == pytest.approx(expected)
+    again = combined([one, one], ROWS, A)
+    assert again.moments == pytest.approx(first.moments)
+    assert again.noise == pytest.approx(first.noise / 2.0)
 
 
 def test_moments_as_they_came_give_the_weights_and_cleared_ones_do_not():
     _, S = network(1)
     scales = np.sqrt(S.diagonal())
     given = asked_with(S, np.zeros((D, D)), scales, 0.05, 4)
-    search = NoisyClassSearch(mask(), 1.5, 0.0, 0)
-    found, of_residuals = search.found(given)
+    search = NoisyClassSearch(mask(), 0.0, 0)
+    found, of_residuals = search.found([given], ROWS)
     fitted = with_released_weights(found, of_residuals, mask())
-    raw = given.of_columns
+    raw = combined([given], ROWS, given.A).of_columns
     for j in np.flatnonzero(found.dag.any(axis=0)):
         parents = np.flatnonzero(found.dag[:, j])
         expected = np.linalg.solve(raw[np.ix_(parents, parents)], raw[parents, j])
@@ -101,7 +115,7 @@ def test_required_and_forbidden_edges_are_kept():
     i, j = np.argwhere(W != 0)[0].tolist()
     knowledge = Knowledge(forbidden=((f"x{i}", f"x{j}"),), required=((f"x{j}", f"x{i}"),))
     given = asked_with(S, np.zeros((D, D)), np.sqrt(S.diagonal()), 0.01, 0)
-    found, _ = NoisyClassSearch(mask(knowledge), 1.5, 0.0, 0).found(given)
+    found, _ = NoisyClassSearch(mask(knowledge), 0.0, 0).found([given], ROWS)
     assert found.dag[j, i]
     assert not found.dag[i, j]
 
@@ -109,12 +123,34 @@ def test_required_and_forbidden_edges_are_kept():
 def test_a_scale_is_not_below_what_noise_lets_us_tell():
     _, S = network(5)
     given = asked_with(S, np.zeros((D, D)), np.sqrt(S.diagonal()), 0.05, 0)
-    found, _ = NoisyClassSearch(mask(), 1.5, 0.0, 0).found(given)
-    scales = next_scales(found, given, np.sqrt(S.diagonal()))
+    found, _ = NoisyClassSearch(mask(), 0.0, 0).found([given], ROWS)
+    scales = next_scales(found, given.noise_std, np.sqrt(S.diagonal()))
     assert (scales**2 >= 3.0 * given.noise_std * S.diagonal() * (1 - 1e-12)).all()
     assert (scales**2 >= found.residual_variance * (1 - 1e-12)).all()
 
 
-def test_an_edge_costs_less_once_the_residuals_are_nearly_right():
-    assert [cost_of(step) for step in range(1, 6)] == sorted((cost_of(step) for step in range(1, 6)), reverse=True)
-    assert cost_of(1) > cost_of(5)
+def test_an_early_wrong_graph_does_not_stay():
+    """A first release in residuals of a wrong graph, much noise; later ones in better residuals."""
+    W, S = network(1)
+    wrong = np.zeros((D, D))
+    for i, j in np.argwhere((W == 0) & (W.T == 0) & np.triu(np.ones((D, D)), 1).astype(bool))[:3]:
+        wrong[i, j] = 0.4
+    right = ((np.eye(D) - W).T @ S @ (np.eye(D) - W)).diagonal()
+    releases = [
+        asked_with(S, wrong, np.sqrt(S.diagonal()), 0.05, 1),
+        asked_with(S, W, np.sqrt(right), 0.02, 2),
+        asked_with(S, W, np.sqrt(right), 0.02, 3),
+    ]
+    found, of_residuals = NoisyClassSearch(mask(), 0.0, 0).found(releases, ROWS)
+    assert class_distance(cpdag(found.dag), cpdag(W != 0)) == 0
+    assert of_residuals.noise_std < min(one.noise_std for one in releases)
+
+
+def test_weights_within_the_threshold_are_dropped_in_the_end():
+    W, S = network(0)
+    given = [asked_with(S, np.zeros((D, D)), np.sqrt(S.diagonal()), 1e-3, 0)]
+    threshold = float(np.median(np.abs(W[W != 0])))
+    found, _ = NoisyClassSearch(mask(), threshold, 0).found(given, ROWS)
+    kept = np.abs(found.weights[found.dag])
+    assert kept.size
+    assert (kept > threshold).all()

@@ -17,6 +17,7 @@ from fedbnsl.messages import SiteState
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.search.confidence import Confidence
+from fedbnsl_server.search.released_likelihood import Release
 from fedbnsl_server.store import checkpoint
 
 DIGEST = bytes(range(32))
@@ -316,3 +317,18 @@ def test_bytes_reach_the_disk_before_the_name_and_the_name_before_save_returns(
     monkeypatch.setattr(Path, "replace", recorded(events, "rename", Path.replace))
     checkpoint.save(tmp_path / "state", state, plan_digest=DIGEST)
     assert events == ["fsync state.part whole=True", "rename", "fsync folder"]
+
+
+def test_releases_survive_the_disk_bit_for_bit(tmp_path: Path, state: AdmmState) -> None:
+    rng = np.random.default_rng(0)
+    for number in (0, 1, 3):
+        releases = tuple(
+            Release(rng.normal(size=(4, 4)), rng.uniform(), rng.normal(size=(4, 4))) for _ in range(number)
+        )
+        checkpoint.save(tmp_path / "state", replace(state, releases=releases), plan_digest=DIGEST)
+        loaded = checkpoint.load(tmp_path / "state", plan_digest=DIGEST).releases
+        assert len(loaded) == number
+        for one, other in zip(loaded, releases, strict=True):
+            assert one.moments.tobytes() == other.moments.tobytes()
+            assert one.A.tobytes() == other.A.tobytes()
+            assert one.noise_std == other.noise_std

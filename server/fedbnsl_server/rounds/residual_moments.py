@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedbnsl.graphs.family_moments import symmetric
-from fedbnsl.privacy.calibration import LATTICE, n_residuals
+from fedbnsl.privacy.calibration import LATTICE, constant_residual, n_residuals
 from fedbnsl.rounds.kinds import LARGEST, stage
 from fedbnsl.rounds.residual_moments import Answer, Task
 from fedbnsl.sparse import Matrix, SparseMatrix
@@ -126,11 +126,15 @@ def _class(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run
     """The class of least BIC, from all releases."""
     plan, rows, rule, d = run.plan, run.rows(answers), run.rule(answers), len(run.mask.allowed)
     variances = [price.moments_variance for price in run.prices(answers).values()]
+    norm_bound = run.privacy.residual_norm_bound(d)
     release = released(
         mean_over_records(_of_residuals(answers, run), rows, rule),
-        noise_std=noise_of_moments(rows, variances, run.privacy.residual_norm_bound(d), rule),
+        noise_std=noise_of_moments(rows, variances, norm_bound, rule),
         W=task.weights.to_dense(),
         scales=task.scales,
+        weight=_weight(answers, run),
+        norm_bound=norm_bound,
+        constant=constant_residual(d),
     )
     releases, n_samples = (*state.releases, release), float(sum(run.free_rows(answers)))
     search = NoisyClassSearch(run.mask, plan.threshold if last else 0.0, plan.search_seed)
@@ -166,6 +170,15 @@ def _of_residuals(answers: Mapping[str, Answer], run: Run) -> list[Matrix]:
         about_mean(S, noise_std=math.sqrt(price.moments_variance / 2.0) * unit / n)
         for S, price, n in zip(released, prices, rows, strict=True)
     ]
+
+
+def _weight(answers: Mapping[str, Answer], run: Run) -> float:
+    """Mean weight of shortened records over all sites; NaN where records have no constant to tell it."""
+    d = len(run.mask.allowed)
+    if n_residuals(run.plan, d) == d:
+        return math.nan
+    weights = [answer.moments[-1:] / constant_residual(d) ** 2 for answer in answers.values()]
+    return float(mean_over_records(weights, run.rows(answers), run.rule(answers))[0])
 
 
 def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> list[Compared]:

@@ -36,7 +36,7 @@ from fedbnsl_server.search.released_likelihood import Explanation, Release, Rele
 _LEAST_EIGENVALUE, _LEAST_VARIANCE = 0.05, 1e-6
 # What an edge costs where graphs are proposed, in units of the extended BIC's penalty; and where draws are searched.
 _PRICES, _PRICE_OF_DRAWS = (1.0, 2.0), 1.5
-# Of each of these searches; the likelihood sees more than a longer one would.
+# Of each of these searches but the first: in rough moments, where it would take longest, it would tell least.
 _PATIENCE, _MOST_TIMES = 2, 3
 # A residual variance can be told from so many standard deviations of the noise on.
 _TELLABLE = 3.0
@@ -99,7 +99,16 @@ class Released:
         return np.asarray(0.5 * (S + S.T), dtype=np.float64)
 
 
-def released(S_z: Matrix, *, noise_std: float, W: Matrix, scales: Matrix) -> Release:
+def released(
+    S_z: Matrix,
+    *,
+    noise_std: float,
+    W: Matrix,
+    scales: Matrix,
+    weight: float = math.nan,
+    norm_bound: float = math.inf,
+    constant: float = 0.0,
+) -> Release:
     """What a round released.
 
     Parameters
@@ -108,9 +117,12 @@ def released(S_z: Matrix, *, noise_std: float, W: Matrix, scales: Matrix) -> Rel
         (d, d) mean over all records of the moments of (x - W'x) / scales.
     noise_std
         Of an entry off the diagonal; sqrt(2) times that on it.
+    weight, norm_bound, constant
+        See `Release`.
     """
     size = _typical(S_z, math.sqrt(2.0) * noise_std)
-    return Release(S_z / size, noise_std / size, (np.eye(len(S_z)) - W) / scales)
+    A, unit = (np.eye(len(S_z)) - W) / scales, math.sqrt(size)
+    return Release(S_z / size, noise_std / size, A, weight, norm_bound / unit, constant / unit)
 
 
 def combined(releases: Sequence[Release], n_samples: float, A: Matrix) -> Released:
@@ -152,22 +164,30 @@ class NoisyClassSearch:
     seed: int
 
     def found(self, releases: Sequence[Release], n_samples: float) -> tuple[FoundGraph, Released]:
-        """The graph that explains all releases best, and the moments of its residuals."""
-        likelihood = ReleasedLikelihood(releases, n_samples, self.mask)
-        given = combined(releases, n_samples, releases[-1].A)
-        best = self._best_proposed(likelihood, given, None)
-        for _ in range(_MOST_TIMES - 1):
-            given, before = combined(releases, n_samples, _residuals_of(best)), best
-            best = self._best_proposed(likelihood, given, best)
+        """The graph that explains all releases best, and the moments of its residuals.
+
+        What shortening does to moments is taken back by what is known of them: at first from the graph whose residuals
+        were asked for last, then from the best one.
+        """
+        A = releases[-1].A
+        back = np.linalg.inv(A)
+        known, best = back.T @ back, None
+        for _ in range(_MOST_TIMES):
+            straight = [one.unshortened(known) for one in releases]
+            likelihood, given = ReleasedLikelihood(straight, n_samples, self.mask), combined(straight, n_samples, A)
+            before = None if best is None else likelihood.explained(best.dag, best.weights, best.covariance)
+            best = self._best_proposed(likelihood, given, before)
+            known, A = best.moments, _residuals_of(best)
             if best is before:
                 break
-        return self._without_small(best), combined(releases, n_samples, _residuals_of(best))
+        best = cast(Explanation, best)
+        return self._without_small(best), combined([one.unshortened(known) for one in releases], n_samples, A)
 
     def _best_proposed(self, likelihood: ReleasedLikelihood, given: Released, best: Explanation | None) -> Explanation:
         """What explains all releases best: the best so far, or a graph found in `given` and improved."""
         start = None if best is None else topological_order(best.dag)
         for price in _PRICES:
-            found = self._search(given, price, _PATIENCE, start)
+            found = self._search(given, price, 0 if start is None else _PATIENCE, start)
             one = likelihood.explained(found.dag, found.weights, np.diag(found.residual_variance))
             one = likelihood.improved(one)
             if best is None or one.score < best.score:
@@ -199,9 +219,8 @@ class NoisyClassSearch:
 
     def _without_small(self, best: Explanation) -> FoundGraph:
         """The graph without edges whose weights do not exceed the threshold."""
-        B = np.linalg.inv(np.eye(len(best.weights)) - best.weights)
         columns = self.mask.columns
-        families = Families((B.T @ best.covariance @ B)[None], best.dag, ridge=0.0, members=columns.members())
+        families = Families(best.moments[None], best.dag, ridge=0.0, members=columns.members())
         required = self.mask.of_variables.required
         dag, W = without_small(families, best.dag, required, columns, threshold=self.threshold, share=1.0)
         return FoundGraph(dag, W, families.column_variances(dag)[0], best.score)

@@ -12,7 +12,7 @@ need follows from their products.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.sparse import Index, Mask, Matrix
 from fedbnsl_server.search.order_search import extended_penalty
+from fedbnsl_server.search.shortened_moments import bias_of_shortening
 
 # A residual variance falls to no less than this share of itself in one step.
 _LEAST_STEP = 0.2
@@ -50,11 +51,37 @@ class Release:
         Of an entry off the diagonal; sqrt(2) times that on it.
     A
         (d, d), invertible.
+    weight
+        Mean of the weights of shortened records over all records; NaN: not known.
+    norm_bound, constant
+        What they were shortened to, and the constant that they have besides z, in units of z.
     """
 
     moments: Matrix
     noise_std: float
     A: Matrix
+    weight: float
+    norm_bound: float
+    constant: float
+
+    def unshortened(self, S: Matrix) -> "Release":
+        """With moments as they would be, up to a factor, had no record been shortened.
+
+        Parameters
+        ----------
+        S
+            (d, d) moments of x, up to a factor.
+        """
+        if math.isnan(self.weight):
+            return self
+        bias = bias_of_shortening(
+            self.A.T @ S @ self.A,
+            size=float(self.moments.trace()),
+            weight=self.weight,
+            norm_bound=self.norm_bound,
+            constant=self.constant,
+        )
+        return replace(self, moments=self.moments + bias)
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +111,12 @@ class Explanation:
     score: float
     scales: Matrix
     information: Matrix
+
+    @property
+    def moments(self) -> Matrix:
+        """(d, d) of the columns, as the weights and covariances say."""
+        B = _back(self.weights)
+        return np.asarray(B.T @ self.covariance @ B)
 
 
 class ReleasedLikelihood:

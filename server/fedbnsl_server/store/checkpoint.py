@@ -143,7 +143,10 @@ def _arrays_of_releases(releases: Sequence[Release]) -> dict[str, Any]:
 def _releases(arrays: Mapping[str, Any]) -> tuple[Release, ...]:
     """None where the state has none, as in checkpoints of earlier versions."""
     stored = [arrays.get(_RELEASE + one.name, np.empty(0)) for one in fields(Release)]
-    return tuple(Release(moments, float(noise_std), A) for moments, noise_std, A in zip(*stored, strict=True))
+    return tuple(
+        Release(moments, float(noise_std), A, float(weight), float(norm_bound), float(constant))
+        for moments, noise_std, A, weight, norm_bound, constant in zip(*stored, strict=True)
+    )
 
 
 def _confidence(arrays: Mapping[str, Any]) -> Confidence | None:

@@ -30,7 +30,7 @@ def release(S: Matrix, *, std: float, seed: int, c: float = 1.0, exact: bool = F
     A = (np.eye(D) - np.triu(rng.normal(0.0, 0.4, (D, D)), 1)) / rng.uniform(0.5, 2.0, D)
     E = rng.standard_normal((D, D))
     noise = 0.0 if exact else std * (E + E.T) / math.sqrt(2.0)
-    return Release(c * A.T @ S @ A + noise, std, A)
+    return Release(c * A.T @ S @ A + noise, std, A, math.nan, math.inf, 0.0)
 
 
 def mask(columns: Columns | None = None, **knowledge: tuple[tuple[str, str], ...]) -> EdgeMask:

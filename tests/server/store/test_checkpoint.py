@@ -323,7 +323,8 @@ def test_releases_survive_the_disk_bit_for_bit(tmp_path: Path, state: AdmmState)
     rng = np.random.default_rng(0)
     for number in (0, 1, 3):
         releases = tuple(
-            Release(rng.normal(size=(4, 4)), rng.uniform(), rng.normal(size=(4, 4))) for _ in range(number)
+            Release(rng.normal(size=(4, 4)), *rng.uniform(size=1), rng.normal(size=(4, 4)), *rng.uniform(size=3))
+            for _ in range(number)
         )
         checkpoint.save(tmp_path / "state", replace(state, releases=releases), plan_digest=DIGEST)
         loaded = checkpoint.load(tmp_path / "state", plan_digest=DIGEST).releases

@@ -1,0 +1,70 @@
+"""What shortening does to the moments of Gaussian records, against many drawn ones."""
+
+import math
+
+import numpy as np
+import pytest
+
+from fedbnsl_server.search.released_likelihood import Release
+from fedbnsl_server.search.shortened_moments import bias_of_shortening
+
+ROWS = 200_000
+
+
+def shortened(P: np.ndarray, norm_bound: float, constant: float, *, whole: float = 1.0) -> tuple[np.ndarray, float]:
+    """Mean of w z z' and of w over records, a share of which counts."""
+    Z = np.random.default_rng(1).standard_normal((ROWS, len(P))) @ np.linalg.cholesky(P).T
+    w = np.minimum(1.0, norm_bound**2 / ((Z**2).sum(axis=1) + constant**2))
+    return whole * (Z * w[:, None]).T @ Z / ROWS, whole * float(w.mean())
+
+
+def covariance(d: int) -> np.ndarray:
+    rng = np.random.default_rng(d)
+    B = rng.standard_normal((d, d))
+    return B @ B.T / d + np.diag(rng.uniform(0.05, 1.0, d))
+
+
+def off(S: np.ndarray, P: np.ndarray) -> float:
+    """By how much moments differ from those they should be proportional to, in units of a typical variance."""
+    difference = S / S.trace() - P / P.trace()
+    return float(np.abs(difference).max() * P.trace() / np.median(P.diagonal()))
+
+
+@pytest.mark.parametrize("share", [0.5, 0.7, 3.0], ids=["short", "as in the plan", "hardly any is shortened"])
+@pytest.mark.parametrize("d", [3, 20])
+def test_moments_are_what_they_would_be_without_shortening(d: int, share: float) -> None:
+    P = covariance(d)
+    norm_bound, constant = share * math.sqrt(P.trace()), math.sqrt(0.1 * d)
+    S, weight = shortened(P, norm_bound, constant)
+    bias = bias_of_shortening(0.01 * P, size=S.trace(), weight=weight, norm_bound=norm_bound, constant=constant)
+    assert off(S + bias, P) < 0.02
+    if share < 1.0:
+        assert off(S, P) > 3 * off(S + bias, P)
+
+
+def test_records_that_count_as_zeros_change_only_a_factor() -> None:
+    P = covariance(4)
+    whole, part = (shortened(P, 1.5, 0.6, whole=share) for share in (1.0, 0.7))
+    one, other = (
+        bias_of_shortening(P, size=S.trace(), weight=weight, norm_bound=1.5, constant=0.6)
+        for S, weight in (whole, part)
+    )
+    assert other == pytest.approx(0.7 * one, rel=1e-6)
+
+
+@pytest.mark.parametrize(("size", "weight"), [(-1.0, 0.5), (1.0, -0.1), (math.nan, 0.5), (1.0, math.nan)])
+def test_where_noise_hides_the_records_nothing_is_added(size: float, weight: float) -> None:
+    bias = bias_of_shortening(np.eye(3), size=size, weight=weight, norm_bound=1.0, constant=0.5)
+    assert not bias.any()
+
+
+def test_a_release_is_taken_back_in_its_own_residuals() -> None:
+    S = covariance(5)
+    A = (np.eye(5) - np.triu(np.full((5, 5), 0.3), 1)) / np.linspace(0.5, 2.0, 5)
+    P = A.T @ S @ A
+    norm_bound = 0.7 * math.sqrt(P.trace())
+    moments, weight = shortened(P, norm_bound, 0.7)
+    release = Release(moments, 0.01, A, weight, norm_bound, 0.7)
+    assert off(release.unshortened(5.0 * S).moments, P) < 0.02
+    unknown = Release(moments, 0.01, A, math.nan, norm_bound, 0.7)
+    assert unknown.unshortened(S) is unknown

@@ -20,8 +20,6 @@ from fedbnsl_server.search.graph_search import FoundGraph, search
 
 # A weight is at most a ratio of two sizes (1e27), times what a nearly singular regression may give (1e9 or so).
 _LARGEST_SQUARE = 1e27
-# Of the search in a round that only tells whom to ask in the next one: what is near is near in worse graphs, too.
-_ROUGH = 1
 
 
 def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
@@ -58,14 +56,12 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     pooling = weights if plan.weighs_rows else np.ones(len(kept))
     accuracies = [Accuracy(n) for n in run.free_rows(told)]  # not the weights, which a robust rule may have capped
     accuracy, again = pooled_accuracy(accuracies, pooling.tolist()), None
-    last = stage(plan, state.round + 1).step == plan.moments_rounds
     if plan.graph_class == "cpdag":
         again = _class_search(told, weights, accuracy, task, run)
-        pooled = np.average(list(told.values()), axis=0, weights=pooling)
-        found = _in_units(again.found(pooled, patience=None if last else _ROUGH), state)
+        found = _in_units(again.found(np.average(list(told.values()), axis=0, weights=pooling)), state)
     else:
         found = _equal_variance(state, list(told.values()), weights, task, run)
-    if not last:
+    if stage(plan, state.round + 1).step < plan.moments_rounds:  # only tells the next round what to ask for
         return _with_graph(state, found, run)
     confidence = confidence_of(
         found.dag,

@@ -9,6 +9,7 @@ from fedbnsl.graphs.cpdag import class_distance, cpdag
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl_server.search.noisy_class_search import (
     NoisyClassSearch,
+    _worth_it,
     combined,
     next_scales,
     released,
@@ -154,3 +155,15 @@ def test_weights_within_the_threshold_are_dropped_in_the_end():
     kept = np.abs(found.weights[found.dag])
     assert kept.size
     assert (kept > threshold).all()
+
+
+@pytest.mark.parametrize(
+    ("rows", "used"),
+    [(1e9, 3), (1.0 / 0.02**2, 3), (1.0 / 0.05**2, 2), (1.0 / 0.2**2, 1)],
+    ids=["no sampling error", "less than noise", "more than noise", "far more than noise"],
+)
+def test_where_sampling_is_most_of_the_error_early_releases_do_not_count(rows: float, used: int) -> None:
+    releases = [asked_with(np.eye(D), np.zeros((D, D)), np.ones(D), 0.05, seed) for seed in range(3)]
+    assert [one.moments.tobytes() for one in _worth_it(releases, rows)] == [
+        one.moments.tobytes() for one in releases[3 - used :]
+    ]

@@ -113,10 +113,10 @@ def n_residuals(plan: Plan, n_columns: int) -> int:
 def constant_residual(n_columns: int) -> float:
     """The constant that prepared records have as their last residual.
 
-    Its products with the others tell their means. It adds a tenth to the squared norm of n_columns residuals of
-    variance 1, and the noise of a mean falls by as much as it is large.
+    Its products with the others tell their means, with noise that falls by as much as it is large. Of more than ten
+    columns it adds a tenth to the squared norm of residuals of variance 1.
     """
-    return math.sqrt(0.1 * n_columns)
+    return max(1.0, math.sqrt(0.1 * n_columns))
 
 
 def price_of(plan: Plan, *, n_samples: int, n_variables: int) -> Price:

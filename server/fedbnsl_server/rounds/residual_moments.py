@@ -21,7 +21,7 @@ from fedbnsl_server.search import noisy_class_search
 from fedbnsl_server.search.confidence import Confidence, confidence_of
 from fedbnsl_server.search.fitted_network import Accuracy
 from fedbnsl_server.search.graph_search import FoundGraph
-from fedbnsl_server.search.noisy_class_search import NoisyClassSearch, released, with_released_weights
+from fedbnsl_server.search.noisy_class_search import NoisyClassSearch, released
 from fedbnsl_server.search.pooled_moments import (
     PooledMoments,
     about_mean,
@@ -138,15 +138,15 @@ def _class(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run
     )
     releases, n_samples = (*state.releases, release), float(sum(run.free_rows(answers)))
     search = NoisyClassSearch(run.mask, plan.threshold if last else 0.0, plan.search_seed)
-    found, of_residuals = search.found(releases, n_samples)
+    found, moments, of_residuals = search.found(releases, n_samples)
     pooled = PooledMoments(of_residuals.of_columns, of_residuals.noise_std, np.zeros((d, d), dtype=bool))
     scales = noisy_class_search.next_scales(found, release.noise_std, task.scales)
     if not last:
         return _Searched(found, pooled, scales, releases)
-    found = with_released_weights(found, of_residuals, run.mask)
     confidence = confidence_of(
         found.dag,
-        of_residuals.of_columns,
+        moments,
+        seen=of_residuals.of_columns,
         accuracy=Accuracy(n_samples, of_residuals.noise_std),
         columns=run.mask.columns,
         search=search,

@@ -101,6 +101,7 @@ def confidence_of(
     class_of: Callable[[Mask], Mask],
     sites: Mapping[str, SiteMoments] | None = None,
     weights: Sequence[float] | None = None,
+    seen: Matrix | None = None,
     draws: int,
     rng: np.random.Generator,
 ) -> Confidence:
@@ -111,8 +112,8 @@ def confidence_of(
     dag
         (V, V) the graph.
     moments
-        (d, d) pooled moments; NaN where they are unknown. With noise they must be as they came: where what is within
-        the noise was set to zero, the error of a coefficient is not what the noise says.
+        (d, d) pooled moments, NaN where they are unknown. Noise may make them far from positive: then those that the
+        graph says.
     accuracy
         Of these moments.
     search
@@ -124,6 +125,8 @@ def confidence_of(
     weights
         Of these sites in the pooled moments, in their order; None: these are no weighted mean of them, so that none can
         be left out.
+    seen
+        (d, d) moments as they came, for what the graph does not explain; None: `moments`.
     draws
         Of the bootstrap.
     rng
@@ -146,7 +149,7 @@ def confidence_of(
         left_out, counts[..., 3] = len(several), kept_without_a_site(several, shares, dag, search)
     pairs = np.argwhere(np.triu(counts.any(axis=-1), k=1))
     spread = np.sqrt(network.residual_variance)
-    unexplained, correlations = _unexplained(network, moments, accuracy, columns)
+    unexplained, correlations = _unexplained(network, moments, moments if seen is None else seen, accuracy, columns)
     return Confidence(
         n_samples=accuracy.n_samples,
         noise_std=accuracy.noise_std,
@@ -177,10 +180,12 @@ def _no_test(n_edges: int) -> tuple[Matrix, Index]:
     return np.zeros(n_edges), np.zeros(n_edges, dtype=np.int64)
 
 
-def _unexplained(network: FittedNetwork, moments: Matrix, accuracy: Accuracy, columns: Columns) -> tuple[Index, Matrix]:
+def _unexplained(
+    network: FittedNetwork, moments: Matrix, seen: Matrix, accuracy: Accuracy, columns: Columns
+) -> tuple[Index, Matrix]:
     """Pairs of columns without an edge whose residuals are correlated beyond error, and how much."""
     size = np.sqrt(network.residual_variance)
-    R = network.of_residuals(moments) / size / size[:, None]
+    R = network.of_residuals(seen) / size / size[:, None]
     apart = np.triu(~(network.dag | network.dag.T | columns.within()) & np.isfinite(R), k=1)
     i, j = np.nonzero(apart)
     p = holm(tails(R[i, j] / correlation_errors(network, moments, accuracy)[i, j]))

@@ -15,7 +15,7 @@ s is the standard deviation of a correlation of residuals.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
@@ -135,8 +135,9 @@ def combined(releases: Sequence[Release], n_samples: float, A: Matrix) -> Releas
     moments, precision = np.zeros_like(A), np.zeros_like(A)
     for one in releases:
         M = np.linalg.solve(one.A, A)
-        square = M * M
-        mapped, noise = M.T @ one.moments @ M, one.noise_std**2 * (square.T @ (1.0 + np.eye(len(A))) @ square)
+        # Entry (i, j) of the noise and (j, i) are one number, so that u'Nv has the variance |u|^2 |v|^2 + (u'v)^2.
+        G = M.T @ M
+        mapped, noise = M.T @ one.moments @ M, one.noise_std**2 * (np.outer(G.diagonal(), G.diagonal()) + G * G)
         size = _typical(mapped, math.sqrt(float(np.median(noise.diagonal()))))
         moments += mapped * size / noise
         precision += size**2 / noise
@@ -165,8 +166,8 @@ class NoisyClassSearch:
     threshold: float
     seed: int
 
-    def found(self, releases: Sequence[Release], n_samples: float) -> tuple[FoundGraph, Released]:
-        """The graph that explains all releases best, and the moments of its residuals.
+    def found(self, releases: Sequence[Release], n_samples: float) -> tuple[FoundGraph, Matrix, Released]:
+        """The graph that explains all releases best, the (d, d) moments that it says, and those seen of its residuals.
 
         What shortening does to moments is taken back by what is known of them: at first from the graph whose residuals
         were asked for last, then from the best one.
@@ -183,7 +184,8 @@ class NoisyClassSearch:
             if best is before:
                 break
         best = cast(Explanation, best)
-        return self._without_small(best), combined([one.unshortened(known) for one in releases], n_samples, A)
+        seen = combined([one.unshortened(known) for one in releases], n_samples, A)
+        return self._without_small(best), known, seen
 
     def _best_proposed(self, likelihood: ReleasedLikelihood, given: Released, best: Explanation | None) -> Explanation:
         """What explains all releases best: the best so far, or a graph found in `given` and improved."""
@@ -238,15 +240,6 @@ def next_scales(found: FoundGraph, noise_std: float, scales: Matrix) -> Matrix:
     """
     least = _TELLABLE * noise_std * scales**2
     return np.asarray(np.sqrt(np.maximum(found.residual_variance, least)))
-
-
-def with_released_weights(found: FoundGraph, of_residuals: Released, mask: EdgeMask) -> FoundGraph:
-    """The graph with the regression weights and residual variances of the moments as they were released.
-
-    Their errors are what the noise says.
-    """
-    network = fitted(found.dag, of_residuals.of_columns, mask.columns)
-    return replace(found, weights=network.weights, residual_variance=network.residual_variance)
 
 
 def _worth_it(releases: Sequence[Release], n_samples: float) -> Sequence[Release]:

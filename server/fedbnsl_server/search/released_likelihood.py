@@ -26,7 +26,9 @@ from fedbnsl_server.search.shortened_moments import bias_of_shortening
 
 # A residual variance falls to no less than this share of itself in one step.
 _LEAST_STEP = 0.2
-_LEAST_SCALE = 1e-3
+# The least scale of a release, as a share of the largest, and the least of that.
+_LEAST_SHARE, _LEAST_SCALE = 0.2, 1e-3
+# Of the noise of a variance: so little can never be told.
 _FAR_BELOW_NOISE = 1e-3
 _LARGEST_WEIGHT = 1e12
 _DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-4, 1e-6, 1e6
@@ -192,28 +194,30 @@ class ReleasedLikelihood:
         required = self._mask.of_variables.required
         losses = {edge: loss for edge, loss in self._losses(found).items() if not required[edge]}
         idle = sorted((loss - self._prices[edge], edge) for edge, loss in losses.items() if loss < self._prices[edge])
-        for size in (math.ceil(len(idle) / 2), 1) if len(idle) > 1 else (len(idle),):
-            if size:
-                dag = found.dag.copy()
-                dag[tuple(np.array([edge for _, edge in idle[:size]]).T)] = False
-                other = self.explained(dag, found.weights, found.covariance, steps=_STEPS_OF_A_MOVE)
-                if other.score < found.score - _CONVERGED:
-                    return other
+        for size in sorted({math.ceil(len(idle) / 2), min(len(idle), 1)} - {0}, reverse=True):
+            dag = found.dag.copy()
+            dag[tuple(np.array([edge for _, edge in idle[:size]]).T)] = False
+            other = self.explained(dag, found.weights, found.covariance, steps=_STEPS_OF_A_MOVE)
+            if other.score < found.score - _CONVERGED:
+                return other
         return None
 
     def _with_one_more(self, found: Explanation) -> Explanation | None:
         """The graph with the edge that promises most, of the first few that keep it acyclic."""
         gains = self._gains(found) - self._prices
-        gains[found.dag | found.dag.T | ~self._mask.of_variables.allowed] = -1.0
-        np.fill_diagonal(gains, -1.0)
-        for place in np.argsort(-gains, axis=None)[:_TRIED]:
+        tried = 0
+        for place in np.argsort(-gains, axis=None):
             i, j = np.unravel_index(place, gains.shape)
+            if gains[i, j] <= 0.0 or tried == _TRIED:
+                break
             dag = found.dag.copy()
             dag[i, j] = True
-            if gains[i, j] > 0.0 and is_acyclic(dag):
-                other = self.explained(dag, found.weights, found.covariance, steps=_STEPS_OF_A_MOVE)
-                if other.score < found.score - _CONVERGED:
-                    return other
+            if not is_acyclic(dag):
+                continue
+            tried += 1
+            other = self.explained(dag, found.weights, found.covariance, steps=_STEPS_OF_A_MOVE)
+            if other.score < found.score - _CONVERGED:
+                return other
         return None
 
     def _losses(self, found: Explanation) -> dict[tuple[int, int], float]:
@@ -231,7 +235,10 @@ class ReleasedLikelihood:
         return losses
 
     def _gains(self, found: Explanation) -> Matrix:
-        """(V, V) about how much the misfit would fall with one more edge (score test); 0 where little speaks for it."""
+        """(V, V) about how much the misfit would fall with one more edge (score test).
+
+        0 for what may not be added, or where little speaks for it.
+        """
         W, V, columns = found.weights, found.covariance, self._mask.columns
         edges, pairs = np.argwhere(columns.spread(found.dag)), np.argwhere(np.triu(columns.within()))
         B = _back(W)
@@ -243,7 +250,9 @@ class ReleasedLikelihood:
             squares = np.outer(np.square(Q).sum(axis=1), np.square(C).sum(axis=1))
             curvature += weight * c * (squares + (Q @ C.T) ** 2)
         # What is left of the curvature if all other numbers follow; it takes long, and few pairs are worth it.
-        plain = np.where(columns.within(), 0.0, gradient**2 / curvature)
+        between = self._mask.of_variables
+        may = between.allowed & ~(found.dag | found.dag.T | np.eye(len(found.dag), dtype=bool))
+        plain = np.where(columns.spread(may), gradient**2 / curvature, 0.0)
         places = np.argsort(-plain, axis=None)[:_CONSIDERED]
         i, j = np.unravel_index(places, W.shape)
         crossed = np.zeros((len(places), len(edges) + len(pairs)))
@@ -255,7 +264,7 @@ class ReleasedLikelihood:
         followed = ((crossed @ _inverse(found.information, 0.0)) * crossed).sum(axis=1)
         left = np.maximum(curvature[i, j] - followed, _LEAST_LEFT * curvature[i, j])
         gains = np.zeros_like(W)
-        gains[i, j] = 0.5 * gradient[i, j] ** 2 / left
+        gains[i, j] = np.where(columns.spread(may)[i, j], 0.5 * gradient[i, j] ** 2 / left, 0.0)
         owner = np.eye(len(columns.sizes))[columns.variable_of]
         return np.asarray(owner.T @ gains @ owner)
 
@@ -269,7 +278,7 @@ class ReleasedLikelihood:
                 _, _, P = _products(one.A, B, V)
                 products.append(float(np.nan_to_num((one.moments * P).sum() / np.square(P).sum())))
             # A release of noise alone may point anywhere.
-            scales = np.maximum(products, _LEAST_STEP * max(*products, _LEAST_SCALE))
+            scales = np.maximum(products, _LEAST_SHARE * max(*products, _LEAST_SCALE))
             V, scales = V * scales[-1], scales / scales[-1]
             misfit = 0.0
             for one, c in zip(self._releases, scales, strict=True):

@@ -106,9 +106,8 @@ def test_residual_moments_of_prepared_records_hold_the_constant():
     W = np.array([[0.0, 0.5], [0.0, 0.0]])
     by = (np.array([1.0, 10.0]), np.array([2.0, 5.0]))
     S = release_residual_moments(X, W, np.ones(2), 10.0, 0, SYSTEM, by)
-    # By hand: (2, 2) - (0, 0.5 * 2) = (2, 1), then (0, 0), both with the constant c; the third counts as zeros.
-    c = 0.2**0.5
-    expected = np.array([[4.0, 2.0, 2.0 * c], [2.0, 1.0, c], [2.0 * c, c, 2.0 * c**2]]) / 3
+    # By hand: (2, 2) - (0, 0.5 * 2) = (2, 1), then (0, 0), both with the constant 1; the third counts as zeros.
+    expected = np.array([[4.0, 2.0, 2.0], [2.0, 1.0, 1.0], [2.0, 1.0, 2.0]]) / 3
     np.testing.assert_allclose(S, expected, atol=1e-4)
 
 

@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 
 from fedbnsl.graphs.cpdag import class_distance, cpdag
+from fedbnsl.graphs.graph import is_acyclic
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
+from fedbnsl_server.search.confidence import confidence_of
+from fedbnsl_server.search.fitted_network import Accuracy
 from fedbnsl_server.search.noisy_class_search import (
     NoisyClassSearch,
     _worth_it,
     combined,
     next_scales,
     released,
-    with_released_weights,
 )
 from fedbnsl_server.search.order_search import best_dag, extended_penalty
 from fedbnsl_server.search.released_likelihood import Release
@@ -55,7 +57,7 @@ def test_little_noise_hides_nothing_even_if_the_residuals_were_those_of_an_empty
     _, S = network(seed)
     scales = np.sqrt(S.diagonal())
     search = NoisyClassSearch(mask(), 0.0, 0)
-    found, _ = search.found([asked_with(S, np.zeros((D, D)), scales, 1e-4, seed)], ROWS)
+    found, *_ = search.found([asked_with(S, np.zeros((D, D)), scales, 1e-4, seed)], ROWS)
     everything, penalty = ~np.eye(D, dtype=bool), extended_penalty(ROWS, D)
     exact = best_dag(S, penalty=penalty, candidates=everything, required=np.zeros((D, D), dtype=bool), seed=0)
     assert class_distance(cpdag(found.dag), cpdag(exact)) == 0
@@ -66,7 +68,7 @@ def test_noise_that_would_hide_edges_of_the_columns_hides_none_in_residuals_of_t
     W, S = network(seed)
     residual = ((np.eye(D) - W).T @ S @ (np.eye(D) - W)).diagonal()
     given = asked_with(S, W, np.sqrt(residual), 0.01, seed)
-    found, of_residuals = NoisyClassSearch(mask(), 0.0, 0).found([given], ROWS)
+    found, _, of_residuals = NoisyClassSearch(mask(), 0.0, 0).found([given], ROWS)
     assert class_distance(cpdag(found.dag), cpdag(W != 0)) == 0
     assert of_residuals.noise_std == pytest.approx(given.noise_std, rel=0.2)
 
@@ -97,18 +99,40 @@ def test_releases_are_combined_by_the_inverse_variances_of_their_noise():
     assert again.noise == pytest.approx(first.noise / 2.0)
 
 
-def test_moments_as_they_came_give_the_weights_and_cleared_ones_do_not():
+def test_the_moments_that_a_graph_says_have_its_weights():
     _, S = network(1)
-    scales = np.sqrt(S.diagonal())
-    given = asked_with(S, np.zeros((D, D)), scales, 0.05, 4)
-    search = NoisyClassSearch(mask(), 0.0, 0)
-    found, of_residuals = search.found([given], ROWS)
-    fitted = with_released_weights(found, of_residuals, mask())
-    raw = combined([given], ROWS, given.A).of_columns
+    given = asked_with(S, np.zeros((D, D)), np.sqrt(S.diagonal()), 0.05, 4)
+    found, said, _ = NoisyClassSearch(mask(), 0.0, 0).found([given], ROWS)
+    assert np.linalg.eigvalsh(said)[0] > 0.0
     for j in np.flatnonzero(found.dag.any(axis=0)):
         parents = np.flatnonzero(found.dag[:, j])
-        expected = np.linalg.solve(raw[np.ix_(parents, parents)], raw[parents, j])
-        assert fitted.weights[parents, j] == pytest.approx(expected, rel=1e-4)
+        expected = np.linalg.solve(said[np.ix_(parents, parents)], said[parents, j])
+        assert found.weights[parents, j] == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("what", ["negative", "huge", "nothing"])
+def test_moments_that_no_records_have_end_in_finite_numbers(what: str):
+    _, S = network(1)
+    given = asked_with(S, np.zeros((D, D)), np.sqrt(S.diagonal()), 0.05, 4)
+    wrong = {"negative": -20.0 * np.eye(D), "huge": 1e25 * (1.0 - np.eye(D)), "nothing": np.zeros((D, D))}[what]
+    bad = released(wrong, noise_std=0.05, W=np.zeros((D, D)), scales=np.sqrt(S.diagonal()), weight=0.5, norm_bound=2.0)
+    for releases in ([bad], [given, bad], [bad, given]):
+        search = NoisyClassSearch(mask(), 0.0, 0)
+        found, said, seen = search.found(releases, ROWS)
+        assert is_acyclic(found.dag)
+        assert np.isfinite(found.weights).all()
+        confidence = confidence_of(
+            found.dag,
+            said,
+            seen=seen.of_columns,
+            accuracy=Accuracy(ROWS, seen.noise_std),
+            columns=mask().columns,
+            search=search,
+            class_of=cpdag,
+            draws=3,
+            rng=np.random.default_rng(0),
+        )
+        assert np.isfinite(confidence.standard_error).all()
 
 
 def test_required_and_forbidden_edges_are_kept():
@@ -116,7 +140,7 @@ def test_required_and_forbidden_edges_are_kept():
     i, j = np.argwhere(W != 0)[0].tolist()
     knowledge = Knowledge(forbidden=((f"x{i}", f"x{j}"),), required=((f"x{j}", f"x{i}"),))
     given = asked_with(S, np.zeros((D, D)), np.sqrt(S.diagonal()), 0.01, 0)
-    found, _ = NoisyClassSearch(mask(knowledge), 0.0, 0).found([given], ROWS)
+    found, *_ = NoisyClassSearch(mask(knowledge), 0.0, 0).found([given], ROWS)
     assert found.dag[j, i]
     assert not found.dag[i, j]
 
@@ -124,7 +148,7 @@ def test_required_and_forbidden_edges_are_kept():
 def test_a_scale_is_not_below_what_noise_lets_us_tell():
     _, S = network(5)
     given = asked_with(S, np.zeros((D, D)), np.sqrt(S.diagonal()), 0.05, 0)
-    found, _ = NoisyClassSearch(mask(), 0.0, 0).found([given], ROWS)
+    found, *_ = NoisyClassSearch(mask(), 0.0, 0).found([given], ROWS)
     scales = next_scales(found, given.noise_std, np.sqrt(S.diagonal()))
     assert (scales**2 >= 3.0 * given.noise_std * S.diagonal() * (1 - 1e-12)).all()
     assert (scales**2 >= found.residual_variance * (1 - 1e-12)).all()
@@ -142,7 +166,7 @@ def test_an_early_wrong_graph_does_not_stay():
         asked_with(S, W, np.sqrt(right), 0.02, 2),
         asked_with(S, W, np.sqrt(right), 0.02, 3),
     ]
-    found, of_residuals = NoisyClassSearch(mask(), 0.0, 0).found(releases, ROWS)
+    found, _, of_residuals = NoisyClassSearch(mask(), 0.0, 0).found(releases, ROWS)
     assert class_distance(cpdag(found.dag), cpdag(W != 0)) == 0
     assert of_residuals.noise_std < min(one.noise_std for one in releases)
 
@@ -151,7 +175,7 @@ def test_weights_within_the_threshold_are_dropped_in_the_end():
     W, S = network(0)
     given = [asked_with(S, np.zeros((D, D)), np.sqrt(S.diagonal()), 1e-3, 0)]
     threshold = float(np.median(np.abs(W[W != 0])))
-    found, _ = NoisyClassSearch(mask(), threshold, 0).found(given, ROWS)
+    found, *_ = NoisyClassSearch(mask(), threshold, 0).found(given, ROWS)
     kept = np.abs(found.weights[found.dag])
     assert kept.size
     assert (kept > threshold).all()

@@ -276,7 +276,8 @@ def mathematics_is_pure(module: Module) -> Iterator[str]:
         known = name == "fedbnsl" or is_part(name, (*MATHS_EXTERNAL, *MATHS_INTERNAL)) or name in MATHS_STANDARD
         if not known and not is_maths(name):
             yield name
-        if is_part(name, ("numpy.random", "scipy.stats")):
+        # Points that fill a space evenly are no draws.
+        if is_part(name, ("numpy.random", "scipy.stats")) and name != "scipy.stats.qmc":
             yield name
     yield from module.calls & NOT_IN_MATHS
     yield from module.numpy_random - {"Generator"}  # generators are arguments

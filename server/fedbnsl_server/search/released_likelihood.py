@@ -206,9 +206,9 @@ class ReleasedLikelihood:
         """The graph with the edge that promises most, of the first few that keep it acyclic."""
         gains = self._gains(found) - self._prices
         tried = 0
-        for place in np.argsort(-gains, axis=None):
-            i, j = np.unravel_index(place, gains.shape)
-            if gains[i, j] <= 0.0 or tried == _TRIED:
+        for place in np.argsort(-gains, axis=None).tolist():
+            i, j = divmod(place, len(gains))
+            if gains[i, j] <= 0.0 or tried >= _TRIED:
                 break
             dag = found.dag.copy()
             dag[i, j] = True

@@ -60,7 +60,7 @@ def bias_of_shortening(P: Matrix, *, size: float, weight: float, norm_bound: flo
 def _squares_of_normals(d: int) -> Matrix:
     """(2^13, d) squares of standard normal numbers that fill the space evenly; always the same."""
     from scipy.special import ndtri  # here: takes long to load
-    from scipy.stats import qmc
+    from scipy.stats.qmc import Sobol
 
-    points = qmc.Sobol(d, scramble=True, rng=0).random_base2(_POINTS)
+    points = Sobol(d, scramble=True, rng=0).random_base2(_POINTS)
     return np.asarray(np.square(ndtri(np.clip(points, 1e-12, 1.0 - 1e-12))))

@@ -93,13 +93,14 @@ class Kept:
 
     head = None
 
-    def __init__(self) -> None:
+    def __init__(self, seed: str = "") -> None:
         self.kept: dict[int, bytes] = {}
-        self.source = randomness.seeded("")
+        self.seed = seed
+        self.source = randomness.seeded(seed)
 
     def release(self, t, draw):
         if t not in self.kept:
-            self.source = randomness.seeded(str(t))
+            self.source = randomness.seeded(f"{self.seed}{t}")
             self.kept[t] = draw()
         return self.kept[t]
 
@@ -136,6 +137,18 @@ def taken_off(monkeypatch: pytest.MonkeyPatch) -> list[Matrix]:
         return release(X, W, scales, norm_bound, variance, randbelow, prepared_by)
 
     monkeypatch.setattr("fedbnsl_client.rounds.residual_moments.release_residual_moments", noted)
+    return seen
+
+
+def means_shown(monkeypatch: pytest.MonkeyPatch) -> list[tuple[NoisyMeans, Matrix, float]]:
+    """What was known before a release, the release, and its noise; nothing is learnt from it."""
+    seen: list[tuple[NoisyMeans, Matrix, float]] = []
+
+    def noted(self: NoisyMeans, released: Matrix, A: Matrix, noise_std: float, constant: float) -> NoisyMeans:
+        seen.append((self, released, noise_std))
+        return self
+
+    monkeypatch.setattr(NoisyMeans, "after", noted)
     return seen
 
 
@@ -186,3 +199,39 @@ def test_a_release_is_kept_with_its_task_and_sent_without() -> None:
     assert np.isfinite(released).all()
     again = participant(journal, table(seed=2), tasks()[0].units).handle(tasks()[0])
     assert cast(Answer, again.content).moments.tobytes() == cast(Answer, answer.content).moments.tobytes()
+
+
+def test_answers_of_other_kinds_are_not_read_again() -> None:
+    """A plan may have rounds of ADMM before: a site that starts anew has their answers in its journal."""
+    journal, units = Kept(), tasks()[0].units
+    journal.kept[1] = b"an answer to the scales round"
+    first, second, _ = tasks()
+    participant(journal, table(), units).handle(first)
+    assert isinstance(participant(journal, table(), units).handle(second).content, Answer)
+
+
+def test_the_noise_of_statistics_counts_as_large_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over many sites with the same rows."""
+    X, centres, known = table(), taken_off(monkeypatch), means_shown(monkeypatch)
+    for seed in range(300):
+        site = participant(Kept(str(seed)), X)
+        for task in tasks()[:2]:
+            site.handle(task)
+    error = np.sqrt(known[0][0].error.diagonal()) * [1.0, 1.0, 0.5]  # in units of the table
+    assert np.std(centres[::2], axis=0) == pytest.approx(error, rel=0.15)
+
+
+def test_the_noise_of_a_release_counts_as_large_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over many second releases of one site."""
+    X, known, first, units = table(), means_shown(monkeypatch), Kept(), tasks()[0].units
+    participant(first, X).handle(tasks()[0])
+    for seed in range(300):
+        journal = Kept(str(seed))
+        journal.kept.update(first.kept)
+        site = participant(journal, X, units)
+        for task in tasks()[1:]:
+            site.handle(task)
+    second = np.array([released for _, released, _ in known[1::2]])
+    assert len(second) == 300
+    assert second[:, 1, 2].std() == pytest.approx(known[1][2], rel=0.15)
+    assert second[:, 1, 1].std() == pytest.approx(np.sqrt(2.0) * known[1][2], rel=0.15)

@@ -8,6 +8,7 @@ import pytest
 from fedbnsl.graphs.cpdag import class_distance, cpdag
 from fedbnsl.graphs.graph import is_acyclic
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
+from fedbnsl_server.search import noisy_class_search
 from fedbnsl_server.search.confidence import confidence_of
 from fedbnsl_server.search.fitted_network import Accuracy
 from fedbnsl_server.search.noisy_class_search import (
@@ -191,3 +192,23 @@ def test_where_sampling_is_most_of_the_error_early_releases_do_not_count(rows: f
     assert [one.moments.tobytes() for one in _worth_it(releases, rows)] == [
         one.moments.tobytes() for one in releases[3 - used :]
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "less"), [("_PRICES", (1.0,)), ("_PRICES", (2.0,)), ("_MOST_TIMES", 1)], ids=["cheap", "dear", "once"]
+)
+def test_two_prices_and_several_searches_find_what_explains_more(
+    monkeypatch: pytest.MonkeyPatch, name: str, less: object
+) -> None:
+    def score() -> float:
+        total = 0.0
+        for seed in (12, 13):
+            W, S = network(seed)
+            scales = np.sqrt(S.diagonal())
+            empty, near = asked_with(S, 0.0 * W, scales, 0.03, seed), asked_with(S, 0.7 * W, scales, 0.03, seed + 100)
+            total += NoisyClassSearch(mask(), 0.0, 0).found([empty, near], ROWS)[0].score
+        return total
+
+    full = score()
+    monkeypatch.setattr(noisy_class_search, name, less)
+    assert score() > full + 1.0

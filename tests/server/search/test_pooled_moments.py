@@ -7,6 +7,7 @@ from fedbnsl.privacy.calibration import LATTICE
 from fedbnsl.sparse import Matrix
 from fedbnsl_server.search.pooled_moments import (
     PooledMoments,
+    about_mean,
     first_scales,
     mean_over_records,
     mean_square_noise,
@@ -123,3 +124,15 @@ def test_scales_are_roots_of_moments_and_never_near_zero() -> None:
     noisy = first_scales(np.array([9.0, -1.0]), mean_square_noise([LATTICE**2], [10]), bounds)
     np.testing.assert_allclose(noisy, np.sqrt([10.0, 0.4]), err_msg="one standard deviation at least")
     np.testing.assert_allclose(next_scales(np.array([1e-9, 1.0, 4.0])), np.sqrt([0.3, 1.0, 4.0]))
+
+
+def test_moments_about_a_noisy_mean_are_right_on_average() -> None:
+    rng, mean, std = np.random.default_rng(0), np.array([0.3, 0.0, -0.2, 0.0]), 0.1
+    S = np.block([[MOMENTS + np.outer(mean, mean), mean[:, None]], [mean[None], np.eye(1)]])
+    draws = []
+    for _ in range(20_000):
+        E = rng.normal(0.0, std, S.shape)
+        noise = (E + E.T) / np.sqrt(2.0)
+        noise[-1, -1] = 0.0  # the mean of a quotient is another matter
+        draws.append(about_mean(S + noise, noise_std=std))
+    assert np.mean(draws, axis=0) == pytest.approx(MOMENTS, abs=0.4 * std**2)

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from fedbnsl.graphs.graph import is_acyclic
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl.sparse import Mask, Matrix
@@ -170,6 +171,30 @@ def test_moves_obey_knowledge() -> None:
     assert found.dag[1, 4]
     assert not found.dag[0, 1]
     assert not found.dag[1, 0]
+
+
+def test_an_edge_that_promises_most_and_closes_a_cycle_is_not_added() -> None:
+    given = noisy(mask(forbidden=(("a", "c"),)))
+    start = given.explained(without(0, 2), W, V)
+    gains = given._gains(start)
+    assert np.unravel_index(gains.argmax(), gains.shape) == (2, 0)
+    found = given._with_one_more(start)
+    assert found is None or is_acyclic(found.dag)
+
+
+def test_few_edges_that_promise_much_and_do_not_help_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = noisy()
+    start = given.explained(np.zeros((D, D), dtype=bool), W, V)
+    tried: list[Mask] = []
+
+    def explained(dag: Mask, *_: Matrix, steps: int) -> Explanation:
+        tried.append(dag)
+        return start
+
+    monkeypatch.setattr(given, "explained", explained)
+    assert given._with_one_more(start) is None
+    assert len(tried) == 3
+    assert len({dag.tobytes() for dag in tried}) == 3
 
 
 def test_sampling_error_that_all_releases_share_counts_once() -> None:

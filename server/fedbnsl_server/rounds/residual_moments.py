@@ -19,7 +19,6 @@ from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.rounds.statistics import noise_of_variances
 from fedbnsl_server.search import noisy_class_search
 from fedbnsl_server.search.confidence import Confidence, confidence_of
-from fedbnsl_server.search.fitted_network import Accuracy
 from fedbnsl_server.search.graph_search import FoundGraph
 from fedbnsl_server.search.noisy_class_search import NoisyClassSearch, released
 from fedbnsl_server.search.pooled_moments import (
@@ -138,7 +137,7 @@ def _class(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run
     )
     releases, n_samples = (*state.releases, release), float(sum(run.free_rows(answers)))
     search = NoisyClassSearch(run.mask, plan.threshold if last else 0.0, plan.search_seed)
-    found, moments, of_residuals = search.found(releases, n_samples)
+    found, moments, accuracy, weight_error, of_residuals = search.found(releases, n_samples)
     pooled = PooledMoments(of_residuals.of_columns, of_residuals.noise_std, np.zeros((d, d), dtype=bool))
     scales = noisy_class_search.next_scales(found, release.noise_std, task.scales)
     if not last:
@@ -146,8 +145,9 @@ def _class(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run
     confidence = confidence_of(
         found.dag,
         moments,
+        weight_error=weight_error,
         seen=of_residuals.of_columns,
-        accuracy=Accuracy(n_samples, of_residuals.noise_std),
+        accuracy=accuracy,
         columns=run.mask.columns,
         search=search,
         class_of=run.class_of,

@@ -101,6 +101,7 @@ def confidence_of(
     class_of: Callable[[Mask], Mask],
     sites: Mapping[str, SiteMoments] | None = None,
     weights: Sequence[float] | None = None,
+    weight_error: Matrix | None = None,
     seen: Matrix | None = None,
     draws: int,
     rng: np.random.Generator,
@@ -125,6 +126,8 @@ def confidence_of(
     weights
         Of these sites in the pooled moments, in their order; None: these are no weighted mean of them, so that none can
         be left out.
+    weight_error
+        (E,) standard errors of the weights, where they do not follow from the accuracy of the moments.
     seen
         (d, d) moments as they came, for what the graph does not explain; None: `moments`.
     draws
@@ -135,7 +138,9 @@ def confidence_of(
     network = fitted(dag, moments, columns)
     several = list(sites.values()) if sites is not None and len(sites) > 1 else []
     shares = list(weights) if several and weights is not None else []
-    errors = standard_errors(network, moments, accuracy, sites=several if shares else [], weights=shares)
+    errors = weight_error
+    if errors is None:
+        errors = standard_errors(network, moments, accuracy, sites=several if shares else [], weights=shares)
     estimates, site_errors = site_estimates(network, moments, several)
     q, degrees = cochran(estimates, site_errors) if several else _no_test(len(errors))
     told = len(several) if len(several) <= _MOST_TOLD else 0

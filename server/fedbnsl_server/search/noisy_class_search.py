@@ -16,7 +16,7 @@ s is the standard deviation of a correlation of residuals.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -150,6 +150,30 @@ def _typical(moments: Matrix, noise_std: float) -> float:
     return max(float(np.median(moments.diagonal())), noise_std, float(np.finfo(np.float64).tiny))
 
 
+class Learned(NamedTuple):
+    """The graph that explains all releases best.
+
+    Attributes
+    ----------
+    graph
+        Its score is that of the likelihood.
+    moments
+        (d, d) of the columns, up to a factor, as the graph says.
+    accuracy
+        Of these moments, in residuals of the graph.
+    weight_error
+        (E,) standard errors of its weights, in the order of `Columns.spread`.
+    seen
+        All releases as moments of its residuals.
+    """
+
+    graph: FoundGraph
+    moments: Matrix
+    accuracy: Accuracy
+    weight_error: Matrix
+    seen: Released
+
+
 @dataclass(frozen=True, eq=False)
 class NoisyClassSearch:
     """The search between two private rounds, and after the last one.
@@ -166,8 +190,8 @@ class NoisyClassSearch:
     threshold: float
     seed: int
 
-    def found(self, releases: Sequence[Release], n_samples: float) -> tuple[FoundGraph, Matrix, Released]:
-        """The graph that explains all releases best, the (d, d) moments that it says, and those seen of its residuals.
+    def found(self, releases: Sequence[Release], n_samples: float) -> Learned:
+        """The graph that explains all releases best, without edges whose weights do not exceed the threshold.
 
         What shortening does to moments is taken back by what is known of them: at first from the graph whose residuals
         were asked for last, then from the best one.
@@ -176,16 +200,28 @@ class NoisyClassSearch:
         back = np.linalg.inv(A)
         known, best = back.T @ back, None
         for _ in range(_MOST_TIMES):
-            straight = [one.unshortened(known) for one in releases]
-            likelihood, given = ReleasedLikelihood(straight, n_samples, self.mask), combined(straight, n_samples, A)
+            likelihood, straight = self._likelihood(releases, n_samples, known)
+            given = combined(straight, n_samples, A)
             before = None if best is None else likelihood.explained(best.dag, best.weights, best.covariance)
             best = self._best_proposed(likelihood, given, before)
             known, A = best.moments, _residuals_of(best)
             if best is before:
                 break
         best = cast(Explanation, best)
-        seen = combined([one.unshortened(known) for one in releases], n_samples, A)
-        return self._without_small(best), known, seen
+        graph = self._without_small(best)
+        likelihood, straight = self._likelihood(releases, n_samples, known)
+        if (graph.dag != best.dag).any():
+            best = likelihood.explained(graph.dag, best.weights, best.covariance)
+        seen, precision = combined(straight, n_samples, A), [one.noise_std**-2 for one in straight]
+        stretch = math.sqrt(np.average([one.stretch**2 for one in straight], weights=precision))
+        accuracy = Accuracy(n_samples, stretch * seen.noise_std)
+        return Learned(graph, known, accuracy, likelihood.weight_errors(best), seen)
+
+    def _likelihood(
+        self, releases: Sequence[Release], n_samples: float, moments: Matrix
+    ) -> tuple[ReleasedLikelihood, list[Release]]:
+        straight = [one.unshortened(moments) for one in releases]
+        return ReleasedLikelihood(straight, n_samples, self.mask), straight
 
     def _best_proposed(self, likelihood: ReleasedLikelihood, given: Released, best: Explanation | None) -> Explanation:
         """What explains all releases best: the best so far, or a graph found in `given` and improved."""

@@ -23,7 +23,7 @@ import numpy as np
 from fedbnsl.sparse import Index, Mask, Matrix
 
 # Shuffles without a better graph after which a search ends, but for the least and the most passes over all variables.
-_SHUFFLES, _LEAST_PASSES, _MOST_PASSES = 1000, 5, 20
+_SHUFFLES, _LEAST_PASSES, _MOST_PASSES = 1000, 5, 40
 
 # A gain must be more than this share of an edge's penalty.
 _LEAST_GAIN = 1e-6
@@ -57,8 +57,8 @@ def best_dag(
     seed
         Of the shuffles.
     patience
-        Passes over all neighbourhoods without a better graph, after which the search ends; 0: no shuffles; None: 20, of
-        more than 50 variables fewer, of 200 or more 5.
+        Passes over all neighbourhoods without a better graph, after which the search ends; 0: no shuffles; None: 40, of
+        more than 25 variables fewer, of 200 or more 5.
     start
         Order of the V variables to start from; None: as they are.
     """

@@ -22,7 +22,7 @@ from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.sparse import Index, Mask, Matrix
 from fedbnsl_server.search.order_search import extended_penalty
-from fedbnsl_server.search.shortened_moments import bias_of_shortening
+from fedbnsl_server.search.shortened_moments import shortening
 
 # A residual variance falls to no less than this share of itself in one step.
 _LEAST_STEP = 0.2
@@ -57,6 +57,8 @@ class Release:
         Mean of the weights of shortened records over all records; NaN: not known.
     norm_bound, constant
         What they were shortened to, and the constant that they have besides z, in units of z.
+    stretch
+        Of the noise, in what these moments tell: see `shortened_moments`.
     """
 
     moments: Matrix
@@ -65,6 +67,7 @@ class Release:
     weight: float
     norm_bound: float
     constant: float
+    stretch: float = 1.0
 
     def unshortened(self, S: Matrix) -> "Release":
         """With moments as they would be, up to a factor, had no record been shortened.
@@ -76,14 +79,14 @@ class Release:
         """
         if math.isnan(self.weight):
             return self
-        bias = bias_of_shortening(
+        bias, stretch = shortening(
             self.A.T @ S @ self.A,
             size=float(self.moments.trace()),
             weight=self.weight,
             norm_bound=self.norm_bound,
             constant=self.constant,
         )
-        return replace(self, moments=self.moments + bias)
+        return replace(self, moments=self.moments + bias, stretch=stretch)
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,6 +140,7 @@ class ReleasedLikelihood:
 
     def __init__(self, releases: Sequence[Release], n_samples: float, mask: EdgeMask) -> None:
         self._releases = releases
+        self._n_samples = n_samples
         self._mask = mask
         noise = 1.0 / sum(one.noise_std**-2 for one in releases)
         squared = noise + 1.0 / n_samples
@@ -158,7 +162,7 @@ class ReleasedLikelihood:
             (d, d) weights and residual covariances to start from; weights off the DAG do not count.
         """
         columns = self._mask.columns
-        edges, pairs = np.argwhere(columns.spread(dag)), np.argwhere(np.triu(columns.within()))
+        edges, pairs = self._fitted(dag)
         now, damping = self._at(np.where(columns.spread(dag), W, 0.0), V), _DAMPING
         for _ in range(steps if math.isfinite(now.misfit) else 0):
             information, gradient = self._normal_equations(now, edges, pairs)
@@ -188,6 +192,45 @@ class ReleasedLikelihood:
                 break
             found = better
         return found
+
+    def weight_errors(self, found: Explanation) -> Matrix:
+        """(E,) standard errors of the weights, in the order of `Columns.spread(dag)`.
+
+        To first order, errors N of the releases change the numbers by K g, with K the inverse of the information and
+        g_k = sum of c x_k' N y_k / noise_std^2 over the releases, whose scales are numbers as well. Without `stretch`,
+        K is the variance by noise. Sampling errors E of S are in all releases, N = c A'E A, and tr(M E) has the
+        variance 2 tr(S M S M) / n_samples for Gaussian records.
+        """
+        edges, pairs = self._fitted(found.dag)
+        fitted, fixed = len(edges) + len(pairs), len(self._releases) - 1  # the last scale
+        information, noise = np.zeros((2, fitted + fixed + 1, fitted + fixed + 1))
+        B, S = _back(found.weights), found.moments
+        for k, (one, c) in enumerate(zip(self._releases, found.scales, strict=True), start=fitted):
+            C, Q, P = _products(one.A, B, found.covariance)
+            x, y = _factors(C, Q, edges, pairs)
+            told = np.zeros_like(information)
+            told[:fitted, :fitted] = c**2 * _squared(x, y)
+            told[:fitted, k] = told[k, :fitted] = c * ((x @ P) * y).sum(axis=1)
+            told[k, k] = 0.5 * np.square(P).sum()
+            information += told / one.noise_std**2
+            noise += told * (one.stretch / one.noise_std) ** 2
+        K = _inverse(information[:-1, :-1], 0.0)[: len(edges)]
+        variance = ((K @ noise[:-1, :-1]) * K).sum(axis=1)
+        root = B.T @ _root(found.covariance)
+        along = [one.A @ (one.A.T @ root) for one in self._releases]
+        x, y = _factors(B, S, edges, pairs)
+        for k, changes in enumerate(K):
+            F, M = y.T @ (changes[:fitted, None] * x), np.zeros_like(S)
+            for t, (one, c) in enumerate(zip(self._releases, found.scales, strict=True)):
+                by_scale = 0.0 if t == fixed else 0.5 * changes[fitted + t]
+                M += along[t].T @ (c**2 * F + c * by_scale * S) @ along[t] / one.noise_std**2
+            variance[k] += 0.5 * np.square(M + M.T).sum() / self._n_samples
+        return np.asarray(np.sqrt(variance))
+
+    def _fitted(self, dag: Mask) -> tuple[Index, Index]:
+        """(E, 2) edges between columns, and (K, 2) columns with a residual covariance: what is fitted."""
+        columns = self._mask.columns
+        return np.argwhere(columns.spread(dag)), np.argwhere(np.triu(columns.within()))
 
     def _with_fewer(self, found: Explanation) -> Explanation | None:
         """The graph without the worse half of the edges that do not pay for themselves, or without the worst one."""
@@ -240,7 +283,7 @@ class ReleasedLikelihood:
         0 for what may not be added, or where little speaks for it.
         """
         W, V, columns = found.weights, found.covariance, self._mask.columns
-        edges, pairs = np.argwhere(columns.spread(found.dag)), np.argwhere(np.triu(columns.within()))
+        edges, pairs = self._fitted(found.dag)
         B = _back(W)
         gradient, curvature = np.zeros_like(W), np.zeros_like(W)
         for one, c in zip(self._releases, found.scales, strict=True):
@@ -296,8 +339,7 @@ class ReleasedLikelihood:
             x, y = _factors(C, Q, edges, pairs)
             weight = self._share * c / one.noise_std**2
             gradient += weight * ((x @ (one.moments - c * P)) * y).sum(axis=1)
-            xy = x @ y.T
-            information += weight * c * ((x @ x.T) * (y @ y.T) + xy * xy.T)
+            information += weight * c * _squared(x, y)
         return information, gradient
 
 
@@ -314,6 +356,12 @@ def _back(W: Matrix) -> Matrix:
     return np.asarray(np.linalg.inv(np.eye(len(W)) - W), dtype=np.float64)
 
 
+def _root(V: Matrix) -> Matrix:
+    """(d, d) R with R R' = V."""
+    values, vectors = np.linalg.eigh(V)
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
+
+
 def _products(A: Matrix, B: Matrix, V: Matrix) -> tuple[Matrix, Matrix, Matrix]:
     """(d, d) each: B A, S A and A' S A with S = B' V B."""
     C = B @ A
@@ -325,6 +373,12 @@ def _factors(C: Matrix, Q: Matrix, edges: Index, pairs: Index) -> tuple[Matrix, 
     """(K, d) each: the vectors x and y of the derivatives by the weights of edges and the covariances of pairs."""
     half = np.where(pairs[:, 0] == pairs[:, 1], 0.5, 1.0)[:, None]
     return np.concatenate([C[edges[:, 1]], C[pairs[:, 0]]]), np.concatenate([Q[edges[:, 0]], half * C[pairs[:, 1]]])
+
+
+def _squared(x: Matrix, y: Matrix) -> Matrix:
+    """(K, K) half the inner products of the derivatives x y' + y x'."""
+    xy = x @ y.T
+    return np.asarray((x @ x.T) * (y @ y.T) + xy * xy.T)
 
 
 def _inverse(information: Matrix, damping: float) -> Matrix:

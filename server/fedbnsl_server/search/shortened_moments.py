@@ -6,9 +6,14 @@ covariance P = U diag(l) U' become U diag(l_i E[w g_i^2]) U', g standard normal.
 about equal, and only a factor is lost; in those of the first rounds they are not. Given P, up to a factor, from
 everything that was released, the difference can be taken off. The factor follows from the mean of w, which the
 constant c tells.
+
+What is taken back depends on the P that the noisy moments tell. If one covariance of z changes by e, the shortened
+moments change by e E[w g_i^2 g_j^2], which is less than e E[w]: so P follows the noise by more than it is, and its
+errors are those of noise that is stretched by the ratio.
 """
 
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,8 +24,23 @@ _POINTS, _HALVINGS = 13, 50
 _WIDEST = 1e6
 
 
-def bias_of_shortening(P: Matrix, *, size: float, weight: float, norm_bound: float, constant: float) -> Matrix:
-    """(d, d) what to add to the mean of w z z' over all records, to make it proportional to P.
+class Shortening(NamedTuple):
+    """What shortening has done.
+
+    Attributes
+    ----------
+    bias
+        (d, d) what to add to the mean of w z z' over all records, to make it proportional to P.
+    stretch
+        How much more P errs, where it is told by these sums, than the noise in them says; at least 1.
+    """
+
+    bias: Matrix
+    stretch: float
+
+
+def shortening(P: Matrix, *, size: float, weight: float, norm_bound: float, constant: float) -> Shortening:
+    """What shortening does to the moments of Gaussian records.
 
     Parameters
     ----------
@@ -36,7 +56,7 @@ def bias_of_shortening(P: Matrix, *, size: float, weight: float, norm_bound: flo
     values, vectors = np.linalg.eigh(P)
     values = np.maximum(values, 0.0)
     if not (size > 0.0 and weight > 0.0 and values.sum() > 0.0):  # noise: nothing is known of the records
-        return np.zeros_like(P)
+        return Shortening(np.zeros_like(P), 1.0)
     squares = _squares_of_normals(len(P))
     lengths = squares @ values
     middle = size / weight / float(values.sum())
@@ -53,7 +73,16 @@ def bias_of_shortening(P: Matrix, *, size: float, weight: float, norm_bound: flo
     along = mean + (w - mean) @ (squares - 1.0) / len(squares)
     factor *= weight / mean
     shortened = (vectors * (factor * values * along)) @ vectors.T
-    return np.asarray(factor * mean * (vectors * values) @ vectors.T - shortened)
+    bias = np.asarray(factor * mean * (vectors * values) @ vectors.T - shortened)
+    return Shortening(bias, _stretch(w, squares))
+
+
+def _stretch(w: Matrix, squares: Matrix) -> float:
+    """E[w] / E[w g_i^2 g_j^2], typical of all i != j."""
+    d = squares.shape[1]
+    products = squares.sum(axis=1) ** 2 - np.square(squares).sum(axis=1)
+    average = (products / products.mean()) @ w / len(w)
+    return max(float(w.mean() / average), 1.0) if d > 1 else 1.0
 
 
 @lru_cache(maxsize=2)

@@ -45,7 +45,7 @@ def test_a_row_holds_the_scores_of_every_plan_on_the_same_files(
         assert row[f"SHD, {label}"] == pytest.approx(np.mean(shds), abs=0.01)
         assert row[f"skeleton F1, {label}"] == pytest.approx(np.mean(f1), abs=0.001)
     assert json.dumps(row, allow_nan=False)
-    assert row["budget for the statistics round, private"] == "35%"
+    assert row["budget for the statistics round, private"] == "10%"
     assert "scale that is farthest off, standard" not in row, "it is exact"
 
 

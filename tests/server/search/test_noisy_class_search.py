@@ -1,6 +1,7 @@
 """The search of a class in noisy moments of residuals: what noise hides, what it does not, and the units of it all."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,6 @@ from fedbnsl.graphs.graph import is_acyclic
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl_server.search import noisy_class_search
 from fedbnsl_server.search.confidence import confidence_of
-from fedbnsl_server.search.fitted_network import Accuracy
 from fedbnsl_server.search.noisy_class_search import (
     NoisyClassSearch,
     _worth_it,
@@ -69,7 +69,7 @@ def test_noise_that_would_hide_edges_of_the_columns_hides_none_in_residuals_of_t
     W, S = network(seed)
     residual = ((np.eye(D) - W).T @ S @ (np.eye(D) - W)).diagonal()
     given = asked_with(S, W, np.sqrt(residual), 0.01, seed)
-    found, _, of_residuals = NoisyClassSearch(mask(), 0.0, 0).found([given], ROWS)
+    found, *_, of_residuals = NoisyClassSearch(mask(), 0.0, 0).found([given], ROWS)
     assert class_distance(cpdag(found.dag), cpdag(W != 0)) == 0
     assert of_residuals.noise_std == pytest.approx(given.noise_std, rel=0.2)
 
@@ -103,7 +103,7 @@ def test_releases_are_combined_by_the_inverse_variances_of_their_noise():
 def test_the_moments_that_a_graph_says_have_its_weights():
     _, S = network(1)
     given = asked_with(S, np.zeros((D, D)), np.sqrt(S.diagonal()), 0.05, 4)
-    found, said, _ = NoisyClassSearch(mask(), 0.0, 0).found([given], ROWS)
+    found, said, *_ = NoisyClassSearch(mask(), 0.0, 0).found([given], ROWS)
     assert np.linalg.eigvalsh(said)[0] > 0.0
     for j in np.flatnonzero(found.dag.any(axis=0)):
         parents = np.flatnonzero(found.dag[:, j])
@@ -119,14 +119,15 @@ def test_moments_that_no_records_have_end_in_finite_numbers(what: str):
     bad = released(wrong, noise_std=0.05, W=np.zeros((D, D)), scales=np.sqrt(S.diagonal()), weight=0.5, norm_bound=2.0)
     for releases in ([bad], [given, bad], [bad, given]):
         search = NoisyClassSearch(mask(), 0.0, 0)
-        found, said, seen = search.found(releases, ROWS)
+        found, said, accuracy, errors, seen = search.found(releases, ROWS)
         assert is_acyclic(found.dag)
         assert np.isfinite(found.weights).all()
         confidence = confidence_of(
             found.dag,
             said,
+            weight_error=errors,
             seen=seen.of_columns,
-            accuracy=Accuracy(ROWS, seen.noise_std),
+            accuracy=accuracy,
             columns=mask().columns,
             search=search,
             class_of=cpdag,
@@ -134,6 +135,18 @@ def test_moments_that_no_records_have_end_in_finite_numbers(what: str):
             rng=np.random.default_rng(0),
         )
         assert np.isfinite(confidence.standard_error).all()
+
+
+def test_moments_of_shortened_records_are_less_exact_than_their_noise() -> None:
+    W, S = network(1)
+    scales = np.sqrt(S.diagonal())
+    one, other = asked_with(S, 0.0 * W, scales, 0.01, 1), asked_with(S, W, scales, 0.01, 2)
+    assert NoisyClassSearch(mask(), 0.0, 0).found([one, other], ROWS).accuracy.noise_std < 0.02
+    short = replace(other, weight=0.5, norm_bound=0.7 * math.sqrt(D), constant=1.0)
+    learned = NoisyClassSearch(mask(), 0.0, 0).found([short], ROWS)
+    stretch = short.unshortened(learned.moments).stretch
+    assert stretch > 1.1
+    assert learned.accuracy.noise_std == pytest.approx(stretch * learned.seen.noise_std)
 
 
 def test_required_and_forbidden_edges_are_kept():
@@ -167,7 +180,7 @@ def test_an_early_wrong_graph_does_not_stay():
         asked_with(S, W, np.sqrt(right), 0.02, 2),
         asked_with(S, W, np.sqrt(right), 0.02, 3),
     ]
-    found, _, of_residuals = NoisyClassSearch(mask(), 0.0, 0).found(releases, ROWS)
+    found, *_, of_residuals = NoisyClassSearch(mask(), 0.0, 0).found(releases, ROWS)
     assert class_distance(cpdag(found.dag), cpdag(W != 0)) == 0
     assert of_residuals.noise_std < min(one.noise_std for one in releases)
 

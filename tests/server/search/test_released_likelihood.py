@@ -1,6 +1,7 @@
 """The likelihood of a DAG given noisy releases: its derivatives, its optimum, and the moves that it leads to."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -115,16 +116,30 @@ def test_a_block_keeps_how_its_columns_are_correlated() -> None:
     assert found.score - found.misfit == pytest.approx(4 * given.penalty), "an edge costs as many as pairs of columns"
 
 
-def test_weights_err_as_the_information_says() -> None:
-    S, estimates, informed = moments(W, V), [], np.empty(0)
-    for seed in range(150):
-        given = likelihood(release(S, std=0.02, seed=2 * seed), release(S, std=0.03, seed=2 * seed + 1))
-        found = given.explained(DAG, W, V)
-        error = np.sqrt(np.linalg.inv(found.information).diagonal()[: DAG.sum()])
-        estimates.append((found.weights - W)[DAG] / error)
-    informed = np.array(estimates)
-    assert informed.std(axis=0) == pytest.approx(np.ones(5), abs=0.2)
-    assert informed.mean(axis=0) == pytest.approx(np.zeros(5), abs=0.35)
+@pytest.mark.parametrize("rows", [1e9, 4000.0, 500.0], ids=["noise alone", "both", "sampling, most of it"])
+def test_weights_err_as_their_errors_say(rows: float) -> None:
+    """Releases in different residuals, of different noise; their sampling errors are the same."""
+    rng, S, found = np.random.default_rng(0), moments(W, V), []
+    for seed in range(200):
+        drawn = S if rows > 1e8 else np.cov(rng.multivariate_normal(np.zeros(D), S, int(rows)).T)
+        one, other = release(drawn, std=0.02, seed=2 * seed, c=0.8), release(drawn, std=0.03, seed=2 * seed + 1)
+        given = ReleasedLikelihood([one, other], rows, mask())
+        best = given.explained(DAG, W, V)
+        found.append((best.weights - W)[DAG] / given.weight_errors(best))
+    assert np.std(found, axis=0) == pytest.approx(np.ones(5), abs=0.17)
+    assert np.mean(found, axis=0) == pytest.approx(np.zeros(5), abs=0.3)
+
+
+def test_stretched_noise_counts_as_large_as_it_is_in_the_numbers() -> None:
+    one, other = release(moments(W, V), std=0.02, seed=1), release(moments(W, V), std=0.02, seed=2)
+
+    def errors(*releases: Release) -> Matrix:
+        given = likelihood(*releases)
+        return given.weight_errors(given.explained(DAG, W, V))
+
+    plain, twice = errors(one, other), errors(replace(one, stretch=2.0), replace(other, stretch=2.0))
+    assert twice == pytest.approx(2.0 * plain, rel=1e-4)
+    assert (errors(replace(one, stretch=2.0), other) > plain).all()
 
 
 def noisy(of: EdgeMask | None = None) -> ReleasedLikelihood:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedbnsl_server.search.released_likelihood import Release
-from fedbnsl_server.search.shortened_moments import bias_of_shortening
+from fedbnsl_server.search.shortened_moments import shortening
 
 ROWS = 200_000
 
@@ -36,7 +36,7 @@ def test_moments_are_what_they_would_be_without_shortening(d: int, share: float)
     P = covariance(d)
     norm_bound, constant = share * math.sqrt(P.trace()), math.sqrt(0.1 * d)
     S, weight = shortened(P, norm_bound, constant)
-    bias = bias_of_shortening(0.01 * P, size=S.trace(), weight=weight, norm_bound=norm_bound, constant=constant)
+    bias, _ = shortening(0.01 * P, size=S.trace(), weight=weight, norm_bound=norm_bound, constant=constant)
     assert off(S + bias, P) < 0.02
     if share < 1.0:
         assert off(S, P) > 3 * off(S + bias, P)
@@ -46,16 +46,16 @@ def test_records_that_count_as_zeros_change_only_a_factor() -> None:
     P = covariance(4)
     whole, part = (shortened(P, 1.5, 0.6, whole=share) for share in (1.0, 0.7))
     one, other = (
-        bias_of_shortening(P, size=S.trace(), weight=weight, norm_bound=1.5, constant=0.6)
-        for S, weight in (whole, part)
+        shortening(P, size=S.trace(), weight=weight, norm_bound=1.5, constant=0.6).bias for S, weight in (whole, part)
     )
     assert other == pytest.approx(0.7 * one, rel=1e-6)
 
 
 @pytest.mark.parametrize(("size", "weight"), [(-1.0, 0.5), (1.0, -0.1), (math.nan, 0.5), (1.0, math.nan)])
 def test_where_noise_hides_the_records_nothing_is_added(size: float, weight: float) -> None:
-    bias = bias_of_shortening(np.eye(3), size=size, weight=weight, norm_bound=1.0, constant=0.5)
+    bias, stretch = shortening(np.eye(3), size=size, weight=weight, norm_bound=1.0, constant=0.5)
     assert not bias.any()
+    assert stretch == 1.0
 
 
 def test_a_release_is_taken_back_in_its_own_residuals() -> None:
@@ -68,3 +68,20 @@ def test_a_release_is_taken_back_in_its_own_residuals() -> None:
     assert off(release.unshortened(5.0 * S).moments, P) < 0.02
     unknown = Release(moments, 0.01, A, math.nan, norm_bound, 0.7)
     assert unknown.unshortened(S) is unknown
+
+
+@pytest.mark.parametrize(("d", "share"), [(4, 0.5), (4, 3.0), (20, 0.7)])
+def test_moments_follow_noise_by_its_stretch(d: int, share: float) -> None:
+    """If what is taken back is that of the moments themselves: a fixed point, from sums without noise and with it."""
+    P = np.eye(d)
+    norm_bound, constant = share * math.sqrt(d), 1.0
+    S, weight = shortened(P, norm_bound, constant)
+    S = np.eye(d) * S.trace() / d  # without sampling error
+    noise = np.zeros((d, d))
+    noise[0, 1] = noise[1, 0] = 0.02 * S[0, 0]
+    known, stretch = S + noise, 1.0
+    for _ in range(30):
+        bias, stretch = shortening(known, size=S.trace(), weight=weight, norm_bound=norm_bound, constant=constant)
+        known = S + noise + bias
+    assert known[0, 1] / noise[0, 1] == pytest.approx(stretch, rel=0.05)
+    assert stretch == pytest.approx(1.0, abs=0.01) if share == 3.0 else stretch > 1.2

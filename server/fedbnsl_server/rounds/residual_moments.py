@@ -23,11 +23,10 @@ from fedbnsl_server.search.graph_search import FoundGraph
 from fedbnsl_server.search.noisy_class_search import NoisyClassSearch, released
 from fedbnsl_server.search.pooled_moments import (
     PooledMoments,
-    about_mean,
-    mean_over_records,
+    SiteRelease,
+    mean_by_precision,
     mean_square_noise,
     next_scales,
-    noise_of_moments,
     pool,
     search_pooled,
 )
@@ -123,19 +122,18 @@ def _equal_variance(state: AdmmState, answers: Mapping[str, Answer], task: Task,
 
 def _class(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run, *, last: bool) -> _Searched:
     """The class of least BIC, from all releases."""
-    plan, rows, rule, d = run.plan, run.rows(answers), run.rule(answers), len(run.mask.allowed)
-    variances = [price.moments_variance for price in run.prices(answers).values()]
-    norm_bound = run.privacy.residual_norm_bound(d)
+    plan, d = run.plan, len(run.mask.allowed)
+    pooled_release = _pooled(answers, run)
     release = released(
-        mean_over_records(_of_residuals(answers, run), rows, rule),
-        noise_std=noise_of_moments(rows, variances, norm_bound, rule),
+        pooled_release.moments,
+        noise_std=pooled_release.noise_std,
         W=task.weights.to_dense(),
         scales=task.scales,
-        weight=_weight(answers, run),
-        norm_bound=norm_bound,
+        weight=pooled_release.weight,
+        norm_bound=run.privacy.residual_norm_bound(d),
         constant=constant_residual(d),
     )
-    releases, n_samples = (*state.releases, release), float(sum(run.free_rows(answers)))
+    releases, n_samples = (*state.releases, release), pooled_release.n_samples
     search = NoisyClassSearch(run.mask, plan.threshold if last else 0.0, plan.search_seed)
     found, moments, accuracy, weight_error, of_residuals = search.found(releases, n_samples)
     pooled = PooledMoments(of_residuals.of_columns, of_residuals.noise_std, np.zeros((d, d), dtype=bool))
@@ -157,28 +155,41 @@ def _class(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run
     return _Searched(found, pooled, scales, releases, confidence)
 
 
-def _of_residuals(answers: Mapping[str, Answer], run: Run) -> list[Matrix]:
-    """(d, d) released moments of the residuals, one a site; about the site's mean if records have the constant."""
-    k = n_residuals(run.plan, len(run.mask.allowed))
-    everything = np.triu(np.ones((k, k), dtype=bool))
-    released = [symmetric(answer.moments, everything) for answer in answers.values()]
-    if k == len(run.mask.allowed):
-        return released
-    unit = run.privacy.residual_norm_bound(k - 1) ** 2 / LATTICE
-    rows, prices = run.rows(answers), run.prices(answers).values()
-    return [
-        about_mean(S, noise_std=math.sqrt(price.moments_variance / 2.0) * unit / n)
-        for S, price, n in zip(released, prices, rows, strict=True)
-    ]
-
-
-def _weight(answers: Mapping[str, Answer], run: Run) -> float:
-    """Mean weight of shortened records over all sites; NaN where records have no constant to tell it."""
+def _of_sites(answers: Mapping[str, Answer], run: Run) -> list[SiteRelease]:
+    """What each site released, about its mean if its records have the constant."""
     d = len(run.mask.allowed)
-    if n_residuals(run.plan, d) == d:
-        return math.nan
-    weights = [answer.moments[-1:] / constant_residual(d) ** 2 for answer in answers.values()]
-    return float(mean_over_records(weights, run.rows(answers), run.rule(answers))[0])
+    k, unit = n_residuals(run.plan, d), run.privacy.residual_norm_bound(d) ** 2 / LATTICE
+    everything = np.triu(np.ones((k, k), dtype=bool))
+    found: list[SiteRelease] = []
+    for answer, n, free, price in zip(
+        answers.values(), run.rows(answers), run.free_rows(answers), run.prices(answers).values(), strict=True
+    ):
+        S, noise_std = symmetric(answer.moments, everything), math.sqrt(price.moments_variance / 2.0) * unit / n
+        if k == d:
+            found.append(SiteRelease.plain(S, noise_std=noise_std, n_samples=free))
+        else:
+            constant = constant_residual(d)
+            found.append(SiteRelease.about_mean(S, noise_std=noise_std, constant=constant, n_samples=free))
+    return found
+
+
+def _of_residuals(answers: Mapping[str, Answer], run: Run) -> list[Matrix]:
+    """(d, d) released moments of the residuals, one a site."""
+    return [one.moments for one in _of_sites(answers, run)]
+
+
+def _pooled(answers: Mapping[str, Answer], run: Run) -> SiteRelease:
+    """All sites as one."""
+    sites, rule = _of_sites(answers, run), run.rule(answers)
+    if rule is None:
+        return mean_by_precision(sites)
+    finite = [min(one.noise_std, LARGEST) for one in sites]
+    return SiteRelease(
+        rule(np.stack([one.moments for one in sites])),
+        rule.noise_std(finite),
+        float(rule(np.array([one.weight for one in sites]))),
+        sum(run.free_rows(answers)),
+    )
 
 
 def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> list[Compared]:

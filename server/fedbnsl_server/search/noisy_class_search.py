@@ -76,6 +76,12 @@ class Released:
         return math.sqrt(self.noise_std**2 + 1.0 / self.n_samples)
 
     @property
+    def units(self) -> Matrix:
+        """(d,) of the residuals in which their mean squares all have the typical noise, in units of x."""
+        in_z = (self.noise.diagonal() / (2.0 * self.noise_std**2)) ** 0.25
+        return np.asarray(in_z / self.A.diagonal())
+
+    @property
     def of_columns(self) -> Matrix:
         """(d, d) moments of x, up to a factor, with all their noise."""
         return self._mapped_back(self.moments)
@@ -214,7 +220,7 @@ class NoisyClassSearch:
             best = likelihood.explained(graph.dag, best.weights, best.covariance)
         seen, precision = combined(straight, n_samples, A), [one.noise_std**-2 for one in straight]
         stretch = math.sqrt(np.average([one.stretch**2 for one in straight], weights=precision))
-        accuracy = Accuracy(n_samples, stretch * seen.noise_std)
+        accuracy = Accuracy(n_samples, stretch * seen.noise_std, seen.units)
         return Learned(graph, known, accuracy, likelihood.weight_errors(best), seen)
 
     def _likelihood(
@@ -238,7 +244,7 @@ class NoisyClassSearch:
         """The best DAG for drawn moments with the same noise, from the order of one that is probably near."""
         network = fitted(start, moments, self.mask.columns)
         d = len(moments)
-        A = (np.eye(d) - network.weights) / np.sqrt(network.residual_variance)
+        A = (np.eye(d) - network.weights) / network.units(accuracy)
         noise = accuracy.noise_std**2 * (1.0 + np.eye(d))
         drawn = Released(A.T @ moments @ A, noise, A, accuracy.n_samples)
         return self._search(drawn, _PRICE_OF_DRAWS, 0, topological_order(start)).dag

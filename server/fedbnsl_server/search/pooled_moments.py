@@ -11,6 +11,7 @@ All of this works on what was released: it costs no privacy.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -59,7 +60,7 @@ class PooledMoments:
         return max(0.5 * threshold**2, 2.0 * math.log(len(self.moments)) * self.noise_std**2)
 
 
-def mean_over_records(means: Sequence[Matrix], n_samples: Sequence[int], rule: RobustRule | None = None) -> Matrix:
+def mean_over_records(means: Sequence[Matrix], n_samples: Sequence[float], rule: RobustRule | None = None) -> Matrix:
     """The mean over all sites' records, from a mean and a number of rows a site; or what a rule puts in its place."""
     if rule is not None:
         return rule(np.stack(list(means)))
@@ -77,22 +78,75 @@ def noise_of_moments(
     return rule.noise_std([math.sqrt(v / 2.0) * unit / n for n, v in zip(n_samples, variances, strict=True)])
 
 
-def about_mean(S: Matrix, *, noise_std: float) -> Matrix:
-    """(d, d) moments about the mean, up to a factor, from (d + 1, d + 1) moments whose last residual is the constant.
+class SiteRelease(NamedTuple):
+    """What one site released of its residuals, about its mean where that is known.
 
-    Records may be shortened or left out: with weights w, S holds the means of w^2 z z', w^2 z and w^2. The square of
-    a noisy mean has the variance of the noise in it, which is taken off.
-
-    Parameters
+    Attributes
     ----------
+    moments
+        (d, d) means over its records.
     noise_std
-        Of an entry off the diagonal.
+        Of an entry off the diagonal, the noise of the mean included; infinity: nothing is known of the mean.
+    weight
+        Mean weight of its shortened records, 0 to 1; NaN: not known.
+    n_samples
+        Records.
     """
-    mean, weight = S[:-1, -1], float(S[-1, -1])
-    if weight <= NOISE_WIDTHS * math.sqrt(2.0) * noise_std:  # nothing is known of the mean
-        return S[:-1, :-1].copy()
-    square = np.outer(mean, mean) - noise_std**2 * np.eye(len(mean))
-    return np.asarray(S[:-1, :-1] - square / weight)
+
+    moments: Matrix
+    noise_std: float
+    weight: float
+    n_samples: float
+
+    @classmethod
+    def plain(cls, S: Matrix, *, noise_std: float, n_samples: float) -> Self:
+        """Of records without a constant: as they are."""
+        return cls(S, noise_std, math.nan, n_samples)
+
+    @classmethod
+    def about_mean(cls, S: Matrix, *, noise_std: float, constant: float, n_samples: float) -> Self:
+        """From (d + 1, d + 1) moments whose last residual is the constant: about the mean, up to a factor.
+
+        Records may be shortened or left out: with weights w, S holds the means of w^2 z z', w^2 z and w^2. The square
+        of a noisy mean has the variance of the noise in it, which is taken off. Its noise grows with the mean: that of
+        the column whose mean is farthest off counts for all.
+        """
+        mean, told = S[:-1, -1], float(S[-1, -1])
+        weight = min(max(told / constant**2, 0.0), 1.0)
+        if told <= NOISE_WIDTHS * math.sqrt(2.0) * noise_std:
+            return cls(S[:-1, :-1].copy(), math.inf, weight, n_samples)
+        square = np.outer(mean, mean) - noise_std**2 * np.eye(len(mean))
+        farthest = max(float(np.square(mean).max() - noise_std**2), 0.0) / told**2
+        grown = math.sqrt((1.0 + farthest) ** 2 + farthest**2)
+        return cls(np.asarray(S[:-1, :-1] - square / told), noise_std * grown, weight, n_samples)
+
+
+def mean_by_precision(sites: Sequence[SiteRelease]) -> SiteRelease:
+    """All sites as one: each by the inverse variance of its noise and sampling, relative to its weight.
+
+    Sites with few records, or with records that errors of the mean have made short, count for less than by their rows.
+    Where none tells its mean, noise counts as large as the moments are.
+    """
+    n = [one.n_samples for one in sites]
+    plain = mean_over_records([one.moments for one in sites], n)
+    weight = np.array([one.weight for one in sites])
+    noise = np.array([one.noise_std for one in sites])
+    signal = np.ones(len(sites)) if np.isnan(weight).any() else weight
+    size = max(float(np.median(plain.diagonal())), 0.0) / max(float(np.average(signal, weights=n)), 1e-12)
+    with np.errstate(divide="ignore"):
+        precision = 1.0 / (noise**2 + (signal * size) ** 2 / np.array(n))
+    shares = signal * precision
+    if not shares.sum() > 0.0:
+        return SiteRelease(plain, max(size, float(np.sqrt(np.square(plain).mean()))), math.nan, sum(n))
+    shares /= shares.sum()
+    told = shares > 0.0
+    by_sampling = float(np.square(shares * signal) @ (1.0 / np.array(n))) / float(shares @ signal) ** 2
+    return SiteRelease(
+        sum((share * one.moments for share, one in zip(shares, sites, strict=True)), np.zeros_like(plain)),
+        math.sqrt(float(np.square(shares[told] * noise[told]).sum())),
+        float(shares @ weight),
+        1.0 / by_sampling,
+    )
 
 
 def pool(

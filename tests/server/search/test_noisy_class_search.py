@@ -149,6 +149,18 @@ def test_moments_of_shortened_records_are_less_exact_than_their_noise() -> None:
     assert learned.accuracy.noise_std == pytest.approx(stretch * learned.seen.noise_std)
 
 
+def test_a_column_whose_scale_is_not_its_spread_has_noise_of_its_own() -> None:
+    """Far more noise in units of its residual; the numbers of confidence know it."""
+    W, S = network(1)
+    residual = ((np.eye(D) - W).T @ S @ (np.eye(D) - W)).diagonal()
+    scales = np.sqrt(residual)
+    scales[2] *= 5.0
+    accuracy = NoisyClassSearch(mask(), 0.0, 0).found([asked_with(S, W, scales, 0.005, 1)], ROWS).accuracy
+    assert accuracy.scales is not None
+    ratio = accuracy.scales / np.sqrt(residual)
+    assert ratio[2] / np.median(ratio) == pytest.approx(5.0, rel=0.1)
+
+
 def test_required_and_forbidden_edges_are_kept():
     W, S = network(2)
     i, j = np.argwhere(W != 0)[0].tolist()

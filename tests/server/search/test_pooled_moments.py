@@ -7,8 +7,9 @@ from fedbnsl.privacy.calibration import LATTICE
 from fedbnsl.sparse import Matrix
 from fedbnsl_server.search.pooled_moments import (
     PooledMoments,
-    about_mean,
+    SiteRelease,
     first_scales,
+    mean_by_precision,
     mean_over_records,
     mean_square_noise,
     missed_neighbours,
@@ -126,13 +127,89 @@ def test_scales_are_roots_of_moments_and_never_near_zero() -> None:
     np.testing.assert_allclose(next_scales(np.array([1e-9, 1.0, 4.0])), np.sqrt([0.3, 1.0, 4.0]))
 
 
+def with_constant(mean: Matrix, *, weight: float = 1.0, constant: float = 1.0) -> Matrix:
+    """(5, 5) moments of records z and the constant, each counted with the weight."""
+    about = np.append(mean, constant)
+    S = np.outer(about, about)
+    S[:-1, :-1] += MOMENTS
+    return weight * S
+
+
+def noise(rng: np.random.Generator, std: float, size: int) -> Matrix:
+    E = rng.normal(0.0, std, (size, size))
+    return (E + E.T) / np.sqrt(2.0)
+
+
 def test_moments_about_a_noisy_mean_are_right_on_average() -> None:
     rng, mean, std = np.random.default_rng(0), np.array([0.3, 0.0, -0.2, 0.0]), 0.1
-    S = np.block([[MOMENTS + np.outer(mean, mean), mean[:, None]], [mean[None], np.eye(1)]])
-    draws = []
+    S, draws = with_constant(mean), []
     for _ in range(20_000):
-        E = rng.normal(0.0, std, S.shape)
-        noise = (E + E.T) / np.sqrt(2.0)
-        noise[-1, -1] = 0.0  # the mean of a quotient is another matter
-        draws.append(about_mean(S + noise, noise_std=std))
+        E = noise(rng, std, 5)
+        E[-1, -1] = 0.0  # the mean of a quotient is another matter
+        draws.append(SiteRelease.about_mean(S + E, noise_std=std, constant=1.0, n_samples=9).moments)
     assert np.mean(draws, axis=0) == pytest.approx(MOMENTS, abs=0.4 * std**2)
+
+
+def test_a_mean_that_is_far_off_brings_its_noise_along() -> None:
+    """The column that is farthest off, and no other, has the noise that is told."""
+    rng, mean, std = np.random.default_rng(0), np.array([3.0, 0.0, 2.9, 0.0]), 0.01
+    S = with_constant(mean, constant=2.0)
+    draws = [
+        SiteRelease.about_mean(S + noise(rng, std, 5), noise_std=std, constant=2.0, n_samples=9) for _ in range(4000)
+    ]
+    errors = np.std([one.moments for one in draws], axis=0)
+    assert np.mean([one.noise_std for one in draws]) == pytest.approx(errors[0, 2], rel=0.1)
+    assert errors[1, 3] == pytest.approx(std, rel=0.1)
+
+
+def test_a_site_whose_constant_is_within_the_noise_tells_nothing() -> None:
+    S = with_constant(np.zeros(4), weight=0.02)
+    silent = SiteRelease.about_mean(S, noise_std=0.01, constant=1.0, n_samples=500)
+    assert silent.noise_std == np.inf
+    clear = SiteRelease.about_mean(with_constant(np.zeros(4)), noise_std=0.01, constant=1.0, n_samples=500)
+    assert clear.weight == 1.0
+    both = mean_by_precision([silent, clear])
+    assert both.moments == pytest.approx(clear.moments)
+    assert both.noise_std == pytest.approx(clear.noise_std)
+    assert both.n_samples == pytest.approx(500)
+
+
+def test_where_no_site_tells_its_mean_noise_is_as_large_as_the_moments() -> None:
+    silent = SiteRelease.about_mean(with_constant(np.ones(4), weight=0.02), noise_std=0.01, constant=1.0, n_samples=9)
+    pooled = mean_by_precision([silent, silent])
+    assert pooled.noise_std >= np.median(pooled.moments.diagonal())
+    assert np.isfinite(pooled.noise_std)
+
+
+def test_sites_count_by_what_they_tell() -> None:
+    """Sites of other sizes, weights and noise: no other shares give moments with less error, up to their factor."""
+    sites = [
+        SiteRelease(w * MOMENTS, std, w, n)
+        for w, std, n in ((0.9, 0.1, 300), (0.5, 0.02, 3000), (0.9, 0.02, 2000), (0.3, 0.5, 5000))
+    ]
+    pooled = mean_by_precision(sites)
+    size = float(np.median(MOMENTS.diagonal()))
+    assert pooled.moments == pytest.approx(pooled.weight * MOMENTS)
+
+    def error(noise_std: float, n: float, weight: float) -> float:
+        return (noise_std / weight) ** 2 + size**2 / n
+
+    best = error(pooled.noise_std, pooled.n_samples, pooled.weight)
+    w, std, n = (
+        np.array(values) for values in zip(*((one.weight, one.noise_std, one.n_samples) for one in sites), strict=True)
+    )
+    rng = np.random.default_rng(0)
+    for shares in [*np.eye(4), n / n.sum(), *rng.dirichlet(np.ones(4), 200)]:
+        signal = float(shares @ w)
+        other = error(float(np.linalg.norm(shares * std)), 1 / float((shares * w / signal) ** 2 @ (1 / n)), signal)
+        assert best <= other * (1 + 1e-9)
+
+
+def test_equal_sites_count_alike() -> None:
+    rng = np.random.default_rng(3)
+    sites = [SiteRelease.plain(MOMENTS + noise(rng, 0.1, 4), noise_std=0.1, n_samples=100) for _ in range(5)]
+    pooled = mean_by_precision(sites)
+    assert pooled.moments == pytest.approx(np.mean([one.moments for one in sites], axis=0))
+    assert pooled.noise_std == pytest.approx(0.1 / np.sqrt(5))
+    assert pooled.n_samples == pytest.approx(500)
+    assert np.isnan(pooled.weight)

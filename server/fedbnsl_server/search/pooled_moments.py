@@ -108,16 +108,16 @@ class SiteRelease(NamedTuple):
         """From (d + 1, d + 1) moments whose last residual is the constant: about the mean, up to a factor.
 
         Records may be shortened or left out: with weights w, S holds the means of w^2 z z', w^2 z and w^2. The square
-        of a noisy mean has the variance of the noise in it, which is taken off. Its noise grows with the mean: that of
-        the column whose mean is farthest off counts for all.
+        of a noisy mean has the variance of the noise in it, which is taken off. Its noise grows with the mean: the
+        mean square over the columns counts for all.
         """
         mean, told = S[:-1, -1], float(S[-1, -1])
         weight = min(max(told / constant**2, 0.0), 1.0)
         if told <= NOISE_WIDTHS * math.sqrt(2.0) * noise_std:
             return cls(S[:-1, :-1].copy(), math.inf, weight, n_samples)
         square = np.outer(mean, mean) - noise_std**2 * np.eye(len(mean))
-        farthest = max(float(np.square(mean).max() - noise_std**2), 0.0) / told**2
-        grown = math.sqrt((1.0 + farthest) ** 2 + farthest**2)
+        off = max(float(np.square(mean).mean()) - noise_std**2, 0.0) / told**2
+        grown = math.sqrt((1.0 + off) ** 2 + off**2)
         return cls(np.asarray(S[:-1, :-1] - square / told), noise_std * grown, weight, n_samples)
 
 

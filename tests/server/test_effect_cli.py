@@ -33,7 +33,7 @@ def edge(source, target, by="data", **more):
 
 
 DIRECTED = [edge("a", "b", "knowledge"), edge("b", "c", "knowledge")]
-UNDIRECTED = [edge("a", "b", "nobody", in_dag="forward"), edge("b", "c", "nobody", in_dag="forward")]
+UNDIRECTED = [edge("a", "b", "nobody"), edge("b", "c", "nobody")]
 
 
 def asked(capsys, run, source, target, *more):
@@ -98,7 +98,7 @@ def test_a_chain_without_directions_leaves_an_effect_open_and_says_that_0_is_amo
 def test_effects_of_one_sign_are_a_range(capsys, tmp_path):
     """a - b, a -> c, b -> c: the effect of a on c is direct, or direct and through b."""
     weights = {("a", "b"): 0.5, ("b", "c"): 2.0, ("a", "c"): 1.0}
-    edges = [edge("a", "b", "nobody", in_dag="forward"), edge("b", "c"), {**edge("b", "c"), "source": "a"}]
+    edges = [edge("a", "b", "nobody"), edge("b", "c"), {**edge("b", "c"), "source": "a"}]
     report = asked(capsys, written(tmp_path / "run", edges, weights=weights), "a", "c")
     assert report["verdict"] == "range"
     values = report["effects"][0]["values"]

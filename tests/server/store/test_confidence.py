@@ -186,6 +186,10 @@ def test_edges_whose_coefficients_differ_between_sites_are_named() -> None:
     (sentence,) = contradicted(CPDAG, replace(CONFIDENCE, q=np.array([40.0, 1.0]), degrees=np.array([4, 4])))
     assert "b -> a (I^2 0.90)" in sentence
     assert "b -> c" not in sentence
+    named = [{"source": "b", "target": "a", "directed": False, "directed_by": "nobody"}]
+    differing = replace(CONFIDENCE, q=np.array([40.0, 1.0]), degrees=np.array([4, 4]))
+    (sentence,) = verdict_of(CPDAG, COLUMNS, named, differing, EQUAL)["contradicted"]
+    assert "b -- a (I^2 0.90)" in sentence, "as the table has it"
 
 
 def test_correlated_residuals_are_told_with_how_many_there_are() -> None:
@@ -212,6 +216,9 @@ def test_what_is_assumed_follows_from_the_plan() -> None:
 
 
 def test_edges_are_counted_by_who_directed_them() -> None:
-    edges = [{"directed_by": who} for who in ("data", "data", "nobody")]
+    edges = [
+        {"source": "a", "target": "b", "directed": who != "nobody", "directed_by": who}
+        for who in ("data", "data", "nobody")
+    ]
     counts = verdict_of(CPDAG, COLUMNS, edges, CONFIDENCE, EQUAL)["directed_by"]
     assert counts == {"data": 2, "knowledge": 0, "assumption": 0, "nobody": 1}

@@ -57,6 +57,17 @@ def test_settings_are_tuned_on_a_folder_by_its_dictionary_against_a_truth_betwee
     assert "[dictionary.blood]" in (tmp_path / "out" / "best.toml").read_text(encoding="utf-8")
 
 
+def test_another_number_of_sites_than_tables_is_refused(
+    folder: Path, tmp_path: Path, fedbnsl: Callable[..., Any]
+) -> None:
+    n = len(site_files(folder))
+    asked = ("simulate", "standard", "--data", folder, "--set", f"n_participants={n + 1}", "--out", tmp_path / "run")
+    outcome = fedbnsl(*asked)
+    assert outcome.code == 2
+    assert f"--set n_participants={n + 1}: the folder has {n} tables" in outcome.err
+    assert not (tmp_path / "run").exists()
+
+
 def test_columns_name_variables_of_the_dictionary(folder: Path, tmp_path: Path, fedbnsl: Callable[..., Any]) -> None:
     outcome = fedbnsl(
         "simulate", "standard", "--data", folder, "--columns=visits,blood,age", "--out", tmp_path / "run", "--json"

@@ -95,10 +95,7 @@ def large_run(folder: Path, names: tuple[str, ...], *, seed: int = 3, n_unsure: 
     edges = []
     for i, j in pairs:
         by = ("data", "knowledge", "nobody", "data")[int(rng.integers(4))]
-        # Undirected ones have their names in the variables' order, whatever their direction in the DAG.
         i, j = order[i], order[j]
-        turned = {"in_dag": "backward"} if by == "nobody" and i > j else {}
-        i, j = (j, i) if turned else (i, j)
         share = round(float(rng.uniform(0.3, 1.0)), 2)
         sites = {f"site-{k}": [float(rng.normal(0.5, 0.1)), 0.08] for k in (1, 2, 3)}
         edges.append(
@@ -108,7 +105,6 @@ def large_run(folder: Path, names: tuple[str, ...], *, seed: int = 3, n_unsure: 
                 float(rng.normal(0, 1)),
                 share,
                 by,
-                **turned,
                 sites={"q": 2.0, "p": float(rng.random()), "i2": float(rng.random()), "estimates": sites},
             )
         )

@@ -250,7 +250,12 @@ def test_4_a_table_that_cannot_be_used_is_named_with_column_and_count(fedbnsl, p
     refused(fedbnsl("simulate", plan, "--data", tables, "--out", tmp_path / "run"), 4, "site-2.csv", said)
     refused(fedbnsl("participant", "refit", tables / "truth.csv", "--data", table, "--out", tmp_path / "own"), 4, said)
     join = ("participant", "join", "127.0.0.1:9", "--insecure", "--site=s", "--public-data", "--data", table)
-    refused(fedbnsl(*join), 4, said, "nothing of it was sent")
+    refused(fedbnsl(*join), 4, said, "a data dictionary says what they stand for: --dictionary FILE", "was sent")
+    words = tmp_path / "words.toml"
+    words.write_text('[X1]\nkind = "continuous"\n[X2]\nkind = "continuous"\n', encoding="utf-8")
+    described = fedbnsl(*join, "--dictionary", words)
+    refused(described, 4, said, "nothing of it was sent")
+    assert "--dictionary FILE" not in described.err
 
 
 @pytest.mark.parametrize("command", [["simulate", "fed-sparse"], ["demo"]])

@@ -209,7 +209,7 @@ def simulate(
     from rich.console import Console
 
     from fedbnsl_client.cli import warnings_on_stderr
-    from fedbnsl_experiments.plan_settings import for_sites
+    from fedbnsl_experiments.plan_settings import for_sites, refuse_another_number
     from fedbnsl_experiments.repeat import command_kept
     from fedbnsl_experiments.simulate import simulate as run_simulation
     from fedbnsl_experiments.tables.folder import described_by, site_files, tables_for
@@ -228,6 +228,7 @@ def simulate(
     out = out or default_folder(plan.name)
     refuse_existing_run(out)
     files = site_files(folder)
+    refuse_another_number(choice, len(files))
     plan = for_sites(described_by(plan, folder), len(files))
     with warnings_on_stderr():
         tables = tables_for(plan, files)

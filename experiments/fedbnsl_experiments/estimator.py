@@ -28,7 +28,7 @@ from fedbnsl_experiments.tables.notebook import site_tables, table_over
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.consensus_graph import consensus_graph, raw_weights
 from fedbnsl_server.observe.terminal import RunDisplay
-from fedbnsl_server.store.result_file import in_dag, learned_class
+from fedbnsl_server.store.result_file import learned_class
 
 try:
     from sklearn.base import BaseEstimator
@@ -95,8 +95,8 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         j, ``cpdag_[j, i]`` as well if nothing tells its direction. Where the plan's graph_class is dag-equal-variance,
         all edges are directed.
     undirected_edges_ : list of (source, target)
-        Edges that nothing directs, names in the order of the variables. `graph_`, `edges_` and `weights_` have them as
-        in one DAG of the class.
+        Edges that nothing directs, named in the direction that they have in the DAG of `graph_`, `edges_` and
+        `weights_`, which is one of the class.
     edges_ : list of (source, target, weight)
         Between variables, by decreasing absolute weight; where the plan divides columns by scales, by decreasing weight
         without units. Of an edge with several coefficients, the largest; ``result_["edges"]`` has all of them.
@@ -240,7 +240,7 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
     def _keep(self, plan: Plan, result: dict[str, Any], state: AdmmState, about_tables: list[str]) -> None:
         names: list[str] = result["variables"]
         columns = columns_of(result)
-        edges = [(*in_dag(edge), edge["weight"]) for edge in result["edges"]]
+        edges = [(edge["source"], edge["target"], edge["weight"]) for edge in result["edges"]]
         graph: nx.DiGraph[str] = nx.DiGraph()
         graph.add_nodes_from(names)
         graph.add_weighted_edges_from(edges)

@@ -3,14 +3,33 @@
 from collections.abc import Mapping
 from typing import Any, cast
 
+from fedbnsl.errors import SetupError
 from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.plan_file import place_of
+from fedbnsl.plan.plan_options import PlanChoice
 
 
 def for_sites(plan: Plan, n_sites: int) -> Plan:
     """The plan for as many sites as there are tables."""
     quorum = plan.quorum if plan.quorum <= n_sites else 0
     return plan.with_settings(n_participants=n_sites, quorum=quorum)
+
+
+def refuse_another_number(choice: PlanChoice, n_sites: int) -> None:
+    """Refuse `--set n_participants=N` where there are not N tables.
+
+    Raises
+    ------
+    SetupError
+        If N is another number.
+    """
+    given = choice.read()
+    asked = given.settings.get("n_participants")
+    if "n_participants" in given.given_by and given.given_by["n_participants"] == "--set" and asked != n_sites:
+        raise SetupError(
+            f"--set n_participants={asked}: the folder has {n_sites} tables, and every table is a site",
+            remedy="Leave the setting out, or give a folder with as many tables.",
+        )
 
 
 def with_dotted(plan: Plan, settings: Mapping[str, Any], *, origin: str) -> Plan:

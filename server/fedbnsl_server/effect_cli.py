@@ -44,32 +44,46 @@ def effect(run: Path, sources: tuple[str, ...], target: str, as_json: bool) -> N
     from fedbnsl_server.store.learned_network import read_network
 
     network = read_network(run)
-    places = [_place(name, network) for name in (*sources, target)]
+    named = [_place(name, network) for name in (*sources, target)]
+    places = [variable for variable, _ in named]
     if len(set(places)) < len(places):
         raise SetupError("--from and --to: expected different variables, each of them once")
     effects = total_effects(
         network.covariance, network.marks, places[:-1], places[-1], network.columns, network.precision
     )
-    report = _report(network, effects, places[:-1], places[-1])
+    report = _report(network, effects, places[:-1], places[-1], {k for _, columns in named for k in columns})
     if as_json:
         click.echo(json.dumps({"run": str(run), **report}, ensure_ascii=False))
     else:
         _show(report, Console())
 
 
-def _place(name: str, network: "LearnedNetwork") -> int:
+def _place(name: str, network: "LearnedNetwork") -> tuple[int, list[int]]:
+    """A variable and the columns of it that are asked for: all, or of a level such as `ward=surgery` its own."""
     from fedbnsl.wording import first_few
 
-    variables = network.columns.variables
-    if name not in variables:
-        raise SetupError(f"{name!r} is not a variable of the run, which has {first_few(map(repr, variables))}")
-    return variables.index(name)
+    columns = network.columns
+    if name in columns.variables:
+        variable = columns.variables.index(name)
+        return variable, columns.members()[variable].tolist()
+    if name in columns.names:
+        column = columns.names.index(name)
+        return int(columns.variable_of[column]), [column]
+    owner, equals, _ = name.partition("=")
+    if equals and owner in columns.variables:
+        own: list[int] = columns.members()[columns.variables.index(owner)].tolist()
+        levels = [columns.names[k] for k in own]
+        raise SetupError(
+            f"{name!r} is no column of {owner!r}, which has {first_few(map(repr, levels))}; its first level is what "
+            "the others are compared with"
+        )
+    raise SetupError(f"{name!r} is not a variable of the run, which has {first_few(map(repr, columns.variables))}")
 
 
 def _report(
-    network: "LearnedNetwork", effects: "Sequence[Effect]", sources: Sequence[int], target: int
+    network: "LearnedNetwork", effects: "Sequence[Effect]", sources: Sequence[int], target: int, asked: set[int]
 ) -> dict[str, Any]:
-    """JSON-ready: the verdict in words, and all values for each column of source and target."""
+    """JSON-ready: the verdict in words, and all values for each column that is asked for of source and target."""
     columns = network.columns
     members = columns.members()
     spread = network.spread
@@ -77,6 +91,8 @@ def _report(
     rows: list[dict[str, Any]] = []
     for a, i in enumerate(of_sources):
         for b, j in enumerate(members[target].tolist()):
+            if not {i, j} <= asked:
+                continue
             values: list[dict[str, Any]] = []
             for one in effects:
                 error = None if one.standard_error is None else float(one.standard_error[a, b])
@@ -160,21 +176,32 @@ def _show(report: dict[str, Any], console: Any) -> None:
     table.add_column("adjusted for", overflow="fold")
     for row in rows:
         for value in row["values"]:
-            sets = [
-                "; ".join(", ".join(of_source) or "nothing" for of_source in parents)
-                for parents in value["adjusted_for"]
-            ]
             table.add_row(
                 *(Text(row[end]) for end in ends),
                 f"{value['effect']:+.4g}",
                 *([_between(value["interval"], 4)] if known else ()),
                 f"{value['standardised']:+.3f}",
                 *([_between(value["standardised_interval"], 3)] if known else ()),
-                Text(" | ".join(sets[:3]) + (f" | {len(sets) - 3} more" if len(sets) > 3 else "")),
+                Text(_sets_in_words(value["adjusted_for"], report["from"])),
             )
     console.print(table)
     for sentence in report["in_words"]:
         console.print(Text(sentence), soft_wrap=True)
+
+
+def _sets_in_words(sets: list[list[list[str]]], sources: Sequence[str]) -> str:
+    """Such as `nothing, or crp and plate`; of several sources `for a nothing, for b crp`, and at most three sets."""
+
+    def listed(names: list[str]) -> str:
+        return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names) or "nothing"
+
+    words = [
+        listed(parents[0])
+        if len(sources) == 1
+        else ", ".join(f"for {source} {listed(names)}" for source, names in zip(sources, parents, strict=True))
+        for parents in sets[:3]
+    ]
+    return ", or ".join([*words, *([f"{len(sets) - 3} more sets"] if len(sets) > 3 else [])])
 
 
 def _between(interval: list[float] | None, digits: int) -> str:

@@ -221,7 +221,7 @@ def test_a_site_keeps_the_class_of_the_graph_that_it_is_told(dataset, tmp_path, 
     for name in ("edges.csv", "personalised-edges.csv"):
         header, *rows = (tmp_path / "kept" / name).read_text(encoding="utf-8").splitlines()
         assert header == "source,target,weight,directed"
-        assert [(*row.split(",")[:2], row[-1]) for row in rows] == [("X1", "X2", "0"), ("X3", "X4", "1")]
+        assert [(*row.split(",")[:2], row[-1]) for row in rows] == [("X2", "X1", "0"), ("X3", "X4", "1")]
 
 
 def test_a_graph_against_the_knowledge_of_its_plan_is_refused_and_not_kept(dataset, tmp_path, monkeypatch):

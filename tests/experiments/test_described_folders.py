@@ -45,6 +45,29 @@ def test_a_folder_is_simulated_by_its_dictionary_and_scored_between_variables(
     assert again.code == 0, again.err
 
 
+def test_settings_are_tuned_on_a_folder_by_its_dictionary_against_a_truth_between_variables(
+    folder: Path, tmp_path: Path, fedbnsl: Callable[..., Any]
+) -> None:
+    (folder / "truth.csv").write_text("source,target\nage,crp\nsex,crp\nblood,visits\n", encoding="utf-8")
+    grid = tmp_path / "grid.toml"
+    grid.write_text("bootstrap = [0]\n", encoding="utf-8")
+    outcome = fedbnsl("tune", "standard", "--grid", grid, "--data", folder, "--out", tmp_path / "out", "--json")
+    assert outcome.code == 0, outcome.err
+    assert '"metric": "shd"' in outcome.out
+    assert "[dictionary.blood]" in (tmp_path / "out" / "best.toml").read_text(encoding="utf-8")
+
+
+def test_another_number_of_sites_than_tables_is_refused(
+    folder: Path, tmp_path: Path, fedbnsl: Callable[..., Any]
+) -> None:
+    n = len(site_files(folder))
+    asked = ("simulate", "standard", "--data", folder, "--set", f"n_participants={n + 1}", "--out", tmp_path / "run")
+    outcome = fedbnsl(*asked)
+    assert outcome.code == 2
+    assert f"--set n_participants={n + 1}: the folder has {n} tables" in outcome.err
+    assert not (tmp_path / "run").exists()
+
+
 def test_columns_name_variables_of_the_dictionary(folder: Path, tmp_path: Path, fedbnsl: Callable[..., Any]) -> None:
     outcome = fedbnsl(
         "simulate", "standard", "--data", folder, "--columns=visits,blood,age", "--out", tmp_path / "run", "--json"

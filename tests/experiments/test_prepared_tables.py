@@ -31,11 +31,15 @@ def datasets(tables: list[Matrix]) -> dict[str, Dataset]:
 
 
 Edges = dict[tuple[str, str, bool], dict[str, Any]]
-"""By source, target and whether the edge is directed from the one to the other."""
+"""By source, target and whether the edge is directed; the names of an undirected one are in their order."""
 
 
 def edges_of(result: dict[str, Any]) -> Edges:
-    return {(edge["source"], edge["target"], edge["directed"]): edge for edge in result["edges"]}
+    def ends(edge: dict[str, Any]) -> tuple[str, str]:
+        found: tuple[str, str] = edge["source"], edge["target"]
+        return found if edge["directed"] else (min(found), max(found))
+
+    return {(*ends(edge), edge["directed"]): edge for edge in result["edges"]}
 
 
 def pairs_of(edges: Edges) -> set[frozenset[str]]:

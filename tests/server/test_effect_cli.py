@@ -7,6 +7,7 @@ import pytest
 
 from command_line import run_command
 from fedbnsl.graphs.files import LearnedGraph, write_all
+from fedbnsl_server.effect_cli import _sets_in_words
 
 WEIGHTS = {("a", "b"): 0.5, ("b", "c"): 2.0}
 
@@ -33,7 +34,7 @@ def edge(source, target, by="data", **more):
 
 
 DIRECTED = [edge("a", "b", "knowledge"), edge("b", "c", "knowledge")]
-UNDIRECTED = [edge("a", "b", "nobody", in_dag="forward"), edge("b", "c", "nobody", in_dag="forward")]
+UNDIRECTED = [edge("a", "b", "nobody"), edge("b", "c", "nobody")]
 
 
 def asked(capsys, run, source, target, *more):
@@ -70,8 +71,22 @@ def test_levels_of_a_nominal_variable_have_the_intervals_of_their_correlated_col
     (run / "result.json").write_text(json.dumps({**result, "variables": ["x", "y"]}), encoding="utf-8")
     rows = asked(capsys, run, "x", "y")["effects"]
     assert [row["values"][0]["effect"] for row in rows] == pytest.approx([0.5, 2.0])
+    assert asked(capsys, run, "b", "y")["effects"] == rows[1:], "of one level, named by its column"
     errors = [row["values"][0]["standard_error"] for row in rows]
     assert errors == pytest.approx([np.sqrt(12 / 100 / (one * (1 - 0.36))) for one in (4, 3)])
+
+
+@pytest.mark.parametrize(
+    ("sets", "sources", "words"),
+    [
+        ([[[]], [["crp", "plate"]]], ["a"], "nothing, or crp and plate"),
+        ([[["b", "c", "d"]]], ["a"], "b, c and d"),
+        ([[["b"]]] * 5, ["a"], "b, or b, or b, or 2 more sets"),
+        ([[[], ["c"]]], ["a", "b"], "for a nothing, for b c"),
+    ],
+)
+def test_what_was_adjusted_for_is_said_in_words(sets, sources, words):
+    assert _sets_in_words(sets, sources) == words
 
 
 def test_an_effect_against_the_arrows_is_none(capsys, tmp_path):
@@ -98,7 +113,7 @@ def test_a_chain_without_directions_leaves_an_effect_open_and_says_that_0_is_amo
 def test_effects_of_one_sign_are_a_range(capsys, tmp_path):
     """a - b, a -> c, b -> c: the effect of a on c is direct, or direct and through b."""
     weights = {("a", "b"): 0.5, ("b", "c"): 2.0, ("a", "c"): 1.0}
-    edges = [edge("a", "b", "nobody", in_dag="forward"), edge("b", "c"), {**edge("b", "c"), "source": "a"}]
+    edges = [edge("a", "b", "nobody"), edge("b", "c"), {**edge("b", "c"), "source": "a"}]
     report = asked(capsys, written(tmp_path / "run", edges, weights=weights), "a", "c")
     assert report["verdict"] == "range"
     values = report["effects"][0]["values"]
@@ -124,6 +139,7 @@ def test_what_cannot_be_answered_is_refused_with_the_reason(capsys, tmp_path):
     run = written(tmp_path / "run", DIRECTED)
     for words, said in (
         (["--from", "x", "--to", "c"], "'x' is not a variable of the run, which has 'a', 'b', 'c'"),
+        (["--from", "b=no", "--to", "c"], "'b=no' is no column of 'b', which has 'b'; its first level"),
         (["--from", "c", "--to", "c"], "expected different variables"),
     ):
         outcome = run_command(capsys, "effect", run, *words)

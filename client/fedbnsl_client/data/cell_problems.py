@@ -3,14 +3,35 @@
 For the people at the site: spellings are quoted, so none of it may leave the site.
 """
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 
+from fedbnsl.errors import DataError
+from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.shown import shown
 from fedbnsl_client.data.checks import Places
 from fedbnsl_client.data.reading import Reading
 
 _SPELLINGS = 3
 _LONGEST = 40
+_WORDS = (
+    "If a column holds words, such as yes and no, a data dictionary says what they stand for: --dictionary FILE, or "
+    "dictionary.toml in the folder of tables; `fedbnsl data dictionary` drafts one, from a PUBLIC sample only. "
+    "Otherwise correct the cells, or leave the column out with --columns; nothing of it was sent."
+)
+
+
+class UnreadableCellsError(DataError):
+    """Cells are no numbers, or no levels of the data dictionary."""
+
+
+@contextmanager
+def words_have_a_remedy(dictionary: Dictionary) -> Generator[None]:
+    """Without a data dictionary, an UnreadableCellsError says that words need one."""
+    try:
+        yield
+    except UnreadableCellsError as error:
+        raise error if dictionary else UnreadableCellsError(str(error), remedy=_WORDS) from None
 
 
 class CellProblems:

@@ -16,7 +16,7 @@ import numpy as np
 from fedbnsl.errors import DataError
 from fedbnsl.sparse import Matrix
 from fedbnsl_client.data.arrow_cells import codes_of
-from fedbnsl_client.data.cell_problems import CellProblems
+from fedbnsl_client.data.cell_problems import CellProblems, UnreadableCellsError
 from fedbnsl_client.data.checks import in_one_line
 from fedbnsl_client.data.columns import read_names
 from fedbnsl_client.data.mapped_array import rows_a_block
@@ -206,7 +206,9 @@ def blocks(path: Path, header: Sequence[str], chosen: Sequence[int], readings: S
         raise
     except ValueError:
         problems = unreadable_cells(path, header, chosen, readings)
-        raise DataError(f"{path}: " + in_one_line(problems or ["the table cannot be read"])) from None
+        if not problems:
+            raise DataError(f"{path}: the table cannot be read") from None
+        raise UnreadableCellsError(f"{path}: " + in_one_line(problems)) from None
 
 
 def _loaded(

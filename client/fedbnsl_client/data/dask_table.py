@@ -27,7 +27,7 @@ from fedbnsl.errors import DataError, FedbnslError, SetupError
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.sparse import Matrix
 from fedbnsl_client.data.arrow_cells import codes_of_batches
-from fedbnsl_client.data.cell_problems import CellProblems
+from fedbnsl_client.data.cell_problems import CellProblems, UnreadableCellsError, words_have_a_remedy
 from fedbnsl_client.data.checks import complete_rows, in_one_line, zeros_for_gaps
 from fedbnsl_client.data.dataset import MIN_ROWS, Dataset, TablePass, chosen_columns
 from fedbnsl_client.data.mapped_array import RowsElsewhere, Sums, added
@@ -337,7 +337,8 @@ def read(
         problems.join(found, n)
         n += n_rows
     if lines := problems.lines():
-        raise DataError(f"{source.origin}: " + in_one_line(lines))
+        with words_have_a_remedy(dictionary):
+            raise UnreadableCellsError(f"{source.origin}: " + in_one_line(lines))
     rows = DaskRows(cluster, parts, recipe, (n, len(table.columns)))
     # All that works on a table needs its shape and sums over its rows; what needs more says so.
     X = cast(Matrix, rows)

@@ -26,7 +26,7 @@ from fedbnsl.errors import DataError
 from fedbnsl.shown import shown
 from fedbnsl.sparse import Matrix
 from fedbnsl_client.data.arrow_cells import codes_of_batches
-from fedbnsl_client.data.cell_problems import CellProblems
+from fedbnsl_client.data.cell_problems import CellProblems, UnreadableCellsError
 from fedbnsl_client.data.checks import in_one_line
 from fedbnsl_client.data.columns import read_names
 from fedbnsl_client.data.reading import Reading
@@ -178,7 +178,7 @@ class DatabaseTable:
                 n += len(block)
                 yield block
             if problems := found.lines():
-                raise DataError(in_one_line(problems))
+                raise UnreadableCellsError(in_one_line(problems))
             if not n:
                 raise DataError("the query returned no rows; run it in the database's own client")
 

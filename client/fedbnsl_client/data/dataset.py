@@ -16,6 +16,7 @@ from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.sparse import Index, Matrix
 from fedbnsl.wording import first_few
+from fedbnsl_client.data.cell_problems import words_have_a_remedy
 from fedbnsl_client.data.checks import (
     DataWarning,
     Oddity,
@@ -141,7 +142,7 @@ class Dataset:
         DataError
             If the file cannot be read or its table cannot be used; the text says why, by column and count.
         """
-        with said_in_words(path):
+        with said_in_words(path), words_have_a_remedy(dictionary):
             before = state_of(path)
             if max_file_bytes is not None and (size := bytes_of(path)) > max_file_bytes:
                 raise DataError(

@@ -16,7 +16,7 @@ from fedbnsl.errors import DataError
 from fedbnsl.sparse import Matrix
 from fedbnsl.wording import first_few
 from fedbnsl_client.data.arrow_cells import codes_of_batches
-from fedbnsl_client.data.cell_problems import CellProblems
+from fedbnsl_client.data.cell_problems import CellProblems, UnreadableCellsError
 from fedbnsl_client.data.checks import in_one_line
 from fedbnsl_client.data.columns import read_names
 from fedbnsl_client.data.mapped_array import rows_a_block
@@ -180,7 +180,7 @@ class ParquetTable:
         batches = (batch for file in files_of(self._path) for batch in batches_of(file, header, chosen))
         yield from codes_of_batches(batches, found, chosen, readings)
         if problems := found.lines():
-            raise DataError(f"{self.origin}: " + in_one_line(problems))
+            raise UnreadableCellsError(f"{self.origin}: " + in_one_line(problems))
 
     def _name(self, file: File) -> str:
         return repr(str(file.path.relative_to(self._path)))

@@ -10,6 +10,8 @@ from itertools import islice
 
 import numpy as np
 
+from fedbnsl.graphs.cpdag import cpdag
+from fedbnsl.graphs.graph import is_acyclic
 from fedbnsl.graphs.meek import PartlyDirected, bits
 from fedbnsl.sparse import Mask
 
@@ -41,6 +43,23 @@ def consistent_extension(marks: Mask) -> Mask:
         else:
             raise ValueError("no directed acyclic graph has these directed edges and no other v-structures")
     return dag
+
+
+def as_named(named: Mask, marks: Mask) -> Mask:
+    """(d, d) `named` if it is one of the DAGs that the marks stand for, otherwise their `consistent_extension`.
+
+    Parameters
+    ----------
+    named
+        (d, d) every edge of the marks in one direction.
+
+    Raises
+    ------
+    ValueError
+        If the marks stand for no DAG.
+    """
+    other = consistent_extension(marks)
+    return named if is_acyclic(named) and (cpdag(named) == cpdag(other)).all() else other
 
 
 def members(marks: Mask) -> Iterator[Mask]:

@@ -20,7 +20,7 @@ import numpy as np
 
 from fedbnsl.durable import make_folder, write_text
 from fedbnsl.errors import ResultError
-from fedbnsl.graphs.class_members import consistent_extension
+from fedbnsl.graphs.class_members import as_named
 from fedbnsl.graphs.csv_names import from_cell
 from fedbnsl.graphs.formats import EDGES_HEADER, LearnedGraph, dagitty, dot, edges_csv, graphml, lgbn_json, weights_csv
 from fedbnsl.graphs.graph import cyclic_edges
@@ -93,7 +93,8 @@ def new_graph_folder(path: Path) -> None:
 def read_edges(path: Path, variables: Sequence[str] | None = None) -> LearnedGraph:
     """Read edges.csv, as written here or by hand, where the column `directed` may be left out: all edges are directed.
 
-    Where some edges are undirected, `dag` is one of the graphs that these marks stand for, and so are `weights`.
+    Where some edges are undirected, `dag` is one of the graphs that these marks stand for: the one with every source
+    and target as the file names them, if that is one. A weight is that of its row.
 
     Parameters
     ----------
@@ -119,7 +120,7 @@ def read_edges(path: Path, variables: Sequence[str] | None = None) -> LearnedGra
     edges = _edges(path, rows)
     names = tuple(variables) if variables is not None else tuple(dict.fromkeys(name for edge in edges for name in edge))
     position = {name: k for k, name in enumerate(names)}
-    arrows, lines = np.zeros((2, len(names), len(names)), dtype=bool)
+    arrows, lines, named = np.zeros((3, len(names), len(names)), dtype=bool)
     weights = np.zeros((len(names), len(names)))
     for (source, target), (line, weight, directed) in edges.items():
         for name in (source, target):
@@ -127,6 +128,7 @@ def read_edges(path: Path, variables: Sequence[str] | None = None) -> LearnedGra
                 raise ResultError(f"{path}: line {line}: {name!r} is not one of the {len(names)} variables")
         i, j = position[source], position[target]
         (arrows if directed else lines)[i, j] = True
+        named[i, j] = True
         weights[i, j] = weight
         if not directed:
             lines[j, i] = True
@@ -140,7 +142,7 @@ def read_edges(path: Path, variables: Sequence[str] | None = None) -> LearnedGra
         return LearnedGraph(names, arrows, weights)
     marks = arrows | lines
     try:
-        dag = consistent_extension(marks)
+        dag = as_named(named, marks)
     except ValueError as error:
         raise ResultError(f"{path}: {error}; give one of the undirected edges a direction, or remove it") from None
     return LearnedGraph(names, dag, np.where(dag, weights, 0.0), marks=marks)

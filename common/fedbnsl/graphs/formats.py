@@ -1,7 +1,7 @@
 """A learned network as text, in the formats of other tools; each says which end of a directed edge is the parent.
 
-An edge whose direction nothing tells has none: it comes once, its names in the order of the variables, and each format
-says in its own way that it is undirected. lgbn.json holds one DAG of the class instead, as its readers need one.
+An edge whose direction nothing tells comes once, and each format says in its own way that it is undirected. Its source
+and target, and so its weight, are those that it has in one DAG of the class: the one of lgbn.json.
 
 Names may hold any character but control characters, U+FFFE and U+FFFF, which XML or DAGitty cannot hold, and those that
 change the order in which a text is read: a table with such a name is refused when it is read.
@@ -77,12 +77,10 @@ class LearnedGraph:
             yield self.variables[i], self.variables[j], float(self.weights[i, j])
 
     def edges_of_class(self) -> Iterator[tuple[str, str, float, bool]]:
-        """(source, target, weight, directed) in the order of the variables; an undirected edge has it in its names."""
+        """(source, target, weight, directed) in the order of the variables, named as in the DAG."""
         undirected = self.undirected
-        turned = np.tril(undirected)
-        for i, j in np.argwhere((self.dag & ~turned) | turned.T):
-            weight = self.weights[j, i] if turned[j, i] else self.weights[i, j]
-            yield self.variables[i], self.variables[j], float(weight), not (undirected[i, j] or undirected[j, i])
+        for i, j in np.argwhere(self.dag):
+            yield self.variables[i], self.variables[j], float(self.weights[i, j]), not undirected[i, j]
 
 
 def edges_csv(graph: LearnedGraph) -> str:

@@ -123,8 +123,6 @@ def covered(result: Mapping[str, Any], W: Matrix) -> tuple[int, int, int]:
     intervals: dict[tuple[int, int], Sequence[float]] = {}
     for edge in result["edges"]:
         i, j = position[edge["source"]], position[edge["target"]]
-        if not edge["directed"] and edge["in_dag"] == "backward":
-            i, j = j, i
         found[i, j] = True
         if edge.get("interval"):  # a run without numbers of confidence has none
             intervals[i, j] = edge["interval"]

@@ -129,7 +129,7 @@ def _true_weights(run: ReportedRun) -> Mapping[Edge, float]:
 
 
 def missing_edges(run: ReportedRun) -> list[EdgeRow]:
-    """True edges whose pair was not learned at all; of an undirected one, its ends in the variables' order."""
+    """True edges whose pair was not learned at all; an undirected one as the DAG of the truth has it."""
     if run.truth is None:
         return []
     marks, learned = run.truth.marks, run.marks
@@ -137,7 +137,9 @@ def missing_edges(run: ReportedRun) -> list[EdgeRow]:
     twice = run.truth.edges & run.truth.edges.T
     lacking = marks & ~learned & ~(learned.T & ~twice)
     undirected = marks & marks.T & ~twice
-    pairs: list[Edge] = [(int(i), int(j)) for i, j in np.argwhere(lacking) if i < j or not undirected[i, j]]
+    pairs: list[Edge] = [
+        (int(i), int(j)) for i, j in np.argwhere(lacking) if run.truth.edges[i, j] or not undirected[i, j]
+    ]
     weights = _true_weights(run)
     names = run.variables
     return [

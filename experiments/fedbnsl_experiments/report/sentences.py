@@ -78,7 +78,10 @@ def estimate_sentence(run: ReportedRun) -> str:
             cut = "The search alone decided which edges there are: no threshold cut any."
         if not (run.marks == run.directed).all():
             graph = "a DAG of the class that was searched"
-            cut += " An undirected edge, too, has the coefficient that it has there, whichever way it points."
+            cut += (
+                " The estimate of an undirected edge is that of source \u2192 target in this DAG; another DAG of "
+                "the class may have another."
+            )
         return f"An estimate is a least-squares coefficient, {intercept}, on {graph}, from {moments}. {cut}"
     if not refits:
         shrunk = ", shrunk towards zero by the L1 penalty" if plan.l1_weight else ""

@@ -20,6 +20,7 @@ from fedbnsl_server.observe.terminal import megabytes
 
 _EDGES_SHOWN = 40
 _HEADS = {"standardised": "without units"}
+_OF_ONE_DAG = "weights are of source -> target in one DAG of the class (lgbn.json); another may have others"
 
 
 def print_summary(
@@ -55,6 +56,8 @@ def print_summary(
     console.print(_table_of(edges, scaled=_scaled(result)))
     sent = result["bytes"]
     lines = Table.grid(padding=(0, 2))
+    if not all(map(is_directed, edges)):
+        lines.add_row("undirected (--)", _OF_ONE_DAG)
     if of_classes is not None and result["graph_class"] == "cpdag":
         n_reference = of_classes.n_reference_directed + of_classes.n_reference_undirected
         f1 = "-" if of_classes.skeleton_f1 is None else f"{of_classes.skeleton_f1:.2f}"

@@ -72,7 +72,10 @@ def as_typeset(verdict: Verdict | None) -> Verdict | None:
     """The verdict for a page, with the signs that result.json writes in ASCII."""
     if verdict is None:
         return None
-    said = [text.replace(" -> ", " \u2192 ").replace("(I^2 ", "(I\u00b2 ") for text in verdict.contradicted]
+    said = [
+        text.replace(" -> ", " \u2192 ").replace(" -- ", " \u2014 ").replace("(I^2 ", "(I\u00b2 ")
+        for text in verdict.contradicted
+    ]
     return replace(verdict, contradicted=said)
 
 

@@ -18,7 +18,6 @@ from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_experiments.scoring.class_scores import Known, class_scores, random_class_shd, sid_interval
 from fedbnsl_experiments.scoring.metrics import empty_graph_scores, random_dag_scores, score, sid
 from fedbnsl_experiments.scoring.reference import Reference, read_reference
-from fedbnsl_server.store import result_file
 from fedbnsl_server.store.result_file import columns_of as columns_of
 from fedbnsl_server.store.result_file import learned_graph as learned_graph
 from fedbnsl_server.store.result_file import read_result as read_result
@@ -143,8 +142,7 @@ def learned_weights(result: Mapping[str, Any]) -> Matrix:
     position = {name: k for k, name in enumerate(result["variables"])}
     W = np.zeros((len(position), len(position)))
     for edge in result["edges"]:
-        source, target = result_file.in_dag(edge)
-        W[position[source], position[target]] = edge["weight"]
+        W[position[edge["source"]], position[edge["target"]]] = edge["weight"]
     return W
 
 

@@ -10,7 +10,7 @@ from typing import TextIO
 import numpy as np
 
 from fedbnsl.errors import ResultError
-from fedbnsl.graphs.class_members import consistent_extension
+from fedbnsl.graphs.class_members import as_named
 from fedbnsl.graphs.csv_names import from_cell
 from fedbnsl.messages import composed
 from fedbnsl.sparse import Mask
@@ -36,7 +36,7 @@ class Reference:
         (k,) places of these variables among those of the run, ascending; k is at least 2.
     edges
         (k, k) its subgraph induced on them; it may have cycles. Where the file has undirected edges, these have the
-        directions of one DAG that the file stands for.
+        directions of one DAG that the file stands for: those of its rows, if they give one.
     directed
         (k, k) of `edges`, those that are directed in a file with undirected edges; None: it has none.
     weights
@@ -113,9 +113,9 @@ def read_reference(path: Path, variables: Sequence[str]) -> Reference:
     edges, lines = np.zeros((2, len(position), len(position)), dtype=bool)
     for edge, row in listed.items():
         (edges if row.directed else lines)[edge] = True
-    arrows, lines = edges, lines | lines.T
+    as_listed, arrows, lines = edges | lines, edges, lines | lines.T
     if lines.any():
-        edges = _one_dag(path, arrows, lines)
+        edges = _one_dag(path, as_listed, arrows, lines)
     weights = {edge: row.weight for edge, row in listed.items() if row.weight is not None}
     places = tuple(position[name] for name in common)
     return Reference(
@@ -128,12 +128,12 @@ def read_reference(path: Path, variables: Sequence[str]) -> Reference:
     )
 
 
-def _one_dag(path: Path, arrows: Mask, lines: Mask) -> Mask:
-    """A DAG that a file with undirected edges stands for."""
+def _one_dag(path: Path, named: Mask, arrows: Mask, lines: Mask) -> Mask:
+    """A DAG that a file with undirected edges stands for: the one that it names, if that is one."""
     try:
         if (arrows & (arrows.T | lines)).any():
             raise ValueError("an edge is listed with two directions, or with one and without")
-        return consistent_extension(arrows | lines)
+        return as_named(named, arrows | lines)
     except ValueError as error:
         raise UnusableReferenceError(f"{path} is no class of graphs: {error}") from None
 

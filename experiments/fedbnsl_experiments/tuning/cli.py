@@ -57,7 +57,7 @@ _LEFT_OUT = (
     metavar="VARIANCE",
     help="Draw each site's edge weights around the common ones with this variance.",
 )
-@click.option("--data", "folder", type=_PATH, help="Folder with site-1.csv, ... in place of generated tables.")
+@click.option("--data", "folder", type=_PATH, help="Folder with site-1.csv, ..., and perhaps dictionary.toml.")
 @click.option("--truth", type=_PATH, help="CSV with columns source,target.  [default: DATA/truth.csv, if any]")
 @click.option("--jobs", type=int, default=1, show_default=True, help="Processes; -1: one a processor.")
 @click.option(
@@ -111,6 +111,7 @@ def tune(
     from rich.text import Text
 
     from fedbnsl_client.cli import warnings_on_stderr
+    from fedbnsl_experiments.tables.folder import described_by
     from fedbnsl_experiments.tuning.grid import configurations, read_grid
 
     try:
@@ -139,6 +140,8 @@ def tune(
         raise click.BadParameter(f"{nodes} nodes have at most {nodes * (nodes - 1) // 2} edges", param_hint="--edges")
 
     plan, space = choice.load(), read_grid(grid)
+    if folder is not None:
+        plan = described_by(plan, folder)
     choices = space.product() if n_random is None else space.sample(n_random, search_seed)
     plans = configurations(plan, space, choices)
     is_private = any(tried.privacy is not None for _, tried in plans)

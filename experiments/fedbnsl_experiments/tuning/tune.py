@@ -115,7 +115,7 @@ Data = GeneratedData | FolderData
 def _read_tables(data: FolderData) -> tuple[dict[str, Dataset], Mask | None]:
     """The tables and the truth, read once in each process."""
     tables = read_tables(site_files(data.folder), data.columns, dictionary=data.dictionary)
-    variables = data.columns or next(iter(tables.values())).variables
+    variables = data.columns or next(iter(tables.values())).columns.variables
     reference = None if data.truth is None else read_full_reference(data.truth, variables)
     if _digest(data.folder, data.truth, data.dictionary) != data.digest:
         raise DataError(f"the tables in {data.folder} changed while settings were tuned on them; start again")

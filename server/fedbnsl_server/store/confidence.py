@@ -136,16 +136,16 @@ class _OfPairs:
         return {**found, "sites": self._sites(pair)}
 
     def _largest(self, v: int, w: int) -> _Pair | None:
-        """Columns of the edge's weight, parent first: an undirected edge is one of the DAG, whichever way."""
+        """Columns of the edge's weight, parent first."""
         units = self._graph.units
         weights = self._graph.weights if units is None else units.weights_of_columns(self._graph.weights)
-        ends = [(i, j) for i in self._members[v].tolist() for j in self._members[w].tolist()]
-        pairs = [pair for i, j in ends for pair in ((i, j), (j, i)) if pair in self._of_edge]
-        return max(pairs, key=lambda pair: abs(float(weights[pair])), default=None)
+        pairs = [(i, j) for i in self._members[v].tolist() for j in self._members[w].tolist()]
+        return max(
+            (pair for pair in pairs if pair in self._of_edge), key=lambda pair: abs(float(weights[pair])), default=None
+        )
 
     def _coefficient(self, one: Mapping[str, Any]) -> dict[str, Any]:
-        i, j = self._column[one["source"]], self._column[one["target"]]
-        pair = (i, j) if (i, j) in self._of_edge else (j, i)
+        pair = self._column[one["source"]], self._column[one["target"]]
         return {**one, **self._errors(one, pair)} if pair in self._of_edge else dict(one)
 
     def _errors(self, told: Mapping[str, Any], pair: _Pair) -> dict[str, Any]:

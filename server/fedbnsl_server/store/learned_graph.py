@@ -44,9 +44,8 @@ def write_graph(graph: ConsensusGraph, state: AdmmState, plan: Plan, variables: 
 def named_edges(graph: ConsensusGraph, columns: Columns) -> list[dict[str, Any]]:
     """Edges between variables, by decreasing absolute weight; where columns have units, of the weight without any.
 
-    An edge of a variable with several columns has the weight of largest size, and all of them under `coefficients`. An
-    undirected edge has its names in the order of the variables; `in_dag` says which way the DAG of lgbn.json has it,
-    and its weights are those of that direction.
+    An edge of a variable with several columns has the weight of largest size, and all of them under `coefficients`.
+    Source and target are those in the DAG of lgbn.json, of an undirected edge too: all numbers are of this direction.
     """
     units = graph.units
     shown = graph.weights if units is None else units.weights_of_columns(graph.weights)
@@ -64,17 +63,13 @@ def named_edges(graph: ConsensusGraph, columns: Columns) -> list[dict[str, Any]]
         targets: list[int] = members[w].tolist()
         pairs = [(i, j) for i in sources for j in targets]
         largest = max(pairs, key=lambda pair: abs(shown[pair]))
-        directed = not graph.marks[w, v]
-        source, target = (v, w) if directed else sorted((v, w))
         edge = {
             **coefficient(*largest),
-            "source": columns.variables[source],
-            "target": columns.variables[target],
-            "directed": directed,
+            "source": columns.variables[v],
+            "target": columns.variables[w],
+            "directed": not graph.marks[w, v],
             "directed_by": directed_by,
         }
-        if not directed:
-            edge["in_dag"] = "forward" if v < w else "backward"
         if sizes[v] * sizes[w] > 1:
             edge["coefficients"] = [coefficient(*pair) for pair in pairs]
         edges.append((-abs(float(shown[largest])), (v, w), edge))

@@ -62,8 +62,7 @@ def learned_graph(result: Mapping[str, Any]) -> Mask:
     position = {name: k for k, name in enumerate(result["variables"])}
     edges = np.zeros((len(position), len(position)), dtype=bool)
     for edge in result["edges"]:
-        source, target = in_dag(edge)
-        edges[position[source], position[target]] = True
+        edges[position[edge["source"]], position[edge["target"]]] = True
     return edges
 
 
@@ -74,14 +73,8 @@ def learned_class(result: Mapping[str, Any]) -> Mask:
     for edge in result["edges"]:
         if not edge.get("directed", True):
             i, j = position[edge["source"]], position[edge["target"]]
-            graph[i, j] = graph[j, i] = True
+            graph[j, i] = True
     return graph
-
-
-def in_dag(edge: Mapping[str, Any]) -> tuple[str, str]:
-    """Parent and child of a result's edge in its DAG, whether the edge is directed in the class or not."""
-    ends = edge["source"], edge["target"]
-    return ends[::-1] if edge.get("in_dag") == "backward" else ends
 
 
 def columns_of(result: Mapping[str, Any]) -> Columns:

@@ -33,7 +33,7 @@ def verdict_of(
     Parameters
     ----------
     edges
-        Named edges with `directed_by`.
+        Named edges with `directed` and `directed_by`.
     confidence
         None: the plan has no search over moments, or it is still to come; then nothing is tested.
     residual_variance
@@ -43,7 +43,7 @@ def verdict_of(
     if confidence is not None:
         if plan.graph_class == "dag-equal-variance" and residual_variance.size > 1:
             contradicted += _unequal_variances(plan, columns, confidence, residual_variance)
-        differing = list(_sites_that_differ(columns, confidence))
+        differing = list(_sites_that_differ(columns, confidence, edges))
         contradicted += [*differing, *_unexplained(columns, confidence, also="" if not differing else _DIFFERING)]
     return {
         "assumed": list(_assumed(plan)),
@@ -94,20 +94,21 @@ def _unequal_variances(plan: Plan, columns: Columns, confidence: Confidence, var
     )
 
 
-def _sites_that_differ(columns: Columns, confidence: Confidence) -> Iterator[str]:
+def _sites_that_differ(columns: Columns, confidence: Confidence, edges: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Edges whose coefficients differ between sites, by Cochran's Q with Holm's correction."""
     tested = np.flatnonzero(confidence.degrees > 0)
     if not tested.size:
         return
     q, degrees = confidence.q[tested], confidence.degrees[tested]
     p = holm(chi_square_tails(q, degrees))
+    undirected = {(edge["source"], edge["target"]) for edge in edges if not edge["directed"]}
     order = np.argsort(-q / degrees, kind="stable")
     found: dict[str, float] = {}
     for k in order[p[order] < _LEVEL].tolist():
         i, j = confidence.edges[tested[k]].tolist()
-        found.setdefault(
-            f"{_variable(columns, i)} -> {_variable(columns, j)}", inconsistency(float(q[k]), int(degrees[k]))
-        )
+        ends = _variable(columns, i), _variable(columns, j)
+        mark = "--" if ends in undirected else "->"
+        found.setdefault(f"{ends[0]} {mark} {ends[1]}", inconsistency(float(q[k]), int(degrees[k])))
     if found:
         named = first_few((f"{edge} (I^2 {i2:.2f})" for edge, i2 in found.items()), 4)
         yield (

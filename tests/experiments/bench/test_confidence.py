@@ -12,10 +12,10 @@ W[0, 1], W[1, 2], W[0, 2] = 1.0, -2.0, 0.5
 NAMES = ["a", "b", "c"]
 
 
-def edge(source, target, interval, *, in_dag=None, adjacent=1.0, forward=0.0, backward=0.0):
-    told = {"source": source, "target": target, "interval": interval, "directed": in_dag is None}
+def edge(source, target, interval, *, directed=True, adjacent=1.0, forward=0.0, backward=0.0):
+    told = {"source": source, "target": target, "interval": interval, "directed": directed}
     share = {"adjacent": adjacent, "forward": forward, "backward": backward}
-    return {**told, "bootstrap": share} if in_dag is None else {**told, "in_dag": in_dag, "bootstrap": share}
+    return {**told, "bootstrap": share}
 
 
 def test_intervals_count_where_the_target_has_its_true_parents_alone():
@@ -26,8 +26,8 @@ def test_intervals_count_where_the_target_has_its_true_parents_alone():
     assert bench.covered({"variables": NAMES, "edges": reversed_one}, W) == (1, 2, 3)
 
 
-def test_an_undirected_edge_counts_as_the_dag_has_it():
-    forward, backward = (edge("a", "b", [0.9, 1.1], in_dag=way) for way in ("forward", "backward"))
+def test_an_undirected_edge_counts_as_it_is_named():
+    forward, backward = (edge(*ends, [0.9, 1.1], directed=False) for ends in ("ab", "ba"))
     truth = np.where(np.arange(3) == 1, W, 0.0)
     assert bench.covered({"variables": NAMES, "edges": [forward]}, truth) == (1, 1, 1)
     assert bench.covered({"variables": NAMES, "edges": [backward]}, truth) == (0, 0, 1)

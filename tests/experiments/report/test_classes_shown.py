@@ -80,10 +80,10 @@ def test_an_assumption_that_the_data_contradict_is_said_in_a_box_of_its_own(run)
 
 
 def test_arrows_and_squares_are_typeset_on_the_page_and_ascii_in_the_terminal(run):
-    told = "sites differ more than chance gives in the coefficients of a -> c (I^2 0.91)"
+    told = "sites differ more than chance gives in the coefficients of a -> c (I^2 0.91) and d -- f (I^2 0.90)"
     complete(run, verdict={**SMALL["verdict"], "contradicted": [told]})
-    assert "in the coefficients of a \u2192 c (I\u00b2 0.91)." in page_of(run).text
-    assert "of a -> c (I^2 0.91)." in " ".join(summary_of(run).split())
+    assert "in the coefficients of a \u2192 c (I\u00b2 0.91) and d \u2014 f (I\u00b2 0.90)." in page_of(run).text
+    assert "of a -> c (I^2 0.91) and d -- f (I^2 0.90)." in " ".join(summary_of(run).split())
 
 
 def test_what_was_not_tested_is_not_said_to_hold(run):

@@ -127,6 +127,8 @@ def test_all_tables_that_cannot_be_used_are_named_at_once(tmp_path):
     assert "site-1.csv: column 'X1': 1 row(s) are not numbers (line 3)" in text
     assert "site-3.csv: column 'X1': 1 row(s) are not numbers (line 9)" in text
     assert "site-2" not in text
+    assert "--dictionary FILE, or dictionary.toml in the folder of tables" in caught.value.remedy
+    assert "`fedbnsl data dictionary` drafts one, from a PUBLIC sample only" in caught.value.remedy
 
 
 def test_what_is_odd_about_a_table_is_said_with_the_name_of_its_site(tmp_path):

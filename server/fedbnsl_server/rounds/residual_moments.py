@@ -27,6 +27,7 @@ from fedbnsl_server.search.pooled_moments import (
     mean_by_precision,
     mean_square_noise,
     next_scales,
+    noise_of_moments,
     pool,
     search_pooled,
 )
@@ -123,17 +124,17 @@ def _equal_variance(state: AdmmState, answers: Mapping[str, Answer], task: Task,
 def _class(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run, *, last: bool) -> _Searched:
     """The class of least BIC, from all releases."""
     plan, d = run.plan, len(run.mask.allowed)
-    pooled_release = _pooled(answers, run)
+    all_sites, hidden = _pooled(answers, run)
     release = released(
-        pooled_release.moments,
-        noise_std=pooled_release.noise_std,
+        all_sites.moments,
+        noise_std=all_sites.noise_std,
         W=task.weights.to_dense(),
         scales=task.scales,
-        weight=pooled_release.weight,
+        weight=all_sites.weight,
         norm_bound=run.privacy.residual_norm_bound(d),
         constant=constant_residual(d),
     )
-    releases, n_samples = (*state.releases, release), pooled_release.n_samples
+    releases, n_samples = (*state.releases, release), all_sites.n_samples
     search = NoisyClassSearch(run.mask, plan.threshold if last else 0.0, plan.search_seed)
     found, moments, accuracy, weight_error, of_residuals = search.found(releases, n_samples)
     pooled = PooledMoments(of_residuals.of_columns, of_residuals.noise_std, np.zeros((d, d), dtype=bool))
@@ -152,7 +153,7 @@ def _class(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run
         draws=plan.bootstrap,
         rng=np.random.default_rng(plan.search_seed),
     )
-    return _Searched(found, pooled, scales, releases, confidence)
+    return _Searched(found, pooled, scales, releases, replace(confidence, uncounted=hidden))
 
 
 def _of_sites(answers: Mapping[str, Answer], run: Run) -> list[SiteRelease]:
@@ -178,18 +179,22 @@ def _of_residuals(answers: Mapping[str, Answer], run: Run) -> list[Matrix]:
     return [one.moments for one in _of_sites(answers, run)]
 
 
-def _pooled(answers: Mapping[str, Answer], run: Run) -> SiteRelease:
-    """All sites as one."""
+def _pooled(answers: Mapping[str, Answer], run: Run) -> tuple[SiteRelease, tuple[str, ...]]:
+    """All sites as one, and the names of those that noise hides; under a robust rule each has its vote."""
     sites, rule = _of_sites(answers, run), run.rule(answers)
     if rule is None:
-        return mean_by_precision(sites)
-    finite = [min(one.noise_std, LARGEST) for one in sites]
-    return SiteRelease(
+        return mean_by_precision(sites), tuple(
+            site for site, one in zip(answers, sites, strict=True) if math.isinf(one.noise_std)
+        )
+    norm_bound = run.privacy.residual_norm_bound(len(run.mask.allowed))
+    variances = [price.moments_variance for price in run.prices(answers).values()]
+    whole = SiteRelease(
         rule(np.stack([one.moments for one in sites])),
-        rule.noise_std(finite),
+        noise_of_moments(run.rows(answers), variances, norm_bound, rule),
         float(rule(np.array([one.weight for one in sites]))),
         sum(run.free_rows(answers)),
     )
+    return whole, ()
 
 
 def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> list[Compared]:

@@ -67,6 +67,8 @@ class Confidence:
         (U,) of these residuals.
     n_unexplained
         How many there are: at most twenty are named.
+    uncounted
+        Names of sites of a private run whose last release the noise hides: it is in none of these numbers.
     """
 
     n_samples: float
@@ -89,6 +91,7 @@ class Confidence:
     unexplained: Index
     unexplained_correlation: Matrix
     n_unexplained: int
+    uncounted: tuple[str, ...] = ()
 
 
 def confidence_of(

@@ -24,9 +24,8 @@ from fedbnsl.graphs.graph import topological_order
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_server.search.class_search import search_class
-from fedbnsl_server.search.families import Families
 from fedbnsl_server.search.fitted_network import Accuracy, fitted
-from fedbnsl_server.search.graph_search import FoundGraph, without_small
+from fedbnsl_server.search.graph_search import FoundGraph
 from fedbnsl_server.search.order_search import extended_penalty
 from fedbnsl_server.search.pooled_moments import NOISE_WIDTHS
 from fedbnsl_server.search.released_likelihood import Explanation, Release, ReleasedLikelihood
@@ -213,15 +212,17 @@ class NoisyClassSearch:
             known, A = best.moments, _residuals_of(best)
             if best is before:
                 break
-        best = cast(Explanation, best)
-        graph = self._without_small(best)
         likelihood, straight = self._likelihood(releases, n_samples, known)
-        if (graph.dag != best.dag).any():
-            best = likelihood.explained(graph.dag, best.weights, best.covariance)
-        seen, precision = combined(straight, n_samples, A), [one.noise_std**-2 for one in straight]
+        best = self._without_small(cast(Explanation, best), likelihood)
+        seen, variance = combined(straight, n_samples, A), best.covariance.diagonal()
+        # In units of the residuals' own spread, but for columns whose noise is of another size.
+        units = seen.units / np.sqrt(variance)
+        unit = float(np.median(units))
+        precision = [one.noise_std**-2 for one in straight]
         stretch = math.sqrt(np.average([one.stretch**2 for one in straight], weights=precision))
-        accuracy = Accuracy(n_samples, stretch * seen.noise_std, seen.units)
-        return Learned(graph, known, accuracy, likelihood.weight_errors(best), seen)
+        accuracy = Accuracy(n_samples, stretch * seen.noise_std * unit**2, seen.units / unit)
+        graph = FoundGraph(best.dag, best.weights, variance, best.score)
+        return Learned(graph, best.moments, accuracy, likelihood.weight_errors(best), seen)
 
     def _likelihood(
         self, releases: Sequence[Release], n_samples: float, moments: Matrix
@@ -244,8 +245,9 @@ class NoisyClassSearch:
         """The best DAG for drawn moments with the same noise, from the order of one that is probably near."""
         network = fitted(start, moments, self.mask.columns)
         d = len(moments)
-        A = (np.eye(d) - network.weights) / network.units(accuracy)
-        noise = accuracy.noise_std**2 * (1.0 + np.eye(d))
+        size = np.sqrt(network.residual_variance)
+        A, share = (np.eye(d) - network.weights) / size, (network.units(accuracy) / size) ** 2
+        noise = accuracy.noise_std**2 * np.outer(share, share) * (1.0 + np.eye(d))
         drawn = Released(A.T @ moments @ A, noise, A, accuracy.n_samples)
         return self._search(drawn, _PRICE_OF_DRAWS, 0, topological_order(start)).dag
 
@@ -263,13 +265,14 @@ class NoisyClassSearch:
             start=start,
         )
 
-    def _without_small(self, best: Explanation) -> FoundGraph:
-        """The graph without edges whose weights do not exceed the threshold."""
-        columns = self.mask.columns
-        families = Families(best.moments[None], best.dag, ridge=0.0, members=columns.members())
-        required = self.mask.of_variables.required
-        dag, W = without_small(families, best.dag, required, columns, threshold=self.threshold, share=1.0)
-        return FoundGraph(dag, W, families.column_variances(dag)[0], best.score)
+    def _without_small(self, best: Explanation, likelihood: ReleasedLikelihood) -> Explanation:
+        """The graph without edges whose weights do not exceed the threshold, explained again."""
+        between, columns = self.mask.of_variables, self.mask.columns
+        while True:
+            small = best.dag & (np.abs(columns.largest(best.weights)) <= self.threshold) & ~between.required
+            if not small.any():
+                return best
+            best = likelihood.explained(best.dag & ~small, best.weights, best.covariance)
 
 
 def next_scales(found: FoundGraph, noise_std: float, scales: Matrix) -> Matrix:

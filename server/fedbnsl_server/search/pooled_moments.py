@@ -125,7 +125,8 @@ def mean_by_precision(sites: Sequence[SiteRelease]) -> SiteRelease:
     """All sites as one: each by the inverse variance of its noise and sampling, relative to its weight.
 
     Sites with few records, or with records that errors of the mean have made short, count for less than by their rows.
-    Where none tells its mean, noise counts as large as the moments are.
+    Sampling counts as if a small weight came from records that are left out: so none counts for more by a small one.
+    Where no site tells its mean, noise counts as large as the moments are.
     """
     n = [one.n_samples for one in sites]
     plain = mean_over_records([one.moments for one in sites], n)
@@ -134,10 +135,11 @@ def mean_by_precision(sites: Sequence[SiteRelease]) -> SiteRelease:
     signal = np.ones(len(sites)) if np.isnan(weight).any() else weight
     size = max(float(np.median(plain.diagonal())), 0.0) / max(float(np.average(signal, weights=n)), 1e-12)
     with np.errstate(divide="ignore"):
-        precision = 1.0 / (noise**2 + (signal * size) ** 2 / np.array(n))
+        precision = 1.0 / (noise**2 + signal * size**2 / np.array(n))
     shares = signal * precision
     if not shares.sum() > 0.0:
-        return SiteRelease(plain, max(size, float(np.sqrt(np.square(plain).mean()))), math.nan, sum(n))
+        least = float(np.finfo(np.float64).tiny)
+        return SiteRelease(plain, max(size, float(np.sqrt(np.square(plain).mean())), least), math.nan, sum(n))
     shares /= shares.sum()
     told = shares > 0.0
     by_sampling = float(np.square(shares * signal) @ (1.0 / np.array(n))) / float(shares @ signal) ** 2

@@ -79,10 +79,11 @@ def shortening(P: Matrix, *, size: float, weight: float, norm_bound: float, cons
 
 def _stretch(w: Matrix, squares: Matrix) -> float:
     """E[w] / E[w g_i^2 g_j^2], typical of all i != j."""
-    d = squares.shape[1]
+    if squares.shape[1] == 1:
+        return 1.0
     products = squares.sum(axis=1) ** 2 - np.square(squares).sum(axis=1)
     average = (products / products.mean()) @ w / len(w)
-    return max(float(w.mean() / average), 1.0) if d > 1 else 1.0
+    return max(float(w.mean() / average), 1.0)
 
 
 @lru_cache(maxsize=2)

@@ -144,8 +144,8 @@ def _releases(arrays: Mapping[str, Any]) -> tuple[Release, ...]:
     """None where the state has none, as in checkpoints of earlier versions."""
     stored = [arrays.get(_RELEASE + one.name, np.empty(0)) for one in fields(Release)]
     return tuple(
-        Release(moments, float(noise_std), A, float(weight), float(norm_bound), float(constant))
-        for moments, noise_std, A, weight, norm_bound, constant in zip(*stored, strict=True)
+        Release(moments, float(noise_std), A, float(weight), float(norm_bound), float(constant), float(stretch))
+        for moments, noise_std, A, weight, norm_bound, constant, stretch in zip(*stored, strict=True)
     )
 
 
@@ -157,5 +157,6 @@ def _confidence(arrays: Mapping[str, Any]) -> Confidence | None:
     values: dict[str, Any] = {
         name: arrays[key] if arrays[key].ndim else arrays[key].item() for name, key in keys.items()
     }
-    values["sites"] = tuple(values["sites"].tolist())
+    for name in ("sites", "uncounted"):
+        values[name] = tuple(values[name].tolist())
     return Confidence(**values)

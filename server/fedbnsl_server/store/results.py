@@ -422,5 +422,5 @@ class RunRecorder:
             return found
         found += warnings.of_hidden_scales(self._plan, self._variables, state.mean_squares)
         if state.confidence is not None:  # the verdict has a test of its own
-            return found
+            return found + warnings.of_uncounted_sites(state.confidence.uncounted)
         return found + warnings.of_unequal_variances(self._plan, self._variables, state.residual_variance, state.units)

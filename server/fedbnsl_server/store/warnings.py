@@ -64,6 +64,17 @@ def of_too_much_noise(plan: Plan, rows: Sequence[int], d: int) -> list[str]:
     ]
 
 
+def of_uncounted_sites(sites: Sequence[str]) -> list[str]:
+    """Sites of a private run whose last release is in no number of the result, by released numbers alone."""
+    if not sites:
+        return []
+    verb = "has" if len(sites) == 1 else "have"
+    return [
+        f"{first_few(sites)} {verb} too few rows for this epsilon: the noise hides the last release, which does not "
+        "count in the result; more rows, narrower ranges in the data dictionary or a larger epsilon would tell"
+    ]
+
+
 def of_hidden_scales(plan: Plan, columns: Sequence[str], mean_squares: Matrix) -> list[str]:
     """Columns of a private run whose spread the noise of the statistics hides, by released numbers alone.
 

@@ -130,6 +130,7 @@ def test_confidence_survives_the_disk_bit_for_bit(tmp_path: Path, state: AdmmSta
         unexplained=np.empty((0, 2), dtype=np.int64),
         unexplained_correlation=np.empty(0),
         n_unexplained=0,
+        uncounted=("zoë",),
     )
     for kept in (confidence, replace(confidence, sites=(), site_estimate=np.empty((0, 2)))):
         checkpoint.save(tmp_path / "state", replace(state, confidence=kept), plan_digest=DIGEST)

@@ -18,6 +18,8 @@ from fedbnsl_server.search.released_likelihood import Release
 
 _SCHEMA = "fedbnsl.checkpoint/2"
 _CONFIDENCE, _RELEASE = "confidence_", "release_"
+# `stretch` follows from the rest, and is 1 in what a state keeps.
+_OF_RELEASE = [one.name for one in fields(Release) if one.name != "stretch"]
 _ARRAYS = ("sizes", "index", "value", "scalars", "residual_variance", "scales")
 
 
@@ -135,17 +137,15 @@ def _arrays_of(confidence: Confidence | None) -> dict[str, Any]:
 
 
 def _arrays_of_releases(releases: Sequence[Release]) -> dict[str, Any]:
-    return {
-        _RELEASE + one.name: np.array([getattr(release, one.name) for release in releases]) for one in fields(Release)
-    }
+    return {_RELEASE + name: np.array([getattr(release, name) for release in releases]) for name in _OF_RELEASE}
 
 
 def _releases(arrays: Mapping[str, Any]) -> tuple[Release, ...]:
     """None where the state has none, as in checkpoints of earlier versions."""
-    stored = [arrays.get(_RELEASE + one.name, np.empty(0)) for one in fields(Release)]
+    stored = [arrays.get(_RELEASE + name, np.empty(0)) for name in _OF_RELEASE]
     return tuple(
-        Release(moments, float(noise_std), A, float(weight), float(norm_bound), float(constant), float(stretch))
-        for moments, noise_std, A, weight, norm_bound, constant, stretch in zip(*stored, strict=True)
+        Release(moments, float(noise_std), A, float(weight), float(norm_bound), float(constant))
+        for moments, noise_std, A, weight, norm_bound, constant in zip(*stored, strict=True)
     )
 
 

@@ -42,11 +42,12 @@ def private_moments() -> Iterator[Row]:
         yield from _compared(
             data, private_plan(epsilon), {f"private moments, epsilon {epsilon:g}": with_privacy(plan, epsilon=epsilon)}
         )
-    yield from _compared(
-        Generated(200, range(2, 4)),
-        private_plan_200(),
-        {"private moments, epsilon 10": with_privacy(plan, epsilon=10.0)},
-    )
+    for d, seeds, epsilon in ((200, range(2, 4), 10.0), (100, range(2, 6), 1.0), (200, range(2, 4), 1.0)):
+        yield from _compared(
+            Generated(d, seeds),
+            with_privacy(private_plan_200(), epsilon=epsilon),
+            {f"private moments, epsilon {epsilon:g}": with_privacy(plan, epsilon=epsilon)},
+        )
 
 
 def unequal_noise() -> Iterator[Row]:

@@ -18,18 +18,17 @@ from fedbnsl_server.algorithm.influence import Compared, counted_rows, pairs
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.rounds.statistics import noise_of_variances
 from fedbnsl_server.search import noisy_class_search
+from fedbnsl_server.search.combined_releases import released
 from fedbnsl_server.search.confidence import Confidence, confidence_of
+from fedbnsl_server.search.equal_variance_search import EqualVarianceSearch
 from fedbnsl_server.search.graph_search import FoundGraph
-from fedbnsl_server.search.noisy_class_search import NoisyClassSearch, released
+from fedbnsl_server.search.noisy_class_search import NoisyClassSearch
 from fedbnsl_server.search.pooled_moments import (
     PooledMoments,
     SiteRelease,
     mean_by_precision,
     mean_square_noise,
-    next_scales,
     noise_of_moments,
-    pool,
-    search_pooled,
 )
 from fedbnsl_server.search.released_likelihood import Release
 from fedbnsl_server.search.residual_variances import residual_variances
@@ -98,42 +97,18 @@ class _Searched(NamedTuple):
 
 
 def _equal_variance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run, *, last: bool) -> _Searched:
-    """The DAG of least score with a prior for equal noise variances, from the last release."""
-    weights, units = task.weights.to_dense(), state.units
-    pooled = pool(
-        _of_residuals(answers, run),
-        run.rows(answers),
-        [price.moments_variance for price in run.prices(answers).values()],
-        W=weights,
-        scales=task.scales,
-        norm_bound=run.privacy.residual_norm_bound(len(weights)),
-        rule=run.rule(answers),
-    )
-    found = search_pooled(
-        pooled,
-        weights != 0,
-        task.scales,
-        run.mask,
-        threshold=run.plan.threshold,
-        keep_small=not last,
-        size=None if units is None else units.scales,
-    )
-    return _Searched(found, pooled, next_scales(found.residual_variance))
+    """The DAG of equal noise variances, from all releases."""
+    release, all_sites, _ = _released(answers, task, run)
+    releases, size = (*state.releases, release), None if state.units is None else state.units.scales
+    search = EqualVarianceSearch(run.mask, run.plan.threshold, last, size)
+    found = search.found(releases, all_sites.n_samples, task.weights.support(), task.scales)
+    return _Searched(found.graph, found.pooled, found.scales, releases)
 
 
 def _class(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run, *, last: bool) -> _Searched:
     """The class of least BIC, from all releases."""
     plan, d = run.plan, len(run.mask.allowed)
-    all_sites, hidden = _pooled(answers, run)
-    release = released(
-        all_sites.moments,
-        noise_std=all_sites.noise_std,
-        W=task.weights.to_dense(),
-        scales=task.scales,
-        weight=all_sites.weight,
-        norm_bound=run.privacy.residual_norm_bound(d),
-        constant=constant_residual(d),
-    )
+    release, all_sites, hidden = _released(answers, task, run)
     releases, n_samples = (*state.releases, release), all_sites.n_samples
     search = NoisyClassSearch(run.mask, plan.threshold if last else 0.0, plan.search_seed)
     found, moments, accuracy, weight_error, of_residuals = search.found(releases, n_samples)
@@ -154,6 +129,22 @@ def _class(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run
         rng=np.random.default_rng(plan.search_seed),
     )
     return _Searched(found, pooled, scales, releases, replace(confidence, uncounted=hidden))
+
+
+def _released(answers: Mapping[str, Answer], task: Task, run: Run) -> tuple[Release, SiteRelease, tuple[str, ...]]:
+    """What the round has released over all records, all sites as one, and the names of those that noise hides."""
+    d = len(run.mask.allowed)
+    all_sites, hidden = _pooled(answers, run)
+    release = released(
+        all_sites.moments,
+        noise_std=all_sites.noise_std,
+        W=task.weights.to_dense(),
+        scales=task.scales,
+        weight=all_sites.weight,
+        norm_bound=run.privacy.residual_norm_bound(d),
+        constant=constant_residual(d) if n_residuals(run.plan, d) > d else 0.0,
+    )
+    return release, all_sites, hidden
 
 
 def _of_sites(answers: Mapping[str, Answer], run: Run) -> list[SiteRelease]:

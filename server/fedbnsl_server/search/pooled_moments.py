@@ -151,48 +151,6 @@ def mean_by_precision(sites: Sequence[SiteRelease]) -> SiteRelease:
     )
 
 
-def pool(
-    released: Sequence[Matrix],
-    n_samples: Sequence[int],
-    variances: Sequence[int],
-    *,
-    W: Matrix,
-    scales: Matrix,
-    norm_bound: float,
-    rule: RobustRule | None = None,
-) -> PooledMoments:
-    """The mean over all sites' records, cleared of what is noise and mapped back to the variables.
-
-    With a robust rule in its place the moments may have negative eigenvalues; these are lifted, as those of noise are.
-
-    Parameters
-    ----------
-    released
-        (d, d) moments of scaled residuals, one a site that answered.
-    n_samples, variances
-        Rows of these sites, and `moments_variance` of their prices.
-    W, scales, norm_bound
-        (d, d) acyclic, (d,) and R, as the sites were asked with.
-    rule
-        What replaces the mean over the sites; None: nothing.
-    """
-    S_z = mean_over_records(released, n_samples, rule)
-    noise_std = noise_of_moments(n_samples, variances, norm_bound, rule)
-    # A median of pure noise may have any size or sign: use at least one standard deviation of the diagonal's noise.
-    size = max(float(np.median(S_z.diagonal())), math.sqrt(2.0) * noise_std, np.finfo(np.float64).tiny)
-    noise_std /= size
-    S_z /= size
-    large = np.abs(S_z) > NOISE_WIDTHS * noise_std
-    np.fill_diagonal(large, val=True)
-    values, vectors = np.linalg.eigh(S_z * large)
-    S_z = (vectors * np.maximum(values, _LEAST_EIGENVALUE)) @ vectors.T
-    # z = A'x with A = (I - W) / scales, which is invertible: W is acyclic.
-    back = np.linalg.inv((np.eye(len(W)) - W) / scales)
-    S = back.T @ S_z @ back
-    np.fill_diagonal(large, val=False)
-    return PooledMoments(0.5 * (S + S.T), noise_std, large)
-
-
 def neighbours(pooled: PooledMoments, dag: Mask, scales: Matrix, threshold: float, *, most: int = 12) -> Mask:
     """(d, d) pairs that a search over the moments should try as edges.
 

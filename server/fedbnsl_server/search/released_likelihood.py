@@ -4,7 +4,7 @@ A round releases Y = c A' S A + noise. S = B' V B with B = (I - W)^-1 are the mo
 and residual covariances V, A makes the residuals that were asked for, c is unknown (shortened records tell directions,
 not lengths), and the noise is Gaussian, independent, and of known variance: twice as large on the diagonal. So the
 likelihood is a sum of squares, and Gauss-Newton steps find its optimum. No entry is cleared and no noise is mapped:
-this judges the graphs that a search proposes from cleared moments, and improves them edge by edge.
+this judges the graphs that a search proposes from cleared moments; `likelihood_moves` improves them edge by edge.
 
 The derivative of A' S A by a weight or a covariance is x y' + y x' with vectors x, y; all that the normal equations
 need follows from their products.
@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedbnsl.graphs.graph import is_acyclic
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.sparse import Index, Mask, Matrix
@@ -32,13 +31,12 @@ _LEAST_SHARE, _LEAST_SCALE = 0.2, 1e-3
 _FAR_BELOW_NOISE = 1e-3
 _LARGEST_WEIGHT = 1e12
 _DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-4, 1e-6, 1e6
-# A step that gains less ends a fit; a move between graphs must gain more.
-_CONVERGED = 1e-3
-_MOST_STEPS, _STEPS_OF_A_MOVE = 10, 6
-# Of the edges that might be added, so many are looked at, and so many tried before none counts as good.
-_CONSIDERED, _TRIED = 300, 3
-# The least share of a curvature that is left if other numbers follow; what keeps an information from being singular.
-_LEAST_LEFT, _RIDGE = 1e-3, 1e-10
+CONVERGED = 1e-3
+"""A step that gains less ends a fit; a move between graphs must gain more."""
+
+_MOST_STEPS = 10
+# What keeps an information from being singular.
+_RIDGE = 1e-10
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,8 +75,6 @@ class Release:
         S
             (d, d) moments of x, up to a factor.
         """
-        if math.isnan(self.weight):
-            return self
         bias, stretch = shortening(
             self.A.T @ S @ self.A,
             size=float(self.moments.trace()),
@@ -120,7 +116,7 @@ class Explanation:
     @property
     def moments(self) -> Matrix:
         """(d, d) of the columns, as the weights and covariances say."""
-        B = _back(self.weights)
+        B = total_effects(self.weights)
         return np.asarray(B.T @ self.covariance @ B)
 
 
@@ -136,20 +132,28 @@ class ReleasedLikelihood:
         small against their noise.
     mask
         What is known of the edges between columns.
+    fixed
+        Whether residual covariances are known up to a factor: they stay those that an explanation starts from.
+
+    Attributes
+    ----------
+    share
+        What the log-likelihood counts for: 1 if sampling error is small against the noise.
+    penalty, prices
+        What an edge between two columns costs, and (V, V) one between variables.
     """
 
-    def __init__(self, releases: Sequence[Release], n_samples: float, mask: EdgeMask) -> None:
-        self._releases = releases
-        self._n_samples = n_samples
-        self._mask = mask
+    def __init__(self, releases: Sequence[Release], n_samples: float, mask: EdgeMask, *, fixed: bool = False) -> None:
+        self.releases, self.mask = releases, mask
+        self._n_samples, self._fixed = n_samples, fixed
         noise = 1.0 / sum(one.noise_std**-2 for one in releases)
         squared = noise + 1.0 / n_samples
-        self._share = noise / squared
+        self.share = noise / squared
         self.penalty = extended_penalty(1.0 / squared, len(mask.of_variables.allowed)) / squared
         # What a residual variance is told from, by far: 0 would leave no information on what explains it.
         self._least = _FAR_BELOW_NOISE * np.min([one.noise_std / one.A.diagonal() ** 2 for one in releases], axis=0)
         sizes = mask.columns.sizes
-        self._prices = self.penalty * np.outer(sizes, sizes)
+        self.prices = self.penalty * np.outer(sizes, sizes)
 
     def explained(self, dag: Mask, W: Matrix, V: Matrix, *, steps: int = _MOST_STEPS) -> Explanation:
         """The best explanation by a (V, V) DAG that Gauss-Newton steps (Levenberg-Marquardt) reach from a start.
@@ -161,14 +165,14 @@ class ReleasedLikelihood:
         W, V
             (d, d) weights and residual covariances to start from; weights off the DAG do not count.
         """
-        columns = self._mask.columns
-        edges, pairs = self._fitted(dag)
+        columns = self.mask.columns
+        edges, pairs = self.fitted(dag)
         now, damping = self._at(np.where(columns.spread(dag), W, 0.0), V), _DAMPING
         for _ in range(steps if math.isfinite(now.misfit) else 0):
             information, gradient = self._normal_equations(now, edges, pairs)
             before = now
             while now is before and damping <= _MOST_DAMPING:
-                step = _inverse(information, damping) @ gradient
+                step = inverse_of(information, damping) @ gradient
                 other_W, other_V = now.weights.copy(), now.covariance.copy()
                 other_W[edges[:, 0], edges[:, 1]] += step[: len(edges)]
                 other_V[pairs[:, 0], pairs[:, 1]] += step[len(edges) :]
@@ -178,20 +182,11 @@ class ReleasedLikelihood:
                     now, damping = other, max(damping / 10.0, _LEAST_DAMPING)
                 else:
                     damping *= 10.0
-            if before.misfit - now.misfit < _CONVERGED:
+            if before.misfit - now.misfit < CONVERGED:
                 break
         information, _ = self._normal_equations(now, edges, pairs)
-        price = float(self._prices[dag].sum())
+        price = float(self.prices[dag].sum())
         return Explanation(dag, now.weights, now.covariance, now.misfit, now.misfit + price, now.scales, information)
-
-    def improved(self, found: Explanation) -> Explanation:
-        """Drop and add edges, one at a time and refitted each time, as long as the score falls."""
-        while math.isfinite(found.score):
-            better = self._with_fewer(found) or self._with_one_more(found)
-            if better is None:
-                break
-            found = better
-        return found
 
     def weight_errors(self, found: Explanation) -> Matrix:
         """(E,) standard errors of the weights, in the order of `Columns.spread(dag)`.
@@ -201,143 +196,65 @@ class ReleasedLikelihood:
         K is the variance by noise. Sampling errors E of S are in all releases, N = c A'E A, and tr(M E) has the
         variance 2 tr(S M S M) / n_samples for Gaussian records.
         """
-        edges, pairs = self._fitted(found.dag)
-        fitted, fixed = len(edges) + len(pairs), len(self._releases) - 1  # the last scale
+        edges, pairs = self.fitted(found.dag)
+        fitted, fixed = len(edges) + len(pairs), len(self.releases) - 1  # the last scale
         information, noise = np.zeros((2, fitted + fixed + 1, fitted + fixed + 1))
-        B, S = _back(found.weights), found.moments
-        for k, (one, c) in enumerate(zip(self._releases, found.scales, strict=True), start=fitted):
-            C, Q, P = _products(one.A, B, found.covariance)
-            x, y = _factors(C, Q, edges, pairs)
+        B, S = total_effects(found.weights), found.moments
+        for k, (one, c) in enumerate(zip(self.releases, found.scales, strict=True), start=fitted):
+            C, Q, P = products_of(one.A, B, found.covariance)
+            x, y = factors_of(C, Q, edges, pairs)
             told = np.zeros_like(information)
             told[:fitted, :fitted] = c**2 * _squared(x, y)
             told[:fitted, k] = told[k, :fitted] = c * ((x @ P) * y).sum(axis=1)
             told[k, k] = 0.5 * np.square(P).sum()
             information += told / one.noise_std**2
             noise += told * (one.stretch / one.noise_std) ** 2
-        K = _inverse(information[:-1, :-1], 0.0)[: len(edges)]
+        K = inverse_of(information[:-1, :-1], 0.0)[: len(edges)]
         variance = ((K @ noise[:-1, :-1]) * K).sum(axis=1)
         root = B.T @ _root(found.covariance)
-        along = [one.A @ (one.A.T @ root) for one in self._releases]
-        x, y = _factors(B, S, edges, pairs)
+        along = [one.A @ (one.A.T @ root) for one in self.releases]
+        x, y = factors_of(B, S, edges, pairs)
         for k, changes in enumerate(K):
             F, M = y.T @ (changes[:fitted, None] * x), np.zeros_like(S)
-            for t, (one, c) in enumerate(zip(self._releases, found.scales, strict=True)):
+            for t, (one, c) in enumerate(zip(self.releases, found.scales, strict=True)):
                 by_scale = 0.0 if t == fixed else 0.5 * changes[fitted + t]
                 M += along[t].T @ (c**2 * F + c * by_scale * S) @ along[t] / one.noise_std**2
             variance[k] += 0.5 * np.square(M + M.T).sum() / self._n_samples
         return np.asarray(np.sqrt(variance))
 
-    def _fitted(self, dag: Mask) -> tuple[Index, Index]:
+    def fitted(self, dag: Mask) -> tuple[Index, Index]:
         """(E, 2) edges between columns, and (K, 2) columns with a residual covariance: what is fitted."""
-        columns = self._mask.columns
-        return np.argwhere(columns.spread(dag)), np.argwhere(np.triu(columns.within()))
-
-    def _with_fewer(self, found: Explanation) -> Explanation | None:
-        """The graph without the worse half of the edges that do not pay for themselves, or without the worst one."""
-        required = self._mask.of_variables.required
-        losses = {edge: loss for edge, loss in self._losses(found).items() if not required[edge]}
-        idle = sorted((loss - self._prices[edge], edge) for edge, loss in losses.items() if loss < self._prices[edge])
-        for size in sorted({math.ceil(len(idle) / 2), min(len(idle), 1)} - {0}, reverse=True):
-            dag = found.dag.copy()
-            dag[tuple(np.array([edge for _, edge in idle[:size]]).T)] = False
-            other = self.explained(dag, found.weights, found.covariance, steps=_STEPS_OF_A_MOVE)
-            if other.score < found.score - _CONVERGED:
-                return other
-        return None
-
-    def _with_one_more(self, found: Explanation) -> Explanation | None:
-        """The graph with the edge that promises most, of the first few that keep it acyclic."""
-        gains = self._gains(found) - self._prices
-        tried = 0
-        for place in np.argsort(-gains, axis=None).tolist():
-            i, j = divmod(place, len(gains))
-            if gains[i, j] <= 0.0 or tried >= _TRIED:
-                break
-            dag = found.dag.copy()
-            dag[i, j] = True
-            if not is_acyclic(dag):
-                continue
-            tried += 1
-            other = self.explained(dag, found.weights, found.covariance, steps=_STEPS_OF_A_MOVE)
-            if other.score < found.score - _CONVERGED:
-                return other
-        return None
-
-    def _losses(self, found: Explanation) -> dict[tuple[int, int], float]:
-        """By how much the misfit would grow without an edge, to second order (Wald)."""
-        edges = np.argwhere(self._mask.columns.spread(found.dag))
-        error = _inverse(found.information, 0.0)[: len(edges), : len(edges)]
-        weights = found.weights[edges[:, 0], edges[:, 1]]
-        owner = np.asarray(self._mask.columns.variable_of)[edges]
-        losses: dict[tuple[int, int], float] = {}
-        sources, targets = np.nonzero(found.dag)
-        for i, j in zip(sources.tolist(), targets.tolist(), strict=True):
-            own = np.flatnonzero((owner == (i, j)).all(axis=1))
-            w = weights[own]
-            losses[i, j] = 0.5 * float(w @ np.linalg.solve(error[np.ix_(own, own)], w))
-        return losses
-
-    def _gains(self, found: Explanation) -> Matrix:
-        """(V, V) about how much the misfit would fall with one more edge (score test).
-
-        0 for what may not be added, or where little speaks for it.
-        """
-        W, V, columns = found.weights, found.covariance, self._mask.columns
-        edges, pairs = self._fitted(found.dag)
-        B = _back(W)
-        gradient, curvature = np.zeros_like(W), np.zeros_like(W)
-        for one, c in zip(self._releases, found.scales, strict=True):
-            C, Q, P = _products(one.A, B, V)
-            weight = self._share * c / one.noise_std**2
-            gradient += weight * (Q @ (one.moments - c * P) @ C.T)
-            squares = np.outer(np.square(Q).sum(axis=1), np.square(C).sum(axis=1))
-            curvature += weight * c * (squares + (Q @ C.T) ** 2)
-        # What is left of the curvature if all other numbers follow; it takes long, and few pairs are worth it.
-        between = self._mask.of_variables
-        may = between.allowed & ~(found.dag | found.dag.T | np.eye(len(found.dag), dtype=bool))
-        plain = np.where(columns.spread(may), gradient**2 / curvature, 0.0)
-        places = np.argsort(-plain, axis=None)[:_CONSIDERED]
-        i, j = np.unravel_index(places, W.shape)
-        crossed = np.zeros((len(places), len(edges) + len(pairs)))
-        for one, c in zip(self._releases, found.scales, strict=True):
-            C, Q, _ = _products(one.A, B, V)
-            x, y = _factors(C, Q, edges, pairs)
-            weight = self._share * c**2 / one.noise_std**2
-            crossed += weight * ((C @ x.T)[j] * (Q @ y.T)[i] + (C @ y.T)[j] * (Q @ x.T)[i])
-        followed = ((crossed @ _inverse(found.information, 0.0)) * crossed).sum(axis=1)
-        left = np.maximum(curvature[i, j] - followed, _LEAST_LEFT * curvature[i, j])
-        gains = np.zeros_like(W)
-        gains[i, j] = np.where(columns.spread(may)[i, j], 0.5 * gradient[i, j] ** 2 / left, 0.0)
-        owner = np.eye(len(columns.sizes))[columns.variable_of]
-        return np.asarray(owner.T @ gains @ owner)
+        columns = self.mask.columns
+        pairs = np.zeros_like(columns.within()) if self._fixed else np.triu(columns.within())
+        return np.argwhere(columns.spread(dag)), np.argwhere(pairs)
 
     def _at(self, W: Matrix, V: Matrix) -> "_Point":
         """These weights and covariances, in units in which the last release is not scaled; the other scales fitted."""
         if not (np.abs(W) <= _LARGEST_WEIGHT).all():  # a step too far
-            return _Point(W, V, np.ones(len(self._releases)), math.inf)
-        B, products = _back(W), list[float]()
+            return _Point(W, V, np.ones(len(self.releases)), math.inf)
+        B, products = total_effects(W), list[float]()
         with np.errstate(all="ignore"):
-            for one in self._releases:
-                _, _, P = _products(one.A, B, V)
+            for one in self.releases:
+                _, _, P = products_of(one.A, B, V)
                 products.append(float(np.nan_to_num((one.moments * P).sum() / np.square(P).sum())))
             # A release of noise alone may point anywhere.
             scales = np.maximum(products, _LEAST_SHARE * max(*products, _LEAST_SCALE))
             V, scales = V * scales[-1], scales / scales[-1]
             misfit = 0.0
-            for one, c in zip(self._releases, scales, strict=True):
-                _, _, P = _products(one.A, B, V)
-                misfit += self._share * float(np.square(one.moments - c * P).sum()) / (4.0 * one.noise_std**2)
+            for one, c in zip(self.releases, scales, strict=True):
+                _, _, P = products_of(one.A, B, V)
+                misfit += self.share * float(np.square(one.moments - c * P).sum()) / (4.0 * one.noise_std**2)
         return _Point(W, V, scales, misfit if math.isfinite(misfit) else math.inf)
 
     def _normal_equations(self, point: "_Point", edges: Index, pairs: Index) -> tuple[Matrix, Matrix]:
         """Information and gradient of the log-likelihood, by the weights of edges and the covariances of pairs."""
-        B, V = _back(point.weights), point.covariance
+        B, V = total_effects(point.weights), point.covariance
         size = len(edges) + len(pairs)
         information, gradient = np.zeros((size, size)), np.zeros(size)
-        for one, c in zip(self._releases, point.scales, strict=True):
-            C, Q, P = _products(one.A, B, V)
-            x, y = _factors(C, Q, edges, pairs)
-            weight = self._share * c / one.noise_std**2
+        for one, c in zip(self.releases, point.scales, strict=True):
+            C, Q, P = products_of(one.A, B, V)
+            x, y = factors_of(C, Q, edges, pairs)
+            weight = self.share * c / one.noise_std**2
             gradient += weight * ((x @ (one.moments - c * P)) * y).sum(axis=1)
             information += weight * c * _squared(x, y)
         return information, gradient
@@ -352,7 +269,8 @@ class _Point(NamedTuple):
     misfit: float
 
 
-def _back(W: Matrix) -> Matrix:
+def total_effects(W: Matrix) -> Matrix:
+    """(d, d) B = (I - W)^-1."""
     return np.asarray(np.linalg.inv(np.eye(len(W)) - W), dtype=np.float64)
 
 
@@ -362,14 +280,14 @@ def _root(V: Matrix) -> Matrix:
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
 
 
-def _products(A: Matrix, B: Matrix, V: Matrix) -> tuple[Matrix, Matrix, Matrix]:
+def products_of(A: Matrix, B: Matrix, V: Matrix) -> tuple[Matrix, Matrix, Matrix]:
     """(d, d) each: B A, S A and A' S A with S = B' V B."""
     C = B @ A
     VC = V @ C
     return C, np.asarray(B.T @ VC), np.asarray(C.T @ VC)
 
 
-def _factors(C: Matrix, Q: Matrix, edges: Index, pairs: Index) -> tuple[Matrix, Matrix]:
+def factors_of(C: Matrix, Q: Matrix, edges: Index, pairs: Index) -> tuple[Matrix, Matrix]:
     """(K, d) each: the vectors x and y of the derivatives by the weights of edges and the covariances of pairs."""
     half = np.where(pairs[:, 0] == pairs[:, 1], 0.5, 1.0)[:, None]
     return np.concatenate([C[edges[:, 1]], C[pairs[:, 0]]]), np.concatenate([Q[edges[:, 0]], half * C[pairs[:, 1]]])
@@ -381,7 +299,7 @@ def _squared(x: Matrix, y: Matrix) -> Matrix:
     return np.asarray((x @ x.T) * (y @ y.T) + xy * xy.T)
 
 
-def _inverse(information: Matrix, damping: float) -> Matrix:
+def inverse_of(information: Matrix, damping: float) -> Matrix:
     """Of (1 + damping) times the diagonal; in units of the diagonal, so that nothing is singular by its size alone."""
     size = np.sqrt(np.maximum(information.diagonal(), np.finfo(np.float64).tiny))
     relative = information / size / size[:, None] + (damping + _RIDGE) * np.eye(len(size))

@@ -5,7 +5,8 @@ Long records lie along the directions of large variance, so that these are under
 covariance P = U diag(l) U' become U diag(l_i E[w g_i^2]) U', g standard normal. In well-chosen residuals all l are
 about equal, and only a factor is lost; in those of the first rounds they are not. Given P, up to a factor, from
 everything that was released, the difference can be taken off. The factor follows from the mean of w, which the
-constant c tells.
+constant c tells; without a constant from the mean of w |z|^2, unless nearly all records were shortened, and then the
+difference hardly depends on it.
 
 What is taken back depends on the P that the noisy moments tell. If one covariance of z changes by e, the shortened
 moments change by e E[w g_i^2 g_j^2], which is less than e E[w]: so P follows the noise by more than it is, and its
@@ -13,6 +14,7 @@ errors are those of noise that is stretched by the ratio.
 """
 
 from functools import lru_cache
+from math import isnan
 from typing import NamedTuple
 
 import numpy as np
@@ -49,29 +51,31 @@ def shortening(P: Matrix, *, size: float, weight: float, norm_bound: float, cons
     size
         Trace of the mean of w z z', as released.
     weight
-        Mean of w, as released, over all records; those with a missing value have none.
+        Mean of w, as released, over all records; those with a missing value have none. NaN: there is no constant.
     norm_bound, constant
         R and c.
     """
     values, vectors = np.linalg.eigh(P)
     values = np.maximum(values, 0.0)
-    if not (size > 0.0 and weight > 0.0 and values.sum() > 0.0):  # noise: nothing is known of the records
+    plain = isnan(weight)
+    if not (size > 0.0 and (plain or weight > 0.0) and values.sum() > 0.0):  # noise: nothing is known of the records
         return Shortening(np.zeros_like(P), 1.0)
     squares = _squares_of_normals(len(P))
     lengths = squares @ values
-    middle = size / weight / float(values.sum())
+    told = size if plain else size / weight
+    middle = told / float(values.sum())
     low, high, factor, w = middle / _WIDEST, middle * _WIDEST, middle, np.ones(len(squares))
     for _ in range(_HALVINGS):
         factor = float(np.sqrt(low * high))
         w = np.minimum(1.0, norm_bound**2 / (factor * lengths + constant**2))
-        if (w * lengths).mean() * factor / w.mean() < size / weight:
+        if (w * lengths).mean() * factor / (1.0 if plain else w.mean()) < told:
             low = factor
         else:
             high = factor
     # w differs little from its mean: the rest of the average converges faster.
     mean = float(w.mean())
     along = mean + (w - mean) @ (squares - 1.0) / len(squares)
-    factor *= weight / mean
+    factor *= 1.0 if plain else weight / mean
     shortened = (vectors * (factor * values * along)) @ vectors.T
     bias = np.asarray(factor * mean * (vectors * values) @ vectors.T - shortened)
     return Shortening(bias, _stretch(w, squares))

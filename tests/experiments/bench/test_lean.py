@@ -10,6 +10,7 @@ from fedbnsl_experiments.bench import generated
 from fedbnsl_experiments.bench import lean as bench_search
 from fedbnsl_experiments.bench.generated import Generated
 from fedbnsl_experiments.private_plans import private_plan, private_plan_200
+from fedbnsl_experiments.reproduce.private_study_plans import with_privacy
 from fedbnsl_experiments.tables.synthetic import synthesise
 from fedbnsl_experiments.trials.harness import megabytes_sent, run_plan, run_row
 
@@ -101,13 +102,16 @@ def test_private_moments_are_set_against_the_private_steps_of_the_same_budget(as
     assert [(data.d, [*data.seeds], data.n_sites) for data, *_ in asked] == [
         *[(20, [*range(2, 12)], 8)] * 5,
         (200, [2, 3], 8),
+        (100, [2, 3, 4, 5], 8),
+        (200, [2, 3], 8),
     ]
     moments = Plan.load("private-moments").model_dump()
-    for (_, before, plans), epsilon in zip(asked, (0.5, 1, 2, 5, 10, 10), strict=True):
+    for (_, before, plans), epsilon in zip(asked, (0.5, 1, 2, 5, 10, 10, 1, 1), strict=True):
         (plan,) = plans.values()
         assert before.privacy.epsilon == plan.privacy.epsilon == epsilon
         assert plan.model_dump() == {**moments, "privacy": {**moments["privacy"], "epsilon": epsilon}}
-    assert [before for _, before, _ in asked] == [*map(private_plan, (0.5, 1.0, 2.0, 5.0, 10.0)), private_plan_200()]
+    at_200 = [with_privacy(private_plan_200(), epsilon=epsilon) for epsilon in (10.0, 1.0, 1.0)]
+    assert [before for _, before, _ in asked] == [*map(private_plan, (0.5, 1.0, 2.0, 5.0, 10.0)), *at_200]
 
 
 def test_unequal_noise_is_drawn_for_both_kinds_of_plans(asked):

@@ -29,6 +29,7 @@ from fedbnsl_server.algorithm.consensus_graph import consensus_graph
 from fedbnsl_server.algorithm.round_loop import RoundRecord
 from fedbnsl_server.rounds.kinds import Run, kind_of
 from fedbnsl_server.search import pooled_moments as residual_moments
+from fedbnsl_server.search.equal_variance_search import EqualVarianceSearch
 from fedbnsl_server.search.graph_search import FoundGraph
 from fedbnsl_server.search.pooled_moments import PooledMoments, next_scales, search_pooled
 from fedbnsl_server.sites.mailbox import UpdateCheck
@@ -256,15 +257,15 @@ def test_each_round_asks_with_what_the_round_before_has_found() -> None:
 
 
 def test_only_the_last_round_drops_what_does_not_exceed_the_threshold(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = list[object]()
+    last = list[bool]()
 
-    def searched(*arguments: Any, **options: Any) -> FoundGraph:
-        kept.append(options["keep_small"])
-        return search_pooled(*arguments, **options)
+    def search(mask: EdgeMask, threshold: float, is_last: bool, size: Matrix | None) -> EqualVarianceSearch:
+        last.append(is_last)
+        return EqualVarianceSearch(mask, threshold, is_last, size)
 
-    monkeypatch.setattr("fedbnsl_server.rounds.residual_moments.search_pooled", searched)
+    monkeypatch.setattr("fedbnsl_server.rounds.residual_moments.EqualVarianceSearch", search)
     run(AFTER_ADMM, Sites(AFTER_ADMM))
-    assert kept == [True, True, False]
+    assert last == [False, False, True]
 
 
 @pytest.mark.parametrize("epsilon", [1e-4, 0.01, 0.1])

@@ -10,14 +10,12 @@ from fedbnsl.graphs.cpdag import class_distance, cpdag
 from fedbnsl.graphs.graph import is_acyclic
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl_server.search import noisy_class_search
+from fedbnsl_server.search.combined_releases import released
 from fedbnsl_server.search.confidence import confidence_of
 from fedbnsl_server.search.fitted_network import Accuracy
 from fedbnsl_server.search.noisy_class_search import (
     NoisyClassSearch,
-    _worth_it,
-    combined,
     next_scales,
-    released,
 )
 from fedbnsl_server.search.order_search import best_dag, extended_penalty
 from fedbnsl_server.search.released_likelihood import Release, ReleasedLikelihood
@@ -73,32 +71,6 @@ def test_noise_that_would_hide_edges_of_the_columns_hides_none_in_residuals_of_t
     found, *_, of_residuals = NoisyClassSearch(mask(), 0.0, 0).found([given], ROWS)
     assert class_distance(cpdag(found.dag), cpdag(W != 0)) == 0
     assert of_residuals.noise_std == pytest.approx(given.noise_std, rel=0.2)
-
-
-def test_the_noise_of_moments_of_other_residuals_is_that_of_many_draws():
-    W, _ = network(3)
-    rng, A = np.random.default_rng(0), np.eye(D) - 0.3 * W
-    given = released(np.eye(D), noise_std=0.05, W=np.zeros((D, D)), scales=np.ones(D))
-    draws = np.stack([A.T @ noise(rng, 0.05) @ A for _ in range(4000)])
-    mapped = combined([given], ROWS, A)
-    size = float(np.median((A.T @ A).diagonal()))
-    off = ~np.eye(D, dtype=bool)
-    assert mapped.noise[off] * size**2 == pytest.approx(draws.var(axis=0)[off], rel=0.35)
-    assert mapped.moments * size == pytest.approx(A.T @ A)
-
-
-def test_releases_are_combined_by_the_inverse_variances_of_their_noise():
-    W, S = network(4)
-    A = np.eye(D) - W
-    one, other = (asked_with(S, V, np.sqrt(S.diagonal()), std, 7) for V, std in ((0.9 * W, 0.1), (0.5 * W, 0.05)))
-    both = combined([one, other], ROWS, A)
-    first, second = combined([one], ROWS, A), combined([other], ROWS, A)
-    assert both.noise == pytest.approx(1.0 / (1.0 / first.noise + 1.0 / second.noise))
-    expected = (first.moments / first.noise + second.moments / second.noise) * both.noise
-    assert both.moments == pytest.approx(expected)
-    again = combined([one, one], ROWS, A)
-    assert again.moments == pytest.approx(first.moments)
-    assert again.noise == pytest.approx(first.noise / 2.0)
 
 
 def test_the_moments_that_a_graph_says_have_its_weights():
@@ -236,18 +208,6 @@ def test_weights_within_the_threshold_are_dropped_in_the_end():
 
 
 @pytest.mark.parametrize(
-    ("rows", "used"),
-    [(1e9, 3), (1.0 / 0.02**2, 3), (1.0 / 0.05**2, 2), (1.0 / 0.2**2, 1)],
-    ids=["no sampling error", "less than noise", "more than noise", "far more than noise"],
-)
-def test_where_sampling_is_most_of_the_error_early_releases_do_not_count(rows: float, used: int) -> None:
-    releases = [asked_with(np.eye(D), np.zeros((D, D)), np.ones(D), 0.05, seed) for seed in range(3)]
-    assert [one.moments.tobytes() for one in _worth_it(releases, rows)] == [
-        one.moments.tobytes() for one in releases[3 - used :]
-    ]
-
-
-@pytest.mark.parametrize(
     ("name", "less"), [("_PRICES", (1.0,)), ("_PRICES", (2.0,)), ("_MOST_TIMES", 1)], ids=["cheap", "dear", "once"]
 )
 def test_two_prices_and_several_searches_find_what_explains_more(
@@ -255,7 +215,7 @@ def test_two_prices_and_several_searches_find_what_explains_more(
 ) -> None:
     def score() -> float:
         total = 0.0
-        for seed in (12, 13):
+        for seed in (14, 37):
             W, S = network(seed)
             scales = np.sqrt(S.diagonal())
             empty, near = asked_with(S, 0.0 * W, scales, 0.03, seed), asked_with(S, 0.7 * W, scales, 0.03, seed + 100)

@@ -1,4 +1,4 @@
-"""Pooled moments of residuals: mapped back exactly, cleared of noise, and what they say of neighbours."""
+"""Moments of all sites as one, and what they say of neighbours."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,6 @@ from fedbnsl_server.search.pooled_moments import (
     missed_neighbours,
     neighbours,
     next_scales,
-    pool,
 )
 
 # a -> b -> d, a -> c, c -> d
@@ -25,64 +24,10 @@ BACK = np.linalg.inv(np.eye(4) - W)
 MOMENTS = BACK.T @ BACK  # of unit noise
 
 
-def residuals_of(S: Matrix, weights: Matrix, scales: Matrix) -> Matrix:
-    A = (np.eye(len(S)) - weights) / scales
-    return A.T @ S @ A
-
-
-def pooled(weights: Matrix, scales: Matrix, released: Matrix | None = None, *, variance: int = 0) -> PooledMoments:
-    S_z = residuals_of(MOMENTS, weights, scales) if released is None else released
-    return pool([S_z], [1000], [variance], W=weights, scales=scales, norm_bound=2.0)
-
-
-@pytest.mark.parametrize("weights", [np.zeros((4, 4)), W, np.triu(np.full((4, 4), 0.3), 1)])
-def test_without_noise_the_moments_come_back_whatever_they_were_asked_with(weights: Matrix) -> None:
-    scales = np.array([1.0, 2.0, 0.5, 3.0])
-    S_z = residuals_of(MOMENTS, weights, scales)
-    assert np.linalg.eigvalsh(S_z)[0] > 0.05 * np.median(S_z.diagonal()), "no eigenvalue is lifted"
-    found = pooled(weights, scales).moments
-    np.testing.assert_allclose(found * MOMENTS[0, 0] / found[0, 0], MOMENTS, rtol=1e-9)
-
-
-def test_a_site_counts_by_its_rows() -> None:
-    one, other = np.eye(4), np.diag([1.0, 1.0, 1.0, 5.0])
-    found = pool([one, other], [3000, 1000], [0, 0], W=np.zeros((4, 4)), scales=np.ones(4), norm_bound=1.0)
-    np.testing.assert_allclose(found.moments.diagonal(), [1.0, 1.0, 1.0, 2.0])
-
-
-def test_the_stated_noise_is_that_of_an_entry_off_the_diagonal() -> None:
-    rng = np.random.default_rng(1)
-    n_samples, variances, bound = [1000, 4000], [2**34, 2**36], 2.0
-    drawn = []
-    for _ in range(4000):
-        noise = [
-            rng.normal(scale=(v / 2) ** 0.5) * bound**2 / (LATTICE * n)
-            for n, v in zip(n_samples, variances, strict=True)
-        ]
-        drawn.append(sum(n * x for n, x in zip(n_samples, noise, strict=True)) / sum(n_samples))
-    eye = np.eye(4)
-    found = pool([eye, eye], n_samples, variances, W=np.zeros((4, 4)), scales=np.ones(4), norm_bound=bound)
-    assert np.std(drawn) == pytest.approx(found.noise_std, rel=0.05)
-    halved = pool([eye / 2, eye / 2], n_samples, variances, W=np.zeros((4, 4)), scales=np.ones(4), norm_bound=bound)
-    assert halved.noise_std == pytest.approx(2 * found.noise_std), "relative to the residuals' variance"
-
-
-def test_what_may_be_noise_counts_as_zero_and_what_is_not_stays() -> None:
-    variance = 2 * (LATTICE * 1000 // 4 // 100) ** 2  # a standard deviation of 0.01
-    S_z = np.eye(4)
-    S_z[0, 1] = S_z[1, 0] = 0.029
-    S_z[0, 2] = S_z[2, 0] = -0.031
-    found = pooled(np.zeros((4, 4)), np.ones(4), S_z, variance=variance)
-    assert found.noise_std == pytest.approx(0.01, rel=1e-3)
-    assert (found.moments[0, 1], found.moments[0, 2]) == (pytest.approx(0.0, abs=1e-12), pytest.approx(-0.031))
-    assert found.correlated.nonzero()[0].tolist() == [0, 2]
-
-
-def test_moments_that_noise_made_indefinite_become_positive() -> None:
-    S_z = np.eye(4) + 0.9 * (1 - np.eye(4)) * np.array([1, -1, 1, -1])[:, None] * np.ones(4)
-    S_z = (S_z + S_z.T) / 2 - 0.5 * np.diag([1.0, 0.0, 0.0, 0.0])
-    S_z[0, 0] = -0.2
-    assert np.linalg.eigvalsh(pooled(W, np.ones(4), S_z).moments)[0] > 0.0
+def pooled(moments: Matrix) -> PooledMoments:
+    correlated = moments != 0.0
+    np.fill_diagonal(correlated, val=False)
+    return PooledMoments(moments, 0.0, correlated)
 
 
 def test_an_edge_costs_what_the_threshold_saves_or_what_noise_may() -> None:
@@ -94,21 +39,21 @@ def test_an_edge_costs_what_the_threshold_saves_or_what_noise_may() -> None:
 
 
 def test_the_neighbours_hold_every_true_edge_and_the_last_graph() -> None:
-    found = pooled(np.zeros((4, 4)), np.sqrt(MOMENTS.diagonal()))
+    found = pooled(MOMENTS)
     assert found.correlated.any()
     pairs = neighbours(found, np.zeros((4, 4), dtype=bool), np.ones(4), 0.3)
     assert not ((W != 0) & ~(pairs | pairs.T)).any()
     last = np.zeros((4, 4), dtype=bool)
     last[3, 0] = True
     assert (neighbours(found, last, np.ones(4), 0.3, most=0) == (last | found.correlated)).all()
-    unrelated = pooled(np.zeros((4, 4)), np.ones(4), np.eye(4))
+    unrelated = pooled(np.eye(4))
     assert (neighbours(unrelated, last, np.ones(4), 0.3) == last).all()
     assert not neighbours(found, np.zeros((4, 4), dtype=bool), np.ones(4), 0.3, most=0).any()
     assert not pairs.diagonal().any()
 
 
 def test_an_edge_that_a_graph_lacks_shows_in_its_residuals() -> None:
-    found = pooled(W, np.ones(4))
+    found = pooled(MOMENTS)
     assert not missed_neighbours(found, W, np.ones(4)).any()
     lacking = W.copy()
     lacking[2, 3] = 0.0

@@ -1,4 +1,4 @@
-"""The likelihood of a DAG given noisy releases: its derivatives, its optimum, and the moves that it leads to."""
+"""The likelihood of a DAG given noisy releases: its derivatives and its optimum."""
 
 import math
 from dataclasses import replace
@@ -6,41 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedbnsl.graphs.graph import is_acyclic
 from fedbnsl.plan.columns import Columns
-from fedbnsl.plan.knowledge import EdgeMask, Knowledge
-from fedbnsl.sparse import Mask, Matrix
-from fedbnsl_server.search.released_likelihood import Explanation, Release, ReleasedLikelihood, _Point
-
-NAMES = ("a", "b", "c", "d", "e")
-D, ROWS = 5, 1e9
-DAG = np.zeros((D, D), dtype=bool)
-for i, j in ((0, 1), (1, 2), (0, 2), (3, 2), (3, 4)):
-    DAG[i, j] = True
-W = np.where(DAG, np.array([[0.0, 0.9, -0.7, 0, 0], [0, 0, 0.6, 0, 0], [0] * 5, [0, 0, 0.8, 0, -1.2], [0] * 5]), 0.0)
-V = np.diag([1.0, 0.3, 2.0, 0.7, 0.1])
-BLOCKED = Columns.of(NAMES, {"c": "levels", "d": "levels"})
-
-
-def moments(W: Matrix, V: Matrix) -> Matrix:
-    B = np.linalg.inv(np.eye(len(W)) - W)
-    return B.T @ V @ B
-
-
-def release(S: Matrix, *, std: float, seed: int, c: float = 1.0, exact: bool = False) -> Release:
-    rng = np.random.default_rng(seed)
-    A = (np.eye(D) - np.triu(rng.normal(0.0, 0.4, (D, D)), 1)) / rng.uniform(0.5, 2.0, D)
-    E = rng.standard_normal((D, D))
-    noise = 0.0 if exact else std * (E + E.T) / math.sqrt(2.0)
-    return Release(c * A.T @ S @ A + noise, std, A, math.nan, math.inf, 0.0)
-
-
-def mask(columns: Columns | None = None, **knowledge: tuple[tuple[str, str], ...]) -> EdgeMask:
-    return EdgeMask(Knowledge(**knowledge), columns or Columns.of(NAMES))
-
-
-def likelihood(*releases: Release, of: EdgeMask | None = None) -> ReleasedLikelihood:
-    return ReleasedLikelihood(releases, ROWS, of or mask())
+from fedbnsl.sparse import Matrix
+from fedbnsl_server.search.released_likelihood import Release, ReleasedLikelihood, _Point
+from noisy_releases import BLOCKED, DAG, NAMES, D, V, W, likelihood, mask, moments, release
 
 
 def perturbed(rng: np.random.Generator) -> tuple[Matrix, Matrix]:
@@ -142,74 +111,8 @@ def test_stretched_noise_counts_as_large_as_it_is_in_the_numbers() -> None:
     assert (errors(replace(one, stretch=2.0), other) > plain).all()
 
 
-def noisy(of: EdgeMask | None = None) -> ReleasedLikelihood:
-    S = moments(W, V)
-    return likelihood(release(S, std=0.01, seed=1, c=0.9), release(S, std=0.02, seed=2), of=of)
-
-
-def without(i: int, j: int) -> Mask:
-    dag = DAG.copy()
-    dag[i, j] = False
-    return dag
-
-
-def with_edge(i: int, j: int) -> Mask:
-    dag = DAG.copy()
-    dag[i, j] = True
-    return dag
-
-
-def test_losses_and_gains_say_about_what_a_refit_says() -> None:
-    given = noisy()
-    richer = given.explained(with_edge(1, 4), W, V)
-    expected = given.explained(DAG, W, V).misfit - richer.misfit
-    assert given._losses(richer)[1, 4] == pytest.approx(expected, rel=0.05, abs=0.05)
-    poorer = given.explained(without(1, 2), W, V)
-    assert given._gains(poorer)[1, 2] > given.penalty
-
-
-def test_a_move_adds_what_is_missing_and_drops_what_is_not_there() -> None:
-    given = noisy()
-    best = given.explained(DAG, W, V)
-    for dag in (with_edge(0, 3) & without(1, 2), with_edge(1, 4) | with_edge(0, 4), without(0, 1), without(3, 4)):
-        found = given.improved(given.explained(dag, W, V))
-        assert (found.dag == DAG).all() or found.score < best.score
-    assert (given.improved(best).dag == DAG).all()
-
-
-def test_moves_obey_knowledge() -> None:
-    of = mask(forbidden=(("a", "b"), ("b", "a")), required=(("b", "e"),))
-    given = noisy(of)
-    start = without(0, 1)
-    start[1, 4] = True
-    found = given.improved(given.explained(start, W, V))
-    assert found.dag[1, 4]
-    assert not found.dag[0, 1]
-    assert not found.dag[1, 0]
-
-
-def test_an_edge_that_promises_most_and_closes_a_cycle_is_not_added() -> None:
-    given = noisy(mask(forbidden=(("a", "c"),)))
-    start = given.explained(without(0, 2), W, V)
-    gains = given._gains(start)
-    assert np.unravel_index(gains.argmax(), gains.shape) == (2, 0)
-    found = given._with_one_more(start)
-    assert found is None or is_acyclic(found.dag)
-
-
-def test_few_edges_that_promise_much_and_do_not_help_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = noisy()
-    start = given.explained(np.zeros((D, D), dtype=bool), W, V)
-    tried: list[Mask] = []
-
-    def explained(dag: Mask, *_: Matrix, steps: int) -> Explanation:
-        tried.append(dag)
-        return start
-
-    monkeypatch.setattr(given, "explained", explained)
-    assert given._with_one_more(start) is None
-    assert len(tried) == 3
-    assert len({dag.tobytes() for dag in tried}) == 3
+FEWER = DAG.copy()
+FEWER[3, 4] = False
 
 
 def test_sampling_error_that_all_releases_share_counts_once() -> None:
@@ -217,16 +120,5 @@ def test_sampling_error_that_all_releases_share_counts_once() -> None:
     one = release(S, std=1e-4, seed=1)
     few = ReleasedLikelihood([one], 100.0, mask())
     twice = ReleasedLikelihood([one, one], 100.0, mask())
-    assert few.explained(without(3, 4), W, V).misfit == pytest.approx(
-        twice.explained(without(3, 4), W, V).misfit, rel=0.01
-    )
+    assert few.explained(FEWER, W, V).misfit == pytest.approx(twice.explained(FEWER, W, V).misfit, rel=0.01)
     assert few.penalty == pytest.approx(0.5 * math.log(100.0) + math.log(D), rel=0.01)
-
-
-def test_noise_alone_is_explained_without_edges() -> None:
-    nothing = np.zeros((D, D), dtype=bool)
-    given = likelihood(release(np.eye(D), std=0.3, seed=8), release(np.eye(D), std=0.3, seed=9))
-    empty: Explanation = given.explained(nothing, np.zeros((D, D)), np.eye(D))
-    assert np.isfinite(empty.score)
-    assert (empty.covariance.diagonal() > 0.0).all()
-    assert not given.improved(empty).dag.any()

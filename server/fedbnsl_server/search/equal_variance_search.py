@@ -1,0 +1,159 @@
+"""The DAG of equal noise variances, from everything that a private run has released.
+
+A search in moments that are cleared of noise (`combined_releases`) finds what stands out of it. The likelihood of all
+releases goes on from there: with one noise variance it has few numbers to fit, and a parent that is missing shows as
+variance that nothing explains. Its moves end in local optima; so after the last round searches, in better and better
+residuals, and moves take turns. If the likelihood with a variance
+for each column prefers the searched graph, variances are not equal, and that graph is kept. This works on what was
+released: it costs no privacy.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from fedbnsl.plan.knowledge import EdgeMask
+from fedbnsl.sparse import Mask, Matrix
+from fedbnsl_server.search.combined_releases import Released, combined, worth_it
+from fedbnsl_server.search.graph_search import FoundGraph
+from fedbnsl_server.search.likelihood_moves import improved, pruned, turned
+from fedbnsl_server.search.pooled_moments import PooledMoments, next_scales, search_pooled
+from fedbnsl_server.search.released_likelihood import CONVERGED, Explanation, Release, ReleasedLikelihood
+
+# So many searches after the last round, at most.
+_MOST_TIMES = 3
+# A residual variance counts as no less than this share of the common one.
+_LEAST_VARIANCE = 0.3
+# An edge is clear if its weight is so many times the noise of a covariance of residuals.
+_CLEAR = 10.0
+
+
+class Learned(NamedTuple):
+    """What was found.
+
+    Attributes
+    ----------
+    graph
+        Its weights and residual variances are those of the columns as they are pooled.
+    pooled
+        Moments of the columns.
+    scales
+        (d,) to ask for its residuals with.
+    """
+
+    graph: FoundGraph
+    pooled: PooledMoments
+    scales: Matrix
+
+
+@dataclass(frozen=True, eq=False)
+class EqualVarianceSearch:
+    """The search after a private round.
+
+    Attributes
+    ----------
+    mask
+        What is known of the edges between columns.
+    threshold
+        Absolute weight that an edge has at least, in the tables' units.
+    last
+        Whether no round follows: edges of smaller weight are dropped.
+    size
+        (d,) units of the columns, in which noise variances are compared; None: the columns have no others.
+    """
+
+    mask: EdgeMask
+    threshold: float
+    last: bool
+    size: Matrix | None = None
+
+    def found(self, releases: Sequence[Release], n_samples: float, dag: Mask, scales: Matrix) -> Learned:
+        """The graph that explains all releases best.
+
+        Parameters
+        ----------
+        dag, scales
+            (d, d) graph and (d,) scales that the last residuals were made with.
+        """
+        releases, A = worth_it(releases, n_samples), releases[-1].A
+        back = np.linalg.inv(A)
+        straight = [one.unshortened(back.T @ back) for one in releases]
+        given = combined(straight, n_samples, A)
+        graph, pooled = self._searched(given, dag, scales)
+        best = self._explained(releases, n_samples, graph, straight, clear=self.threshold > _CLEAR * given.noise_std)
+        if best is None:
+            return Learned(graph, pooled, next_scales(graph.residual_variance))
+        W, common = best.weights, best.covariance.diagonal()
+        straight = [one.unshortened(best.moments) for one in releases]
+        seen = combined(straight, n_samples, _residuals(W, np.sqrt(common)))
+        told = seen.moments.diagonal()
+        graph = FoundGraph(best.dag, W, common * np.maximum(told, _LEAST_VARIANCE), best.score)
+        # Residuals that are longer than the others shorten all records: none should be that noise may hide.
+        longest = np.maximum(told + np.sqrt(seen.noise.diagonal()), 1.0)
+        # If few records were shortened, smaller scales cost little, and there is less noise in their units.
+        unused = min(1.0, len(W) / releases[-1].norm_bound ** 2)
+        return Learned(graph, _pooled(seen), next_scales(unused * common * longest / np.median(longest)))
+
+    def _searched(self, given: Released, dag: Mask, scales: Matrix) -> tuple[FoundGraph, PooledMoments]:
+        pooled = _pooled(given)
+        keep_small = not self.last
+        search = partial(search_pooled, threshold=self.threshold, keep_small=keep_small, size=self.size)
+        return search(pooled, dag, scales, self.mask), pooled
+
+    def _explained(
+        self,
+        releases: Sequence[Release],
+        n_samples: float,
+        graph: FoundGraph,
+        straight: Sequence[Release],
+        *,
+        clear: bool,
+    ) -> Explanation | None:
+        """The best explanation with one noise variance that searches and moves find from this graph.
+
+        None if it explains less than this graph with a variance for each column.
+
+        Parameters
+        ----------
+        straight
+            The releases, unshortened by what is known before.
+        clear
+            Whether any edge that counts stands out of the noise: few directions are wrong, and none is turned.
+        """
+        unit = np.ones(len(graph.weights)) if self.size is None else self.size
+
+        def from_searched(start: FoundGraph) -> Explanation:
+            one = likelihood.explained(start.dag, start.weights, np.diag(unit**-2.0))
+            one = improved(likelihood, one)
+            return one if clear else turned(likelihood, one)
+
+        likelihood = ReleasedLikelihood(straight, n_samples, self.mask, fixed=True)
+        best = from_searched(graph)
+        for _ in range(_MOST_TIMES - 1 if self.last else 0):
+            straight = [one.unshortened(best.moments) for one in releases]
+            likelihood = ReleasedLikelihood(straight, n_samples, self.mask, fixed=True)
+            best = likelihood.explained(best.dag, best.weights, best.covariance)
+            scales = np.sqrt(best.covariance.diagonal())
+            given = combined(straight, n_samples, _residuals(best.weights, scales))
+            other = from_searched(self._searched(given, best.weights != 0, scales)[0])
+            if not other.score < best.score - CONVERGED:
+                break
+            best = other
+        if self.last:
+            best = pruned(likelihood, best, self.threshold, unit)
+        apart = ReleasedLikelihood(straight, n_samples, self.mask)
+        plain = apart.explained(graph.dag, graph.weights, np.diag(graph.residual_variance))
+        equal = apart.explained(best.dag, best.weights, best.covariance)
+        return best if equal.score <= plain.score else None
+
+
+def _pooled(given: Released) -> PooledMoments:
+    return PooledMoments(given.cleared, given.noise_std, given.correlated)
+
+
+def _residuals(W: Matrix, scales: Matrix) -> Matrix:
+    """(d, d) A, so that A'x are the residuals in these scales."""
+    return np.asarray((np.eye(len(W)) - W) / scales)

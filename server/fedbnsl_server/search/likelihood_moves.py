@@ -1,0 +1,181 @@
+"""Moves from one DAG to a better one, by the likelihood of all that a private run has released.
+
+`improved` drops and adds single edges, as second-order estimates say which. It does not mend a wrong direction: where
+x -> y is taken for y -> x, the parents of x seem to be those of y, and each of these edges is worth keeping while the
+others are there. `turned` turns an edge around as Chickering (1995) does: x and y first get all parents of both, with
+which nothing explains less. Then the direction makes no difference where all noise variances are free, and tells where
+they are known; and the parents that are not needed go.
+"""
+
+import math
+
+import numpy as np
+
+from fedbnsl.graphs.graph import is_acyclic
+from fedbnsl.sparse import Matrix
+from fedbnsl_server.search.released_likelihood import (
+    CONVERGED,
+    Explanation,
+    ReleasedLikelihood,
+    factors_of,
+    inverse_of,
+    products_of,
+    total_effects,
+)
+
+_STEPS_OF_A_MOVE, _STEPS_OF_A_TURN = 6, 4
+# Of the edges that might be added, so many are looked at, and so many tried before none counts as good.
+_CONSIDERED, _TRIED = 300, 3
+# The least share of a curvature that is left if other numbers follow.
+_LEAST_LEFT = 1e-3
+# Each edge is turned around so many times at most.
+_MOST_SWEEPS = 3
+
+
+def improved(likelihood: ReleasedLikelihood, found: Explanation) -> Explanation:
+    """Drop and add edges, one at a time and refitted each time, as long as the score falls."""
+    while math.isfinite(found.score):
+        better = with_fewer(likelihood, found) or with_one_more(likelihood, found)
+        if better is None:
+            return likelihood.explained(found.dag, found.weights, found.covariance)
+        found = better
+    return found
+
+
+def turned(likelihood: ReleasedLikelihood, found: Explanation) -> Explanation:
+    """Turn edges around, and drop and add others after each, as long as the score falls."""
+    required = likelihood.mask.of_variables.required
+    for _ in range(_MOST_SWEEPS if math.isfinite(found.score) else 0):
+        before = found
+        for i, j in np.argwhere(before.dag & ~required).tolist():
+            around = _turned_around(likelihood, found, i, j) if found.dag[i, j] else None
+            other = found if around is None else improved(likelihood, around)
+            if other.score < found.score - CONVERGED:
+                found = other
+        if found is before:
+            break
+    return found
+
+
+def pruned(
+    likelihood: ReleasedLikelihood, best: Explanation, threshold: float, size: Matrix | float = 1.0
+) -> Explanation:
+    """The graph without edges whose weights do not exceed the threshold, explained again.
+
+    Parameters
+    ----------
+    size
+        (d,) units of the columns, in which the threshold is measured.
+    """
+    between, columns = likelihood.mask.of_variables, likelihood.mask.columns
+    per_unit = np.divide.outer(1.0 / np.asarray(size), 1.0 / np.asarray(size))
+    while True:
+        small = best.dag & (np.abs(columns.largest(best.weights * per_unit)) <= threshold) & ~between.required
+        if not small.any():
+            return best
+        best = likelihood.explained(best.dag & ~small, best.weights, best.covariance)
+
+
+def with_fewer(likelihood: ReleasedLikelihood, found: Explanation) -> Explanation | None:
+    """The graph without the worse half of the edges that do not pay for themselves, or without the worst one."""
+    required = likelihood.mask.of_variables.required
+    prices = likelihood.prices
+    may = {edge: loss for edge, loss in losses(likelihood, found).items() if not required[edge]}
+    idle = sorted((loss - prices[edge], edge) for edge, loss in may.items() if loss < prices[edge])
+    for size in sorted({math.ceil(len(idle) / 2), min(len(idle), 1)} - {0}, reverse=True):
+        dag = found.dag.copy()
+        dag[tuple(np.array([edge for _, edge in idle[:size]]).T)] = False
+        other = likelihood.explained(dag, found.weights, found.covariance, steps=_STEPS_OF_A_MOVE)
+        if other.score < found.score - CONVERGED:
+            return other
+    return None
+
+
+def with_one_more(likelihood: ReleasedLikelihood, found: Explanation) -> Explanation | None:
+    """The graph with the edge that promises most, of the first few that keep it acyclic."""
+    net = gains(likelihood, found) - likelihood.prices
+    tried = 0
+    for place in np.argsort(-net, axis=None).tolist():
+        i, j = divmod(place, len(net))
+        if net[i, j] <= 0.0 or tried >= _TRIED:
+            break
+        dag = found.dag.copy()
+        dag[i, j] = True
+        if not is_acyclic(dag):
+            continue
+        tried += 1
+        other = likelihood.explained(dag, found.weights, found.covariance, steps=_STEPS_OF_A_MOVE)
+        if other.score < found.score - CONVERGED:
+            return other
+    return None
+
+
+def losses(likelihood: ReleasedLikelihood, found: Explanation) -> dict[tuple[int, int], float]:
+    """By how much the misfit would grow without an edge, to second order (Wald)."""
+    edges = np.argwhere(likelihood.mask.columns.spread(found.dag))
+    error = inverse_of(found.information, 0.0)[: len(edges), : len(edges)]
+    weights = found.weights[edges[:, 0], edges[:, 1]]
+    owner = np.asarray(likelihood.mask.columns.variable_of)[edges]
+    found_losses: dict[tuple[int, int], float] = {}
+    sources, targets = np.nonzero(found.dag)
+    for i, j in zip(sources.tolist(), targets.tolist(), strict=True):
+        own = np.flatnonzero((owner == (i, j)).all(axis=1))
+        w = weights[own]
+        found_losses[i, j] = 0.5 * float(w @ np.linalg.solve(error[np.ix_(own, own)], w))
+    return found_losses
+
+
+def gains(likelihood: ReleasedLikelihood, found: Explanation) -> Matrix:
+    """(V, V) about how much the misfit would fall with one more edge (score test).
+
+    0 for what may not be added, or where little speaks for it.
+    """
+    W, V, columns = found.weights, found.covariance, likelihood.mask.columns
+    edges, pairs = likelihood.fitted(found.dag)
+    B = total_effects(W)
+    gradient, curvature = np.zeros_like(W), np.zeros_like(W)
+    for one, c in zip(likelihood.releases, found.scales, strict=True):
+        C, Q, P = products_of(one.A, B, V)
+        weight = likelihood.share * c / one.noise_std**2
+        gradient += weight * (Q @ (one.moments - c * P) @ C.T)
+        squares = np.outer(np.square(Q).sum(axis=1), np.square(C).sum(axis=1))
+        curvature += weight * c * (squares + (Q @ C.T) ** 2)
+    # What is left of the curvature if all other numbers follow; it takes long, and few pairs are worth it.
+    between = likelihood.mask.of_variables
+    may = between.allowed & ~(found.dag | found.dag.T | np.eye(len(found.dag), dtype=bool))
+    plain = np.where(columns.spread(may), gradient**2 / curvature, 0.0)
+    places = np.argsort(-plain, axis=None)[:_CONSIDERED]
+    i, j = np.unravel_index(places, W.shape)
+    crossed = np.zeros((len(places), len(edges) + len(pairs)))
+    for one, c in zip(likelihood.releases, found.scales, strict=True):
+        C, Q, _ = products_of(one.A, B, V)
+        x, y = factors_of(C, Q, edges, pairs)
+        weight = likelihood.share * c**2 / one.noise_std**2
+        crossed += weight * ((C @ x.T)[j] * (Q @ y.T)[i] + (C @ y.T)[j] * (Q @ x.T)[i])
+    followed = ((crossed @ inverse_of(found.information, 0.0)) * crossed).sum(axis=1)
+    left = np.maximum(curvature[i, j] - followed, _LEAST_LEFT * curvature[i, j])
+    of_columns = np.zeros_like(W)
+    of_columns[i, j] = np.where(columns.spread(may)[i, j], 0.5 * gradient[i, j] ** 2 / left, 0.0)
+    owner = np.eye(len(columns.sizes))[columns.variable_of]
+    return np.asarray(owner.T @ of_columns @ owner)
+
+
+def _turned_around(likelihood: ReleasedLikelihood, found: Explanation, i: int, j: int) -> Explanation | None:
+    """The graph with j -> i instead of i -> j, if it explains more once both have all their parents."""
+    columns, between = likelihood.mask.columns, likelihood.mask.of_variables
+    parents = found.dag[:, i] | found.dag[:, j]
+    parents[[i, j]] = False
+    dag = found.dag.copy()
+    dag[:, i] = parents & (between.allowed[:, i] | found.dag[:, i])
+    dag[:, j] = parents & (between.allowed[:, j] | found.dag[:, j])
+    dag[j, i] = True
+    if not between.allowed[j, i] or not is_acyclic(dag):
+        return None
+    S, W = found.moments, found.weights.copy()
+    spread, owner = columns.spread(dag), np.asarray(columns.variable_of)
+    for child in np.flatnonzero((owner == i) | (owner == j)).tolist():
+        above = np.flatnonzero(spread[:, child])
+        W[:, child] = 0.0
+        W[above, child] = np.linalg.lstsq(S[np.ix_(above, above)], S[above, child])[0]
+    covered = likelihood.explained(dag, W, found.covariance, steps=_STEPS_OF_A_TURN)
+    return covered if covered.misfit < found.misfit - CONVERGED else None

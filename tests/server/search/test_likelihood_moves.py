@@ -1,0 +1,134 @@
+"""Moves between DAGs by the likelihood of noisy releases: what they estimate, where they end, and what they obey."""
+
+import numpy as np
+import pytest
+
+from fedbnsl.graphs.cpdag import class_distance, cpdag
+from fedbnsl.graphs.graph import is_acyclic
+from fedbnsl.plan.knowledge import EdgeMask
+from fedbnsl.sparse import Mask, Matrix
+from fedbnsl_server.search.likelihood_moves import gains, improved, losses, turned, with_one_more
+from fedbnsl_server.search.released_likelihood import Explanation, ReleasedLikelihood
+from noisy_releases import DAG, D, V, W, likelihood, mask, moments, release
+
+
+def noisy(of: EdgeMask | None = None) -> ReleasedLikelihood:
+    S = moments(W, V)
+    return likelihood(release(S, std=0.01, seed=1, c=0.9), release(S, std=0.02, seed=2), of=of)
+
+
+def without(i: int, j: int) -> Mask:
+    dag = DAG.copy()
+    dag[i, j] = False
+    return dag
+
+
+def with_edge(i: int, j: int) -> Mask:
+    dag = DAG.copy()
+    dag[i, j] = True
+    return dag
+
+
+def test_losses_and_gains_say_about_what_a_refit_says() -> None:
+    given = noisy()
+    richer = given.explained(with_edge(1, 4), W, V)
+    expected = given.explained(DAG, W, V).misfit - richer.misfit
+    assert losses(given, richer)[1, 4] == pytest.approx(expected, rel=0.05, abs=0.05)
+    poorer = given.explained(without(1, 2), W, V)
+    assert gains(given, poorer)[1, 2] > given.penalty
+
+
+def test_a_move_adds_what_is_missing_and_drops_what_is_not_there() -> None:
+    given = noisy()
+    best = given.explained(DAG, W, V)
+    for dag in (with_edge(0, 3) & without(1, 2), with_edge(1, 4) | with_edge(0, 4), without(0, 1), without(3, 4)):
+        found = improved(given, given.explained(dag, W, V))
+        assert class_distance(cpdag(found.dag), cpdag(DAG)) == 0 or found.score < best.score
+    assert (improved(given, best).dag == DAG).all()
+
+
+def test_moves_obey_knowledge() -> None:
+    of = mask(forbidden=(("a", "b"), ("b", "a")), required=(("b", "e"),))
+    given = noisy(of)
+    start = without(0, 1)
+    start[1, 4] = True
+    found = improved(given, given.explained(start, W, V))
+    assert found.dag[1, 4]
+    assert not found.dag[0, 1]
+    assert not found.dag[1, 0]
+
+
+def test_an_edge_that_promises_most_and_closes_a_cycle_is_not_added() -> None:
+    given = noisy(mask(forbidden=(("a", "c"),)))
+    start = given.explained(without(0, 2), W, V)
+    promised = gains(given, start)
+    assert np.unravel_index(promised.argmax(), promised.shape) == (2, 0)
+    found = with_one_more(given, start)
+    assert found is None or is_acyclic(found.dag)
+
+
+def test_few_edges_that_promise_much_and_do_not_help_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = noisy()
+    start = given.explained(np.zeros((D, D), dtype=bool), W, V)
+    tried: list[Mask] = []
+
+    def explained(dag: Mask, *_: Matrix, steps: int) -> Explanation:
+        tried.append(dag)
+        return start
+
+    monkeypatch.setattr(given, "explained", explained)
+    assert with_one_more(given, start) is None
+    assert len(tried) == 3
+    assert len({dag.tobytes() for dag in tried}) == 3
+
+
+def test_noise_alone_is_explained_without_edges() -> None:
+    nothing = np.zeros((D, D), dtype=bool)
+    given = likelihood(release(np.eye(D), std=0.3, seed=8), release(np.eye(D), std=0.3, seed=9))
+    empty: Explanation = given.explained(nothing, np.zeros((D, D)), np.eye(D))
+    assert np.isfinite(empty.score)
+    assert (empty.covariance.diagonal() > 0.0).all()
+    assert not improved(given, empty).dag.any()
+
+
+EQUAL = np.eye(D)
+
+
+def equal_noise() -> ReleasedLikelihood:
+    S = moments(W, EQUAL)
+    return likelihood(release(S, std=0.01, seed=1, c=0.9), release(S, std=0.02, seed=2), fixed=True)
+
+
+@pytest.mark.parametrize("edge", [(1, 2), (3, 2)])
+def test_wrong_directions_are_turned_where_single_moves_leave_them(edge: tuple[int, int]) -> None:
+    """Known noise variances tell them; single edges that mend a wrong one in part are in the way."""
+    given, (i, j) = equal_noise(), edge
+    dag = without(i, j)
+    dag[j, i] = True
+    stuck = improved(given, given.explained(dag, np.where(dag, W + W.T, 0.0), EQUAL))
+    assert not (stuck.dag == DAG).all()
+    found = turned(given, stuck)
+    assert (found.dag == DAG).all()
+    assert found.score < stuck.score - 10.0
+
+
+def test_turns_obey_knowledge_and_keep_graphs_acyclic() -> None:
+    of = mask(forbidden=(("a", "b"),), required=(("e", "d"),))
+    S = moments(W, EQUAL)
+    given = likelihood(release(S, std=0.01, seed=1), of=of, fixed=True)
+    dag = without(0, 1) & without(3, 4)
+    dag[1, 0] = dag[4, 3] = True
+    found = turned(given, given.explained(dag, np.where(dag, W + W.T, 0.0), EQUAL))
+    assert found.dag[4, 3]
+    assert not found.dag[0, 1]
+    assert is_acyclic(found.dag)
+
+
+def test_residual_covariances_that_are_fixed_stay_in_proportion() -> None:
+    S, told = moments(W, V), 3.0 * V
+    given = likelihood(release(S, std=1e-3, seed=1), fixed=True)
+    found = given.explained(DAG, 0.8 * W, told, steps=30)
+    ratio = found.covariance.diagonal() / V.diagonal()
+    assert ratio == pytest.approx(np.full(D, ratio[0]))
+    assert ratio[0] == pytest.approx(1.0, rel=1e-2)
+    assert found.weights == pytest.approx(W, abs=1e-2)

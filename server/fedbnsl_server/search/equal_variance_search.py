@@ -3,9 +3,8 @@
 A search in moments that are cleared of noise (`combined_releases`) finds what stands out of it. The likelihood of all
 releases goes on from there: with one noise variance it has few numbers to fit, and a parent that is missing shows as
 variance that nothing explains. Its moves end in local optima; so after the last round searches, in better and better
-residuals, and moves take turns. If the likelihood with a variance
-for each column prefers the searched graph, variances are not equal, and that graph is kept. This works on what was
-released: it costs no privacy.
+residuals, and moves take turns. If a variance for each column would be worth its price, the releases contradict equal
+variances, and what the search has found is kept. This works on what was released: it costs no privacy.
 """
 
 from collections.abc import Sequence
@@ -114,21 +113,22 @@ class EqualVarianceSearch:
     ) -> Explanation | None:
         """The best explanation with one noise variance that searches and moves find from this graph.
 
-        None if it explains less than this graph with a variance for each column.
+        None if the releases contradict it: a variance for each column is worth its price.
 
         Parameters
         ----------
         straight
             The releases, unshortened by what is known before.
         clear
-            Whether any edge that counts stands out of the noise: few directions are wrong, and none is turned.
+            Whether any edge that counts stands out of the noise: few directions are wrong, and none is turned before
+            the last round.
         """
         unit = np.ones(len(graph.weights)) if self.size is None else self.size
 
         def from_searched(start: FoundGraph) -> Explanation:
             one = likelihood.explained(start.dag, start.weights, np.diag(unit**-2.0))
             one = improved(likelihood, one)
-            return one if clear else turned(likelihood, one)
+            return one if clear and not self.last else turned(likelihood, one)
 
         likelihood = ReleasedLikelihood(straight, n_samples, self.mask, fixed=True)
         best = from_searched(graph)
@@ -145,9 +145,8 @@ class EqualVarianceSearch:
         if self.last:
             best = pruned(likelihood, best, self.threshold, unit)
         apart = ReleasedLikelihood(straight, n_samples, self.mask)
-        plain = apart.explained(graph.dag, graph.weights, np.diag(graph.residual_variance))
-        equal = apart.explained(best.dag, best.weights, best.covariance)
-        return best if equal.score <= plain.score else None
+        free, further = apart.explained(best.dag, best.weights, best.covariance), len(best.weights) - 1
+        return best if best.misfit - free.misfit <= apart.penalty * further else None
 
 
 def _pooled(given: Released) -> PooledMoments:

@@ -125,27 +125,28 @@ class EqualVarianceSearch:
         """
         unit = np.ones(len(graph.weights)) if self.size is None else self.size
 
-        def from_searched(start: FoundGraph) -> Explanation:
+        def from_searched(likelihood: ReleasedLikelihood, start: FoundGraph) -> Explanation:
             one = likelihood.explained(start.dag, start.weights, np.diag(unit**-2.0))
             one = improved(likelihood, one)
             return one if clear and not self.last else turned(likelihood, one)
 
         likelihood = ReleasedLikelihood(straight, n_samples, self.mask, fixed=True)
-        best = from_searched(graph)
+        best = from_searched(likelihood, graph)
         for _ in range(_MOST_TIMES - 1 if self.last else 0):
             straight = [one.unshortened(best.moments) for one in releases]
             likelihood = ReleasedLikelihood(straight, n_samples, self.mask, fixed=True)
             best = likelihood.explained(best.dag, best.weights, best.covariance)
             scales = np.sqrt(best.covariance.diagonal())
             given = combined(straight, n_samples, _residuals(best.weights, scales))
-            other = from_searched(self._searched(given, best.weights != 0, scales)[0])
+            other = from_searched(likelihood, self._searched(given, best.weights != 0, scales)[0])
             if not other.score < best.score - CONVERGED:
                 break
             best = other
         if self.last:
             best = pruned(likelihood, best, self.threshold, unit)
         apart = ReleasedLikelihood(straight, n_samples, self.mask)
-        free, further = apart.explained(best.dag, best.weights, best.covariance), len(best.weights) - 1
+        free = apart.explained(best.dag, best.weights, best.covariance)
+        further = int(np.triu(self.mask.columns.within()).sum()) - 1
         return best if best.misfit - free.misfit <= apart.penalty * further else None
 
 

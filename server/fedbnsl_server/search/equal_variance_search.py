@@ -120,15 +120,16 @@ class EqualVarianceSearch:
         straight
             The releases, unshortened by what is known before.
         clear
-            Whether any edge that counts stands out of the noise: few directions are wrong, and none is turned before
-            the last round.
+            Whether any edge that counts stands out of the noise: few directions are wrong, and edges are turned in the
+            last round alone, if equal variances are contradicted.
         """
         unit = np.ones(len(graph.weights)) if self.size is None else self.size
 
         def from_searched(likelihood: ReleasedLikelihood, start: FoundGraph) -> Explanation:
             one = likelihood.explained(start.dag, start.weights, np.diag(unit**-2.0))
             one = improved(likelihood, one)
-            return one if clear and not self.last else turned(likelihood, one)
+            done = clear and (not self.last or not self._contradicted(one, likelihood.releases, n_samples))
+            return one if done else turned(likelihood, one)
 
         likelihood = ReleasedLikelihood(straight, n_samples, self.mask, fixed=True)
         best = from_searched(likelihood, graph)
@@ -144,10 +145,14 @@ class EqualVarianceSearch:
             best = other
         if self.last:
             best = pruned(likelihood, best, self.threshold, unit)
+        return None if self._contradicted(best, straight, n_samples) else best
+
+    def _contradicted(self, equal: Explanation, straight: Sequence[Release], n_samples: float) -> bool:
+        """Whether a variance for each column is worth its price."""
         apart = ReleasedLikelihood(straight, n_samples, self.mask)
-        free = apart.explained(best.dag, best.weights, best.covariance)
+        free = apart.explained(equal.dag, equal.weights, equal.covariance)
         further = int(np.triu(self.mask.columns.within()).sum()) - 1
-        return best if best.misfit - free.misfit <= apart.penalty * further else None
+        return not equal.misfit - free.misfit <= apart.penalty * further
 
 
 def _pooled(given: Released) -> PooledMoments:

@@ -170,7 +170,7 @@ def test_a_site_that_is_too_late_for_a_round_keeps_its_last_answer_and_comes_bac
 
 
 def test_a_quorum_goes_on_without_a_site_that_is_gone_and_the_record_says_so(tmp_path: Path) -> None:
-    with Scene(tmp_path, guarded_plan(quorum=1, round_deadline_s=1.0, site_grace_s=0.5)) as scene:
+    with Scene(tmp_path, guarded_plan(quorum=1, round_deadline_s=5.0, site_grace_s=0.5)) as scene:
         coordinator = scene.open()
         scene.start("south")
         north = scene.start("north", Blow(SENT, "before", 2))

@@ -70,12 +70,14 @@ def _write(path, rows):
 class Page(HTMLParser):
     """What a page says, read without the program's own templates.
 
-    `tables` by id hold rows of cells (header first), `text` all words, `tags` every tag with its attributes.
+    `tables` by id hold rows of cells (header first), without the units beside names of variables, which are in `units`;
+    `text` has all words, `tags` every tag with its attributes.
     """
 
     def __init__(self, html):
         super().__init__(convert_charrefs=True)
         self.tables, self.tags, self.headings, self.labels = {}, [], [], []
+        self.units, self._is_name = {}, False
         self._words, self._table, self._cell, self._open = [], None, None, []
         self.feed(html)
         self.text = " ".join(" ".join(self._words).split())
@@ -103,7 +105,7 @@ class Page(HTMLParser):
         elif tag == "tr":
             self._table.append([])
         elif tag in ("td", "th"):
-            self._cell = []
+            self._cell, self._is_name = [], "name" in attributes.get("class", "").split()
         elif tag == "text":
             self.labels.append("")
 
@@ -119,7 +121,9 @@ class Page(HTMLParser):
         if inside in ("style", "script"):
             return
         self._words.append(data)
-        if self._cell is not None:
+        if self._is_name and inside == "small" and self._cell:
+            self.units["".join(self._cell).strip()] = data
+        elif self._cell is not None:
             self._cell.append(data)
         if inside == "text":
             self.labels[-1] += data

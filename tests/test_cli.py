@@ -301,6 +301,8 @@ def test_4_too_few_rows_and_missing_tables_are_data_errors(fedbnsl, plan, tables
             "for each site: site-1.csv, site-2.csv",
         )
         refused(fedbnsl(*start, tmp_path / "nowhere"), 4, "holds no site-*.csv (there is no such folder)")
+        wrong = fedbnsl(*command, "--data", tables, "--set", "n_participants=7", "--out", tmp_path / "run")
+        refused(wrong, 2, "--set n_participants=7: there are 2 tables, and every table is a site")
     split = ("data", "split", tables / "site-1.csv", "--sites=61", "--out", tmp_path / "parts")
     refused(fedbnsl(*split), 4, "60 rows cannot be split over 61 sites")
     refit = ("participant", "refit", tables / "truth.csv", "--data", tables / "site-1.csv", "--out", tmp_path / "own")

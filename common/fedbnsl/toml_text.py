@@ -16,6 +16,7 @@ _BETWEEN_KEYS = re.compile(r"[=,{}\[\]\n]")
 # A quoted part of a key can hold what stands between keys, and so hide how long the key is.
 _BESIDE_QUOTES = re.compile(r"""["']\s*\.|\.\s*["']""")
 _MOST_BESIDE_QUOTES = 50
+_OF_OURS = "Value error, "
 
 
 def parse_toml(text: str) -> dict[str, Any]:
@@ -38,6 +39,13 @@ def parse_toml(text: str) -> dict[str, Any]:
         raise ValueError("it is nested too deeply") from None
     _check_values(values)
     return values
+
+
+def in_toml_words(message: str) -> str:
+    """What a validator says of a value that came from TOML, where a tuple is an array and a dictionary a table."""
+    if message.startswith(_OF_OURS):
+        return message.removeprefix(_OF_OURS)
+    return message.lower().replace("tuple", "array").replace("valid list", "array").replace("valid dictionary", "table")
 
 
 def _check_values(values: dict[str, Any]) -> None:

@@ -288,7 +288,7 @@ def demo(
     from fedbnsl_client.cli import warnings_on_stderr
     from fedbnsl_client.data.columns import choose
     from fedbnsl_experiments import localnet
-    from fedbnsl_experiments.plan_settings import for_sites
+    from fedbnsl_experiments.plan_settings import for_sites, refuse_another_number
     from fedbnsl_experiments.repeat import command_kept
     from fedbnsl_experiments.tables.folder import described_by, ranges_of_generated, site_files, write_federation
     from fedbnsl_experiments.tables.synthetic import synthesise
@@ -304,6 +304,8 @@ def demo(
             "the plan has [privacy]: add --private" if plan.privacy else "--private needs a plan with [privacy]"
         )
     plan = _over_columns(plan, columns)
+    n_generated = sites or (_PRIVATE_SITES if private else 3)
+    refuse_another_number(choice, n_generated if folder is None else len(site_files(folder)))
     out = out or default_folder("demo")
     refuse_existing_run(out)
     seeds: dict[str, int] = {}
@@ -313,7 +315,7 @@ def demo(
     if folder is None:
         folder = out / "data"
         seeds = {"data": seed}
-        federation = synthesise(20, 20, sites or (_PRIVATE_SITES if private else 3), 5000, seed)
+        federation = synthesise(20, 20, n_generated, 5000, seed)
         federation_names = federation.variables
         choose(Path("generated tables"), federation_names, plan.variables)
         write_federation(federation, folder)

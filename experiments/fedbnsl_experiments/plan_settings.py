@@ -27,8 +27,8 @@ def refuse_another_number(choice: PlanChoice, n_sites: int) -> None:
     asked = given.settings.get("n_participants")
     if "n_participants" in given.given_by and given.given_by["n_participants"] == "--set" and asked != n_sites:
         raise SetupError(
-            f"--set n_participants={asked}: the folder has {n_sites} tables, and every table is a site",
-            remedy="Leave the setting out, or give a folder with as many tables.",
+            f"--set n_participants={asked}: there are {n_sites} tables, and every table is a site",
+            remedy="Leave the setting out: the tables in --data, or --sites of generated ones, say how many there are.",
         )
 
 

@@ -116,6 +116,7 @@ def _report(
     return {
         "from": [columns.variables[k] for k in sources],
         "to": columns.variables[target],
+        "units": {name: network.units.get(name) for name in (columns.variables[k] for k in (*sources, target))},
         "verdict": verdict,
         "in_words": sentences,
         "effects": rows,
@@ -161,7 +162,8 @@ def _show(report: dict[str, Any], console: Any) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    title = f"effect of {' and '.join(report['from'])} on {report['to']}"
+    units = {name: f"{name} ({unit})" if unit else name for name, unit in report["units"].items()}
+    title = f"effect of {' and '.join(units[name] for name in report['from'])} on {units[report['to']]}"
     table = Table(title=Text(title, style="table.title"), title_justify="left")
     rows = report["effects"]
     # A column for what differs or is known: the rest would only take its width from the others.

@@ -110,6 +110,12 @@ def test_a_chain_without_directions_leaves_an_effect_open_and_says_that_0_is_amo
     assert "not identified" in shown.out
 
 
+def test_units_stand_beside_names(capsys, tmp_path):
+    run = written(tmp_path / "run", DIRECTED, units={"a": "mg/l"})
+    assert asked(capsys, run, "a", "b")["units"] == {"a": "mg/l", "b": None}
+    assert "effect of a (mg/l) on b" in run_command(capsys, "effect", run, "--from", "a", "--to", "b").out
+
+
 def test_effects_of_one_sign_are_a_range(capsys, tmp_path):
     """a - b, a -> c, b -> c: the effect of a on c is direct, or direct and through b."""
     weights = {("a", "b"): 0.5, ("b", "c"): 2.0, ("a", "c"): 1.0}

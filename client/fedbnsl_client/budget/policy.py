@@ -15,6 +15,7 @@ from fedbnsl.messages import SITE_NAME_RULE, is_site_name
 from fedbnsl.plan.plan import Plan, Solver
 from fedbnsl.privacy import zcdp
 from fedbnsl.privacy.calibration import Price
+from fedbnsl.toml_text import in_toml_words
 from fedbnsl_client.budget import registrations
 from fedbnsl_client.data.fingerprint import file_identity
 
@@ -243,8 +244,8 @@ def _in_words(problem: Any) -> str:
         return f"  {where}: no such rule" + (f"; did you mean {known[0]}?" if known else "")
     if problem["type"] == "missing":
         return f"  {where} is missing"
-    message = problem["msg"].removeprefix("Value error, ")
-    return f"  {where} = {problem['input']!r}: {message.lower()}" if where else f"  {message}"
+    message = in_toml_words(problem["msg"])
+    return f"  {where} = {problem['input']!r}: {message}" if where else f"  {message}"
 
 
 def check_price(dataset: DatasetPolicy, price: Price, *, units_left: int, spent: int, spent_in_run: int) -> None:

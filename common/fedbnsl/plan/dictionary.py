@@ -30,7 +30,7 @@ from fedbnsl.plan.knowledge import VariableName
 from fedbnsl.plan.privacy_settings import Real
 from fedbnsl.shown import shown, steers_terminal
 from fedbnsl.sparse import Mask, Matrix
-from fedbnsl.toml_text import parse_toml
+from fedbnsl.toml_text import in_toml_words, parse_toml
 
 Kind = Literal["continuous", "count", "binary", "ordinal", "nominal"]
 Transform = Literal["none", "log", "log1p", "sqrt"]
@@ -129,6 +129,11 @@ class Entry(BaseModel):
     def applied(self) -> Transform:
         """The transform, with the default of its kind."""
         return self.transform or ("log1p" if self.kind == "count" else "none")
+
+    @property
+    def measure(self) -> str:
+        """What its column is measured in, such as `mg/l` or `log mg/l`; empty: the dictionary does not say."""
+        return self.unit if self.applied == "none" else f"{self.applied} {self.unit}".rstrip()
 
     @property
     def least(self) -> tuple[float, str]:
@@ -303,11 +308,11 @@ class Dictionary(RootModel[dict[VariableName, Entry]]):
 def _in_words(error: ValidationError) -> Iterator[str]:
     for problem in error.errors():
         where = shown(".".join(str(part) for part in problem["loc"]), 100)
-        message: Any = problem["msg"].removeprefix("Value error, ")
+        message = in_toml_words(problem["msg"])
         if problem["type"] == "extra_forbidden":
             known = ", ".join(Entry.model_fields)
             yield f"  {where}: there is no such setting; a variable has {known}"
         elif problem["type"] == "value_error":
             yield f"  {where}: {message}" if where else f"  {message}"
         else:
-            yield f"  {where} = {shown(repr(problem['input']), 100)}: {message.lower()}"
+            yield f"  {where} = {shown(repr(problem['input']), 100)}: {message}"

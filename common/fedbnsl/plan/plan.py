@@ -26,6 +26,7 @@ from fedbnsl.plan.preparation import Preparation
 from fedbnsl.plan.privacy_settings import Positive, Privacy, Real, Unit
 from fedbnsl.shown import shown, steers_terminal
 from fedbnsl.sparse import Matrix
+from fedbnsl.toml_text import in_toml_words
 from fedbnsl.wording import first_few
 
 # Strict: `rounds = true` or `rounds = "1"` is a slip, not a number.
@@ -617,9 +618,9 @@ def _explain(error: ValidationError) -> list[str]:
             hint = f"; did you mean {known[0]}?" if known else ""
             lines.append(f"  {where} = {value}: no such setting{hint}")
         elif problem["type"] == "value_error" and where in _TABLES:  # a rule between settings of a table, likewise
-            lines.append(f"  {where}.{problem['msg'].removeprefix('Value error, ')}")
+            lines.append(f"  {where}.{in_toml_words(problem['msg'])}")
         elif problem["loc"]:
-            lines.append(f"  {where} = {value}: {problem['msg'].removeprefix('Value error, ').lower()}")
+            lines.append(f"  {where} = {value}: {in_toml_words(problem['msg'])}")
         else:  # a rule between settings names them itself
-            lines.append(f"  {problem['msg'].removeprefix('Value error, ')}")
+            lines.append(f"  {in_toml_words(problem['msg'])}")
     return lines

@@ -78,15 +78,21 @@ def in_short(result: Mapping[str, Any]) -> str:
         "none": "nothing taken off",
     }
     by = {"pooled": f"columns divided by {noisy}pooled standard deviations", "none": "columns not scaled"}
-    used = {site: of.get("rows_used") for site, of in result["sites"].items()}
-    told = [rows for rows in used.values() if rows is not None]
+    used = rows_used(result)
     if settings["missing"] == "refuse" and not result["privacy"]:
         rows = "tables with missing values refused"
-    elif told and len(told) == len(used):
-        rows = f"rows used {sum(told):,} of {sum(of['n_samples'] for of in result['sites'].values()):,}"
+    elif used is not None:
+        rows = f"rows used {used:,} of {sum(of['n_samples'] for of in result['sites'].values()):,}"
     else:
         rows = "rows used are known at the sites alone" if result["privacy"] else "rows used are not known"
     return f"{off[settings['intercept']]}, {by[settings['scale']]}; {rows}"
+
+
+def rows_used(result: Mapping[str, Any]) -> int | None:
+    """Rows without a missing value at all sites; None where any of them has not told it."""
+    used: list[int | None] = [of.get("rows_used") for of in result["sites"].values()]
+    told = [rows for rows in used if rows is not None]
+    return sum(told) if told and len(told) == len(used) else None
 
 
 def intercept_words(run: ReportedRun) -> str:

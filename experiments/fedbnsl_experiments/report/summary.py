@@ -53,7 +53,7 @@ def print_summary(
         console.print(Text(f"be careful: {sentence}", style="bold red"), soft_wrap=True)
     _print_verdict(verdict_of(result), console)
     edges = result["edges"]
-    console.print(_table_of(edges, scaled=_scaled(result)))
+    console.print(_table_of(edges, result.get("units", {}), scaled=_scaled(result)))
     sent = result["bytes"]
     lines = Table.grid(padding=(0, 2))
     if not all(map(is_directed, edges)):
@@ -118,8 +118,12 @@ def _print_verdict(verdict: Verdict | None, console: Console) -> None:
     console.print(lines)
 
 
-def _table_of(edges: Sequence[Mapping[str, Any]], *, scaled: bool) -> Table:
+def _table_of(edges: Sequence[Mapping[str, Any]], units: Mapping[str, str], *, scaled: bool) -> Table:
     """The first edges; with a column for what any of them has: no direction, an interval, a share."""
+
+    def measured(name: str) -> str:
+        return f"{name} ({units[name]})" if name in units else name
+
     known = [confidence_of(edge) for edge in edges]
     has = {
         "link": not all(map(is_directed, edges)),
@@ -135,10 +139,10 @@ def _table_of(edges: Sequence[Mapping[str, Any]], *, scaled: bool) -> Table:
     for name in (*numbers, *["95 %"] * has["interval"], *["bootstrap"] * has["share"]):
         table.add_column(_HEADS.get(name, name), justify="right")
     for edge, one in list(zip(edges, known, strict=True))[:_EDGES_SHOWN]:
-        target = edge["target"]
+        target = measured(edge["target"])
         if "coefficients" in edge:
             target = f"{target} (largest of {len(edge['coefficients'])})"
-        cells = [edge["source"], *["->" if is_directed(edge) else "--"] * has["link"], target]
+        cells = [measured(edge["source"]), *["->" if is_directed(edge) else "--"] * has["link"], target]
         intervals = {"weight": one.interval, "standardised": one.standardised_interval}
         cells += [signed(edge[name], intervals[name]) for name in numbers]
         cells += [between(one.interval) if one.interval else "not known"] * has["interval"]

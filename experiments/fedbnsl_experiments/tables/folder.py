@@ -38,7 +38,8 @@ def site_files(folder: Path) -> dict[str, Path]:
     found = {path.stem: path for path in folder.glob("site-*.csv")}
     if not found:
         others = sorted(path.name for path in folder.glob("*.csv"))[:_NAMES_SHOWN]
-        lacking = f"it holds {', '.join(others)}" if others else "" if folder.is_dir() else "there is no such folder"
+        no_folder = "it is a file, not a folder" if folder.is_file() else "there is no such folder"
+        lacking = f"it holds {', '.join(others)}" if others else "" if folder.is_dir() else no_folder
         raise DataError(
             f"{folder} holds no site-*.csv{lacking and f' ({lacking})'}",
             remedy="Give a folder with one CSV file for each site: site-1.csv, site-2.csv, ...; `fedbnsl data split` "

@@ -179,9 +179,12 @@ def neighbours(pooled: PooledMoments, dag: Mask, scales: Matrix, threshold: floa
     return found
 
 
-def least_noise(variances: Sequence[int], n_samples: Sequence[int], n_variables: int) -> float:
-    """Lower bound on `noise_std` from public numbers: reached if all residuals are as long as the norm bound allows."""
-    return math.sqrt(sum(variances) / 2.0) * n_variables / (LATTICE * sum(n_samples))
+def least_noise(variances: Sequence[int], n_samples: Sequence[int], n_variables: int, n_rounds: int) -> float:
+    """Lower bound on the noise of all rounds together, from public numbers.
+
+    It is reached if all residuals are as long as the norm bound allows, and all rounds asked for the same ones.
+    """
+    return math.sqrt(sum(variances) / (2.0 * n_rounds)) * n_variables / (LATTICE * sum(n_samples))
 
 
 def search_pooled(

@@ -32,6 +32,8 @@ class LearnedNetwork:
         What the coefficients were estimated from; None: the run does not say.
     assumed
         Edges whose directions only the assumption of equal variances gives.
+    units
+        What variables are measured in, in words, where the data dictionary says it.
     """
 
     columns: Columns
@@ -39,6 +41,7 @@ class LearnedNetwork:
     covariance: Matrix
     precision: Precision | None
     assumed: int
+    units: Mapping[str, str]
 
     @property
     def spread(self) -> Matrix:
@@ -75,6 +78,7 @@ def read_network(run: Path) -> LearnedNetwork:
         implied_covariance(W, variance, correlation),
         None if estimation is None else Precision(estimation["n_samples"], estimation["noise_std"]),
         len(by_assumption),
+        result.get("units", {}),
     )
 
 

@@ -321,6 +321,7 @@ class RunRecorder:
             "columns": {name: columns.variables[v] for name, v in zip(names, columns.variable_of.tolist(), strict=True)}
             if columns.has_blocks
             else None,
+            "units": {name: entry.measure for name, entry in self._plan.dictionary.items() if entry.measure},
             "graph_class": self._plan.graph_class,
             "verdict": verdict_of(self._plan, columns, edges, confidence, variance),
             "edges": edges,

@@ -68,11 +68,11 @@ def _assumed(plan: Plan) -> Iterator[str]:
         yield "nothing about noise variances: an edge is directed where the data or knowledge tell the direction"
     knowledge = plan.knowledge
     given = {
-        "required edges": len(knowledge.required),
-        "forbidden edges": len(knowledge.forbidden),
-        "tiers": len(knowledge.tiers),
+        "required edge": len(knowledge.required),
+        "forbidden edge": len(knowledge.forbidden),
+        "tier": len(knowledge.tiers),
     }
-    known = [f"{n} {what}" for what, n in given.items() if n]
+    known = [f"{n} {what}{'s' * (n != 1)}" for what, n in given.items() if n]
     if known:
         yield f"what the plan says is known is true: {', '.join(known)}"
 

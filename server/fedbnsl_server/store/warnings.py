@@ -51,7 +51,8 @@ def of_too_much_noise(plan: Plan, rows: Sequence[int], d: int) -> list[str]:
     if plan.privacy is None or not plan.moments_rounds or not rows:
         return []
     prices = [price_of(plan, n_samples=n, n_variables=d) for n in rows]
-    hidden = NOISE_WIDTHS * least_noise([price.moments_variance for price in prices], rows, d)
+    variances = [price.moments_variance for price in prices]
+    hidden = NOISE_WIDTHS * least_noise(variances, rows, d, plan.moments_rounds)
     remedy = "use more rows, more sites or a larger epsilon"
     if plan.graph_class == "cpdag" and plan.threshold < hidden:  # the score decides, which knows the noise
         few = f"the noise hides correlations of residuals below {hidden:.2g}: edges that are fainter are lost; {remedy}"

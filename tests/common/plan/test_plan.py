@@ -144,7 +144,7 @@ IMPOSSIBLE: list[tuple[str, Any, str]] = [
     ("global_iterations", 0, "greater than or equal to 1"),
     ("global_gain", 1.0, "less than 1"),
     ("acyclicity", "trace", "'exponential' or 'log-det'"),
-    ("starts", 3, "valid tuple"),
+    ("starts", 3, "valid array"),
     ("neighbour_threshold", -0.1, "greater than or equal to 0"),
     ("graph_class", "cpdag", "without moments_rounds"),
     ("graph_class", "dag", "input should be"),
@@ -183,7 +183,7 @@ IMPOSSIBLE_KNOWLEDGE: list[tuple[str, Any, str]] = [
     ("knowledge.required.0", {"required": [["x"]]}, "field required"),
     ("knowledge.required.0", {"required": [["x", "y", "z"]]}, "at most 2 items"),
     ("knowledge.forbidden.0.1", {"forbidden": [["x", 2]]}, "2: input should be a valid string"),
-    ("knowledge.tiers", {"tiers": "x"}, "valid tuple"),
+    ("knowledge.tiers", {"tiers": "x"}, "valid array"),
     ("knowledge.banned", {"banned": []}, "no such setting"),
 ]
 

@@ -109,10 +109,26 @@ def rows_of(page: Page, table: str) -> dict[str, list[str]]:
 # ---- results -------------------------------------------------------------------------------------------------------
 
 
-def test_rows_used_are_counted_without_privacy_and_unknown_with_it(runs: dict[str, Path]) -> None:
+def test_rows_used_are_counted_without_privacy_and_unknown_with_it(
+    runs: dict[str, Path], pages: dict[str, Page]
+) -> None:
+    rows, used = sum(ROWS.values()), sum(COMPLETE.values())
+    assert f"rows, all sites {rows:,}, of which {used:,} used" in pages["standard"].text
+    assert f"rows, all sites {rows:,} rounds" in pages["private"].text
     for name, run in runs.items():
         used = {site: of["rows_used"] for site, of in result_of(run)["sites"].items()}
         assert used == (dict.fromkeys(ROWS) if name == "private" else COMPLETE)
+
+
+def test_units_stand_in_the_result_and_beside_the_names_of_variables_on_page_and_terminal(
+    runs: dict[str, Path], pages: dict[str, Page]
+) -> None:
+    result = result_of(runs["standard"])
+    assert result["units"] == {"age": "years", "crp": "log1p mg/l"}
+    assert pages["standard"].units == result["units"]
+    terminal = Console(width=200, record=True, file=io.StringIO())
+    print_summary(result, runs["standard"], terminal, seconds=1.0)
+    assert "crp (log1p mg/l)" in terminal.export_text()
 
 
 # ---- the section ---------------------------------------------------------------------------------------------------

@@ -213,3 +213,5 @@ def test_a_folder_without_tables_is_refused_with_the_commands_that_make_some(tmp
     assert "`fedbnsl data split` and `fedbnsl data synth` make such folders" in caught.value.remedy
     with pytest.raises(DataError, match=r"holds no site-\*\.csv \(there is no such folder\)"):
         site_files(tmp_path / "nowhere")
+    with pytest.raises(DataError, match=r"holds no site-\*\.csv \(it is a file, not a folder\)"):
+        site_files(tmp_path / "truth.csv")

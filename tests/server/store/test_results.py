@@ -110,7 +110,7 @@ def test_the_schema_is_versioned_and_its_keys_are_those_of_version_1(finished: P
     result = read(finished)
     assert result["schema"] == "fedbnsl.result/1"
     assert set(result) == {
-        "schema", "state", "reason", "orientation", "variables", "columns", "graph_class", "verdict", "edges",
+        "schema", "state", "reason", "orientation", "variables", "columns", "units", "graph_class", "verdict", "edges",
         "unsure", "fit", "estimation", "dropped_edges", "preparation", "warnings",
         "privacy", "not_written", "influence", "acyclicity", "sites", "ejected", "bytes", "seconds", "rounds",
         "manifest",

@@ -7,39 +7,50 @@ The draws vary around a centre. Moments as they came have one error in them alre
 twice, and chance dependences would be real ones. Around the fitted network alone every pair without an edge would be
 truly independent given its parents, and an edge that the search has just missed would never be seen. The centre lies
 between: the fitted network, and of each correlation of its residuals what stands out of its error.
+
+Two graphs may explain moments about equally well and yet be far from each other, over graphs that are worse than
+either: a search that starts at one of them hardly finds the other, and shares would be too sure. So rivals of the graph
+are searched first, in draws, from the graph and from anywhere; then all of them are asked in every draw.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
+from fedbnsl.graphs.graph import topological_order
 from fedbnsl.sparse import Index, Mask, Matrix
+from fedbnsl_server.search.class_search import ClassProblem
 from fedbnsl_server.search.fitted_network import Accuracy, FittedNetwork
 from fedbnsl_server.search.standard_errors import correlation_errors
 
 # The least eigenvalue of moments of standardised residuals.
 _LEAST_EIGENVALUE = 0.05
+# Of the searches for rivals that start at the graph.
+_PATIENCE = 1
+# Rivals are searched in so many draws, divided by the number of variables; in the least number at any rate.
+_SEARCHED, _LEAST_SEARCHED = 5000, 20
 
 
 class Search(Protocol):
     """The search that found the graph, with all that it was given besides moments."""
 
-    def __call__(self, moments: Matrix, accuracy: Accuracy, start: Mask, /) -> Mask:
-        """The best (V, V) DAG for (d, d) moments; NaN where they are unknown.
+    def on(self, moments: Matrix, accuracy: Accuracy, near: Mask, /) -> ClassProblem:
+        """What it asks of (d, d) moments; NaN where they are unknown.
 
         Parameters
         ----------
-        start
-            (V, V) a graph that is probably near.
+        near
+            (V, V) a graph from whose network the moments are no farther than their errors.
         """
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class Shares:
-    """How many of the graphs have what between two variables.
+    """How many of the best graphs of the draws have what between two variables.
 
     Attributes
     ----------
@@ -47,10 +58,13 @@ class Shares:
         (V, V) symmetric: an edge, whichever way.
     directed
         (V, V) [i, j]: a directed edge i -> j.
+    rivals
+        DAGs of different classes that were found in any draw; first the graph itself.
     """
 
     adjacent: Index
     directed: Index
+    rivals: Sequence[Mask]
 
 
 def centre(network: FittedNetwork, S: Matrix, accuracy: Accuracy) -> Matrix:
@@ -89,7 +103,7 @@ def bootstrap(
     draws: int,
     rng: np.random.Generator,
 ) -> Shares:
-    """Count what the graphs of so many draws have.
+    """Count what the best graphs of so many draws have.
 
     Parameters
     ----------
@@ -100,17 +114,33 @@ def bootstrap(
     class_of
         The (V, V) marks of the class of a DAG: both ways where it is undirected.
     rng
-        Every draw has a generator of its own from it: draws do not depend on each other.
+        Every draw has a generator of its own from it: what is drawn does not depend on how many draws there are.
     """
-    adjacent, directed = np.zeros(dag.shape, dtype=np.int64), np.zeros(dag.shape, dtype=np.int64)
-    around, unknown = centre(network, S, accuracy), np.isnan(S)
-    for own in rng.spawn(draws):
-        moments = draw(network, around, accuracy, own)
+    around, unknown, generators = centre(network, S, accuracy), np.isnan(S), rng.spawn(draws)
+
+    def drawn(own: np.random.Generator) -> ClassProblem:
+        moments = draw(network, around, accuracy, deepcopy(own))
         moments[unknown] = np.nan
-        marks = class_of(search(moments, accuracy, dag))
-        adjacent += marks | marks.T
-        directed += marks & ~marks.T
-    return Shares(adjacent, directed)
+        return search.on(moments, accuracy, dag)
+
+    near, anywhere, rivals = topological_order(dag), rng.spawn(1)[0], {class_of(dag).tobytes(): dag}
+    for own in generators[: max(_SEARCHED // len(dag), _LEAST_SEARCHED)]:
+        problem = drawn(own)
+        for start, patience in ((near, _PATIENCE), (anywhere.permutation(len(dag)).tolist(), 0)):
+            found = problem.found(patience=patience, start=start).dag
+            rivals.setdefault(class_of(found).tobytes(), found)
+    shares = Shares(np.zeros(dag.shape, dtype=np.int64), np.zeros(dag.shape, dtype=np.int64), list(rivals.values()))
+    for own in generators:
+        marks = class_of(best_of(drawn(own), shares.rivals))
+        shares.adjacent[...] += marks | marks.T
+        shares.directed[...] += marks & ~marks.T
+    return shares
+
+
+def best_of(problem: ClassProblem, rivals: Sequence[Mask]) -> Mask:
+    """The best graph near the best of (V, V) DAGs."""
+    nearest = rivals[int(np.argmin(problem.scores(rivals)))]
+    return problem.found(patience=0, start=topological_order(nearest)).dag
 
 
 def lifted(R: Matrix) -> Matrix:

@@ -11,11 +11,11 @@ between the two, each by how well the graph of all the others predicts it.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from fedbnsl.graphs.family_moments import needed_moments
-from fedbnsl.graphs.graph import topological_order
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import EdgePenalty
@@ -34,21 +34,11 @@ _MOST_GROUPS = 10
 _SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
-def search_class(
-    S: Matrix,
-    *,
-    candidates: Mask,
-    mask: EdgeMask,
-    penalty: float,
-    threshold: float,
-    seed: int,
-    patience: int | None = None,
-    start: Sequence[int] | None = None,
-    ridge: float = 1e-9,
-) -> FoundGraph:
-    """A DAG of the class of least score, and its weights, in units of the columns.
+@dataclass(frozen=True, eq=False)
+class ClassProblem:
+    """Moments, and what a graph may be and costs: everything that its score depends on.
 
-    Parameters
+    Attributes
     ----------
     S
         (d, d) second moments of prepared columns over all rows; read only where `needed_moments` of the candidates is
@@ -61,39 +51,77 @@ def search_class(
         What an edge adds to the score, per row.
     threshold
         Edges whose weight is absolutely no more than this are dropped in the end, unless they are required.
-    seed, patience, start
-        See `best_dag`.
+    seed
+        Of the search.
     ridge
         Added to the moments' diagonal, as a share of it.
+    judged
+        (d, d) moments in which `scores` compares graphs; None: S.
     """
-    columns, required = mask.columns, mask.of_variables.required
-    known = needed_moments(candidates, columns)
-    S = np.where(known | known.T, S, np.nan) + ridge * np.diag(S.diagonal())
-    dag = best_dag(
-        S,
-        penalty=penalty,
-        candidates=candidates,
-        required=required,
-        members=columns.members(),
-        seed=seed,
-        patience=patience,
-        start=start,
-    )
-    families = Families(S[None], dag, ridge=0.0, members=columns.members())
-    score = float(np.log(families.residual_variances(dag)[0]) @ columns.sizes) / 2
-    score += penalty * int(columns.sizes @ dag @ columns.sizes)
-    dag, weights = without_small(families, dag, required, columns, threshold=threshold, share=1.0)
-    return FoundGraph(dag, weights, families.column_variances(dag)[0], score)
+
+    S: Matrix
+    candidates: Mask
+    mask: EdgeMask
+    penalty: float
+    threshold: float
+    seed: int
+    ridge: float = 1e-9
+    judged: Matrix | None = None
+
+    def found(self, *, patience: int | None = None, start: Sequence[int] | None = None) -> FoundGraph:
+        """A DAG of the class of least score, and its weights, in units of the columns; for settings see `best_dag`."""
+        columns, required = self.mask.columns, self.mask.of_variables.required
+        dag = best_dag(
+            self._moments,
+            penalty=self.penalty,
+            candidates=self.candidates,
+            required=required,
+            members=columns.members(),
+            seed=self.seed,
+            patience=patience,
+            start=start,
+        )
+        families = self._families(dag)
+        score = float(np.log(families.residual_variances(dag)[0]) @ columns.sizes) / 2
+        score += self.penalty * int(columns.sizes @ dag @ columns.sizes)
+        dag, weights = without_small(families, dag, required, columns, threshold=self.threshold, share=1.0)
+        return FoundGraph(dag, weights, families.column_variances(dag)[0], score)
+
+    def scores(self, dags: Sequence[Mask]) -> Matrix:
+        """(K,) of so many (V, V) DAGs of candidates; each family is looked at once."""
+        sizes = self.mask.columns.sizes
+        families = self._families(np.logical_or.reduce(dags), self.judged)
+        known: dict[tuple[int, bytes], float] = {}
+        scores: list[float] = []
+        for dag in dags:
+            score = self.penalty * float(sizes @ dag @ sizes)
+            for j, parents in enumerate(dag.T):
+                family = j, parents.tobytes()
+                if family not in known:
+                    variance = families.residual_variance(j, np.flatnonzero(parents))[0]
+                    known[family] = 0.5 * float(sizes[j]) * math.log(variance)
+                score += known[family]
+            scores.append(score)
+        return np.array(scores)
+
+    @cached_property
+    def _moments(self) -> Matrix:
+        known = needed_moments(self.candidates, self.mask.columns)
+        return np.where(known | known.T, self.S, np.nan) + self.ridge * np.diag(self.S.diagonal())
+
+    def _families(self, candidates: Mask, S: Matrix | None = None) -> Families:
+        S = self._moments if S is None else S
+        return Families(S[None], candidates, ridge=0.0, members=self.mask.columns.members())
 
 
 @dataclass(frozen=True, eq=False)
 class ClassSearch:
-    """`search_class` with all that it takes besides moments, to be run again on others.
+    """The search of a run, to be done again in other moments.
 
     Attributes
     ----------
     candidates, mask, penalty, threshold, seed
-        As in `search_class`.
+        As in `ClassProblem`.
     n_samples
         Records that the moments have, in which an edge costs this penalty.
     """
@@ -105,25 +133,14 @@ class ClassSearch:
     threshold: float
     seed: int
 
-    def found(
-        self, S: Matrix, *, n_samples: float = 0.0, patience: int | None = None, start: Sequence[int] | None = None
-    ) -> FoundGraph:
-        """The best graph for (d, d) moments of so many rows; 0: of `self.n_samples`."""
-        return search_class(
-            S,
-            candidates=self.candidates,
-            mask=self.mask,
-            penalty=self.penalty * self.n_samples / (n_samples or self.n_samples),
-            threshold=self.threshold,
-            seed=self.seed,
-            patience=patience,
-            start=start,
-        )
+    def found(self, S: Matrix) -> FoundGraph:
+        """The best graph for the (d, d) moments of the run."""
+        return self.on(S, Accuracy(self.n_samples)).found()
 
-    def __call__(self, moments: Matrix, accuracy: Accuracy, start: Mask, /) -> Mask:
-        """The best DAG, from the order of one that is probably near."""
-        found = self.found(moments, n_samples=accuracy.n_samples, patience=0, start=topological_order(start))
-        return found.dag
+    def on(self, moments: Matrix, accuracy: Accuracy, near: Mask | None = None, /) -> ClassProblem:
+        """The same question to other moments, with a penalty for as many records as they have; see `Search`."""
+        penalty = self.penalty * self.n_samples / accuracy.n_samples
+        return ClassProblem(moments, self.candidates, self.mask, penalty, self.threshold, self.seed)
 
 
 def edge_penalty(
@@ -142,7 +159,7 @@ def edge_penalty(
     moments, rows
         (d, d) of each site, about its own means, and its rows.
     candidates, mask, seed
-        As in `search_class`.
+        As in `ClassProblem`.
     """
     n, V = float(sum(rows)), len(candidates)
     bic, extended = bic_penalty(n), extended_penalty(n, V)
@@ -157,9 +174,8 @@ def edge_penalty(
         S = sum((rows[k] * moments[k] for k in others), np.zeros_like(moments[0])) / rest
         there = sum((rows[k] * moments[k] for k in group), np.zeros_like(S))
         for penalty in left_out:
-            found = search_class(
-                S, candidates=candidates, mask=mask, penalty=penalty * n / rest, threshold=0.0, seed=seed, patience=1
-            )
+            problem = ClassProblem(S, candidates, mask, penalty * n / rest, threshold=0.0, seed=seed)
+            found = problem.found(patience=1)
             left_out[penalty] += _misfit(there, sum(rows[k] for k in group), found, mask.columns)
     return min(left_out, key=lambda penalty: left_out[penalty])
 

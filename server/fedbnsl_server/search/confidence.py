@@ -148,13 +148,14 @@ def confidence_of(
     q, degrees = cochran(estimates, site_errors) if several else _no_test(len(errors))
     told = len(several) if len(several) <= _MOST_TOLD else 0
     draws = 0 if search is None else draws
-    counts = np.zeros((*dag.shape, 4), dtype=np.int64)
+    counts, rivals = np.zeros((*dag.shape, 4), dtype=np.int64), [dag]
     if search is not None and draws:
         found = bootstrap(network, moments, accuracy, dag=dag, search=search, class_of=class_of, draws=draws, rng=rng)
         counts[..., :3] = np.stack([found.adjacent, found.directed, found.directed.T], axis=-1)
+        rivals = list(found.rivals)
     left_out = 0
     if search is not None and shares and len(several) <= MOST_LEFT_OUT:
-        left_out, counts[..., 3] = len(several), kept_without_a_site(several, shares, dag, search)
+        left_out, counts[..., 3] = len(several), kept_without_a_site(several, shares, rivals, search)
     pairs = np.argwhere(np.triu(counts.any(axis=-1), k=1))
     spread = np.sqrt(network.residual_variance)
     unexplained, correlations = _unexplained(network, moments, moments if seen is None else seen, accuracy, columns)

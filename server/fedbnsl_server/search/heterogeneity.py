@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedbnsl.sparse import Index, Mask, Matrix
-from fedbnsl_server.search.bootstrap import Search
+from fedbnsl_server.search.bootstrap import Search, best_of
 from fedbnsl_server.search.fitted_network import SiteMoments, pooled, pooled_accuracy
 
 MOST_LEFT_OUT = 20
@@ -27,22 +27,25 @@ def cochran(estimates: Matrix, errors: Matrix) -> tuple[Matrix, Index]:
     return np.where(degrees > 0, (weights * (values - mean) ** 2).sum(axis=0), 0.0), degrees
 
 
-def kept_without_a_site(sites: Sequence[SiteMoments], weights: Sequence[float], dag: Mask, search: Search) -> Index:
+def kept_without_a_site(
+    sites: Sequence[SiteMoments], weights: Sequence[float], rivals: Sequence[Mask], search: Search
+) -> Index:
     """(V, V) symmetric: of as many searches as there are sites, each without one, how many have the pair adjacent.
 
     Parameters
     ----------
     weights
         Of the sites' moments in the pooled ones.
-    dag
-        (V, V) the graph of all sites.
+    rivals
+        (V, V) graphs that may be the best; first that of all sites.
     """
-    kept = np.zeros(dag.shape, dtype=np.int64)
+    kept = np.zeros(rivals[0].shape, dtype=np.int64)
     for p in range(len(sites)):
         others = [one for k, one in enumerate(sites) if k != p]
         left = [weight for k, weight in enumerate(weights) if k != p]
         accuracy = pooled_accuracy([one.accuracy for one in others], left)
-        found = search(pooled([one.moments for one in others], left), accuracy, dag)
+        problem = search.on(pooled([one.moments for one in others], left), accuracy, rivals[0])
+        found = best_of(problem, rivals)
         kept += found | found.T
     return kept
 

@@ -20,7 +20,7 @@ import numpy as np
 from fedbnsl.graphs.graph import topological_order
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.sparse import Mask, Matrix
-from fedbnsl_server.search.class_search import search_class
+from fedbnsl_server.search.class_search import ClassProblem
 from fedbnsl_server.search.combined_releases import Released, combined, worth_it
 from fedbnsl_server.search.fitted_network import Accuracy, fitted
 from fedbnsl_server.search.graph_search import FoundGraph
@@ -71,7 +71,7 @@ class NoisyClassSearch:
     mask
         What is known of the edges between columns.
     threshold, seed
-        See `search_class`.
+        See `ClassProblem`.
     """
 
     mask: EdgeMask
@@ -117,35 +117,28 @@ class NoisyClassSearch:
         """What explains all releases best: the best so far, or a graph found in `given` and improved."""
         start = None if best is None else topological_order(best.dag)
         for price in _PRICES:
-            found = self._search(given, price, 0 if start is None else _PATIENCE, start)
+            found = self._problem(given, price).found(patience=0 if start is None else _PATIENCE, start=start)
             one = likelihood.explained(found.dag, found.weights, np.diag(found.residual_variance))
             one = improved(likelihood, one)
             if best is None or one.score < best.score:
                 best = one
         return cast(Explanation, best)
 
-    def __call__(self, moments: Matrix, accuracy: Accuracy, start: Mask, /) -> Mask:
-        """The best DAG for drawn moments with the same noise, from the order of one that is probably near."""
-        network = fitted(start, moments, self.mask.columns)
+    def on(self, moments: Matrix, accuracy: Accuracy, near: Mask, /) -> ClassProblem:
+        """The same question to drawn moments with the same noise; see `Search`."""
+        network = fitted(near, moments, self.mask.columns)
         d = len(moments)
         size = np.sqrt(network.residual_variance)
         A, share = (np.eye(d) - network.weights) / size, (network.units(accuracy) / size) ** 2
         noise = accuracy.noise_std**2 * np.outer(share, share) * (1.0 + np.eye(d))
-        drawn = Released(A.T @ moments @ A, noise, A, accuracy.n_samples)
-        return self._search(drawn, _PRICE_OF_DRAWS, 0, topological_order(start)).dag
+        return self._problem(Released(A.T @ moments @ A, noise, A, accuracy.n_samples), _PRICE_OF_DRAWS, moments)
 
-    def _search(self, given: Released, price: float, patience: int | None, start: Sequence[int] | None) -> FoundGraph:
+    def _problem(self, given: Released, price: float, judged: Matrix | None = None) -> ClassProblem:
         between = self.mask.of_variables
+        penalty = price * extended_penalty(1.0 / given.error**2, len(between.allowed))
         everything = ~np.eye(len(between.allowed), dtype=bool)
-        return search_class(
-            given.cleared,
-            candidates=everything & between.allowed,
-            mask=self.mask,
-            penalty=price * extended_penalty(1.0 / given.error**2, len(between.allowed)),
-            threshold=self.threshold,
-            seed=self.seed,
-            patience=patience,
-            start=start,
+        return ClassProblem(
+            given.cleared, everything & between.allowed, self.mask, penalty, self.threshold, self.seed, judged=judged
         )
 
 

@@ -103,6 +103,12 @@ def bic_penalty(n_samples: float) -> float:
     return 0.5 * math.log(n_samples) / n_samples
 
 
-def extended_penalty(n_samples: float, n_variables: int) -> float:
-    """Penalty of an edge, per row, that also pays for choosing it among many (extended BIC: Foygel and Drton 2010)."""
-    return (0.5 * math.log(n_samples) + math.log(n_variables)) / n_samples
+def extended_penalty(n_samples: float, n_variables: int, gamma: float = 0.5) -> float:
+    """Penalty of an edge, per row, that also pays for choosing it among many (extended BIC: Foygel and Drton 2010).
+
+    Parameters
+    ----------
+    gamma
+        Theirs: 0 is BIC, 1 the most that it pays for choosing.
+    """
+    return (0.5 * math.log(n_samples) + 2.0 * gamma * math.log(n_variables)) / n_samples

@@ -35,6 +35,8 @@ CONVERGED = 1e-3
 """A step that gains less ends a fit; a move between graphs must gain more."""
 
 _MOST_STEPS = 10
+# Of the extended BIC. An edge that is none costs more than itself: it directs others.
+_GAMMA = 1.0
 # What keeps an information from being singular.
 _RIDGE = 1e-10
 
@@ -149,7 +151,7 @@ class ReleasedLikelihood:
         noise = 1.0 / sum(one.noise_std**-2 for one in releases)
         squared = noise + 1.0 / n_samples
         self.share = noise / squared
-        self.penalty = extended_penalty(1.0 / squared, len(mask.of_variables.allowed)) / squared
+        self.penalty = extended_penalty(1.0 / squared, len(mask.of_variables.allowed), _GAMMA) / squared
         # What a residual variance is told from, by far: 0 would leave no information on what explains it.
         self._least = _FAR_BELOW_NOISE * np.min([one.noise_std / one.A.diagonal() ** 2 for one in releases], axis=0)
         sizes = mask.columns.sizes

@@ -1,12 +1,20 @@
 """Draws of moments against the errors that they stand for, and shares against searches whose answer is known."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pytest
 
 from fedbnsl.graphs.cpdag import cpdag
+from fedbnsl.graphs.graph import topological_order
 from fedbnsl.plan.columns import Columns
-from fedbnsl_server.search.bootstrap import bootstrap, centre, draw
+from fedbnsl.plan.knowledge import EdgeMask, Knowledge
+from fedbnsl_server.search.bootstrap import Shares, bootstrap, centre, draw
+from fedbnsl_server.search.class_search import ClassSearch
 from fedbnsl_server.search.fitted_network import Accuracy, FittedNetwork, fitted
+from fedbnsl_server.search.graph_search import FoundGraph
+from fedbnsl_server.search.order_search import bic_penalty
 
 COLUMNS = Columns.of(["a", "b", "c"])
 DAG = np.array([[0, 1, 0], [0, 0, 1], [0, 0, 0]], dtype=bool)
@@ -63,38 +71,86 @@ def test_every_draw_is_positive_definite_however_much_noise_there_is() -> None:
         assert np.linalg.eigvalsh(draw(network(), np.eye(3), Accuracy(10, 2.0), rng))[0] > 0.0
 
 
-def test_shares_count_pairs_and_directions_of_the_class() -> None:
-    a_chain, a_collider = DAG, np.array([[0, 1, 0], [0, 0, 0], [0, 1, 0]], dtype=bool)
-    answers = iter([a_chain, a_collider, a_collider, np.zeros((3, 3), dtype=bool)])
-    seen: list[np.ndarray] = []
+class Asked:
+    """Moments whose best graph is known beforehand: a stand-in for ClassProblem."""
 
-    def search(moments: np.ndarray, accuracy: Accuracy, start: np.ndarray) -> np.ndarray:
+    def __init__(self, best: np.ndarray) -> None:
+        self._best = best
+
+    def found(self, **settings: Any) -> FoundGraph:
+        return FoundGraph(self._best, np.zeros((3, 3)), np.ones(3), 0.0)
+
+    def scores(self, dags: Sequence[np.ndarray]) -> np.ndarray:
+        return np.array([float((dag != self._best).any()) for dag in dags])
+
+
+class Answers:
+    """A search that asks stand-ins, the same of the same moments, and keeps what it was asked."""
+
+    def __init__(self, best: Sequence[Asked]) -> None:
+        self._left, self._asked = list(best), dict[bytes, Asked]()
+        self.seen: list[np.ndarray] = []
+
+    def on(self, moments: np.ndarray, accuracy: Accuracy, near: np.ndarray, /) -> Any:
         assert accuracy.n_samples == 100
-        assert (start == DAG).all()
-        seen.append(moments)
-        return next(answers)
+        assert (near == DAG).all()
+        if moments.tobytes() not in self._asked:
+            self._asked[moments.tobytes()] = self._left.pop(0)
+            self.seen.append(moments)
+        return self._asked[moments.tobytes()]
 
+
+def shares(search: Answers, draws: int, S: np.ndarray = S) -> Shares:
+    rng = np.random.default_rng(3)
+    return bootstrap(network(), S, Accuracy(100), dag=DAG, search=search, class_of=cpdag, draws=draws, rng=rng)
+
+
+COLLIDER = np.array([[0, 1, 0], [0, 0, 0], [0, 1, 0]], dtype=bool)
+
+
+def test_shares_count_pairs_and_directions_of_the_class() -> None:
+    best = [DAG, COLLIDER, COLLIDER, np.zeros((3, 3), dtype=bool)]
     known = S.copy()
     known[0, 2] = known[2, 0] = np.nan
-    shares = bootstrap(
-        network(), known, Accuracy(100), dag=DAG, search=search, class_of=cpdag, draws=4, rng=np.random.default_rng(3)
-    )
-    assert shares.adjacent.tolist() == [[0, 3, 0], [3, 0, 3], [0, 3, 0]]
-    assert shares.directed.tolist() == [[0, 2, 0], [0, 0, 0], [0, 2, 0]]
-    assert all((np.isnan(moments) == np.isnan(known)).all() for moments in seen)
-    assert len({moments[0, 1] for moments in seen}) == 4
+    search = Answers([Asked(dag) for dag in best])
+    found = shares(search, 4, known)
+    assert found.adjacent.tolist() == [[0, 3, 0], [3, 0, 3], [0, 3, 0]]
+    assert found.directed.tolist() == [[0, 2, 0], [0, 0, 0], [0, 2, 0]]
+    assert [dag.tolist() for dag in found.rivals] == [dag.tolist() for dag in (DAG, COLLIDER, best[3])]
+    assert all((np.isnan(moments) == np.isnan(known)).all() for moments in search.seen)
+    assert len({moments[0, 1] for moments in search.seen}) == 4
+
+
+@pytest.mark.parametrize("seed", [27, 125, 144])
+def test_graphs_far_apart_that_fit_about_equally_well_share_the_draws_as_full_searches_say(seed: int) -> None:
+    """Searches that start at the graph stay near it: by them alone, shares are wrong by 0.3 and more."""
+    d, n = 6, 4000
+    rng = np.random.default_rng(seed)
+    back = np.linalg.inv(np.eye(d) - np.triu((rng.random((d, d)) < 0.5) * rng.normal(0, 0.5, (d, d)), 1))
+    X = rng.standard_normal((n, d)) @ np.linalg.cholesky(back.T @ back).T
+    S, accuracy, anything = X.T @ X / n, Accuracy(n), EdgeMask(Knowledge(), [f"x{k}" for k in range(d)])
+    search = ClassSearch(~np.eye(d, dtype=bool), anything, n, bic_penalty(n), 0.0, 0)
+    dag = search.found(S).dag
+    near, full, from_graph = fitted(dag, S, anything.columns), np.zeros((d, d)), np.zeros((d, d))
+    drawn = [draw(near, centre(near, S, accuracy), accuracy, own) for own in np.random.default_rng(3).spawn(100)]
+    for moments in drawn:
+        problem = search.on(moments, accuracy)
+        for total, found in (
+            (full, problem.found()),
+            (from_graph, problem.found(patience=0, start=topological_order(dag))),
+        ):
+            marks = cpdag(found.dag)
+            total += marks & ~marks.T
+    rng = np.random.default_rng(3)
+    found = bootstrap(near, S, accuracy, dag=dag, search=search, class_of=cpdag, draws=100, rng=rng)
+    assert np.abs(from_graph - full).max() >= 25
+    assert np.abs(found.directed - full).max() <= 5
 
 
 def test_a_draw_does_not_depend_on_how_many_there_are() -> None:
     def drawn(draws: int) -> list[bytes]:
-        seen: list[bytes] = []
-
-        def search(moments: np.ndarray, accuracy: Accuracy, start: np.ndarray) -> np.ndarray:
-            seen.append(moments.tobytes())
-            return start
-
-        rng = np.random.default_rng(4)
-        bootstrap(network(), S, Accuracy(100), dag=DAG, search=search, class_of=cpdag, draws=draws, rng=rng)
-        return seen
+        search = Answers([Asked(DAG)] * draws)
+        shares(search, draws)
+        return [moments.tobytes() for moments in search.seen]
 
     assert drawn(5)[:3] == drawn(3)

@@ -1,11 +1,14 @@
 """Tests that sites agree, against formulas by hand, and searches that leave one site out."""
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 
 from fedbnsl_server.search.fitted_network import Accuracy, SiteMoments
+from fedbnsl_server.search.graph_search import FoundGraph
 from fedbnsl_server.search.heterogeneity import chi_square_tails, cochran, holm, kept_without_a_site, tails
 
 
@@ -47,11 +50,19 @@ def test_each_search_has_the_moments_and_the_rows_of_the_other_sites() -> None:
     dag = np.array([[0, 1], [0, 0]], dtype=bool)
     seen: list[tuple[float, float, float]] = []
 
-    def search(moments: np.ndarray, accuracy: Accuracy, start: np.ndarray) -> np.ndarray:
-        seen.append((moments[0, 0], accuracy.n_samples, accuracy.noise_std))
-        return start.T if len(seen) == 1 else start & (len(seen) == 2)
+    class Search:
+        def on(self, moments: np.ndarray, accuracy: Accuracy, near: np.ndarray, /) -> Any:
+            seen.append((moments[0, 0], accuracy.n_samples, accuracy.noise_std))
+            return self
 
-    kept = kept_without_a_site(sites, [10, 20, 40], dag, search)
+        def found(self, **settings: Any) -> FoundGraph:
+            found = dag.T if len(seen) == 1 else dag & (len(seen) == 2)
+            return FoundGraph(found, np.zeros((2, 2)), np.ones(2), 0.0)
+
+        def scores(self, dags: Sequence[np.ndarray]) -> np.ndarray:
+            return np.zeros(len(dags))
+
+    kept = kept_without_a_site(sites, [10, 20, 40], [dag], Search())
     assert kept.tolist() == [[0, 2], [2, 0]]
     weighted = [((2, 20), (4, 40)), ((1, 10), (4, 40)), ((1, 10), (2, 20))]
     assert [one[0] for one in seen] == pytest.approx([(a * m + b * n) / (m + n) for (a, m), (b, n) in weighted])

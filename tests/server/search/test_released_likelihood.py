@@ -121,4 +121,4 @@ def test_sampling_error_that_all_releases_share_counts_once() -> None:
     few = ReleasedLikelihood([one], 100.0, mask())
     twice = ReleasedLikelihood([one, one], 100.0, mask())
     assert few.explained(FEWER, W, V).misfit == pytest.approx(twice.explained(FEWER, W, V).misfit, rel=0.01)
-    assert few.penalty == pytest.approx(0.5 * math.log(100.0) + math.log(D), rel=0.01)
+    assert few.penalty == pytest.approx(0.5 * math.log(100.0) + 2 * math.log(D), rel=0.01)

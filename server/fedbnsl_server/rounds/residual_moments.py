@@ -60,7 +60,7 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     prices = run.prices(answers).values()
     last = stage(plan, state.round + 1).step == plan.moments_rounds
     search = _class if plan.graph_class == "cpdag" else _equal_variance
-    found, pooled, scales, releases, confidence = search(state, answers, task, run, last=last)
+    found, pooled, asked, scales, releases, confidence = search(state, answers, task, run, last=last)
     W, bounds = found.weights, run.feature_bounds if units is None else (run.half_ranges / units.scales) ** 2
     kept = SparseMatrix.on_support(
         W if units is None else units.weights_of_tables(W), run.mask.columns.spread(found.dag)
@@ -70,7 +70,7 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     variance = residual_variances(
         found.residual_variance,
         pooled,
-        task.scales,
+        asked,
         mean_squares=state.mean_squares,
         bounds=bounds,
         noise_std=noise_std,
@@ -87,10 +87,14 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
 
 
 class _Searched(NamedTuple):
-    """A graph, the moments that it was found in, the next scales; releases to keep; in the end, how sure it is."""
+    """A graph, the moments that it was found in, the scales of residuals that these were pooled in, and the next ones.
+
+    And releases to keep; in the end, how sure the graph is.
+    """
 
     found: FoundGraph
     pooled: PooledMoments
+    asked: Matrix
     scales: Matrix
     releases: tuple[Release, ...] = ()
     confidence: Confidence | None = None
@@ -102,7 +106,7 @@ def _equal_variance(state: AdmmState, answers: Mapping[str, Answer], task: Task,
     releases, size = (*state.releases, release), None if state.units is None else state.units.scales
     search = EqualVarianceSearch(run.mask, run.plan.threshold, last, size)
     found = search.found(releases, all_sites.n_samples, task.weights.support(), task.scales)
-    return _Searched(found.graph, found.pooled, found.scales, releases)
+    return _Searched(found.graph, found.pooled, found.asked, found.scales, releases)
 
 
 def _class(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run, *, last: bool) -> _Searched:
@@ -113,9 +117,10 @@ def _class(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run
     search = NoisyClassSearch(run.mask, plan.threshold if last else 0.0, plan.search_seed)
     found, moments, accuracy, weight_error, of_residuals = search.found(releases, n_samples)
     pooled = PooledMoments(of_residuals.of_columns, of_residuals.noise_std, np.zeros((d, d), dtype=bool))
+    asked = 1.0 / of_residuals.A.diagonal()
     scales = noisy_class_search.next_scales(found, release.noise_std, task.scales)
     if not last:
-        return _Searched(found, pooled, scales, releases)
+        return _Searched(found, pooled, asked, scales, releases)
     confidence = confidence_of(
         found.dag,
         moments,
@@ -128,7 +133,7 @@ def _class(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run
         draws=plan.bootstrap,
         rng=np.random.default_rng(plan.search_seed),
     )
-    return _Searched(found, pooled, scales, releases, replace(confidence, uncounted=hidden))
+    return _Searched(found, pooled, asked, scales, releases, replace(confidence, uncounted=hidden))
 
 
 def _released(answers: Mapping[str, Answer], task: Task, run: Run) -> tuple[Release, SiteRelease, tuple[str, ...]]:

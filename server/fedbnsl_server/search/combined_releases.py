@@ -45,7 +45,9 @@ class Released:
 
     @property
     def noise_std(self) -> float:
-        """The typical noise of an entry off the diagonal."""
+        """The typical noise of an entry off the diagonal; of a single column, what it would be there."""
+        if len(self.noise) == 1:
+            return math.sqrt(0.5 * float(self.noise[0, 0]))
         return math.sqrt(float(np.median(self.noise[~np.eye(len(self.noise), dtype=bool)])))
 
     @property

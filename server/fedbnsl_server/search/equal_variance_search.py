@@ -4,7 +4,7 @@ A search in moments that are cleared of noise (`combined_releases`) finds what s
 releases goes on from there: with one noise variance it has few numbers to fit, and a parent that is missing shows as
 variance that nothing explains. Its moves end in local optima; so after the last round searches, in better and better
 residuals, and moves take turns. If a variance for each column would be worth its price, the releases contradict equal
-variances, and what the search has found is kept. This works on what was released: it costs no privacy.
+variances, and the search alone counts. This works on what was released: it costs no privacy.
 """
 
 from collections.abc import Sequence
@@ -24,8 +24,6 @@ from fedbnsl_server.search.released_likelihood import CONVERGED, Explanation, Re
 
 # So many searches after the last round, at most.
 _MOST_TIMES = 3
-# A residual variance counts as no less than this share of the common one.
-_LEAST_VARIANCE = 0.3
 # An edge is clear if its weight is so many times the noise of a covariance of residuals.
 _CLEAR = 10.0
 
@@ -36,15 +34,17 @@ class Learned(NamedTuple):
     Attributes
     ----------
     graph
-        Its weights and residual variances are those of the columns as they are pooled.
+        With the weights and residual variances of the columns as they are pooled; all variances are equal, in units of
+        the columns, unless the releases contradict it.
     pooled
         Moments of the columns.
-    scales
-        (d,) to ask for its residuals with.
+    asked, scales
+        (d,) scales of the residuals in which they were pooled; and those to ask for the residuals of the graph with.
     """
 
     graph: FoundGraph
     pooled: PooledMoments
+    asked: Matrix
     scales: Matrix
 
 
@@ -79,22 +79,25 @@ class EqualVarianceSearch:
         """
         releases, A = worth_it(releases, n_samples), releases[-1].A
         back = np.linalg.inv(A)
-        straight = [one.unshortened(back.T @ back) for one in releases]
-        given = combined(straight, n_samples, A)
-        graph, pooled = self._searched(given, dag, scales)
-        best = self._explained(releases, n_samples, graph, straight, clear=self.threshold > _CLEAR * given.noise_std)
-        if best is None:
-            return Learned(graph, pooled, next_scales(graph.residual_variance))
+        given = combined([one.unshortened(back.T @ back) for one in releases], n_samples, A)
+        graph, _ = self._searched(given, dag, scales)
+        best = self._explained(
+            releases, n_samples, graph, back.T @ back, clear=self.threshold > _CLEAR * given.noise_std
+        )
+        if best is None:  # nor do equal variances tell what shortening did
+            graph, pooled = self._searched(combined(releases, n_samples, A), dag, scales)
+            return Learned(graph, pooled, scales, next_scales(graph.residual_variance))
         W, common = best.weights, best.covariance.diagonal()
-        straight = [one.unshortened(best.moments) for one in releases]
-        seen = combined(straight, n_samples, _residuals(W, np.sqrt(common)))
-        told = seen.moments.diagonal()
-        graph = FoundGraph(best.dag, W, common * np.maximum(told, _LEAST_VARIANCE), best.score)
+        asked = np.sqrt(common)
+        seen = combined([one.unshortened(best.moments) for one in releases], n_samples, _residuals(W, asked))
         # Residuals that are longer than the others shorten all records: none should be that noise may hide.
-        longest = np.maximum(told + np.sqrt(seen.noise.diagonal()), 1.0)
-        # If few records were shortened, smaller scales cost little, and there is less noise in their units.
-        unused = min(1.0, len(W) / releases[-1].norm_bound ** 2)
-        return Learned(graph, _pooled(seen), next_scales(unused * common * longest / np.median(longest)))
+        longest = np.maximum(seen.moments.diagonal() + np.sqrt(seen.noise.diagonal()), 1.0)
+        last = releases[-1]
+        # If few records were shortened, smaller scales cost little, and there is less noise in their units; but a
+        # constant, which tells the means, must stay as large as the residuals.
+        unused = 1.0 if last.constant else min(1.0, len(W) / last.norm_bound**2)
+        graph = FoundGraph(best.dag, W, common, best.score)
+        return Learned(graph, _pooled(seen), asked, next_scales(unused * common * longest / np.median(longest)))
 
     def _searched(self, given: Released, dag: Mask, scales: Matrix) -> tuple[FoundGraph, PooledMoments]:
         pooled = _pooled(given)
@@ -103,13 +106,7 @@ class EqualVarianceSearch:
         return search(pooled, dag, scales, self.mask), pooled
 
     def _explained(
-        self,
-        releases: Sequence[Release],
-        n_samples: float,
-        graph: FoundGraph,
-        straight: Sequence[Release],
-        *,
-        clear: bool,
+        self, releases: Sequence[Release], n_samples: float, graph: FoundGraph, known: Matrix, *, clear: bool
     ) -> Explanation | None:
         """The best explanation with one noise variance that searches and moves find from this graph.
 
@@ -117,8 +114,8 @@ class EqualVarianceSearch:
 
         Parameters
         ----------
-        straight
-            The releases, unshortened by what is known before.
+        known
+            (d, d) moments of the columns, up to a factor, by which shortening is taken back at first.
         clear
             Whether any edge that counts stands out of the noise: few directions are wrong, and edges are turned in the
             last round alone, if equal variances are contradicted.
@@ -128,9 +125,10 @@ class EqualVarianceSearch:
         def from_searched(likelihood: ReleasedLikelihood, start: FoundGraph) -> Explanation:
             one = likelihood.explained(start.dag, start.weights, np.diag(unit**-2.0))
             one = improved(likelihood, one)
-            done = clear and (not self.last or not self._contradicted(one, likelihood.releases, n_samples))
+            done = clear and (not self.last or not self._contradicted(one, releases, n_samples))
             return one if done else turned(likelihood, one)
 
+        straight = [one.unshortened(known) for one in releases]
         likelihood = ReleasedLikelihood(straight, n_samples, self.mask, fixed=True)
         best = from_searched(likelihood, graph)
         for _ in range(_MOST_TIMES - 1 if self.last else 0):
@@ -145,14 +143,17 @@ class EqualVarianceSearch:
             best = other
         if self.last:
             best = pruned(likelihood, best, self.threshold, unit)
-        return None if self._contradicted(best, straight, n_samples) else best
+        return None if self._contradicted(best, releases, n_samples) else best
 
-    def _contradicted(self, equal: Explanation, straight: Sequence[Release], n_samples: float) -> bool:
-        """Whether a variance for each column is worth its price."""
+    def _contradicted(self, best: Explanation, releases: Sequence[Release], n_samples: float) -> bool:
+        """Whether a variance for each column is worth its price, once shortening is taken back as this graph says."""
+        straight = [one.unshortened(best.moments) for one in releases]
+        equal = ReleasedLikelihood(straight, n_samples, self.mask, fixed=True)
         apart = ReleasedLikelihood(straight, n_samples, self.mask)
-        free = apart.explained(equal.dag, equal.weights, equal.covariance)
+        best = equal.explained(best.dag, best.weights, best.covariance)
+        free = apart.explained(best.dag, best.weights, best.covariance)
         further = int(np.triu(self.mask.columns.within()).sum()) - 1
-        return not equal.misfit - free.misfit <= apart.penalty * further
+        return not best.misfit - free.misfit <= apart.penalty * further
 
 
 def _pooled(given: Released) -> PooledMoments:

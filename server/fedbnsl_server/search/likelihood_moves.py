@@ -2,9 +2,9 @@
 
 `improved` drops and adds single edges, as second-order estimates say which. It does not mend a wrong direction: where
 x -> y is taken for y -> x, the parents of x seem to be those of y, and each of these edges is worth keeping while the
-others are there. `turned` turns an edge around as Chickering (1995) does: x and y first get all parents of both, with
-which nothing explains less. Then the direction makes no difference where all noise variances are free, and tells where
-they are known; and the parents that are not needed go.
+others are there. `turned` turns an edge around as Chickering (1995) does: x and y first get all parents of both, as far
+as knowledge allows them; with all, nothing explains less. Then the direction makes no difference where all noise
+variances are free, and tells where they are known; and the parents that are not needed go.
 """
 
 import math
@@ -44,10 +44,9 @@ def improved(likelihood: ReleasedLikelihood, found: Explanation) -> Explanation:
 
 def turned(likelihood: ReleasedLikelihood, found: Explanation) -> Explanation:
     """Turn edges around, and drop and add others after each, as long as the score falls."""
-    required = likelihood.mask.of_variables.required
     for _ in range(_MOST_SWEEPS if math.isfinite(found.score) else 0):
         before = found
-        for i, j in np.argwhere(before.dag & ~required).tolist():
+        for i, j in np.argwhere(before.dag).tolist():
             around = _turned_around(likelihood, found, i, j) if found.dag[i, j] else None
             other = found if around is None else improved(likelihood, around)
             if other.score < found.score - CONVERGED:

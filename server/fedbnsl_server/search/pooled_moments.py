@@ -1,9 +1,9 @@
-"""From the sites' noisy moments of residuals to second moments of the variables, ready for a graph search.
+"""What the sites released of their residuals as one, and a graph search in moments that were made from it.
 
 A round of residual moments asks every site for the moments of z = (x - W'x) / scales, with public W and scales. If W is
 nearly right, the z are nearly uncorrelated and of similar size, so the same noise is small compared with all of them.
-Mapped back through the same W and scales, they are moments of x with little noise. A search finds a better W, and the
-next round asks again.
+`combined_releases` maps them back through W and scales to moments of x with little noise. A search finds a better W,
+and the next round asks again.
 
 All of this works on what was released: it costs no privacy.
 """
@@ -25,8 +25,8 @@ from fedbnsl_server.search.graph_search import FoundGraph, search
 NOISE_WIDTHS = 3.0
 """A covariance of residuals within so many standard deviations of its noise counts as zero."""
 
-# Shares of the residuals' median variance: the least eigenvalue of their moments, and the least square of a next scale.
-_LEAST_EIGENVALUE, _LEAST_SCALE = 0.05, 0.3
+# The least square of a next scale, as a share of the residuals' median variance.
+_LEAST_SCALE = 0.3
 # Up to so many variables, a search tries all pairs.
 _ALL_PAIRS = 40
 # Residuals that are correlated by more than this show an edge that a search has missed.
@@ -68,12 +68,16 @@ def mean_over_records(means: Sequence[Matrix], n_samples: Sequence[float], rule:
     return sum((n * mean for n, mean in zip(n_samples, means, strict=True)), zero) / sum(n_samples)
 
 
-def noise_of_moments(
-    n_samples: Sequence[int], variances: Sequence[int], norm_bound: float, rule: RobustRule | None = None
-) -> float:
-    """Standard deviation of the noise of a covariance of residuals over all records; parameters as of `pool`."""
-    if rule is None:
-        return math.sqrt(sum(variances) / 2.0) * norm_bound**2 / (LATTICE * sum(n_samples))
+def noise_of_moments(n_samples: Sequence[int], variances: Sequence[int], norm_bound: float, rule: RobustRule) -> float:
+    """Standard deviation of the noise of a covariance of residuals under a rule.
+
+    Parameters
+    ----------
+    n_samples, variances
+        Records of the sites, and of the noise of their released sums on the lattice, on the diagonal.
+    norm_bound
+        Of records of residuals.
+    """
     unit = norm_bound**2 / LATTICE
     return rule.noise_std([math.sqrt(v / 2.0) * unit / n for n, v in zip(n_samples, variances, strict=True)])
 

@@ -49,7 +49,7 @@ def residual_variances(
     """
     unknown = np.empty(0)
     own_noise = math.sqrt(2.0) * pooled.noise_std
-    if not mean_squares.size or own_noise > LARGEST_ERROR:
+    if not mean_squares.size or not own_noise <= LARGEST_ERROR:
         return unknown
     with np.errstate(over="ignore", invalid="ignore"):  # numbers that no table gives: unknown, see below
         released = mean_squares / bounds

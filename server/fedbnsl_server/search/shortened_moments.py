@@ -14,7 +14,6 @@ errors are those of noise that is stretched by the ratio.
 """
 
 from functools import lru_cache
-from math import isnan
 from typing import NamedTuple
 
 import numpy as np
@@ -51,13 +50,14 @@ def shortening(P: Matrix, *, size: float, weight: float, norm_bound: float, cons
     size
         Trace of the mean of w z z', as released.
     weight
-        Mean of w, as released, over all records; those with a missing value have none. NaN: there is no constant.
+        Mean of w, as released, over all records; those with a missing value have none. Without a constant it is not
+        told, and does not count.
     norm_bound, constant
-        R and c.
+        R and c; 0: there is no constant.
     """
     values, vectors = np.linalg.eigh(P)
     values = np.maximum(values, 0.0)
-    plain = isnan(weight)
+    plain = constant == 0.0
     if not (size > 0.0 and (plain or weight > 0.0) and values.sum() > 0.0):  # noise: nothing is known of the records
         return Shortening(np.zeros_like(P), 1.0)
     squares = _squares_of_normals(len(P))

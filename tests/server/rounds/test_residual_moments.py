@@ -1,6 +1,6 @@
 """Private rounds of moments: the search over pooled moments, and whole runs with real participants and seeded noise."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -29,9 +29,10 @@ from fedbnsl_server.algorithm.consensus_graph import consensus_graph
 from fedbnsl_server.algorithm.round_loop import RoundRecord
 from fedbnsl_server.rounds.kinds import Run, kind_of
 from fedbnsl_server.search import pooled_moments as residual_moments
-from fedbnsl_server.search.equal_variance_search import EqualVarianceSearch
+from fedbnsl_server.search.equal_variance_search import EqualVarianceSearch, Learned
 from fedbnsl_server.search.graph_search import FoundGraph
 from fedbnsl_server.search.pooled_moments import PooledMoments, next_scales, search_pooled
+from fedbnsl_server.search.released_likelihood import Release
 from fedbnsl_server.sites.mailbox import UpdateCheck
 from fedbnsl_server.store import checkpoint
 from plain_sites import PlainSites, states_of_run
@@ -254,6 +255,18 @@ def test_each_round_asks_with_what_the_round_before_has_found() -> None:
         assert task.content == residual_rounds.Task(before.refitted, before.scales)
         assert task.content.weights.nnz > 0
     assert states[-1].scales == pytest.approx(next_scales(states[-1].scales ** 2))
+
+
+def test_every_round_adds_its_release_to_those_that_the_search_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    given, found = list[int](), EqualVarianceSearch.found
+
+    def counted(search: EqualVarianceSearch, releases: Sequence[Release], *others: Any) -> Learned:
+        given.append(len(releases))
+        return found(search, releases, *others)
+
+    monkeypatch.setattr(EqualVarianceSearch, "found", counted)
+    assert [len(state.releases) for state in run(PLAN, Sites(PLAN))] == [0, 1, 2, 3]
+    assert given == [1, 2, 3]
 
 
 def test_only_the_last_round_drops_what_does_not_exceed_the_threshold(monkeypatch: pytest.MonkeyPatch) -> None:

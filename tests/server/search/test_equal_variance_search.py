@@ -1,5 +1,6 @@
 """The search with equal noise variances in all releases: what noise hides from a single search, and what it obeys."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -85,10 +86,61 @@ def test_unequal_variances_keep_the_searched_graph() -> None:
     search = EqualVarianceSearch(mask, 0.3, last=True)
     given = equal_variance_search.combined([release], ROWS, release.A)
     graph, _ = search._searched(given, np.zeros((D, D), dtype=bool), scales)
-    assert search._explained([release], ROWS, graph, [release], clear=False) is None
-    found = searched([release], scales).graph
-    assert (found.dag == graph.dag).all()
-    assert found.weights == pytest.approx(graph.weights)
+    assert search._explained([release], ROWS, graph, S, clear=False) is None
+    found = searched([release], scales)
+    assert (found.graph.dag == graph.dag).all()
+    assert found.graph.weights == pytest.approx(graph.weights)
+    assert (found.asked == scales).all()
+
+
+def shortened(S: Matrix, W: Matrix, scales: Matrix, *, norm_bound: float, constant: float, whole: float) -> Release:
+    """The release of many records, of which a share has no missing value; the others count as zeros."""
+    A = (np.eye(D) - W) / scales
+    Z = np.random.default_rng(0).standard_normal((200_000, D)) @ np.linalg.cholesky(A.T @ S @ A).T
+    w = np.minimum(1.0, norm_bound**2 / ((Z**2).sum(axis=1) + constant**2))
+    told = whole * float(w.mean()) if constant else math.nan
+    S_z = whole * (Z * w[:, None]).T @ Z / len(Z)
+    return released(S_z, noise_std=0.005, W=W, scales=scales, weight=told, norm_bound=norm_bound, constant=constant)
+
+
+@pytest.mark.parametrize("constant", [0.0, math.sqrt(D / 10)])
+@pytest.mark.parametrize("last", [False, True])
+def test_equal_variances_are_accepted_however_records_are_shortened(last: bool, constant: float) -> None:
+    """In residuals of no graph, shortening makes variances look unequal."""
+    W, S = network(6)
+    scales = np.sqrt(S.diagonal())
+    given = shortened(S, np.zeros((D, D)), scales, norm_bound=0.7 * math.sqrt(D), constant=constant, whole=1.0)
+    found = searched([given], scales, last=last)
+    assert not last or wrong(found, W) == 0
+    assert found.graph.residual_variance == pytest.approx(found.graph.residual_variance[0])
+
+
+def test_scales_stay_those_of_the_residuals_where_rows_are_missing() -> None:
+    """Half of the rows count as zeros: that is no sign of records that were not shortened."""
+    _, S = network(6)
+    scales, bound = np.ones(D), 0.7 * math.sqrt(D)
+    constant, releases = math.sqrt(D / 10), list[Release]()
+    graph = np.zeros((D, D))
+    for _ in range(4):
+        releases.append(shortened(S, graph, scales, norm_bound=bound, constant=constant, whole=0.5))
+        found = searched(releases, scales, last=False)
+        graph, scales = found.graph.weights, found.scales
+    assert np.median(scales) == pytest.approx(math.sqrt(found.graph.residual_variance[0]), rel=0.1)
+
+
+def test_scales_are_smaller_where_few_records_were_shortened() -> None:
+    W, S = network(6)
+    given = shortened(S, W, np.ones(D), norm_bound=3.0 * math.sqrt(D), constant=0.0, whole=1.0)
+    found = searched([given], np.ones(D), last=False)
+    assert np.median(found.scales) == pytest.approx(math.sqrt(found.graph.residual_variance[0]) / 3.0, rel=0.1)
+
+
+def test_one_column_has_a_graph_too() -> None:
+    one = released(np.array([[2.0]]), noise_std=0.1, W=np.zeros((1, 1)), scales=np.ones(1), norm_bound=1.0)
+    search = EqualVarianceSearch(EdgeMask(Knowledge(), ["a"]), 0.3, last=True)
+    found = search.found([one], ROWS, np.zeros((1, 1), dtype=bool), np.ones(1))
+    assert found.graph.residual_variance > 0.0
+    assert math.isfinite(found.pooled.noise_std)
 
 
 def test_noise_variances_are_compared_in_units_of_the_tables() -> None:

@@ -7,6 +7,7 @@ from fedbnsl.graphs.cpdag import class_distance, cpdag
 from fedbnsl.graphs.graph import is_acyclic
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.sparse import Mask, Matrix
+from fedbnsl_server.search import likelihood_moves
 from fedbnsl_server.search.likelihood_moves import gains, improved, losses, turned, with_one_more
 from fedbnsl_server.search.released_likelihood import Explanation, ReleasedLikelihood
 from noisy_releases import DAG, D, V, W, likelihood, mask, moments, release
@@ -110,6 +111,23 @@ def test_wrong_directions_are_turned_where_single_moves_leave_them(edge: tuple[i
     found = turned(given, stuck)
     assert (found.dag == DAG).all()
     assert found.score < stuck.score - 10.0
+
+
+@pytest.mark.parametrize("forbidden", [(), (("a", "d"),)])
+def test_an_edge_is_turned_around_with_the_parents_of_both_ends_that_may_be(
+    forbidden: tuple[tuple[str, str], ...],
+) -> None:
+    """a -> d <- b, d -> e; in the wrong graph a and b are parents of e, and d has none but e."""
+    truth, wrong = np.zeros((D, D)), np.zeros((D, D), dtype=bool)
+    truth[[0, 1, 3], [3, 3, 4]] = 0.1, -0.7, 0.9
+    wrong[[0, 1, 4], [4, 4, 3]] = True
+    given = likelihood(release(moments(truth, EQUAL), std=0.01, seed=3), of=mask(forbidden=forbidden), fixed=True)
+    start = given.explained(wrong, np.where(wrong, 0.5, 0.0), EQUAL)
+    around = likelihood_moves._turned_around(given, start, 4, 3)
+    assert around is not None
+    assert around.misfit < start.misfit
+    every = [[0, 3], [0, 4], [1, 3], [1, 4], [3, 4]]
+    assert np.argwhere(around.dag).tolist() == (every[1:] if forbidden else every)
 
 
 def test_turns_obey_knowledge_and_keep_graphs_acyclic() -> None:

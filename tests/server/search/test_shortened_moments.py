@@ -62,7 +62,7 @@ def test_records_that_count_as_zeros_change_only_a_factor() -> None:
     assert other == pytest.approx(0.7 * one, rel=1e-6)
 
 
-@pytest.mark.parametrize(("size", "weight"), [(-1.0, 0.5), (1.0, -0.1), (math.nan, 0.5), (-1.0, math.nan)])
+@pytest.mark.parametrize(("size", "weight"), [(-1.0, 0.5), (1.0, -0.1), (math.nan, 0.5), (1.0, math.nan)])
 def test_where_noise_hides_the_records_nothing_is_added(size: float, weight: float) -> None:
     bias, stretch = shortening(np.eye(3), size=size, weight=weight, norm_bound=1.0, constant=0.5)
     assert not bias.any()

@@ -61,6 +61,7 @@ SMALL = {
     },
     "verdict": {
         "assumed": ASSUMED,
+        "tested": ["whether the sites' coefficients differ"],
         "contradicted": [],
         "directed_by": {"data": 3, "knowledge": 1, "assumption": 0, "nobody": 1},
     },
@@ -118,7 +119,7 @@ def large_run(folder: Path, names: tuple[str, ...], *, seed: int = 3, n_unsure: 
         )
     ]
     counts = {by: sum(e["directed_by"] == by for e in edges) for by in ("data", "knowledge", "assumption", "nobody")}
-    verdict = {"assumed": ASSUMED, "contradicted": [], "directed_by": counts}
+    verdict = {"assumed": ASSUMED, "tested": ["whether a, or b"], "contradicted": [], "directed_by": counts}
     fit = {name: {"r2": 0.5, "intercept": None, "residual_variance": 1.0} for name in names}
     complete(run, **{**SMALL, "edges": edges, "unsure": unsure, "verdict": verdict, "fit": fit})
     return run

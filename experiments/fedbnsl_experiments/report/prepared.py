@@ -140,10 +140,14 @@ def _steps(run: ReportedRun) -> list[str]:
         steps.append("Nothing was taken off the columns: their means count as part of what parents explain.")
     if settings.scale == "pooled":
         about = "about zero" if settings.intercept == "none" else "about what was taken off"
-        noisy = " They come from noisy variances, and none is below the size of the noise." if private else ""
+        noisy = (
+            " The scales come from noisy variances, and none is below the size of the noise: weights without units are "
+            "shown in the standard deviations that the learned network implies instead."
+        )
         steps.append(
             f"Each column was divided by one scale, its standard deviation {about}, pooled over all sites. Weights "
-            f"without units are between these columns, and the thresholds of the plan cut them.{noisy}"
+            "without units are between these columns, and the thresholds of the plan cut them."
+            f"{noisy if private else ''}"
         )
     else:
         steps.append(f"The columns were not divided by anything: weights and thresholds are {tables_units(run)}.")

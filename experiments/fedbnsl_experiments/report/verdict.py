@@ -25,14 +25,14 @@ class Verdict:
     contradicted
         Whole sentences.
     tested
-        Whether the run could test what was assumed: without moments it could not.
+        What of it the run could test, each as a clause; nothing without moments.
     directed_by
         Number of edges by the keys of DIRECTED_BY; those of `nobody` are undirected.
     """
 
     assumed: Sequence[str]
     contradicted: Sequence[str]
-    tested: bool
+    tested: Sequence[str]
     directed_by: Mapping[str, int]
 
     @property
@@ -40,9 +40,9 @@ class Verdict:
         """A sentence where nothing was contradicted."""
         if self.contradicted:
             return ""
-        return (
-            "Nothing in the data contradicts it." if self.tested else "Whether the data contradict it was not tested."
-        )
+        if not self.tested:
+            return "Whether the data contradict it was not tested."
+        return f"Tested: {'; '.join(self.tested)}. Nothing in the data contradicts it. The rest was not tested."
 
     @property
     def in_words(self) -> str:
@@ -63,7 +63,7 @@ def verdict_of(result: Mapping[str, Any]) -> Verdict | None:
     return Verdict(
         [_sentence(text) for text in found.get("assumed", [])],
         [_sentence(text) for text in found.get("contradicted", [])],
-        result.get("estimation") is not None,
+        found.get("tested", []),
         {key: int(counts.get(key, 0)) for key in DIRECTED_BY},
     )
 

@@ -68,12 +68,13 @@ class ConsensusGraph:
     def directed_by(self) -> dict[Edge, DirectedBy]:
         """Who says so for each edge of the DAG between variables.
 
-        The data, where all equivalent DAGs agree; knowledge, where all of these that keep it agree; otherwise the
-        assumption of equal variances or, in a CPDAG, nobody.
+        The data, where all equivalent DAGs agree, with required edges and without them; knowledge, where all of these
+        that keep it agree; otherwise the assumption of equal variances or, in a CPDAG, nobody.
         """
         dag, with_knowledge = self.between_variables, self._class_with_knowledge
         last: DirectedBy = "nobody" if self.graph_class == "cpdag" else "assumption"
-        by_data, by_knowledge = dag & ~cpdag(dag).T, dag & ~with_knowledge.T
+        found = dag & ~self.mask.of_variables.required
+        by_data, by_knowledge = found & ~cpdag(dag).T & ~cpdag(found).T, dag & ~with_knowledge.T
         pairs: list[list[int]] = np.argwhere(dag).tolist()
         return {(i, j): "data" if by_data[i, j] else "knowledge" if by_knowledge[i, j] else last for i, j in pairs}
 

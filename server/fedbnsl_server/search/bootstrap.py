@@ -14,7 +14,6 @@ are searched first, in draws, from the graph and from anywhere; then all of them
 """
 
 from collections.abc import Callable, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -119,14 +118,16 @@ def bootstrap(
     around, unknown, generators = centre(network, S, accuracy), np.isnan(S), rng.spawn(draws)
 
     def drawn(own: np.random.Generator) -> ClassProblem:
-        moments = draw(network, around, accuracy, deepcopy(own))
+        state = own.bit_generator.state
+        moments = draw(network, around, accuracy, own)
+        own.bit_generator.state = state  # another time, the same moments: all of them together take much memory
         moments[unknown] = np.nan
         return search.on(moments, accuracy, dag)
 
-    near, anywhere, rivals = topological_order(dag), rng.spawn(1)[0], {class_of(dag).tobytes(): dag}
+    near, rivals = topological_order(dag), {class_of(dag).tobytes(): dag}
     for own in generators[: max(_SEARCHED // len(dag), _LEAST_SEARCHED)]:
         problem = drawn(own)
-        for start, patience in ((near, _PATIENCE), (anywhere.permutation(len(dag)).tolist(), 0)):
+        for start, patience in ((near, _PATIENCE), (rng.permutation(len(dag)).tolist(), 0)):
             found = problem.found(patience=patience, start=start).dag
             rivals.setdefault(class_of(found).tobytes(), found)
     shares = Shares(np.zeros(dag.shape, dtype=np.int64), np.zeros(dag.shape, dtype=np.int64), list(rivals.values()))

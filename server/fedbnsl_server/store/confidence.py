@@ -22,6 +22,20 @@ _UNSURE = 0.1
 _Pair = tuple[int, int]
 
 
+def to_no_units(graph: ConsensusGraph, confidence: Confidence | None) -> Matrix | None:
+    """(d, d) what a weight in units of the tables is multiplied by to have none; None: the run's columns have units.
+
+    It has none in the columns' scales. Those of a private run are noisy: then it has none in the standard deviations
+    that the learned network implies, as total effects have.
+    """
+    if graph.units is None:
+        return None
+    size = graph.units.scales
+    if confidence is not None and confidence.noise_std:
+        size = size * np.sqrt(confidence.variance)
+    return np.asarray(size[:, None] / size)
+
+
 def with_confidence(
     edges: Sequence[Mapping[str, Any]], confidence: Confidence | None, graph: ConsensusGraph, columns: Columns
 ) -> list[dict[str, Any]]:
@@ -115,6 +129,7 @@ class _OfPairs:
 
     def __init__(self, confidence: Confidence, graph: ConsensusGraph, columns: Columns) -> None:
         self._confidence, self._graph = confidence, graph
+        self._to_no_units = to_no_units(graph, confidence)
         self._column = {name: k for k, name in enumerate(columns.names)}
         self._variable = {name: k for k, name in enumerate(columns.variables)}
         self._members = columns.members()
@@ -137,8 +152,8 @@ class _OfPairs:
 
     def _largest(self, v: int, w: int) -> _Pair | None:
         """Columns of the edge's weight, parent first."""
-        units = self._graph.units
-        weights = self._graph.weights if units is None else units.weights_of_columns(self._graph.weights)
+        factor = 1.0 if self._to_no_units is None else self._to_no_units
+        weights = self._graph.weights * factor
         pairs = [(i, j) for i in self._members[v].tolist() for j in self._members[w].tolist()]
         return max(
             (pair for pair in pairs if pair in self._of_edge), key=lambda pair: abs(float(weights[pair])), default=None
@@ -151,11 +166,11 @@ class _OfPairs:
     def _errors(self, told: Mapping[str, Any], pair: _Pair) -> dict[str, Any]:
         error = float(self._confidence.standard_error[self._of_edge[pair]])
         of_tables = error * self._unit(pair)
-        standardised = told.get("standardised")
+        factor = None if self._to_no_units is None else float(self._to_no_units[pair])
         return {
             "standard_error": of_tables,
             "interval": _interval(told["weight"], of_tables),
-            "standardised_interval": None if standardised is None else _interval(standardised, error),
+            "standardised_interval": None if factor is None else _interval(told["standardised"], of_tables * factor),
         }
 
     def _unit(self, pair: _Pair) -> float:

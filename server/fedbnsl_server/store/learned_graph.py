@@ -10,6 +10,7 @@ from fedbnsl.graphs import files as graph_files
 from fedbnsl.graphs.formats import LearnedGraph
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.plan import Plan
+from fedbnsl.sparse import Matrix
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph, DirectedBy, graph_to_refit, raw_weights
 
@@ -41,18 +42,22 @@ def write_graph(graph: ConsensusGraph, state: AdmmState, plan: Plan, variables: 
     graph_files.write_weights(variables, W, folder / "weights.csv")
 
 
-def named_edges(graph: ConsensusGraph, columns: Columns) -> list[dict[str, Any]]:
+def named_edges(graph: ConsensusGraph, columns: Columns, to_no_units: Matrix | None = None) -> list[dict[str, Any]]:
     """Edges between variables, by decreasing absolute weight; where columns have units, of the weight without any.
 
     An edge of a variable with several columns has the weight of largest size, and all of them under `coefficients`.
     Source and target are those in the DAG of lgbn.json, of an undirected edge too: all numbers are of this direction.
+
+    Parameters
+    ----------
+    to_no_units
+        (d, d) what a weight is multiplied by to have no unit; None: weights have no other form.
     """
-    units = graph.units
-    shown = graph.weights if units is None else units.weights_of_columns(graph.weights)
+    shown = graph.weights if to_no_units is None else graph.weights * to_no_units
     members, sizes = columns.members(), columns.sizes
 
     def coefficient(i: int, j: int) -> dict[str, Any]:
-        without = {} if units is None else {"standardised": float(shown[i, j])}
+        without = {} if to_no_units is None else {"standardised": float(shown[i, j])}
         return {
             "source": columns.names[i], "target": columns.names[j], "weight": float(graph.weights[i, j]), **without
         }  # fmt: skip

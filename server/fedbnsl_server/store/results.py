@@ -34,7 +34,7 @@ from fedbnsl_server.sites.ejection import Ejected
 from fedbnsl_server.sites.mailbox import Traffic
 from fedbnsl_server.sites.roster import Member
 from fedbnsl_server.store import checkpoint, warnings
-from fedbnsl_server.store.confidence import estimation_of, fit_of, unsure, with_confidence
+from fedbnsl_server.store.confidence import estimation_of, fit_of, to_no_units, unsure, with_confidence
 from fedbnsl_server.store.history import TURNED_OUT
 from fedbnsl_server.store.learned_graph import dropped_edges, files_not_written, named_edges, write_graph
 from fedbnsl_server.store.manifest import manifest
@@ -311,7 +311,10 @@ class RunRecorder:
         columns = self._plan.columns(names)
         confidence = None if self._state is None else self._state.confidence
         variance = np.empty(0) if self._state is None else self._state.residual_variance
-        edges = [] if graph is None else with_confidence(named_edges(graph, columns), confidence, graph, columns)
+        edges: list[dict[str, Any]] = []
+        if graph is not None:
+            named = named_edges(graph, columns, to_no_units(graph, confidence))
+            edges = with_confidence(named, confidence, graph, columns)
         return {
             "schema": SCHEMA,
             "state": outcome,

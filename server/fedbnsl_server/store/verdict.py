@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedbnsl.plan.columns import Columns
+from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Matrix
 from fedbnsl.wording import first_few
@@ -44,9 +45,11 @@ def verdict_of(
         if plan.graph_class == "dag-equal-variance" and residual_variance.size > 1:
             contradicted += _unequal_variances(plan, columns, confidence, residual_variance)
         differing = list(_sites_that_differ(columns, confidence, edges))
-        contradicted += [*differing, *_unexplained(columns, confidence, also="" if not differing else _DIFFERING)]
+        contradicted += [*differing, *_unexplained(plan, columns, confidence, also="" if not differing else _DIFFERING)]
+        contradicted += _required_in_vain(plan, edges)
     return {
         "assumed": list(_assumed(plan)),
+        "tested": list(_tested(plan, confidence, residual_variance)),
         "contradicted": contradicted,
         "directed_by": directions(edges),
     }
@@ -66,6 +69,7 @@ def _assumed(plan: Plan) -> Iterator[str]:
         )
     else:
         yield "nothing about noise variances: an edge is directed where the data or knowledge tell the direction"
+        yield "effects along several paths between two variables do not cancel"
     knowledge = plan.knowledge
     given = {
         "required edge": len(knowledge.required),
@@ -74,7 +78,32 @@ def _assumed(plan: Plan) -> Iterator[str]:
     }
     known = [f"{n} {what}{'s' * (n != 1)}" for what, n in given.items() if n]
     if known:
-        yield f"what the plan says is known is true: {', '.join(known)}"
+        yield f"the plan's knowledge is true: {', '.join(known)}"
+
+
+def _tested(plan: Plan, confidence: Confidence | None, residual_variance: Matrix) -> Iterator[str]:
+    """What `contradicted` would tell."""
+    if confidence is None:
+        return
+    yield "whether residuals are correlated beyond chance where there is no edge"
+    if (confidence.degrees > 0).any():
+        yield "whether the sites' coefficients differ"
+    if plan.graph_class == "dag-equal-variance" and residual_variance.size > 1:
+        yield "whether noise variances are equal"
+
+
+def _required_in_vain(plan: Plan, edges: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Required edges whose coefficient may as well be 0."""
+    required = set(plan.knowledge.required)
+    idle = [
+        f"{edge['source']} -> {edge['target']}"
+        for edge in edges
+        if (edge["source"], edge["target"]) in required
+        and edge.get("interval")
+        and edge["interval"][0] <= 0.0 <= edge["interval"][1]
+    ]
+    if idle:
+        yield f"the plan requires {first_few(idle, 4)}, which the data do not show: 0 is in the coefficient's interval"
 
 
 def _unequal_variances(plan: Plan, columns: Columns, confidence: Confidence, variance: Matrix) -> Iterator[str]:
@@ -117,16 +146,18 @@ def _sites_that_differ(columns: Columns, confidence: Confidence, edges: Sequence
         )
 
 
-def _unexplained(columns: Columns, confidence: Confidence, *, also: str) -> Iterator[str]:
+def _unexplained(plan: Plan, columns: Columns, confidence: Confidence, *, also: str) -> Iterator[str]:
     if not confidence.n_unexplained:
         return
     (i, j), r = confidence.unexplained[0].tolist(), float(confidence.unexplained_correlation[0])
     others = confidence.n_unexplained - 1
     more = f"; so are {others} more such pairs" if others > 1 else "; so is one more such pair" if others else ""
+    allowed = EdgeMask(plan.knowledge, columns).allowed
+    edge = "a faint edge" if allowed[i, j] or allowed[j, i] else "an edge that the plan forbids"
     yield (
         f"residuals of {columns.names[i]} and {columns.names[j]}, which have no edge, are correlated by {r:.2g}, more "
         f"than chance{_noisy(confidence)} gives{more}: perhaps {also}a common cause that no table has, an effect that "
-        "is not linear, or a faint edge"
+        f"is not linear, or {edge}"
     )
 
 

@@ -12,7 +12,8 @@ from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl.plan.plan import Plan
 from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph
 from fedbnsl_server.search.confidence import Confidence
-from fedbnsl_server.store.confidence import estimation_of, fit_of, unsure, with_confidence
+from fedbnsl_server.store.confidence import estimation_of, fit_of, to_no_units, unsure, with_confidence
+from fedbnsl_server.store.learned_graph import named_edges
 from fedbnsl_server.store.verdict import verdict_of
 
 COLUMNS = Columns.of(["a", "b", "c"])
@@ -64,6 +65,20 @@ def test_errors_are_in_units_of_the_tables_and_intervals_reach_1_96_of_them() ->
     assert found["standard_error"] == pytest.approx(0.1 * 2 / 10)
     assert found["interval"] == pytest.approx([0.12 - 0.0392, 0.12 + 0.0392], abs=1e-5)
     assert found["standardised_interval"] == pytest.approx([0.6 - 0.196, 0.6 + 0.196], abs=1e-4)
+
+
+def test_weights_without_units_are_in_scales_or_under_privacy_in_the_deviations_of_the_network() -> None:
+    assert to_no_units(graph_of(DAG, WITHOUT_UNITS, COLUMNS), CONFIDENCE) is None
+    plain = to_no_units(graph(), CONFIDENCE)
+    assert plain == pytest.approx(SCALES[:, None] / SCALES)
+    noisy = replace(CONFIDENCE, noise_std=0.1, variance=np.array([1.0, 4.0, 9.0]))
+    factor = to_no_units(graph(), noisy)
+    assert factor is not None
+    assert factor == pytest.approx(np.outer(SCALES * [1, 2, 3], 1 / (SCALES * [1, 2, 3])))
+    (told, *_) = named_edges(graph(), COLUMNS, factor)
+    assert told["standardised"] == pytest.approx(0.6 * 2.0)  # beyond 1.0 x 2 / 3 of the other edge
+    (found,) = with_confidence([told], noisy, graph(), COLUMNS)
+    assert found["standardised_interval"] == pytest.approx([2 * (0.6 - 0.196), 2 * (0.6 + 0.196)], abs=1e-3)
 
 
 def test_shares_follow_the_direction_that_the_edge_is_named_in() -> None:
@@ -212,7 +227,39 @@ def test_what_is_assumed_follows_from_the_plan() -> None:
     assert "nothing about noise variances" in assumed(CPDAG)
     assert "means of its own" in assumed(Plan.load("standard"))
     known = LEAN.with_settings(knowledge=Knowledge(required=(("a", "b"),), tiers=(("a",), ("c",))).model_dump())
-    assert "1 required edges, 2 tiers" in assumed(known)
+    assert "1 required edge, 2 tiers" in assumed(known)
+    assert "do not cancel" in assumed(CPDAG)
+    assert "do not cancel" not in assumed(LEAN)
+
+
+def test_what_was_tested_is_said_and_nothing_else() -> None:
+    def tested(plan: Plan, confidence: Confidence | None, variance: np.ndarray = EQUAL) -> list[str]:
+        found: list[str] = verdict_of(plan, COLUMNS, [], confidence, variance)["tested"]
+        return found
+
+    residuals, sites, variances = tested(LEAN, replace(CONFIDENCE, degrees=np.array([4, 4])))
+    assert ("residuals are correlated" in residuals, "sites" in sites, "variances" in variances) == (True, True, True)
+    assert tested(CPDAG, replace(CONFIDENCE, degrees=np.array([4, 4]))) == [residuals, sites]
+    assert tested(CPDAG, replace(CONFIDENCE, degrees=np.array([0, 0]))) == [residuals]
+    assert tested(LEAN, replace(CONFIDENCE, degrees=np.array([0, 0])), np.empty(0)) == [residuals]
+    assert tested(LEAN, None) == []
+
+
+def test_a_required_edge_that_the_data_do_not_show_is_named() -> None:
+    plan = CPDAG.with_settings(knowledge=Knowledge(required=(("a", "b"),)).model_dump())
+    edge = {"source": "a", "target": "b", "directed": True, "directed_by": "knowledge", "interval": [-0.1, 0.2]}
+    told = verdict_of(plan, COLUMNS, [edge], CONFIDENCE, EQUAL)["contradicted"]
+    assert told == ["the plan requires a -> b, which the data do not show: 0 is in the coefficient's interval"]
+    for other in ({**edge, "interval": [0.1, 0.2]}, {**edge, "interval": None}, {**edge, "source": "c"}):
+        assert verdict_of(plan, COLUMNS, [other], CONFIDENCE, EQUAL)["contradicted"] == []
+
+
+def test_a_pair_whose_edge_the_plan_forbids_is_said_to_be_forbidden() -> None:
+    one = replace(CONFIDENCE, unexplained=np.array([[0, 2]]), unexplained_correlation=np.array([0.1]), n_unexplained=1)
+    both = CPDAG.with_settings(knowledge=Knowledge(forbidden=(("a", "c"), ("c", "a"))).model_dump())
+    assert "or an edge that the plan forbids" in contradicted(both, one)[0]
+    half = CPDAG.with_settings(knowledge=Knowledge(forbidden=(("a", "c"),)).model_dump())
+    assert "or a faint edge" in contradicted(half, one)[0]
 
 
 def test_edges_are_counted_by_who_directed_them() -> None:

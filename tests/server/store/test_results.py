@@ -463,7 +463,7 @@ def test_a_required_edge_of_weight_zero_is_an_edge_in_every_file(tmp_path: Path)
     recorder.on_round(state_of(1, sparse({(0, 1): 0.9})), record_of(1, "ab"))
     edges = recorder.finish("finished")["edges"]
     assert edges[1] == {
-        "source": "v2", "target": "v1", "weight": 0.0, "directed": True, "directed_by": "data"
+        "source": "v2", "target": "v1", "weight": 0.0, "directed": True, "directed_by": "knowledge"
     }  # fmt: skip
     assert csv_edges(tmp_path / "run") == {("v0", "v1"): 0.9, ("v2", "v1"): 0.0}
     assert nx.read_graphml(tmp_path / "run" / "graph.graphml").has_edge("v2", "v1")
@@ -494,6 +494,18 @@ def test_a_run_under_cpdag_says_which_edges_are_directed_by_whom_and_keeps_the_d
     assert np.argwhere(marks & ~dag).tolist() == [[6, 7]]
     np.testing.assert_array_equal(learned_weights(result), W.to_dense())
     assert (tmp_path / "run" / "edges.csv").read_text(encoding="utf-8").splitlines()[-1] == "v7,v6,0.6,0"
+
+
+def test_what_only_a_required_edge_directs_is_directed_by_knowledge(tmp_path: Path) -> None:
+    """Without v4 -> v5, nothing tells the direction of v6 -> v5."""
+    plan = Plan(refit_rounds=0, moments_rounds=1, graph_class="cpdag")
+    plan = plan.with_settings(knowledge={"required": [["v4", "v5"]]})
+    recorder, _ = recorder_in(tmp_path / "run", plan, d=8)
+    W = sparse({(4, 5): 0.7, (6, 5): 0.6}, 8)
+    recorder.on_round(state_of(1, W, W, (1.0,) * 8), record_of(1, "ab", "moments"))
+    assert recorder.finish("finished")["verdict"]["directed_by"] == {
+        "data": 0, "knowledge": 2, "assumption": 0, "nobody": 0
+    }  # fmt: skip
 
 
 def test_directions_that_only_equal_variances_give_are_said_to_be_assumed(tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def test_what_cannot_be_answered_is_refused_with_the_reason(capsys, tmp_path):
     run = written(tmp_path / "run", DIRECTED)
     for words, said in (
         (["--from", "x", "--to", "c"], "'x' is not a variable of the run, which has 'a', 'b', 'c'"),
-        (["--from", "b=no", "--to", "c"], "'b=no' is no column of 'b', which has 'b'; its first level"),
+        (["--from", "b=no", "--to", "c"], "'b' is one column, of numbers or ascending levels: name it without a level"),
         (["--from", "c", "--to", "c"], "expected different variables"),
     ):
         outcome = run_command(capsys, "effect", run, *words)

@@ -350,12 +350,15 @@ class TablePass:
                 remedy="Give the variable a range in the data dictionary, outside which values count as missing, or "
                 "say in columns.toml which cells stand for a missing value. Nothing of the table was sent.",
             )
-        odd = self._checks.require(self._min_rows)
         outside = [f"{name!r} {k} ({k / self._n:.1%})" for name, k in self._by_variable(self._outside).items()]
-        if outside:
-            text = f"value(s) outside the range of the data dictionary count as missing: {first_few(outside)}"
-            odd = (*odd, Oddity(None, text))
-        return odd
+        text = f"value(s) outside the range of the data dictionary count as missing: {first_few(outside)}"
+        try:
+            odd = self._checks.require(self._min_rows)
+        except DataError as refusal:
+            if not outside:
+                raise
+            raise DataError(f"{refusal}; {text}", remedy=refusal.remedy) from None  # perhaps in another unit
+        return (*odd, Oddity(None, text)) if outside else odd
 
     @property
     def gaps(self) -> Gaps:

@@ -96,11 +96,11 @@ def of_hidden_scales(plan: Plan, columns: Sequence[str], mean_squares: Matrix) -
     ]
 
 
-def of_shortened_levels(plan: Plan) -> list[str]:
-    """Weights of private moments rounds that are biased: those of variables with levels."""
+def of_shortened_levels(plan: Plan, targets: Collection[str]) -> list[str]:
+    """Weights of private moments rounds that are biased: those of edges into targets with levels."""
     if plan.privacy is None or not plan.moments_rounds:
         return []
-    levels = [name for name, entry in plan.dictionary.items() if entry.has_levels]
+    levels = [name for name, entry in plan.dictionary.items() if entry.has_levels and name in targets]
     if not levels:
         return []
     return [

@@ -210,6 +210,13 @@ def test_values_outside_the_range_are_counted_for_the_site(write: Callable[..., 
     assert [one.finding for one in data.odd if one.finding is None] == [None], "nothing of it leaves the site"
 
 
+def test_a_table_that_its_ranges_leave_empty_is_refused_with_the_variables_outside(write: Callable[..., Path]) -> None:
+    """A wrong unit does this."""
+    rows = [[*row[:3], str(1000 + float(row[3])), *row[4:]] for row in ward()]
+    with pytest.raises(DataError, match=r"40 rows, 0 of them .* count as missing: 'age' 40 \(100\.0%\)$"):
+        read(write(rows))
+
+
 def test_a_level_that_does_not_occur_here_is_said_and_not_refused(write: Callable[..., Path]) -> None:
     rows = [[*row[:-1], row[-1] if row[-1] in ("0", "A") else "0"] for row in ward()]
     data = read(write(rows))

@@ -133,7 +133,10 @@ def test_columns_whose_spread_the_noise_hides_are_named() -> None:
 def test_weights_into_variables_with_levels_are_called_biased_where_records_are_shortened() -> None:
     levels = {"a": {"range": [0, 1]}, "b": {"kind": "binary", "levels": ["no", "yes"]}}
     private, standard = Plan.load("private"), Plan.load("standard")
-    (sentence,) = warnings.of_shortened_levels(private.with_settings(dictionary=levels))
+    (sentence,) = warnings.of_shortened_levels(private.with_settings(dictionary=levels), {"a", "b"})
     assert "weights of edges into 'b' come out too large or too small" in sentence
-    assert warnings.of_shortened_levels(private.with_settings(dictionary={**levels, "b": {"range": [0, 1]}})) == []
-    assert warnings.of_shortened_levels(standard.with_settings(dictionary=levels)) == []
+    assert (
+        warnings.of_shortened_levels(private.with_settings(dictionary={**levels, "b": {"range": [0, 1]}}), {"b"}) == []
+    )
+    assert warnings.of_shortened_levels(standard.with_settings(dictionary=levels), {"b"}) == []
+    assert warnings.of_shortened_levels(private.with_settings(dictionary=levels), {"a"}) == [], "no edge into it"

@@ -13,8 +13,8 @@ from fedbnsl_server.sites.ejection import Ejected
 
 # Correlations of residuals that people look for in their tables.
 _FAINT = 0.1
-# Of a ratio of equal numbers.
-_ROUNDING = 1e-9
+# Of a ratio of equal numbers; in single precision, and after several steps.
+_ROUNDING, _NEARLY = 1e-9, 1e-4
 # The largest residual variance over the smallest, beyond which a result warns.
 _UNEQUAL_VARIANCES = 2.0
 
@@ -137,7 +137,9 @@ def of_unequal_variances(plan: Plan, columns: Sequence[str], variance: Matrix, u
     searched = bool(plan.moments_rounds)
     if units is not None and not searched:
         variance = variance / units.scales**2 if variance.size else variance
-    if not variance.size or variance.max() <= _UNEQUAL_VARIANCES * variance.min():
+    # The search of a private run tells them as equal, unless its releases contradict it.
+    limit = 1.0 + _NEARLY if searched and plan.privacy else _UNEQUAL_VARIANCES
+    if not variance.size or variance.max() <= limit * variance.min():
         return []
     low, high = (f"{columns[int(k)]} {variance[k]:.3g}" for k in (variance.argmin(), variance.argmax()))
     # A search takes its directions from the moments where these tell them.

@@ -1,9 +1,10 @@
 """Warnings about noise, by public numbers alone."""
 
+import numpy as np
 import pytest
 
 from fedbnsl.plan.plan import Plan
-from fedbnsl_server.store.warnings import of_too_much_noise
+from fedbnsl_server.store.warnings import of_too_much_noise, of_unequal_variances
 
 
 def plan(graph_class: str, threshold: float) -> Plan:
@@ -23,3 +24,11 @@ def plan(graph_class: str, threshold: float) -> Plan:
 def test_noise_that_hides_what_the_plan_looks_for_is_told(graph_class, threshold, rows, said) -> None:
     found = of_too_much_noise(plan(graph_class, threshold), [rows] * 8, 20)
     assert [said in one for one in found] == ([True] if said else [])
+
+
+def test_private_variances_that_were_not_accepted_as_equal_are_told_to_differ() -> None:
+    private, exact = plan("dag-equal-variance", 0.3), Plan.load("lean")
+    equal, nearly = np.full(2, 0.7, dtype=np.float32), np.array([1.0, 1.3])
+    assert of_unequal_variances(private, ("a", "b"), equal) == of_unequal_variances(exact, ("a", "b"), nearly) == []
+    (told,) = of_unequal_variances(private, ("a", "b"), nearly)
+    assert "residual variances, from noisy moments, differ (a 1, b 1.3)" in told

@@ -1,11 +1,14 @@
 """A moments round at the coordinator: ask for second moments of neighbours, and search the best DAG with them."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from fedbnsl.graphs.family_moments import needed_moments, parent_candidates, symmetric, within_two_steps
+from fedbnsl.graphs.graph import topological_order
+from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl.rounds.kinds import stage
 from fedbnsl.rounds.moments import Answer, Task
 from fedbnsl.sparse import Mask, Matrix, SparseMatrix
@@ -55,17 +58,19 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     weights = (np.array(rows, dtype=np.float64) if rule is None else rule.weights)[kept]
     pooling = weights if plan.weighs_rows else np.ones(len(kept))
     accuracies = [Accuracy(n) for n in run.free_rows(told)]  # not the weights, which a robust rule may have capped
-    accuracy, again = pooled_accuracy(accuracies, pooling.tolist()), None
+    accuracy, again, best = pooled_accuracy(accuracies, pooling.tolist()), None, None
+    pooled = np.average(list(told.values()), axis=0, weights=pooling)
     if plan.graph_class == "cpdag":
         again = _class_search(told, weights, accuracy, task, run)
-        found = _in_units(again.found(np.average(list(told.values()), axis=0, weights=pooling)), state)
+        best = again.found(pooled)
+        found = _in_units(best, state)
     else:
         found = _equal_variance(state, list(told.values()), weights, task, run)
     if stage(plan, state.round + 1).step < plan.moments_rounds:  # only tells the next round what to ask for
         return _with_graph(state, found, run)
     confidence = confidence_of(
         found.dag,
-        np.average(list(told.values()), axis=0, weights=pooling),
+        pooled,
         accuracy=accuracy,
         columns=run.mask.columns,
         search=again,
@@ -75,6 +80,9 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
         draws=plan.bootstrap,
         rng=np.random.default_rng(plan.search_seed),
     )
+    if again is not None and best is not None:
+        cost = _cost_of_knowledge(best, again, pooled, task, run)
+        confidence = replace(confidence, cost_of_knowledge=cost)
     return replace(_with_graph(state, found, run), confidence=confidence)
 
 
@@ -103,6 +111,19 @@ def _class_search(told: Mapping[str, Matrix], rows: Matrix, accuracy: Accuracy, 
         plan.edge_penalty, list(told.values()), rows.tolist(), candidates=candidates, mask=mask, seed=seed
     )
     return ClassSearch(candidates, mask, accuracy.n_samples, penalty, plan.threshold, seed)
+
+
+def _cost_of_knowledge(best: FoundGraph, search: ClassSearch, pooled: Matrix, task: Task, run: Run) -> float:
+    """By how much the score of all records would be lower without the plan's knowledge; NaN: it has none.
+
+    Pairs whose moments nobody was asked for, because of that knowledge, stay apart: without them, it would cost more.
+    """
+    mask, anything = run.mask, EdgeMask(Knowledge(), run.mask.columns)
+    if (mask.of_variables.allowed == anything.of_variables.allowed).all():
+        return math.nan
+    free = replace(search, candidates=parent_candidates(task.neighbours.support(), anything), mask=anything)
+    without = free.on(pooled, Accuracy(search.n_samples)).found(start=topological_order(best.dag))
+    return max(search.n_samples * (best.score - without.score), 0.0)
 
 
 def _in_units(found: FoundGraph, state: AdmmState) -> FoundGraph:

@@ -3,6 +3,7 @@
 Everything is computed at the coordinator from moments that it has: it costs no message and no privacy.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -69,6 +70,9 @@ class Confidence:
         How many there are: at most twenty are named.
     uncounted
         Names of sites of a private run whose last release the noise hides: it is in none of these numbers.
+    cost_of_knowledge
+        By how much the score of all records would be lower without the plan's knowledge; NaN: there is none, or it was
+        not searched without.
     """
 
     n_samples: float
@@ -92,6 +96,7 @@ class Confidence:
     unexplained_correlation: Matrix
     n_unexplained: int
     uncounted: tuple[str, ...] = ()
+    cost_of_knowledge: float = math.nan
 
 
 def confidence_of(

@@ -19,6 +19,8 @@ from fedbnsl_server.store.warnings import units_of_variances
 
 # Chance of a false alarm, of each of the three tests.
 _LEVEL = 0.01
+# True knowledge hardly costs so much by chance, an edge turned around mostly costs more.
+_DEAR = 5.0
 _DIFFERING = "the differences between sites, "
 
 
@@ -46,7 +48,7 @@ def verdict_of(
             contradicted += _unequal_variances(plan, columns, confidence, residual_variance)
         differing = list(_sites_that_differ(columns, confidence, edges))
         contradicted += [*differing, *_unexplained(plan, columns, confidence, also="" if not differing else _DIFFERING)]
-        contradicted += _required_in_vain(plan, edges)
+        contradicted += [*_required_in_vain(plan, edges), *_dear_knowledge(confidence)]
     return {
         "assumed": list(_assumed(plan)),
         "tested": list(_tested(plan, confidence, residual_variance)),
@@ -90,6 +92,17 @@ def _tested(plan: Plan, confidence: Confidence | None, residual_variance: Matrix
         yield "whether the sites' coefficients differ"
     if plan.graph_class == "dag-equal-variance" and residual_variance.size > 1:
         yield "whether noise variances are equal"
+    if not math.isnan(confidence.cost_of_knowledge):
+        yield "whether a graph without the plan's knowledge fits better"
+
+
+def _dear_knowledge(confidence: Confidence) -> Iterator[str]:
+    """Knowledge without which a graph would be far better."""
+    if confidence.cost_of_knowledge > _DEAR:
+        yield (
+            "the plan's knowledge does not fit the data: without it, the logarithm of the likelihood, less what edges "
+            f"cost, would be larger by {confidence.cost_of_knowledge:.3g} (more than {_DEAR:g} is not by chance)"
+        )
 
 
 def _required_in_vain(plan: Plan, edges: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -1,9 +1,11 @@
 """Several starts, and the moments round that chooses among their graphs: over an Exchange with real participants."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -201,3 +203,32 @@ def test_while_another_start_is_under_way_the_last_whole_one_speaks() -> None:
         )
         > 0,
     )
+
+
+@pytest.mark.parametrize(
+    ("knowledge", "low", "high"),
+    [
+        ({}, math.nan, math.nan),
+        ({"tiers": [["a", "b"], ["c", "d"]]}, 0.0, 0.5),
+        ({"required": [["c", "a"]]}, 2.0, 10.0),  # an edge more, between a and b
+        ({"forbidden": [["a", "c"], ["c", "a"]]}, 100.0, 1e4),
+    ],
+)
+def test_knowledge_that_is_wrong_costs_and_knowledge_that_is_true_does_not(
+    knowledge: dict[str, Any], low: float, high: float
+) -> None:
+    """a -> c <- b, c -> d."""
+    rng = np.random.default_rng(0)
+    tables: dict[str, Dataset] = {}
+    for site in ("x", "y"):
+        X = rng.standard_normal((1000, 4))
+        X[:, 2] += 0.6 * X[:, 0] - 0.5 * X[:, 1]
+        X[:, 3] += 0.7 * X[:, 2]
+        tables[site] = Dataset(tuple("abcd"), X)
+    plan = Plan.load("standard").with_settings(n_participants=2, knowledge=knowledge)
+    sites = PlainSites(tables, lambda site, snapshot: Participant(site, tables[site], plan, snapshot))
+    rows = {site: table.n_samples for site, table in tables.items()}
+    end = states_of_run(plan, sites, variables=tuple("abcd"), n_samples=rows)[-1]
+    assert end.confidence is not None
+    cost = end.confidence.cost_of_knowledge
+    assert math.isnan(cost) if math.isnan(low) else low <= cost <= high

@@ -245,6 +245,15 @@ def test_what_was_tested_is_said_and_nothing_else() -> None:
     assert tested(LEAN, None) == []
 
 
+def test_knowledge_that_costs_more_than_chance_is_said_not_to_fit() -> None:
+    assert contradicted(CPDAG, replace(CONFIDENCE, cost_of_knowledge=4.9)) == []
+    (told,) = contradicted(CPDAG, replace(CONFIDENCE, cost_of_knowledge=12.34))
+    assert told.startswith("the plan's knowledge does not fit the data: ")
+    assert "larger by 12.3 " in told
+    tested = verdict_of(CPDAG, COLUMNS, [], replace(CONFIDENCE, cost_of_knowledge=0.0), EQUAL)["tested"]
+    assert "whether a graph without the plan's knowledge fits better" in tested
+
+
 def test_a_required_edge_that_the_data_do_not_show_is_named() -> None:
     plan = CPDAG.with_settings(knowledge=Knowledge(required=(("a", "b"),)).model_dump())
     edge = {"source": "a", "target": "b", "directed": True, "directed_by": "knowledge", "interval": [-0.1, 0.2]}

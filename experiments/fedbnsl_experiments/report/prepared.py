@@ -140,10 +140,10 @@ def _steps(run: ReportedRun) -> list[str]:
         steps.append("Nothing was taken off the columns: their means count as part of what parents explain.")
     if settings.scale == "pooled":
         about = "about zero" if settings.intercept == "none" else "about what was taken off"
-        noisy = (
-            " The scales come from noisy variances, and none is below the size of the noise: weights without units are "
-            "shown in the standard deviations that the learned network implies instead."
-        )
+        noisy = " The scales come from noisy variances, and none is below the size of the noise."
+        estimation: Mapping[str, Any] | None = run.result.get("estimation")
+        if estimation is not None and estimation["noise_std"]:
+            noisy += " So weights without units are shown in the standard deviations that the learned network implies."
         steps.append(
             f"Each column was divided by one scale, its standard deviation {about}, pooled over all sites. Weights "
             "without units are between these columns, and the thresholds of the plan cut them."

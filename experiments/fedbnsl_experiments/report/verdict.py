@@ -25,24 +25,25 @@ class Verdict:
     contradicted
         Whole sentences.
     tested
-        What of it the run could test, each as a clause; nothing without moments.
+        What of it the run could test, each as a clause; nothing without moments. None: an older result does not say.
     directed_by
         Number of edges by the keys of DIRECTED_BY; those of `nobody` are undirected.
     """
 
     assumed: Sequence[str]
     contradicted: Sequence[str]
-    tested: Sequence[str]
+    tested: Sequence[str] | None
     directed_by: Mapping[str, int]
 
     @property
     def held(self) -> str:
-        """A sentence where nothing was contradicted."""
-        if self.contradicted:
-            return ""
+        """What was tested, and whether nothing was contradicted."""
+        holds = "" if self.contradicted else "Nothing in the data contradicts it."
+        if self.tested is None:
+            return holds
         if not self.tested:
             return "Whether the data contradict it was not tested."
-        return f"Tested: {'; '.join(self.tested)}. Nothing in the data contradicts it. The rest was not tested."
+        return " ".join([f"Tested: {'; '.join(self.tested)}.", *[holds] * bool(holds), "The rest was not tested."])
 
     @property
     def in_words(self) -> str:
@@ -63,7 +64,7 @@ def verdict_of(result: Mapping[str, Any]) -> Verdict | None:
     return Verdict(
         [_sentence(text) for text in found.get("assumed", [])],
         [_sentence(text) for text in found.get("contradicted", [])],
-        found.get("tested", []),
+        found.get("tested", None if result.get("estimation") else ()),
         {key: int(counts.get(key, 0)) for key in DIRECTED_BY},
     )
 

@@ -68,8 +68,9 @@ class ConsensusGraph:
     def directed_by(self) -> dict[Edge, DirectedBy]:
         """Who says so for each edge of the DAG between variables.
 
-        The data, where all equivalent DAGs agree, with required edges and without them; knowledge, where all of these
-        that keep it agree; otherwise the assumption of equal variances or, in a CPDAG, nobody.
+        The data, where all equivalent DAGs agree, with required edges and without them, even if the data show these;
+        knowledge, where all of these that keep it agree; otherwise the assumption of equal variances or, in a CPDAG,
+        nobody.
         """
         dag, with_knowledge = self.between_variables, self._class_with_knowledge
         last: DirectedBy = "nobody" if self.graph_class == "cpdag" else "assumption"

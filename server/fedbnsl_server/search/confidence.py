@@ -62,8 +62,10 @@ class Confidence:
     counts
         (K, 4) of them: in how many draws they are adjacent, directed as named, directed the other way; and how many
         searches without a site have them adjacent.
+    n_apart
+        Pairs of columns without an edge whose residuals are known.
     unexplained
-        (U, 2) pairs of columns without an edge whose residuals are correlated beyond error, the strongest first.
+        (U, 2) of them: those whose residuals are correlated beyond error, the strongest first.
     unexplained_correlation
         (U,) of these residuals.
     n_unexplained
@@ -92,6 +94,7 @@ class Confidence:
     left_out: int
     pairs: Index
     counts: Index
+    n_apart: int
     unexplained: Index
     unexplained_correlation: Matrix
     n_unexplained: int
@@ -163,7 +166,9 @@ def confidence_of(
         left_out, counts[..., 3] = len(several), kept_without_a_site(several, shares, rivals, search)
     pairs = np.argwhere(np.triu(counts.any(axis=-1), k=1))
     spread = np.sqrt(network.residual_variance)
-    unexplained, correlations = _unexplained(network, moments, moments if seen is None else seen, accuracy, columns)
+    n_apart, unexplained, correlations = _unexplained(
+        network, moments, moments if seen is None else seen, accuracy, columns
+    )
     return Confidence(
         n_samples=accuracy.n_samples,
         noise_std=accuracy.noise_std,
@@ -184,6 +189,7 @@ def confidence_of(
         left_out=left_out,
         pairs=pairs,
         counts=counts[pairs[:, 0], pairs[:, 1]],
+        n_apart=n_apart,
         unexplained=unexplained[:_MOST_UNEXPLAINED],
         unexplained_correlation=correlations[:_MOST_UNEXPLAINED],
         n_unexplained=len(unexplained),
@@ -196,8 +202,8 @@ def _no_test(n_edges: int) -> tuple[Matrix, Index]:
 
 def _unexplained(
     network: FittedNetwork, moments: Matrix, seen: Matrix, accuracy: Accuracy, columns: Columns
-) -> tuple[Index, Matrix]:
-    """Pairs of columns without an edge whose residuals are correlated beyond error, and how much."""
+) -> tuple[int, Index, Matrix]:
+    """How many pairs of columns have no edge, and those whose residuals are correlated beyond error, and how much."""
     size = np.sqrt(network.residual_variance)
     R = network.of_residuals(seen) / size / size[:, None]
     apart = np.triu(~(network.dag | network.dag.T | columns.within()) & np.isfinite(R), k=1)
@@ -205,4 +211,4 @@ def _unexplained(
     p = holm(tails(R[i, j] / correlation_errors(network, moments, accuracy)[i, j]))
     order = np.argsort(-np.abs(R[i, j]), kind="stable")
     order = order[p[order] < _LEVEL]
-    return np.column_stack((i, j))[order], R[i, j][order]
+    return len(i), np.column_stack((i, j))[order], R[i, j][order]

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fedbnsl.graphs.graph import topological_order
 from fedbnsl.sparse import Index, Mask, Matrix
 from fedbnsl_server.search.bootstrap import Search, best_of
 from fedbnsl_server.search.fitted_network import SiteMoments, pooled, pooled_accuracy
@@ -45,7 +46,7 @@ def kept_without_a_site(
         left = [weight for k, weight in enumerate(weights) if k != p]
         accuracy = pooled_accuracy([one.accuracy for one in others], left)
         problem = search.on(pooled([one.moments for one in others], left), accuracy, rivals[0])
-        found = best_of(problem, rivals)
+        found = best_of(problem, [*rivals, problem.found(start=topological_order(rivals[0])).dag])
         kept += found | found.T
     return kept
 

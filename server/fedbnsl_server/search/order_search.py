@@ -25,6 +25,8 @@ from fedbnsl.sparse import Index, Mask, Matrix
 # Shuffles without a better graph after which a search ends, but for the least and the most passes over all variables.
 _SHUFFLES, _LEAST_PASSES, _MOST_PASSES = 1000, 5, 40
 
+# Rows that a penalty is for, at least: of fewer its logarithm would be 0 or less.
+_FEWEST = 2.0
 # A gain must be more than this share of an edge's penalty.
 _LEAST_GAIN = 1e-6
 
@@ -47,7 +49,7 @@ def best_dag(
     S
         (d, d) symmetric second moments of centred columns; NaN for one that is unknown: no family has both columns.
     penalty
-        What an edge adds to the score, per row: (log n) / (2 n) is that of BIC.
+        What an edge adds to the score, per row, above 0: (log n) / (2 n) is that of BIC.
     candidates
         (V, V) edges that the DAG may have; never the diagonal.
     required
@@ -61,7 +63,14 @@ def best_dag(
         more than 25 variables fewer, of 200 or more 5.
     start
         Order of the V variables to start from; None: as they are.
+
+    Raises
+    ------
+    ValueError
+        If an edge costs nothing: the search would not end.
     """
+    if not penalty > 0.0:
+        raise ValueError(f"an edge must cost more than nothing, not {penalty:g}")
     # Here: it loads a compiler, which a run for another class of graphs does not need.
     from fedbnsl_server.search.order_kernel import Problem, Room, State, search
 
@@ -99,8 +108,9 @@ def warm_up() -> None:
 
 
 def bic_penalty(n_samples: float) -> float:
-    """Penalty of an edge, per row (Schwarz 1978)."""
-    return 0.5 * math.log(n_samples) / n_samples
+    """Penalty of an edge, per row (Schwarz 1978); above 0, as fewer than two rows count as two."""
+    n = max(_FEWEST, n_samples)
+    return 0.5 * math.log(n) / n
 
 
 def extended_penalty(n_samples: float, n_variables: int, gamma: float = 0.5) -> float:
@@ -108,7 +118,10 @@ def extended_penalty(n_samples: float, n_variables: int, gamma: float = 0.5) -> 
 
     Parameters
     ----------
+    n_samples
+        Fewer than two count as two: noise may be larger than all else.
     gamma
         Theirs: 0 is BIC, 1 the most that it pays for choosing.
     """
-    return (0.5 * math.log(n_samples) + 2.0 * gamma * math.log(n_variables)) / n_samples
+    n = max(_FEWEST, n_samples)
+    return (0.5 * math.log(n) + 2.0 * gamma * math.log(n_variables)) / n

@@ -13,7 +13,7 @@ graph.graphml, graph.dot, dagitty.txt, lgbn.json    the same graph for other too
 import json
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -333,7 +333,7 @@ class RunRecorder:
             "estimation": estimation_of(confidence),
             "dropped_edges": dropped_edges(graph, self._state, self._plan, names),
             "preparation": preparation_of(self._state, self._plan, names),
-            "warnings": self._warnings({edge["target"] for edge in edges}),
+            "warnings": self._warnings(edges),
             "influence": table(self._rounds, self._n_samples),
             "not_written": files_not_written(self._state, self._plan, self._outcome),
             "privacy": self._privacy(),
@@ -412,15 +412,16 @@ class RunRecorder:
             no_guarantee=self._no_guarantee(),
         )
 
-    def _warnings(self, targets: Collection[str]) -> list[str]:
-        """What a person should know before believing the edges, into these variables, and their directions."""
+    def _warnings(self, edges: Sequence[Mapping[str, Any]]) -> list[str]:
+        """What a person should know before believing these edges and their directions."""
         found = outliers(table(self._rounds, self._n_samples)) + many_rows(self._n_samples)
         found += [f"no privacy guarantee: {reason}" for reason in self._no_guarantee() if self._plan.privacy]
         contributed = {site for entry in self._rounds for site in entry["contributed"]} & self._n_samples.keys()
         found += warnings.of_sites_that_went(self._ejected, self._turned_out, contributed)
         found += warnings.of_too_much_noise(self._plan, list(self._n_samples.values()), len(self._variables))
         found += sentences(self._rounds) + warnings.of_other_versions(self._site_versions)
-        found += warnings.of_shortened_levels(self._plan, targets)
+        found += warnings.of_shortened_levels(self._plan, {edge["target"] for edge in edges})
+        found += warnings.of_required_in_vain(self._plan, edges)
         state = self._state
         if state is None:
             return found

@@ -48,7 +48,7 @@ def verdict_of(
             contradicted += _unequal_variances(plan, columns, confidence, residual_variance)
         differing = list(_sites_that_differ(columns, confidence, edges))
         contradicted += [*differing, *_unexplained(plan, columns, confidence, also="" if not differing else _DIFFERING)]
-        contradicted += [*_required_in_vain(plan, edges), *_dear_knowledge(confidence)]
+        contradicted += _dear_knowledge(confidence)
     return {
         "assumed": list(_assumed(plan)),
         "tested": list(_tested(plan, confidence, residual_variance)),
@@ -87,7 +87,8 @@ def _tested(plan: Plan, confidence: Confidence | None, residual_variance: Matrix
     """What `contradicted` would tell."""
     if confidence is None:
         return
-    yield "whether residuals are correlated beyond chance where there is no edge"
+    if confidence.n_apart:
+        yield "whether residuals are correlated beyond chance where there is no edge"
     if (confidence.degrees > 0).any():
         yield "whether the sites' coefficients differ"
     if plan.graph_class == "dag-equal-variance" and residual_variance.size > 1:
@@ -103,20 +104,6 @@ def _dear_knowledge(confidence: Confidence) -> Iterator[str]:
             "the plan's knowledge does not fit the data: without it, the logarithm of the likelihood, less what edges "
             f"cost, would be larger by {confidence.cost_of_knowledge:.3g} (more than {_DEAR:g} is not by chance)"
         )
-
-
-def _required_in_vain(plan: Plan, edges: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Required edges whose coefficient may as well be 0."""
-    required = set(plan.knowledge.required)
-    idle = [
-        f"{edge['source']} -> {edge['target']}"
-        for edge in edges
-        if (edge["source"], edge["target"]) in required
-        and edge.get("interval")
-        and edge["interval"][0] <= 0.0 <= edge["interval"][1]
-    ]
-    if idle:
-        yield f"the plan requires {first_few(idle, 4)}, which the data do not show: 0 is in the coefficient's interval"
 
 
 def _unequal_variances(plan: Plan, columns: Columns, confidence: Confidence, variance: Matrix) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """What a person should know before believing the edges of a run and their directions: one sentence each."""
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from fedbnsl import __version__
 from fedbnsl.messages import Units
@@ -89,11 +90,35 @@ def of_hidden_scales(plan: Plan, columns: Sequence[str], mean_squares: Matrix) -
     hidden = [name for name, share in zip(columns, mean_squares.tolist(), strict=True) if share < 1.0 - _ROUNDING]
     if not hidden:
         return []
+    # Those of a class are shown in deviations that the network implies.
+    compared = "Faint edges" if plan.graph_class == "cpdag" else "Their weights without units mislead, and faint edges"
     return [
         f"the noise of the statistics hides how much {first_few(map(repr, hidden))} vary: they were divided by the "
-        "size of the noise instead. Their weights without units cannot be compared with others', and faint edges are "
-        "lost; narrower ranges in the data dictionary, more rows or a larger epsilon would tell"
+        f"size of the noise instead. {compared} are lost; narrower ranges in the data dictionary, more rows or a "
+        "larger epsilon would tell"
     ]
+
+
+def of_required_in_vain(plan: Plan, edges: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Required edges whose coefficient may as well be 0, of variables with one column.
+
+    Parameters
+    ----------
+    edges
+        Named edges with their numbers of confidence.
+    """
+    required = set(plan.knowledge.required)
+    idle = [
+        f"{edge['source']} -> {edge['target']}"
+        for edge in edges
+        if (edge["source"], edge["target"]) in required
+        and "coefficients" not in edge
+        and edge.get("interval")
+        and edge["interval"][0] <= 0.0 <= edge["interval"][1]
+    ]
+    if not idle:
+        return []
+    return [f"the plan requires {first_few(idle, 4)}, but the data do not show it: 0 is in the coefficient's interval"]
 
 
 def of_shortened_levels(plan: Plan, targets: Collection[str]) -> list[str]:

@@ -1,13 +1,15 @@
 """The penalty that sites choose where rows are few, each by how well the graph of all the others predicts it."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl_experiments.tables.synthetic import synthesise
-from fedbnsl_server.search.class_search import edge_penalty
+from fedbnsl_server.search.class_search import ClassProblem, edge_penalty
 from fedbnsl_server.search.order_search import best_dag, bic_penalty, extended_penalty
 
 D, SITES, ROWS = 8, 4, 30
@@ -60,3 +62,43 @@ def test_with_few_rows_the_penalty_is_the_one_that_predicts_left_out_sites_best(
 
 def test_with_many_rows_it_is_that_of_the_extended_bic() -> None:
     assert chosen(tables(0, 1000)) == extended_penalty(SITES * 1000, D)
+
+
+def blocked() -> ClassProblem:
+    """Of a, b and c with three levels, as two columns; moments of rows with a -> c -> b."""
+    columns = Columns.of(["a", "b", "c=x", "c=y"], {"c=x": "c", "c=y": "c"})
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((500, 4))
+    X[:, 2] += 0.5 * X[:, 0]
+    X[:, 3] += 0.4 * X[:, 0] - 0.6 * X[:, 2]
+    X[:, 1] += 0.5 * X[:, 2] - 0.4 * X[:, 3]
+    candidates = ~np.eye(3, dtype=bool)
+    return ClassProblem(X.T @ X / len(X), candidates, EdgeMask(Knowledge(), columns), bic_penalty(500), 0.0, 0)
+
+
+def test_scores_of_many_graphs_are_that_of_each_by_determinants() -> None:
+    problem = blocked()
+    members = [[0], [1], [2, 3]]
+    dags = [np.zeros((3, 3), dtype=bool), np.triu(np.ones((3, 3), dtype=bool), 1), problem.found().dag]
+    for dag, score in zip(dags, problem.scores(dags), strict=True):
+        expected = 0.0
+        for j, own in enumerate(members):
+            given = [c for i in np.flatnonzero(dag[:, j]).tolist() for c in members[i]]
+            whole = problem.S[np.ix_(given + own, given + own)]
+            part = problem.S[np.ix_(given, given)]
+            expected += 0.5 * math.log(np.linalg.det(whole) / (np.linalg.det(part) if given else 1.0))
+            expected += problem.penalty * len(given) * len(own)
+        assert score == pytest.approx(expected, abs=1e-6)
+    assert problem.found().score == pytest.approx(problem.scores(dags)[2], abs=1e-9)
+
+
+def test_graphs_are_judged_in_other_moments_where_there_are_some() -> None:
+    """a and b: an edge in the moments of the search, none in those that judge."""
+    mask, candidates = EdgeMask(Knowledge(), ["a", "b"]), ~np.eye(2, dtype=bool)
+    S = np.array([[1.0, 0.9], [0.9, 1.0]])
+    graphs = [np.zeros((2, 2), dtype=bool), np.array([[0, 1], [0, 0]], dtype=bool)]
+    seen = ClassProblem(S, candidates, mask, 0.01, 0.0, 0)
+    judged = replace(seen, judged=np.eye(2))
+    assert np.argmin(seen.scores(graphs)) == 1
+    assert np.argmin(judged.scores(graphs)) == 0
+    assert judged.found().dag.any()

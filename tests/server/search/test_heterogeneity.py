@@ -7,9 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedbnsl.graphs.graph import topological_order
+from fedbnsl.plan.knowledge import EdgeMask, Knowledge
+from fedbnsl_server.search.class_search import ClassSearch
 from fedbnsl_server.search.fitted_network import Accuracy, SiteMoments
 from fedbnsl_server.search.graph_search import FoundGraph
 from fedbnsl_server.search.heterogeneity import chi_square_tails, cochran, holm, kept_without_a_site, tails
+from fedbnsl_server.search.order_search import bic_penalty
 
 
 def test_cochrans_q_is_the_sum_of_squares_around_the_weighted_mean() -> None:
@@ -68,3 +72,26 @@ def test_each_search_has_the_moments_and_the_rows_of_the_other_sites() -> None:
     assert [one[0] for one in seen] == pytest.approx([(a * m + b * n) / (m + n) for (a, m), (b, n) in weighted])
     assert [one[1] for one in seen] == pytest.approx([60, 50, 30])
     assert [one[2] for one in seen] == pytest.approx([0.3 * math.hypot(m, n) / (m + n) for (_, m), (_, n) in weighted])
+
+
+def test_without_a_site_the_best_graph_is_found_though_it_is_far_from_that_of_all_sites() -> None:
+    """Searches that start at the graph and stay near it keep pairs that full searches do not."""
+    d, n = 6, 500
+    rng = np.random.default_rng(144)
+    back = np.linalg.inv(np.eye(d) - np.triu((rng.random((d, d)) < 0.5) * rng.normal(0, 0.5, (d, d)), 1))
+    tables = [rng.standard_normal((n, d)) @ np.linalg.cholesky(back.T @ back).T for _ in range(8)]
+    sites, everyone = [SiteMoments(X.T @ X / n, Accuracy(n)) for X in tables], float(8 * n)
+    mask = EdgeMask(Knowledge(), [f"x{k}" for k in range(d)])
+    search = ClassSearch(~np.eye(d, dtype=bool), mask, everyone, bic_penalty(everyone), 0.0, 0)
+    dag = search.found(np.mean([one.moments for one in sites], axis=0)).dag
+    full, near = np.zeros((d, d), dtype=int), np.zeros((d, d), dtype=int)
+    for p in range(8):
+        others = np.mean([one.moments for k, one in enumerate(sites) if k != p], axis=0)
+        problem = search.on(others, Accuracy(7 * n))
+        for total, found in (
+            (full, problem.found().dag),
+            (near, problem.found(patience=0, start=topological_order(dag)).dag),
+        ):
+            total += found | found.T
+    assert np.abs(near - full).max() >= 2
+    assert (kept_without_a_site(sites, [float(n)] * 8, [dag], search) == full).all()

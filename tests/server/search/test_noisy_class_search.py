@@ -226,3 +226,24 @@ def test_two_prices_and_several_searches_find_what_explains_more(
     full = score()
     monkeypatch.setattr(noisy_class_search, name, less)
     assert score() > full + 1.0
+
+
+@pytest.mark.parametrize("std", [0.2, 0.5, 5.0])
+def test_noise_larger_than_all_else_ends_in_a_graph(std: float):
+    """In residuals of the best graph an error may then be larger than a variance: an edge must not cost less for it."""
+    W = np.diag([0.9, -0.8, 0.7], k=1)
+    back = np.linalg.inv(np.eye(4) - W)
+    S, search = back.T @ back, NoisyClassSearch(EdgeMask(Knowledge(), list("abcd")), 0.0, 0)
+    scales = np.sqrt(S.diagonal())
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        releases = list[Release]()
+        for _ in range(3):
+            E = rng.standard_normal((4, 4))
+            S_z = S / scales / scales[:, None] + std * (E + E.T) / math.sqrt(2.0)
+            releases.append(released(S_z, noise_std=std, W=np.zeros((4, 4)), scales=scales))
+            found = search.found(releases, 2000.0)
+            assert is_acyclic(found.graph.dag)
+            near = found.graph.dag
+        again = search.on(S, Accuracy(2000.0, std, np.ones(4)), near).found(patience=0)
+        assert is_acyclic(again.dag)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedbnsl.graphs.graph import is_acyclic
-from fedbnsl_server.search.order_search import best_dag
+from fedbnsl_server.search.order_search import best_dag, bic_penalty, extended_penalty
 
 N = 2000.0
 PENALTY = 0.5 * math.log(N) / N
@@ -143,3 +143,18 @@ def test_after_the_warm_up_no_search_compiles_anything():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=200)
     assert done.stdout == "True\n", done.stderr
+
+
+@pytest.mark.parametrize("n", [1e-3, 0.5, 1.0, 2.0, 1e6])
+@pytest.mark.parametrize("gamma", [0.0, 1.0])
+def test_an_edge_always_costs_more_than_nothing(n: float, gamma: float):
+    """Noise may be larger than one record's moments: less than nothing would keep the search adding and dropping."""
+    assert extended_penalty(n, 1, gamma) > 0.0
+    assert bic_penalty(n) > 0.0
+
+
+@pytest.mark.parametrize("penalty", [0.0, -1.0, math.nan])
+def test_a_price_of_nothing_is_refused(penalty: float):
+    nothing = np.zeros((2, 2), dtype=bool)
+    with pytest.raises(ValueError, match="must cost more than nothing"):
+        best_dag(np.eye(2), penalty=penalty, candidates=~np.eye(2, dtype=bool), required=nothing, seed=0)

@@ -127,10 +127,12 @@ def test_confidence_survives_the_disk_bit_for_bit(tmp_path: Path, state: AdmmSta
         left_out=2,
         pairs=np.array([[0, 1]]),
         counts=np.array([[100, 3, 4, 2]]),
+        n_apart=3,
         unexplained=np.empty((0, 2), dtype=np.int64),
         unexplained_correlation=np.empty(0),
         n_unexplained=0,
         uncounted=("zoë",),
+        cost_of_knowledge=1.5,
     )
     for kept in (confidence, replace(confidence, sites=(), site_estimate=np.empty((0, 2)))):
         checkpoint.save(tmp_path / "state", replace(state, confidence=kept), plan_digest=DIGEST)

@@ -38,6 +38,7 @@ CONFIDENCE = Confidence(
     left_out=2,
     pairs=np.array([[0, 1], [0, 2], [1, 2]]),
     counts=np.array([[20, 2, 8, 2], [4, 1, 0, 0], [10, 10, 0, 1]]),
+    n_apart=1,
     unexplained=np.empty((0, 2), dtype=np.int64),
     unexplained_correlation=np.empty(0),
     n_unexplained=0,
@@ -243,6 +244,7 @@ def test_what_was_tested_is_said_and_nothing_else() -> None:
     assert tested(CPDAG, replace(CONFIDENCE, degrees=np.array([0, 0]))) == [residuals]
     assert tested(LEAN, replace(CONFIDENCE, degrees=np.array([0, 0])), np.empty(0)) == [residuals]
     assert tested(LEAN, None) == []
+    assert tested(CPDAG, replace(CONFIDENCE, degrees=np.array([0, 0]), n_apart=0)) == []
 
 
 def test_knowledge_that_costs_more_than_chance_is_said_not_to_fit() -> None:
@@ -252,15 +254,6 @@ def test_knowledge_that_costs_more_than_chance_is_said_not_to_fit() -> None:
     assert "larger by 12.3 " in told
     tested = verdict_of(CPDAG, COLUMNS, [], replace(CONFIDENCE, cost_of_knowledge=0.0), EQUAL)["tested"]
     assert "whether a graph without the plan's knowledge fits better" in tested
-
-
-def test_a_required_edge_that_the_data_do_not_show_is_named() -> None:
-    plan = CPDAG.with_settings(knowledge=Knowledge(required=(("a", "b"),)).model_dump())
-    edge = {"source": "a", "target": "b", "directed": True, "directed_by": "knowledge", "interval": [-0.1, 0.2]}
-    told = verdict_of(plan, COLUMNS, [edge], CONFIDENCE, EQUAL)["contradicted"]
-    assert told == ["the plan requires a -> b, which the data do not show: 0 is in the coefficient's interval"]
-    for other in ({**edge, "interval": [0.1, 0.2]}, {**edge, "interval": None}, {**edge, "source": "c"}):
-        assert verdict_of(plan, COLUMNS, [other], CONFIDENCE, EQUAL)["contradicted"] == []
 
 
 def test_a_pair_whose_edge_the_plan_forbids_is_said_to_be_forbidden() -> None:

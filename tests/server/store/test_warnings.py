@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedbnsl.plan.plan import Plan
-from fedbnsl_server.store.warnings import of_too_much_noise, of_unequal_variances
+from fedbnsl_server.store.warnings import of_required_in_vain, of_too_much_noise, of_unequal_variances
 
 
 def plan(graph_class: str, threshold: float) -> Plan:
@@ -32,3 +32,13 @@ def test_private_variances_that_were_not_accepted_as_equal_are_told_to_differ() 
     assert of_unequal_variances(private, ("a", "b"), equal) == of_unequal_variances(exact, ("a", "b"), nearly) == []
     (told,) = of_unequal_variances(private, ("a", "b"), nearly)
     assert "residual variances, from noisy moments, differ (a 1, b 1.3)" in told
+
+
+def test_a_required_edge_that_the_data_do_not_show_is_named() -> None:
+    knowing = plan("cpdag", 0.0).with_settings(knowledge={"required": [["a", "b"]]})
+    edge = {"source": "a", "target": "b", "interval": [-0.1, 0.2]}
+    (told,) = of_required_in_vain(knowing, [edge])
+    assert told == "the plan requires a -> b, but the data do not show it: 0 is in the coefficient's interval"
+    for other in ([0.1, 0.2], [-0.5, -0.1], None):
+        assert of_required_in_vain(knowing, [{**edge, "interval": other}]) == []
+    assert of_required_in_vain(knowing, [{**edge, "source": "c"}, {**edge, "coefficients": []}]) == []

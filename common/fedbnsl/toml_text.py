@@ -17,6 +17,7 @@ _BETWEEN_KEYS = re.compile(r"[=,{}\[\]\n]")
 _BESIDE_QUOTES = re.compile(r"""["']\s*\.|\.\s*["']""")
 _MOST_BESIDE_QUOTES = 50
 _OF_OURS = "Value error, "
+_OR_INSTANCE = re.compile(r" or instance of \w+")
 
 
 def parse_toml(text: str) -> dict[str, Any]:
@@ -45,7 +46,8 @@ def in_toml_words(message: str) -> str:
     """What a validator says of a value that came from TOML, where a tuple is an array and a dictionary a table."""
     if message.startswith(_OF_OURS):
         return message.removeprefix(_OF_OURS)
-    return message.lower().replace("tuple", "array").replace("valid list", "array").replace("valid dictionary", "table")
+    text = _OR_INSTANCE.sub("", message.lower())
+    return text.replace("tuple", "array").replace("valid list", "array").replace("valid dictionary", "table")
 
 
 def _check_values(values: dict[str, Any]) -> None:

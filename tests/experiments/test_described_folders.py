@@ -64,7 +64,7 @@ def test_another_number_of_sites_than_tables_is_refused(
     asked = ("simulate", "standard", "--data", folder, "--set", f"n_participants={n + 1}", "--out", tmp_path / "run")
     outcome = fedbnsl(*asked)
     assert outcome.code == 2
-    assert f"--set n_participants={n + 1}: the folder has {n} tables" in outcome.err
+    assert f"--set n_participants={n + 1}: there are {n} tables" in outcome.err
     assert not (tmp_path / "run").exists()
 
 

@@ -156,7 +156,7 @@ IMPOSSIBLE: list[tuple[str, Any, str]] = [
     ("local_solver", "newton", "'pgcd', 'closed-form', 'frank-wolfe'"),
     ("local_solver", "dp-pgcd", "without [privacy]"),
     ("local_solver", "noisy-covariance", "without [privacy]"),
-    ("privacy", 5.0, "valid dictionary"),
+    ("privacy", 5.0, "should be a table"),
     ("l1_weight", -0.1, "greater than or equal to 0"),
     ("step_size", 0.0, "greater than 0"),
     ("step_size", 1.5, "less than or equal to 1"),
@@ -175,9 +175,9 @@ IMPOSSIBLE: list[tuple[str, Any, str]] = [
     ("site_grace_s", math.inf, "finite"),
     ("run_deadline_s", 0.0, "greater than 0"),
     ("rpc_timeout_s", 0.0, "greater than 0"),
-    ("preparation", 3, "valid dictionary"),
-    ("dictionary", 3, "valid dictionary"),
-    ("knowledge", 3, "valid dictionary"),
+    ("preparation", 3, "should be a table"),
+    ("dictionary", 3, "should be a table"),
+    ("knowledge", 3, "should be a table"),
 ]
 IMPOSSIBLE_KNOWLEDGE: list[tuple[str, Any, str]] = [
     ("knowledge.required.0", {"required": [["x"]]}, "field required"),

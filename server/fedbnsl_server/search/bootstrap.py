@@ -30,7 +30,7 @@ _LEAST_EIGENVALUE = 0.05
 # Of the searches for rivals that start at the graph.
 _PATIENCE = 1
 # Rivals are searched in so many draws, divided by the number of variables; in the least number at any rate.
-_SEARCHED, _LEAST_SEARCHED = 5000, 20
+_SEARCHED, _LEAST_SEARCHED = 2000, 20
 
 
 class Search(Protocol):

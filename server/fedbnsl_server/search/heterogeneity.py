@@ -38,7 +38,7 @@ def kept_without_a_site(
     weights
         Of the sites' moments in the pooled ones.
     rivals
-        (V, V) graphs that may be the best; first that of all sites.
+        (V, V) graphs that may be the best; first that of all sites. If it is alone, each search is a full one.
     """
     kept = np.zeros(rivals[0].shape, dtype=np.int64)
     for p in range(len(sites)):
@@ -46,7 +46,8 @@ def kept_without_a_site(
         left = [weight for k, weight in enumerate(weights) if k != p]
         accuracy = pooled_accuracy([one.accuracy for one in others], left)
         problem = search.on(pooled([one.moments for one in others], left), accuracy, rivals[0])
-        found = best_of(problem, [*rivals, problem.found(start=topological_order(rivals[0])).dag])
+        alone = [problem.found(start=topological_order(rivals[0])).dag] if len(rivals) == 1 else []
+        found = best_of(problem, [*rivals, *alone])
         kept += found | found.T
     return kept
 

@@ -18,6 +18,7 @@ from fedbnsl.identity.passphrase import Passphrases, passphrase_option
 from fedbnsl.security_log_cli import audit_log
 from fedbnsl.shown import shown_lines
 from fedbnsl.tell import tell
+from fedbnsl_client.secure_sum import cli as secure_sum_cli
 from fedbnsl_client.site import approval_cli, identity_cli
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ for _command in (
     identity_cli.check,
     identity_cli.leave,
     audit_log,
+    secure_sum_cli.peers,
 ):
     participant.add_command(_command)
 

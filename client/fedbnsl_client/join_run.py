@@ -119,7 +119,15 @@ def take_part(
             def restore(reply: JoinReply) -> Participant:
                 if (reply.run, reply.plan_digest, reply.variables) != first:
                     raise PlanMismatchError("the coordinator went on with another run; join anew")
-                return Participant(admission.site, table, plan, reply.snapshot, journal=journal, run=reply.run)
+                return Participant(
+                    admission.site,
+                    table,
+                    plan,
+                    reply.snapshot,
+                    journal=journal,
+                    run=reply.run,
+                    vouching=admission.vouching(credentials),
+                )
 
             end = _answer_tasks(session, admission, reply, restore, record)
         except EjectedError:  # the coordinator takes no more calls of this site, nor a farewell

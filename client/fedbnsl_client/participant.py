@@ -8,7 +8,7 @@ import numpy as np
 
 from fedbnsl import codec
 from fedbnsl.errors import LocalProtocolError, RemoteProtocolError, StaleRoundError
-from fedbnsl.messages import LocalUpdate, RoundTask, SiteState, Units
+from fedbnsl.messages import LocalUpdate, RoundTask, Seat, SiteState, Units
 from fedbnsl.plan.plan import Plan
 from fedbnsl.rounds.kinds import LARGEST, stage
 from fedbnsl.sparse import SparseMatrix
@@ -17,14 +17,17 @@ from fedbnsl_client.data.plan_fit import oddities
 from fedbnsl_client.privacy import randomness
 from fedbnsl_client.privacy.noise import Randbelow
 from fedbnsl_client.rounds.kinds import Journal, LocalProblem, LocalRounds, local_rounds
+from fedbnsl_client.secure_sum.vouching import Unvouched, Vouching
 
 
 class Unaccounted:
-    """The journal of a simulation: nothing is paid for and nothing is guaranteed; setup and last release are kept."""
+    """The journal of a simulation: nothing is paid for and nothing is guaranteed.
+
+    It keeps the setup, the first release, which may be a key, and the last one.
+    """
 
     def __init__(self) -> None:
-        self._setup: bytes | None = None
-        self._last: tuple[int, bytes] | None = None
+        self._kept: dict[int, bytes] = {}
 
     @property
     def head(self) -> None:
@@ -32,16 +35,13 @@ class Unaccounted:
 
     def release(self, t: int, draw: Callable[[], bytes]) -> bytes:
         """What `draw` gives, once for round 0."""
-        if t:
-            self._last = t, draw()
-            return self._last[1]
-        if self._setup is None:
-            self._setup = draw()
-        return self._setup
+        if t or t not in self._kept:
+            self._kept = {one: kept for one, kept in self._kept.items() if one <= 1} | {t: draw()}
+        return self._kept[t]
 
     def stored(self, t: int) -> bytes | None:
-        """The last release, if it is that of round t."""
-        return self._last[1] if self._last is not None and self._last[0] == t else None
+        """What is kept of round t."""
+        return self._kept.get(t)
 
 
 class Participant:
@@ -63,6 +63,8 @@ class Participant:
         Number of the run: part of the answers that the journal keeps.
     randbelow
         Source of the noise of a private plan.
+    vouching
+        How this site signs its key for secure sums and checks those of the others.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Participant:
         journal: Journal | None = None,
         run: int = 0,
         randbelow: Randbelow = randomness.system,
+        vouching: Vouching | None = None,
     ) -> None:
         zero = SparseMatrix.zeros(len(dataset.variables))
         self.site = site
@@ -83,7 +86,23 @@ class Participant:
         self._findings = tuple(one.finding for one in oddities(dataset, plan) if one.finding is not None)
         mask = plan.edge_mask(dataset.variables)
         self._snapshot = snapshot or SiteState(zero, zero)
-        self._problem = LocalProblem(plan, dataset.X, mask, journal or Unaccounted(), randbelow, self._snapshot.units)
+        member = None
+        if plan.privacy is not None and plan.privacy.secure_sum:
+            from fedbnsl_client.secure_sum.member import Member  # here: it loads cryptography
+
+            member = Member(
+                site,
+                dataset.n_samples,
+                run,
+                plan.digest(),
+                plan.n_participants,
+                plan.n_honest,
+                vouching or Unvouched(),
+            )
+        self._problem = LocalProblem(
+            plan, dataset.X, mask, journal or Unaccounted(), randbelow, self._snapshot.units, member
+        )
+        self._take_seats(self._snapshot.seats)
         self._rounds: dict[str, LocalRounds] = {}
         self._learnt = 0
         self._answer: LocalUpdate | None = None
@@ -110,6 +129,7 @@ class Participant:
                 )
         kind = task.content.kind
         self._take_units(task.units)
+        self._take_seats(task.seats)
         if stage(self._plan, task.round).kind != kind:
             raise LocalProtocolError(f"round {task.round} ({kind}) is not in the plan")
         if kind not in self._rounds:
@@ -137,6 +157,24 @@ class Participant:
             raise RemoteProtocolError("the coordinator sent units that this run cannot have: nothing was computed")
         self._problem = replace(self._problem, units=units)
 
+    def _take_seats(self, seats: tuple[Seat, ...]) -> None:
+        """Rely on the keys of all sites from now on; they come once.
+
+        Raises
+        ------
+        RemoteProtocolError
+            If the run has no secure sums, there are others already, or this site has made no key.
+        PeerRefusedError
+            If a key is not that of its site, or not enough sites are confirmed.
+        """
+        if not seats:
+            return
+        kept = self._problem.journal.stored(1)
+        if self._problem.member is None or kept is None or self._problem.seats not in ((), seats):
+            raise RemoteProtocolError("the coordinator sent keys of sites that this run cannot have")
+        self._problem.member.check(seats, codec.private_key_in(kept))
+        self._problem = replace(self._problem, seats=seats)
+
     def _exact(self, rounds: LocalRounds, task: RoundTask) -> LocalUpdate:
         """An answer without privacy; the table's findings are sent with it until an answer of this site has counted."""
         findings = () if task.contributed else self._findings
@@ -148,12 +186,16 @@ class Participant:
 
         def draw() -> bytes:
             update = LocalUpdate(self.site, task.round, rounds.answer(task), problem.journal.head)
-            wire = partial(codec.release_to_bytes, task) if rounds.uses_past else codec.update_to_bytes
+            wire = codec.update_to_bytes
+            if keeps_task:
+                wire = partial(codec.release_to_bytes, task, private_key=rounds.private_key)
             return wire(update, run=self._run, value_type=plan.value_type, dense=plan.dense_messages)
 
-        _ = problem.setup  # before the round pays for itself: a crash in the setup then wastes one payment, not two
+        keeps_task = rounds.uses_past or task.content.kind == "keys"
+        if task.content.kind != "keys":  # which look at no record
+            _ = problem.setup  # before the round pays for itself: a crash in the setup then wastes one payment, not two
         kept = problem.journal.release(task.round, draw)
-        if rounds.uses_past:
+        if keeps_task:
             return self._kept(kept)[1]
         return codec.update_from_bytes(kept, n_variables=problem.X.shape[1], dense=plan.dense_messages)
 

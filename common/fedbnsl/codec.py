@@ -4,9 +4,12 @@ Where a run's messages are dense (`Plan.dense_messages`), B_p, beta_p and W cros
 and refitted weights are sparse in every run.
 """
 
+import hashlib
 import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
+
+import numpy as np
 
 from fedbnsl import versions as versions_of
 from fedbnsl.channel import MAX_MESSAGE_BYTES
@@ -15,12 +18,14 @@ from fedbnsl.graphs.graph import has_cycle
 from fedbnsl.matrix_codec import Encoding, decode_dense, decode_matrix, encode_dense, encode_matrix, expect_form, finite
 from fedbnsl.messages import (
     RUN_STATES,
+    Content,
     FindingCode,
     Finished,
     JoinReply,
     JoinRequest,
     LedgerHead,
     LocalUpdate,
+    MaskedSum,
     RoundTask,
     RunStatus,
     SiteProgress,
@@ -31,6 +36,7 @@ from fedbnsl.messages import (
     is_variable_name,
     run_tag,
 )
+from fedbnsl.rounds.keys import decode_seats, encode_seat
 from fedbnsl.rounds.kinds import KINDS, Kind
 from fedbnsl.shown import shown
 from fedbnsl.wire import federation_pb2 as federation
@@ -144,6 +150,7 @@ def encode_join_reply(reply: JoinReply, *, dense: bool = False) -> federation.Jo
         wire.global_weights.CopyFrom(encode_matrix(reply.snapshot.global_weights, value_type="float64"))
     if reply.snapshot.units is not None:
         wire.units.CopyFrom(_encode_units(reply.snapshot.units))
+    wire.seat.extend(map(encode_seat, reply.snapshot.seats))
     return wire
 
 
@@ -172,7 +179,7 @@ def decode_join_reply(wire: federation.JoinReply) -> JoinReply:
         plan_toml=wire.plan,
         plan_digest=wire.plan_digest,
         variables=variables,
-        snapshot=SiteState(B, beta, W, _decode_units(wire, d)),
+        snapshot=SiteState(B, beta, W, _decode_units(wire, d), decode_seats(wire.seat)),
         round=wire.round,
     )
 
@@ -183,7 +190,17 @@ def encode_task(task: RoundTask, *, value_type: str, dense: bool = False) -> fed
     KINDS[task.content.kind].encode_task(task.content, wire, Encoding(value_type, dense))
     if task.units is not None:
         wire.units.CopyFrom(_encode_units(task.units))
+    wire.seat.extend(map(encode_seat, task.seats))
     return wire
+
+
+def task_digest(content: Content, units: Units | None) -> bytes:
+    """32 bytes that identify what a task asks for: its content and the units in force, wherever they came from."""
+    wire = federation.Task()
+    KINDS[content.kind].encode_task(content, wire, Encoding("float64"))
+    if units is not None:
+        wire.units.CopyFrom(_encode_units(units))
+    return hashlib.sha256(wire.SerializeToString(deterministic=True)).digest()
 
 
 def decode_task(wire: federation.Task, *, n_variables: int, dense: bool = False) -> RoundTask:
@@ -196,7 +213,7 @@ def decode_task(wire: federation.Task, *, n_variables: int, dense: bool = False)
     """
     kind = _kind(wire, "task")
     content = kind.decode_task(wire, n_variables, Encoding("", dense))
-    return RoundTask(wire.round, content, wire.contributed, _decode_units(wire, n_variables))
+    return RoundTask(wire.round, content, wire.contributed, _decode_units(wire, n_variables), decode_seats(wire.seat))
 
 
 def _encode_units(units: Units) -> federation.Units:
@@ -257,8 +274,28 @@ def encode_update(update: LocalUpdate, *, run: int, value_type: str, dense: bool
             for found in update.findings
         ],
     )
-    KINDS[update.content.kind].encode_answer(update.content, wire, Encoding(value_type, dense))
+    if isinstance(update.content, MaskedSum):
+        wire.masked_sum.CopyFrom(_encode_masked(update.content))
+    else:
+        KINDS[update.content.kind].encode_answer(update.content, wire, Encoding(value_type, dense))
     return wire
+
+
+def _encode_masked(content: MaskedSum) -> federation.MaskedSum:
+    numbers = content.numbers.astype("<u8").tobytes()
+    return federation.MaskedSum(kind=content.of, numbers=numbers, task_digest=content.task_digest)
+
+
+def _decode_masked(wire: federation.MaskedSum, n_variables: int) -> MaskedSum:
+    most = (n_variables + 1) * (n_variables + 2) // 2
+    if len(wire.numbers) > 8 * most:
+        raise MalformedMessageError(f"{len(wire.numbers) // 8} masked numbers; expected at most {most}")
+    if wire.kind not in KINDS or len(wire.numbers) % 8 or len(wire.task_digest) != 8:
+        raise MalformedMessageError(
+            "a part of a secure sum of an unknown kind, or whose numbers or task digest are not of whole 8 bytes"
+        )
+    numbers = np.frombuffer(wire.numbers, dtype="<u8").astype(np.uint64)
+    return MaskedSum(wire.kind, numbers, wire.task_digest)
 
 
 def decode_update(wire: federation.Update, *, n_variables: int, dense: bool = False) -> LocalUpdate:
@@ -270,7 +307,11 @@ def decode_update(wire: federation.Update, *, n_variables: int, dense: bool = Fa
         For an unknown kind, round 0, content that its kind refuses, or findings that are unknown, too many or without
         variables.
     """
-    content = _kind(wire, "update").decode_answer(wire, n_variables, Encoding("", dense))
+    content: Content
+    if wire.WhichOneof("content") == "masked_sum" and wire.round:
+        content = _decode_masked(wire.masked_sum, n_variables)
+    else:
+        content = _kind(wire, "update").decode_answer(wire, n_variables, Encoding("", dense))
     ledger = _decode_ledger(wire.ledger) if wire.HasField("ledger") else None
     return LocalUpdate(wire.site, wire.round, content, ledger, _decode_findings(wire.finding, n_variables))
 
@@ -299,11 +340,14 @@ def update_from_bytes(data: bytes, *, n_variables: int, dense: bool = False) -> 
     return decode_update(federation.Update.FromString(data), n_variables=n_variables, dense=dense)
 
 
-def release_to_bytes(task: RoundTask, update: LocalUpdate, *, run: int, value_type: str, dense: bool = False) -> bytes:
+def release_to_bytes(
+    task: RoundTask, update: LocalUpdate, *, run: int, value_type: str, dense: bool = False, private_key: bytes = b""
+) -> bytes:
     """A private answer with the task that it answers, as a ledger keeps it; never sent."""
     kept = federation.KeptRelease(
         task=encode_task(task, value_type=value_type, dense=dense),
         update=encode_update(update, run=run, value_type=value_type, dense=dense),
+        private_key=private_key,
     )
     return kept.SerializeToString()
 
@@ -313,6 +357,11 @@ def release_from_bytes(data: bytes, *, n_variables: int, dense: bool = False) ->
     kept = federation.KeptRelease.FromString(data)
     task = decode_task(kept.task, n_variables=n_variables, dense=dense)
     return task, decode_update(kept.update, n_variables=n_variables, dense=dense)
+
+
+def private_key_in(data: bytes) -> bytes:
+    """The private key that `release_to_bytes` wrote with an answer."""
+    return federation.KeptRelease.FromString(data).private_key
 
 
 def task_bytes(task: RoundTask, *, value_type: str, dense: bool = False) -> int:

@@ -167,6 +167,10 @@ class PolicyRefusal(FedbnslError):  # noqa: N818 - a decision of the site, not a
     )
 
 
+class PeerRefusedError(PolicyRefusal):
+    """A site or a key in a secure sum that this site does not rely on."""
+
+
 class BudgetExhaustedError(FedbnslError):
     """A dataset's privacy budget does not pay for what was asked."""
 

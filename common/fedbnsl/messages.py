@@ -7,12 +7,16 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedbnsl import __version__
 from fedbnsl.shown import steers_terminal
 from fedbnsl.sparse import Matrix, SparseMatrix
 
 PROTOCOL_VERSION = 3
+
+KEY_BYTES = 32
+"""Of an X25519 public key."""
 
 UNHANDLED = "the coordinator could not handle this call"  # its only answer to an unexpected error
 
@@ -164,6 +168,29 @@ class Units:
 
 
 @dataclass(frozen=True)
+class Seat:
+    """A site in a secure sum, as the coordinator passes it on: the others check it.
+
+    Attributes
+    ----------
+    n_samples
+        Rows of its table (public).
+    certificate
+        X.509, DER; empty in plaintext, where nobody vouches for anybody.
+    public_key
+        32 bytes, X25519, of this run alone; empty until the site has made it.
+    signature
+        Of the certificate's key over what `fedbnsl_client.secure_sum.keys.statement` says; empty in plaintext.
+    """
+
+    site: str
+    n_samples: int
+    certificate: bytes = b""
+    public_key: bytes = b""
+    signature: bytes = b""
+
+
+@dataclass(frozen=True)
 class SiteState:
     """What both sides know of one participant between rounds.
 
@@ -177,6 +204,8 @@ class SiteState:
         W as last sent, (d, d), if tasks send only its changes (`Plan.sends_changes`); otherwise None.
     units
         Of the run's columns; None: raw columns, or not yet known.
+    seats
+        Of all sites with their keys, for secure sums; empty: not yet known, or none.
 
     With closed-form B_p and beta_p have a diagonal.
     """
@@ -185,6 +214,7 @@ class SiteState:
     consensus_dual: SparseMatrix
     global_weights: SparseMatrix | None = None
     units: Units | None = None
+    seats: tuple[Seat, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -227,6 +257,34 @@ class Content:
     __hash__ = None  # type: ignore[assignment]
 
 
+@dataclass(frozen=True, eq=False)
+class MaskedSum(Content):
+    """A site's part of a secure sum, in a round of any kind that only needs sums over the sites.
+
+    Attributes
+    ----------
+    of
+        Name of the kind of round.
+    numbers
+        Integers modulo 2^64, under masks that cancel in the sum over all sites.
+    task_digest
+        `codec.task_digest` of the task that it answers.
+    """
+
+    of: str
+    numbers: NDArray[np.uint64]
+    task_digest: bytes
+
+    @property
+    def kind(self) -> str:
+        """See `Content.kind`."""
+        return self.of
+
+    def entries(self, *, dense: bool) -> tuple[int, bool]:
+        """See `Content.entries`."""
+        return self.numbers.size, False
+
+
 def _same_bits(one: object, other: object) -> bool:
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
         return one.tobytes() == other.tobytes()  # all are vectors of the same type
@@ -247,12 +305,15 @@ class RoundTask:
         Whether the site's update of the previous round entered W, so that its dual advances.
     units
         Of the run's columns, in the first round after the statistics only.
+    seats
+        Of a secure sum, in the first round after the keys only.
     """
 
     round: int
     content: Content
     contributed: bool
     units: Units | None = None
+    seats: tuple[Seat, ...] = ()
 
 
 @dataclass(frozen=True)

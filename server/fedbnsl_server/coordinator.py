@@ -217,6 +217,7 @@ class Coordinator:
                 self._mailbox,
                 on_round=self._after_round,
                 state=self._recorder.state,
+                certificates={site: member.certificate for site, member in roster.members.items()},
             )
             try:
                 state = await _in_daemon_thread(play)

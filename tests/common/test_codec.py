@@ -24,14 +24,18 @@ from fedbnsl.messages import (
     JoinReply,
     JoinRequest,
     LocalUpdate,
+    MaskedSum,
     RoundTask,
     RunStatus,
+    Seat,
     SiteProgress,
     SiteState,
     TableFinding,
+    Units,
     is_site_name,
 )
 from fedbnsl.rounds import admm as admm_rounds
+from fedbnsl.rounds import keys as keys_rounds
 from fedbnsl.rounds import moments as moments_rounds
 from fedbnsl.rounds import refit as refit_rounds
 from fedbnsl.rounds import residual_moments as residual_rounds
@@ -155,6 +159,12 @@ def test_a_full_matrix_survives_the_wire(d: int) -> None:
     assert_same_bits(matrix, matrix_codec.decode_matrix(wire, n_variables=d))
 
 
+SEATS = (
+    Seat("east", 100, b"certificate", bytes(range(32)), b"signature"),
+    Seat("west", 7, public_key=bytes(range(1, 33))),
+)
+
+
 def tasks_of(matrix: SparseMatrix) -> list[Content]:
     """One of every kind."""
     scales = np.linspace(0.1, 7.0, matrix.n_variables)
@@ -165,6 +175,7 @@ def tasks_of(matrix: SparseMatrix) -> list[Content]:
         scales_rounds.Task(),
         statistics_rounds.Task(),
         residual_rounds.Task(matrix, scales),
+        keys_rounds.Task(SEATS),
     ]
 
 
@@ -177,6 +188,7 @@ def answers_of(matrix: SparseMatrix, numbers: Matrix) -> list[Content]:
         scales_rounds.Answer(numbers),
         statistics_rounds.Answer(numbers, np.abs(numbers), 12.5),
         residual_rounds.Answer(numbers, b"a digest"),
+        keys_rounds.Answer(bytes(range(32)), b"signature"),
     ]
 
 
@@ -480,6 +492,78 @@ IMPOSSIBLE_NUMBERS: list[tuple[federation.Update, str]] = [
 def test_impossible_numbers_are_refused(wire: federation.Update, text: str) -> None:
     with pytest.raises(MalformedMessageError, match=text):
         codec.decode_update(parsed(federation.Update, wire), n_variables=3)
+
+
+# ---- secure sums ---------------------------------------------------------------------------------------------------
+
+
+def masked_update(**fields: object) -> federation.Update:
+    given = {"kind": "scales", "numbers": bytes(16), "task_digest": bytes(8), **fields}
+    return federation.Update(round=2, site="a", masked_sum=federation.MaskedSum(**given))  # type: ignore[arg-type]
+
+
+def test_a_part_of_a_secure_sum_survives_the_wire() -> None:
+    numbers = np.array([0, 1, 2**63, 2**64 - 1], dtype=np.uint64)
+    update = LocalUpdate("a", 2, MaskedSum("residual_moments", numbers, b"a digest"))
+    wire = parsed(federation.Update, codec.encode_update(update, run=1, value_type="float32"))
+    assert codec.decode_update(wire, n_variables=3) == update
+    assert update.content.kind == "residual_moments"
+    other = LocalUpdate("a", 2, MaskedSum("residual_moments", numbers[::-1].copy(), b"a digest"))
+    assert codec.decode_update(wire, n_variables=3) != other
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"kind": "rumours"}, "unknown kind"),
+        ({"numbers": bytes(15)}, "whole 8 bytes"),
+        ({"task_digest": bytes(7)}, "whole 8 bytes"),
+        ({"numbers": bytes(8 * 11)}, "11 masked numbers; expected at most 10"),
+    ],
+)
+def test_an_impossible_part_of_a_secure_sum_is_refused(fields: dict[str, object], text: str) -> None:
+    with pytest.raises(MalformedMessageError, match=text):
+        codec.decode_update(masked_update(**fields), n_variables=3)
+
+
+def test_seats_come_with_the_task_after_the_keys_and_with_what_a_site_that_joins_is_told() -> None:
+    task = RoundTask(2, scales_rounds.Task(), contributed=True, seats=SEATS)
+    assert codec.decode_task(codec.encode_task(task, value_type="float64"), n_variables=3) == task
+    zero = SparseMatrix.zeros(3)
+    reply = JoinReply(1, "rounds = 1", b"12", ("x", "y", "z"), SiteState(zero, zero, seats=SEATS), 4)
+    assert codec.decode_join_reply(codec.encode_join_reply(reply)).snapshot.seats == SEATS
+
+
+@pytest.mark.parametrize(
+    "seats",
+    [(SEATS[0], SEATS[0]), (replace(SEATS[0], site="../east"),), (replace(SEATS[0], n_samples=0),),
+     (replace(SEATS[0], public_key=bytes(31)),)],
+)  # fmt: skip
+def test_impossible_seats_are_refused(seats: tuple[Seat, ...]) -> None:
+    wire = codec.encode_task(RoundTask(1, keys_rounds.Task(seats), contributed=False), value_type="float64")
+    with pytest.raises(MalformedMessageError, match="seat"):
+        codec.decode_task(wire, n_variables=3)
+
+
+@pytest.mark.parametrize(("key", "signature"), [(bytes(31), b""), (bytes(33), b""), (bytes(32), bytes(129))])
+def test_an_impossible_key_is_refused(key: bytes, signature: bytes) -> None:
+    wire = federation.Update(round=1, site="a", keys=federation.Keys(public_key=key, signature=signature))
+    with pytest.raises(MalformedMessageError, match="a key of"):
+        codec.decode_update(wire, n_variables=3)
+
+
+def test_a_task_digest_tells_contents_and_units_apart() -> None:
+    one, other = Units(np.empty(0), np.ones(3)), Units(np.empty(0), np.array([1.0, 1.0, np.nextafter(1.0, 2.0)]))
+    matrix = SparseMatrix(3, np.array([1]), np.array([0.5]))
+    contents = [
+        residual_rounds.Task(matrix, np.ones(3)),
+        residual_rounds.Task(matrix, np.array([1.0, 1.0, np.nextafter(1.0, 2.0)])),
+        residual_rounds.Task(replace(matrix, index=np.array([3])), np.ones(3)),
+        scales_rounds.Task(),
+        statistics_rounds.Task(),
+    ]
+    digests = [codec.task_digest(content, units) for content in contents for units in (None, one, other)]
+    assert len(set(digests)) == len(digests)
 
 
 @pytest.mark.parametrize("scales", [[1.0, 1.0], [1.0, 0.0, 1.0], [1.0, -1.0, 1.0], [1.0, math.inf, 1.0], []])

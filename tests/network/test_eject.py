@@ -450,6 +450,13 @@ def test_a_private_run_is_not_set_back() -> None:
     assert "new run without c" in caught.value.remedy
 
 
+def test_no_site_is_taken_out_of_secure_sums() -> None:
+    plan = Plan.load("private-moments", ["n_participants=4", "privacy.secure_sum=true", "privacy.delta=1e-6"])
+    with pytest.raises(SetupError, match="none can be taken out") as caught:
+        round_to_go_on_after("c", None, plan=plan, members={*SITES, "d"}, ejected=(), rounds=[], kept=[])
+    assert "a new run without c" in caught.value.remedy
+
+
 # ---- checkpoints ---------------------------------------------------------------------------------------------------
 
 

@@ -1,16 +1,17 @@
 """The interface that the site's module for a kind of round implements, and the local problem it works on."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
+from fedbnsl import codec
 from fedbnsl.errors import LocalProtocolError, RemoteProtocolError
-from fedbnsl.messages import Content, LedgerHead, LocalUpdate, RoundTask, SiteState, Units
+from fedbnsl.messages import Content, LedgerHead, LocalUpdate, MaskedSum, RoundTask, Seat, SiteState, Units
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import Price, price_of
@@ -21,6 +22,11 @@ from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_client.privacy.noise import Randbelow
 from fedbnsl_client.privacy.private_moments import release_statistics
 from fedbnsl_client.solvers.local_solver import needs_setup, release_setup
+
+if TYPE_CHECKING:
+    from fedbnsl_client.secure_sum.member import Member  # it loads cryptography, which few runs need
+
+_KEYS_ROUND = 1
 
 
 class Journal(Protocol):
@@ -54,6 +60,8 @@ class LocalProblem:
         Source of the noise of a private plan.
     units
         Of the run's columns; None: raw columns, or not yet known.
+    member, seats
+        In a run with secure sums, this site in them, and all sites with their keys once they are known.
     """
 
     plan: Plan
@@ -62,6 +70,29 @@ class LocalProblem:
     journal: Journal
     randbelow: Randbelow
     units: Units | None = None
+    member: "Member | None" = None
+    seats: tuple[Seat, ...] = ()
+
+    def masked(self, task: RoundTask, numbers: Sequence[int]) -> MaskedSum:
+        """What the site sends to the secure sum that a task asks for.
+
+        Raises
+        ------
+        RemoteProtocolError
+            If the keys of the other sites are not known.
+        """
+        kept = self.journal.stored(_KEYS_ROUND)
+        if self.member is None or not self.seats or kept is None:
+            raise RemoteProtocolError("the coordinator asks for a secure sum before all sites have keys")
+        asked = codec.task_digest(task.content, self.units)
+        return self.member.masked(
+            numbers,
+            kind=task.content.kind,
+            t=task.round,
+            task_digest=asked,
+            seats=self.seats,
+            key=codec.private_key_in(kept),
+        )
 
     @cached_property
     def loss(self) -> SecondMoments:
@@ -137,6 +168,9 @@ class LocalRounds(ABC):
 
     def __init__(self, problem: LocalProblem, snapshot: SiteState) -> None:
         self.problem = problem
+
+    private_key = b""
+    """What the journal keeps with the answer, if it is a key."""
 
     @property
     def uses_past(self) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 from fedbnsl.errors import LocalProtocolError, RemoteProtocolError
 from fedbnsl.graphs.family_moments import symmetric
 from fedbnsl.matrix_codec import as_sent
-from fedbnsl.messages import LocalUpdate, RoundTask, SiteState
+from fedbnsl.messages import LocalUpdate, MaskedSum, RoundTask, SiteState
 from fedbnsl.privacy.calibration import LATTICE, constant_residual
 from fedbnsl.rounds.kinds import LARGEST
 from fedbnsl.rounds.residual_moments import Answer, Task
@@ -27,8 +27,11 @@ class Rounds(LocalRounds):
 
     @property
     def uses_past(self) -> bool:
-        """See `LocalRounds.uses_past`: what was released tells the means that the next release takes off."""
-        return self.problem.plan.preparation is not None
+        """See `LocalRounds.uses_past`: what was released tells the means that the next release takes off.
+
+        Not under secure sums: a site's own part has too little noise to be used without paying for it.
+        """
+        return self.problem.plan.preparation is not None and self.problem.member is None
 
     def learn(self, task: RoundTask, answer: LocalUpdate) -> None:
         """Correct the means by what this site has released."""
@@ -53,7 +56,7 @@ class Rounds(LocalRounds):
                 f"round {task.round}: expected {d} scales from {1 / LARGEST:g} to {LARGEST:g}; nothing was released"
             )
 
-    def answer(self, task: RoundTask) -> Answer:
+    def answer(self, task: RoundTask) -> Answer | MaskedSum:
         """The release.
 
         Raises
@@ -74,6 +77,10 @@ class Rounds(LocalRounds):
             problem.randbelow,
             self._prepared,
         )
+        if problem.member is not None:
+            unit = privacy.residual_norm_bound(d) ** 2 / (LATTICE * len(problem.X))
+            sums = np.rint(released[np.triu_indices(len(released))] / unit)  # as they were before they became means
+            return problem.masked(task, [int(number) for number in sums])
         return Answer(as_sent(released[np.triu_indices(len(released))], problem.plan.value_type), content.digest)
 
     @property

@@ -6,8 +6,8 @@ In a private run the answer follows from the one release that the setup paid for
 import numpy as np
 
 from fedbnsl.errors import LocalProtocolError
-from fedbnsl.messages import RoundTask
-from fedbnsl.rounds.statistics import Answer
+from fedbnsl.messages import MaskedSum, RoundTask
+from fedbnsl.rounds.statistics import Answer, summands
 from fedbnsl_client.data.preparation import column_statistics
 from fedbnsl_client.rounds.kinds import LocalRounds
 
@@ -15,7 +15,7 @@ from fedbnsl_client.rounds.kinds import LocalRounds
 class Rounds(LocalRounds):
     """Exact statistics, or in a private run those of the setup."""
 
-    def answer(self, task: RoundTask) -> Answer:
+    def answer(self, task: RoundTask) -> Answer | MaskedSum:
         """Complete rows, variances, and means where all sites share one.
 
         Raises
@@ -29,4 +29,7 @@ class Rounds(LocalRounds):
         if self.problem.plan.privacy is None:
             return Answer(*column_statistics(self.problem.X, preparation), float(len(self.problem.X)))
         noisy = self.problem.noisy_columns
+        if self.problem.member is not None:
+            low, high = self.problem.bounds
+            return self.problem.masked(task, summands(noisy.complete_rows, noisy.variances, (high - low) / 2.0))
         return Answer(np.empty(0), noisy.variances, noisy.complete_rows)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from fedbnsl.errors import PolicyRefusal
 from fedbnsl.messages import LedgerHead
@@ -17,7 +17,12 @@ from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.plan_fit import refuse_other_columns, refuse_other_dictionary, require_rows_here, rows_for
 from fedbnsl_client.participant import Unaccounted
 from fedbnsl_client.rounds.kinds import Journal
+from fedbnsl_client.secure_sum import peers
+from fedbnsl_client.secure_sum.vouching import Unvouched, Vouching
 from fedbnsl_client.site import folder as site_folder
+
+if TYPE_CHECKING:
+    from fedbnsl.identity.certificates import Credentials
 
 
 class Admission(Protocol):
@@ -48,6 +53,10 @@ class Admission(Protocol):
         """Where its ledger stands, if it has one."""
         ...
 
+    def vouching(self, credentials: "Credentials | None") -> Vouching:
+        """How it signs its keys for secure sums and checks those of the other sites."""
+        ...
+
     def admit(self, plan: Plan, run: int, variables: Sequence[str]) -> tuple[Dataset, Journal]:
         """The table for a plan, and the journal that pays for its releases; refuses before a record is read.
 
@@ -70,6 +79,14 @@ class PublicTable:
         self.dictionary = dataset.dictionary
         self.n_samples = dataset.n_samples
         self._dataset = dataset
+
+    def vouching(self, credentials: "Credentials | None") -> Vouching:
+        """See `Admission.vouching`: nobody need be confirmed, as nothing is protected."""
+        if credentials is None:
+            return Unvouched()
+        from fedbnsl_client.secure_sum.keys import Enrolled  # here: plaintext needs no cryptography
+
+        return Enrolled(credentials)
 
     def admit(self, plan: Plan, run: int, variables: Sequence[str]) -> tuple[Dataset, Journal]:
         """See `Admission.admit`.
@@ -147,6 +164,14 @@ class GuardedTable:
         """See `Admission.ledger_head`."""
         return self._ledger.head(self._dataset.id, self._authority)
 
+    def vouching(self, credentials: "Credentials | None") -> Vouching:
+        """See `Admission.vouching`: with the sites that the operator has confirmed."""
+        if credentials is None:
+            return Unvouched()
+        from fedbnsl_client.secure_sum.keys import Enrolled  # as above
+
+        return Enrolled(credentials, peers.confirmed(self._folder))
+
     def admit(self, plan: Plan, run: int, variables: Sequence[str]) -> tuple[Dataset, Journal]:
         """See `Admission.admit`.
 
@@ -163,6 +188,12 @@ class GuardedTable:
         self._policy.check_plan(plan, self._dataset, n_samples=self.n_samples, approved=approved)
         journal: Journal = Unaccounted()
         if plan.privacy is not None:
+            if plan.privacy.secure_sum and not self._authority:
+                raise PolicyRefusal(
+                    "privacy.secure_sum: in plaintext nobody vouches for the other sites, and whoever runs the "
+                    "coordinator could have invented them",
+                    remedy="Join over TLS: fedbnsl participant request, then enrol. Or use a plan without secure_sum.",
+                )
             price = price_of(plan, n_samples=self.n_samples, n_variables=len(self.variables))
             paying = RunJournal(
                 self._ledger,

@@ -55,6 +55,9 @@ _PRINTABLE = "without control or bidirectional characters"
 # Of two sites that differ, neither is in a majority.
 FEWEST_FOR_ROBUST = 3
 
+FEWEST_HONEST = 2
+"""Sites that share the noise of a secure sum, at least: of one alone, the sum would be its own release."""
+
 
 class Start(BaseModel):
     """Another start of Algorithm 1 from zero; what is given here replaces the plan's setting."""
@@ -344,6 +347,7 @@ class Plan(BaseModel):
                 "preparation",
                 "of scale 'none' without refit_rounds or moments_rounds, which give weights in the tables' own units",
             ),
+            *self._secure_sum_rules(),
             (not private or self.refit_rounds == 0, "refit_rounds", "0 with [privacy]: a refit is one more release"),
             (
                 not private or solver == "noisy-covariance" or self.local_steps <= _MOST_PRIVATE_STEPS,
@@ -374,6 +378,28 @@ class Plan(BaseModel):
                     rule = "be given for smoothness = 'estimated' (or [preparation], and a data dictionary with ranges)"
                 raise ValueError(f"privacy.feature_bounds = {list(self.privacy.feature_bounds)}: must {rule}")
         return self
+
+    def _secure_sum_rules(self) -> list[tuple[bool, str, str]]:
+        """What secure sums need, which are sums over all sites: whether it holds, the setting, and the rule."""
+        if self.privacy is None or not self.privacy.secure_sum:
+            return []
+        honest = self.privacy.honest(self.n_participants)
+        return [
+            (self.rounds == 0, "rounds", "0 with privacy.secure_sum: an ADMM round needs the weights of each site"),
+            (self.moments_rounds > 0, "moments_rounds", "at least 1 with privacy.secure_sum"),
+            (self.quorum in (0, self.n_participants), "quorum", "0 with privacy.secure_sum: masks cancel over all"),
+            (self.consensus == "mean", "consensus", "mean with privacy.secure_sum: the coordinator knows sums only"),
+            (
+                honest >= FEWEST_HONEST,
+                "n_participants",
+                f"at least {FEWEST_HONEST} more than privacy.colluding, and at least 3, with privacy.secure_sum",
+            ),
+        ]
+
+    @property
+    def n_honest(self) -> int:
+        """Sites that share the noise of a secure sum, see `Privacy.honest`."""
+        return 1 if self.privacy is None else self.privacy.honest(self.n_participants)
 
     def preparation_lines(self) -> list[str]:
         """What is done to the tables first, in words; empty if nothing is."""

@@ -67,6 +67,20 @@ class Privacy(BaseModel):
         default=0.55,
         description="moments_rounds: scaled residuals of a record are shortened to this norm, times sqrt(variables)",
     )
+    secure_sum: bool = Field(
+        default=False,
+        strict=True,
+        description="moments_rounds without ADMM rounds: the coordinator sees sums over all sites only, and the sites "
+        "share the noise; takes a delta, at least three sites, and all of them in every round",
+    )
+    colluding: int = Field(
+        default=0,
+        strict=True,
+        ge=0,
+        le=10_000,
+        description="secure_sum: sites (t) that may tell the coordinator all they know without breaking the guarantee "
+        "of the others; 0: a quarter of the sites, at least 1",
+    )
     row_norm_bound: Annotated[Scale, Unit("units")] = Field(
         default=10.0, description="noisy-covariance: longer records are shortened to this norm, in the variables' unit"
     )
@@ -77,7 +91,19 @@ class Privacy(BaseModel):
             raise ValueError(f"delta = {self.delta!r}: must be 0 (1 / rows^2) or at least {_SMALLEST_DELTA:g}")
         if self.smoothness == "public" and not self.second_moments:
             raise ValueError("second_moments = []: must be given for smoothness = 'public'")
+        if self.secure_sum and not self.delta:
+            raise ValueError(
+                "delta = 0.0: must be given with secure_sum: the sites share one noise, so that none has its own"
+            )
+        if self.colluding and not self.secure_sum:
+            raise ValueError(f"colluding = {self.colluding}: must be 0 without secure_sum")
         return self
+
+    def honest(self, n_sites: int) -> int:
+        """Sites that a secure sum over so many relies on: all but those that may collude; 1 without secure sums."""
+        if not self.secure_sum:
+            return 1
+        return n_sites - (self.colluding or max(1, n_sites // 4))
 
     def residual_norm_bound(self, n_variables: int) -> float:
         """R, the norm that a record's scaled residuals are shortened to."""

@@ -35,8 +35,11 @@ class Price:
         The guarantee that the plan asks for, with the delta of this site.
     rounds, local_steps
         T and K.
+    n_honest
+        1, or under secure sums the number of sites that share the noise: the variances here are one site's part of it,
+        but for statistics, by which a site takes off its own means. A round of keys then comes before all others.
     prepared
-        Whether columns are prepared: then round 1 sends statistics that the setup has paid for, before all others.
+        Whether columns are prepared: then the first round sends statistics that the setup has paid for.
     setup_units
         Cost of what is released once: the second moments, the statistics of the columns, or the whole covariance.
     round_units
@@ -76,6 +79,22 @@ class Price:
     moments_units: int = 0
     moments_variance: int = 0
     prepared: bool = False
+    n_honest: int = 1
+
+    def of_sum(self, n_sites: int) -> "Price":
+        """The same price with the noise of a sum over so many sites."""
+        return replace(
+            self, setup_variance=n_sites * self.setup_variance, moments_variance=n_sites * self.moments_variance
+        )
+
+    @property
+    def share_units(self) -> int:
+        """Cost of the whole run against everybody else together: each secure sum has the noise of this site alone.
+
+        Where columns are prepared, the setup's noise is the site's own.
+        """
+        setup = self.setup_units * (1 if self.prepared else self.n_honest)
+        return setup + self.n_honest * (self.rounds * self.round_units + self.moments_rounds * self.moments_units)
 
     @property
     def units(self) -> int:
@@ -85,7 +104,8 @@ class Price:
     @property
     def last_round(self) -> int:
         """T, or one more for statistics or scales, and R."""
-        return self.rounds + self.moments_rounds + (1 if self.moments_rounds or self.prepared else 0)
+        extra = (1 if self.moments_rounds or self.prepared else 0) + (1 if self.n_honest > 1 else 0)
+        return self.rounds + self.moments_rounds + extra
 
     def units_of(self, t: int) -> int:
         """Cost of round t; round 0 is the setup.
@@ -99,6 +119,10 @@ class Price:
             raise PlanError(f"round {t} has no price: the plan has {self.last_round} rounds")
         if not t:
             return self.setup_units
+        if self.n_honest > 1:  # keys are not of the table
+            t -= 1
+            if not t:
+                return 0
         free = 1 if self.prepared else self.rounds + 1  # releases nothing anew; without residual moments there is none
         if t == free:
             return 0
@@ -152,7 +176,21 @@ def price_of(plan: Plan, *, n_samples: int, n_variables: int) -> Price:
         rounds = f"{plan.rounds} rounds of {plan.local_steps} steps"
         moments = f" and {plan.moments_rounds} of residual moments" if plan.moments_rounds else ""
         raise PlanError(f"privacy.epsilon = {privacy.epsilon:g} is too small for {rounds}{moments}")
-    return replace(price, n_samples=n_samples, n_variables=n_variables)
+    return replace(_shared(price, plan), n_samples=n_samples, n_variables=n_variables)
+
+
+def _shared(price: Price, plan: Plan) -> Price:
+    """The price with the variances of one site's part in secure sums, rounded up to whole, even numbers."""
+    honest = plan.n_honest
+    if honest == 1:
+        return price
+    setup = price.setup_variance if price.prepared else -(-price.setup_variance // honest)
+    return replace(
+        price,
+        n_honest=honest,
+        setup_variance=setup,
+        moments_variance=2 * -(-price.moments_variance // (2 * honest)),
+    )
 
 
 def recipe(plan: Plan, price: Price) -> dict[str, object]:

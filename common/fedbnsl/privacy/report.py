@@ -38,9 +38,25 @@ def price_summary(plan: Plan, *, n_samples: int, n_variables: int) -> dict[str, 
             "moments_round": zcdp.zcdp_of(price.moments_units),
         },
         "epsilon": zcdp.epsilon_of(total, price.delta),
+        **_shared(price, plan.n_participants),
         "epsilon_as_in_the_paper": zcdp.epsilon_as_in_the_paper(total, price.delta),
         "guarantee": guarantees(plan),
         "noise": noise_scales(plan, privacy, price, n_samples=n_samples, n_variables=n_variables),
+    }
+
+
+def _shared(price: Price, n_sites: int) -> dict[str, Any]:
+    """Of a run with secure sums: what is different from one without."""
+    if price.n_honest == 1:
+        return {}
+    return {
+        "secure_sum": {
+            "sites": n_sites,
+            "colluding": n_sites - price.n_honest,
+            "epsilon_against_all_others": epsilon_of_share(price),
+            "zcdp_against_all_others": zcdp.zcdp_of(price.share_units),
+            "noise_of_the_sum_without": math.sqrt(price.n_honest),
+        }
     }
 
 
@@ -64,7 +80,9 @@ def guarantee_sentence(plan: Plan, n_variables: int, fewest_samples: int, rounds
     if privacy is None or not guarantees(plan):
         raise PlanError("the plan gives no privacy guarantee")
     price = price_of(plan, n_samples=fewest_samples, n_variables=n_variables)
-    if not rounds:
+    if price.n_honest > 1:
+        rounds -= 1  # of keys
+    if rounds <= 0:
         return "No answer of a site was used."
     delta = f"delta = {price.delta:.3g}" + ("" if privacy.delta else " or less (1 / rows^2 of each site)")
     if plan.local_solver == "noisy-covariance":
@@ -83,10 +101,26 @@ def guarantee_sentence(plan: Plan, n_variables: int, fewest_samples: int, rounds
         if rounds > plan.rounds + 1:
             parts.append(f"the noisy moments of its residuals at most {rounds - plan.rounds - 1} times")
         releases = ", and ".join(parts)
-    return (
+    sentence = (
         f"Every site's table is protected by (epsilon = {privacy.epsilon:g}, {delta}) differential privacy under "
         f"replacement of one record, over everything that the site released in this run: {releases}."
     )
+    return f"{sentence} {_of_sums(price, plan.n_participants)}" if price.n_honest > 1 else sentence
+
+
+def _of_sums(price: Price, n_sites: int) -> str:
+    """Against whom the guarantee of a run with secure sums holds."""
+    others = n_sites - price.n_honest
+    return (
+        f"The coordinator sees sums over all {n_sites} sites only. The guarantee holds against the coordinator together "
+        f"with any {others} other site{'' if others == 1 else 's'}; against it and all other sites together, epsilon is "
+        f"{epsilon_of_share(price):.4g} at the same delta."
+    )
+
+
+def epsilon_of_share(price: Price) -> float:
+    """Epsilon of a run with secure sums against everybody else together: the site's own part of the noise alone."""
+    return zcdp.epsilon_of(zcdp.zcdp_of(price.share_units), price.delta)
 
 
 def noise_scales(
@@ -158,6 +192,15 @@ def price_lines(summary: dict[str, Any]) -> list[str]:
         f"epsilon       {summary['epsilon']:.4g} by the optimal conversion, "
         f"{summary['epsilon_as_in_the_paper']:.4g} by the paper's",
     ]
+    if "secure_sum" in summary:
+        of = summary["secure_sum"]
+        lines += [
+            f"secure sum    the coordinator sees sums over {of['sites']} sites only; the epsilon above holds against it "
+            f"together with any {of['colluding']} of them",
+            f"              against it and all other sites together: epsilon {of['epsilon_against_all_others']:.4g} "
+            f"({of['zcdp_against_all_others']:.6g} zCDP), by this site's part of the noise alone",
+            f"              the noise of a sum would be {of['noise_of_the_sum_without']:.3g} times as large without",
+        ]
     if releases:
         lines.append(
             f"moments       {releases} times the site releases noisy second moments of residuals, "

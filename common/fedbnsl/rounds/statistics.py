@@ -1,11 +1,15 @@
 """The round before all others, where a plan prepares columns: what each column is like at every site."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from fedbnsl.errors import MalformedMessageError
 from fedbnsl.matrix_codec import Encoding, finite
 from fedbnsl.messages import Content
 from fedbnsl.plan.plan import Plan
+from fedbnsl.privacy.calibration import LATTICE
 from fedbnsl.sparse import Matrix
 from fedbnsl.wire import federation_pb2 as federation
 
@@ -39,6 +43,24 @@ class Answer(Content):
     def entries(self, *, dense: bool) -> tuple[int, bool]:
         """See `Content.entries`."""
         return self.means.size + self.variances.size + 1, False
+
+
+def summands(complete_rows: float, variances: Matrix, half_ranges: Matrix) -> list[int]:
+    """A site's part of a secure sum: its complete rows and, for each column, these times the variance, on the lattice.
+
+    Parameters
+    ----------
+    variances, half_ranges
+        (d,) each, in (squared) units of the columns.
+    """
+    of_columns = complete_rows * variances / half_ranges**2
+    return [round(LATTICE * number) for number in (complete_rows, *of_columns.tolist())]
+
+
+def as_one(sums: Sequence[int], half_ranges: Matrix) -> Answer:
+    """What `summands` of all sites add up to, as of one site."""
+    rows, of_columns = max(sums[0], LATTICE), np.array(sums[1:], dtype=np.float64)
+    return Answer(np.empty(0), half_ranges**2 * of_columns / rows, rows / LATTICE)
 
 
 def n_rounds(plan: Plan) -> int:

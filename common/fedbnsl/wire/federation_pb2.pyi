@@ -178,6 +178,7 @@ class JoinReply(_message.Message):
     ROUND_FIELD_NUMBER: _builtins.int
     GLOBAL_WEIGHTS_FIELD_NUMBER: _builtins.int
     UNITS_FIELD_NUMBER: _builtins.int
+    SEAT_FIELD_NUMBER: _builtins.int
     run: _builtins.int
     """Opaque, drawn at random for each run."""
     plan: _builtins.str
@@ -205,6 +206,10 @@ class JoinReply(_message.Message):
     def units(self) -> Global___Units:
         """What its columns are shifted and divided by; absent: not yet known, or raw columns."""
 
+    @_builtins.property
+    def seat(self) -> _containers.RepeatedCompositeFieldContainer[Global___Seat]:
+        """Of a secure sum: all sites and their keys; absent: not yet known, or no secure sum."""
+
     def __init__(
         self,
         *,
@@ -219,10 +224,11 @@ class JoinReply(_message.Message):
         round: _builtins.int = ...,
         global_weights: _values_pb2.SparseMatrix | None = ...,
         units: Global___Units | None = ...,
+        seat: _abc.Iterable[Global___Seat] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["consensus_dual", b"consensus_dual", "dense_consensus_dual", b"dense_consensus_dual", "dense_local_weights", b"dense_local_weights", "dual", b"dual", "global_weights", b"global_weights", "local_weights", b"local_weights", "units", b"units", "weights", b"weights"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["consensus_dual", b"consensus_dual", "dense_consensus_dual", b"dense_consensus_dual", "dense_local_weights", b"dense_local_weights", "dual", b"dual", "global_weights", b"global_weights", "local_weights", b"local_weights", "plan", b"plan", "plan_digest", b"plan_digest", "round", b"round", "run", b"run", "units", b"units", "variable", b"variable", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consensus_dual", b"consensus_dual", "dense_consensus_dual", b"dense_consensus_dual", "dense_local_weights", b"dense_local_weights", "dual", b"dual", "global_weights", b"global_weights", "local_weights", b"local_weights", "plan", b"plan", "plan_digest", b"plan_digest", "round", b"round", "run", b"run", "seat", b"seat", "units", b"units", "variable", b"variable", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_dual: _TypeAlias = _typing.Literal["consensus_dual", "dense_consensus_dual"]  # noqa: Y015
     _WhichOneofArgType_dual: _TypeAlias = _typing.Literal["dual", b"dual"]  # noqa: Y015
@@ -234,6 +240,42 @@ class JoinReply(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType_weights) -> _WhichOneofReturnType_weights | None: ...
 
 Global___JoinReply: _TypeAlias = JoinReply  # noqa: Y015
+
+@_typing.final
+class Seat(_message.Message):
+    """A site in a secure sum, as the coordinator passes it on. The others check it: the coordinator could invent sites."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SITE_FIELD_NUMBER: _builtins.int
+    N_SAMPLES_FIELD_NUMBER: _builtins.int
+    CERTIFICATE_FIELD_NUMBER: _builtins.int
+    PUBLIC_KEY_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
+    site: _builtins.str
+    n_samples: _builtins.int
+    certificate: _builtins.bytes
+    """X.509, DER; empty in plaintext, where nobody vouches for anybody."""
+    public_key: _builtins.bytes
+    """X25519, of this run alone; empty until the site has made it."""
+    signature: _builtins.bytes
+    """Of the certificate's key, over federation, run, plan, all seats and the public key."""
+    def __init__(
+        self,
+        *,
+        site: _builtins.str = ...,
+        n_samples: _builtins.int = ...,
+        certificate: _builtins.bytes = ...,
+        public_key: _builtins.bytes = ...,
+        signature: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate", "n_samples", b"n_samples", "public_key", b"public_key", "signature", b"signature", "site", b"site"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Seat: _TypeAlias = Seat  # noqa: Y015
 
 @_typing.final
 class Units(_message.Message):
@@ -305,7 +347,9 @@ class Task(_message.Message):
     SCALES_FIELD_NUMBER: _builtins.int
     RESIDUAL_MOMENTS_FIELD_NUMBER: _builtins.int
     STATISTICS_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
     UNITS_FIELD_NUMBER: _builtins.int
+    SEAT_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     contributed: _builtins.bool
     """Whether the site's update of the last round entered the consensus."""
@@ -330,8 +374,16 @@ class Task(_message.Message):
     @_builtins.property
     def statistics(self) -> Global___StatisticsTask: ...
     @_builtins.property
+    def keys(self) -> Global___Seats:
+        """Who takes part in the secure sums."""
+
+    @_builtins.property
     def units(self) -> Global___Units:
         """In the first round after the statistics only: they are the same in all later ones."""
+
+    @_builtins.property
+    def seat(self) -> _containers.RepeatedCompositeFieldContainer[Global___Seat]:
+        """In the first round after the keys only, likewise."""
 
     def __init__(
         self,
@@ -345,17 +397,39 @@ class Task(_message.Message):
         scales: Global___ScalesTask | None = ...,
         residual_moments: Global___ResidualMomentsTask | None = ...,
         statistics: Global___StatisticsTask | None = ...,
+        keys: Global___Seats | None = ...,
         units: Global___Units | None = ...,
+        seat: _abc.Iterable[Global___Seat] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "content", b"content", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "scales", b"scales", "statistics", b"statistics", "units", b"units"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "content", b"content", "keys", b"keys", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "scales", b"scales", "statistics", b"statistics", "units", b"units"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "content", b"content", "contributed", b"contributed", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "round", b"round", "scales", b"scales", "statistics", b"statistics", "units", b"units"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "content", b"content", "contributed", b"contributed", "keys", b"keys", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "round", b"round", "scales", b"scales", "seat", b"seat", "statistics", b"statistics", "units", b"units"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["admm", "admm_dense", "refit", "moments", "scales", "residual_moments", "statistics"]  # noqa: Y015
+    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["admm", "admm_dense", "refit", "moments", "scales", "residual_moments", "statistics", "keys"]  # noqa: Y015
     _WhichOneofArgType_content: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_content) -> _WhichOneofReturnType_content | None: ...
 
 Global___Task: _TypeAlias = Task  # noqa: Y015
+
+@_typing.final
+class Seats(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEAT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def seat(self) -> _containers.RepeatedCompositeFieldContainer[Global___Seat]: ...
+    def __init__(
+        self,
+        *,
+        seat: _abc.Iterable[Global___Seat] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["seat", b"seat"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Seats: _TypeAlias = Seats  # noqa: Y015
 
 @_typing.final
 class StatisticsTask(_message.Message):
@@ -526,6 +600,8 @@ class Update(_message.Message):
     SCALES_FIELD_NUMBER: _builtins.int
     RESIDUAL_MOMENTS_FIELD_NUMBER: _builtins.int
     STATISTICS_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
+    MASKED_SUM_FIELD_NUMBER: _builtins.int
     FINDING_FIELD_NUMBER: _builtins.int
     run: _builtins.int
     site: _builtins.str
@@ -555,6 +631,10 @@ class Update(_message.Message):
     @_builtins.property
     def statistics(self) -> Global___Statistics: ...
     @_builtins.property
+    def keys(self) -> Global___Keys: ...
+    @_builtins.property
+    def masked_sum(self) -> Global___MaskedSum: ...
+    @_builtins.property
     def finding(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableFinding]:
         """Never in private runs; otherwise where Task.contributed is false: in the first round, and until an answer has counted."""
 
@@ -572,13 +652,15 @@ class Update(_message.Message):
         scales: _values_pb2.Numbers | None = ...,
         residual_moments: Global___ResidualMoments | None = ...,
         statistics: Global___Statistics | None = ...,
+        keys: Global___Keys | None = ...,
+        masked_sum: Global___MaskedSum | None = ...,
         finding: _abc.Iterable[Global___TableFinding] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "content", b"content", "ledger", b"ledger", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "scales", b"scales", "statistics", b"statistics"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "content", b"content", "keys", b"keys", "ledger", b"ledger", "masked_sum", b"masked_sum", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "scales", b"scales", "statistics", b"statistics"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "content", b"content", "finding", b"finding", "ledger", b"ledger", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "round", b"round", "run", b"run", "scales", b"scales", "site", b"site", "statistics", b"statistics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "content", b"content", "finding", b"finding", "keys", b"keys", "ledger", b"ledger", "masked_sum", b"masked_sum", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "round", b"round", "run", b"run", "scales", b"scales", "site", b"site", "statistics", b"statistics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["admm", "admm_dense", "refit", "moments", "scales", "residual_moments", "statistics"]  # noqa: Y015
+    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["admm", "admm_dense", "refit", "moments", "scales", "residual_moments", "statistics", "keys", "masked_sum"]  # noqa: Y015
     _WhichOneofArgType_content: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_content) -> _WhichOneofReturnType_content | None: ...
 
@@ -592,6 +674,9 @@ class KeptRelease(_message.Message):
 
     TASK_FIELD_NUMBER: _builtins.int
     UPDATE_FIELD_NUMBER: _builtins.int
+    PRIVATE_KEY_FIELD_NUMBER: _builtins.int
+    private_key: _builtins.bytes
+    """The private half of a key for secure sums."""
     @_builtins.property
     def task(self) -> Global___Task: ...
     @_builtins.property
@@ -601,14 +686,69 @@ class KeptRelease(_message.Message):
         *,
         task: Global___Task | None = ...,
         update: Global___Update | None = ...,
+        private_key: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["task", b"task", "update", b"update"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["task", b"task", "update", b"update"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["private_key", b"private_key", "task", b"task", "update", b"update"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___KeptRelease: _TypeAlias = KeptRelease  # noqa: Y015
+
+@_typing.final
+class Keys(_message.Message):
+    """A site's key for the secure sums of this run."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PUBLIC_KEY_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
+    public_key: _builtins.bytes
+    signature: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        public_key: _builtins.bytes = ...,
+        signature: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["public_key", b"public_key", "signature", b"signature"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Keys: _TypeAlias = Keys  # noqa: Y015
+
+@_typing.final
+class MaskedSum(_message.Message):
+    """A site's part of a secure sum: integers modulo 2^64 under masks that cancel in the sum over all sites."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    NUMBERS_FIELD_NUMBER: _builtins.int
+    TASK_DIGEST_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """The kind of round that it belongs to."""
+    numbers: _builtins.bytes
+    """8 bytes each, the lowest first."""
+    task_digest: _builtins.bytes
+    """Which task was answered, the first 8 bytes of a SHA-256: the masks of different tasks do not cancel."""
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        numbers: _builtins.bytes = ...,
+        task_digest: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "numbers", b"numbers", "task_digest", b"task_digest"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MaskedSum: _TypeAlias = MaskedSum  # noqa: Y015
 
 @_typing.final
 class Refitted(_message.Message):

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedbnsl.errors import DivergenceError
 from fedbnsl.graphs.graph import threshold
-from fedbnsl.messages import SiteState, Units
+from fedbnsl.messages import Seat, SiteState, Units
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Matrix, SparseMatrix, aligned
@@ -84,6 +84,11 @@ class AdmmState:
         return next((one.units for one in self.sites.values()), None)
 
     @property
+    def seats(self) -> tuple[Seat, ...]:
+        """All sites with their keys for secure sums; empty: not yet known, or none."""
+        return next((one.seats for one in self.sites.values()), ())
+
+    @property
     def message(self) -> SparseMatrix:
         """What the next task tells of W: W itself, or its changes."""
         return self.global_weights if self.change is None else self.change
@@ -114,6 +119,11 @@ def begin_start(state: AdmmState) -> AdmmState:
 def in_units(state: AdmmState, units: Units | None) -> AdmmState:
     """The state of a run whose columns have these units."""
     return replace(state, sites={site: replace(one, units=units) for site, one in state.sites.items()})
+
+
+def with_seats(state: AdmmState, seats: tuple[Seat, ...]) -> AdmmState:
+    """The state of a run whose sites have these keys for secure sums."""
+    return replace(state, sites={site: replace(one, seats=seats) for site, one in state.sites.items()})
 
 
 def acyclicity_coefficients(plan: Plan, t: int, acyclicity_dual: float) -> tuple[float, float]:

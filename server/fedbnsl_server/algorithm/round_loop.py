@@ -12,13 +12,14 @@ import numpy as np
 
 from fedbnsl.errors import DivergenceError, RemoteProtocolError
 from fedbnsl.graphs.graph import threshold
-from fedbnsl.messages import Content, LocalUpdate, RoundTask
+from fedbnsl.messages import Content, LocalUpdate, RoundTask, Units
 from fedbnsl.plan.plan import Plan
 from fedbnsl.rounds.kinds import n_rounds, stage
 from fedbnsl_server.algorithm.admm import AdmmState, initial_state
 from fedbnsl_server.algorithm.consensus_graph import consensus_graph, present_weights
 from fedbnsl_server.algorithm.influence import FEWEST_SITES, Influence, influences
 from fedbnsl_server.findings import Finding, findings_of
+from fedbnsl_server.rounds import secure_sum
 from fedbnsl_server.rounds.kinds import Run, kind_of
 from fedbnsl_server.sites.mailbox import Exchange
 
@@ -78,6 +79,7 @@ def run(
     *,
     on_round: Callable[[AdmmState, RoundRecord], None],
     state: AdmmState | None = None,
+    certificates: Mapping[str, bytes] | None = None,
 ) -> AdmmState:
     """All rounds of a run.
 
@@ -91,6 +93,8 @@ def run(
         Called with the new state after each round, before the next one is handed out: the place to save it.
     state
         State to continue from; None: start from zero.
+    certificates
+        Of the sites that have one, DER: what secure sums tell the other sites of them.
 
     Raises
     ------
@@ -99,7 +103,7 @@ def run(
     DivergenceError
         If an iterate is not finite.
     """
-    context = Run(plan, plan.edge_mask(variables), n_samples)
+    context = Run(plan, plan.edge_mask(variables), n_samples, certificates or {})
     if state is None:
         state = initial_state(len(variables), list(n_samples), sends_changes=plan.sends_changes)
     while state.round < n_rounds(plan):
@@ -107,11 +111,17 @@ def run(
         context = replace(context, n_samples={**n_samples, **state.complete_rows})
         kind = stage(plan, state.round + 1).kind
         state, content = kind_of(kind).ask(state, context)
-        new_units = state.units if state.round and stage(plan, state.round).kind == "statistics" else None
+        before = stage(plan, state.round).kind if state.round else ""
+        new_units, new_seats = (
+            (state.units if before == "statistics" else None),
+            state.seats if before == "keys" else (),
+        )
         tasks = {
-            site: RoundTask(state.round + 1, content, site in state.contributed, new_units) for site in state.sites
+            site: RoundTask(state.round + 1, content, site in state.contributed, new_units, new_seats)
+            for site in state.sites
         }
-        updates = exchange.exchange(tasks, state.sites, partial(_check, asked=content, run=context))
+        check = partial(_check, asked=content, units=state.units, run=context)
+        updates = exchange.exchange(tasks, state.sites, check)
         received = time.perf_counter()
         state = advance(state, updates, content, context)
         entries_down, indexed_down = content.entries(dense=plan.dense_messages)
@@ -130,9 +140,9 @@ def run(
             global_s=time.perf_counter() - received,
             indexed_up=all(indexed for _, indexed in entries_up.values()),
             indexed_down=indexed_down,
-            findings=findings_of(content, updates, context),
+            findings=findings_of(content, *_told(state, updates, content, context)),
             influence=influence_of(state, updates, content, context),
-            left_out=kind_of(kind).left_out(state, _answers(state, updates), content, context),
+            left_out=left_out(state, updates, content, context),
         )
         on_round(state, record)
     return state
@@ -140,10 +150,17 @@ def run(
 
 def advance(state: AdmmState, updates: Mapping[str, LocalUpdate], asked: Content, run: Run) -> AdmmState:
     """The state after a round in which these updates came in."""
-    after = kind_of(asked.kind).advance(state, _answers(state, updates), asked, run)
+    answers, run = _answers(state, updates, asked, run)
+    after = kind_of(asked.kind).advance(state, answers, asked, run)
     if after.refitted is not None and not np.isfinite(after.refitted.value).all():
         raise DivergenceError("the refitted weights are not finite")
     return replace(after, round=state.round + 1, contributed=frozenset(updates))
+
+
+def left_out(state: AdmmState, updates: Mapping[str, LocalUpdate], asked: Content, run: Run) -> tuple[str, ...]:
+    """Sites that a robust rule left out of the result whole."""
+    answers, run = _answers(state, updates, asked, run)
+    return kind_of(asked.kind).left_out(state, answers, asked, run)
 
 
 def _counted(state: AdmmState, run: Run) -> tuple[int, int]:
@@ -159,23 +176,39 @@ def influence_of(
     after: AdmmState, updates: Mapping[str, LocalUpdate], asked: Content, run: Run
 ) -> dict[str, Influence]:
     """How far each site's numbers lie from the others', after the round in which these updates came in."""
-    answers = _answers(after, updates)
+    answers, run = _answers(after, updates, asked, run)
     if len(answers) < FEWEST_SITES:
         return {}
     found = influences(kind_of(asked.kind).compared(after, answers, asked, run))
     return dict(zip(answers, found, strict=True)) if found else {}
 
 
-def _answers(state: AdmmState, updates: Mapping[str, LocalUpdate]) -> dict[str, Content]:
-    return {site: updates[site].content for site in state.sites if site in updates}
+def _told(
+    state: AdmmState, updates: Mapping[str, LocalUpdate], asked: Content, run: Run
+) -> tuple[dict[str, LocalUpdate], Run]:
+    """The updates in the order of the sites, and the run that they belong to; after a secure sum all sites are one."""
+    if secure_sum.is_summed(asked, run):
+        together = secure_sum.TOGETHER
+        total = secure_sum.total(updates, asked, run)
+        return {together: LocalUpdate(together, state.round, total)}, run.as_one(together)
+    return {site: updates[site] for site in state.sites if site in updates}, run
 
 
-def _check(update: LocalUpdate, *, asked: Content, run: Run) -> None:
+def _answers(
+    state: AdmmState, updates: Mapping[str, LocalUpdate], asked: Content, run: Run
+) -> tuple[dict[str, Content], Run]:
+    told, run = _told(state, updates, asked, run)
+    return {site: update.content for site, update in told.items()}, run
+
+
+def _check(update: LocalUpdate, *, asked: Content, units: Units | None, run: Run) -> None:
     """Refuse an update that does not fit its task."""
     if update.content.kind != asked.kind:
         fault = f"is of the kind {update.content.kind}; the task is of the kind {asked.kind}"
     elif update.findings and run.plan.privacy is not None:
         fault = "has findings about a private table, which must not leave its site"
+    elif secure_sum.is_summed(asked, run):
+        fault = secure_sum.fault(update.content, asked, units, run)
     else:
         fault = kind_of(asked.kind).fault(update.content, asked, run)
     if fault:

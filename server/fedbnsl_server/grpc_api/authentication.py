@@ -61,3 +61,16 @@ class Authentication:
             who = repr(name.site) if name.site else "the coordinator"
             text = f"the certificate belongs to {who}, the message speaks for {site!r}"
             await refuse(context, grpc.StatusCode.UNAUTHENTICATED, "speaks for another", text)
+
+
+def certificate_of(context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
+    """The certificate that a call came with, DER; empty in plaintext."""
+    shown = [*context.auth_context().get("x509_pem_cert", ())]
+    if not shown:
+        return b""
+    # Imported here: a coordinator in plaintext needs no cryptography.
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    from fedbnsl.identity.certificates import read_certificate
+
+    return read_certificate(shown[0], origin="the certificate of a call").public_bytes(Encoding.DER)

@@ -42,6 +42,7 @@ from fedbnsl.security_log import Record, unrecorded
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl.wire import federation_pb2_grpc as federation_grpc
+from fedbnsl_server.grpc_api.authentication import certificate_of
 from fedbnsl_server.grpc_api.incoming import caller, identity
 from fedbnsl_server.grpc_api.refusals import refuse
 from fedbnsl_server.sites.mailbox import Mailbox
@@ -119,7 +120,7 @@ class Servicer(federation_grpc.FederationServicer):
             joining = codec.decode_join(request)
             if joining.ledger is not None:
                 self._check_ledger(joining.site, joining.ledger)
-            self.roster.join(joining)
+            self.roster.join(joining, certificate_of(context))
             if joining.ledger is not None:
                 self.ledgers.note(joining.site, joining.ledger)
             self.mailbox.take_over(joining.site)

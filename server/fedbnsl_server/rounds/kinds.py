@@ -1,9 +1,9 @@
 """The interface of a kind of round at the coordinator, and what its functions get."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, Self, cast
 
 import numpy as np
 
@@ -28,11 +28,22 @@ class Run:
     ----------
     n_samples
         Rows of every participant, by its name: without missing values, once a run without privacy knows them.
+    certificates
+        Of the sites that have one, DER.
+    summed
+        How many sites each name of `n_samples` stands for.
     """
 
     plan: Plan
     mask: EdgeMask
     n_samples: Mapping[str, int]
+    certificates: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
+    summed: int = 1
+
+    def as_one(self, name: str) -> Self:
+        """The run as it looks where only sums over all sites are known: they count as one, under this name."""
+        rows = sum(self.n_samples.values())
+        return replace(self, n_samples={name: rows}, summed=len(self.n_samples))
 
     def class_of(self, dag: Mask) -> Mask:
         """(V, V) marks of the class of a DAG, with what is known; the DAG itself where the plan asks for a DAG."""
@@ -43,7 +54,8 @@ class Run:
     def prices(self, answers: Iterable[str]) -> dict[str, Price]:
         """What each site that answered pays in this private run, and so the noise of its releases."""
         d = len(self.mask.allowed)
-        return {site: price_of(self.plan, n_samples=self.n_samples[site], n_variables=d) for site in answers}
+        prices = {site: price_of(self.plan, n_samples=self.n_samples[site], n_variables=d) for site in answers}
+        return {site: price.of_sum(self.summed) for site, price in prices.items()}
 
     def rows(self, sites: Iterable[str]) -> list[int]:
         """Rows of these sites."""
@@ -52,7 +64,7 @@ class Run:
     def free_rows(self, sites: Iterable[str]) -> list[int]:
         """Rows of these sites, less one of each that has taken off its own mean; at least 1."""
         own_mean = self.plan.preparation is not None and self.plan.preparation.intercept == "site"
-        return [max(rows - own_mean, 1) for rows in self.rows(sites)]
+        return [max(rows - own_mean * self.summed, 1) for rows in self.rows(sites)]
 
     def weights(self, sites: Iterable[str]) -> list[int] | None:
         """Rows of these sites where they are their weights in means; None: each site has the same."""

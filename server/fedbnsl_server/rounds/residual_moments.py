@@ -1,7 +1,7 @@
 """A private moments round at the coordinator: ask for noisy moments of residuals, and search the next DAG with them."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -43,11 +43,22 @@ def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
     return state, Task(weights, state.scales)
 
 
+def n_summands(run: Run) -> int:
+    """Numbers of a secure sum."""
+    k = n_residuals(run.plan, len(run.mask.allowed))
+    return k * (k + 1) // 2
+
+
+def of_sums(sums: Sequence[int], task: Task, run: Run) -> Answer:
+    """What all sites together released."""
+    unit = run.privacy.residual_norm_bound(len(run.mask.allowed)) ** 2 / LATTICE
+    return Answer(np.array(sums, dtype=np.float64) * (unit / sum(run.n_samples.values())), task.digest)
+
+
 def fault(answer: Answer, task: Task, run: Run) -> str:
     """Report a wrong number of moments, or moments of other residuals."""
-    k = n_residuals(run.plan, len(run.mask.allowed))
-    if answer.moments.size != k * (k + 1) // 2:
-        return f"has {answer.moments.size} moments; {k * (k + 1) // 2} were asked for"
+    if answer.moments.size != n_summands(run):
+        return f"has {answer.moments.size} moments; {n_summands(run)} were asked for"
     if (np.abs(answer.moments) > LARGEST).any():
         return f"has moments beyond {LARGEST:g}"
     same = answer.task_digest == task.digest

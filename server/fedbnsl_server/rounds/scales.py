@@ -1,6 +1,6 @@
 """Before the first private moments round: the units of its residuals, from the mean squares that the sites released."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +17,16 @@ from fedbnsl_server.search.pooled_moments import first_scales, mean_over_records
 def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
     """A task without content."""
     return state, Task()
+
+
+def n_summands(run: Run) -> int:
+    """Numbers of a secure sum."""
+    return len(run.mask.allowed)
+
+
+def of_sums(sums: Sequence[int], task: Task, run: Run) -> Answer:
+    """What all sites together released."""
+    return Answer(np.array(sums, dtype=np.float64) * run.feature_bounds / (LATTICE * sum(run.n_samples.values())))
 
 
 def fault(answer: Answer, task: Task, run: Run) -> str:

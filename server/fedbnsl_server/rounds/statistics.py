@@ -5,7 +5,7 @@ first scales of private moments rounds, as those of a round of `scales` do.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +15,7 @@ from fedbnsl.messages import Units
 from fedbnsl.plan.preparation import Preparation
 from fedbnsl.privacy.calibration import LATTICE
 from fedbnsl.rounds.kinds import LARGEST
-from fedbnsl.rounds.statistics import Answer, Task
+from fedbnsl.rounds.statistics import Answer, Task, as_one
 from fedbnsl.wording import first_few
 from fedbnsl_server.algorithm.admm import AdmmState, in_units
 from fedbnsl_server.algorithm.influence import Compared, counted_rows, sampling_variance, variance_of_squares
@@ -26,6 +26,16 @@ from fedbnsl_server.search.pooled_moments import mean_over_records, mean_square_
 def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
     """The plan says what is asked for."""
     return state, Task()
+
+
+def n_summands(run: Run) -> int:
+    """Numbers of a secure sum."""
+    return 1 + len(run.mask.allowed)
+
+
+def of_sums(sums: Sequence[int], task: Task, run: Run) -> Answer:
+    """What the columns of all sites are like, each about its own site's means."""
+    return as_one(sums, run.half_ranges)
 
 
 # The least variance of a column in a private run, as a share of the square of half its range.

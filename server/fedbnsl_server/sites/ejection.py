@@ -106,6 +106,11 @@ def round_to_go_on_after(
     if site not in members and site not in plan.sites:
         known = ", ".join(sorted(members | set(plan.sites) - {one.site for one in ejected})) or "none so far"
         raise SetupError(f"no site {site!r} in this run; its sites: {known}")
+    if plan.privacy is not None and plan.privacy.secure_sum:
+        raise SetupError(
+            "masks of secure sums cancel only in the sum over all sites of the run: none can be taken out",
+            remedy=f"Begin a new run without {site}, in another folder; it has its own price.",
+        )
     fewest = _LEAST_SITES if plan.consensus == "mean" else FEWEST_FOR_ROBUST
     left, least = plan.n_participants - len(ejected) - 1, max(fewest, plan.quorum)
     if left < least:

@@ -46,6 +46,7 @@ def note(log: EventLog, site: str, member: Member | None) -> None:
             n_samples=member.n_samples,
             has_ledger=member.has_ledger,
             versions=dict(member.versions),
+            **({"certificate": member.certificate.hex()} if member.certificate else {}),
         )
     log.sync()
 
@@ -83,7 +84,11 @@ def replay(events: Iterable[Mapping[str, Any]]) -> Membership:
             elif event.get("event") == _TAKEN:
                 versions = {str(name): str(text) for name, text in event.get("versions", {}).items()}
                 members[event["site"]] = Member(
-                    tuple(event["variables"]), int(event["n_samples"]), bool(event["has_ledger"]), versions
+                    tuple(event["variables"]),
+                    int(event["n_samples"]),
+                    bool(event["has_ledger"]),
+                    versions,
+                    bytes.fromhex(event.get("certificate", "")),
                 )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ResultError(f"the seats of the run cannot be read from events.jsonl: {error!r}") from None

@@ -33,6 +33,8 @@ class Member:
         Whether it counts what it releases.
     versions
         What it computes with; it may come back with others.
+    certificate
+        Under which it joined, DER; empty in plaintext. It may come back with another.
     last_seen, online_since
         Seconds of the monotonic clock: of its last call, and of when it joined or came back.
     """
@@ -41,6 +43,7 @@ class Member:
     n_samples: int
     has_ledger: bool
     versions: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
+    certificate: bytes = field(default=b"", compare=False)
     last_seen: float = field(default_factory=time.monotonic, compare=False)
     online_since: float = field(default_factory=time.monotonic, compare=False)
 
@@ -91,8 +94,13 @@ class Roster:
         """Whether every seat is taken; after that no seat is freed."""
         return self._complete.is_set()
 
-    def join(self, request: JoinRequest) -> None:
+    def join(self, request: JoinRequest, certificate: bytes = b"") -> None:
         """Seat a site, or welcome it back.
+
+        Parameters
+        ----------
+        certificate
+            See `Member`.
 
         Raises
         ------
@@ -117,12 +125,14 @@ class Roster:
             raise SeatRefusedError(f"site {request.site!r} is not among the sites that may take part in this run")
         self._refuse_ejected(request.site)
         check_rows(self._plan, request.site, request.n_samples)
-        joining = Member(request.variables, request.n_samples, request.ledger is not None, request.versions)
+        joining = Member(
+            request.variables, request.n_samples, request.ledger is not None, request.versions, certificate
+        )
         known = self.members.get(request.site)
         if known is not None:
             if joining != known:
                 raise SeatRefusedError(f"site {request.site!r} has already joined, with another table")
-            if joining.versions != known.versions:
+            if (joining.versions, certificate) != (known.versions, known.certificate):
                 self._on_change(request.site, joining)
             self.members[request.site] = joining
             return

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedbnsl import durable
 from fedbnsl.errors import ResultError
-from fedbnsl.messages import SiteState, Units
+from fedbnsl.messages import Seat, SiteState, Units
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.search.confidence import Confidence
@@ -53,6 +53,7 @@ def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
         "contributed": sorted(state.contributed),
         "sites": list(state.sites),
         "complete_rows": dict(state.complete_rows),
+        "seats": [[one.site, one.n_samples, *(part.hex() for part in _bytes_of(one))] for one in state.seats],
     }
 
     def write(file: BinaryIO) -> None:
@@ -109,7 +110,10 @@ def load(path: Path, *, plan_digest: bytes) -> AdmmState:
     units = None
     if arrays.get("unit_scales", np.empty(0)).size:  # checkpoints of earlier versions have none
         units = Units(arrays["unit_centres"], arrays["unit_scales"])
-    sites = {site: SiteState(rest[2 * k], rest[2 * k + 1], seen, units) for k, site in enumerate(head["sites"])}
+    seats = tuple(  # as above
+        Seat(site, n_samples, *map(bytes.fromhex, parts)) for site, n_samples, *parts in head.get("seats", [])
+    )
+    sites = {site: SiteState(rest[2 * k], rest[2 * k + 1], seen, units, seats) for k, site in enumerate(head["sites"])}
     return AdmmState(
         round=int(head["round"]),
         global_weights=W,
@@ -128,6 +132,10 @@ def load(path: Path, *, plan_digest: bytes) -> AdmmState:
         confidence=_confidence(arrays),
         releases=_releases(arrays),
     )
+
+
+def _bytes_of(seat: Seat) -> tuple[bytes, bytes, bytes]:
+    return seat.certificate, seat.public_key, seat.signature
 
 
 def _arrays_of(confidence: Confidence | None) -> dict[str, Any]:

@@ -38,12 +38,16 @@ def privacy_loss(
     for site, n in sorted(rows.items()):
         price = price_of(plan, n_samples=n, n_variables=d)
         answered = [entry["round"] for entry in rounds if site in entry["contributed"]]
+        keys = 1 if price.n_honest > 1 else 0  # a round before the setup, which costs nothing
+        paid = sum(map(price.units_of, [0, *answered])) if any(t > keys for t in answered) else 0
         sites[site] = {
             "epsilon": price.epsilon,
             "delta": price.delta,
             "price_zcdp": zcdp.zcdp_of(price.units),
-            "contributed_zcdp": zcdp.zcdp_of(sum(map(price.units_of, [0, *answered])) if answered else 0),
+            "contributed_zcdp": zcdp.zcdp_of(paid),
         }
+        if price.n_honest > 1:
+            sites[site]["price_zcdp_against_all_others"] = zcdp.zcdp_of(price.share_units)
     return {
         "guarantee": "" if reasons else guarantee_sentence(plan, d, min(rows.values()), paid_rounds),
         "no_guarantee_because": reasons,

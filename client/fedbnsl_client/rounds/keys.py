@@ -1,0 +1,31 @@
+"""A round of keys at a site: make the key of this run, and sign it for the sites that the coordinator names."""
+
+from typing import cast
+
+from fedbnsl.errors import LocalProtocolError
+from fedbnsl.messages import RoundTask
+from fedbnsl.rounds.keys import Answer, Task
+from fedbnsl_client.rounds.kinds import LocalRounds
+
+
+class Rounds(LocalRounds):
+    """The private half stays at the site, with its answer."""
+
+    def answer(self, task: RoundTask) -> Answer:
+        """The public half.
+
+        Raises
+        ------
+        LocalProtocolError
+            If the plan has no secure sums.
+        PeerRefusedError
+            If the sites are not those of the plan, or not enough of them are confirmed.
+        """
+        member = self.problem.member
+        if member is None:
+            raise LocalProtocolError("keys belong to plans with privacy.secure_sum")
+        from fedbnsl_client.secure_sum import keys  # here: it loads cryptography
+
+        self.private_key = keys.new_private_key()
+        public = keys.public_key(self.private_key)
+        return Answer(public, member.signature(cast(Task, task.content).seats, public))

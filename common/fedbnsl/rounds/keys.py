@@ -1,0 +1,97 @@
+"""The round before all others of a run with secure sums: every site makes a key, and signs it for all sites of the run.
+
+The coordinator only passes seats and keys on; what they are worth, each site finds out by itself.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fedbnsl.errors import MalformedMessageError
+from fedbnsl.matrix_codec import Encoding
+from fedbnsl.messages import KEY_BYTES, Content, Seat, is_site_name
+from fedbnsl.plan.plan import Plan
+from fedbnsl.wire import federation_pb2 as federation
+
+PLACE = 2
+
+_LONGEST_SIGNATURE = 128  # bytes; ECDSA over P-256 has at most 72
+
+
+@dataclass(frozen=True, eq=False)
+class Task(Content):
+    """All sites of the run, without keys, in the order of their names."""
+
+    seats: tuple[Seat, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Answer(Content):
+    """One site's key.
+
+    Attributes
+    ----------
+    public_key
+        32 bytes, X25519.
+    signature
+        See `Seat.signature`.
+    """
+
+    public_key: bytes
+    signature: bytes
+
+
+def n_rounds(plan: Plan) -> int:
+    """One, if the plan has secure sums."""
+    return 1 if plan.privacy is not None and plan.privacy.secure_sum else 0
+
+
+def encode_task(task: Task, wire: federation.Task, encoding: Encoding) -> None:
+    """See `kinds.Kind`."""
+    wire.keys.SetInParent()
+    wire.keys.seat.extend(map(encode_seat, task.seats))
+
+
+def decode_task(wire: federation.Task, n_variables: int, encoding: Encoding) -> Task:
+    """See `kinds.Kind`."""
+    return Task(decode_seats(wire.keys.seat))
+
+
+def encode_answer(answer: Answer, wire: federation.Update, encoding: Encoding) -> None:
+    """See `kinds.Kind`."""
+    wire.keys.public_key, wire.keys.signature = answer.public_key, answer.signature
+
+
+def decode_answer(wire: federation.Update, n_variables: int, encoding: Encoding) -> Answer:
+    """See `kinds.Kind`."""
+    key, signature = wire.keys.public_key, wire.keys.signature
+    if len(key) != KEY_BYTES or len(signature) > _LONGEST_SIGNATURE:
+        raise MalformedMessageError(f"a key of {len(key)} bytes and a signature of {len(signature)}")
+    return Answer(key, signature)
+
+
+def encode_seat(seat: Seat) -> federation.Seat:
+    """Wire form of a site's seat."""
+    return federation.Seat(
+        site=seat.site,
+        n_samples=seat.n_samples,
+        certificate=seat.certificate,
+        public_key=seat.public_key,
+        signature=seat.signature,
+    )
+
+
+def decode_seats(wire: Iterable[federation.Seat]) -> tuple[Seat, ...]:
+    """Seats in their order; whether they are those of real sites is for the participant to say.
+
+    Raises
+    ------
+    MalformedMessageError
+        If a name is invalid, names repeat, a table has no rows, or a key has another size.
+    """
+    seats = tuple(Seat(one.site, one.n_samples, one.certificate, one.public_key, one.signature) for one in wire)
+    names = [seat.site for seat in seats]
+    if not all(map(is_site_name, names)) or len(set(names)) != len(names):
+        raise MalformedMessageError("seats of invalid or repeated site names")
+    if any(seat.n_samples < 1 or len(seat.public_key) not in (0, KEY_BYTES) for seat in seats):
+        raise MalformedMessageError(f"a seat of a table without rows, or with a key not of {KEY_BYTES} bytes")
+    return seats

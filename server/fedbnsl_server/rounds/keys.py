@@ -1,0 +1,43 @@
+"""A round of keys at the coordinator: name all sites to each, and keep their keys to pass them on.
+
+The coordinator cannot tell whether a key is a good one: that is for the sites to check.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from fedbnsl.messages import Seat
+from fedbnsl.rounds.keys import Answer, Task
+from fedbnsl_server.algorithm.admm import AdmmState, with_seats
+from fedbnsl_server.algorithm.influence import Compared
+from fedbnsl_server.rounds.kinds import Run
+
+
+def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
+    """All sites of the run, in the order of their names."""
+    seats = (Seat(site, run.n_samples[site], run.certificates.get(site, b"")) for site in sorted(state.sites))
+    return state, Task(tuple(seats))
+
+
+def fault(answer: Answer, task: Task, run: Run) -> str:
+    """Nothing: the codec has checked the sizes."""
+    return ""
+
+
+def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> AdmmState:
+    """The seats with their keys, which go out with the next task."""
+    seats = (
+        replace(seat, public_key=answers[seat.site].public_key, signature=answers[seat.site].signature)
+        for seat in task.seats
+    )
+    return with_seats(state, tuple(seats))
+
+
+def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> list[Compared]:
+    """Nothing: keys are random."""
+    return []
+
+
+def left_out(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> tuple[str, ...]:
+    """Nobody."""
+    return ()

@@ -1,0 +1,73 @@
+"""Secure sums at the coordinator: the masked numbers of all sites add up to a total, which counts as one site's answer.
+
+Masks cancel modulo 2^64 if every site answered the same task. If one did not, the total is noise over the whole range,
+which no reading of it could mistake for a sum.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any, cast
+
+import numpy as np
+
+from fedbnsl.codec import task_digest
+from fedbnsl.errors import RemoteProtocolError
+from fedbnsl.messages import Content, LocalUpdate, MaskedSum, Units
+from fedbnsl.privacy.calibration import LATTICE
+from fedbnsl_server.rounds.kinds import Run, kind_of
+
+TOGETHER = "all sites together"
+"""Stands for a site where only a total is known; no site can have this name."""
+
+# Standard deviations of the noise that no sum of a run goes beyond.
+_WIDTHS = 100
+
+
+def is_summed(asked: Content, run: Run) -> bool:
+    """Whether the answers to a task are parts of a secure sum."""
+    privacy = run.plan.privacy
+    return privacy is not None and privacy.secure_sum and asked.kind != "keys"
+
+
+def fault(part: Content, asked: Content, units: Units | None, run: Run) -> str:
+    """Why an answer is no part of the sum, as the end of a sentence; empty if it is one."""
+    if not isinstance(part, MaskedSum):
+        return "is not part of a secure sum, which the plan asks for"
+    expected = cast(Any, kind_of(asked.kind)).n_summands(run)
+    if part.numbers.size != expected:
+        return f"has {part.numbers.size} masked numbers; {expected} were asked for"
+    same = part.task_digest == task_digest(asked, units)[: len(part.task_digest)]
+    return "" if same else "answers another task, so that its masks do not cancel"
+
+
+def total(parts: Mapping[str, LocalUpdate], asked: Content, run: Run) -> Content:
+    """The answer of all sites as one.
+
+    Raises
+    ------
+    RemoteProtocolError
+        If it cannot be one, since masks did not cancel or a site sent what it liked. Nobody can tell which.
+    """
+    kind = kind_of(asked.kind)
+    words = np.zeros(cast(Any, kind).n_summands(run), dtype=np.uint64)
+    for part in parts.values():
+        words += cast(MaskedSum, part.content).numbers  # modulo 2^64
+    sums = words.view(np.int64).tolist()
+    answer: Content = cast(Any, kind).of_sums(sums, asked, run)
+    fault = kind.fault(answer, asked, run.as_one(TOGETHER))
+    if max(map(abs, sums)) > _largest(run):
+        fault = "is larger than the rows of all sites allow"
+    if fault:
+        raise RemoteProtocolError(
+            f"the secure sum of a round of {asked.kind} {fault}: at least one site sent numbers that are not its own, "
+            "or answered another task; nobody can tell which"
+        )
+    return answer
+
+
+def _largest(run: Run) -> int:
+    """More than any sum of records, each of at most LATTICE, and of the noise."""
+    together = run.as_one(TOGETHER)
+    (price,) = together.prices([TOGETHER]).values()
+    noise = math.isqrt(max(price.setup_variance, price.moments_variance))
+    return 2 * sum(run.n_samples.values()) * LATTICE + _WIDTHS * noise

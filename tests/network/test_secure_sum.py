@@ -1,0 +1,298 @@
+"""Secure sums over TLS, with sites as real processes: totals alone cross the wire, also where a process is killed."""
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedbnsl import codec
+from fedbnsl.errors import FedbnslError, PeerRefusedError, RemoteProtocolError
+from fedbnsl.identity.certificates import key_fingerprint
+from fedbnsl.messages import MaskedSum, Seat
+from fedbnsl.plan.plan import Plan
+from fedbnsl.privacy.calibration import price_of
+from fedbnsl_client.budget.ledger import Request
+from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.secure_sum import masks, peers
+from fedbnsl_client.secure_sum.keys import public_key_of
+from fedbnsl_client.site import folder as site_folder
+from fedbnsl_experiments.simulate import InProcessExchange, simulate
+from fedbnsl_experiments.tables.synthetic import synthesise
+from fedbnsl_server.algorithm import admm
+from fedbnsl_server.grpc_api.servicer import Servicer
+from fedbnsl_server.identity.enrolment import Federation
+from fedbnsl_server.serve import serve
+from federation_folder import enrol, make_federation
+from private_site import DATASET, write_table
+
+FEDERATION = synthesise(5, 5, 4, 400, 101)
+SITES = ("east", "north", "south", "west")
+TABLES = dict(zip(SITES, FEDERATION.tables, strict=True))
+PLAN = Plan.load(
+    "private-moments",
+    [
+        "n_participants=4",
+        f"variables={json.dumps(list(FEDERATION.variables))}",
+        "privacy.secure_sum=true",
+        "privacy.delta=1e-6",
+        "join_deadline_s=60.0",
+        "run_deadline_s=120.0",
+    ],
+    epsilon=2.0,
+)
+
+
+def make_sites(folder: Path, federation: Federation, *, confirm: bool = True) -> dict[str, Path]:
+    """Four enrolled sites that have approved the plan and confirmed each other."""
+    fingerprints = dict[str, str]()
+    for site, X in TABLES.items():
+        table = write_table(folder / site / "table.csv", X, FEDERATION.variables)
+        site_folder.create(
+            folder / site, site=site, data=table, dataset_id=DATASET, max_epsilon=10.0, max_delta=1e-6
+        )  # fmt: skip
+        identity = enrol(federation, folder / site, site)
+        fingerprints[site] = key_fingerprint(public_key_of(identity.certificate))
+        with site_folder.opened(folder / site) as (_, ledger):
+            ledger.approve(PLAN.digest(), PLAN.name)
+    for site in SITES if confirm else ():
+        for other in set(SITES) - {site}:
+            peers.confirm(folder / site, other, fingerprints[other])
+    return {site: folder / site for site in SITES}
+
+
+def join(folder: Path, address: str) -> subprocess.Popen[str]:
+    command = ["participant", "join", address, f"--policy={folder}", "--patience=20"]
+    return subprocess.Popen(
+        [sys.executable, "-m", "fedbnsl", *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+class Wire:
+    """What the coordinator received, and who may act when a site asks for its next round."""
+
+    def __init__(self) -> None:
+        self.updates: dict[tuple[str, int], set[bytes]] = defaultdict(set)
+        self.on_pull: Callable[[str], None] = lambda site: None
+
+
+@pytest.fixture
+def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
+    heard = Wire()
+    push, pull = Servicer.PushUpdate, Servicer.PullTask
+
+    async def pushed(self: Servicer, request: Any, context: Any) -> Any:
+        heard.updates[request.site, request.round].add(request.SerializeToString(deterministic=True))
+        return await push(self, request, context)
+
+    async def pulled(self: Servicer, request: Any, context: Any) -> Any:
+        reply = await pull(self, request, context)
+        heard.on_pull(request.site)
+        return reply
+
+    monkeypatch.setattr(Servicer, "PushUpdate", pushed)
+    monkeypatch.setattr(Servicer, "PullTask", pulled)
+    return heard
+
+
+def play(
+    folders: Mapping[str, Path], federation: Federation, out: Path, *, live: Callable[[Path, str], tuple[int, str]]
+) -> tuple[dict[str, Any] | None, FedbnslError | None, dict[str, tuple[int, str]]]:
+    """A coordinator on this thread, each site on another; how it ended here and there."""
+    ends: dict[str, tuple[int, str]] = {}
+    acting: list[threading.Thread] = []
+
+    def listening(address: str) -> None:
+        for site, folder in folders.items():
+            acting.append(threading.Thread(target=lambda s=site, f=folder: ends.update({s: live(f, address)})))
+            acting[-1].start()
+
+    result, error = None, None
+    try:
+        result = serve(PLAN, out, listen="127.0.0.1:0", federation=federation, on_listening=listening)
+    except FedbnslError as caught:
+        error = caught
+    for thread in acting:
+        thread.join(60)
+    return result, error, ends
+
+
+def once(folder: Path, address: str) -> tuple[int, str]:
+    process = join(folder, address)
+    said = process.communicate()[0]
+    return process.returncode, said
+
+
+def test_a_run_of_real_sites_sends_totals_alone_and_pays_for_its_share_of_the_noise(wire: Wire, tmp_path: Path) -> None:
+    federation = make_federation(tmp_path / "federation")
+    folders = make_sites(tmp_path, federation)
+    killed: list[str] = []
+    rng = random.Random(7)
+    processes: dict[str, subprocess.Popen[str]] = {}
+
+    def live(folder: Path, address: str) -> tuple[int, str]:
+        while True:
+            processes[folder.name] = join(folder, address)
+            said = processes[folder.name].communicate()[0]
+            if processes[folder.name].returncode != -signal.SIGKILL:
+                return processes[folder.name].returncode, said
+
+    def kill(site: str) -> None:
+        if site in ("north", "west") and len(killed) < 6 and rng.random() < 0.5:
+            killed.append(site)
+            threading.Timer(rng.uniform(0.0, 0.1), processes[site].send_signal, (signal.SIGKILL,)).start()
+
+    wire.on_pull = kill
+    result, error, ends = play(folders, federation, tmp_path / "run", live=live)
+    assert error is None, ends
+    assert result is not None
+    assert all(code in (0, 6) for code, _ in ends.values()), ends  # 6: it came back to a run that was over
+    assert killed
+    assert result["manifest"]["private"] is True
+
+    price = price_of(PLAN, n_samples=400, n_variables=5)
+    run = int(result["manifest"]["run"], 16)
+    for site, folder in folders.items():
+        with site_folder.opened(folder) as (_, ledger):
+            ledger.verify()
+            reserved = [entry.content["round"] for entry in ledger.entries() if entry.kind == "reserve"]
+            assert ledger.spent(DATASET) == sum(map(price.units_of, reserved))
+            for t in range(1, price.last_round + 1):
+                (sent,) = wire.updates[site, t]
+                update = codec.update_from_bytes(sent, n_variables=5)
+                kept = ledger.stored(Request(DATASET, run, t, site))
+                assert kept is not None
+                if t == 1:
+                    assert codec.release_from_bytes(kept, n_variables=5)[1] == update
+                else:
+                    assert kept == sent, "whatever was sent, however often, is what the ledger keeps"
+                    assert isinstance(update.content, MaskedSum)
+                    spread = update.content.numbers.astype(float) / 2.0**64
+                    assert 0.2 < spread.mean() < 0.8, "masked numbers lie anywhere"
+
+
+def test_sites_that_confirmed_nobody_send_nothing_but_their_farewell(wire: Wire, tmp_path: Path) -> None:
+    federation = make_federation(tmp_path / "federation")
+    folders = make_sites(tmp_path, federation, confirm=False)
+    left: list[str] = []
+    genuine = Servicer.Leave
+
+    async def leave(self: Servicer, request: Any, context: Any) -> Any:
+        left.append(request.site)
+        reply = await genuine(self, request, context)
+        if len(left) == len(SITES):
+            signal.raise_signal(signal.SIGINT)
+        return reply
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Servicer, "Leave", leave)
+        _, error, ends = play(folders, federation, tmp_path / "run", live=once)
+    assert error is not None
+    assert not wire.updates
+    for code, said in ends.values():
+        assert code == PeerRefusedError.exit_code, said
+        assert "could have invented the rest" in said
+        assert "fedbnsl participant peers" in said
+    for folder in folders.values():
+        with site_folder.opened(folder) as (_, ledger):
+            assert ledger.spent(DATASET) == 0
+
+
+def test_a_coordinator_that_passes_on_a_key_of_its_own_is_refused_before_anything_is_paid(
+    wire: Wire, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation = make_federation(tmp_path / "federation")
+    folders = make_sites(tmp_path, federation)
+    genuine = admm.with_seats
+
+    def forged(state: admm.AdmmState, seats: tuple[Seat, ...]) -> admm.AdmmState:
+        first, *others = seats
+        own = Seat(first.site, first.n_samples, first.certificate, bytes([9, *bytes(31)]), first.signature)
+        return genuine(state, (own, *others))
+
+    monkeypatch.setattr("fedbnsl_server.rounds.keys.with_seats", forged)
+    left: list[str] = []
+    leave = Servicer.Leave
+
+    async def note(self: Servicer, request: Any, context: Any) -> Any:
+        left.append(request.site)
+        reply = await leave(self, request, context)
+        if len(left) == len(SITES):
+            signal.raise_signal(signal.SIGINT)
+        return reply
+
+    monkeypatch.setattr(Servicer, "Leave", note)
+    _, error, ends = play(folders, federation, tmp_path / "run", live=once)
+    assert error is not None
+    assert {site for site, t in wire.updates if t > 1} == set()
+    for site, (_, said) in ends.items():
+        assert ("another key for this site" if site == "east" else "was not signed by it") in said
+    for folder in folders.values():
+        with site_folder.opened(folder) as (_, ledger):
+            assert ledger.spent(DATASET) == 0
+
+
+# ---- in one process, where noise can have a seed ------------------------------------------------------------------
+
+
+def simulated(out: Path, plan: Plan = PLAN) -> dict[str, Any]:
+    datasets = {site: Dataset(FEDERATION.variables, X) for site, X in TABLES.items()}
+    return simulate(plan, datasets, out, noise_seed=3)
+
+
+def test_masks_change_nothing_of_what_is_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    simulated(tmp_path / "masked")
+    monkeypatch.setattr(masks, "_stream", lambda shared, info, n: np.zeros(n, dtype=np.uint64))
+    simulated(tmp_path / "clear")
+    for name in ("weights.csv", "edges.csv", "lgbn.json"):
+        assert (tmp_path / "masked" / name).read_bytes() == (tmp_path / "clear" / name).read_bytes(), name
+
+
+def test_the_noise_of_the_total_is_smaller_by_the_sites_that_share_it(tmp_path: Path) -> None:
+    """Of four sites three are honest: a third of the variance at each."""
+    alone = PLAN.with_settings(privacy={**PLAN.model_dump()["privacy"], "secure_sum": False})
+    shared, own = (price_of(plan, n_samples=400, n_variables=5) for plan in (PLAN, alone))
+    assert shared.units == own.units
+    assert own.moments_variance / 3 <= shared.moments_variance <= own.moments_variance / 3 + 2
+    assert own.setup_variance / 3 <= shared.setup_variance <= own.setup_variance / 3 + 1
+    assert shared.share_units == 3 * shared.units
+
+
+def two_faced(monkeypatch: pytest.MonkeyPatch, *, checks: bool) -> None:
+    """Let the coordinator ask one site about residuals in other units than the rest."""
+    genuine = InProcessExchange.exchange
+
+    def exchange(self: InProcessExchange, tasks: Any, snapshots: Any, check: Any) -> Any:
+        east = tasks["east"]
+        if east.round == 4:
+            other = replace(east.content, scales=east.content.scales * 2.0)
+            tasks = {**tasks, "east": replace(east, content=other)}
+        return genuine(self, tasks, snapshots, check if checks else lambda update: None)
+
+    monkeypatch.setattr(InProcessExchange, "exchange", exchange)
+
+
+def test_a_coordinator_that_asks_one_site_another_question_learns_noise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own check of the digests is taken out: the total is then far beyond what sums can be."""
+    two_faced(monkeypatch, checks=False)
+    with pytest.raises(RemoteProtocolError, match="larger than the rows of all sites allow"):
+        simulated(tmp_path / "run")
+
+
+def test_an_honest_coordinator_notices_an_answer_to_another_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two_faced(monkeypatch, checks=True)
+    with pytest.raises(RemoteProtocolError, match="masks do not cancel"):
+        simulated(tmp_path / "run")

@@ -228,13 +228,13 @@ def play(plan: Plan, recorder: Recorder, *, restart_before: int = 0) -> None:
 @contextmanager
 def counted_draws() -> Iterator[list[int]]:
     """The variance of each draw of Gaussian noise on moments, in the order drawn."""
-    genuine, drawn = private_moments.discrete_gaussian, list[int]()
+    genuine, drawn = private_moments.rounded_gaussian, list[int]()
 
     def draw(variance: int, randbelow: noise.Randbelow) -> int:
         drawn.append(variance)
         return genuine(variance, randbelow)
 
-    with mock.patch.object(private_moments, "discrete_gaussian", draw):
+    with mock.patch.object(private_moments, "rounded_gaussian", draw):
         yield drawn
 
 

@@ -137,6 +137,37 @@ def half_the_variance_in_the_sampler(_: Path) -> Iterator[None]:
         yield
 
 
+def changed_sampler(name: str, *changes: tuple[str, str]) -> Plant:
+    """A bug in the sampler of the releases of moments."""
+
+    @contextmanager
+    def plant(folder: Path) -> Iterator[None]:
+        changed = rewritten(noise, folder, *changes).rounded_gaussian
+        with (
+            mock.patch.object(noise, "rounded_gaussian", changed),
+            mock.patch.object(private_moments, "rounded_gaussian", changed),
+        ):
+            yield
+
+    plant.__name__ = name
+    return plant
+
+
+WRONG_SAMPLERS: list[Plant] = [
+    changed_sampler("sigma_rounded_down", ("math.isqrt(variance - 1) + 1", "math.isqrt(variance)")),
+    changed_sampler(
+        "digits_cut_off_and_not_rounded",
+        ("            return lowest\n", "            return sigma * numerator // denominator\n"),
+    ),
+    changed_sampler("only_positive_noise", ("magnitude if randbelow(2) else -magnitude", "magnitude")),
+    changed_sampler("every_x_kept", ("if all(_is_kept(k, x, randbelow) for _ in range(k + 1)):", "if x:")),
+    changed_sampler("every_k_kept", ("range(k * (k - 1))", "range(0)")),
+]
+a_quarter_of_all_x_missing = changed_sampler(
+    "a_quarter_of_all_x_missing", ("x = [randbelow(_BASE)]  # step N3", "x = [randbelow(_BASE * 3 // 4)]")
+)
+
+
 @contextmanager
 def doubled_logits(_: Path) -> Iterator[None]:
     class Doubled(noise.ExponentialMechanism):

@@ -116,7 +116,7 @@ squares_bounded_by_the_largest = changed_moments(
 
 # ---- the noise of a release: of the paid width, a draw of its own for every number ----------------------------------
 
-_NOISE = "            noise = discrete_gaussian(variance if i == j else variance // 2, randbelow)\n"
+_NOISE = "            noise = rounded_gaussian(variance if i == j else variance // 2, randbelow)\n"
 _ROW = "        for j in range(i, d):\n"
 _SYMMETRIC = "noisy[i, j] = noisy[j, i] = int(sums[i, j]) + noise"
 
@@ -128,27 +128,27 @@ def changed_noise(name: str, noise: str) -> Plant:
 WRONG_WIDTHS: list[Plant] = [
     changed_noise(
         "none_off_the_diagonal_of_large_matrices",
-        "discrete_gaussian(variance if i == j else variance // 2, randbelow) if i == j or d <= 8 else 0",
+        "rounded_gaussian(variance if i == j else variance // 2, randbelow) if i == j or d <= 8 else 0",
     ),
-    changed_noise("none_on_the_diagonal", "discrete_gaussian(variance // 2, randbelow) if i < j else 0"),
+    changed_noise("none_on_the_diagonal", "rounded_gaussian(variance // 2, randbelow) if i < j else 0"),
     changed_noise(
-        "none_in_the_last_column", "discrete_gaussian(variance // (1 if i == j else 2), randbelow) * (j < d - 1)"
+        "none_in_the_last_column", "rounded_gaussian(variance // (1 if i == j else 2), randbelow) * (j < d - 1)"
     ),
-    changed_noise("half_the_variance_on_the_diagonal", "discrete_gaussian(variance // 2, randbelow)"),
+    changed_noise("half_the_variance_on_the_diagonal", "rounded_gaussian(variance // 2, randbelow)"),
     changed_noise(
         "a_quarter_of_the_variance_off_the_diagonal",
-        "discrete_gaussian(variance if i == j else variance // 4, randbelow)",
+        "rounded_gaussian(variance if i == j else variance // 4, randbelow)",
     ),
     changed_noise(
         "the_root_for_the_variance",
-        "discrete_gaussian(int((variance if i == j else variance // 2) ** 0.5), randbelow)",
+        "rounded_gaussian(int((variance if i == j else variance // 2) ** 0.5), randbelow)",
     ),
 ]
 entries_and_their_transposes_drawn_apart = changed_moments(
     "entries_and_their_transposes_drawn_apart",
     (
         _SYMMETRIC,
-        f"{_SYMMETRIC}\n            noisy[j, i] += i < j and discrete_gaussian(variance // 2, randbelow) - noise",
+        f"{_SYMMETRIC}\n            noisy[j, i] += i < j and rounded_gaussian(variance // 2, randbelow) - noise",
     ),
 )
 
@@ -156,16 +156,16 @@ entries_and_their_transposes_drawn_apart = changed_moments(
 SHARED_NOISE: list[Plant] = [
     changed_moments(
         "one_draw_a_row",
-        (_ROW, f"        drawn = discrete_gaussian(variance // 2, randbelow)\n{_ROW}"),
-        (_NOISE, "            noise = discrete_gaussian(variance, randbelow) if i == j else drawn\n"),
+        (_ROW, f"        drawn = rounded_gaussian(variance // 2, randbelow)\n{_ROW}"),
+        (_NOISE, "            noise = rounded_gaussian(variance, randbelow) if i == j else drawn\n"),
     ),
     changed_moments(
         "the_same_draws_in_every_row",
         (
             _ROW,
-            f"        drawn = drawn if i else [discrete_gaussian(variance // 2, randbelow) for _ in range(d)]\n{_ROW}",
+            f"        drawn = drawn if i else [rounded_gaussian(variance // 2, randbelow) for _ in range(d)]\n{_ROW}",
         ),
-        (_NOISE, "            noise = discrete_gaussian(variance, randbelow) if i == j else drawn[j]\n"),
+        (_NOISE, "            noise = rounded_gaussian(variance, randbelow) if i == j else drawn[j]\n"),
     ),
     changed_moments(
         "draws_mirrored_at_the_other_diagonal",
@@ -187,7 +187,7 @@ SHARED_NOISE: list[Plant] = [
 
 # ---- the same for the squares ---------------------------------------------------------------------------------------
 
-_SQUARES = "[int(total) + discrete_gaussian(variance, randbelow) for total in sums]"
+_SQUARES = "[int(total) + rounded_gaussian(variance, randbelow) for total in sums]"
 
 
 def changed_squares(name: str, noisy: str) -> Plant:
@@ -201,5 +201,5 @@ WRONG_SQUARES: list[Plant] = [
 ]
 one_draw_for_all_squares = changed_squares(
     "one_draw_for_all_squares",
-    "[int(total) + noise for noise in (discrete_gaussian(variance, randbelow),) for total in sums]",
+    "[int(total) + noise for noise in (rounded_gaussian(variance, randbelow),) for total in sums]",
 )

@@ -7,7 +7,9 @@ import math
 from decimal import Decimal, localcontext
 from functools import cache
 
+import mpmath
 import numpy as np
+from scipy.special import ndtr
 
 from fedbnsl.sparse import Matrix
 
@@ -61,6 +63,32 @@ def epsilon_of(zcdp: float, delta: float) -> float:
     return max(0.0, float(np.min(zcdp * a + np.log(1 / (a * delta)) / (a - 1) + np.log1p(-1 / a))))
 
 
+def gaussian_delta(mu: float, epsilon: float) -> mpmath.mpf:
+    """Corollary 1 of Dong, Roth, Su 2022, word for word, to 60 digits."""
+    with mpmath.workdps(60):
+        shift, half = mpmath.mpf(epsilon) / mpmath.mpf(mu), mpmath.mpf(mu) / 2
+        return mpmath.ncdf(half - shift) - mpmath.exp(epsilon) * mpmath.ncdf(-half - shift)
+
+
+def gaussian_epsilon_of(zcdp: float, delta: float) -> float:
+    """Epsilon of Gaussian releases that cost so much together, by halving an interval that holds it."""
+    low, high = 0.0, 4096.0
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if gaussian_delta(math.sqrt(2 * zcdp), middle) > delta else (low, middle)
+    return high
+
+
+@cache
+def gaussian_budget(epsilon: float, delta: float) -> float:
+    """The zCDP of Gaussian releases whose `gaussian_epsilon_of` is epsilon."""
+    low, high = 0.0, 64.0
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if gaussian_delta(middle, epsilon) <= delta else (low, middle)
+    return low**2 / 2
+
+
 @cache
 def budget(epsilon: float, delta: float) -> float:
     """The zCDP whose `epsilon_of` is epsilon."""
@@ -76,6 +104,12 @@ def gaussian_law(variance: int, reach: int) -> Matrix:
     x = np.arange(-reach, reach + 1, dtype=float)
     weights = np.exp(-x * x / (2.0 * variance))
     return weights / weights.sum()
+
+
+def rounded_gaussian_law(sigma: int, reach: int) -> Matrix:
+    """Probabilities of -reach, ..., reach under a normal law of this standard deviation, rounded."""
+    x = np.abs(np.arange(-reach, reach + 1, dtype=float))
+    return np.asarray(ndtr((0.5 - x) / sigma) - ndtr((-0.5 - x) / sigma))  # in the lower tail, where digits are kept
 
 
 def laplace_law(scale: int, reach: int) -> Matrix:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from audit import reference
+from audit import noise_tests, reference
 from audit.reference import LATTICE, exact_exp
 from fedbnsl.sparse import Matrix
 from fedbnsl_client.privacy import randomness
@@ -41,6 +41,23 @@ def check_gaussian(draw: Callable[[int, Randbelow], int], variance: int, n: int 
     law = dict(zip(range(-reach, reach + 1), reference.gaussian_law(variance, reach).tolist(), strict=True))
     randbelow = randomness.seeded(f"gaussian {variance}")
     check_frequencies((draw(variance, randbelow) for _ in range(n)), law)
+
+
+def check_rounded_gaussian(draw: Callable[[int, Randbelow], int], variance: int, n: int = 8000) -> None:
+    """The variance is that of the law if it is a square, otherwise the next square is."""
+    sigma = math.ceil(math.sqrt(variance))
+    reach = 12 * sigma
+    law = reference.rounded_gaussian_law(sigma, reach)
+    randbelow = randomness.seeded(f"rounded gaussian {variance}")
+    draws = (draw(variance, randbelow) for _ in range(n))
+    check_frequencies(draws, dict(zip(range(-reach, reach + 1), law.tolist(), strict=True)))
+
+
+def check_wide_gaussian(draw: Callable[[int, Randbelow], int], sigma: int, n: int = 8000) -> None:
+    """So wide that rounding cannot be seen."""
+    randbelow = randomness.seeded(f"wide gaussian {sigma}")
+    for variance in (sigma**2, sigma**2 - 1):  # the second one's root is rounded up
+        noise_tests.check_gaussian(np.array([draw(variance, randbelow) / sigma for _ in range(n)]))
 
 
 def check_laplace(draw: Callable[[int, Randbelow], int], scale: int, n: int = 8000) -> None:

@@ -59,6 +59,14 @@ def gaussian_draws() -> None:
     samplers.check_gaussian(noise.discrete_gaussian, 40)
 
 
+def rounded_gaussian_draws() -> None:
+    samplers.check_rounded_gaussian(noise.rounded_gaussian, 5)
+
+
+def wide_gaussian_draws() -> None:
+    samplers.check_wide_gaussian(noise.rounded_gaussian, 2**40)
+
+
 def selections() -> None:
     samplers.check_softmax(noise.ExponentialMechanism)
 
@@ -84,6 +92,8 @@ CHECKS: list[tuple[Check, list[planted.Plant]]] = [
     (residual_moments, [planted.unshortened_records, planted.shortened_before_they_are_scaled]),
     # Samplers.
     (gaussian_draws, [planted.half_the_variance_in_the_sampler]),
+    (rounded_gaussian_draws, planted.WRONG_SAMPLERS),
+    (wide_gaussian_draws, [*planted.WRONG_SAMPLERS[2:], planted.a_quarter_of_all_x_missing]),
     (selections, [planted.doubled_logits]),
     (selection_weights, [planted.doubled_logits]),
     (noisy_max, [planted.half_the_noise_of_noisy_max]),

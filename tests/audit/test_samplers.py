@@ -11,6 +11,16 @@ def test_discrete_gaussian_has_its_law(variance: int) -> None:
     samplers.check_gaussian(noise.discrete_gaussian, variance)
 
 
+@pytest.mark.parametrize("variance", [1, 2, 4, 5, 40, 1000])
+def test_rounded_gaussian_has_its_law(variance: int) -> None:
+    samplers.check_rounded_gaussian(noise.rounded_gaussian, variance)
+
+
+@pytest.mark.parametrize("sigma", [10**6, 2**40, 10**30])
+def test_a_wide_rounded_gaussian_is_normal(sigma: int) -> None:
+    samplers.check_wide_gaussian(noise.rounded_gaussian, sigma)
+
+
 @pytest.mark.parametrize("scale", [1, 2, 7, 100])
 def test_discrete_laplace_has_its_law(scale: int) -> None:
     samplers.check_laplace(noise.discrete_laplace, scale)
@@ -38,6 +48,18 @@ def test_noisy_max_wins_as_often_as_the_convolution_says() -> None:
 @pytest.mark.parametrize("variance", [1, 3, 17, 400, 10_000])
 def test_a_great_many_gaussian_draws_have_their_law(variance: int) -> None:
     samplers.check_gaussian(noise.discrete_gaussian, variance, 400_000)
+
+
+@pytest.mark.audit
+@pytest.mark.parametrize("variance", [1, 3, 17, 400, 10_000])
+def test_a_great_many_rounded_gaussian_draws_have_their_law(variance: int) -> None:
+    samplers.check_rounded_gaussian(noise.rounded_gaussian, variance, 400_000)
+
+
+@pytest.mark.audit
+@pytest.mark.parametrize("sigma", [10**6, 2**70])
+def test_a_great_many_wide_gaussian_draws_are_normal(sigma: int) -> None:
+    samplers.check_wide_gaussian(noise.rounded_gaussian, sigma, 400_000)
 
 
 @pytest.mark.audit

@@ -7,7 +7,7 @@ every probability is a ratio of integers, and every draw is decided by comparing
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from itertools import accumulate
+from itertools import accumulate, count
 from typing import Protocol
 
 import numpy as np
@@ -58,6 +58,107 @@ def discrete_gaussian(variance: int, randbelow: Randbelow) -> int:
         x = discrete_laplace(scale, randbelow)
         if bernoulli_exp((abs(x) * scale - variance) ** 2, 2 * variance * scale * scale, randbelow):
             return x
+
+
+# Of the digits of a lazily drawn real number. For 2^60 itself, `secrets` would draw 61 bits, half of the time again.
+_BASE = 2**60 - 1
+
+# 2 x 4 x 6 x 8 x 10: the first five draws of `_exp_minus_half` at once.
+_FIVE_DRAWS = 3840
+
+
+def rounded_gaussian(variance: int, randbelow: Randbelow) -> int:
+    """The integer nearest to sigma N, where N has exactly the standard normal law and sigma = ceil(sqrt(variance)).
+
+    An integer sum plus this is the sum plus sigma N, rounded: the Gaussian mechanism and then post-processing. So its
+    guarantee, mu = sensitivity / sigma, holds exactly (`fedbnsl.privacy.gaussian_dp`).
+
+    Parameters
+    ----------
+    variance
+        At least 1.
+
+    Raises
+    ------
+    ValueError
+        If the variance is below 1: no noise is no protection.
+
+    Notes
+    -----
+    Karney 2016, "Sampling exactly from the normal distribution", algorithm N: |N| = k + x. The digits of x in [0, 1)
+    are drawn only as far as a comparison, or at last the rounding, needs them.
+    """
+    sigma = math.isqrt(variance - 1) + 1
+    while True:
+        k = 0  # steps N1 and N2: k with probability proportional to exp(-k^2 / 2)
+        while _exp_minus_half(randbelow):
+            k += 1
+        if not all(_exp_minus_half(randbelow) for _ in range(k * (k - 1))):
+            continue
+        x = [randbelow(_BASE)]  # step N3
+        if all(_is_kept(k, x, randbelow) for _ in range(k + 1)):  # step N4
+            magnitude = _nearest(k, x, sigma, randbelow)
+            return magnitude if randbelow(2) else -magnitude
+
+
+def _exp_minus_half(randbelow: Randbelow) -> bool:
+    """True with probability exp(-1/2): `bernoulli_exp(1, 2, randbelow)`, whose first five draws are digits of one."""
+    draw = randbelow(_FIVE_DRAWS)
+    if draw >= 1920:
+        return True
+    if draw >= 480:
+        return False
+    if draw >= 80:
+        return True
+    if draw >= 10:
+        return False
+    if draw:
+        return True
+    k = 6
+    while randbelow(2 * k) < 1:
+        k += 1
+    return k % 2 == 1
+
+
+def _is_kept(k: int, x: list[int], randbelow: Randbelow) -> bool:
+    """True with probability exp(-x (2 k + x) / (2 k + 2)) (Karney's algorithm B)."""
+    smallest, kept = x, True
+    while True:
+        y = [randbelow(_BASE)]
+        if not _is_less(y, smallest, randbelow):
+            return kept
+        # A uniform number is below (2 k + x) / (2 k + 2): by its first digit to base 2 k + 2, or by those after it.
+        digit = randbelow(2 * k + 2) - 2 * k
+        if digit == 1 or (digit == 0 and not _is_less([randbelow(_BASE)], x, randbelow)):
+            return kept
+        smallest, kept = y, not kept
+
+
+def _is_less(x: list[int], y: list[int], randbelow: Randbelow) -> bool:
+    """Whether x < y, numbers in [0, 1) by the digits drawn so far; more are drawn, and kept, where those are equal."""
+    if x[0] != y[0]:
+        return x[0] < y[0]
+    for n in count(1):
+        for number in (x, y):
+            if len(number) == n:
+                number.append(randbelow(_BASE))
+        if x[n] != y[n]:
+            return x[n] < y[n]
+    raise AssertionError  # pragma: no cover
+
+
+def _nearest(k: int, x: list[int], sigma: int, randbelow: Randbelow) -> int:
+    """Integer nearest to sigma (k + x), from as many digits of x as decide it."""
+    numerator, denominator = k, 1
+    for n in count():
+        if n == len(x):
+            x.append(randbelow(_BASE))
+        numerator, denominator = numerator * _BASE + x[n], denominator * _BASE
+        # k + x is at least numerator / denominator, and below (numerator + 1) / denominator.
+        lowest = (2 * sigma * numerator + denominator) // (2 * denominator)
+        if lowest == (2 * sigma * (numerator + 1) + denominator - 1) // (2 * denominator):
+            return lowest
+    raise AssertionError  # pragma: no cover
 
 
 Noise = Callable[[Randbelow], int]

@@ -1,4 +1,4 @@
-"""Second moments of a table or of its residuals, released with discrete Gaussian noise on integer sums."""
+"""Second moments of a table or of its residuals, released as integer sums with exact Gaussian noise, rounded."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from fedbnsl.privacy.calibration import LATTICE, constant_residual
 from fedbnsl.sparse import Matrix
 from fedbnsl_client.data.mapped_array import sum_over_rows
-from fedbnsl_client.privacy.noise import Randbelow, discrete_gaussian
+from fedbnsl_client.privacy.noise import Randbelow, rounded_gaussian
 
 
 def release_second_moments(X: Matrix, bounds: Matrix, variance: int, randbelow: Randbelow) -> Matrix:
@@ -28,7 +28,7 @@ def release_second_moments(X: Matrix, bounds: Matrix, variance: int, randbelow: 
         return np.asarray(np.rint(LATTICE * np.nan_to_num(shares, nan=0.0)).sum(axis=0))
 
     sums = sum_over_rows(X, square_sums)  # whole numbers, whatever the blocks
-    noisy = [int(total) + discrete_gaussian(variance, randbelow) for total in sums]
+    noisy = [int(total) + rounded_gaussian(variance, randbelow) for total in sums]
     return np.asarray(np.array(noisy) * bounds / (LATTICE * X.shape[0]))
 
 
@@ -59,7 +59,7 @@ def release_statistics(X: Matrix, low: Matrix, high: Matrix, variance: int, rand
         return np.concatenate([[float(LATTICE * len(X))], *sums])
 
     sums = sum_over_rows(X, lattice_sums)  # whole numbers, whatever the blocks
-    return np.array([int(total) + discrete_gaussian(variance, randbelow) for total in sums.tolist()]) / LATTICE
+    return np.array([int(total) + rounded_gaussian(variance, randbelow) for total in sums.tolist()]) / LATTICE
 
 
 def release_covariance(X: Matrix, norm_bound: float, variance: int, randbelow: Randbelow) -> Matrix:
@@ -141,7 +141,7 @@ def _release(
     noisy = np.empty((d, d))
     for i in range(d):
         for j in range(i, d):
-            noise = discrete_gaussian(variance if i == j else variance // 2, randbelow)
+            noise = rounded_gaussian(variance if i == j else variance // 2, randbelow)
             noisy[i, j] = noisy[j, i] = int(sums[i, j]) + noise
     return np.asarray(noisy * norm_bound**2 / (LATTICE * X.shape[0]))
 

@@ -24,7 +24,7 @@ SYSTEM = randomness.system
 
 @pytest.fixture
 def _without_noise():
-    with mock.patch.object(private_moments, "discrete_gaussian", return_value=0):
+    with mock.patch.object(private_moments, "rounded_gaussian", return_value=0):
         yield
 
 
@@ -88,7 +88,7 @@ def test_noise_is_drawn_once_for_every_number():
         drawn.append(variance)
         return LATTICE * len(drawn)
 
-    with mock.patch.object(private_moments, "discrete_gaussian", draw):
+    with mock.patch.object(private_moments, "rounded_gaussian", draw):
         noisy = sums((4.0, 1.0, 0.0))
     assert drawn == [0] * 7
     np.testing.assert_allclose(noisy, np.array([1, 0.5, 1, -1, 0.25, 1, 1]) + np.arange(1, 8), atol=1e-6)
@@ -155,13 +155,13 @@ def test_an_outlier_moves_other_records_only_through_what_was_paid_for():
 def test_the_noise_is_that_of_the_price():
     price = price_of(PLAN, n_samples=200, n_variables=2)
     drawn: list[int] = []
-    genuine = private_moments.discrete_gaussian
+    genuine = private_moments.rounded_gaussian
 
     def draw(variance: int, randbelow: object) -> int:
         drawn.append(variance)
         return genuine(variance, randbelow)
 
-    with mock.patch.object(private_moments, "discrete_gaussian", draw):
+    with mock.patch.object(private_moments, "rounded_gaussian", draw):
         answers(np.random.default_rng(1).uniform(0, 1, (200, 2)))
     half = price.moments_variance // 2
     whole = price.moments_variance

@@ -188,7 +188,8 @@ class Participant:
             update = LocalUpdate(self.site, task.round, rounds.answer(task), problem.journal.head)
             wire = codec.update_to_bytes
             if keeps_task:
-                wire = partial(codec.release_to_bytes, task, private_key=rounds.private_key)
+                own_means = rounds.own_means.tolist()
+                wire = partial(codec.release_to_bytes, task, private_key=rounds.private_key, own_means=own_means)
             return wire(update, run=self._run, value_type=plan.value_type, dense=plan.dense_messages)
 
         keeps_task = rounds.uses_past or task.content.kind == "keys"
@@ -205,7 +206,7 @@ class Participant:
             if stage(self._plan, t).kind == task.content.kind:
                 kept = self._problem.journal.stored(t)
                 if kept is not None:  # a round may have gone on without this site
-                    rounds.learn(*self._kept(kept))
+                    rounds.learn(*self._kept(kept), codec.own_means_in(kept))
         self._learnt = task.round - 1
 
     def _kept(self, kept: bytes) -> tuple[RoundTask, LocalUpdate]:

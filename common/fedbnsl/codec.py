@@ -39,6 +39,7 @@ from fedbnsl.messages import (
 from fedbnsl.rounds.keys import decode_seats, encode_seat
 from fedbnsl.rounds.kinds import KINDS, Kind
 from fedbnsl.shown import shown
+from fedbnsl.sparse import Matrix
 from fedbnsl.wire import federation_pb2 as federation
 
 MAX_VARIABLES = 65_535  # the largest d whose flat index fits 32 bits
@@ -341,13 +342,21 @@ def update_from_bytes(data: bytes, *, n_variables: int, dense: bool = False) -> 
 
 
 def release_to_bytes(
-    task: RoundTask, update: LocalUpdate, *, run: int, value_type: str, dense: bool = False, private_key: bytes = b""
+    task: RoundTask,
+    update: LocalUpdate,
+    *,
+    run: int,
+    value_type: str,
+    dense: bool = False,
+    private_key: bytes = b"",
+    own_means: Sequence[float] = (),
 ) -> bytes:
-    """A private answer with the task that it answers, as a ledger keeps it; never sent."""
+    """A private answer with the task that it answers and what else the site keeps of it; never sent."""
     kept = federation.KeptRelease(
         task=encode_task(task, value_type=value_type, dense=dense),
         update=encode_update(update, run=run, value_type=value_type, dense=dense),
         private_key=private_key,
+        own_means=own_means,
     )
     return kept.SerializeToString()
 
@@ -362,6 +371,11 @@ def release_from_bytes(data: bytes, *, n_variables: int, dense: bool = False) ->
 def private_key_in(data: bytes) -> bytes:
     """The private key that `release_to_bytes` wrote with an answer."""
     return federation.KeptRelease.FromString(data).private_key
+
+
+def own_means_in(data: bytes) -> Matrix:
+    """The own means that `release_to_bytes` wrote with an answer; empty: none."""
+    return finite(federation.KeptRelease.FromString(data).own_means)
 
 
 def task_bytes(task: RoundTask, *, value_type: str, dense: bool = False) -> int:

@@ -40,17 +40,18 @@ class NoisyMeans:
         Parameters
         ----------
         released
-            (d + 1, d + 1) noisy moments of records w (z, c), where z = A'(x - `means`) and w <= 1 shortens a record.
+            (d + 1,) noisy mean products of records w (z, c) with the last entry, where z = A'(x - `means`) and w <= 1
+            shortens a record.
         A
             (d, d) of the residuals that were asked for.
         noise_std
-            Of an entry off the diagonal.
+            Of one of these numbers; of the last one sqrt(2) times that, at most.
         constant
             c.
         """
-        if not released[-1, -1] > _TOLD * np.sqrt(2.0) * noise_std:
+        if not released[-1] > _TOLD * np.sqrt(2.0) * noise_std:
             return self
-        weight = float(released[-1, -1]) / constant
+        weight = float(released[-1]) / constant
         with np.errstate(all="ignore"):
             unknown = A.T @ self.error  # (z, x) covariance of the errors
             total = unknown @ A + (noise_std / weight) ** 2 * np.eye(len(A))
@@ -58,8 +59,24 @@ class NoisyMeans:
                 gain = np.linalg.solve(total, unknown).T
             except np.linalg.LinAlgError:  # weights or scales of a task without use
                 return self
-            means = self.means + gain @ (released[:-1, -1] / weight)
+            means = self.means + gain @ (released[:-1] / weight)
             error = self.error - gain @ unknown
         if not (np.isfinite(means).all() and np.isfinite(error).all()):
             return self
         return NoisyMeans(means, 0.5 * (error + error.T))
+
+
+def square_of_means(own_means: Matrix, noise_std: float) -> Matrix:
+    """(d, d) what a site's own means add to its moments, so that the rest are moments about them.
+
+    Parameters
+    ----------
+    own_means
+        (d + 1,) as in `NoisyMeans.after`.
+    noise_std
+        Of these; its square, which is in the square of a noisy mean, does not count.
+    """
+    mean, weight = own_means[:-1], float(own_means[-1])
+    if not weight > _TOLD * noise_std:  # noise: nothing is known of the means
+        return np.zeros((len(mean), len(mean)))
+    return np.asarray((np.outer(mean, mean) - noise_std**2 * np.eye(len(mean))) / weight)

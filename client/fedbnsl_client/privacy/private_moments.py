@@ -104,7 +104,54 @@ def release_residual_moments(
     prepared_by
         (d,) centre and (d,) scale of the columns, from released numbers; None: columns are taken as they are.
     """
-    constant = constant_residual(X.shape[1])
+    d = X.shape[1] + (prepared_by is not None)
+    return _release(X, _residuals(X.shape[1], W, scales, prepared_by), d, norm_bound, variance, randbelow)
+
+
+def residual_sums(
+    X: Matrix,
+    W: Matrix,
+    scales: Matrix,
+    norm_bound: float,
+    variance: int,
+    randbelow: Randbelow,
+    prepared_by: tuple[Matrix, Matrix] | None = None,
+    means_variance: int = 0,
+) -> tuple[Matrix, Matrix]:
+    """What `release_residual_moments` gives, as whole numbers on the lattice; with prepared columns a site's own means.
+
+    Where sites share the noise of the first, a site cannot tell its means from its part of it without paying for all
+    that it tells. So products with the constant are released once more, with all the noise that their price asks for.
+
+    Parameters
+    ----------
+    X, W, scales, norm_bound, variance, prepared_by
+        See `release_residual_moments`.
+    means_variance
+        Of the noise of the own means, in lattice units squared. One record moves them by at most
+        `calibration.own_means_sensitivity`.
+
+    Returns
+    -------
+    sums
+        (d, d), or (d + 1, d + 1) with the constant; in units of R^2 / LATTICE.
+    own_means
+        (d + 1,) products of the residuals with the constant, and its square, summed over the records as they count, in
+        these units; empty where columns are not prepared.
+    """
+    k = X.shape[1] + (prepared_by is not None)
+    sums = _sums(X, _residuals(X.shape[1], W, scales, prepared_by), k, norm_bound)
+    if prepared_by is None:
+        return _noisy(sums, variance, randbelow), np.empty(0)
+    own_means = [int(total) + rounded_gaussian(means_variance, randbelow) for total in sums[:, -1]]
+    return _noisy(sums, variance, randbelow), np.array(own_means, dtype=np.float64)
+
+
+def _residuals(
+    d: int, W: Matrix, scales: Matrix, prepared_by: tuple[Matrix, Matrix] | None
+) -> Callable[[Matrix], Matrix]:
+    """What makes residuals of records, with the constant if columns are prepared."""
+    constant = constant_residual(d)
 
     def residuals(rows: Matrix) -> Matrix:
         with np.errstate(all="ignore"):
@@ -114,7 +161,7 @@ def release_residual_moments(
             x = (rows - centre) / scale
             return np.column_stack([(x - x @ W) / scales, np.full(len(x), constant)])
 
-    return _release(X, residuals, X.shape[1] + (prepared_by is not None), norm_bound, variance, randbelow)
+    return residuals
 
 
 # Rows of a block: its lattice columns stay in the cache, and a large table is not copied.
@@ -130,6 +177,12 @@ def _release(
     randbelow: Randbelow,
 ) -> Matrix:
     """(d, d) noisy mean of zz' over the records z that rows of a table become."""
+    noisy = _noisy(_sums(X, records, d, norm_bound), variance, randbelow)
+    return np.asarray(noisy * norm_bound**2 / (LATTICE * X.shape[0]))
+
+
+def _sums(X: Matrix, records: Callable[[Matrix], Matrix], d: int, norm_bound: float) -> NDArray[np.int64]:
+    """(d, d) exact sums of `_lattice_sums` over a whole table."""
 
     def sums_of(rows: Matrix) -> NDArray[np.int64]:
         sums = np.zeros((d, d), dtype=np.int64)
@@ -137,13 +190,18 @@ def _release(
             sums += _lattice_sums(records(rows[start : start + _BLOCK]), norm_bound)
         return sums
 
-    sums = sum_over_rows(X, sums_of)
+    return sum_over_rows(X, sums_of)
+
+
+def _noisy(sums: NDArray[np.int64], variance: int, randbelow: Randbelow) -> Matrix:
+    """(d, d) symmetric sums with noise, from those for i <= j."""
+    d = len(sums)
     noisy = np.empty((d, d))
     for i in range(d):
         for j in range(i, d):
             noise = rounded_gaussian(variance if i == j else variance // 2, randbelow)
             noisy[i, j] = noisy[j, i] = int(sums[i, j]) + noise
-    return np.asarray(noisy * norm_bound**2 / (LATTICE * X.shape[0]))
+    return noisy
 
 
 def _lattice_sums(Z: Matrix, norm_bound: float) -> NDArray[np.int64]:

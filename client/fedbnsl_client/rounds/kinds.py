@@ -172,13 +172,22 @@ class LocalRounds(ABC):
     private_key = b""
     """What the journal keeps with the answer, if it is a key."""
 
+    own_means: Matrix = np.empty(0)
+    """What the journal keeps with the answer, if it told the site of its own means."""
+
     @property
     def uses_past(self) -> bool:
         """Whether answers depend on the releases before: the journal then keeps each with the task that it answered."""
         return False
 
-    def learn(self, task: RoundTask, answer: LocalUpdate) -> None:
-        """Take over a release of this site in an earlier round of this kind: once each, in their order."""
+    def learn(self, task: RoundTask, answer: LocalUpdate, own_means: Matrix) -> None:
+        """Take over a release of this site in an earlier round of this kind: once each, in their order.
+
+        Parameters
+        ----------
+        own_means
+            What was kept with it.
+        """
         return
 
     def begin(self, task: RoundTask, last: LocalUpdate | None) -> None:

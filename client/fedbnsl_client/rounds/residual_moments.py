@@ -12,9 +12,10 @@ from fedbnsl.messages import LocalUpdate, MaskedSum, RoundTask, SiteState
 from fedbnsl.privacy.calibration import LATTICE, constant_residual
 from fedbnsl.rounds.kinds import LARGEST
 from fedbnsl.rounds.residual_moments import Answer, Task
+from fedbnsl.sparse import Matrix
 from fedbnsl_client.data.preparation import Prepared
-from fedbnsl_client.privacy.noisy_means import NoisyMeans
-from fedbnsl_client.privacy.private_moments import release_residual_moments
+from fedbnsl_client.privacy.noisy_means import NoisyMeans, square_of_means
+from fedbnsl_client.privacy.private_moments import release_residual_moments, residual_sums
 from fedbnsl_client.rounds.kinds import LocalProblem, LocalRounds, check_size
 
 
@@ -27,24 +28,21 @@ class Rounds(LocalRounds):
 
     @property
     def uses_past(self) -> bool:
-        """See `LocalRounds.uses_past`: what was released tells the means that the next release takes off.
+        """See `LocalRounds.uses_past`: what was released tells the means that the next release takes off."""
+        return self.problem.plan.preparation is not None
 
-        Not under secure sums: a site's own part has too little noise to be used without paying for it.
-        """
-        return self.problem.plan.preparation is not None and self.problem.member is None
-
-    def learn(self, task: RoundTask, answer: LocalUpdate) -> None:
-        """Correct the means by what this site has released."""
-        problem, asked, moments = self.problem, cast(Task, task.content), cast(Answer, answer.content).moments
+    def learn(self, task: RoundTask, answer: LocalUpdate, own_means: Matrix) -> None:
+        """Correct the means by what this site has released; under secure sums by what it has paid for besides."""
+        problem, asked = self.problem, cast(Task, task.content)
         if problem.prepared is None or problem.plan.privacy is None:
             return
-        d = len(asked.scales)
-        released = symmetric(moments, np.triu(np.ones((d + 1, d + 1), dtype=bool)))
+        d, variance = len(asked.scales), float(problem.price.means_variance)
+        if not own_means.size:
+            moments, variance = cast(Answer, answer.content).moments, problem.price.moments_variance / 2.0
+            own_means = symmetric(moments, np.triu(np.ones((d + 1, d + 1), dtype=bool)))[-1]
         A = (np.eye(d) - asked.weights.to_dense()) / asked.scales
-        unit = problem.plan.privacy.residual_norm_bound(d) ** 2 / (LATTICE * problem.price.n_samples)
-        noise_std = math.sqrt(problem.price.moments_variance / 2.0) * unit
         before = self._means or self._means_of_statistics(problem.prepared)
-        self._means = before.after(released, A, noise_std, constant_residual(d))
+        self._means = before.after(own_means, A, math.sqrt(variance) * self._unit, constant_residual(d))
 
     def begin(self, task: RoundTask, last: LocalUpdate | None) -> None:
         """Refuse weights or scales that give no usable residuals, before budget is spent on them."""
@@ -65,23 +63,32 @@ class Rounds(LocalRounds):
             If the plan is not private.
         """
         problem, content = self.problem, cast(Task, task.content)
-        privacy, d = problem.plan.privacy, problem.X.shape[1]
+        privacy, price, by = problem.plan.privacy, problem.price, self._prepared
         if privacy is None:
             raise LocalProtocolError("residual moments belong to private runs")
-        released = release_residual_moments(
-            problem.X,
-            content.weights.to_dense(),
-            content.scales,
-            privacy.residual_norm_bound(d),
-            problem.price.moments_variance,
-            problem.randbelow,
-            self._prepared,
-        )
-        if problem.member is not None:
-            unit = privacy.residual_norm_bound(d) ** 2 / (LATTICE * len(problem.X))
-            sums = np.rint(released[np.triu_indices(len(released))] / unit)  # as they were before they became means
-            return problem.masked(task, [int(number) for number in sums])
-        return Answer(as_sent(released[np.triu_indices(len(released))], problem.plan.value_type), content.digest)
+        d = len(content.scales)
+        asked = problem.X, content.weights.to_dense(), content.scales, privacy.residual_norm_bound(d)
+        variance, randbelow = price.moments_variance, problem.randbelow
+        if problem.member is None:
+            released = release_residual_moments(*asked, variance, randbelow, by)
+            return Answer(as_sent(released[np.triu_indices(len(released))], problem.plan.value_type), content.digest)
+        sums, own_means = residual_sums(*asked, variance, randbelow, by, price.means_variance)
+        numbers = [int(number) for number in sums[:d, :d][np.triu_indices(d)]]
+        if by is not None:
+            # Whole numbers that follow from the site's own means alone: the rest of the sum is as it was released.
+            taken_off = square_of_means(own_means, math.sqrt(price.means_variance))[np.triu_indices(d)]
+            numbers = [number - round(square) for number, square in zip(numbers, taken_off.tolist(), strict=True)]
+            numbers.append(int(sums[-1, -1]))
+            self.own_means = own_means * self._unit
+        return problem.masked(task, numbers)
+
+    @property
+    def _unit(self) -> float:
+        """Of the sums on the lattice, as means over the records."""
+        problem = self.problem
+        if problem.plan.privacy is None:
+            raise LocalProtocolError("residual moments belong to private runs")
+        return problem.plan.privacy.residual_norm_bound(problem.X.shape[1]) ** 2 / (LATTICE * len(problem.X))
 
     @property
     def _prepared(self) -> Prepared | None:

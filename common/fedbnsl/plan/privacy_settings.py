@@ -63,6 +63,10 @@ class Privacy(BaseModel):
     moments_share: Share = Field(
         default=0.7, description="moments_rounds: share of the budget that is left after the second moments"
     )
+    own_means_share: Share = Field(
+        default=0.15,
+        description="secure_sum with [preparation]: share of a moments round for the means that a site takes off",
+    )
     moments_norm_bound: Scale = Field(
         default=0.55,
         description="moments_rounds: scaled residuals of a record are shortened to this norm, times sqrt(variables)",

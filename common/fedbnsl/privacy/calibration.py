@@ -38,6 +38,9 @@ class Price:
     n_honest
         1, or under secure sums the number of sites that share the noise: the variances here are one site's part of it,
         but for statistics, by which a site takes off its own means. A round of keys then comes before all others.
+    means_units, means_variance
+        Under secure sums with prepared columns: the part of `moments_units` that pays for a site's own noisy means,
+        which stay there, and the variance of their noise, which is the site's alone.
     prepared
         Whether columns are prepared: then the first round sends statistics that the setup has paid for.
     setup_units
@@ -80,6 +83,8 @@ class Price:
     moments_variance: int = 0
     prepared: bool = False
     n_honest: int = 1
+    means_units: int = 0
+    means_variance: int = 0
 
     def of_sum(self, n_sites: int) -> "Price":
         """The same price with the noise of a sum over so many sites."""
@@ -94,7 +99,8 @@ class Price:
         Where columns are prepared, the setup's noise is the site's own.
         """
         setup = self.setup_units * (1 if self.prepared else self.n_honest)
-        return setup + self.n_honest * (self.rounds * self.round_units + self.moments_rounds * self.moments_units)
+        a_release = self.n_honest * (self.moments_units - self.means_units) + self.means_units
+        return setup + self.n_honest * self.rounds * self.round_units + self.moments_rounds * a_release
 
     @property
     def units(self) -> int:
@@ -213,6 +219,8 @@ def _exponential(plan: Plan, privacy: Privacy, delta: float, d: int) -> Price:
     a_release = math.floor(share * left) // times if times else 0
     a_round = (left - times * a_release) // plan.rounds if plan.rounds else 0
     step = zcdp.zcdp_of(a_round) / plan.local_steps * _SHORT
+    means = math.floor(privacy.own_means_share * a_release) if privacy.secure_sum and plan.preparation else 0
+    of_means = own_means_sensitivity(privacy.residual_norm_bound(d), d) if means else 0.0
     return Price(
         epsilon=privacy.epsilon,
         delta=delta,
@@ -228,10 +236,12 @@ def _exponential(plan: Plan, privacy: Privacy, delta: float, d: int) -> Price:
         moments_rounds=times,
         moments_units=a_release,
         moments_variance=_matrix_variance(
-            zcdp.gaussian_multiplier(zcdp.zcdp_of(a_release) * _SHORT), n_residuals(plan, d)
+            zcdp.gaussian_multiplier(zcdp.zcdp_of(a_release - means) * _SHORT), n_residuals(plan, d)
         )
         if a_release
         else 0,
+        means_units=means,
+        means_variance=_variance(math.ceil(of_means**2 * (1.0 + 2.0**-40)), zcdp.zcdp_of(means) * _SHORT),
         prepared=plan.preparation is not None,
     )
 
@@ -308,6 +318,16 @@ def statistics_sensitivity(blocks: Sequence[int]) -> float:
     other_values = sum(min(size, 2) for size in blocks) * (2 * LATTICE + 2) ** 2
     missing = LATTICE**2 + sum(blocks) * 2 * (LATTICE + 1) ** 2
     return math.sqrt(max(other_values, missing))
+
+
+def own_means_sensitivity(norm_bound: float, n_columns: int) -> float:
+    """How far one record can move its products with the constant, in lattice units, as a Euclidean distance.
+
+    A record (z, c), shortened to the norm R by a factor f <= 1, adds f c times f (z, c), which is no longer than
+    min(c, R) R. Two of them lie at most twice as far apart. Each of the numbers is rounded.
+    """
+    constant = min(constant_residual(n_columns) / norm_bound, 1.0)
+    return 2.0 * constant * LATTICE + n_columns + 1
 
 
 def _statistics_variance(plan: Plan, cost: float, d: int) -> int:

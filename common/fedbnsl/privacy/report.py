@@ -112,8 +112,8 @@ def _of_sums(price: Price, n_sites: int) -> str:
     """Against whom the guarantee of a run with secure sums holds."""
     others = n_sites - price.n_honest
     return (
-        f"The coordinator sees sums over all {n_sites} sites only. The guarantee holds against the coordinator together "
-        f"with any {others} other site{'' if others == 1 else 's'}; against it and all other sites together, epsilon is "
+        f"The coordinator sees sums over all {n_sites} sites only. The guarantee holds against it together with any "
+        f"{others} other site{'' if others == 1 else 's'}; against it and all other sites together, epsilon is "
         f"{epsilon_of_share(price):.4g} at the same delta."
     )
 
@@ -195,7 +195,7 @@ def price_lines(summary: dict[str, Any]) -> list[str]:
     if "secure_sum" in summary:
         of = summary["secure_sum"]
         lines += [
-            f"secure sum    the coordinator sees sums over {of['sites']} sites only; the epsilon above holds against it "
+            f"secure sum    the coordinator sees sums over {of['sites']} sites only; this epsilon holds against it "
             f"together with any {of['colluding']} of them",
             f"              against it and all other sites together: epsilon {of['epsilon_against_all_others']:.4g} "
             f"({of['zcdp_against_all_others']:.6g} zCDP), by this site's part of the noise alone",

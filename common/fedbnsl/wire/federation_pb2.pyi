@@ -675,22 +675,28 @@ class KeptRelease(_message.Message):
     TASK_FIELD_NUMBER: _builtins.int
     UPDATE_FIELD_NUMBER: _builtins.int
     PRIVATE_KEY_FIELD_NUMBER: _builtins.int
+    OWN_MEANS_FIELD_NUMBER: _builtins.int
     private_key: _builtins.bytes
     """The private half of a key for secure sums."""
     @_builtins.property
     def task(self) -> Global___Task: ...
     @_builtins.property
     def update(self) -> Global___Update: ...
+    @_builtins.property
+    def own_means(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """What a release under secure sums told this site of its own means."""
+
     def __init__(
         self,
         *,
         task: Global___Task | None = ...,
         update: Global___Update | None = ...,
         private_key: _builtins.bytes = ...,
+        own_means: _abc.Iterable[_builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["task", b"task", "update", b"update"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["private_key", b"private_key", "task", b"task", "update", b"update"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["own_means", b"own_means", "private_key", b"private_key", "task", b"task", "update", b"update"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -44,21 +44,27 @@ def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
 
 
 def n_summands(run: Run) -> int:
-    """Numbers of a secure sum."""
-    k = n_residuals(run.plan, len(run.mask.allowed))
-    return k * (k + 1) // 2
+    """Numbers of a secure sum: with prepared columns, sites take off their own means, and one more tells the weight."""
+    d = len(run.mask.allowed)
+    return d * (d + 1) // 2 + (run.plan.preparation is not None)
 
 
 def of_sums(sums: Sequence[int], task: Task, run: Run) -> Answer:
-    """What all sites together released."""
-    unit = run.privacy.residual_norm_bound(len(run.mask.allowed)) ** 2 / LATTICE
-    return Answer(np.array(sums, dtype=np.float64) * (unit / sum(run.n_samples.values())), task.digest)
+    """What all sites together released; products with the constant, which stay at the sites, are zero."""
+    d = len(run.mask.allowed)
+    unit = run.privacy.residual_norm_bound(d) ** 2 / (LATTICE * sum(run.n_samples.values()))
+    k, numbers = n_residuals(run.plan, d), np.array(sums, dtype=np.float64) * unit
+    moments = np.zeros((k, k))
+    moments[np.triu_indices(d)] = numbers[: d * (d + 1) // 2]
+    moments[-1, -1] = numbers[-1]
+    return Answer(moments[np.triu_indices(k)], task.digest)
 
 
 def fault(answer: Answer, task: Task, run: Run) -> str:
     """Report a wrong number of moments, or moments of other residuals."""
-    if answer.moments.size != n_summands(run):
-        return f"has {answer.moments.size} moments; {n_summands(run)} were asked for"
+    k = n_residuals(run.plan, len(run.mask.allowed))
+    if answer.moments.size != k * (k + 1) // 2:
+        return f"has {answer.moments.size} moments; {k * (k + 1) // 2} were asked for"
     if (np.abs(answer.moments) > LARGEST).any():
         return f"has moments beyond {LARGEST:g}"
     same = answer.task_digest == task.digest
@@ -175,6 +181,12 @@ def _of_sites(answers: Mapping[str, Answer], run: Run) -> list[SiteRelease]:
         S, noise_std = symmetric(answer.moments, everything), math.sqrt(price.moments_variance / 2.0) * unit / n
         if k == d:
             found.append(SiteRelease.plain(S, noise_std=noise_std, n_samples=free))
+        elif run.privacy.secure_sum:  # about the sites' own means already
+            of_means = price.means_variance * run.summed**1.5 * (unit / n) ** 2
+            release = SiteRelease.about_own_means(
+                S, noise_std=noise_std, of_means=of_means, constant=constant_residual(d), n_samples=free
+            )
+            found.append(release)
         else:
             constant = constant_residual(d)
             found.append(SiteRelease.about_mean(S, noise_std=noise_std, constant=constant, n_samples=free))

@@ -108,6 +108,23 @@ class SiteRelease(NamedTuple):
         return cls(S, noise_std, math.nan, n_samples)
 
     @classmethod
+    def about_own_means(
+        cls, S: Matrix, *, noise_std: float, of_means: float, constant: float, n_samples: float
+    ) -> Self:
+        """From (d + 1, d + 1) moments of which sites have taken off their own noisy means.
+
+        Parameters
+        ----------
+        of_means
+            Standard deviation of the sum of the squares of their noise, which is in the moments, times the weight.
+        """
+        told = float(S[-1, -1])
+        weight = min(max(told / constant**2, 0.0), 1.0)
+        if told <= NOISE_WIDTHS * math.sqrt(2.0) * noise_std:
+            return cls(S[:-1, :-1].copy(), math.inf, weight, n_samples)
+        return cls(S[:-1, :-1].copy(), math.hypot(noise_std, of_means / told), weight, n_samples)
+
+    @classmethod
     def about_mean(cls, S: Matrix, *, noise_std: float, constant: float, n_samples: float) -> Self:
         """From (d + 1, d + 1) moments whose last residual is the constant: about the mean, up to a factor.
 

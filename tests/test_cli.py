@@ -102,6 +102,7 @@ def test_every_command_of_the_project_is_installed_and_no_other(fedbnsl):
         *("coordinator status", "coordinator watch", "coordinator healthcheck"),
         *("coordinator audit-log", "participant audit-log", "coordinator eject"),
         *("participant request", "participant enrol", "participant check", "participant leave"),
+        "participant peers",
         *("simulate", "demo", "effect", "evaluate", "bench", "privacy price", "report", "reproduce", "tune"),
         *("plan list", "plan show"),
     }

@@ -9,6 +9,7 @@ from fedbnsl.wording import first_few
 from fedbnsl_server.algorithm.influence import FEWEST_SITES, LIMIT, Influence
 
 _NUMBERS = {
+    "keys": "keys",
     "statistics": "variances",
     "admm": "weights",
     "refit": "weights and residual variances",

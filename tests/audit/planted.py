@@ -107,7 +107,7 @@ half_the_statistics_sensitivity = priced(
 )
 moments_not_charged = priced("moments_not_charged", "else self.moments_units", "else 0")
 first_moments_round_not_charged = priced(
-    "first_moments_round_not_charged", "if t == free:", "if t in (free, self.rounds + 2):"
+    "first_moments_round_not_charged", "if t in (0, free):", "if t in (0, free, self.rounds + 2):"
 )
 scales_charged = priced("scales_charged", "            return 0\n", "            return self.moments_units\n")
 setup_not_charged = priced(

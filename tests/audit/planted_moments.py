@@ -24,7 +24,12 @@ def changed_moments(name: str, *changes: Change) -> Plant:
         changed = rewritten(private_moments, folder, *changes)
         with ExitStack() as stack:
             for caller in (private_moments, residual_moments, local_solver):
-                for release in ("release_second_moments", "release_covariance", "release_residual_moments"):
+                for release in (
+                    "release_second_moments",
+                    "release_covariance",
+                    "release_residual_moments",
+                    "residual_sums",
+                ):
                     if hasattr(caller, release):
                         stack.enter_context(mock.patch.object(caller, release, getattr(changed, release)))
             yield

@@ -60,13 +60,17 @@ scales_drawn_anew = changed_rounds(
 moments_drawn_twice = changed_rounds(
     "moments_drawn_twice",
     residual_moments,
-    ("        released = release_residual_moments(", "        for _ in (1, 2): released = release_residual_moments("),
+    (
+        "            released = release_residual_moments(",
+        "            for _ in (1, 2): released = release_residual_moments(",
+    ),
 )
 moments_computed_before_they_are_paid = changed_participant(
     "moments_computed_before_they_are_paid",
     f"        {_RELEASE}",
     "        early = rounds.answer(task)\n"
-    "        rounds = type('Early', (), {'answer': lambda self, task: early, 'uses_past': rounds.uses_past})()\n"
+    "        rounds = type('Early', (), {'answer': lambda self, task: early, 'uses_past': rounds.uses_past,"
+    " 'private_key': b'', 'own_means': rounds.own_means})()\n"
     f"        {_RELEASE}",
 )
 any_kind_in_any_round = changed_participant(

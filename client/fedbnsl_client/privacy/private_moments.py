@@ -70,7 +70,11 @@ def release_covariance(X: Matrix, norm_bound: float, variance: int, randbelow: R
     norm_bound, variance
         As in `release_residual_moments`, for the records themselves.
     """
-    values, vectors = np.linalg.eigh(_release(X, lambda rows: rows, X.shape[1], norm_bound, variance, randbelow))
+    values, vectors = np.linalg.eigh(
+        _noisy(_sums(X, lambda rows: rows, X.shape[1], norm_bound), variance, randbelow)
+        * norm_bound**2
+        / (LATTICE * X.shape[0])
+    )
     return np.asarray((vectors * np.maximum(values, 0.0)) @ vectors.T)
 
 
@@ -104,8 +108,8 @@ def release_residual_moments(
     prepared_by
         (d,) centre and (d,) scale of the columns, from released numbers; None: columns are taken as they are.
     """
-    d = X.shape[1] + (prepared_by is not None)
-    return _release(X, _residuals(X.shape[1], W, scales, prepared_by), d, norm_bound, variance, randbelow)
+    sums, _ = residual_sums(X, W, scales, norm_bound, variance, randbelow, prepared_by)
+    return np.asarray(sums * norm_bound**2 / (LATTICE * X.shape[0]))
 
 
 def residual_sums(
@@ -128,7 +132,7 @@ def residual_sums(
     X, W, scales, norm_bound, variance, prepared_by
         See `release_residual_moments`.
     means_variance
-        Of the noise of the own means, in lattice units squared. One record moves them by at most
+        Of the noise of the own means, in lattice units squared; 0: there are none. One record moves them by at most
         `calibration.own_means_sensitivity`.
 
     Returns
@@ -137,21 +141,9 @@ def residual_sums(
         (d, d), or (d + 1, d + 1) with the constant; in units of R^2 / LATTICE.
     own_means
         (d + 1,) products of the residuals with the constant, and its square, summed over the records as they count, in
-        these units; empty where columns are not prepared.
+        these units.
     """
-    k = X.shape[1] + (prepared_by is not None)
-    sums = _sums(X, _residuals(X.shape[1], W, scales, prepared_by), k, norm_bound)
-    if prepared_by is None:
-        return _noisy(sums, variance, randbelow), np.empty(0)
-    own_means = [int(total) + rounded_gaussian(means_variance, randbelow) for total in sums[:, -1]]
-    return _noisy(sums, variance, randbelow), np.array(own_means, dtype=np.float64)
-
-
-def _residuals(
-    d: int, W: Matrix, scales: Matrix, prepared_by: tuple[Matrix, Matrix] | None
-) -> Callable[[Matrix], Matrix]:
-    """What makes residuals of records, with the constant if columns are prepared."""
-    constant = constant_residual(d)
+    constant = constant_residual(X.shape[1])
 
     def residuals(rows: Matrix) -> Matrix:
         with np.errstate(all="ignore"):
@@ -161,24 +153,14 @@ def _residuals(
             x = (rows - centre) / scale
             return np.column_stack([(x - x @ W) / scales, np.full(len(x), constant)])
 
-    return residuals
+    sums = _sums(X, residuals, X.shape[1] + (prepared_by is not None), norm_bound)
+    own = sums[:, -1] if means_variance else sums[:0, -1]
+    own_means = np.array([float(int(total) + rounded_gaussian(means_variance, randbelow)) for total in own])
+    return _noisy(sums, variance, randbelow), own_means
 
 
 # Rows of a block: its lattice columns stay in the cache, and a large table is not copied.
 _BLOCK = 1024
-
-
-def _release(
-    X: Matrix,
-    records: Callable[[Matrix], Matrix],
-    d: int,
-    norm_bound: float,
-    variance: int,
-    randbelow: Randbelow,
-) -> Matrix:
-    """(d, d) noisy mean of zz' over the records z that rows of a table become."""
-    noisy = _noisy(_sums(X, records, d, norm_bound), variance, randbelow)
-    return np.asarray(noisy * norm_bound**2 / (LATTICE * X.shape[0]))
 
 
 def _sums(X: Matrix, records: Callable[[Matrix], Matrix], d: int, norm_bound: float) -> NDArray[np.int64]:

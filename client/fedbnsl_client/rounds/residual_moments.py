@@ -67,12 +67,19 @@ class Rounds(LocalRounds):
         if privacy is None:
             raise LocalProtocolError("residual moments belong to private runs")
         d = len(content.scales)
-        asked = problem.X, content.weights.to_dense(), content.scales, privacy.residual_norm_bound(d)
-        variance, randbelow = price.moments_variance, problem.randbelow
+        asked = (
+            problem.X,
+            content.weights.to_dense(),
+            content.scales,
+            privacy.residual_norm_bound(d),
+            price.moments_variance,
+            problem.randbelow,
+            by,
+        )
         if problem.member is None:
-            released = release_residual_moments(*asked, variance, randbelow, by)
+            released = release_residual_moments(*asked)
             return Answer(as_sent(released[np.triu_indices(len(released))], problem.plan.value_type), content.digest)
-        sums, own_means = residual_sums(*asked, variance, randbelow, by, price.means_variance)
+        sums, own_means = residual_sums(*asked, price.means_variance)
         numbers = [int(number) for number in sums[:d, :d][np.triu_indices(d)]]
         if by is not None:
             # Whole numbers that follow from the site's own means alone: the rest of the sum is as it was released.

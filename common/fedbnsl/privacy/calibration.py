@@ -21,6 +21,10 @@ LATTICE = 2**20
 # For Laplace noise on scores: one record moves a score by LATTICE; rounding before and after adds less than 4.
 SCORE_SENSITIVITY = LATTICE + 4
 
+# Least variance of a site's part of the noise of a secure sum, in lattice units squared, for each site that shares it:
+# rounding then changes no probability by more than a factor 1 + exp(-1e6) (docs/explanation/secure-sum.md).
+_FINE = 2**16
+
 # Parts of a budget are made slightly smaller, so that rounding never makes their sum exceed the whole.
 _SHORT = 1.0 - 2.0**-40
 
@@ -125,12 +129,9 @@ class Price:
             raise PlanError(f"round {t} has no price: the plan has {self.last_round} rounds")
         if not t:
             return self.setup_units
-        if self.n_honest > 1:  # keys are not of the table
-            t -= 1
-            if not t:
-                return 0
+        t -= 1 if self.n_honest > 1 else 0  # round 0 is now that of the keys
         free = 1 if self.prepared else self.rounds + 1  # releases nothing anew; without residual moments there is none
-        if t == free:
+        if t in (0, free):
             return 0
         return self.round_units if t <= self.rounds + (1 if self.prepared else 0) else self.moments_units
 
@@ -191,6 +192,11 @@ def _shared(price: Price, plan: Plan) -> Price:
     if honest == 1:
         return price
     setup = price.setup_variance if price.prepared else -(-price.setup_variance // honest)
+    if min(setup, price.moments_variance // (2 * honest)) < _FINE * honest:
+        raise PlanError(
+            f"privacy.epsilon = {price.epsilon:g} is too large for secure sums: the lattice would be too coarse for "
+            "their noise"
+        )
     return replace(
         price,
         n_honest=honest,

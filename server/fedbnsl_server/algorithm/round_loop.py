@@ -10,16 +10,17 @@ from functools import partial
 
 import numpy as np
 
+from fedbnsl.codec import task_digest
 from fedbnsl.errors import DivergenceError, RemoteProtocolError
 from fedbnsl.graphs.graph import threshold
 from fedbnsl.messages import Content, LocalUpdate, RoundTask, Units
 from fedbnsl.plan.plan import Plan
 from fedbnsl.rounds.kinds import n_rounds, stage
+from fedbnsl_server.algorithm import secure_sum
 from fedbnsl_server.algorithm.admm import AdmmState, initial_state
 from fedbnsl_server.algorithm.consensus_graph import consensus_graph, present_weights
 from fedbnsl_server.algorithm.influence import FEWEST_SITES, Influence, influences
 from fedbnsl_server.findings import Finding, findings_of
-from fedbnsl_server.rounds import secure_sum
 from fedbnsl_server.rounds.kinds import Run, kind_of
 from fedbnsl_server.sites.mailbox import Exchange
 
@@ -208,7 +209,7 @@ def _check(update: LocalUpdate, *, asked: Content, units: Units | None, run: Run
     elif update.findings and run.plan.privacy is not None:
         fault = "has findings about a private table, which must not leave its site"
     elif secure_sum.is_summed(asked, run):
-        fault = secure_sum.fault(update.content, asked, units, run)
+        fault = secure_sum.fault(update.content, asked, task_digest(asked, units), run)
     else:
         fault = kind_of(asked.kind).fault(update.content, asked, run)
     if fault:

@@ -10,9 +10,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from fedbnsl.codec import task_digest
 from fedbnsl.errors import RemoteProtocolError
-from fedbnsl.messages import Content, LocalUpdate, MaskedSum, Units
+from fedbnsl.messages import Content, LocalUpdate, MaskedSum
 from fedbnsl.privacy.calibration import LATTICE
 from fedbnsl_server.rounds.kinds import Run, kind_of
 
@@ -29,14 +28,20 @@ def is_summed(asked: Content, run: Run) -> bool:
     return privacy is not None and privacy.secure_sum and asked.kind != "keys"
 
 
-def fault(part: Content, asked: Content, units: Units | None, run: Run) -> str:
-    """Why an answer is no part of the sum, as the end of a sentence; empty if it is one."""
+def fault(part: Content, asked: Content, digest: bytes, run: Run) -> str:
+    """Why an answer is no part of the sum, as the end of a sentence; empty if it is one.
+
+    Parameters
+    ----------
+    digest
+        `codec.task_digest` of what was asked.
+    """
     if not isinstance(part, MaskedSum):
         return "is not part of a secure sum, which the plan asks for"
     expected = cast(Any, kind_of(asked.kind)).n_summands(run)
     if part.numbers.size != expected:
         return f"has {part.numbers.size} masked numbers; {expected} were asked for"
-    same = part.task_digest == task_digest(asked, units)[: len(part.task_digest)]
+    same = part.task_digest == digest[: len(part.task_digest)]
     return "" if same else "answers another task, so that its masks do not cancel"
 
 

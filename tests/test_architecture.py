@@ -62,6 +62,7 @@ MATHS = (
     "fedbnsl.graphs.family_moments",
     "fedbnsl.graphs.meek",
     "fedbnsl.privacy.calibration",
+    "fedbnsl.privacy.gaussian_dp",
     "fedbnsl.privacy.zcdp",
     "fedbnsl_server.algorithm",
     "fedbnsl_server.search",

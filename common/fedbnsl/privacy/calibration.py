@@ -14,7 +14,7 @@ from fedbnsl import __version__
 from fedbnsl.errors import PlanError
 from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.privacy_settings import Privacy
-from fedbnsl.privacy import zcdp
+from fedbnsl.privacy import gaussian_dp, zcdp
 
 LATTICE = 2**20
 
@@ -52,9 +52,9 @@ class Price:
     round_units
         Cost of one ADMM round.
     setup_variance
-        Variance of the discrete Gaussian on the sums of the setup, in lattice units squared; 0 without a setup.
+        Variance of the Gaussian noise on the sums of the setup, in lattice units squared; 0 without a setup.
     update_variance
-        dp-pgcd: the same for the gradient coordinate of a step.
+        dp-pgcd: that of the discrete Gaussian noise on the gradient coordinate of a step.
     update_scale
         dp-pgcd-laplace: scale of the discrete Laplace noise on that coordinate, in lattice units.
     sharpness
@@ -67,7 +67,10 @@ class Price:
     moments_units
         Cost of one of them.
     moments_variance
-        Variance of the discrete Gaussian on the diagonal of their sums, half of it off the diagonal.
+        Variance of the Gaussian noise on the diagonal of their sums, half of it off the diagonal.
+    gaussian
+        Whether every release of the run is Gaussian. Then the units are those of `gaussian_dp.budget`, otherwise of
+        `zcdp.budget`.
     """
 
     epsilon: float
@@ -86,6 +89,7 @@ class Price:
     moments_units: int = 0
     moments_variance: int = 0
     prepared: bool = False
+    gaussian: bool = False
     n_honest: int = 1
     means_units: int = 0
     means_variance: int = 0
@@ -135,6 +139,11 @@ class Price:
             return 0
         return self.round_units if t <= self.rounds + (1 if self.prepared else 0) else self.moments_units
 
+    def is_gaussian(self, t: int) -> bool:
+        """Whether all that round t releases is Gaussian: all but the rounds of private steps."""
+        before = 1 if self.prepared else 0
+        return self.gaussian or not before < t <= before + self.rounds
+
 
 def n_residuals(plan: Plan, n_columns: int) -> int:
     """How many residuals a record has in a private moments round: with prepared columns a constant is one more."""
@@ -148,6 +157,11 @@ def constant_residual(n_columns: int) -> float:
     columns it adds a tenth to the squared norm of residuals of variance 1.
     """
     return max(1.0, math.sqrt(0.1 * n_columns))
+
+
+def is_gaussian(plan: Plan) -> bool:
+    """Whether every release of a private plan is Gaussian: it selects no coordinates."""
+    return plan.local_solver == "noisy-covariance" or (plan.local_solver == "dp-pgcd" and not plan.rounds)
 
 
 def price_of(plan: Plan, *, n_samples: int, n_variables: int) -> Price:
@@ -217,8 +231,10 @@ def recipe(plan: Plan, price: Price) -> dict[str, object]:
 
 
 def _exponential(plan: Plan, privacy: Privacy, delta: float, d: int) -> Price:
-    """DP-PGCD: one zCDP budget for the second moments, all selections, all updates and all residual moments."""
-    whole = zcdp.units_within(zcdp.budget(privacy.epsilon, delta))
+    """DP-PGCD: one budget for the second moments, all selections, all updates and all residual moments."""
+    gaussian = is_gaussian(plan)
+    budget = gaussian_dp.budget if gaussian else zcdp.budget
+    whole = zcdp.units_within(budget(privacy.epsilon, delta))
     setup = math.floor(privacy.smoothness_share * whole) if privacy.smoothness == "estimated" else 0
     left, times = whole - setup, plan.moments_rounds
     share = privacy.moments_share if plan.rounds else 1.0
@@ -241,14 +257,11 @@ def _exponential(plan: Plan, privacy: Privacy, delta: float, d: int) -> Price:
         sharpness=zcdp.selection_sharpness(privacy.selection_share * step) if step else 0.0,
         moments_rounds=times,
         moments_units=a_release,
-        moments_variance=_matrix_variance(
-            zcdp.gaussian_multiplier(zcdp.zcdp_of(a_release - means) * _SHORT), n_residuals(plan, d)
-        )
-        if a_release
-        else 0,
+        moments_variance=_matrix_variance(a_release - means, n_residuals(plan, d)),
         means_units=means,
         means_variance=_variance(math.ceil(of_means**2 * (1.0 + 2.0**-40)), zcdp.zcdp_of(means) * _SHORT),
         prepared=plan.preparation is not None,
+        gaussian=gaussian,
     )
 
 
@@ -293,15 +306,16 @@ def _laplace(plan: Plan, privacy: Privacy, delta: float, d: int) -> Price:
 
 
 def _covariance(plan: Plan, privacy: Privacy, delta: float, d: int) -> Price:
-    """The covariance once, by the analytic Gaussian mechanism; everything after it is post-processing."""
-    multiplier = zcdp.analytic_gaussian(privacy.epsilon, delta)
+    """The covariance once, by the Gaussian mechanism; everything after it is post-processing."""
+    setup = zcdp.units_within(gaussian_dp.budget(privacy.epsilon, delta))
     return Price(
         epsilon=privacy.epsilon,
         delta=delta,
         rounds=plan.rounds,
         local_steps=0,
-        setup_units=math.ceil(zcdp.gaussian(multiplier) * zcdp.UNITS_PER_ZCDP),
-        setup_variance=_matrix_variance(multiplier, d),
+        setup_units=setup,
+        setup_variance=_matrix_variance(setup, d),
+        gaussian=True,
     )
 
 
@@ -342,16 +356,21 @@ def _statistics_variance(plan: Plan, cost: float, d: int) -> int:
     return _variance(squared, cost * _SHORT) if cost else 0
 
 
-def _matrix_variance(multiplier: float, d: int) -> int:
+def _matrix_variance(units: int, d: int) -> int:
     """Variance on the diagonal of a (d, d) sum of lattice products: even, since half of it goes on the other entries.
+
+    0 without units: that is no price.
 
     Replacing a record z of norm at most r moves Z'Z by at most sqrt(2) r^2 in Frobenius norm. On the lattice, where r^2
     is LATTICE, rounding a record's d^2 products adds at most d. An entry off the diagonal stands for two.
     """
+    if not units:
+        return 0
     sensitivity = math.sqrt(2.0) * LATTICE + d
+    multiplier = zcdp.gaussian_multiplier(zcdp.zcdp_of(units) * _SHORT)
     return 2 * math.ceil((sensitivity * multiplier) ** 2 / 2.0 * (1.0 + 2.0**-40))
 
 
 def _variance(squared_sensitivity: int, cost: float) -> int:
-    """The integer variance, rounded up, of a discrete Gaussian that costs this much zCDP."""
+    """The integer variance, rounded up, of Gaussian noise that costs this much zCDP."""
     return math.ceil(squared_sensitivity / (2.0 * cost)) if cost else 0

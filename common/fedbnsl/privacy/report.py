@@ -6,7 +6,7 @@ from typing import Any
 from fedbnsl.errors import PlanError
 from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.privacy_settings import Privacy
-from fedbnsl.privacy import zcdp
+from fedbnsl.privacy import gaussian_dp, zcdp
 from fedbnsl.privacy.calibration import LATTICE, Price, n_residuals, price_of
 
 
@@ -37,7 +37,10 @@ def price_summary(plan: Plan, *, n_samples: int, n_variables: int) -> dict[str, 
             "round": zcdp.zcdp_of(price.round_units),
             "moments_round": zcdp.zcdp_of(price.moments_units),
         },
-        "epsilon": zcdp.epsilon_of(total, price.delta),
+        "accounting": "Gaussian" if price.gaussian else "zCDP",
+        "noise_relative_to_zcdp": noise_relative_to_zcdp(price),
+        "epsilon": (gaussian_dp if price.gaussian else zcdp).epsilon_of(total, price.delta),
+        "epsilon_by_zcdp": zcdp.epsilon_of(total, price.delta),
         **_shared(price, plan.n_participants),
         "epsilon_as_in_the_paper": zcdp.epsilon_as_in_the_paper(total, price.delta),
         "guarantee": guarantees(plan),
@@ -58,6 +61,14 @@ def _shared(price: Price, n_sites: int) -> dict[str, Any]:
             "noise_of_the_sum_without": math.sqrt(price.n_honest),
         }
     }
+
+
+def noise_relative_to_zcdp(price: Price) -> float:
+    """Standard deviations of the noise, as a share of what they would be if the plan were counted as zCDP."""
+    if not price.gaussian:
+        return 1.0
+    budgets = zcdp.budget(price.epsilon, price.delta), gaussian_dp.budget(price.epsilon, price.delta)
+    return math.sqrt(budgets[0] / budgets[1])
 
 
 def guarantees(plan: Plan) -> bool:
@@ -120,7 +131,7 @@ def _of_sums(price: Price, n_sites: int) -> str:
 
 def epsilon_of_share(price: Price) -> float:
     """Epsilon of a run with secure sums against everybody else together: the site's own part of the noise alone."""
-    return zcdp.epsilon_of(zcdp.zcdp_of(price.share_units), price.delta)
+    return (gaussian_dp if price.gaussian else zcdp).epsilon_of(zcdp.zcdp_of(price.share_units), price.delta)
 
 
 def noise_scales(
@@ -189,6 +200,7 @@ def price_lines(summary: dict[str, Any]) -> list[str]:
         f"total         {cost['total']:.6g} zCDP: {cost['setup']:.4g} once"
         + (f", {rounds} x {cost['round']:.4g}" if rounds else "")
         + (f", {releases} x {cost['moments_round']:.4g}" if releases else ""),
+        _accounting(summary),
         f"epsilon       {summary['epsilon']:.4g} by the optimal conversion, "
         f"{summary['epsilon_as_in_the_paper']:.4g} by the paper's",
     ]
@@ -220,10 +232,6 @@ def price_lines(summary: dict[str, Any]) -> list[str]:
         )
     if not summary["guarantee"]:
         lines.insert(0, "NO GUARANTEE  smoothness = 'exact' uses the data without paying: for public data only")
-    if summary["solver"] == "noisy-covariance":
-        lines.append(
-            "              the plan's epsilon is that of the analytic Gaussian mechanism; ledgers count in zCDP"
-        )
     for name, title, unit in (
         ("covariance", "covariance", "squared units, an entry of the diagonal"),
         ("second_moments", "2nd moments", "squared units of the variable with the largest bound"),
@@ -242,6 +250,17 @@ def price_lines(summary: dict[str, Any]) -> list[str]:
             f"time if its score leads by {100 * scale['lead_as_share_of_largest_score']:.3g} % of the largest possible"
         )
     return lines
+
+
+def _accounting(summary: dict[str, Any]) -> str:
+    if summary["accounting"] == "zCDP":
+        return "accounting    zCDP: not every release is Gaussian"
+    share = summary["noise_relative_to_zcdp"]
+    mu = math.sqrt(2.0 * summary["zcdp"]["total"])
+    return (
+        f"accounting    Gaussian differential privacy (mu = {mu:.4g}), as every release is Gaussian: {share:.3f} times "
+        f"the noise that zCDP would ask for; counted as zCDP it is epsilon {summary['epsilon_by_zcdp']:.4g}"
+    )
 
 
 def noise_table(plan: Plan, *, n_samples: int, n_variables: int) -> list[list[str]]:

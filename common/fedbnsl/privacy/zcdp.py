@@ -23,16 +23,12 @@ def units_within(zcdp: float) -> int:
     return math.floor(zcdp * UNITS_PER_ZCDP)
 
 
-def gaussian(noise_multiplier: float) -> float:
-    """Cost of the Gaussian mechanism, continuous or discrete, with standard deviation `noise_multiplier` x sensitivity.
-
-    Bun and Steinke 2016, proposition 1.6; the discrete Gaussian has the same cost (Canonne, Kamath, Steinke 2020).
-    """
-    return 0.5 / noise_multiplier**2
-
-
 def gaussian_multiplier(zcdp: float) -> float:
-    """The noise multiplier whose cost is `zcdp`."""
+    """Standard deviation / sensitivity at which the Gaussian mechanism, continuous or discrete, costs `zcdp`.
+
+    It costs 1 / (2 multiplier^2): Bun and Steinke 2016, proposition 1.6; the discrete Gaussian costs the same (Canonne,
+    Kamath, Steinke 2020). If everything that is counted together is continuous, `gaussian_dp` tells a smaller epsilon.
+    """
     return math.sqrt(0.5 / zcdp)
 
 
@@ -100,22 +96,6 @@ def budget(epsilon: float, delta: float) -> float:
         else:
             high = middle
     return low
-
-
-def analytic_gaussian(epsilon: float, delta: float) -> float:
-    """The noise multiplier of one Gaussian release that is exactly (epsilon, delta)-private (Balle and Wang 2018).
-
-    With m = 1 / multiplier: Phi(m/2 - epsilon/m) - e^epsilon Phi(-m/2 - epsilon/m) = delta.
-    """
-    from scipy.optimize import brentq
-    from scipy.special import log_ndtr
-
-    def excess(log_m: float) -> float:
-        m = math.exp(log_m)
-        first, second = log_ndtr(m / 2 - epsilon / m), epsilon + log_ndtr(-m / 2 - epsilon / m)
-        return math.exp(first) - math.exp(second) - delta
-
-    return math.exp(-float(brentq(excess, -20.0, 10.0, xtol=1e-12)))
 
 
 def advanced_composition(mechanisms: Sequence[tuple[float, int]], delta: float) -> float:

@@ -9,7 +9,7 @@ import pytest
 
 from fedbnsl.errors import PlanError
 from fedbnsl.plan.plan import PRIVATE_SOLVERS, Plan
-from fedbnsl.privacy import zcdp
+from fedbnsl.privacy import gaussian_dp, zcdp
 from fedbnsl.privacy.calibration import price_of
 from fedbnsl.privacy.report import guarantee_sentence, noise_table, price_lines, price_summary
 from fedbnsl.rounds.kinds import n_rounds
@@ -148,6 +148,43 @@ def test_the_table_of_noise_holds_the_plan_itself() -> None:
     assert row[header.index("10")] == f"{multiplier:.4g}"
     with pytest.raises(PlanError, match="takes no private steps"):
         noise_table(plan_of("noisy-covariance"), n_samples=100, n_variables=5)
+
+
+# ---- where every release is Gaussian ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("plan", "gaussian"),
+    [
+        (plan_of(rounds=0, moments_rounds=3), True),
+        (plan_of("noisy-covariance"), True),
+        (plan_of(), False),
+        (plan_of(rounds=1, moments_rounds=3), False),
+        (plan_of("dp-pgcd-laplace"), False),
+    ],
+)
+def test_a_plan_is_counted_as_gaussian_only_if_every_release_is(plan: Plan, gaussian: bool) -> None:
+    price = price_of(plan, n_samples=100, n_variables=5)
+    assert price.gaussian == gaussian == all(price.is_gaussian(t) for t in range(n_rounds(plan) + 1))
+    summary = price_summary(plan, n_samples=100, n_variables=5)
+    assert summary["accounting"] == ("Gaussian" if gaussian else "zCDP")
+    [line] = [line for line in price_lines(summary) if line.startswith("accounting")]
+    assert ("as every release is Gaussian" in line) == gaussian
+    if gaussian:
+        of_the_budgets = math.sqrt(zcdp.budget(1.0, 1e-6) / gaussian_dp.budget(1.0, 1e-6))
+        assert summary["noise_relative_to_zcdp"] == pytest.approx(of_the_budgets) == pytest.approx(0.9324, abs=1e-4)
+        assert f"{of_the_budgets:.3f} times the noise that zCDP would ask for" in line
+        assert summary["epsilon"] == pytest.approx(1.0, rel=1e-6)
+        assert summary["epsilon_by_zcdp"] == zcdp.epsilon_of(price.units / UNITS, 1e-6) > 1.05
+        assert gaussian_dp.epsilon_of(price.units / UNITS, 1e-6) <= 1.0
+    else:
+        assert summary["noise_relative_to_zcdp"] == 1.0
+        assert "zCDP: not every release is Gaussian" in line
+
+
+def test_the_setup_and_the_moments_of_a_plan_with_steps_are_gaussian_by_themselves() -> None:
+    price = price_of(plan_of(rounds=2, moments_rounds=3), n_samples=100, n_variables=5)
+    assert [price.is_gaussian(t) for t in range(7)] == [True, False, False, True, True, True, True]
 
 
 # ---- residual moments ------------------------------------------------------------------------------------------------

@@ -3,6 +3,8 @@
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 from unittest import mock
 
@@ -10,7 +12,7 @@ import numpy as np
 
 from audit import reference
 from audit.reference import LATTICE
-from fedbnsl.errors import ProtocolError
+from fedbnsl.errors import BudgetExhaustedError, ProtocolError
 from fedbnsl.messages import Content, LocalUpdate, RoundTask
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy import calibration as pricing
@@ -22,6 +24,7 @@ from fedbnsl_client import participant
 from fedbnsl_client.budget import journal as run_journal
 from fedbnsl_client.budget.ledger import Ledger, Request
 from fedbnsl_client.budget.policy import DatasetPolicy
+from fedbnsl_client.budget.spending import Cap, Spending
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.privacy import noise, private_moments
 
@@ -114,10 +117,21 @@ def cost_of_moments(price: Price, d: int) -> float:
 
 
 def cost_of_run(plan: Plan, price: Price, d: int) -> float:
-    """zCDP of all noise of a run of dp-pgcd, from its scales alone."""
+    """zCDP of all noise of a run, from its scales alone."""
     of_moments = cost_of_moments(price, d + before_admm(plan))
     rounds = plan.rounds * cost_of_round(plan, price) + plan.moments_rounds * of_moments
     return cost_of_setup(plan, price, d) + rounds
+
+
+def takes_no_steps(plan: Plan) -> bool:
+    """Whether all that a run releases is Gaussian noise on sums."""
+    return plan.local_solver == "noisy-covariance" or (plan.local_solver == "dp-pgcd" and plan.rounds == 0)
+
+
+def epsilon_of(plan: Plan, cost: float) -> float:
+    """Epsilon of so much zCDP of a plan's releases."""
+    of = reference.gaussian_epsilon_of if takes_no_steps(plan) else reference.epsilon_of
+    return of(cost, 1e-6)
 
 
 def check_prices(price_of: PriceOf) -> None:
@@ -134,10 +148,60 @@ def check_prices(price_of: PriceOf) -> None:
         assert sum(by_kind["scales"] + by_kind["statistics"]) == 0, "they tell what the setup has paid for"
         assert cost_of_moments(price, D + before_admm(plan)) <= min(moments, default=0) * UNIT * (1 + 1e-12)
         assert price.units_of(0) + sum(rounds) + sum(moments) == price.units
-        if plan.local_solver == "dp-pgcd":
+        assert price.gaussian == takes_no_steps(plan)
+        for t in range(n_rounds(plan) + 1):
+            steps = t > 0 and stage(plan, t).kind == "admm" and not takes_no_steps(plan)
+            assert price.is_gaussian(t) == (not steps), "steps select coordinates, which no Gaussian mechanism does"
+        if plan.local_solver != "dp-pgcd-laplace":  # which has advanced composition
             actual = cost_of_run(plan, price, D)
-            assert reference.epsilon_of(actual, 1e-6) <= plan.privacy.epsilon * (1 + 1e-9)
-            assert reference.epsilon_of(price.units * UNIT, 1e-6) >= plan.privacy.epsilon * 0.999  # none is wasted
+            assert epsilon_of(plan, actual) <= plan.privacy.epsilon * (1 + 1e-9)
+            assert epsilon_of(plan, price.units * UNIT) >= plan.privacy.epsilon * 0.999  # none is wasted
+
+
+# Shares of the zCDP of epsilon 5 that are asked for, one after the other, each Gaussian or not. GDP allows about 1.1.
+SEQUENCES = (
+    "0.5g 0.5g 0.05g 0.2g 0.05n",
+    "1.05g 0.001n 0.01g",
+    "0.3g 0.3n 0.5g 0.3g 0.2g",
+    "0.3n 0.3g 0.3g 0.2g 0.05g",
+    "0.3old 0.6g 0.15g 0.05g",
+    "0.2g 0.2g 0.2g 0.2g 0.2g 0.05g 0.1g",
+    "0.6n 0.6n 0.3n",
+)
+
+
+def check_caps() -> None:
+    """A ledger pays as long as what it paid for keeps epsilon, by zCDP or, if all is Gaussian, by that; no less."""
+    epsilon, delta = 5.0, 1e-6
+    whole, cap = reference.budget(epsilon, delta), Cap.of(epsilon, delta)
+    for sequence in SEQUENCES:
+        with TemporaryDirectory() as folder, Ledger.create(Path(folder) / "ledger.db") as ledger:
+            ledger.register("table", tuple("abc"), np.random.default_rng(3).normal(size=(N, D)))
+            paid: list[tuple[float, bool]] = []
+            for t, asked in enumerate(sequence.split()):
+                share, kind = float(asked.rstrip("gnold")), asked.lstrip("0123456789.")
+                then = [*paid, (share * whole, kind == "g")]
+                total, gaussian = sum(cost for cost, _ in then), all(of_that_kind for _, of_that_kind in then)
+                of = reference.gaussian_epsilon_of if gaussian else reference.epsilon_of
+                if pays(ledger, t, math.floor(share * whole / UNIT), kind, cap):
+                    assert of(total, delta) <= epsilon * (1 + 1e-6), (sequence, asked)
+                    paid = then
+                else:
+                    assert of(total, delta) > epsilon, (sequence, asked)
+
+
+def pays(ledger: Ledger, t: int, units: int, kind: str, cap: Cap) -> bool:
+    """Whether a ledger pays for a request; `old` ones it once paid for without noting their kind."""
+    if kind == "old":
+        with ledger._file.transaction():
+            ledger._file.append("reserve", dataset="table", run="", round=t, site="", units=units, authority="")
+        return True
+    limits = {"cap_units": cap.units, "gaussian_cap_units": cap.gaussian_units}
+    try:
+        ledger.reserve(Request("table", 1, t, "site"), units, gaussian=kind == "g", recipe={}, **limits)
+    except BudgetExhaustedError:
+        return False
+    return True
 
 
 class Recorder:
@@ -146,6 +210,7 @@ class Recorder:
     def __init__(self) -> None:
         self.log: list[str] = []
         self.units: dict[int, int] = {}
+        self.gaussian: dict[int, bool] = {}
         self.kept: dict[int, bytes] = {}
         self.recipes: list[Any] = []
 
@@ -155,7 +220,8 @@ class Recorder:
     def stored(self, request: Request) -> bytes | None:
         return self.kept.get(request.round)
 
-    def reserve(self, request: Request, units: int, *, recipe: Any, **_: object) -> None:
+    def reserve(self, request: Request, units: int, *, recipe: Any, gaussian: bool, **_: object) -> None:
+        self.gaussian[request.round] = gaussian
         self.log.append(f"reserve {request.round}")
         self.recipes.append(recipe)
         self.units[request.round] = self.units.get(request.round, 0) + units
@@ -259,9 +325,11 @@ def check_whole_run(plan: Plan, *, restart_before: int) -> None:
     with counted_draws() as drawn:
         play(plan, recorder, restart_before=restart_before)
     price = pricing.price_of(plan, n_samples=N, n_variables=D)
-    units, cap = recorder.units, POLICY.run_cap_units
+    units, cap = recorder.units, POLICY.run_cap
     rounds = [units.get(t + before_admm(plan), 0) for t in range(1, plan.rounds + 1)]
-    assert sum(units.values()) == price.units <= cap, (units, price)
+    assert sum(units.values()) == price.units, (units, price)
+    assert cap.allows(Spending(price.units, price.gaussian)), (cap, price)
+    assert all(price.is_gaussian(t) == gaussian for t, gaussian in recorder.gaussian.items()), recorder.gaussian
     assert min(rounds, default=0) * UNIT * (1 + 1e-12) >= cost_of_round(plan, price), units
     assert units.get(0, 0) * UNIT * (1 + 1e-12) >= cost_of_setup(plan, price, D), units
     check_log(recorder.log, plan)
@@ -298,7 +366,7 @@ def check_moments(plan: Plan, recorder: Recorder, drawn: list[int]) -> None:
     for t in range(plan.rounds + 2, n_rounds(plan) + 1):
         assert recorder.units[t] * UNIT * (1 + 1e-12) >= cost_of_moments(price, k), recorder.units
     assert recorder.units[free] == 0, recorder.units
-    assert reference.epsilon_of(cost_of_run(plan, price, D), 1e-6) <= plan.privacy.epsilon * (1 + 1e-9)
+    assert epsilon_of(plan, cost_of_run(plan, price, D)) <= plan.privacy.epsilon * (1 + 1e-9)
     one_release = [price.moments_variance // (1 if i == j else 2) for i in range(k) for j in range(i, k)]
     n_setup = 2 * D + 1 if before_admm(plan) else D
     assert drawn == [price.setup_variance] * n_setup + one_release * plan.moments_rounds, drawn

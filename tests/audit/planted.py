@@ -12,9 +12,11 @@ from unittest import mock
 import numpy as np
 
 from fedbnsl.privacy import calibration as pricing
+from fedbnsl.privacy import gaussian_dp
 from fedbnsl.privacy.calibration import LATTICE
 from fedbnsl.sparse import Matrix
 from fedbnsl_client.budget import journal as run_journal
+from fedbnsl_client.budget import ledger, ledger_file, spending
 from fedbnsl_client.losses import clipped as clipped_gradient
 from fedbnsl_client.losses.clipped import ClippedGradient
 from fedbnsl_client.privacy import noise, private_moments
@@ -119,6 +121,64 @@ last_round_not_charged = priced(
 total_without_a_round = priced(
     "total_without_a_round", "self.setup_units + self.rounds *", "self.setup_units + (self.rounds - 1) *"
 )
+
+
+steps_taken_for_gaussian = priced(
+    "steps_taken_for_gaussian", 'plan.local_solver == "dp-pgcd" and not plan.rounds', 'plan.local_solver == "dp-pgcd"'
+)
+rounds_of_steps_taken_for_gaussian = priced(
+    "rounds_of_steps_taken_for_gaussian",
+    "return self.gaussian or not before < t <= before + self.rounds",
+    "return True",
+)
+mu_added_linearly = priced("mu_added_linearly", "// times if times else 0", "// times**2 if times else 0")
+
+
+@contextmanager
+def mu_squared_without_its_half(folder: Path) -> Iterator[None]:
+    changed = rewritten(gaussian_dp, folder, ("return 0.5 * low * low", "return low * low"))
+    with mock.patch.object(gaussian_dp, "budget", changed.budget):
+        yield
+
+
+@contextmanager
+def every_release_reserved_as_gaussian(folder: Path) -> Iterator[None]:
+    changed = rewritten(
+        run_journal, folder, ("            gaussian=self._price.is_gaussian(t),", "            gaussian=True,")
+    )
+    with mock.patch.object(run_journal, "RunJournal", changed.RunJournal):
+        yield
+
+
+def summed_wrongly(name: str, *changes: tuple[str, str]) -> Plant:
+    """A bug in how a ledger adds up and compares."""
+
+    @contextmanager
+    def plant(folder: Path) -> Iterator[None]:
+        changed = rewritten(spending, folder, *changes)
+        with mock.patch.multiple(ledger, Spending=changed.Spending, Cap=changed.Cap):
+            yield
+
+    plant.__name__ = name
+    return plant
+
+
+_UNITS = "self.units + other.units"
+_SUM = f"Spending({_UNITS}, self.gaussian and other.gaussian)"
+WRONG_SUMS: list[Plant] = [
+    summed_wrongly("any_gaussian_makes_all_gaussian", (_SUM, _SUM.replace(" and ", " or "))),
+    summed_wrongly("the_kind_of_the_last_release_counts", (_SUM, _SUM.replace("self.gaussian and ", ""))),
+    summed_wrongly("the_larger_cap_for_all", ("(spent.gaussian and spent.units <=", "(spent.units <=")),
+    summed_wrongly("mu_added_linearly_in_the_ledger", (_UNITS, "int((self.units**0.5 + other.units**0.5) ** 2)")),
+    summed_wrongly("units_added_as_squares", (_UNITS, "int((self.units**2 + other.units**2) ** 0.5)")),
+]
+
+
+@contextmanager
+def old_entries_taken_for_gaussian(folder: Path) -> Iterator[None]:
+    changed = rewritten(ledger_file, folder, ("IS NOT TRUE", "IS FALSE"))
+    with mock.patch.object(ledger_file.LedgerFile, "only_gaussian", changed.LedgerFile.only_gaussian):
+        yield
 
 
 @contextmanager

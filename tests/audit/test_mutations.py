@@ -112,13 +112,19 @@ CHECKS: list[tuple[Check, list[planted.Plant]]] = [
             planted.setup_not_charged,
             planted.last_round_not_charged,
             planted.total_without_a_round,
+            planted.steps_taken_for_gaussian,
+            planted.rounds_of_steps_taken_for_gaussian,
+            planted.mu_added_linearly,
+            planted.mu_squared_without_its_half,
         ],
     ),
+    (accounts.check_caps, [*planted.WRONG_SUMS, planted.old_entries_taken_for_gaussian]),
     # Who pays when.
     (
         accounts.check_whole_runs,
         [
             planted.moments_not_charged,
+            planted.every_release_reserved_as_gaussian,
             planted.paid_after_drawing,
             planted.drawn_again_for_the_same_round,
             planted.setup_released_anew_after_a_restart,

@@ -116,7 +116,7 @@ def test_weights_that_private_steps_cannot_start_from_are_refused_before_the_rou
     participant = site.start(plan)
     with np.errstate(over="ignore"), pytest.raises(FedbnslError, match="beyond"):
         participant.handle(task(1, matrix(size)))
-    assert site.ledger.spent_in_run(DATASET, RUN) == participant._problem.price.setup_units * bool(site.stored(0))
+    assert site.ledger.spending(DATASET, RUN).units == participant._problem.price.setup_units * bool(site.stored(0))
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, 5e-324, 0.99e-30, 1.01e30, np.inf, np.nan])

@@ -52,7 +52,7 @@ def budgets_held(remains: Remains, kills: Mapping[str, int] | None = None) -> No
         with site_folder.opened(remains.folder / site) as (policy, ledger):  # opening verifies it
             [dataset], [table] = policy.datasets, ledger.datasets()
             spent = ledger.spent(dataset.id)
-            assert spent <= dataset.cap_units
+            assert dataset.cap.allows(ledger.spending(dataset.id))
             assert ledger.mark.spent.get(dataset.id, 0) == spent
             reserved = Counter(_requests(ledger, "reserve"))
             stored = Counter(_requests(ledger, "store"))

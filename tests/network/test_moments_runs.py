@@ -188,7 +188,7 @@ class Wards:
                 for kind in ("reserve", "store"):
                     assert sorted(e.content["round"] for e in entries if e.kind == kind) == sorted(expected), kind
                 assert ledger.spent(DATASET) == sum(map(price.units_of, expected)) <= price.units
-                assert price.units <= policy.datasets[0].run_cap_units
+                assert price.units <= policy.datasets[0].run_cap.units
                 for t in expected - {0}:
                     kept = ledger.stored(Request(DATASET, run, t, name))
                     assert kept is not None

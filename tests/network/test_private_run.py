@@ -163,7 +163,7 @@ def test_a_site_that_is_killed_again_and_again_never_overspends_and_never_draws_
         with site_folder.opened(folder) as (policy, ledger):
             ledger.verify()
             spent, entries = ledger.spent(DATASET), ledger.entries()
-            assert spent <= policy.datasets[0].cap_units
+            assert spent <= policy.datasets[0].cap.units
             assert ledger.head(DATASET).spent_units == spent
             for t in range(1, plan.rounds + 1):
                 kept = ledger.stored(Request(DATASET, run, t, name))
@@ -224,7 +224,7 @@ def test_without_a_margin_a_killed_site_stops_instead_of_overspending(wire: Wire
     assert "above `max_epsilon` = 1" in said
     assert error is None, "the others go on without it"
     with site_folder.opened(north) as (policy, ledger):
-        assert ledger.spent(DATASET) <= policy.datasets[0].cap_units
+        assert ledger.spent(DATASET) <= policy.datasets[0].cap.units
         assert zcdp.epsilon_of(zcdp.zcdp_of(ledger.spent(DATASET)), 1e-6) <= 1.0
     hears_only_the_class(wire, "north")
 
@@ -233,7 +233,7 @@ def test_a_site_whose_budget_is_gone_reads_no_record_and_tells_only_the_class(wi
     plan = private_plan(variables=NAMES)
     north = site(tmp_path, "north", plan)
     with site_folder.opened(north) as (policy, ledger):
-        ledger.reserve(Request(DATASET, 1, 1, "north"), policy.datasets[0].cap_units, cap_units=10**18, recipe={})
+        ledger.reserve(Request(DATASET, 1, 1, "north"), policy.datasets[0].cap.units, cap_units=10**18, recipe={})
     (north / "table.csv").unlink()
     ended: list[tuple[int, str]] = []
 

@@ -11,6 +11,7 @@ from fedbnsl.privacy.zcdp import zcdp_of
 from fedbnsl.security_log import Record, unrecorded
 from fedbnsl_client.budget.ledger import Ledger, Request
 from fedbnsl_client.budget.policy import DatasetPolicy, check_price
+from fedbnsl_client.budget.spending import Spending
 
 
 class RunJournal:
@@ -47,7 +48,6 @@ class RunJournal:
         self._dataset = dataset
         self._price = price
         self._recipe = {**recipe(plan, price), "variables": list(variables)}
-        self._cap_units = dataset.cap_units
         self._run = run
         self._site = site
         self._variables = tuple(variables)
@@ -80,9 +80,9 @@ class RunJournal:
         check_price(
             self._dataset,
             self._price,
-            units_left=sum(self._price.units_of(t) for t in to_pay),
-            spent=self._ledger.spent(self._dataset.id),
-            spent_in_run=self._ledger.spent_in_run(self._dataset.id, self._run),
+            to_pay=sum((Spending(self._price.units_of(t), self._price.is_gaussian(t)) for t in to_pay), Spending()),
+            spent=self._ledger.spending(self._dataset.id),
+            spent_in_run=self._ledger.spending(self._dataset.id, self._run),
         )
 
     def release(self, t: int, draw: Callable[[], bytes]) -> bytes:
@@ -104,8 +104,10 @@ class RunJournal:
         self._ledger.reserve(
             request,
             self._price.units_of(t),
-            cap_units=self._cap_units,
+            cap_units=self._dataset.cap.units,
             recipe={"round": t, **self._recipe},
+            gaussian=self._price.is_gaussian(t),
+            gaussian_cap_units=self._dataset.cap.gaussian_units,
             authority=self._authority,
         )
         payload = draw()

@@ -25,6 +25,7 @@ from fedbnsl_client.budget.high_water_mark import Mark
 from fedbnsl_client.budget.ledger_chain import Entry, canonical
 from fedbnsl_client.budget.ledger_file import LedgerFile, Origin
 from fedbnsl_client.budget.registrations import RegisterEntry
+from fedbnsl_client.budget.spending import Cap, Spending
 from fedbnsl_client.data.fingerprint import column_fingerprints, fingerprint
 
 LARGEST_CAP_UNITS = 10**18  # a million zCDP, which protects nobody; sums stay far from the end of 64 bits
@@ -218,12 +219,12 @@ class Ledger:
     def spent(self, dataset: str) -> int:
         """Units ever reserved for a dataset and those of the same budget, over all their runs and contents."""
         with self._file.transaction():
-            return self._spent(dataset)
+            return self._spending(dataset).units
 
-    def spent_in_run(self, dataset: str, run: int) -> int:
-        """The part of `spent` that was reserved in one run."""
+    def spending(self, dataset: str, run: int | None = None) -> Spending:
+        """`spent`, in all or the part that was reserved in one run, and whether all of it was for Gaussian releases."""
         with self._file.transaction():
-            return self._spent(dataset, _run(run))
+            return self._spending(dataset, None if run is None else _run(run))
 
     def begun_with(self, run: int, site: str) -> tuple[str, ...] | None:
         """The variables, in their order, with which a site began to pay in a run; None if it has not."""
@@ -231,7 +232,15 @@ class Ledger:
             return self._file.begun_with(_run(run), site)
 
     def reserve(
-        self, request: Request, units: int, *, cap_units: int, recipe: Mapping[str, object], authority: str = ""
+        self,
+        request: Request,
+        units: int,
+        *,
+        cap_units: int,
+        recipe: Mapping[str, object],
+        gaussian: bool = False,
+        gaussian_cap_units: int = 0,
+        authority: str = "",
     ) -> None:
         """Pay for a payload. The payment is on the disk when this returns; only then may the data be touched.
 
@@ -245,6 +254,10 @@ class Ledger:
             What the site's policy lets the dataset spend in all; at most LARGEST_CAP_UNITS.
         recipe
             The plain values that the price is computed from.
+        gaussian
+            Whether all that the payload releases is Gaussian.
+        gaussian_cap_units
+            What the policy lets the dataset spend in all, if this and all before it is Gaussian.
         authority
             Fingerprint of the authority of the run's federation; empty: none, the wire is plaintext.
 
@@ -257,23 +270,29 @@ class Ledger:
         ValueError
             If price or cap is not a whole number in its range.
         """
-        for number in (units, cap_units):
+        for number in (units, cap_units, gaussian_cap_units):
             if type(number) is not int or number < 0:  # a bool is an int, and no price
                 raise ValueError(f"units are whole numbers from 0 on; got {number!r}")
-        if cap_units > LARGEST_CAP_UNITS:
-            raise ValueError(f"a cap is at most {LARGEST_CAP_UNITS} units; got {cap_units}")
+        if max(cap_units, gaussian_cap_units) > LARGEST_CAP_UNITS:
+            raise ValueError(f"a cap is at most {LARGEST_CAP_UNITS} units; got {max(cap_units, gaussian_cap_units)}")
+        if type(gaussian) is not bool:
+            raise ValueError(f"a release is Gaussian or is not; got {gaussian!r}")
+        cap = Cap(cap_units, gaussian_cap_units)
         with self._file.transaction():
             self._registration(request.dataset)
             self._refuse_another_payer(request)
             if self._file.stored_as(*_key(request)) is not None:
                 raise LedgerError(f"{request} is answered already; send the stored payload again, never draw another")
-            spent = self._spent(request.dataset)
-            if spent + units > cap_units:
+            spent = self._spending(request.dataset)
+            after = spent + Spending(units, gaussian)
+            if not cap.allows(after):
+                largest = max(cap_units, gaussian_cap_units) if after.gaussian else cap_units
                 raise BudgetExhaustedError(
-                    f"dataset {request.dataset!r}: spent {_zcdp(spent)} zCDP, asked {_zcdp(units)} more, "
-                    f"cap {_zcdp(cap_units)}"
+                    f"dataset {request.dataset!r}: spent {_zcdp(spent.units)} zCDP, asked {_zcdp(units)} more, "
+                    f"cap {_zcdp(largest)}"
                 )
-            self._file.append("reserve", **_fields(request), units=units, recipe=dict(recipe), authority=authority)
+            paid = {"units": units, "gaussian": gaussian, "recipe": dict(recipe), "authority": authority}
+            self._file.append("reserve", **_fields(request), **paid)
 
     def store(self, request: Request, payload: bytes) -> None:
         """Keep the answer to a reserved request; on the disk when this returns, and only then may it be sent.
@@ -361,9 +380,10 @@ class Ledger:
             )
         return known
 
-    def _spent(self, dataset: str, run: str | None = None) -> int:
-        spending = self._file.spending(run)
-        return sum(spending.get(one, 0) for one in registrations.account_of(dataset, self._registered()))
+    def _spending(self, dataset: str, run: str | None = None) -> Spending:
+        units, account = self._file.spending(run), registrations.account_of(dataset, self._registered())
+        parts = (Spending(units.get(one, 0), self._file.only_gaussian(one, run)) for one in account)
+        return sum(parts, Spending())
 
     def _is_approved(self, digest: bytes) -> bool:
         return any(entry["digest"] == digest.hex() for entry in self._file.contents("approve"))

@@ -250,6 +250,17 @@ class LedgerFile:
         )
         return dict(self._database.execute(sql, (run, run)))
 
+    def only_gaussian(self, dataset: str, run: str | None = None) -> bool:
+        """Whether all that `spending` counts for a dataset was for Gaussian releases; of lost units nobody knows.
+
+        An older fedbnsl did not say what it reserved for, and added discrete noise.
+        """
+        sql = (
+            "SELECT EXISTS (SELECT 1 FROM entries WHERE dataset = ? AND units > 0 AND (kind = 'lost' "
+            "OR kind = 'reserve' AND (? IS NULL OR run = ?) AND json_extract(content, '$.gaussian') IS NOT TRUE))"
+        )
+        return not self._one(sql, dataset, run, run)
+
     def state(self) -> Mark:
         """The state that the mark notes."""
         number, link = self.tip()

@@ -17,6 +17,7 @@ from fedbnsl.privacy import zcdp
 from fedbnsl.privacy.calibration import Price
 from fedbnsl.toml_text import in_toml_words
 from fedbnsl_client.budget import registrations
+from fedbnsl_client.budget.spending import Cap, Spending
 from fedbnsl_client.data.fingerprint import file_identity
 
 Count = Annotated[int, Field(strict=True, ge=0)]
@@ -46,18 +47,14 @@ class DatasetPolicy(BaseModel):
     max_epsilon_per_run: Epsilon
 
     @cached_property
-    def cap_units(self) -> int:
-        """What all releases of this table together may cost, in units of 1e-12 zCDP."""
-        return zcdp.units_within(zcdp.budget(self.max_epsilon, self.max_delta))
+    def cap(self) -> Cap:
+        """What all releases of this table together may cost."""
+        return Cap.of(self.max_epsilon, self.max_delta)
 
     @cached_property
-    def run_cap_units(self) -> int:
+    def run_cap(self) -> Cap:
         """What one run may cost."""
-        return zcdp.units_within(zcdp.budget(self.max_epsilon_per_run, self.max_delta))
-
-    def epsilon_of(self, units: int) -> float:
-        """Epsilon, at `max_delta`, of so many units of 1e-12 zCDP."""
-        return zcdp.epsilon_of(zcdp.zcdp_of(units), self.max_delta)
+        return Cap.of(self.max_epsilon_per_run, self.max_delta)
 
 
 class Policy(BaseModel):
@@ -248,12 +245,17 @@ def _in_words(problem: Any) -> str:
     return f"  {where} = {problem['input']!r}: {message}" if where else f"  {message}"
 
 
-def check_price(dataset: DatasetPolicy, price: Price, *, units_left: int, spent: int, spent_in_run: int) -> None:
+_MIXED = "; only where all releases of a table are Gaussian do they count as such, and these are not"
+
+
+def check_price(
+    dataset: DatasetPolicy, price: Price, *, to_pay: Spending, spent: Spending, spent_in_run: Spending
+) -> None:
     """Refuse a run whose delta, epsilon or remaining cost exceeds what the policy allows its dataset.
 
     Parameters
     ----------
-    units_left
+    to_pay
         What the rounds that are still to come will cost.
     spent, spent_in_run
         What the dataset has spent so far, and how much of that in this run (after a restart).
@@ -266,19 +268,19 @@ def check_price(dataset: DatasetPolicy, price: Price, *, units_left: int, spent:
         If the dataset's budget does not hold it; with the numbers.
     """
 
-    def cost(units: int) -> str:
-        return f"epsilon {dataset.epsilon_of(units):.4g} ({zcdp.zcdp_of(units):.6g} zCDP)"
+    def cost(spending: Spending) -> str:
+        return f"epsilon {spending.epsilon(dataset.max_delta):.4g} ({zcdp.zcdp_of(spending.units):.6g} zCDP)"
 
     if price.delta > dataset.max_delta:
         raise PolicyRefusal(f"rule `max_delta` = {dataset.max_delta:g}: the plan has delta = {price.delta:g}")
-    if spent_in_run + units_left > dataset.run_cap_units:
+    if not dataset.run_cap.allows(spent_in_run + to_pay):
         raise PolicyRefusal(
-            f"rule `max_epsilon_per_run` = {dataset.max_epsilon_per_run:g}: the run costs "
-            f"{cost(spent_in_run + units_left)}"
+            f"rule `max_epsilon_per_run` = {dataset.max_epsilon_per_run:g}: the run costs {cost(spent_in_run + to_pay)}"
         )
-    if spent + units_left > dataset.cap_units:
+    if not dataset.cap.allows(spent + to_pay):
         raise BudgetExhaustedError(
-            f"dataset {dataset.id!r}: the run costs {cost(units_left)}; spent so far "
-            f"{cost(spent)}; together {cost(spent + units_left)}, above `max_epsilon` = "
+            f"dataset {dataset.id!r}: the run costs {cost(to_pay)}; spent so far "
+            f"{cost(spent)}; together {cost(spent + to_pay)}, above `max_epsilon` = "
             f"{dataset.max_epsilon:g}"
+            + ("" if (spent + to_pay).gaussian or not (spent.gaussian or to_pay.gaussian) else _MIXED)
         )

@@ -13,21 +13,30 @@ from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl_client.budget.ledger import Ledger, Registration
 from fedbnsl_client.budget.ledger_chain import Entry
 from fedbnsl_client.budget.policy import DatasetPolicy, Policy, check_price, not_registered
+from fedbnsl_client.budget.spending import Spending
 
 
 def spending(dataset: DatasetPolicy, ledger: Ledger) -> dict[str, Any]:
     """Spent and left of a dataset; epsilon is derived, never stored."""
-    spent_units, unprotected = ledger.spent(dataset.id), ledger.unprotected(dataset.id)
-    left = 0 if unprotected else max(0, dataset.cap_units - spent_units)
+    spent, unprotected = ledger.spending(dataset.id), ledger.unprotected(dataset.id)
+
+    def told(spending: Spending) -> dict[str, float]:
+        return {"zcdp": zcdp.zcdp_of(spending.units), "epsilon": spending.epsilon(dataset.max_delta)}
+
+    def left(*, gaussian: bool) -> dict[str, float]:
+        """Epsilons do not add up, zCDP does: the epsilon is that of one more run that spends all that is left."""
+        return told(Spending() if unprotected else dataset.cap.left(spent, gaussian=gaussian))
+
     return {
         "dataset": dataset.id,
         "delta": dataset.max_delta,
         "max_epsilon": dataset.max_epsilon,
         "unprotected": unprotected,
         "one_budget_with": sorted(ledger.account(dataset.id) - {dataset.id}),
-        "spent": {"zcdp": zcdp.zcdp_of(spent_units), "epsilon": dataset.epsilon_of(spent_units)},
-        # Epsilons do not add up, zCDP does: this is the epsilon of one more run that spends all that is left.
-        "left": {"zcdp": zcdp.zcdp_of(left), "epsilon": dataset.epsilon_of(left)},
+        "accounting": "Gaussian" if spent.gaussian else "zCDP",
+        "spent": told(spent),
+        "left": left(gaussian=True),
+        "left_if_not_gaussian": left(gaussian=False),
     }
 
 
@@ -54,29 +63,34 @@ def approval_lines(plan: Plan, dataset: DatasetPolicy, ledger: Ledger, *, every:
     elif (registered := ledger.registered(dataset.id)) is None:
         lines = [f"dataset {dataset.id} is not registered: no price can be given"]
     else:
-        lines = _price(plan, dataset, registered, ledger.spent(dataset.id))
+        lines = _price(plan, dataset, registered, ledger.spending(dataset.id))
     return [*lines, *plan.preparation_lines(), *_settings(plan, every=every)]
 
 
-def _price(plan: Plan, dataset: DatasetPolicy, registered: Registration, spent: int) -> list[str]:
-    summary = price_summary(plan, n_samples=registered.n_samples, n_variables=len(registered.variables))
-    cost = round(summary["zcdp"]["total"] * zcdp.UNITS_PER_ZCDP)
+def _price(plan: Plan, dataset: DatasetPolicy, registered: Registration, spent: Spending) -> list[str]:
+    public = {"n_samples": registered.n_samples, "n_variables": len(registered.variables)}
+    price, summary, delta = price_of(plan, **public), price_summary(plan, **public), dataset.max_delta
+    cost = Spending(price.units, price.gaussian)
     after = spent + cost
-    left = dataset.epsilon_of(max(0, dataset.cap_units - after))
+    left = dataset.cap.left(after, gaussian=True).epsilon(delta)
     lines = [
-        f"This run would spend epsilon {dataset.epsilon_of(cost):.4g} of your budget of epsilon "
+        f"This run would spend epsilon {cost.epsilon(delta):.4g} of your budget of epsilon "
         f"{dataset.max_epsilon:g} for dataset {dataset.id} (delta {dataset.max_delta:g}; {n_rounds(plan)} rounds)."
     ]
-    if after <= dataset.cap_units:
+    if dataset.cap.allows(after):
         lines.append(
-            f"Spent so far: epsilon {dataset.epsilon_of(spent):.4g}. After this run, enough for one more run of "
+            f"Spent so far: epsilon {spent.epsilon(delta):.4g}. After this run, enough for one more run of "
             f"epsilon {left:.4g} would be left; epsilons do not add up."
         )
     else:
         lines.append(
-            f"Spent so far: epsilon {dataset.epsilon_of(spent):.4g}. With this run it would be epsilon "
-            f"{dataset.epsilon_of(after):.4g}: more than the policy allows."
+            f"Spent so far: epsilon {spent.epsilon(delta):.4g}. With this run it would be epsilon "
+            f"{after.epsilon(delta):.4g}: more than the policy allows."
         )
+    if spent.gaussian and spent.units and not cost.gaussian:
+        lines.append("Not all releases of the table would be Gaussian any more: from then on all are counted by zCDP.")
+    elif cost.gaussian and not spent.gaussian:
+        lines.append("Earlier releases of the table were not all Gaussian: this run is counted with them, by zCDP.")
     return [*lines, "the price in detail:", *(f"  {line}" for line in price_lines(summary))]
 
 
@@ -106,7 +120,8 @@ def refuse_what_cannot_run(plan: Plan, policy: Policy, dataset: DatasetPolicy, l
     if plan.privacy is not None:
         ledger.require_protected(dataset.id)
         price = price_of(plan, n_samples=registered.n_samples, n_variables=len(registered.variables))
-        check_price(dataset, price, units_left=price.units, spent=ledger.spent(dataset.id), spent_in_run=0)
+        cost = Spending(price.units, price.gaussian)
+        check_price(dataset, price, to_pay=cost, spent=ledger.spending(dataset.id), spent_in_run=Spending())
 
 
 def ledger_as_json(policy: Policy, ledger: Ledger) -> dict[str, Any]:
@@ -127,10 +142,16 @@ def ledger_lines(policy: Policy, ledger: Ledger) -> list[str]:
     lines: list[str] = []
     for dataset in policy.datasets:
         of = spending(dataset, ledger)
+        other = f"{of['left_if_not_gaussian']['epsilon']:.4g}"
         lines.append(
             f"dataset {dataset.id}: spent epsilon {of['spent']['epsilon']:.4g} of {dataset.max_epsilon:g} at delta "
             f"{dataset.max_delta:g} ({of['spent']['zcdp']:.6g} zCDP); room for one more run of up to epsilon "
             f"{of['left']['epsilon']:.4g} ({of['left']['zcdp']:.6g} zCDP)"
+            + (
+                ""
+                if other == f"{of['left']['epsilon']:.4g}"
+                else f", or {other} if not all of its releases are Gaussian"
+            )
         )
         if of["one_budget_with"]:
             lines.append(f"dataset {dataset.id}: one budget with {', '.join(of['one_budget_with'])}, counted together")

@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedbnsl.errors import LedgerError
+from fedbnsl.errors import BudgetExhaustedError, LedgerError
 from fedbnsl_client.budget import high_water_mark
 from fedbnsl_client.budget.ledger import Ledger, Request
 from fedbnsl_client.budget.ledger_lock import LedgerBusyError
+from fedbnsl_client.budget.spending import Spending
 
 NAMES = ("age", "dose")
 TABLE = np.random.default_rng(7).normal(size=(30, 2))
@@ -167,7 +168,25 @@ def test_a_table_that_a_backup_forgets_does_not_get_another_budget(path: Path) -
 def test_what_was_lost_counts_in_every_run(path: Path) -> None:
     path.write_bytes(backed_up(path, lambda ledger: pay(ledger, 2)))
     with Ledger.open(path, accept_backup=True) as ledger:
-        assert ledger.spent_in_run("a", 999) == 10
+        assert ledger.spending("a", 999).units == 10
+
+
+def test_what_was_lost_counts_as_zcdp_even_if_all_of_it_was_gaussian(path: Path) -> None:
+    """Nobody knows what it was paid for."""
+
+    def pay_gaussian(ledger: Ledger, round_: int) -> None:
+        limits = {"cap_units": 30, "gaussian_cap_units": 40, "gaussian": True}
+        ledger.reserve(Request("b", 2, round_, "north"), 10, recipe={}, **limits)
+
+    def use(ledger: Ledger) -> None:
+        for round_ in range(1, 4):
+            pay_gaussian(ledger, round_)
+
+    path.write_bytes(backed_up(path, use))
+    with Ledger.open(path, accept_backup=True) as ledger:
+        assert ledger.spending("b") == Spending(30, gaussian=False)
+        with pytest.raises(BudgetExhaustedError):
+            pay_gaussian(ledger, 4)
 
 
 def test_what_is_taken_back_is_not_noted(path: Path, state: Path) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from fedbnsl.privacy.calibration import price_of
 from fedbnsl_client.budget.journal import RunJournal
 from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.policy import DatasetPolicy
+from fedbnsl_client.budget.spending import Cap
 from fedbnsl_client.site import folder as site_folder
 from private_site import DATASET, make_site, private_plan
 
@@ -38,9 +40,9 @@ class Site:
 class Capped(DatasetPolicy):
     units: int
 
-    @property
-    def cap_units(self) -> int:
-        return self.units
+    @cached_property
+    def cap(self) -> Cap:
+        return Cap(self.units, self.units)
 
 
 @pytest.fixture

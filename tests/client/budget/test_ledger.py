@@ -37,6 +37,7 @@ from fedbnsl.sparse import Matrix
 from fedbnsl_client.budget import ledger_lock
 from fedbnsl_client.budget.ledger import LARGEST_CAP_UNITS, UNITS_PER_ZCDP, Ledger, Registration, Request
 from fedbnsl_client.budget.ledger_lock import filesystem_of
+from fedbnsl_client.budget.spending import Spending
 from fedbnsl_client.data.fingerprint import fingerprint
 
 RUN = 2**64 - 1  # as large as a run's number can be
@@ -493,8 +494,8 @@ def test_spending_is_counted_by_dataset_and_by_run(ledger):
     reserve(ledger, request(1, run=RUN - 1), 7)
     reserve(ledger, request(3, dataset="b"), 11)
     assert (ledger.spent("a"), ledger.spent("b"), ledger.spent("c")) == (15, 11, 0)
-    assert (ledger.spent_in_run("a", RUN), ledger.spent_in_run("a", RUN - 1)) == (8, 7)
-    assert (ledger.spent_in_run("b", RUN), ledger.spent_in_run("b", 0)) == (11, 0)
+    assert (ledger.spending("a", RUN).units, ledger.spending("a", RUN - 1).units) == (8, 7)
+    assert (ledger.spending("b", RUN).units, ledger.spending("b", 0).units) == (11, 0)
     assert ledger.mark.spent == {"a": 15, "b": 11}
 
 
@@ -566,6 +567,67 @@ def test_a_recipe_that_cannot_be_written_down_is_refused(ledger, wrong):
     ledger.verify()
 
 
+def pay(ledger: Ledger, round_: int, units: int, *, gaussian: bool, dataset: str = "a") -> None:
+    """With 100 units to spend in all, or 110 if all are for Gaussian releases."""
+    asked = request(round_, dataset=dataset)
+    ledger.reserve(asked, units, cap_units=100, gaussian_cap_units=110, gaussian=gaussian, recipe={})
+
+
+def test_gaussian_releases_alone_may_spend_more_and_then_nothing_else_may_follow(ledger):
+    pay(ledger, 1, 60, gaussian=True)
+    pay(ledger, 2, 50, gaussian=True)
+    assert ledger.spending("a") == Spending(110, gaussian=True)
+    for gaussian in (True, False):
+        with pytest.raises(BudgetExhaustedError, match=r"spent 0\.00000000011 zCDP, asked 0\.000000000001 more"):
+            pay(ledger, 3, 1, gaussian=gaussian)
+    assert [entry.content["gaussian"] for entry in ledger.entries()[1:]] == [True, True]
+
+
+def test_one_release_that_is_not_gaussian_makes_all_count_as_zcdp(ledger):
+    pay(ledger, 1, 60, gaussian=True)
+    pay(ledger, 2, 10, gaussian=False)
+    assert ledger.spending("a") == Spending(70, gaussian=False)
+    with pytest.raises(BudgetExhaustedError, match=r"asked 0\.000000000031 more, cap 0\.0000000001$"):
+        pay(ledger, 3, 31, gaussian=True)
+    pay(ledger, 3, 30, gaussian=True)
+
+
+def test_private_steps_after_gaussian_releases_need_room_as_zcdp(ledger):
+    pay(ledger, 1, 99, gaussian=True)
+    with pytest.raises(BudgetExhaustedError):
+        pay(ledger, 2, 2, gaussian=False)
+    pay(ledger, 2, 0, gaussian=False)  # which releases nothing
+    pay(ledger, 3, 11, gaussian=True)
+
+
+def test_kinds_are_told_by_dataset_and_by_run(ledger):
+    ledger.register("b", NAMES, OTHER)
+    pay(ledger, 1, 10, gaussian=True)
+    pay(ledger, 2, 10, gaussian=False, dataset="b")
+    ledger.reserve(request(3, run=5), 10, cap_units=100, recipe={})
+    assert ledger.spending("a", RUN) == Spending(10, gaussian=True)
+    assert ledger.spending("a", 5) == Spending(10, gaussian=False)
+    assert ledger.spending("a") == Spending(20, gaussian=False)
+    assert ledger.spending("b") == Spending(10, gaussian=False)
+    assert ledger.spending("c") == Spending(0)
+
+
+def test_what_an_older_fedbnsl_paid_for_was_not_gaussian(ledger):
+    with ledger._file.transaction():
+        old = {"dataset": "a", "run": "0" * 16, "round": 1, "site": "north", "units": 10, "recipe": {}, "authority": ""}
+        ledger._file.append("reserve", **old)
+    ledger.verify()
+    assert ledger.spending("a") == Spending(10, gaussian=False)
+    with pytest.raises(BudgetExhaustedError):
+        pay(ledger, 1, 91, gaussian=True)
+
+
+@pytest.mark.parametrize("wrong", [1, 0, None, "yes"])
+def test_a_release_is_gaussian_or_is_not(ledger, wrong):
+    with pytest.raises(ValueError, match="is Gaussian or is not"):
+        pay(ledger, 1, 1, gaussian=wrong)
+
+
 def test_the_recipe_comes_back_bit_for_bit_and_the_time_is_utc(ledger):
     before = datetime.now(UTC) - timedelta(seconds=1)
     reserve(ledger, request(1), 7)
@@ -577,6 +639,7 @@ def test_the_recipe_comes_back_bit_for_bit_and_the_time_is_utc(ledger):
         "round": 1,
         "site": "north",
         "units": 7,
+        "gaussian": False,
         "recipe": RECIPE,
         "authority": "",
     }
@@ -830,18 +893,20 @@ class AnySequence(RuleBasedStateMachine):
         self.ledger = Ledger.create(self.path)
         self.ledger.register("a", NAMES, TABLE)
         self.ledger.register("b", NAMES, OTHER)
-        self.paid: list[tuple[Request, int]] = []
+        self.paid: list[tuple[Request, int, bool]] = []
         self.answers: dict[tuple[int, int], tuple[str, bytes]] = {}
 
     def payer(self, asked: Request) -> str | None:
-        return next((r.dataset for r, _ in self.paid if (r.run, r.round) == (asked.run, asked.round)), None)
+        return next((r.dataset for r, *_ in self.paid if (r.run, r.round) == (asked.run, asked.round)), None)
 
-    @rule(asked=KEYS, units=st.integers(0, 60))
-    def reserve(self, asked: Request, units: int) -> None:
+    @rule(asked=KEYS, units=st.integers(0, 60), gaussian=st.booleans())
+    def reserve(self, asked: Request, units: int, gaussian: bool) -> None:
         allowed = self.payer(asked) in (None, asked.dataset) and (asked.run, asked.round) not in self.answers
-        pays = sum(u for r, u in self.paid if r.dataset == asked.dataset) + units <= CAP
+        pays = self.within_its_cap([*self.paid, (asked, units, gaussian)], asked.dataset)
         try:
-            reserve(self.ledger, asked, units, cap_units=CAP)
+            self.ledger.reserve(
+                asked, units, cap_units=CAP, gaussian_cap_units=CAP + 40, gaussian=gaussian, recipe=RECIPE
+            )
         except LedgerError:
             assert not allowed
         except BudgetExhaustedError:
@@ -850,7 +915,12 @@ class AnySequence(RuleBasedStateMachine):
         else:
             assert allowed
             assert pays
-            self.paid.append((asked, units))
+            self.paid.append((asked, units, gaussian))
+
+    def within_its_cap(self, paid: list[tuple[Request, int, bool]], dataset: str) -> bool:
+        kinds = [(units, gaussian) for asked, units, gaussian in paid if asked.dataset == dataset]
+        larger = all(gaussian for units, gaussian in kinds if units)
+        return sum(units for units, _ in kinds) <= CAP + 40 * larger
 
     @rule(asked=KEYS, payload=st.sampled_from([b"", b"x", b"y"]))
     def store(self, asked: Request, payload: bytes) -> None:
@@ -875,8 +945,9 @@ class AnySequence(RuleBasedStateMachine):
     @invariant()
     def the_file_says_what_happened(self) -> None:
         for dataset in "ab":
-            spent = sum(units for asked, units in self.paid if asked.dataset == dataset)
-            assert self.ledger.spent(dataset) == spent <= CAP
+            spent = sum(units for asked, units, _ in self.paid if asked.dataset == dataset)
+            assert self.ledger.spent(dataset) == spent
+            assert self.within_its_cap(self.paid, dataset)
         for (run, round_), (dataset, payload) in self.answers.items():
             assert self.ledger.stored(Request(dataset, run, round_, "north")) == payload
         assert self.ledger.mark.n_entries == 2 + len(self.paid) + len(self.answers)

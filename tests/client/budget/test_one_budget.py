@@ -19,6 +19,7 @@ from fedbnsl.sparse import Matrix
 from fedbnsl_client.budget.ledger import Ledger, Request
 from fedbnsl_client.budget.ledger_chain import canonical, first_link, next_link
 from fedbnsl_client.budget.report import ledger_as_json, ledger_lines
+from fedbnsl_client.budget.spending import Spending
 from fedbnsl_client.data import mapped_array
 from fedbnsl_client.data.fingerprint import column_fingerprints, file_identity
 from fedbnsl_client.data.mapped_array import gathered, lies_in_file
@@ -35,8 +36,16 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
         yield made
 
 
-def pay(ledger: Ledger, dataset: str, units: int, *, cap_units: int = 100) -> None:
-    ledger.reserve(Request(dataset, 1, units, dataset), units, cap_units=cap_units, recipe={})
+def pay(ledger: Ledger, dataset: str, units: int, *, cap_units: int = 100, gaussian: bool = False) -> None:
+    """Gaussian releases alone may cost 10 units more."""
+    ledger.reserve(
+        Request(dataset, 1, units, dataset),
+        units,
+        cap_units=cap_units,
+        gaussian_cap_units=cap_units + 10,
+        gaussian=gaussian,
+        recipe={},
+    )
 
 
 def refusal(ledger: Ledger, names: tuple[str, ...], X: Matrix, file: tuple[str, ...] = ()) -> LedgerError:
@@ -164,9 +173,21 @@ def test_datasets_of_the_same_records_have_one_budget_and_cannot_spend_it_twice(
     with pytest.raises(BudgetExhaustedError):
         pay(ledger, "b", 41)
     pay(ledger, "b", 40)
-    assert ledger.spent("a") == ledger.spent("b") == ledger.spent_in_run("a", 1) == 100
+    assert ledger.spent("a") == ledger.spent("b") == ledger.spending("a", 1).units == 100
     with pytest.raises(BudgetExhaustedError):
         pay(ledger, "a", 1)
+
+
+def test_a_release_that_is_not_gaussian_counts_for_every_id_of_the_records(ledger: Ledger) -> None:
+    pay(ledger, "a", 95, gaussian=True)
+    ledger.register("b", NAMES, TABLE, supersedes=True)
+    with pytest.raises(BudgetExhaustedError):
+        pay(ledger, "b", 6)
+    pay(ledger, "b", 5)
+    for dataset in ("a", "b"):
+        assert ledger.spending(dataset) == Spending(100, gaussian=False)
+        with pytest.raises(BudgetExhaustedError):
+            pay(ledger, dataset, 1, gaussian=True)
 
 
 def test_a_budget_is_shared_with_all_that_are_linked_in_whatever_order(ledger: Ledger) -> None:

@@ -8,9 +8,10 @@ from pydantic import ValidationError
 
 from fedbnsl.errors import BudgetExhaustedError, PolicyRefusal, SetupError
 from fedbnsl.plan.plan import Plan
-from fedbnsl.privacy.calibration import price_of
+from fedbnsl.privacy.calibration import Price, price_of
 from fedbnsl.privacy.zcdp import epsilon_of
 from fedbnsl_client.budget.policy import DatasetPolicy, Policy, check_price
+from fedbnsl_client.budget.spending import Spending
 from private_site import private_plan
 
 TABLE: dict[str, Any] = {
@@ -172,7 +173,13 @@ def cost(epsilon: float, **settings: Any) -> int:
 
 def check(dataset: DatasetPolicy, epsilon: float, *, spent: int = 0, spent_in_run: int = 0, **privacy: Any) -> None:
     price = price_of(private_plan(privacy={"epsilon": epsilon, **privacy}), n_samples=100, n_variables=3)
-    check_price(dataset, price, units_left=price.units, spent=spent, spent_in_run=spent_in_run)
+    check_units(dataset, price, price.units, spent=spent, spent_in_run=spent_in_run)
+
+
+def check_units(dataset: DatasetPolicy, price: Price, units: int, *, spent: int, spent_in_run: int) -> None:
+    """Of releases that are not all Gaussian."""
+    to_pay, before, in_run = (Spending(number, gaussian=False) for number in (units, spent, spent_in_run))
+    check_price(dataset, price, to_pay=to_pay, spent=before, spent_in_run=in_run)
 
 
 DATA = DatasetPolicy.model_validate(TABLE)
@@ -213,23 +220,81 @@ def test_a_run_over_the_cap_is_refused_with_all_the_numbers() -> None:
 
 def test_the_last_unit_of_a_budget_can_be_spent_and_not_one_more() -> None:
     price = price_of(private_plan(), n_samples=100, n_variables=3)
-    left = DATA.cap_units - price.units
-    check_price(DATA, price, units_left=price.units, spent=left, spent_in_run=0)
+    left = DATA.cap.units - price.units
+    check_units(DATA, price, price.units, spent=left, spent_in_run=0)
     with pytest.raises(BudgetExhaustedError):
-        check_price(DATA, price, units_left=price.units, spent=left + 1, spent_in_run=0)
+        check_units(DATA, price, price.units, spent=left + 1, spent_in_run=0)
 
 
 def test_after_a_restart_what_the_run_has_spent_counts_towards_its_own_limit() -> None:
     price = price_of(private_plan(privacy={"epsilon": 2.0}), n_samples=100, n_variables=3)
     half = price.units // 2
-    check_price(DATA, price, units_left=price.units - half, spent=half, spent_in_run=half)
+    check_units(DATA, price, price.units - half, spent=half, spent_in_run=half)
     with pytest.raises(PolicyRefusal, match="max_epsilon_per_run"):
-        check_price(DATA, price, units_left=price.units, spent=half, spent_in_run=half)
+        check_units(DATA, price, price.units, spent=half, spent_in_run=half)
 
 
 def test_caps_are_never_worth_more_than_the_epsilon_they_stand_for() -> None:
-    assert epsilon_of(DATA.cap_units / UNITS, 1e-6) <= 5.0 < epsilon_of((DATA.cap_units + 1000) / UNITS, 1e-6)
-    assert epsilon_of(DATA.run_cap_units / UNITS, 1e-6) <= 2.0
+    assert epsilon_of(DATA.cap.units / UNITS, 1e-6) <= 5.0 < epsilon_of((DATA.cap.units + 1000) / UNITS, 1e-6)
+    assert epsilon_of(DATA.run_cap.units / UNITS, 1e-6) <= 2.0
+
+
+# ---- where all releases are Gaussian --------------------------------------------------------------------------------
+
+
+def gaussian_plan(epsilon: float) -> Price:
+    plan = private_plan(rounds=0, moments_rounds=2, privacy={"epsilon": epsilon})
+    return price_of(plan, n_samples=100, n_variables=3)
+
+
+def test_caps_of_gaussian_releases_are_worth_the_same_epsilon() -> None:
+    for cap, epsilon in ((DATA.cap, 5.0), (DATA.run_cap, 2.0)):
+        assert cap.gaussian_units > cap.units
+        spent = Spending(cap.gaussian_units)
+        assert epsilon * (1 - 1e-6) < spent.epsilon(1e-6) <= epsilon
+        assert Spending(cap.gaussian_units, gaussian=False).epsilon(1e-6) > epsilon * 1.02
+
+
+def test_a_gaussian_run_of_exactly_the_epsilon_of_the_policy_is_allowed() -> None:
+    price = gaussian_plan(2.0)
+    cost = Spending(price.units, price.gaussian)
+    check_price(DATA, price, to_pay=cost, spent=Spending(), spent_in_run=Spending())
+    more = gaussian_plan(2.1)
+    with pytest.raises(PolicyRefusal, match=r"`max_epsilon_per_run` = 2: the run costs epsilon 2\.1 "):
+        check_price(DATA, more, to_pay=Spending(more.units), spent=Spending(), spent_in_run=Spending())
+    before = Spending(1, gaussian=False)
+    with pytest.raises(PolicyRefusal, match=r"max_epsilon_per_run"):
+        check_price(DATA, price, to_pay=Spending(price.units - 1), spent=Spending(), spent_in_run=before)
+
+
+def test_a_budget_holds_more_if_all_of_it_is_gaussian() -> None:
+    price = gaussian_plan(2.0)
+    cost = Spending(price.units)
+    left = DATA.cap.left(cost, gaussian=True)
+    check_price(DATA, price, to_pay=cost, spent=left, spent_in_run=Spending())
+    with pytest.raises(BudgetExhaustedError) as caught:
+        check_price(DATA, price, to_pay=cost, spent=left + Spending(1), spent_in_run=Spending())
+    assert "Gaussian" not in str(caught.value), "that is not why"
+    with pytest.raises(BudgetExhaustedError, match="only where all releases of a table are Gaussian"):
+        check_price(DATA, price, to_pay=cost, spent=Spending(left.units, gaussian=False), spent_in_run=Spending())
+
+
+def test_private_steps_are_counted_as_zcdp_together_with_earlier_gaussian_releases() -> None:
+    price = price_of(private_plan(privacy={"epsilon": 1.0}), n_samples=100, n_variables=3)
+    assert not price.gaussian
+    to_pay = Spending(price.units, gaussian=False)
+    before = Spending(DATA.cap.units - price.units)
+    check_price(DATA, price, to_pay=to_pay, spent=before, spent_in_run=Spending())
+    with pytest.raises(BudgetExhaustedError):
+        check_price(DATA, price, to_pay=to_pay, spent=before + Spending(1), spent_in_run=Spending())
+
+
+def test_what_is_left_is_told_for_either_kind() -> None:
+    cap = DATA.cap
+    assert cap.left(Spending(), gaussian=True) == Spending(cap.gaussian_units)
+    assert cap.left(Spending(), gaussian=False) == Spending(cap.units, gaussian=False)
+    assert cap.left(Spending(5, gaussian=False), gaussian=True) == Spending(cap.units - 5, gaussian=False)
+    assert cap.left(Spending(cap.units + 5), gaussian=False) == Spending(0, gaussian=False)
 
 
 # ---- the file ------------------------------------------------------------------------------------------------------

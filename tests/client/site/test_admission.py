@@ -124,7 +124,7 @@ def test_a_plan_that_nobody_approved_is_refused_before_the_table_is_opened(folde
 
 def test_an_exhausted_budget_is_told_before_the_table_is_opened(folder: Path) -> None:
     with site_folder.opened(folder) as (policy, _):
-        cap = policy.datasets[0].cap_units
+        cap = policy.datasets[0].cap.units
     spend(folder, cap)
     without_rows(folder)
     with pytest.raises(BudgetExhaustedError, match="spent so far epsilon 5 "):

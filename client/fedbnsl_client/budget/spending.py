@@ -1,0 +1,68 @@
+"""How much was spent, for what kind of releases, and what a cap in epsilon and delta allows.
+
+Everything is counted in units of 1e-12 zCDP. A sum of zCDP becomes epsilon in two ways: as zCDP, which holds whatever
+was released, or, if every release was Gaussian, as Gaussian differential privacy, which finds a smaller epsilon. One
+release of another kind makes the whole sum count as zCDP.
+"""
+
+from dataclasses import dataclass
+from typing import Self
+
+from fedbnsl.privacy import gaussian_dp, zcdp
+
+
+@dataclass(frozen=True)
+class Spending:
+    """A cost, or the sum of some.
+
+    Attributes
+    ----------
+    units
+        In 1e-12 zCDP.
+    gaussian
+        Whether all of it is for Gaussian releases; so is nothing.
+    """
+
+    units: int = 0
+    gaussian: bool = True
+
+    def __add__(self, other: Self) -> "Spending":
+        """Both together, Gaussian only if both are."""
+        return Spending(self.units + other.units, self.gaussian and other.gaussian)
+
+    def epsilon(self, delta: float) -> float:
+        """Epsilon of it at this delta."""
+        epsilon_of = gaussian_dp.epsilon_of if self.gaussian else zcdp.epsilon_of
+        return epsilon_of(zcdp.zcdp_of(self.units), delta)
+
+
+@dataclass(frozen=True)
+class Cap:
+    """The most that may be spent in all.
+
+    Attributes
+    ----------
+    units
+        Whatever is released.
+    gaussian_units
+        If every release is Gaussian; more than `units`.
+    """
+
+    units: int
+    gaussian_units: int
+
+    @classmethod
+    def of(cls, epsilon: float, delta: float) -> Self:
+        """What keeps (epsilon, delta)-differential privacy."""
+        return cls(
+            zcdp.units_within(zcdp.budget(epsilon, delta)), zcdp.units_within(gaussian_dp.budget(epsilon, delta))
+        )
+
+    def allows(self, spent: Spending) -> bool:
+        """Whether a sum keeps within it, counted as zCDP or, if all of it is Gaussian, as that."""
+        return spent.units <= self.units or (spent.gaussian and spent.units <= self.gaussian_units)
+
+    def left(self, spent: Spending, *, gaussian: bool) -> Spending:
+        """The most that Gaussian releases, or other ones, may cost after what was spent."""
+        gaussian = gaussian and spent.gaussian
+        return Spending(max(0, (self.gaussian_units if gaussian else self.units) - spent.units), gaussian)

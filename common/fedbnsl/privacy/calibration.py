@@ -111,6 +111,11 @@ class Price:
         return setup + self.n_honest * self.rounds * self.round_units + self.moments_rounds * a_release
 
     @property
+    def accounting(self) -> str:
+        """What the whole run is counted by."""
+        return "Gaussian" if self.gaussian else "zCDP"
+
+    @property
     def units(self) -> int:
         """Cost of the whole run."""
         return self.setup_units + self.rounds * self.round_units + self.moments_rounds * self.moments_units

@@ -43,6 +43,7 @@ def privacy_loss(
         sites[site] = {
             "epsilon": price.epsilon,
             "delta": price.delta,
+            "accounting": price.accounting,
             "price_zcdp": zcdp.zcdp_of(price.units),
             "contributed_zcdp": zcdp.zcdp_of(paid),
         }

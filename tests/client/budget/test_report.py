@@ -1,0 +1,91 @@
+"""What a site is told of spent and left, and by which of the two ways of counting."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedbnsl.privacy import gaussian_dp, zcdp
+from fedbnsl.privacy.calibration import price_of
+from fedbnsl_client.budget.ledger import Ledger, Request
+from fedbnsl_client.budget.policy import DatasetPolicy, Policy
+from fedbnsl_client.budget.report import approval_lines, ledger_lines, spending
+from private_site import private_plan
+
+DATA = DatasetPolicy.model_validate(
+    {"id": "a", "path": "a.csv", "max_epsilon": 10.0, "max_delta": 1e-6, "max_epsilon_per_run": 10.0}
+)
+POLICY = Policy(site="north", datasets=(DATA,))
+GAUSSIAN = private_plan(rounds=0, moments_rounds=2, privacy={"epsilon": 5.0})
+STEPS = private_plan(privacy={"epsilon": 5.0})
+UNITS = 10**12
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    with Ledger.create(tmp_path / "ledger.db") as made:
+        made.register("a", tuple("xyz"), np.random.default_rng(1).normal(size=(100, 3)))
+        yield made
+
+
+def pay(ledger: Ledger, units: int, *, gaussian: bool) -> None:
+    caps = {"cap_units": DATA.cap.units, "gaussian_cap_units": DATA.cap.gaussian_units}
+    ledger.reserve(Request("a", 1, len(ledger.entries()), "north"), units, gaussian=gaussian, recipe={}, **caps)
+
+
+def test_a_table_without_spending_has_its_whole_budget_by_either_count(ledger: Ledger) -> None:
+    of = spending(DATA, ledger)
+    assert of["spent"] == {"zcdp": 0.0, "epsilon": 0.0}
+    assert of["left"]["epsilon"] == pytest.approx(10.0, rel=1e-6)
+    assert of["left_if_not_gaussian"]["epsilon"] == pytest.approx(10.0, rel=1e-6)
+    [line, *_] = ledger_lines(POLICY, ledger)
+    assert "if not all" not in line, "one number, where both are the same"
+
+
+def test_gaussian_spending_is_told_as_gaussian_and_the_room_for_either_kind(ledger: Ledger) -> None:
+    pay(ledger, price_of(GAUSSIAN, n_samples=100, n_variables=3).units, gaussian=True)
+    of = spending(DATA, ledger)
+    assert of["accounting"] == "Gaussian"
+    assert of["spent"]["epsilon"] == pytest.approx(5.0, rel=1e-6)
+    left = gaussian_dp.budget(10.0, 1e-6) - gaussian_dp.budget(5.0, 1e-6)
+    other = zcdp.budget(10.0, 1e-6) - gaussian_dp.budget(5.0, 1e-6)
+    assert of["left"]["epsilon"] == pytest.approx(gaussian_dp.epsilon_of(left, 1e-6))
+    assert of["left_if_not_gaussian"]["epsilon"] == pytest.approx(zcdp.epsilon_of(other, 1e-6))
+    [line, *_] = ledger_lines(POLICY, ledger)
+    assert "spent epsilon 5 of 10" in line
+    assert "one more run of up to epsilon 8.058 " in line
+    assert line.endswith("or 7.85 if not all of its releases are Gaussian")
+
+
+def test_mixed_spending_is_told_as_zcdp(ledger: Ledger) -> None:
+    pay(ledger, UNITS // 10, gaussian=True)
+    pay(ledger, UNITS // 10, gaussian=False)
+    of = spending(DATA, ledger)
+    assert of["accounting"] == "zCDP"
+    assert of["spent"]["epsilon"] == zcdp.epsilon_of(0.2, 1e-6)
+    assert of["left"] == of["left_if_not_gaussian"]
+    assert of["left"]["zcdp"] == pytest.approx(DATA.cap.units / UNITS - 0.2)
+
+
+def test_an_approval_says_how_a_run_is_counted_and_what_that_does_to_the_rest(ledger: Ledger) -> None:
+    said = "\n".join(approval_lines(GAUSSIAN, DATA, ledger))
+    assert "This run would spend epsilon 5 of your budget" in said
+    assert "one more run of epsilon 8.058 would be left" in said
+    assert "accounting    Gaussian differential privacy" in said
+    said = "\n".join(approval_lines(STEPS, DATA, ledger))
+    assert "accounting    zCDP" in said
+    assert "Not all releases" not in said, "there are none yet"
+    pay(ledger, UNITS // 10, gaussian=True)
+    assert "from then on all are counted by zCDP" in "\n".join(approval_lines(STEPS, DATA, ledger))
+    pay(ledger, UNITS // 10, gaussian=False)
+    said = "\n".join(approval_lines(GAUSSIAN, DATA, ledger))
+    assert "Earlier releases of the table were not all Gaussian" in said
+
+
+def test_private_steps_that_do_not_fit_beside_gaussian_releases_are_told_to_be_too_much(ledger: Ledger) -> None:
+    pay(ledger, DATA.cap.gaussian_units - UNITS // 100, gaussian=True)
+    of = spending(DATA, ledger)
+    assert of["spent"]["epsilon"] <= 10.0
+    assert of["left_if_not_gaussian"] == {"zcdp": 0.0, "epsilon": 0.0}
+    assert "more than the policy allows" in "\n".join(approval_lines(STEPS, DATA, ledger))

@@ -126,6 +126,12 @@ _folder_argument = click.argument("folder", type=click.Path(exists=True, file_ok
 )
 @click.option("--max-delta", type=_DELTA, help="The delta of that epsilon.  [default: 1 / rows^2]")
 @click.option("--max-epsilon-per-run", type=_EPSILON, help="What one run may cost.  [default: all of that]")
+@click.option(
+    "--max-epsilon-against-all",
+    type=_EPSILON,
+    help="For plans with privacy.secure_sum: what all releases together may cost if the coordinator and all other "
+    "sites collude.  [default: such plans are refused]",
+)
 @click.option("--public", is_flag=True, help="Anybody may see this table (generated or published data).")
 def init(
     folder: Path,
@@ -139,6 +145,7 @@ def init(
     max_epsilon: float,
     max_delta: float | None,
     max_epsilon_per_run: float | None,
+    max_epsilon_against_all: float | None,
     public: bool,
 ) -> None:
     """Make this site's FOLDER: a commented policy.toml that denies by default, and the ledger of what was spent.
@@ -166,6 +173,7 @@ def init(
             max_epsilon=max_epsilon,
             max_delta=max_delta,
             max_epsilon_per_run=max_epsilon_per_run,
+            max_epsilon_against_all=max_epsilon_against_all,
         )
     allowed = policy.dataset(dataset_id)
     click.echo(

@@ -22,6 +22,7 @@ from fedbnsl.messages import MaskedSum, Seat
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import price_of
 from fedbnsl_client.budget.ledger import Request
+from fedbnsl_client.budget.spending import Spending
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.secure_sum import masks, peers
 from fedbnsl_client.secure_sum.keys import public_key_of
@@ -58,8 +59,14 @@ def make_sites(folder: Path, federation: Federation, *, confirm: bool = True) ->
     for site, X in TABLES.items():
         table = write_table(folder / site / "table.csv", X, FEDERATION.variables)
         site_folder.create(
-            folder / site, site=site, data=table, dataset_id=DATASET, max_epsilon=10.0, max_delta=1e-6
-        )  # fmt: skip
+            folder / site,
+            site=site,
+            data=table,
+            dataset_id=DATASET,
+            max_epsilon=10.0,
+            max_delta=1e-6,
+            max_epsilon_against_all=30.0,
+        )
         identity = enrol(federation, folder / site, site)
         fingerprints[site] = key_fingerprint(public_key_of(identity.certificate))
         with site_folder.opened(folder / site) as (_, ledger):
@@ -166,6 +173,7 @@ def test_a_run_of_real_sites_sends_totals_alone_and_pays_for_its_share_of_the_no
             ledger.verify()
             reserved = [entry.content["round"] for entry in ledger.entries() if entry.kind == "reserve"]
             assert ledger.spent(DATASET) == sum(map(price.units_of, reserved))
+            assert ledger.spending_against_all(DATASET) == Spending(sum(map(price.share_units_of, reserved)))
             for t in range(1, price.last_round + 1):
                 (sent,) = wire.updates[site, t]
                 update = codec.update_from_bytes(sent, n_variables=5)

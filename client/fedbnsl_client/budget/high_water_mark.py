@@ -31,6 +31,8 @@ class Mark:
         The entries of all tables: fingerprints are keyed, and the key is in the ledger alone.
     folder
         Where the ledger lay when this was noted; empty in a note of an older fedbnsl.
+    spent_against_all
+        As `spent`, against the coordinator and all other sites together; only datasets where that is more.
     """
 
     n_entries: int
@@ -39,6 +41,11 @@ class Mark:
     unprotected: list[str]
     registered: list[dict[str, Any]] = field(repr=False)
     folder: str = field(default="", compare=False)  # a ledger may move
+    spent_against_all: dict[str, int] = field(default_factory=dict[str, int])
+
+    def of_all(self, dataset: str) -> int:
+        """What was spent of a dataset against all others together."""
+        return self.spent_against_all.get(dataset, self.spent.get(dataset, 0))
 
 
 def file_of(ledger_id: bytes) -> Path:
@@ -126,7 +133,10 @@ def write(ledger_id: bytes, mark: Mark) -> None:
     """
     file = prepared(ledger_id)
     try:
-        durable.write_text(file, json.dumps(asdict(mark)) + "\n")
+        content = asdict(mark)
+        if not mark.spent_against_all:  # an older fedbnsl does not know it
+            del content["spent_against_all"]
+        durable.write_text(file, json.dumps(content) + "\n")
     except (OSError, ResultError) as error:
         raise _unusable(file, error) from None
 

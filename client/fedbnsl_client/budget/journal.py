@@ -1,7 +1,7 @@
 """The payments of one private run. For each release: reserve its price, draw the noise, store the answer."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from fedbnsl.errors import SchemaMismatchError
 from fedbnsl.messages import LedgerHead
@@ -10,7 +10,7 @@ from fedbnsl.privacy.calibration import Price, recipe
 from fedbnsl.privacy.zcdp import zcdp_of
 from fedbnsl.security_log import Record, unrecorded
 from fedbnsl_client.budget.ledger import Ledger, Request
-from fedbnsl_client.budget.policy import DatasetPolicy, check_price
+from fedbnsl_client.budget.policy import DatasetPolicy, check_price, check_price_against_all
 from fedbnsl_client.budget.spending import Spending
 
 
@@ -48,6 +48,7 @@ class RunJournal:
         self._dataset = dataset
         self._price = price
         self._recipe = {**recipe(plan, price), "variables": list(variables)}
+        self._in_all = dataset.cap_against_all
         self._run = run
         self._site = site
         self._variables = tuple(variables)
@@ -80,9 +81,15 @@ class RunJournal:
         check_price(
             self._dataset,
             self._price,
-            to_pay=sum((Spending(self._price.units_of(t), self._price.is_gaussian(t)) for t in to_pay), Spending()),
+            to_pay=self._cost(to_pay, self._price.units_of),
             spent=self._ledger.spending(self._dataset.id),
             spent_in_run=self._ledger.spending(self._dataset.id, self._run),
+        )
+        check_price_against_all(
+            self._dataset,
+            self._price,
+            to_pay=self._cost(to_pay, self._price.share_units_of),
+            spent=self._ledger.spending_against_all(self._dataset.id),
         )
 
     def release(self, t: int, draw: Callable[[], bytes]) -> bytes:
@@ -108,6 +115,7 @@ class RunJournal:
             recipe={"round": t, **self._recipe},
             gaussian=self._price.is_gaussian(t),
             gaussian_cap_units=self._dataset.cap.gaussian_units,
+            against_all=None if self._in_all is None else (self._price.share_units_of(t), self._in_all),
             authority=self._authority,
         )
         payload = draw()
@@ -118,6 +126,9 @@ class RunJournal:
     def stored(self, t: int) -> bytes | None:
         """The stored answer of round t, or None; pays for nothing."""
         return self._ledger.stored(self._request(t))
+
+    def _cost(self, rounds: Iterable[int], units_of: Callable[[int], int]) -> Spending:
+        return sum((Spending(units_of(t), self._price.is_gaussian(t)) for t in rounds), Spending())
 
     def _note(self, t: int, payload: bytes, *, event: str, units: int) -> None:
         self._record(

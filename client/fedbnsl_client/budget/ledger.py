@@ -226,6 +226,11 @@ class Ledger:
         with self._file.transaction():
             return self._spending(dataset, None if run is None else _run(run))
 
+    def spending_against_all(self, dataset: str) -> Spending:
+        """`spending` as it is if the coordinator and all other sites of secure sums collude."""
+        with self._file.transaction():
+            return self._spending(dataset, against_all=True)
+
     def begun_with(self, run: int, site: str) -> tuple[str, ...] | None:
         """The variables, in their order, with which a site began to pay in a run; None if it has not."""
         with self._file.transaction():
@@ -240,6 +245,7 @@ class Ledger:
         recipe: Mapping[str, object],
         gaussian: bool = False,
         gaussian_cap_units: int = 0,
+        against_all: tuple[int, Cap] | None = None,
         authority: str = "",
     ) -> None:
         """Pay for a payload. The payment is on the disk when this returns; only then may the data be touched.
@@ -258,13 +264,16 @@ class Ledger:
             Whether all that the payload releases is Gaussian.
         gaussian_cap_units
             What the policy lets the dataset spend in all, if this and all before it is Gaussian.
+        against_all
+            The price against the coordinator and all other sites together, which is more than `units` for secure sums,
+            and its cap; None: it is `units`, and only the other caps count.
         authority
             Fingerprint of the authority of the run's federation; empty: none, the wire is plaintext.
 
         Raises
         ------
         BudgetExhaustedError
-            If the cap does not pay for it.
+            If a cap does not pay for it.
         LedgerError
             If its payload is stored already, or another dataset paid for it, or this one is not registered.
         ValueError
@@ -292,6 +301,18 @@ class Ledger:
                     f"cap {_zcdp(largest)}"
                 )
             paid = {"units": units, "gaussian": gaussian, "recipe": dict(recipe), "authority": authority}
+            if against_all is not None:
+                in_all, largest_of_all = against_all
+                if type(in_all) is not int or in_all < units:
+                    raise ValueError(f"the price against all others is at least {units} units; got {in_all!r}")
+                spent = self._spending(request.dataset, against_all=True)
+                if not largest_of_all.allows(spent + Spending(in_all, gaussian)):
+                    raise BudgetExhaustedError(
+                        f"dataset {request.dataset!r}: against all other sites together, spent {_zcdp(spent.units)} "
+                        f"zCDP, asked {_zcdp(in_all)} more, cap {_zcdp(largest_of_all.gaussian_units)}"
+                    )
+                if in_all != units:
+                    paid["units_against_all"] = in_all
             self._file.append("reserve", **_fields(request), **paid)
 
     def store(self, request: Request, payload: bytes) -> None:
@@ -380,8 +401,9 @@ class Ledger:
             )
         return known
 
-    def _spending(self, dataset: str, run: str | None = None) -> Spending:
-        units, account = self._file.spending(run), registrations.account_of(dataset, self._registered())
+    def _spending(self, dataset: str, run: str | None = None, *, against_all: bool = False) -> Spending:
+        units = self._file.spending(run, against_all=against_all)
+        account = registrations.account_of(dataset, self._registered())
         parts = (Spending(units.get(one, 0), self._file.only_gaussian(one, run)) for one in account)
         return sum(parts, Spending())
 

@@ -242,10 +242,17 @@ class LedgerFile:
         number, units, last = self._database.execute(sql, (dataset, authority)).fetchone()
         return number, units, self.link_of(last or 0)
 
-    def spending(self, run: str | None = None) -> dict[str, int]:
-        """Units reserved for each dataset in one run or in all; lost units may be of any run, and always count."""
+    def spending(self, run: str | None = None, *, against_all: bool = False) -> dict[str, int]:
+        """Units reserved for each dataset in one run or in all; lost units may be of any run, and always count.
+
+        Parameters
+        ----------
+        against_all
+            As they are against the coordinator and all other sites together.
+        """
+        of_all = "COALESCE(json_extract(content, '$.units_against_all'), units)"
         sql = (
-            "SELECT dataset, SUM(units) FROM entries "
+            f"SELECT dataset, SUM({of_all if against_all else 'units'}) FROM entries "  # noqa: S608  # two constants
             "WHERE kind = 'lost' OR kind = 'reserve' AND (? IS NULL OR run = ?) GROUP BY dataset"
         )
         return dict(self._database.execute(sql, (run, run)))
@@ -266,7 +273,9 @@ class LedgerFile:
         number, link = self.tip()
         unprotected = sorted({entry["dataset"] for entry in self.contents("unprotected")})
         registered = [dict(entry) for entry in self.contents("register")]
-        return Mark(number, link.hex(), self.spending(), unprotected, registered, str(self.path.parent))
+        spent, against_all = self.spending(), self.spending(against_all=True)
+        more = {dataset: units for dataset, units in against_all.items() if units != spent[dataset]}
+        return Mark(number, link.hex(), spent, unprotected, registered, str(self.path.parent), more)
 
     def _next_mark(self) -> Mark:
         if high_water_mark.read(self._ledger_id) not in (None, self._mark):
@@ -302,8 +311,10 @@ class LedgerFile:
             if entry not in here.registered:
                 self.append("register", **{key: value for key, value in entry.items() if key != "kind"})
         for dataset, units in newer.spent.items():
-            if units > here.spent.get(dataset, 0):
-                self.append("lost", dataset=dataset, units=units - here.spent.get(dataset, 0))
+            in_all = newer.of_all(dataset) - here.of_all(dataset)
+            if units > here.spent.get(dataset, 0) or in_all > 0:
+                lost = max(units - here.spent.get(dataset, 0), 0)
+                self.append("lost", dataset=dataset, units=lost, units_against_all=max(in_all, lost))
         for dataset in set(newer.unprotected) - set(here.unprotected):
             self.append("unprotected", dataset=dataset, run="", digest="")
 

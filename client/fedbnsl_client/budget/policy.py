@@ -45,6 +45,23 @@ class DatasetPolicy(BaseModel):
     max_epsilon: Epsilon
     max_delta: Delta
     max_epsilon_per_run: Epsilon
+    max_epsilon_against_all: Epsilon | None = None
+
+    @model_validator(mode="after")
+    def _more_against_all(self) -> Self:
+        if self.max_epsilon_against_all is not None and self.max_epsilon_against_all < self.max_epsilon:
+            raise ValueError(
+                f"max_epsilon_against_all = {self.max_epsilon_against_all:g}: must be at least max_epsilon = "
+                f"{self.max_epsilon:g}: who colludes with others knows no less"
+            )
+        return self
+
+    @cached_property
+    def cap_against_all(self) -> Cap | None:
+        """What all releases together may cost if the coordinator and all other sites collude; None: no secure sums."""
+        if self.max_epsilon_against_all is None:
+            return None
+        return Cap.of(self.max_epsilon_against_all, self.max_delta)
 
     @cached_property
     def cap(self) -> Cap:
@@ -246,6 +263,39 @@ def _in_words(problem: Any) -> str:
 
 
 _MIXED = "; only where all releases of a table are Gaussian do they count as such, and these are not"
+
+
+def check_price_against_all(dataset: DatasetPolicy, price: Price, *, to_pay: Spending, spent: Spending) -> None:
+    """Refuse a run that costs more than the policy allows if the coordinator and all other sites collude.
+
+    Parameters
+    ----------
+    to_pay, spent
+        As in `check_price`, against all of them together.
+
+    Raises
+    ------
+    PolicyRefusal
+        If it has secure sums, and the policy has no such rule.
+    BudgetExhaustedError
+        If the dataset's budget does not hold it; with the numbers.
+    """
+    cap, whole = dataset.cap_against_all, (spent + to_pay).epsilon(dataset.max_delta)
+    if cap is None and price.n_honest == 1:
+        return
+    if cap is None:
+        raise PolicyRefusal(
+            "rule `max_epsilon_against_all` is missing, and the plan has privacy.secure_sum: if the coordinator and "
+            f"all other sites collude, this run costs epsilon {to_pay.epsilon(dataset.max_delta):.4g}",
+            remedy=f"Have the site's owner set it for dataset {dataset.id!r} in policy.toml, or take a plan without "
+            "secure_sum.",
+        )
+    if not cap.allows(spent + to_pay):
+        raise BudgetExhaustedError(
+            f"dataset {dataset.id!r}: if the coordinator and all other sites collude, the run costs epsilon "
+            f"{to_pay.epsilon(dataset.max_delta):.4g}, together with what was spent {whole:.4g}: above "
+            f"`max_epsilon_against_all` = {dataset.max_epsilon_against_all:g}"
+        )
 
 
 def check_price(

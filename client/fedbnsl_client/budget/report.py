@@ -12,7 +12,7 @@ from fedbnsl.privacy.report import price_lines, price_summary
 from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl_client.budget.ledger import Ledger, Registration
 from fedbnsl_client.budget.ledger_chain import Entry
-from fedbnsl_client.budget.policy import DatasetPolicy, Policy, check_price, not_registered
+from fedbnsl_client.budget.policy import DatasetPolicy, Policy, check_price, check_price_against_all, not_registered
 from fedbnsl_client.budget.spending import Spending
 
 
@@ -27,7 +27,10 @@ def spending(dataset: DatasetPolicy, ledger: Ledger) -> dict[str, Any]:
         """Epsilons do not add up, zCDP does: the epsilon is that of one more run that spends all that is left."""
         return told(Spending() if unprotected else dataset.cap.left(spent, gaussian=gaussian))
 
+    in_all = ledger.spending_against_all(dataset.id)
+    of_all = {"spent_against_all": told(in_all)} if in_all.units != spent.units else {}
     return {
+        **of_all,
         "dataset": dataset.id,
         "delta": dataset.max_delta,
         "max_epsilon": dataset.max_epsilon,
@@ -87,6 +90,14 @@ def _price(plan: Plan, dataset: DatasetPolicy, registered: Registration, spent: 
             f"Spent so far: epsilon {spent.epsilon(delta):.4g}. With this run it would be epsilon "
             f"{after.epsilon(delta):.4g}: more than the policy allows."
         )
+    if price.n_honest > 1:
+        in_all = Spending(price.share_units, price.gaussian).epsilon(delta)
+        most = dataset.max_epsilon_against_all
+        allowed = "which the policy has no rule for" if most is None else f"of at most {most:g} in all"
+        lines.append(
+            f"That holds against the coordinator and any {plan.n_participants - price.n_honest} other sites. If it and "
+            f"all other sites collude, the run spends epsilon {in_all:.4g}, {allowed}."
+        )
     if spent.gaussian and spent.units and not cost.gaussian:
         lines.append("Not all releases of the table would be Gaussian any more: from then on all are counted by zCDP.")
     elif cost.gaussian and not spent.gaussian:
@@ -122,6 +133,8 @@ def refuse_what_cannot_run(plan: Plan, policy: Policy, dataset: DatasetPolicy, l
         price = price_of(plan, n_samples=registered.n_samples, n_variables=len(registered.variables))
         cost = Spending(price.units, price.gaussian)
         check_price(dataset, price, to_pay=cost, spent=ledger.spending(dataset.id), spent_in_run=Spending())
+        in_all = Spending(price.share_units, price.gaussian)
+        check_price_against_all(dataset, price, to_pay=in_all, spent=ledger.spending_against_all(dataset.id))
 
 
 def ledger_as_json(policy: Policy, ledger: Ledger) -> dict[str, Any]:
@@ -153,6 +166,11 @@ def ledger_lines(policy: Policy, ledger: Ledger) -> list[str]:
                 else f", or {other} if not all of its releases are Gaussian"
             )
         )
+        if "spent_against_all" in of:
+            lines.append(
+                f"dataset {dataset.id}: if the coordinator and all other sites of secure sums collude: spent epsilon "
+                f"{of['spent_against_all']['epsilon']:.4g} ({of['spent_against_all']['zcdp']:.6g} zCDP)"
+            )
         if of["one_budget_with"]:
             lines.append(f"dataset {dataset.id}: one budget with {', '.join(of['one_budget_with'])}, counted together")
         if of["unprotected"]:

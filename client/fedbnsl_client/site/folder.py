@@ -74,6 +74,10 @@ max_delta = {max_delta}
 
 # a single run may take this epsilon (at max_delta)
 max_epsilon_per_run = {max_epsilon_per_run}
+
+# plans with privacy.secure_sum let the sites share the noise: what all releases together may cost at max_delta if the
+# coordinator and ALL other sites collude; at least max_epsilon. Without this rule such plans are refused.
+{max_epsilon_against_all}
 """
 
 
@@ -91,6 +95,7 @@ def create(
     max_epsilon: float,
     max_delta: float | None = None,
     max_epsilon_per_run: float | None = None,
+    max_epsilon_against_all: float | None = None,
 ) -> Policy:
     """Write policy.toml and ledger.db into a folder and register the table.
 
@@ -105,6 +110,8 @@ def create(
         None: 1 / rows^2.
     max_epsilon_per_run
         None: all of max_epsilon.
+    max_epsilon_against_all
+        None: plans with secure sums are refused.
 
     Raises
     ------
@@ -133,8 +140,11 @@ def create(
         "max_delta": 1.0 / table.n_samples**2 if max_delta is None else max_delta,
         "max_epsilon_per_run": float(max_epsilon if max_epsilon_per_run is None else max_epsilon_per_run),
     }
+    against_all = "# max_epsilon_against_all = 15.0"
+    if max_epsilon_against_all is not None:
+        against_all = f"max_epsilon_against_all = {float(max_epsilon_against_all)}"
     toml = {key: tomli_w.dumps({"v": value}).partition("=")[2].strip() for key, value in values.items()}
-    text = _TEMPLATE.format(ledger=LEDGER, **toml)
+    text = _TEMPLATE.format(ledger=LEDGER, max_epsilon_against_all=against_all, **toml)
     policy = Policy.parse(text, origin=str(folder / POLICY))
     for one in own_means(policy, dataset_id, table):
         warnings.warn(one.text, DataWarning, stacklevel=2)

@@ -102,13 +102,18 @@ class Price:
 
     @property
     def share_units(self) -> int:
-        """Cost of the whole run against everybody else together: each secure sum has the noise of this site alone.
+        """Cost of the whole run against everybody else together: see `share_units_of`."""
+        return sum(map(self.share_units_of, range(self.last_round + 1)))
 
-        Where columns are prepared, the setup's noise is the site's own.
+    def share_units_of(self, t: int) -> int:
+        """Cost of round t against everybody else together, who can take off all noise but this site's part.
+
+        Where columns are prepared, the noise of the setup is the site's own, as is that of its own means.
         """
-        setup = self.setup_units * (1 if self.prepared else self.n_honest)
-        a_release = self.n_honest * (self.moments_units - self.means_units) + self.means_units
-        return setup + self.n_honest * self.rounds * self.round_units + self.moments_rounds * a_release
+        units = self.units_of(t)
+        if t == 0:
+            return units * (1 if self.prepared else self.n_honest)
+        return self.n_honest * (units - self.means_units) + self.means_units if units else 0
 
     @property
     def accounting(self) -> str:

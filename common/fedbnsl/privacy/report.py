@@ -131,7 +131,8 @@ def _of_sums(price: Price, n_sites: int) -> str:
 
 def epsilon_of_share(price: Price) -> float:
     """Epsilon of a run with secure sums against everybody else together: the site's own part of the noise alone."""
-    return (gaussian_dp if price.gaussian else zcdp).epsilon_of(zcdp.zcdp_of(price.share_units), price.delta)
+    epsilon_of = gaussian_dp.epsilon_of if price.gaussian else zcdp.epsilon_of
+    return epsilon_of(zcdp.zcdp_of(price.share_units), price.delta)
 
 
 def noise_scales(

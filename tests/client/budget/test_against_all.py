@@ -1,0 +1,167 @@
+"""Secure sums have a second price, against the coordinator and all other sites: it is kept, capped and told."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedbnsl.errors import BudgetExhaustedError, PolicyRefusal, SetupError
+from fedbnsl.plan.plan import Plan
+from fedbnsl.privacy.calibration import price_of
+from fedbnsl_client.budget.journal import RunJournal
+from fedbnsl_client.budget.ledger import Ledger, Request
+from fedbnsl_client.budget.policy import DatasetPolicy, Policy
+from fedbnsl_client.budget.report import approval_lines, ledger_lines, spending
+from fedbnsl_client.budget.spending import Cap, Spending
+from fedbnsl_client.site import folder as site_folder
+from private_site import NAMES, private_plan, rows, write_table
+
+PLAN = Plan.load("private-moments", ["n_participants=8", "privacy.secure_sum=true", "privacy.delta=1e-6"], epsilon=2.0)
+PRICE = price_of(PLAN, n_samples=120, n_variables=3)
+DATASET = "ward-7"
+
+
+@pytest.fixture(autouse=True)
+def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    ledger = Ledger.create(tmp_path / "ledger.db")
+    ledger.register(DATASET, NAMES, rows())
+    return ledger
+
+
+def policy(*, against_all: float | None, epsilon: float = 100.0) -> DatasetPolicy:
+    return DatasetPolicy(
+        id=DATASET, path=Path("x"), max_epsilon=epsilon, max_delta=1e-6, max_epsilon_per_run=epsilon,
+        max_epsilon_against_all=against_all,
+    )  # fmt: skip
+
+
+def journal(ledger: Ledger, dataset: DatasetPolicy, *, run: int = 1, plan: Plan = PLAN) -> RunJournal:
+    price = price_of(plan, n_samples=120, n_variables=3)
+    return RunJournal(ledger, dataset, plan, price, run=run, site="north", variables=NAMES)
+
+
+def play(journal: RunJournal, *, last: int = PRICE.last_round) -> None:
+    for t in range(last + 1):
+        journal.release(t, lambda t=t: bytes([t]))  # type: ignore[misc]
+
+
+def test_the_second_price_is_what_the_part_of_one_site_alone_would_cost() -> None:
+    assert [PRICE.share_units_of(t) for t in range(PRICE.last_round + 1)] == [
+        6 * PRICE.units_of(t) for t in range(PRICE.last_round + 1)
+    ]
+    own = price_of(private_plan(), n_samples=120, n_variables=3)
+    assert [own.share_units_of(t) for t in range(own.last_round + 1)] == [
+        own.units_of(t) for t in range(own.last_round + 1)
+    ]
+
+
+def test_both_prices_are_kept(ledger: Ledger) -> None:
+    play(journal(ledger, policy(against_all=900.0)))
+    assert ledger.spending(DATASET) == Spending(PRICE.units)
+    assert ledger.spending_against_all(DATASET) == Spending(PRICE.share_units)
+    ledger.verify()
+    ledger.reserve(Request(DATASET, 2, 1, "north"), 7, cap_units=10**15, recipe={})
+    assert ledger.spending_against_all(DATASET).units == PRICE.share_units + 7, "a release of another kind counts once"
+
+
+def test_without_the_rule_secure_sums_are_refused_with_what_they_would_cost(ledger: Ledger) -> None:
+    with pytest.raises(PolicyRefusal, match="`max_epsilon_against_all` is missing") as caught:
+        journal(ledger, policy(against_all=None)).check()
+    whole = Spending(PRICE.share_units).epsilon(1e-6)
+    assert f"epsilon {whole:.4g}" in str(caught.value)
+    assert whole > 2 * 2.0
+    journal(ledger, policy(against_all=None), plan=private_plan()).check()  # others do not need it
+
+
+def test_the_second_cap_holds_over_runs_before_and_while_they_go_on(ledger: Ledger) -> None:
+    whole = Spending(PRICE.share_units).epsilon(1e-6)
+    enough = policy(against_all=1.01 * whole, epsilon=1.01 * whole)
+    first = journal(ledger, enough)
+    first.check()
+    play(first)
+    second = journal(ledger, enough, run=2)
+    with pytest.raises(BudgetExhaustedError, match="`max_epsilon_against_all`"):
+        second.check()
+    with pytest.raises(BudgetExhaustedError, match="against all other sites together"):
+        play(second)
+    assert ledger.spending(DATASET).units < 2 * PRICE.units
+    cap = enough.cap_against_all
+    assert cap is not None
+    assert cap.allows(ledger.spending_against_all(DATASET))
+    assert enough.cap.allows(ledger.spending(DATASET) + Spending(PRICE.units)), "the first cap would have let it pass"
+
+
+def test_a_run_without_secure_sums_is_held_to_the_second_cap_too(ledger: Ledger) -> None:
+    whole = Spending(PRICE.share_units).epsilon(1e-6)
+    enough = policy(against_all=1.01 * whole, epsilon=1.01 * whole)
+    play(journal(ledger, enough))
+    other = journal(ledger, enough, run=2, plan=private_plan(privacy={"epsilon": 4.0}))
+    with pytest.raises(BudgetExhaustedError, match="`max_epsilon_against_all`"):
+        other.check()
+
+
+@pytest.mark.parametrize("of_all", [9, 10.0, True])
+def test_the_second_price_is_never_below_the_first(ledger: Ledger, of_all: int) -> None:
+    cap = Cap.of(100.0, 1e-6)
+    with pytest.raises(ValueError, match="at least 10 units"):
+        ledger.reserve(Request(DATASET, 1, 1, "a"), 10, cap_units=100, recipe={}, against_all=(of_all, cap))
+    assert ledger.spent(DATASET) == 0
+
+
+def test_a_policy_that_allows_less_against_all_than_against_some_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least max_epsilon"):
+        policy(against_all=1.0, epsilon=2.0)
+
+
+def test_a_restored_backup_is_charged_both_prices(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    with Ledger.create(path) as ledger:
+        ledger.register(DATASET, NAMES, rows())
+    old = path.read_bytes()
+    with Ledger.open(path) as ledger:
+        play(journal(ledger, policy(against_all=900.0)))
+        paid = ledger.spending_against_all(DATASET).units
+    path.write_bytes(old)
+    with Ledger.open(path, accept_backup=True) as ledger:
+        assert ledger.spending(DATASET).units == PRICE.units
+        assert ledger.spending_against_all(DATASET).units == paid == PRICE.share_units
+        ledger.verify()
+    with Ledger.open(path) as ledger:
+        assert ledger.spending_against_all(DATASET).units == paid
+
+
+def test_approve_and_ledger_tell_both(tmp_path: Path) -> None:
+    folder = tmp_path / "site"
+    table = write_table(folder / "table.csv", rows())
+    made: Policy = site_folder.create(
+        folder, site="north", data=table, dataset_id=DATASET, max_epsilon=100.0, max_delta=1e-6,
+        max_epsilon_against_all=900.0,
+    )  # fmt: skip
+    with site_folder.opened(folder) as (_, ledger):
+        dataset = made.dataset(None)
+        said = "\n".join(approval_lines(PLAN, dataset, ledger))
+        in_all = Spending(PRICE.share_units).epsilon(1e-6)
+        assert f"any 2 other sites. If it and all other sites collude, the run spends epsilon {in_all:.4g}" in said
+        assert "of at most 900 in all" in said
+        assert "spent_against_all" not in spending(dataset, ledger)
+        play(journal(ledger, dataset))
+        assert spending(dataset, ledger)["spent_against_all"]["epsilon"] == pytest.approx(in_all)
+        assert any("of secure sums collude: spent epsilon" in line for line in ledger_lines(made, ledger))
+
+
+def test_a_policy_without_the_rule_names_it_in_a_comment(tmp_path: Path) -> None:
+    table = write_table(tmp_path / "site" / "table.csv", rows())
+    made = site_folder.create(tmp_path / "site", site="north", data=table, dataset_id=DATASET, max_epsilon=5.0)
+    assert made.datasets[0].max_epsilon_against_all is None
+    assert "# max_epsilon_against_all = " in (tmp_path / "site" / "policy.toml").read_text(encoding="utf-8")
+    with pytest.raises(SetupError, match="at least max_epsilon"):
+        Policy.parse(
+            (tmp_path / "site" / "policy.toml").read_text(encoding="utf-8") + "\nmax_epsilon_against_all = 1.0\n",
+            origin="policy.toml",
+        )
+    assert np.isfinite(made.datasets[0].max_epsilon)

@@ -126,11 +126,6 @@ total_without_a_round = priced(
 steps_taken_for_gaussian = priced(
     "steps_taken_for_gaussian", 'plan.local_solver == "dp-pgcd" and not plan.rounds', 'plan.local_solver == "dp-pgcd"'
 )
-rounds_of_steps_taken_for_gaussian = priced(
-    "rounds_of_steps_taken_for_gaussian",
-    "return self.gaussian or not before < t <= before + self.rounds",
-    "return True",
-)
 mu_added_linearly = priced("mu_added_linearly", "// times if times else 0", "// times**2 if times else 0")
 
 
@@ -144,7 +139,7 @@ def mu_squared_without_its_half(folder: Path) -> Iterator[None]:
 @contextmanager
 def every_release_reserved_as_gaussian(folder: Path) -> Iterator[None]:
     changed = rewritten(
-        run_journal, folder, ("            gaussian=self._price.is_gaussian(t),", "            gaussian=True,")
+        run_journal, folder, ("            gaussian=self._price.gaussian,", "            gaussian=True,")
     )
     with mock.patch.object(run_journal, "RunJournal", changed.RunJournal):
         yield
@@ -164,10 +159,10 @@ def summed_wrongly(name: str, *changes: tuple[str, str]) -> Plant:
 
 
 _UNITS = "self.units + other.units"
-_SUM = f"Spending({_UNITS}, self.gaussian and other.gaussian)"
+_KINDS = "all(one.gaussian or not one.units for one in (self, other))"
 WRONG_SUMS: list[Plant] = [
-    summed_wrongly("any_gaussian_makes_all_gaussian", (_SUM, _SUM.replace(" and ", " or "))),
-    summed_wrongly("the_kind_of_the_last_release_counts", (_SUM, _SUM.replace("self.gaussian and ", ""))),
+    summed_wrongly("any_gaussian_makes_all_gaussian", (_KINDS, _KINDS.replace("all(", "any("))),
+    summed_wrongly("the_kind_of_the_last_release_counts", (_KINDS, "other.gaussian")),
     summed_wrongly("the_larger_cap_for_all", ("(spent.gaussian and spent.units <=", "(spent.units <=")),
     summed_wrongly("mu_added_linearly_in_the_ledger", (_UNITS, "int((self.units**0.5 + other.units**0.5) ** 2)")),
     summed_wrongly("units_added_as_squares", (_UNITS, "int((self.units**2 + other.units**2) ** 0.5)")),

@@ -113,7 +113,6 @@ CHECKS: list[tuple[Check, list[planted.Plant]]] = [
             planted.last_round_not_charged,
             planted.total_without_a_round,
             planted.steps_taken_for_gaussian,
-            planted.rounds_of_steps_taken_for_gaussian,
             planted.mu_added_linearly,
             planted.mu_squared_without_its_half,
         ],

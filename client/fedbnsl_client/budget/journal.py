@@ -113,7 +113,7 @@ class RunJournal:
             self._price.units_of(t),
             cap_units=self._dataset.cap.units,
             recipe={"round": t, **self._recipe},
-            gaussian=self._price.is_gaussian(t),
+            gaussian=self._price.gaussian,
             gaussian_cap_units=self._dataset.cap.gaussian_units,
             against_all=None if self._in_all is None else (self._price.share_units_of(t), self._in_all),
             authority=self._authority,
@@ -128,7 +128,7 @@ class RunJournal:
         return self._ledger.stored(self._request(t))
 
     def _cost(self, rounds: Iterable[int], units_of: Callable[[int], int]) -> Spending:
-        return sum((Spending(units_of(t), self._price.is_gaussian(t)) for t in rounds), Spending())
+        return Spending(sum(map(units_of, rounds)), self._price.gaussian)
 
     def _note(self, t: int, payload: bytes, *, event: str, units: int) -> None:
         self._record(

@@ -46,6 +46,7 @@ class DatasetPolicy(BaseModel):
     max_delta: Delta
     max_epsilon_per_run: Epsilon
     max_epsilon_against_all: Epsilon | None = None
+    mixed_releases: bool = Field(default=False, strict=True)
 
     @model_validator(mode="after")
     def _more_against_all(self) -> Self:
@@ -61,17 +62,21 @@ class DatasetPolicy(BaseModel):
         """What all releases together may cost if the coordinator and all other sites collude; None: no secure sums."""
         if self.max_epsilon_against_all is None:
             return None
-        return Cap.of(self.max_epsilon_against_all, self.max_delta)
+        return self._cap(self.max_epsilon_against_all)
 
     @cached_property
     def cap(self) -> Cap:
         """What all releases of this table together may cost."""
-        return Cap.of(self.max_epsilon, self.max_delta)
+        return self._cap(self.max_epsilon)
 
     @cached_property
     def run_cap(self) -> Cap:
         """What one run may cost."""
-        return Cap.of(self.max_epsilon_per_run, self.max_delta)
+        return self._cap(self.max_epsilon_per_run)
+
+    def _cap(self, epsilon: float) -> Cap:
+        cap = Cap.of(epsilon, self.max_delta)
+        return Cap(cap.units, cap.units) if self.mixed_releases else cap
 
 
 class Policy(BaseModel):
@@ -313,7 +318,8 @@ def check_price(
     Raises
     ------
     PolicyRefusal
-        For a larger delta, or a larger epsilon for one run, than the policy allows.
+        For a larger delta, or a larger epsilon for one run, than the policy allows, or for private steps after Gaussian
+        releases alone.
     BudgetExhaustedError
         If the dataset's budget does not hold it; with the numbers.
     """
@@ -321,6 +327,13 @@ def check_price(
     def cost(spending: Spending) -> str:
         return f"epsilon {spending.epsilon(dataset.max_delta):.4g} ({zcdp.zcdp_of(spending.units):.6g} zCDP)"
 
+    if spent.gaussian and spent.units and not price.gaussian and not dataset.mixed_releases:
+        raise PolicyRefusal(
+            "rule `mixed_releases` = false: all that this table has released is Gaussian and counted as such, and the "
+            "steps of this plan are not. Whether they follow must not depend on what was released",
+            remedy="Use a plan without ADMM rounds, such as `private`. For tables to come, where both are wanted, say "
+            " mixed_releases = true in policy.toml before the first run: everything then counts by zCDP.",
+        )
     if price.delta > dataset.max_delta:
         raise PolicyRefusal(f"rule `max_delta` = {dataset.max_delta:g}: the plan has delta = {price.delta:g}")
     if not dataset.run_cap.allows(spent_in_run + to_pay):

@@ -98,9 +98,7 @@ def _price(plan: Plan, dataset: DatasetPolicy, registered: Registration, spent: 
             f"That holds against the coordinator and any {plan.n_participants - price.n_honest} other sites. If it and "
             f"all other sites collude, the run spends epsilon {in_all:.4g}, {allowed}."
         )
-    if spent.gaussian and spent.units and not cost.gaussian:
-        lines.append("Not all releases of the table would be Gaussian any more: from then on all are counted by zCDP.")
-    elif cost.gaussian and not spent.gaussian:
+    if cost.gaussian and not spent.gaussian:
         lines.append("Earlier releases of the table were not all Gaussian: this run is counted with them, by zCDP.")
     return [*lines, "the price in detail:", *(f"  {line}" for line in price_lines(summary))]
 

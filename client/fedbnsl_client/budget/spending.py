@@ -27,8 +27,9 @@ class Spending:
     gaussian: bool = True
 
     def __add__(self, other: Self) -> "Spending":
-        """Both together, Gaussian only if both are."""
-        return Spending(self.units + other.units, self.gaussian and other.gaussian)
+        """Both together, Gaussian only if both are; what costs nothing is of either kind."""
+        gaussian = all(one.gaussian or not one.units for one in (self, other))
+        return Spending(self.units + other.units, gaussian)
 
     def epsilon(self, delta: float) -> float:
         """Epsilon of it at this delta."""

@@ -75,6 +75,10 @@ max_delta = {max_delta}
 # a single run may take this epsilon (at max_delta)
 max_epsilon_per_run = {max_epsilon_per_run}
 
+# false: after runs whose releases are all Gaussian (`private`, `private-moments`), which may spend a little more, plans
+# with private steps are refused. true: both kinds may follow each other; everything counts as zCDP
+mixed_releases = false
+
 # plans with privacy.secure_sum let the sites share the noise: what all releases together may cost at max_delta if the
 # coordinator and ALL other sites collude; at least max_epsilon. Without this rule such plans are refused.
 {max_epsilon_against_all}

@@ -149,11 +149,6 @@ class Price:
             return 0
         return self.round_units if t <= self.rounds + (1 if self.prepared else 0) else self.moments_units
 
-    def is_gaussian(self, t: int) -> bool:
-        """Whether all that round t releases is Gaussian: all but the rounds of private steps."""
-        before = 1 if self.prepared else 0
-        return self.gaussian or not before < t <= before + self.rounds
-
 
 def n_residuals(plan: Plan, n_columns: int) -> int:
     """How many residuals a record has in a private moments round: with prepared columns a constant is one more."""

@@ -100,7 +100,8 @@ def test_a_run_without_secure_sums_is_held_to_the_second_cap_too(ledger: Ledger)
     whole = Spending(PRICE.share_units).epsilon(1e-6)
     enough = policy(against_all=1.01 * whole, epsilon=1.01 * whole)
     play(journal(ledger, enough))
-    other = journal(ledger, enough, run=2, plan=private_plan(privacy={"epsilon": 4.0}))
+    alone = PLAN.with_settings(privacy={**PLAN.model_dump()["privacy"], "secure_sum": False, "epsilon": 4.0})
+    other = journal(ledger, enough, run=2, plan=alone)
     with pytest.raises(BudgetExhaustedError, match="`max_epsilon_against_all`"):
         other.check()
 

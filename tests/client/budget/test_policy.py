@@ -279,14 +279,23 @@ def test_a_budget_holds_more_if_all_of_it_is_gaussian() -> None:
         check_price(DATA, price, to_pay=cost, spent=Spending(left.units, gaussian=False), spent_in_run=Spending())
 
 
-def test_private_steps_are_counted_as_zcdp_together_with_earlier_gaussian_releases() -> None:
+def test_private_steps_follow_gaussian_releases_only_where_all_counts_as_zcdp_from_the_start() -> None:
     price = price_of(private_plan(privacy={"epsilon": 1.0}), n_samples=100, n_variables=3)
     assert not price.gaussian
     to_pay = Spending(price.units, gaussian=False)
+    with pytest.raises(PolicyRefusal, match="`mixed_releases` = false"):
+        check_price(DATA, price, to_pay=to_pay, spent=Spending(1), spent_in_run=Spending())
+    check_price(DATA, price, to_pay=to_pay, spent=Spending(1, gaussian=False), spent_in_run=Spending())
+    mixed = DatasetPolicy.model_validate({**DATA.model_dump(), "mixed_releases": True})
+    assert mixed.cap.gaussian_units == mixed.cap.units == DATA.cap.units
     before = Spending(DATA.cap.units - price.units)
-    check_price(DATA, price, to_pay=to_pay, spent=before, spent_in_run=Spending())
+    check_price(mixed, price, to_pay=to_pay, spent=before, spent_in_run=Spending())
     with pytest.raises(BudgetExhaustedError):
-        check_price(DATA, price, to_pay=to_pay, spent=before + Spending(1), spent_in_run=Spending())
+        check_price(mixed, price, to_pay=to_pay, spent=before + Spending(1), spent_in_run=Spending())
+    gaussian = gaussian_plan(2.0)
+    cost = Spending(gaussian.units)
+    with pytest.raises(PolicyRefusal, match="max_epsilon_per_run"):
+        check_price(mixed, gaussian, to_pay=cost, spent=Spending(), spent_in_run=Spending())
 
 
 def test_what_is_left_is_told_for_either_kind() -> None:

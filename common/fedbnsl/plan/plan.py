@@ -41,6 +41,7 @@ Acyclicity = Literal["exponential", "log-det"]
 Consensus = Literal["mean", "median", "trimmed-mean"]
 GraphClass = Literal["cpdag", "dag-equal-variance"]
 EdgePenalty = Literal["auto", "bic", "extended-bic"]
+FinalSearch = Literal["none", "steps"]
 PRIVATE_SOLVERS = ("dp-pgcd", "dp-pgcd-laplace", "noisy-covariance")
 
 # Every private step costs budget. More steps than this mean that somebody left the non-private default unchanged.
@@ -170,6 +171,12 @@ class Plan(BaseModel):
     neighbour_threshold: NonNegative = Field(
         default=0.01,
         description="absolute weight in W, after the first or the last round, above which two variables are neighbours",
+    )
+
+    final_search: FinalSearch = Field(
+        default="none",
+        description="dp-pgcd: steps: the sites send every released step with its weights, and after the last round the "
+        "coordinator searches the DAG of equal noise variances that explains all of them best; it costs no budget",
     )
 
     # What the graph says
@@ -346,6 +353,22 @@ class Plan(BaseModel):
             ),
             (not private or self.refit_rounds == 0, "refit_rounds", "0 with [privacy]: a refit is one more release"),
             (
+                self.final_search == "none" or (solver == "dp-pgcd" and self.moments_rounds == 0),
+                "final_search",
+                "none, except for dp-pgcd without moments_rounds, which have a search of their own",
+            ),
+            (
+                self.final_search == "none" or (self.consensus == "mean" and self.send_tolerance == 0.0),
+                "final_search",
+                "none with a robust consensus or send_tolerance: it needs every step, and trusts all sites alike",
+            ),
+            (
+                self.final_search == "none"
+                or (self.preparation is None and not self.columns(self.column_names).has_blocks),
+                "final_search",
+                "none with [preparation] or a variable of several columns, whose noise variances are not equal",
+            ),
+            (
                 not private or solver == "noisy-covariance" or self.local_steps <= _MOST_PRIVATE_STEPS,
                 "local_steps",
                 f"at most {_MOST_PRIVATE_STEPS} with [privacy]: every step shares the budget",
@@ -466,6 +489,11 @@ class Plan(BaseModel):
     def sends_changes(self) -> bool:
         """Whether B_p and W are sent as the entries that have changed since they were last sent."""
         return self.send_tolerance > 0.0
+
+    @property
+    def sends_steps(self) -> bool:
+        """Whether a site's answer in an ADMM round holds its private steps."""
+        return self.final_search == "steps"
 
     @property
     def dense_messages(self) -> bool:

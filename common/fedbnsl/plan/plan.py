@@ -176,7 +176,8 @@ class Plan(BaseModel):
     final_search: FinalSearch = Field(
         default="none",
         description="dp-pgcd: steps: the sites send every released step with its weights, and after the last round the "
-        "coordinator searches the DAG of equal noise variances that explains all of them best; it costs no budget",
+        "coordinator searches the DAG of equal noise variances that explains all of them best; it costs no budget "
+        "(where a variable has several columns, the graph is that of the last W)",
     )
 
     # What the graph says
@@ -363,10 +364,9 @@ class Plan(BaseModel):
                 "none with a robust consensus or send_tolerance: it needs every step, and trusts all sites alike",
             ),
             (
-                self.final_search == "none"
-                or (self.preparation is None and not self.columns(self.column_names).has_blocks),
+                self.final_search == "none" or self.preparation is None,
                 "final_search",
-                "none with [preparation] or a variable of several columns, whose noise variances are not equal",
+                "none with [preparation]: the search compares noise variances in the tables' own units",
             ),
             (
                 not private or solver == "noisy-covariance" or self.local_steps <= _MOST_PRIVATE_STEPS,

@@ -74,14 +74,17 @@ def _told(answer: Answer) -> Matrix:
 
 
 def _searched(state: AdmmState, run: Run) -> AdmmState:
-    """With the DAG that explains the steps of all rounds; without any, W stands."""
+    """With the DAG that explains the steps of all rounds.
+
+    W stands without any step, and where a variable has several columns, whose noise variances are never equal.
+    """
     plan, d = run.plan, len(run.mask.allowed)
     noise = {
         site: math.sqrt(price.update_variance) / (LATTICE * price.n_samples)
         for site, price in run.prices(state.steps).items()
     }
     sites = [ReleasedSteps.of_site(told, d, noise[site]) for site, told in state.steps.items() if len(told)]
-    if not sites:
+    if not sites or run.mask.columns.has_blocks:
         return state
     starts = [one.dag for one in graphs_at(state, [cut * plan.threshold for cut in _CUTS], plan, run.mask)]
     found = search_steps(

@@ -41,6 +41,8 @@ _GAMMA = 1.0
 _CONSIDERED = 300
 # The least share of a curvature that is left if other numbers follow.
 _LEAST_LEFT = 1e-3
+# A curvature that says nothing.
+_NO_CURVATURE = 1e-100
 # What keeps an information from being singular.
 _RIDGE = 1e-10
 
@@ -355,7 +357,8 @@ def gain_left(gradient: Matrix, curvature: Matrix, crossed: Matrix, information:
     """
     followed = ((crossed @ inverse_of(information, 0.0)) * crossed).sum(axis=1)
     left = np.maximum(curvature - followed, _LEAST_LEFT * curvature)
-    return np.divide(0.5 * gradient**2, left, out=np.zeros_like(left), where=left > np.finfo(np.float64).tiny)
+    some = left > _NO_CURVATURE
+    return np.asarray(np.divide(0.5 * gradient**2, left, out=np.zeros_like(left), where=some))
 
 
 def _no_less(V: Matrix, before: Matrix, least: Matrix, columns: Columns) -> Matrix:

@@ -85,7 +85,7 @@ class StepsLikelihood:
         misfit = self._misfit(W, V)
         J, missed = self._derivatives(W, V, edges)
         for _ in range(steps if math.isfinite(misfit) else 0):
-            information, gradient, before = J.T @ J, J.T @ missed, misfit
+            information, gradient, before = _information(J), J.T @ missed, misfit
             while misfit == before and damping <= _MOST_DAMPING:
                 step = inverse_of(information, damping) @ gradient
                 other = W.copy()
@@ -102,7 +102,7 @@ class StepsLikelihood:
             if before - misfit < CONVERGED:
                 break
         score = misfit + self.penalty * len(edges)
-        return Explanation(dag, W, V, misfit, score, np.ones(1), J.T @ J)
+        return Explanation(dag, W, V, misfit, score, np.ones(1), _information(J))
 
     def gains(self, found: Explanation) -> Matrix:
         """(d, d) about how much the misfit would fall with one more edge (score test).
@@ -164,6 +164,11 @@ class StepsLikelihood:
         squared = (weight * by.by_covariance**2)[:, None]
         curvature = (squared * at.SR**2).T @ T_i**2 + (squared * S_i**2).T @ at.TR**2
         return np.asarray(np.divide(gradient**2, curvature, out=np.zeros_like(W), where=curvature > _LEAST_CURVATURE))
+
+
+def _information(J: Matrix) -> Matrix:
+    """(K, K) of the numbers with these (N, K) derivatives; never quite zero, so that it has an inverse."""
+    return np.asarray(J.T @ J + _LEAST_CURVATURE * np.eye(J.shape[1]))
 
 
 class _Point:

@@ -18,6 +18,9 @@ from fedbnsl_server.search.released_likelihood import Explanation
 from fedbnsl_server.search.released_steps import ReleasedSteps
 from fedbnsl_server.search.steps_likelihood import StepsLikelihood
 
+# Of more variables, each move takes so long that only single edges of one start are dropped and added.
+_MANY = 50
+
 
 def search_steps(
     steps: ReleasedSteps, n_samples: float, mask: EdgeMask, W: Matrix, starts: Sequence[Mask], *, threshold: float
@@ -38,6 +41,8 @@ def search_steps(
     V = np.eye(len(W))
     likelihood = StepsLikelihood(steps, n_samples, mask, np.where(starts[0], W, 0.0), V)
     distinct = list({dag.tobytes(): dag for dag in starts}.values())
+    if len(W) > _MANY:
+        return pruned(likelihood, improved(likelihood, likelihood.explained(distinct[0], W, V)), threshold)
     ends = [turned(likelihood, improved(likelihood, likelihood.explained(dag, W, V))) for dag in distinct]
     best = min(ends, key=_score)
     apart = StepsLikelihood(steps, n_samples, mask, best.weights, best.covariance, fixed=False)

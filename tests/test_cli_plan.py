@@ -55,6 +55,8 @@ def test_shown_is_what_differs_from_the_defaults_and_who_says_so(fedbnsl):
         **dict.fromkeys(("local_steps", "l1_weight", "consensus_penalty", "acyclicity_penalty"), "plan, epsilon 2"),
         **dict.fromkeys(("acyclicity_growth", "privacy.clip", "privacy.feature_bounds"), "plan, epsilon 2"),
         **dict.fromkeys(("privacy.smoothness_share", "privacy.selection_share"), "plan, epsilon 2"),
+        "final_search": "plan",
+        "value_type": "plan",
         "rounds": "--set",
         "privacy.epsilon": "--epsilon",
         "privacy.delta": "--delta",

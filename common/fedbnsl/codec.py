@@ -238,7 +238,7 @@ def _kind(wire: federation.Task | federation.Update, what: str) -> Kind:
     field = wire.WhichOneof("content")
     if field is None:
         raise MalformedMessageError(f"{what} of unknown kind")
-    return KINDS[field.removesuffix("_dense")]
+    return KINDS[field.removesuffix("_dense").removesuffix("_steps")]
 
 
 def encode_finished(finished: Finished, *, value_type: str) -> federation.Finished:

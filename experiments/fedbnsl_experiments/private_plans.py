@@ -12,6 +12,11 @@ def private_plan(epsilon: float) -> Plan:
     return Plan.load("private-steps", epsilon=epsilon)
 
 
+def steps_alone(epsilon: float) -> Plan:
+    """The same as in the paper, without a search at the end: the graph is that of the last W."""
+    return private_plan(epsilon).with_settings(final_search="none", value_type="float64")
+
+
 def private_plan_200() -> Plan:
     """Settings for d = 200 at epsilon 10 with exact second moments, found on such graphs (seeds 100 and 101)."""
     settings = {

@@ -5,7 +5,7 @@ import platform
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -219,6 +219,49 @@ def test_an_update_survives_the_wire(
         wire = parsed(federation.Update, codec.encode_update(update, run=run, value_type="float64"))
         assert wire.run == run % 2**32  # its low half tells runs apart
         assert codec.decode_update(wire, n_variables=d) == update
+
+
+@pytest.mark.parametrize("value_type", ["float64", "float32"])
+def test_private_steps_survive_the_wire_with_the_weights_that_they_led_to(value_type: str) -> None:
+    matrix = SparseMatrix(3, np.array([1]), np.array([0.5]))
+    index, numbers = np.array([5, 1, 5]), np.array([1.0, 0.1, 2.0])
+    answer = admm_rounds.Answer(matrix, index, -numbers, numbers, numbers - 1.0).as_sent(value_type)
+    update = LocalUpdate("a", 3, answer)
+    wire = parsed(federation.Update, codec.encode_update(update, run=1, value_type=value_type))
+    assert codec.decode_update(wire, n_variables=3) == update
+    other = replace(answer, gradient=answer.gradient + 1.0)
+    assert codec.decode_update(wire, n_variables=3) != LocalUpdate("a", 3, other)
+
+
+def steps_wire(**changed: Any) -> federation.Update:
+    numbers = values.Numbers(value=[1.0])
+    fields = {"index": [1], "gradient": numbers, "bound": numbers, "weight": numbers} | changed
+    return federation.Update(
+        round=1, site="a", admm_steps=federation.AdmmSteps(weights=values.SparseMatrix(n_variables=3), **fields)
+    )
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"index": []}, "expected at most 0"),
+        ({"index": [1, 2]}, "2 private steps with 1 gradients"),
+        ({"index": [4]}, "diagonal"),
+        ({"index": [9]}, "off the matrix"),
+        ({"gradient": values.Numbers()}, "0 gradients"),
+        ({"gradient": values.Numbers(value=[math.nan])}, "not finite"),
+        ({"bound": values.Numbers(value=[0.0])}, "bound is not above 0"),
+        ({"weight": values.Numbers(value=[1.0, 2.0])}, "expected at most 1"),
+        ({"weights": None}, "over 0 variables"),
+    ],
+)
+def test_malformed_private_steps_are_refused(changed: dict[str, Any], reason: str) -> None:
+    codec.decode_update(steps_wire(), n_variables=3)
+    wire = steps_wire(**{key: value for key, value in changed.items() if key != "weights"})
+    if "weights" in changed:
+        wire.admm_steps.ClearField("weights")
+    with pytest.raises(MalformedMessageError, match=reason):
+        codec.decode_update(wire, n_variables=3)
 
 
 @QUICK

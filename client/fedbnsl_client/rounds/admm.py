@@ -11,6 +11,7 @@ from fedbnsl.rounds.admm import Answer, Task, start_of
 from fedbnsl.rounds.kinds import stage
 from fedbnsl.sparse import Matrix, SparseMatrix
 from fedbnsl_client.rounds.kinds import LocalProblem, LocalRounds, check_size
+from fedbnsl_client.solvers.dp_pgcd import DpPgcd
 from fedbnsl_client.solvers.local_solver import LocalSolver, local_solver, private_solver, require_usable
 
 
@@ -45,7 +46,7 @@ class Rounds(LocalRounds):
             require_usable(plan, plan.privacy, problem.X, problem.setup, self._B, self._W, self._beta)
 
     def answer(self, task: RoundTask) -> Answer:
-        """B_p, or its changes.
+        """B_p, or its changes; with the steps that led to it, if the plan wants them.
 
         Raises
         ------
@@ -53,7 +54,11 @@ class Rounds(LocalRounds):
             If a weight is not finite.
         """
         plan = self.problem.plan
-        B = self._solver_of(self._start_of(task)[0])(self._B, self._W, self._beta)
+        solver, steps = self._solver_of(self._start_of(task)[0]), None
+        if plan.sends_steps and isinstance(solver, DpPgcd):
+            B, steps = solver.released(self._B, self._W, self._beta)
+        else:
+            B = solver(self._B, self._W, self._beta)
         if not np.isfinite(B).all():
             raise DivergenceError(f"the local weights of round {task.round} are not finite")
         sent = SparseMatrix.from_dense(B)
@@ -61,7 +66,7 @@ class Rounds(LocalRounds):
             sent = sent.as_float32()
         if plan.sends_changes:
             sent = SparseMatrix.from_dense(self._B).change_to(sent, plan.send_tolerance)
-        return Answer(sent)
+        return Answer(sent) if steps is None else Answer(sent, *steps).as_sent(plan.value_type)
 
     def _start_of(self, task: RoundTask) -> tuple[int, int]:
         plan = self.problem.plan

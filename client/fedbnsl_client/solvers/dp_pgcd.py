@@ -6,10 +6,12 @@ terms holds no data and is added after clipping. There are K steps, fewer only a
 for the noise: a stopping rule that looks at the table would be a release, too.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from fedbnsl.errors import DivergenceError
-from fedbnsl.sparse import Mask, Matrix
+from fedbnsl.sparse import Index, Mask, Matrix
 from fedbnsl_client.data.mapped_array import lies_in_file
 from fedbnsl_client.losses.blocked import BlockedGradient
 from fedbnsl_client.losses.clipped import ClippedGradient
@@ -43,6 +45,27 @@ def score_sensitivity(M: Matrix, *, clip: float, lam: float, n_samples: int) -> 
         raise DivergenceError("the second moments differ too much in size to share one score sensitivity")
     _require_small(max(float(np.max(bounds / root_M)), float(np.max(lam / root_M))), most)
     return most
+
+
+class Steps(NamedTuple):
+    """What the steps of a round have released, in their order: nothing of it is more than they have paid for.
+
+    Attributes
+    ----------
+    coordinate
+        (K,) flat indices i d + j of the coordinates that were chosen.
+    gradient
+        (K,) noisy means of the clipped gradients of the loss there.
+    bound
+        (K,) C_i, which each record's gradient was clipped to; it follows from M.
+    weight
+        (K,) B_ij after the step.
+    """
+
+    coordinate: Index
+    gradient: Matrix
+    bound: Matrix
+    weight: Matrix
 
 
 class DpPgcd:
@@ -88,7 +111,7 @@ class DpPgcd:
         randbelow: Randbelow,
         allowed: Mask,
     ) -> None:
-        bounds = clips(M, clip)
+        self._bounds = bounds = clips(M, clip)
         self._sensitivity = score_sensitivity(M, clip=clip, lam=lam, n_samples=X.shape[0])
         self._gradient = BlockedGradient(X, bounds) if lies_in_file(X) else ClippedGradient(X, bounds)
         self._M, self._inverse_M, self._root_M = M, 1.0 / M, np.sqrt(M)
@@ -99,7 +122,11 @@ class DpPgcd:
         self._weight = np.where(allowed.T, self._root_M / self._sensitivity, 0.0)
 
     def __call__(self, B: Matrix, W: Matrix, beta: Matrix) -> Matrix:
-        """K steps from B (Alg. 2); returns a new (d, d) array.
+        """K steps from B (Alg. 2); returns a new (d, d) array. See `released`."""
+        return self.released(B, W, beta)[0]
+
+    def released(self, B: Matrix, W: Matrix, beta: Matrix) -> tuple[Matrix, Steps]:
+        """K steps from B (Alg. 2): a new (d, d) array, and what was released.
 
         Raises
         ------
@@ -114,10 +141,12 @@ class DpPgcd:
         public = dual + rho_2 * (b - w)
         for j, slopes in enumerate(gradient.sums * gradient.unit + public):
             self._score(j, b, slopes)
+        told: list[tuple[int, float, float, float]] = []
         for _ in range(self._steps):
             i, j = self._selection.draw(self._randbelow)  # Alg. 2, lines 3 and 4
             total = int(gradient.sums[j, i]) + self._noise(self._randbelow)
-            slope = total * gradient.unit[i] + public[j, i]
+            released_slope = total * gradient.unit[i]
+            slope = released_slope + public[j, i]
             new = soft(b[j, i] - self._gamma * slope / M[i], self._gamma * self._lam / M[i])  # line 5
             if new != b[j, i]:  # a released value: skipping the pass reveals nothing more
                 pull = dual[j, i] + rho_2 * (new - w[j, i])
@@ -126,7 +155,9 @@ class DpPgcd:
                 b[j, i], public[j, i] = new, pull
                 gradient.step(i, j, new)
                 self._score(j, b, gradient.sums[j] * gradient.unit + public[j])
-        return np.ascontiguousarray(b.T)
+            told.append((i * len(M) + j, released_slope, self._bounds[i], b[j, i]))
+        numbers = np.array(told, dtype=np.float64).reshape(-1, 4).T
+        return np.ascontiguousarray(b.T), Steps(numbers[0].astype(np.int64), *numbers[1:])
 
     def _score(self, j: int, b: Matrix, slopes: Matrix) -> None:
         """Eq. score with the clipped gradient, for column j, in units of the sensitivity."""

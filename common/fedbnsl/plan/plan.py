@@ -41,6 +41,7 @@ Acyclicity = Literal["exponential", "log-det"]
 Consensus = Literal["mean", "median", "trimmed-mean"]
 GraphClass = Literal["cpdag", "dag-equal-variance"]
 EdgePenalty = Literal["auto", "bic", "extended-bic"]
+FinalSearch = Literal["none", "steps"]
 PRIVATE_SOLVERS = ("dp-pgcd", "dp-pgcd-laplace", "noisy-covariance")
 
 # Every private step costs budget. More steps than this mean that somebody left the non-private default unchanged.
@@ -173,6 +174,13 @@ class Plan(BaseModel):
     neighbour_threshold: NonNegative = Field(
         default=0.01,
         description="absolute weight in W, after the first or the last round, above which two variables are neighbours",
+    )
+
+    final_search: FinalSearch = Field(
+        default="none",
+        description="dp-pgcd: steps: the sites send every released step with its weights, and after the last round the "
+        "coordinator searches the DAG of equal noise variances that explains all of them best; it costs no budget "
+        "(where a variable has several columns, the graph is that of the last W)",
     )
 
     # What the graph says
@@ -350,6 +358,21 @@ class Plan(BaseModel):
             *self._secure_sum_rules(),
             (not private or self.refit_rounds == 0, "refit_rounds", "0 with [privacy]: a refit is one more release"),
             (
+                self.final_search == "none" or (solver == "dp-pgcd" and self.moments_rounds == 0),
+                "final_search",
+                "none, except for dp-pgcd without moments_rounds, which have a search of their own",
+            ),
+            (
+                self.final_search == "none" or (self.consensus == "mean" and self.send_tolerance == 0.0),
+                "final_search",
+                "none with a robust consensus or send_tolerance: it needs every step, and trusts all sites alike",
+            ),
+            (
+                self.final_search == "none" or self.preparation is None,
+                "final_search",
+                "none with [preparation]: the search compares noise variances in the tables' own units",
+            ),
+            (
                 not private or solver == "noisy-covariance" or self.local_steps <= _MOST_PRIVATE_STEPS,
                 "local_steps",
                 f"at most {_MOST_PRIVATE_STEPS} with [privacy]: every step shares the budget",
@@ -492,6 +515,11 @@ class Plan(BaseModel):
     def sends_changes(self) -> bool:
         """Whether B_p and W are sent as the entries that have changed since they were last sent."""
         return self.send_tolerance > 0.0
+
+    @property
+    def sends_steps(self) -> bool:
+        """Whether a site's answer in an ADMM round holds its private steps."""
+        return self.final_search == "steps"
 
     @property
     def dense_messages(self) -> bool:

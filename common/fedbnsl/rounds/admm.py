@@ -1,11 +1,27 @@
-"""A round of Algorithm 1: the coordinator sends W, a site its B_p, each as a matrix or as the entries that changed."""
+"""A round of Algorithm 1: the coordinator sends W, a site its B_p, each as a matrix or as the entries that changed.
 
-from dataclasses import dataclass
+Where the plan searches the graph that explains all private steps, a site sends these with its B_p.
+"""
 
-from fedbnsl.matrix_codec import Encoding, decode_dense, decode_matrix, encode_dense, encode_matrix, expect_form
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedbnsl.errors import MalformedMessageError
+from fedbnsl.matrix_codec import (
+    Encoding,
+    as_sent,
+    decode_dense,
+    decode_matrix,
+    decode_numbers,
+    encode_dense,
+    encode_matrix,
+    encode_numbers,
+    expect_form,
+)
 from fedbnsl.messages import Content
 from fedbnsl.plan.plan import Plan
-from fedbnsl.sparse import SparseMatrix
+from fedbnsl.sparse import Index, Matrix, SparseMatrix
 from fedbnsl.wire import federation_pb2 as federation
 
 PLACE = 10
@@ -26,8 +42,37 @@ class Task(_Weights):
     """W, (d, d)."""
 
 
+@dataclass(frozen=True, eq=False)
 class Answer(_Weights):
-    """B_p, (d, d)."""
+    """B_p, (d, d), and the private steps of the round that led to it, if the plan wants them.
+
+    Attributes
+    ----------
+    index
+        (K,) flat indices i d + j of the coordinates, in the order of the steps.
+    gradient
+        (K,) noisy means of the clipped gradients of the loss, as released.
+    bound
+        (K,) what each record's gradient was clipped to.
+    weight
+        (K,) B_ij after the step.
+    """
+
+    index: Index = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    gradient: Matrix = field(default_factory=lambda: np.empty(0))
+    bound: Matrix = field(default_factory=lambda: np.empty(0))
+    weight: Matrix = field(default_factory=lambda: np.empty(0))
+
+    def entries(self, *, dense: bool) -> tuple[int, bool]:
+        """See `Content.entries`; each number of a step counts with an index."""
+        entries, indexed = super().entries(dense=dense)
+        return entries + 3 * self.index.size, indexed
+
+    def as_sent(self, value_type: str) -> "Answer":
+        """With the steps as the other side receives them."""
+        return Answer(
+            self.weights, self.index, *(as_sent(one, value_type) for one in (self.gradient, self.bound, self.weight))
+        )
 
 
 def n_rounds(plan: Plan) -> int:
@@ -53,12 +98,45 @@ def decode_task(wire: federation.Task, n_variables: int, encoding: Encoding) -> 
 
 def encode_answer(answer: Answer, wire: federation.Update, encoding: Encoding) -> None:
     """See `kinds.Kind`."""
-    _encode(answer.weights, wire, encoding)
+    if not answer.index.size:
+        _encode(answer.weights, wire, encoding)
+        return
+    steps = wire.admm_steps
+    steps.weights.CopyFrom(encode_matrix(answer.weights, value_type=encoding.value_type))
+    steps.index.extend(answer.index.tolist())
+    for place, numbers in (
+        (steps.gradient, answer.gradient),
+        (steps.bound, answer.bound),
+        (steps.weight, answer.weight),
+    ):
+        place.CopyFrom(encode_numbers(numbers, value_type=encoding.value_type))
 
 
 def decode_answer(wire: federation.Update, n_variables: int, encoding: Encoding) -> Answer:
-    """See `kinds.Kind`."""
-    return Answer(_decode(wire, n_variables, encoding))
+    """See `kinds.Kind`.
+
+    Raises
+    ------
+    MalformedMessageError
+        If the matrix is malformed, or the steps are: one index off the diagonal, one gradient, one bound above 0 and
+        one weight for each.
+    """
+    if encoding.dense or wire.WhichOneof("content") != "admm_steps":
+        return Answer(_decode(wire, n_variables, encoding))
+    steps = wire.admm_steps
+    index = np.array(steps.index, dtype=np.int64)
+    gradient, bound, weight = (
+        decode_numbers(one, most=index.size) for one in (steps.gradient, steps.bound, steps.weight)
+    )
+    if not index.size or not index.size == gradient.size == bound.size == weight.size:
+        raise MalformedMessageError(
+            f"{index.size} private steps with {gradient.size} gradients, {bound.size} bounds and {weight.size} weights"
+        )
+    if index.max() >= n_variables**2 or (index % (n_variables + 1) == 0).any():
+        raise MalformedMessageError("a private step off the matrix or on its diagonal")
+    if (bound <= 0.0).any():
+        raise MalformedMessageError("a private step whose bound is not above 0")
+    return Answer(decode_matrix(steps.weights, n_variables=n_variables), index, gradient, bound, weight)
 
 
 def _encode(matrix: SparseMatrix, wire: federation.Task | federation.Update, encoding: Encoding) -> None:

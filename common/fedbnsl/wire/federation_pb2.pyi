@@ -595,6 +595,7 @@ class Update(_message.Message):
     LEDGER_FIELD_NUMBER: _builtins.int
     ADMM_FIELD_NUMBER: _builtins.int
     ADMM_DENSE_FIELD_NUMBER: _builtins.int
+    ADMM_STEPS_FIELD_NUMBER: _builtins.int
     REFIT_FIELD_NUMBER: _builtins.int
     MOMENTS_FIELD_NUMBER: _builtins.int
     SCALES_FIELD_NUMBER: _builtins.int
@@ -616,6 +617,10 @@ class Update(_message.Message):
 
     @_builtins.property
     def admm_dense(self) -> _values_pb2.DenseMatrix: ...
+    @_builtins.property
+    def admm_steps(self) -> Global___AdmmSteps:
+        """B_p and the private steps that led to it, where the plan searches the graph that explains them."""
+
     @_builtins.property
     def refit(self) -> Global___Refitted: ...
     @_builtins.property
@@ -647,6 +652,7 @@ class Update(_message.Message):
         ledger: Global___LedgerHead | None = ...,
         admm: _values_pb2.SparseMatrix | None = ...,
         admm_dense: _values_pb2.DenseMatrix | None = ...,
+        admm_steps: Global___AdmmSteps | None = ...,
         refit: Global___Refitted | None = ...,
         moments: _values_pb2.Numbers | None = ...,
         scales: _values_pb2.Numbers | None = ...,
@@ -656,11 +662,11 @@ class Update(_message.Message):
         masked_sum: Global___MaskedSum | None = ...,
         finding: _abc.Iterable[Global___TableFinding] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "content", b"content", "keys", b"keys", "ledger", b"ledger", "masked_sum", b"masked_sum", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "scales", b"scales", "statistics", b"statistics"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "admm_steps", b"admm_steps", "content", b"content", "keys", b"keys", "ledger", b"ledger", "masked_sum", b"masked_sum", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "scales", b"scales", "statistics", b"statistics"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "content", b"content", "finding", b"finding", "keys", b"keys", "ledger", b"ledger", "masked_sum", b"masked_sum", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "round", b"round", "run", b"run", "scales", b"scales", "site", b"site", "statistics", b"statistics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "admm_steps", b"admm_steps", "content", b"content", "finding", b"finding", "keys", b"keys", "ledger", b"ledger", "masked_sum", b"masked_sum", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "round", b"round", "run", b"run", "scales", b"scales", "site", b"site", "statistics", b"statistics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["admm", "admm_dense", "refit", "moments", "scales", "residual_moments", "statistics", "keys", "masked_sum"]  # noqa: Y015
+    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["admm", "admm_dense", "admm_steps", "refit", "moments", "scales", "residual_moments", "statistics", "keys", "masked_sum"]  # noqa: Y015
     _WhichOneofArgType_content: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_content) -> _WhichOneofReturnType_content | None: ...
 
@@ -755,6 +761,48 @@ class MaskedSum(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___MaskedSum: _TypeAlias = MaskedSum  # noqa: Y015
+
+@_typing.final
+class AdmmSteps(_message.Message):
+    """All of it has been released by the steps themselves, and paid for with them; one entry for each step, in their order."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WEIGHTS_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
+    GRADIENT_FIELD_NUMBER: _builtins.int
+    BOUND_FIELD_NUMBER: _builtins.int
+    WEIGHT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def weights(self) -> _values_pb2.SparseMatrix: ...
+    @_builtins.property
+    def index(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Flat index i * d + j of the coordinate."""
+
+    @_builtins.property
+    def gradient(self) -> _values_pb2.Numbers:
+        """The noisy mean of the clipped gradient of the loss, what a record of it was clipped to, and the weight after the step."""
+
+    @_builtins.property
+    def bound(self) -> _values_pb2.Numbers: ...
+    @_builtins.property
+    def weight(self) -> _values_pb2.Numbers: ...
+    def __init__(
+        self,
+        *,
+        weights: _values_pb2.SparseMatrix | None = ...,
+        index: _abc.Iterable[_builtins.int] | None = ...,
+        gradient: _values_pb2.Numbers | None = ...,
+        bound: _values_pb2.Numbers | None = ...,
+        weight: _values_pb2.Numbers | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bound", b"bound", "gradient", b"gradient", "weight", b"weight", "weights", b"weights"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bound", b"bound", "gradient", b"gradient", "index", b"index", "weight", b"weight", "weights", b"weights"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AdmmSteps: _TypeAlias = AdmmSteps  # noqa: Y015
 
 @_typing.final
 class Refitted(_message.Message):

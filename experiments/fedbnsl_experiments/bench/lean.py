@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fedbnsl.plan.plan import Plan
 from fedbnsl_experiments.bench.generated import Generated
-from fedbnsl_experiments.private_plans import EPSILONS, private_plan, private_plan_200
+from fedbnsl_experiments.private_plans import EPSILONS, private_plan_200, steps_alone
 from fedbnsl_experiments.reproduce.private_study_plans import with_privacy
 from fedbnsl_experiments.trials.harness import Row, by_seed
 
@@ -40,7 +40,7 @@ def private_moments() -> Iterator[Row]:
     data = Generated(20, range(2, 12))
     for epsilon in EPSILONS:
         yield from _compared(
-            data, private_plan(epsilon), {f"private moments, epsilon {epsilon:g}": with_privacy(plan, epsilon=epsilon)}
+            data, steps_alone(epsilon), {f"private moments, epsilon {epsilon:g}": with_privacy(plan, epsilon=epsilon)}
         )
     for d, seeds, epsilon in ((200, range(2, 4), 10.0), (100, range(2, 6), 1.0), (200, range(2, 4), 1.0)):
         yield from _compared(
@@ -57,7 +57,7 @@ def unequal_noise() -> Iterator[Row]:
     for noise in ((0.9, 1.1), (0.7, 1.4), (0.5, 2.0)):
         data = Generated(20, range(2, 12), noise=noise)
         yield from _compared(data, default, {"lean plan": lean})
-        yield from _compared(data, private_plan(1.0), {"private moments, epsilon 1": private})
+        yield from _compared(data, steps_alone(1.0), {"private moments, epsilon 1": private})
 
 
 def _compared(data: Generated, before: Plan, plans: Mapping[str, Plan]) -> Iterator[Row]:

@@ -1,6 +1,7 @@
 """Plans of the private studies beside `private_plans`: larger budgets, more variables, the paper's settings, baselines.
 
-Found by `fedbnsl tune` with the ready grids private-*, never on the graphs of an evaluation (seeds 2 to 11).
+All are the paper's method, without a search at the end. Found by `fedbnsl tune` with the ready grids private-*, never
+on the graphs of an evaluation (seeds 2 to 11).
 """
 
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.privacy_settings import Privacy
 from fedbnsl.privacy import zcdp
-from fedbnsl_experiments.private_plans import EPSILONS, private_plan, private_plan_200
+from fedbnsl_experiments.private_plans import EPSILONS, private_plan_200, steps_alone
 
 STUDY_EPSILONS = (0.5, 1.0, 2.0, 5.0, 10.0, 25.0, 50.0)
 """The budgets of the paper's Figure 3."""
@@ -35,7 +36,7 @@ def exactly(plan: Plan) -> Plan:
     return with_privacy(plan, smoothness="exact", feature_bounds=[], smoothness_share=_UNUSED_SHARE)
 
 
-# Settings of the plan beyond those of `private_plan`, then of its [privacy]: the same for epsilon 25 and 50.
+# Settings of the plan beyond those of `steps_alone`, then of its [privacy]: the same for epsilon 25 and 50.
 _LARGE: tuple[dict[str, Any], dict[str, Any]] = (
     {"local_steps": 60, "l1_weight": 0.032, "threshold": 0.35},
     {"clip": 28.0},
@@ -45,9 +46,9 @@ _LARGE: tuple[dict[str, Any], dict[str, Any]] = (
 def study_plan(epsilon: float) -> Plan:
     """Our plan for a budget of the study, d = 20, with privately estimated second moments."""
     if epsilon in EPSILONS:
-        return private_plan(epsilon)
+        return steps_alone(epsilon)
     settings, privacy = _LARGE
-    return with_privacy(private_plan(epsilon).with_settings(**settings), **privacy)
+    return with_privacy(steps_alone(epsilon).with_settings(**settings), **privacy)
 
 
 # C, T and K by epsilon: the paper's table of tuned hyper-parameters. It has no row for 10; that one is the row for
@@ -91,7 +92,7 @@ _WIDE_ESTIMATES: dict[str, Any] = {"feature_bounds": [100.0], "smoothness_share"
 def wide_plan(d: int) -> Plan:
     """Our plan for d variables at epsilon 10, with privately estimated second moments."""
     if d == 20:
-        return private_plan(10.0)
+        return steps_alone(10.0)
     settings, privacy = _WIDE.get(d, ({}, {}))
     plan = private_plan_200().with_settings(name=f"private-d{d}-epsilon-10", **settings)
     return with_privacy(plan, smoothness="estimated", **privacy, **_WIDE_ESTIMATES)
@@ -139,7 +140,7 @@ def split_plan(share: float, n_samples: int) -> Plan:
     The second moments get the zCDP that share x 5 buys by itself at the same delta; the steps get all the rest of the
     zCDP of epsilon 5, which is more than (1 - share) x 5 would buy by itself.
     """
-    plan = private_plan(5.0)
+    plan = steps_alone(5.0)
     delta = 1.0 / n_samples**2
     part = zcdp.budget(share * 5.0, delta) / zcdp.budget(5.0, delta)
     return with_privacy(plan, smoothness_share=part)

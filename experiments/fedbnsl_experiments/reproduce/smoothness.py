@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from fedbnsl.plan.plan import Plan
 from fedbnsl_experiments.pages.chart_files import Figure
-from fedbnsl_experiments.private_plans import private_plan
+from fedbnsl_experiments.private_plans import steps_alone
 from fedbnsl_experiments.reproduce.private_runs import D, boxes, identified, run_of, settings_of, shd_of
 from fedbnsl_experiments.reproduce.private_study_plans import exactly, split_plan
 from fedbnsl_experiments.reproduce.study import Comparison, Settings, described, select
@@ -25,7 +25,7 @@ def _method(share: float) -> str:
 def plan_of(trial: Trial) -> Plan:
     """The plan that a trial runs."""
     share = trial["share"]
-    return exactly(private_plan(EPSILON)) if share is None else split_plan(share, N_SAMPLES)
+    return exactly(steps_alone(EPSILON)) if share is None else split_plan(share, N_SAMPLES)
 
 
 def _shares(quick: bool) -> tuple[float, ...]:
@@ -66,7 +66,7 @@ def draw(rows: Sequence[Row]) -> Figure:
 def settings(quick: bool) -> list[Settings]:
     """Of the baseline and every share."""
     chosen = "the ready plan private-steps, found with estimated second moments on seeds 100 and up"
-    return [Settings(BASELINE, settings_of(exactly(private_plan(EPSILON))), chosen)] + [
+    return [Settings(BASELINE, settings_of(exactly(steps_alone(EPSILON))), chosen)] + [
         Settings(
             _method(share), settings_of(split_plan(share, N_SAMPLES)), f"{chosen}; smoothness_share from the share"
         )

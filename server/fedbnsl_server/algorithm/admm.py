@@ -57,6 +57,9 @@ class AdmmState:
         Rows without a missing value, by site, once the sites have told them; never in a private run.
     releases
         What every private moments round so far has released, of all records.
+    steps
+        (N, 4) released private steps of each site that counted, in their order: see `ReleasedSteps.of_site`; only for
+        plans that search the graph that explains them.
     confidence
         In the graph of the last search, in units of the run's columns; None before it, and in plans without one.
     """
@@ -77,6 +80,7 @@ class AdmmState:
     complete_rows: Mapping[str, int] = field(default_factory=dict[str, int])
     releases: tuple[Release, ...] = ()
     confidence: Confidence | None = None
+    steps: Mapping[str, Matrix] = field(default_factory=dict[str, Matrix])
 
     @property
     def units(self) -> Units | None:
@@ -105,7 +109,8 @@ def initial_state(n_variables: int, sites: Sequence[str], *, sends_changes: bool
 def without(state: AdmmState, sites: Collection[str]) -> AdmmState:
     """The state with nothing of these sites in the steps to come; W stays as they helped to find it."""
     left = {site: one for site, one in state.sites.items() if site not in sites}
-    return replace(state, sites=left, contributed=state.contributed - set(sites))
+    steps = {site: told for site, told in state.steps.items() if site not in sites}
+    return replace(state, sites=left, contributed=state.contributed - set(sites), steps=steps)
 
 
 def begin_start(state: AdmmState) -> AdmmState:

@@ -4,6 +4,7 @@ A plan's graph class says what the DAG stands for: itself, or all DAGs of its Ma
 known beforehand.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -122,6 +123,12 @@ def graphs_to_search(state: AdmmState, plan: Plan, mask: EdgeMask) -> list[Conse
     """Start graphs of a search: the acyclic part of W after each start, cut at `refit_threshold`."""
     found = (*state.found, state.global_weights)
     return [_acyclic_part(W.to_dense(), plan.refit_threshold, plan, mask, state.units) for W in found]
+
+
+def graphs_at(state: AdmmState, thresholds: Iterable[float], plan: Plan, mask: EdgeMask) -> list[ConsensusGraph]:
+    """The acyclic part of W at each of these thresholds."""
+    W = state.global_weights.to_dense()
+    return [_acyclic_part(W, tau, plan, mask, state.units) for tau in thresholds]
 
 
 def consensus_graph(state: AdmmState, plan: Plan, mask: EdgeMask) -> ConsensusGraph:

@@ -8,31 +8,45 @@ variances are free, and tells where they are known; and the parents that are not
 """
 
 import math
+from typing import Protocol
 
 import numpy as np
 
 from fedbnsl.graphs.graph import is_acyclic
-from fedbnsl.sparse import Matrix
-from fedbnsl_server.search.released_likelihood import (
-    CONVERGED,
-    Explanation,
-    ReleasedLikelihood,
-    factors_of,
-    inverse_of,
-    products_of,
-    total_effects,
-)
+from fedbnsl.plan.knowledge import EdgeMask
+from fedbnsl.sparse import Mask, Matrix
+from fedbnsl_server.search.released_likelihood import CONVERGED, Explanation, inverse_of
 
 _STEPS_OF_A_MOVE, _STEPS_OF_A_TURN = 6, 4
-# Of the edges that might be added, so many are looked at, and so many tried before none counts as good.
-_CONSIDERED, _TRIED = 300, 3
-# The least share of a curvature that is left if other numbers follow.
-_LEAST_LEFT = 1e-3
+# Of the edges that might be added, so many are tried before none counts as good.
+_TRIED = 3
 # Each edge is turned around so many times at most.
 _MOST_SWEEPS = 3
 
 
-def improved(likelihood: ReleasedLikelihood, found: Explanation) -> Explanation:
+class Likelihood(Protocol):
+    """Of DAGs, given what was released: moments (`released_likelihood`) or steps (`steps_likelihood`)."""
+
+    @property
+    def mask(self) -> EdgeMask:
+        """What is known of the edges between columns."""
+        ...
+
+    @property
+    def prices(self) -> Matrix:
+        """(V, V) what an edge between two variables costs."""
+        ...
+
+    def explained(self, dag: Mask, W: Matrix, V: Matrix, *, steps: int = ...) -> Explanation:
+        """The best explanation by a (V, V) DAG that some steps reach from a start."""
+        ...
+
+    def gains(self, found: Explanation) -> Matrix:
+        """(V, V) about how much the misfit would fall with one more edge; 0 for what may not be added."""
+        ...
+
+
+def improved(likelihood: Likelihood, found: Explanation) -> Explanation:
     """Drop and add edges, one at a time and refitted each time, as long as the score falls."""
     while math.isfinite(found.score):
         better = with_fewer(likelihood, found) or with_one_more(likelihood, found)
@@ -42,7 +56,7 @@ def improved(likelihood: ReleasedLikelihood, found: Explanation) -> Explanation:
     return found
 
 
-def turned(likelihood: ReleasedLikelihood, found: Explanation) -> Explanation:
+def turned(likelihood: Likelihood, found: Explanation) -> Explanation:
     """Turn edges around, and drop and add others after each, as long as the score falls."""
     for _ in range(_MOST_SWEEPS if math.isfinite(found.score) else 0):
         before = found
@@ -56,9 +70,7 @@ def turned(likelihood: ReleasedLikelihood, found: Explanation) -> Explanation:
     return found
 
 
-def pruned(
-    likelihood: ReleasedLikelihood, best: Explanation, threshold: float, size: Matrix | float = 1.0
-) -> Explanation:
+def pruned(likelihood: Likelihood, best: Explanation, threshold: float, size: Matrix | float = 1.0) -> Explanation:
     """The graph without edges whose weights do not exceed the threshold, explained again.
 
     Parameters
@@ -75,7 +87,7 @@ def pruned(
         best = likelihood.explained(best.dag & ~small, best.weights, best.covariance)
 
 
-def with_fewer(likelihood: ReleasedLikelihood, found: Explanation) -> Explanation | None:
+def with_fewer(likelihood: Likelihood, found: Explanation) -> Explanation | None:
     """The graph without the worse half of the edges that do not pay for themselves, or without the worst one."""
     required = likelihood.mask.of_variables.required
     prices = likelihood.prices
@@ -90,9 +102,9 @@ def with_fewer(likelihood: ReleasedLikelihood, found: Explanation) -> Explanatio
     return None
 
 
-def with_one_more(likelihood: ReleasedLikelihood, found: Explanation) -> Explanation | None:
+def with_one_more(likelihood: Likelihood, found: Explanation) -> Explanation | None:
     """The graph with the edge that promises most, of the first few that keep it acyclic."""
-    net = gains(likelihood, found) - likelihood.prices
+    net = likelihood.gains(found) - likelihood.prices
     tried = 0
     for place in np.argsort(-net, axis=None).tolist():
         i, j = divmod(place, len(net))
@@ -109,7 +121,7 @@ def with_one_more(likelihood: ReleasedLikelihood, found: Explanation) -> Explana
     return None
 
 
-def losses(likelihood: ReleasedLikelihood, found: Explanation) -> dict[tuple[int, int], float]:
+def losses(likelihood: Likelihood, found: Explanation) -> dict[tuple[int, int], float]:
     """By how much the misfit would grow without an edge, to second order (Wald)."""
     edges = np.argwhere(likelihood.mask.columns.spread(found.dag))
     error = inverse_of(found.information, 0.0)[: len(edges), : len(edges)]
@@ -124,42 +136,7 @@ def losses(likelihood: ReleasedLikelihood, found: Explanation) -> dict[tuple[int
     return found_losses
 
 
-def gains(likelihood: ReleasedLikelihood, found: Explanation) -> Matrix:
-    """(V, V) about how much the misfit would fall with one more edge (score test).
-
-    0 for what may not be added, or where little speaks for it.
-    """
-    W, V, columns = found.weights, found.covariance, likelihood.mask.columns
-    edges, pairs = likelihood.fitted(found.dag)
-    B = total_effects(W)
-    gradient, curvature = np.zeros_like(W), np.zeros_like(W)
-    for one, c in zip(likelihood.releases, found.scales, strict=True):
-        C, Q, P = products_of(one.A, B, V)
-        weight = likelihood.share * c / one.noise_std**2
-        gradient += weight * (Q @ (one.moments - c * P) @ C.T)
-        squares = np.outer(np.square(Q).sum(axis=1), np.square(C).sum(axis=1))
-        curvature += weight * c * (squares + (Q @ C.T) ** 2)
-    # What is left of the curvature if all other numbers follow; it takes long, and few pairs are worth it.
-    between = likelihood.mask.of_variables
-    may = between.allowed & ~(found.dag | found.dag.T | np.eye(len(found.dag), dtype=bool))
-    plain = np.where(columns.spread(may), gradient**2 / curvature, 0.0)
-    places = np.argsort(-plain, axis=None)[:_CONSIDERED]
-    i, j = np.unravel_index(places, W.shape)
-    crossed = np.zeros((len(places), len(edges) + len(pairs)))
-    for one, c in zip(likelihood.releases, found.scales, strict=True):
-        C, Q, _ = products_of(one.A, B, V)
-        x, y = factors_of(C, Q, edges, pairs)
-        weight = likelihood.share * c**2 / one.noise_std**2
-        crossed += weight * ((C @ x.T)[j] * (Q @ y.T)[i] + (C @ y.T)[j] * (Q @ x.T)[i])
-    followed = ((crossed @ inverse_of(found.information, 0.0)) * crossed).sum(axis=1)
-    left = np.maximum(curvature[i, j] - followed, _LEAST_LEFT * curvature[i, j])
-    of_columns = np.zeros_like(W)
-    of_columns[i, j] = np.where(columns.spread(may)[i, j], 0.5 * gradient[i, j] ** 2 / left, 0.0)
-    owner = np.eye(len(columns.sizes))[columns.variable_of]
-    return np.asarray(owner.T @ of_columns @ owner)
-
-
-def _turned_around(likelihood: ReleasedLikelihood, found: Explanation, i: int, j: int) -> Explanation | None:
+def _turned_around(likelihood: Likelihood, found: Explanation, i: int, j: int) -> Explanation | None:
     """The graph with j -> i instead of i -> j, if it explains more once both have all their parents."""
     columns, between = likelihood.mask.columns, likelihood.mask.of_variables
     parents = found.dag[:, i] | found.dag[:, j]

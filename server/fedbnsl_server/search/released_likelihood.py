@@ -37,6 +37,12 @@ CONVERGED = 1e-3
 _MOST_STEPS = 10
 # Of the extended BIC. An edge that is none costs more than itself: it directs others.
 _GAMMA = 1.0
+# Of the edges that might be added, so many are looked at.
+_CONSIDERED = 300
+# The least share of a curvature that is left if other numbers follow.
+_LEAST_LEFT = 1e-3
+# A curvature that says nothing.
+_NO_CURVATURE = 1e-100
 # What keeps an information from being singular.
 _RIDGE = 1e-10
 
@@ -155,7 +161,7 @@ class ReleasedLikelihood:
         # What a residual variance is told from, by far: 0 would leave no information on what explains it.
         self._least = _FAR_BELOW_NOISE * np.min([one.noise_std / one.A.diagonal() ** 2 for one in releases], axis=0)
         sizes = mask.columns.sizes
-        self.prices = self.penalty * np.outer(sizes, sizes)
+        self.prices: Matrix = np.asarray(self.penalty * np.outer(sizes, sizes), dtype=np.float64)
 
     def explained(self, dag: Mask, W: Matrix, V: Matrix, *, steps: int = _MOST_STEPS) -> Explanation:
         """The best explanation by a (V, V) DAG that Gauss-Newton steps (Levenberg-Marquardt) reach from a start.
@@ -223,6 +229,39 @@ class ReleasedLikelihood:
                 M += along[t].T @ (c**2 * F + c * by_scale * S) @ along[t] / one.noise_std**2
             variance[k] += 0.5 * np.square(M + M.T).sum() / self._n_samples
         return np.asarray(np.sqrt(variance))
+
+    def gains(self, found: Explanation) -> Matrix:
+        """(V, V) about how much the misfit would fall with one more edge (score test).
+
+        0 for what may not be added, or where little speaks for it.
+        """
+        W, V, columns = found.weights, found.covariance, self.mask.columns
+        edges, pairs = self.fitted(found.dag)
+        B = total_effects(W)
+        gradient, curvature = np.zeros_like(W), np.zeros_like(W)
+        for one, c in zip(self.releases, found.scales, strict=True):
+            C, Q, P = products_of(one.A, B, V)
+            weight = self.share * c / one.noise_std**2
+            gradient += weight * (Q @ (one.moments - c * P) @ C.T)
+            squares = np.outer(np.square(Q).sum(axis=1), np.square(C).sum(axis=1))
+            curvature += weight * c * (squares + (Q @ C.T) ** 2)
+        # What is left of the curvature if all other numbers follow; it takes long, and few pairs are worth it.
+        between = self.mask.of_variables
+        may = between.allowed & ~(found.dag | found.dag.T | np.eye(len(found.dag), dtype=bool))
+        plain = np.where(columns.spread(may), gradient**2 / curvature, 0.0)
+        places = np.argsort(-plain, axis=None)[:_CONSIDERED]
+        i, j = np.unravel_index(places, W.shape)
+        crossed = np.zeros((len(places), len(edges) + len(pairs)))
+        for one, c in zip(self.releases, found.scales, strict=True):
+            C, Q, _ = products_of(one.A, B, V)
+            x, y = factors_of(C, Q, edges, pairs)
+            weight = self.share * c**2 / one.noise_std**2
+            crossed += weight * ((C @ x.T)[j] * (Q @ y.T)[i] + (C @ y.T)[j] * (Q @ x.T)[i])
+        of_columns = np.zeros_like(W)
+        gained = gain_left(gradient[i, j], curvature[i, j], crossed, found.information)
+        of_columns[i, j] = np.where(columns.spread(may)[i, j], gained, 0.0)
+        owner = np.eye(len(columns.sizes))[columns.variable_of]
+        return np.asarray(owner.T @ of_columns @ owner)
 
     def fitted(self, dag: Mask) -> tuple[Index, Index]:
         """(E, 2) edges between columns, and (K, 2) columns with a residual covariance: what is fitted."""
@@ -306,6 +345,20 @@ def inverse_of(information: Matrix, damping: float) -> Matrix:
     size = np.sqrt(np.maximum(information.diagonal(), np.finfo(np.float64).tiny))
     relative = information / size / size[:, None] + (damping + _RIDGE) * np.eye(len(size))
     return np.asarray(np.linalg.inv(relative) / size / size[:, None])
+
+
+def gain_left(gradient: Matrix, curvature: Matrix, crossed: Matrix, information: Matrix) -> Matrix:
+    """(N,) what a misfit loses by each of N further numbers, to second order, if all K fitted ones follow.
+
+    Parameters
+    ----------
+    gradient, curvature, crossed, information
+        (N,), (N,), (N, K) and (K, K) derivatives of the log-likelihood.
+    """
+    followed = ((crossed @ inverse_of(information, 0.0)) * crossed).sum(axis=1)
+    left = np.maximum(curvature - followed, _LEAST_LEFT * curvature)
+    some = left > _NO_CURVATURE
+    return np.asarray(np.divide(0.5 * gradient**2, left, out=np.zeros_like(left), where=some))
 
 
 def _no_less(V: Matrix, before: Matrix, least: Matrix, columns: Columns) -> Matrix:

@@ -11,7 +11,7 @@ import numpy as np
 from fedbnsl import durable
 from fedbnsl.errors import ResultError
 from fedbnsl.messages import Seat, SiteState, Units
-from fedbnsl.sparse import SparseMatrix
+from fedbnsl.sparse import Matrix, SparseMatrix
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.search.confidence import Confidence
 from fedbnsl_server.search.released_likelihood import Release
@@ -20,6 +20,7 @@ _SCHEMA = "fedbnsl.checkpoint/2"
 _CONFIDENCE, _RELEASE = "confidence_", "release_"
 # `stretch` follows from the rest, and is 1 in what a state keeps.
 _OF_RELEASE = [one.name for one in fields(Release) if one.name != "stretch"]
+_NO_STEPS = np.empty((0, 4))
 _ARRAYS = ("sizes", "index", "value", "scalars", "residual_variance", "scales")
 
 
@@ -54,6 +55,7 @@ def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
         "sites": list(state.sites),
         "complete_rows": dict(state.complete_rows),
         "seats": [[one.site, one.n_samples, *(part.hex() for part in _bytes_of(one))] for one in state.seats],
+        "steps": {site: len(told) for site, told in state.steps.items()},
     }
 
     def write(file: BinaryIO) -> None:
@@ -68,6 +70,7 @@ def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
             unit_scales=units.scales,
             **_arrays_of(state.confidence),
             **_arrays_of_releases(state.releases),
+            steps=np.concatenate([_NO_STEPS, *state.steps.values()]),
             sizes=np.array([matrix.nnz for matrix in matrices]),
             index=np.concatenate([matrix.index for matrix in matrices]),
             value=np.concatenate([matrix.value for matrix in matrices]),
@@ -131,11 +134,17 @@ def load(path: Path, *, plan_digest: bytes) -> AdmmState:
         complete_rows=head.get("complete_rows", {}),  # as above
         confidence=_confidence(arrays),
         releases=_releases(arrays),
+        steps=_steps(head.get("steps", {}), arrays),  # as above
     )
 
 
 def _bytes_of(seat: Seat) -> tuple[bytes, bytes, bytes]:
     return seat.certificate, seat.public_key, seat.signature
+
+
+def _steps(sizes: Mapping[str, int], arrays: Mapping[str, Any]) -> dict[str, Matrix]:
+    ends = np.cumsum(list(sizes.values()))
+    return {site: arrays["steps"][end - size : end] for (site, size), end in zip(sizes.items(), ends, strict=True)}
 
 
 def _arrays_of(confidence: Confidence | None) -> dict[str, Any]:

@@ -40,6 +40,20 @@ def test_a_step_that_releases_such_a_weight_is_not_taken_and_what_was_paid_for_i
     assert not solver(variance=10**44)(ZERO, ZERO, ZERO).any()
 
 
+def test_what_was_released_leads_to_the_same_weights_and_is_the_noisy_clipped_gradient() -> None:
+    B, steps = solver(steps=5).released(ZERO, ZERO, ZERO)
+    assert np.array_equal(B, solver(steps=5)(ZERO, ZERO, ZERO))
+    b = np.zeros((D, D))
+    for flat, gradient, bound, weight in zip(*steps, strict=True):
+        i, j = divmod(flat, D)
+        assert bound == clips(np.ones(D), 1.0)[i]
+        exact = np.clip(-X[:, i] * (X[:, j] - X @ b[:, j]), -bound, bound).mean()
+        assert 0.0 < abs(gradient - exact) < 20.0 * bound / 2**20  # noise of two lattice units, and rounding
+        assert weight == pytest.approx(b[i, j] - gradient - b[i, j])  # M, rho_2 and gamma are 1, W and beta 0
+        b[i, j] = weight
+    assert np.array_equal(b, B)
+
+
 def test_an_l1_weight_of_that_size_is_refused() -> None:
     with pytest.raises(DivergenceError, match="the noise covers rounding errors"):
         solver(lam=1e15)

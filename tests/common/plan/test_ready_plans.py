@@ -43,6 +43,7 @@ DEFAULTS: dict[str, Any] = {
     "refit_threshold": 0.05,
     "moments_rounds": 0,
     "neighbour_threshold": 0.01,
+    "final_search": "none",
     "graph_class": "dag-equal-variance",
     "edge_penalty": "auto",
     "search_seed": 0,
@@ -102,6 +103,8 @@ PRIVATE_STEPS = {
     "local_solver": "dp-pgcd",
     "refit_rounds": 0,
     "acyclicity_schedule": "augmented",
+    "final_search": "steps",
+    "value_type": "float32",
 }
 # By epsilon: rounds, steps, lambda, rho_2, rho_1, its growth, tau; C, bound, shares for moments and for choosing.
 STEPS_BY_EPSILON = {

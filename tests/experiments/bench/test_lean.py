@@ -9,7 +9,7 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl_experiments.bench import generated
 from fedbnsl_experiments.bench import lean as bench_search
 from fedbnsl_experiments.bench.generated import Generated
-from fedbnsl_experiments.private_plans import private_plan, private_plan_200
+from fedbnsl_experiments.private_plans import private_plan_200, steps_alone
 from fedbnsl_experiments.reproduce.private_study_plans import with_privacy
 from fedbnsl_experiments.tables.synthetic import synthesise
 from fedbnsl_experiments.trials.harness import megabytes_sent, run_plan, run_row
@@ -111,7 +111,7 @@ def test_private_moments_are_set_against_the_private_steps_of_the_same_budget(as
         assert before.privacy.epsilon == plan.privacy.epsilon == epsilon
         assert plan.model_dump() == {**moments, "privacy": {**moments["privacy"], "epsilon": epsilon}}
     at_200 = [with_privacy(private_plan_200(), epsilon=epsilon) for epsilon in (10.0, 1.0, 1.0)]
-    assert [before for _, before, _ in asked] == [*map(private_plan, (0.5, 1.0, 2.0, 5.0, 10.0)), *at_200]
+    assert [before for _, before, _ in asked] == [*map(steps_alone, (0.5, 1.0, 2.0, 5.0, 10.0)), *at_200]
 
 
 def test_unequal_noise_is_drawn_for_both_kinds_of_plans(asked):

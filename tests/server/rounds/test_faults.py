@@ -6,6 +6,7 @@ import pytest
 from fedbnsl.graphs.family_moments import needed_moments, parent_candidates
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl.plan.plan import Plan
+from fedbnsl.plan.privacy_settings import Privacy
 from fedbnsl.rounds import admm, moments, refit
 from fedbnsl.rounds.kinds import LARGEST, LARGEST_WEIGHT
 from fedbnsl.sparse import Matrix, SparseMatrix
@@ -27,6 +28,45 @@ def test_a_weight_that_no_site_could_work_with_is_refused(value: float) -> None:
     answer = admm.Answer(SparseMatrix(D, np.array([1]), np.array([value])))
     assert "beyond 1e+20" in admm_round.fault(answer, admm.Task(GRAPH), RUN)
     assert not admm_round.fault(admm.Answer(GRAPH), admm.Task(GRAPH), RUN)
+
+
+STEPPING = Run(
+    Plan(
+        rounds=1,
+        local_solver="dp-pgcd",
+        local_steps=2,
+        refit_rounds=0,
+        final_search="steps",
+        privacy=Privacy(epsilon=1.0, feature_bounds=(4.0,)),
+    ),
+    EdgeMask(Knowledge(forbidden=(("x", "z"),)), ["x", "y", "z"]),
+    RUN.n_samples,
+)
+
+
+def stepping(*index: int, number: float = 1.0) -> admm.Answer:
+    numbers = np.full(len(index), number)
+    return admm.Answer(SparseMatrix.zeros(D), np.array(index, dtype=np.int64), numbers, np.abs(numbers), numbers)
+
+
+def test_private_steps_that_were_not_asked_for_are_refused() -> None:
+    task = admm.Task(GRAPH)
+    assert not admm_round.fault(stepping(1, 5), task, STEPPING)
+    assert "3 private steps, more than" in admm_round.fault(stepping(1, 5, 1), task, STEPPING)
+    assert "1 private steps, more than" in admm_round.fault(stepping(1), task, RUN)
+    assert "steps that the plan excludes" in admm_round.fault(stepping(2), task, STEPPING)
+    assert "beyond 1e+20" in admm_round.fault(stepping(1, number=-1e21), task, STEPPING)
+
+
+def test_steps_of_any_size_that_is_accepted_and_answers_without_any_end_no_run() -> None:
+    task, state = admm.Task(GRAPH), initial_state(D, SITES)
+    for number in (1e-20, 1.0, LARGEST_WEIGHT):
+        answers = {"a": stepping(1, 5, number=number), "b": stepping(3, 5), "c": stepping()}
+        assert not any(admm_round.fault(answer, task, STEPPING) for answer in answers.values())
+        after = admm_round.advance(state, answers, task, STEPPING)
+        assert after.refitted is not None
+        assert np.isfinite(after.refitted.value).all()
+    assert admm_round.advance(state, dict.fromkeys(SITES, stepping()), task, STEPPING).refitted is None
 
 
 def test_a_refitted_weight_that_cannot_be_kept_is_refused() -> None:

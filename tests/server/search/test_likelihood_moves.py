@@ -8,7 +8,7 @@ from fedbnsl.graphs.graph import is_acyclic
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_server.search import likelihood_moves
-from fedbnsl_server.search.likelihood_moves import gains, improved, losses, turned, with_one_more
+from fedbnsl_server.search.likelihood_moves import improved, losses, turned, with_one_more
 from fedbnsl_server.search.released_likelihood import Explanation, ReleasedLikelihood
 from noisy_releases import DAG, D, V, W, likelihood, mask, moments, release
 
@@ -36,7 +36,7 @@ def test_losses_and_gains_say_about_what_a_refit_says() -> None:
     expected = given.explained(DAG, W, V).misfit - richer.misfit
     assert losses(given, richer)[1, 4] == pytest.approx(expected, rel=0.05, abs=0.05)
     poorer = given.explained(without(1, 2), W, V)
-    assert gains(given, poorer)[1, 2] > given.penalty
+    assert given.gains(poorer)[1, 2] > given.penalty
 
 
 def test_a_move_adds_what_is_missing_and_drops_what_is_not_there() -> None:
@@ -62,7 +62,7 @@ def test_moves_obey_knowledge() -> None:
 def test_an_edge_that_promises_most_and_closes_a_cycle_is_not_added() -> None:
     given = noisy(mask(forbidden=(("a", "c"),)))
     start = given.explained(without(0, 2), W, V)
-    promised = gains(given, start)
+    promised = given.gains(start)
     assert np.unravel_index(promised.argmax(), promised.shape) == (2, 0)
     found = with_one_more(given, start)
     assert found is None or is_acyclic(found.dag)

@@ -322,6 +322,17 @@ def test_bytes_reach_the_disk_before_the_name_and_the_name_before_save_returns(
     assert events == ["fsync state.part whole=True", "rename", "fsync folder"]
 
 
+def test_private_steps_survive_the_disk_bit_for_bit(tmp_path: Path, state: AdmmState) -> None:
+    rng = np.random.default_rng(0)
+    for sizes in ({}, {"a": 3}, {"b": 2, "a": 5}):
+        steps = {site: rng.normal(size=(size, 4)) for site, size in sizes.items()}
+        checkpoint.save(tmp_path / "state", replace(state, steps=steps), plan_digest=DIGEST)
+        loaded = checkpoint.load(tmp_path / "state", plan_digest=DIGEST).steps
+        assert {site: told.tobytes() for site, told in loaded.items()} == {
+            site: told.tobytes() for site, told in steps.items()
+        }
+
+
 def test_releases_survive_the_disk_bit_for_bit(tmp_path: Path, state: AdmmState) -> None:
     rng = np.random.default_rng(0)
     for number in (0, 1, 3):

@@ -1,0 +1,57 @@
+"""The DAG that explains all released private steps best, after the last round.
+
+A site pays for each step: for the choice of a coordinate, and for a noisy mean of gradients. B_p keeps of these what
+the last steps have left. The likelihood of all of them keeps everything, and it is a function of what was released:
+it costs no privacy. With equal noise variances, a parent that is missing shows as variance that nothing explains, and
+so directions are told. If a variance for each column is worth its price, the steps contradict equal variances, and the
+search goes on without that assumption. Moves of `likelihood_moves` end in local optima: they start from several graphs.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedbnsl.plan.knowledge import EdgeMask
+from fedbnsl.sparse import Mask, Matrix
+from fedbnsl_server.search.likelihood_moves import improved, pruned, turned
+from fedbnsl_server.search.released_likelihood import Explanation
+from fedbnsl_server.search.released_steps import ReleasedSteps
+from fedbnsl_server.search.steps_likelihood import StepsLikelihood
+
+# Of more variables, each move takes so long that only single edges of one start are dropped and added.
+_MANY = 50
+
+
+def search_steps(
+    steps: ReleasedSteps, n_samples: float, mask: EdgeMask, W: Matrix, starts: Sequence[Mask], *, threshold: float
+) -> Explanation:
+    """The best explanation of the steps.
+
+    Parameters
+    ----------
+    n_samples
+        Records of all sites.
+    W
+        (d, d) weights to start from.
+    starts
+        (d, d) DAGs, at least one, with the required edges.
+    threshold
+        Absolute weight that an edge has at least, unless it is required.
+    """
+    V = np.eye(len(W))
+    likelihood = StepsLikelihood(steps, n_samples, mask, np.where(starts[0], W, 0.0), V)
+    distinct = list({dag.tobytes(): dag for dag in starts}.values())
+    if len(W) > _MANY:
+        return pruned(likelihood, improved(likelihood, likelihood.explained(distinct[0], W, V)), threshold)
+    ends = [turned(likelihood, improved(likelihood, likelihood.explained(dag, W, V))) for dag in distinct]
+    best = min(ends, key=_score)
+    apart = StepsLikelihood(steps, n_samples, mask, best.weights, best.covariance, fixed=False)
+    free = apart.explained(best.dag, best.weights, best.covariance)
+    if best.misfit - free.misfit * likelihood.share / apart.share > likelihood.penalty * (len(W) - 1):
+        ends = [improved(apart, apart.explained(one, best.weights, best.covariance)) for one in (best.dag, *distinct)]
+        likelihood, best = apart, turned(apart, min(ends, key=_score))
+    return pruned(likelihood, best, threshold)
+
+
+def _score(found: Explanation) -> float:
+    return found.score

@@ -10,7 +10,7 @@ from fedbnsl.errors import DivergenceError
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
-from fedbnsl_experiments.private_plans import private_plan
+from fedbnsl_experiments.private_plans import private_plan, steps_alone
 from fedbnsl_experiments.simulate import simulate
 from fedbnsl_experiments.tables.synthetic import synthesise
 
@@ -27,7 +27,7 @@ PLANS = {
     "default": Plan(n_participants=SITES, rounds=8, refit_rounds=2),
     "frank-wolfe": Plan(n_participants=SITES, rounds=3, local_solver="frank-wolfe", local_steps=100),
     "private": private_plan(10.0).with_settings(n_participants=SITES, rounds=6),
-    "laplace": private_plan(10.0).with_settings(n_participants=SITES, rounds=3, local_solver="dp-pgcd-laplace"),
+    "laplace": steps_alone(10.0).with_settings(n_participants=SITES, rounds=3, local_solver="dp-pgcd-laplace"),
 }
 
 

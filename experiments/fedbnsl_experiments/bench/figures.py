@@ -18,6 +18,7 @@ from fedbnsl_experiments.bench.robust import honest, robust
 from fedbnsl_experiments.bench.rows import rows
 from fedbnsl_experiments.bench.scale import one_step, thousand
 from fedbnsl_experiments.bench.search_scores import search_scores
+from fedbnsl_experiments.bench.secure_sum import secure_sum
 from fedbnsl_experiments.bench.sites import sites
 from fedbnsl_experiments.bench.sources import sources
 from fedbnsl_experiments.bench.speed import local_solve, network
@@ -46,6 +47,7 @@ FIGURES: dict[str, Callable[..., Iterator[Row]]] = {
     "lean": lean,
     "private-moments": private_moments,
     "unequal-noise": unequal_noise,
+    "secure-sum": secure_sum,
     "confidence": confidence,
     "robust": robust,
     "honest-sites": honest,

@@ -263,10 +263,10 @@ def unclipped_nan(folder: Path) -> Iterator[None]:
 @contextmanager
 def admm_terms_inside_the_clip(folder: Path) -> Iterator[None]:
     inside = (
-        "slope = total * gradient.unit[i] + public[j, i]",
+        "slope = released_slope + public[j, i]",
         "unit = gradient.unit[i]; exact = int(gradient.sums[j, i]) * unit\n"
         "            bound = unit * gradient._residual.shape[1] * 2**20\n"
-        "            slope = total * unit - exact + min(max(exact + public[j, i], -bound), bound)",
+        "            slope = released_slope - exact + min(max(exact + public[j, i], -bound), bound)",
     )
     changed = rewritten(dp_pgcd, folder, inside)
     with mock.patch.object(local_solver, "DpPgcd", changed.DpPgcd):

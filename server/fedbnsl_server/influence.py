@@ -29,8 +29,14 @@ def as_entry(influence: Mapping[str, Influence], variables: Sequence[str]) -> di
     }
 
 
-def table(rounds: Iterable[Mapping[str, Any]], sites: Iterable[str]) -> dict[str, Any]:
-    """What result.json says of the whole run: each site's largest influence, and when it was."""
+def table(rounds: Iterable[Mapping[str, Any]], sites: Iterable[str], *, summed: bool = False) -> dict[str, Any]:
+    """What result.json says of the whole run: each site's largest influence, and when it was.
+
+    Parameters
+    ----------
+    summed
+        Whether only sums over all sites were seen.
+    """
     told = [(entry, entry["influence"]) for entry in rounds if entry.get("influence")]
     of_sites: dict[str, Any] = {}
     for site in sites:
@@ -44,7 +50,9 @@ def table(rounds: Iterable[Mapping[str, Any]], sites: Iterable[str]) -> dict[str
                 "rounds_above_limit": sum(of["ratio"] > LIMIT for of, _ in there),
                 "variables": most["variables"],
             }
-    unknown = f"no round had answers of {FEWEST_SITES} sites or more: of two, nothing tells which one is odd"
+    unknown = "in secure sums nobody sees the numbers of one site"
+    if not summed:
+        unknown = f"no round had answers of {FEWEST_SITES} sites or more: of two, nothing tells which one is odd"
     return {"limit": LIMIT, "unknown_because": "" if of_sites else unknown, "sites": of_sites}
 
 

@@ -24,15 +24,19 @@ from fedbnsl.privacy.calibration import price_of
 from fedbnsl_client.budget.ledger import Request
 from fedbnsl_client.budget.spending import Spending
 from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.participant import Participant
+from fedbnsl_client.privacy import randomness
 from fedbnsl_client.secure_sum import masks, peers
 from fedbnsl_client.secure_sum.keys import public_key_of
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_experiments.simulate import InProcessExchange, simulate
 from fedbnsl_experiments.tables.synthetic import synthesise
-from fedbnsl_server.algorithm import admm
+from fedbnsl_server.algorithm import admm, round_loop
+from fedbnsl_server.algorithm.round_loop import RoundRecord
 from fedbnsl_server.grpc_api.servicer import Servicer
 from fedbnsl_server.identity.enrolment import Federation
 from fedbnsl_server.serve import serve
+from fedbnsl_server.store import checkpoint
 from federation_folder import enrol, make_federation
 from private_site import DATASET, write_table
 
@@ -165,6 +169,8 @@ def test_a_run_of_real_sites_sends_totals_alone_and_pays_for_its_share_of_the_no
     assert all(code in (0, 6) for code, _ in ends.values()), ends  # 6: it came back to a run that was over
     assert killed
     assert result["manifest"]["private"] is True
+    assert "The coordinator sees sums over all 4 sites only" in result["privacy"]["guarantee"]
+    assert "together with any 1 other site;" in result["privacy"]["guarantee"]
 
     price = price_of(PLAN, n_samples=400, n_variables=5)
     run = int(result["manifest"]["run"], 16)
@@ -258,7 +264,11 @@ def simulated(out: Path, plan: Plan = PLAN) -> dict[str, Any]:
 
 
 def test_masks_change_nothing_of_what_is_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    simulated(tmp_path / "masked")
+    result = simulated(tmp_path / "masked")
+    assert result["influence"]["unknown_because"] == "in secure sums nobody sees the numbers of one site"
+    assert {
+        round(of["price_zcdp_against_all_others"] / of["price_zcdp"]) for of in result["privacy"]["sites"].values()
+    } == {3}
     monkeypatch.setattr(masks, "_stream", lambda shared, info, n: np.zeros(n, dtype=np.uint64))
     simulated(tmp_path / "clear")
     for name in ("weights.csv", "edges.csv", "lgbn.json"):
@@ -304,3 +314,39 @@ def test_an_honest_coordinator_notices_an_answer_to_another_task(
     two_faced(monkeypatch, checks=True)
     with pytest.raises(RemoteProtocolError, match="masks do not cancel"):
         simulated(tmp_path / "run")
+
+
+@pytest.mark.parametrize("after", [1, 2, 4])
+def test_a_coordinator_goes_on_from_its_checkpoint_with_the_same_keys(tmp_path: Path, after: int) -> None:
+    def sites() -> dict[str, Participant]:
+        return {
+            site: Participant(site, Dataset(FEDERATION.variables, X), PLAN, run=1, randbelow=randomness.seeded(site))
+            for site, X in TABLES.items()
+        }
+
+    rows = dict.fromkeys(SITES, 400)
+    ends: list[admm.AdmmState] = []
+    for stopped in (False, True):
+        exchange, path = InProcessExchange(PLAN, sites(), run=1), tmp_path / f"{stopped}.npz"
+
+        def save(state: admm.AdmmState, record: RoundRecord, path: Path = path, stopped: bool = stopped) -> None:
+            checkpoint.save(path, state, plan_digest=PLAN.digest())
+            if stopped and state.round == after:
+                raise KeyboardInterrupt
+
+        if stopped:
+            with pytest.raises(KeyboardInterrupt):
+                round_loop.run(PLAN, FEDERATION.variables, rows, exchange, on_round=save)
+            state = checkpoint.load(path, plan_digest=PLAN.digest())
+            assert len(state.seats) == len(SITES)
+            ends.append(
+                round_loop.run(
+                    PLAN, FEDERATION.variables, rows, exchange, on_round=lambda state, record: None, state=state
+                )
+            )
+        else:
+            ends.append(round_loop.run(PLAN, FEDERATION.variables, rows, exchange, on_round=save))
+    first, second = ends
+    assert first.refitted is not None
+    assert second.refitted is not None
+    assert first.refitted.to_dense().tobytes() == second.refitted.to_dense().tobytes()

@@ -334,7 +334,7 @@ class RunRecorder:
             "dropped_edges": dropped_edges(graph, self._state, self._plan, names),
             "preparation": preparation_of(self._state, self._plan, names),
             "warnings": self._warnings(edges),
-            "influence": table(self._rounds, self._n_samples),
+            "influence": self._influence,
             "not_written": files_not_written(self._state, self._plan, self._outcome),
             "privacy": self._privacy(),
             "acyclicity": None if self._state is None else finite(self._state.acyclicity),
@@ -372,6 +372,11 @@ class RunRecorder:
                 created_at=self._created_at,
             ),
         }
+
+    @property
+    def _influence(self) -> dict[str, Any]:
+        privacy = self._plan.privacy
+        return table(self._rounds, self._n_samples, summed=privacy is not None and privacy.secure_sum)
 
     def _part_of(self, site: str) -> dict[str, Any]:
         """Rows, rounds and bytes of a site, also of an ejected one: of the rounds that are still in the record.
@@ -414,7 +419,7 @@ class RunRecorder:
 
     def _warnings(self, edges: Sequence[Mapping[str, Any]]) -> list[str]:
         """What a person should know before believing these edges and their directions."""
-        found = outliers(table(self._rounds, self._n_samples)) + many_rows(self._n_samples)
+        found = outliers(self._influence) + many_rows(self._n_samples)
         found += [f"no privacy guarantee: {reason}" for reason in self._no_guarantee() if self._plan.privacy]
         contributed = {site for entry in self._rounds for site in entry["contributed"]} & self._n_samples.keys()
         found += warnings.of_sites_that_went(self._ejected, self._turned_out, contributed)

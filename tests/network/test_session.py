@@ -789,7 +789,7 @@ def test_each_public_error_has_its_status_and_arrives_as_the_error_of_the_other_
 ) -> None:
     coordinator = start()
 
-    def refuse(request: JoinRequest) -> NoReturn:
+    def refuse(request: JoinRequest, certificate: bytes) -> NoReturn:
         raise kind("what, and what to do")
 
     coordinator.roster.join = refuse  # type: ignore[method-assign]
@@ -857,12 +857,12 @@ def test_a_site_tries_again_while_the_coordinator_lacks_something(
     coordinator = start()
     genuine, left = coordinator.roster.join, 10  # more than gRPC repeats by itself
 
-    def join(request: JoinRequest) -> None:
+    def join(request: JoinRequest, certificate: bytes) -> None:
         nonlocal left
         left -= 1
         if left >= 0:
             raise ResultError("/secret/events.jsonl cannot be written") from OSError(number, os.strerror(number))
-        genuine(request)
+        genuine(request, certificate)
 
     monkeypatch.setattr(coordinator.roster, "join", join)
     refusal = refused(coordinator.stub().Join, codec.encode_join(request()))

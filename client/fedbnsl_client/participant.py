@@ -132,6 +132,8 @@ class Participant:
         self._take_seats(task.seats)
         if stage(self._plan, task.round).kind != kind:
             raise LocalProtocolError(f"round {task.round} ({kind}) is not in the plan")
+        if kind != "keys":
+            self._problem.require_keys()  # before anything is paid: each refusal later on would cost a payment
         if kind not in self._rounds:
             self._rounds[kind] = local_rounds(kind)(self._problem, self._snapshot)
         rounds = self._rounds[kind]

@@ -170,7 +170,10 @@ def test_a_run_of_real_sites_sends_totals_alone_and_pays_for_its_share_of_the_no
     assert killed
     assert result["manifest"]["private"] is True
     assert "The coordinator sees sums over all 4 sites only" in result["privacy"]["guarantee"]
-    assert "together with any 1 other site;" in result["privacy"]["guarantee"]
+    assert (
+        "together with any 1 other site, those that a site has not confirmed among them;"
+        in result["privacy"]["guarantee"]
+    )
 
     price = price_of(PLAN, n_samples=400, n_variables=5)
     run = int(result["manifest"]["run"], 16)

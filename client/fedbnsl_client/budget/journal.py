@@ -48,7 +48,6 @@ class RunJournal:
         self._dataset = dataset
         self._price = price
         self._recipe = {**recipe(plan, price), "variables": list(variables)}
-        self._in_all = dataset.cap_against_all
         self._run = run
         self._site = site
         self._variables = tuple(variables)
@@ -115,7 +114,7 @@ class RunJournal:
             recipe={"round": t, **self._recipe},
             gaussian=self._price.gaussian,
             gaussian_cap_units=self._dataset.cap.gaussian_units,
-            against_all=None if self._in_all is None else (self._price.share_units_of(t), self._in_all),
+            against_all=(self._price.share_units_of(t), self._dataset.cap_against_all),
             authority=self._authority,
         )
         payload = draw()

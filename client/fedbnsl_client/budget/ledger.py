@@ -245,7 +245,7 @@ class Ledger:
         recipe: Mapping[str, object],
         gaussian: bool = False,
         gaussian_cap_units: int = 0,
-        against_all: tuple[int, Cap] | None = None,
+        against_all: tuple[int, Cap | None] | None = None,
         authority: str = "",
     ) -> None:
         """Pay for a payload. The payment is on the disk when this returns; only then may the data be touched.
@@ -266,7 +266,7 @@ class Ledger:
             What the policy lets the dataset spend in all, if this and all before it is Gaussian.
         against_all
             The price against the coordinator and all other sites together, which is more than `units` for secure sums,
-            and its cap; None: it is `units`, and only the other caps count.
+            and its cap, which those need; None: it is `units`.
         authority
             Fingerprint of the authority of the run's federation; empty: none, the wire is plaintext.
 
@@ -302,14 +302,16 @@ class Ledger:
                 )
             paid = {"units": units, "gaussian": gaussian, "recipe": dict(recipe), "authority": authority}
             if against_all is not None:
-                in_all, largest_of_all = against_all
+                in_all, most = against_all
                 if type(in_all) is not int or in_all < units:
                     raise ValueError(f"the price against all others is at least {units} units; got {in_all!r}")
                 spent = self._spending(request.dataset, against_all=True)
-                if not largest_of_all.allows(spent + Spending(in_all, gaussian)):
+                if most is None and in_all > units:
+                    raise BudgetExhaustedError(f"dataset {request.dataset!r} has no cap for secure sums")
+                if most is not None and not most.allows(spent + Spending(in_all, gaussian)):
                     raise BudgetExhaustedError(
                         f"dataset {request.dataset!r}: against all other sites together, spent {_zcdp(spent.units)} "
-                        f"zCDP, asked {_zcdp(in_all)} more, cap {_zcdp(largest_of_all.gaussian_units)}"
+                        f"zCDP, asked {_zcdp(in_all)} more, cap {_zcdp(most.gaussian_units)}"
                     )
                 if in_all != units:
                     paid["units_against_all"] = in_all

@@ -263,7 +263,8 @@ class LedgerFile:
         An older fedbnsl did not say what it reserved for, and added discrete noise.
         """
         sql = (
-            "SELECT EXISTS (SELECT 1 FROM entries WHERE dataset = ? AND units > 0 AND (kind = 'lost' "
+            "SELECT EXISTS (SELECT 1 FROM entries WHERE dataset = ? AND (units > 0 OR "
+            "json_extract(content, '$.units_against_all') > 0) AND (kind = 'lost' "
             "OR kind = 'reserve' AND (? IS NULL OR run = ?) AND json_extract(content, '$.gaussian') IS NOT TRUE))"
         )
         return not self._one(sql, dataset, run, run)
@@ -334,6 +335,7 @@ class LedgerFile:
                 raise LedgerError(f"ledger {self.path} is damaged: {damage}")
             expected, link = 0, first_link(*astuple(self.origin()))
             spending: dict[str, int] = {}
+            against_all: dict[str, int] = {}
             for number, text, written in self.rows():
                 expected += 1
                 if number != expected:
@@ -343,7 +345,9 @@ class LedgerFile:
                     raise LedgerError(f"ledger {self.path}: entry {number} is not what was written")
                 entry = json.loads(text)
                 if entry["kind"] in ("reserve", "lost"):
-                    spending[entry["dataset"]] = spending.get(entry["dataset"], 0) + entry["units"]
+                    dataset, in_all = entry["dataset"], entry.get("units_against_all", entry["units"])
+                    spending[dataset] = spending.get(dataset, 0) + entry["units"]
+                    against_all[dataset] = against_all.get(dataset, 0) + in_all
                 elif entry["kind"] == "store":
                     self.payload(number)
             if self._one("SELECT COALESCE(MAX(seq), 0) FROM sqlite_sequence WHERE name = 'entries'") != expected:
@@ -353,7 +357,7 @@ class LedgerFile:
             )
             if stray is not None:
                 raise LedgerError(f"ledger {self.path}: there is a payload for entry {stray}, which stored none")
-            if spending != self.spending():
+            if spending != self.spending() or against_all != self.spending(against_all=True):
                 raise LedgerError(f"ledger {self.path}: its sums do not match its entries")
 
     def _one(self, sql: str, *values: object) -> Any:

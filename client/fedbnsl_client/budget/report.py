@@ -94,9 +94,11 @@ def _price(plan: Plan, dataset: DatasetPolicy, registered: Registration, spent: 
         in_all = Spending(price.share_units, price.gaussian).epsilon(delta)
         most = dataset.max_epsilon_against_all
         allowed = "which the policy has no rule for" if most is None else f"of at most {most:g} in all"
+        others = plan.n_participants - price.n_honest
         lines.append(
-            f"That holds against the coordinator and any {plan.n_participants - price.n_honest} other sites. If it and "
-            f"all other sites collude, the run spends epsilon {in_all:.4g}, {allowed}."
+            f"That holds against the coordinator and any {others} other sites, those that are not confirmed here "
+            f"(participant peers) among them. If it and all other sites collude, the run spends epsilon {in_all:.4g}, "
+            f"{allowed}."
         )
     if cost.gaussian and not spent.gaussian:
         lines.append("Earlier releases of the table were not all Gaussian: this run is counted with them, by zCDP.")

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from fedbnsl_client.secure_sum.member import Member  # it loads cryptography, which few runs need
 
 _KEYS_ROUND = 1
+# Sums of so many records on the lattice are whole numbers that float64 holds, noise included.
+_MOST_SUMMED_ROWS = 2**29
 
 
 class Journal(Protocol):
@@ -73,17 +75,31 @@ class LocalProblem:
     member: "Member | None" = None
     seats: tuple[Seat, ...] = ()
 
-    def masked(self, task: RoundTask, numbers: Sequence[int]) -> MaskedSum:
-        """What the site sends to the secure sum that a task asks for.
+    def require_keys(self) -> None:
+        """Refuse a secure sum that this site could not take part in; nothing in a run without.
 
         Raises
         ------
         RemoteProtocolError
             If the keys of the other sites are not known.
+        LocalProtocolError
+            If the table has more rows than a sum holds exactly.
         """
-        kept = self.journal.stored(_KEYS_ROUND)
-        if self.member is None or not self.seats or kept is None:
+        if self.member is None:
+            return
+        if not self.seats or self.journal.stored(_KEYS_ROUND) is None:
             raise RemoteProtocolError("the coordinator asks for a secure sum before all sites have keys")
+        if len(self.X) > _MOST_SUMMED_ROWS:
+            raise LocalProtocolError(
+                f"a table of {len(self.X)} rows; secure sums take at most {_MOST_SUMMED_ROWS} of a site"
+            )
+
+    def masked(self, task: RoundTask, numbers: Sequence[int]) -> MaskedSum:
+        """What the site sends to the secure sum that a task asks for; see `require_keys` for the errors."""
+        self.require_keys()
+        kept = self.journal.stored(_KEYS_ROUND)
+        if self.member is None or kept is None:
+            raise LocalProtocolError("only runs with secure sums mask their answers")
         asked = codec.task_digest(task.content, self.units)
         return self.member.masked(
             numbers,

@@ -24,6 +24,17 @@ _WORD_BYTES = 8
 _CHACHA20_NONCE = bytes(16)  # each key is used for one stream
 
 
+def check_key(seat: Seat, private_key: bytes) -> None:
+    """Refuse a site's public key that is of no use.
+
+    Raises
+    ------
+    PeerRefusedError
+        If no secret can be shared with it.
+    """
+    _shared(X25519PrivateKey.from_private_bytes(private_key), seat)
+
+
 def masked(numbers: Sequence[int], *, site: str, private_key: bytes, seats: Sequence[Seat], context: bytes) -> Words:
     """Numbers of a site modulo 2^64, with the masks that it shares with each other site.
 
@@ -51,15 +62,19 @@ def masked(numbers: Sequence[int], *, site: str, private_key: bytes, seats: Sequ
     for seat in seats:
         if seat.site == site:
             continue
-        try:
-            shared = own.exchange(X25519PublicKey.from_public_bytes(seat.public_key))
-        except ValueError:
-            raise PeerRefusedError(f"the key of site {seat.site!r} shares no secret with any other") from None
+        shared = _shared(own, seat)
         first, last = (mine, seat.public_key) if site < seat.site else (seat.public_key, mine)
         mask = _stream(shared, context + first + last, len(total))
         with np.errstate(over="ignore"):
             total = total + mask if site < seat.site else total - mask
     return total
+
+
+def _shared(own: X25519PrivateKey, seat: Seat) -> bytes:
+    try:
+        return own.exchange(X25519PublicKey.from_public_bytes(seat.public_key))
+    except ValueError:
+        raise PeerRefusedError(f"the key of site {seat.site!r} shares no secret with any other") from None
 
 
 def _stream(shared: bytes, info: bytes, n: int) -> Words:

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from fedbnsl.errors import PeerRefusedError
 from fedbnsl.messages import MaskedSum, Seat
 from fedbnsl_client.secure_sum.keys import digest, public_key, seats_digest, statement
-from fedbnsl_client.secure_sum.masks import masked
+from fedbnsl_client.secure_sum.masks import check_key, masked
 from fedbnsl_client.secure_sum.vouching import Unvouched, Vouching
 
 _DOMAIN = "fedbnsl secure sum, masks/1"
-_SHORT = 8  # bytes of a task digest that are sent
+_SHORT = 8  # bytes of a task digest that are sent, to name who answered another task; masks depend on all of it
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,7 @@ class Member:
         for seat in seats:
             if seat.site != self.site:
                 self.vouching.verify(seat, self._statement(seats, seat.site, seat.public_key))
+                check_key(seat, private_key)
             elif seat.public_key != public_key(private_key):
                 raise PeerRefusedError("the coordinator passed on another key for this site than the one that it made")
         if len({seat.public_key for seat in seats}) < len(seats) or not all(seat.public_key for seat in seats):

@@ -124,8 +124,8 @@ def _of_sums(price: Price, n_sites: int) -> str:
     others = n_sites - price.n_honest
     return (
         f"The coordinator sees sums over all {n_sites} sites only. The guarantee holds against it together with any "
-        f"{others} other site{'' if others == 1 else 's'}; against it and all other sites together, epsilon is "
-        f"{epsilon_of_share(price):.4g} at the same delta."
+        f"{others} other site{'' if others == 1 else 's'}, those that a site has not confirmed among them; against it "
+        f"and all other sites together, epsilon is {epsilon_of_share(price):.4g} at the same delta."
     )
 
 

@@ -1,6 +1,6 @@
 """A round of keys at the coordinator: name all sites to each, and keep their keys to pass them on.
 
-The coordinator cannot tell whether a key is a good one: that is for the sites to check.
+The coordinator cannot tell whose key it is: that is for the sites to check.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,13 @@ def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
 
 
 def fault(answer: Answer, task: Task, run: Run) -> str:
-    """Nothing: the codec has checked the sizes."""
+    """Report a key with which no other site can share a secret: all of them would refuse it."""
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey  # few runs need it
+
+    try:
+        X25519PrivateKey.generate().exchange(X25519PublicKey.from_public_bytes(answer.public_key))
+    except ValueError:
+        return "has a key that shares no secret with any other"
     return ""
 
 

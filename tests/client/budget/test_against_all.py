@@ -114,6 +114,14 @@ def test_the_second_price_is_never_below_the_first(ledger: Ledger, of_all: int) 
     assert ledger.spent(DATASET) == 0
 
 
+def test_a_ledger_pays_for_no_secure_sum_without_a_cap_for_it(ledger: Ledger) -> None:
+    asked = Request(DATASET, 1, 1, "a")
+    with pytest.raises(BudgetExhaustedError, match="no cap for secure sums"):
+        ledger.reserve(asked, 10, cap_units=100, recipe={}, against_all=(11, None))
+    ledger.reserve(asked, 10, cap_units=100, recipe={}, against_all=(10, None))
+    assert ledger.spending_against_all(DATASET).units == 10
+
+
 def test_a_policy_that_allows_less_against_all_than_against_some_is_refused() -> None:
     with pytest.raises(ValueError, match="at least max_epsilon"):
         policy(against_all=1.0, epsilon=2.0)
@@ -147,7 +155,8 @@ def test_approve_and_ledger_tell_both(tmp_path: Path) -> None:
         dataset = made.dataset(None)
         said = "\n".join(approval_lines(PLAN, dataset, ledger))
         in_all = Spending(PRICE.share_units).epsilon(1e-6)
-        assert f"any 2 other sites. If it and all other sites collude, the run spends epsilon {in_all:.4g}" in said
+        assert "against the coordinator and any 2 other sites, those that are not confirmed here" in said
+        assert f"If it and all other sites collude, the run spends epsilon {in_all:.4g}" in said
         assert "of at most 900 in all" in said
         assert "spent_against_all" not in spending(dataset, ledger)
         play(journal(ledger, dataset))

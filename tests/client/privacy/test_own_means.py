@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fedbnsl import codec
+from fedbnsl.errors import LocalProtocolError, RemoteProtocolError
 from fedbnsl.messages import MaskedSum, RoundTask, Seat, Units
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import LATTICE, constant_residual, own_means_sensitivity, price_of
@@ -237,7 +238,21 @@ def test_a_restarted_site_knows_its_own_means_and_sends_the_same_bytes() -> None
     assert again.handle(RoundTask(4, first.content, True, units, federation.seats)) == sent
 
 
-def test_a_sum_before_all_keys_are_known_is_refused() -> None:
+def test_a_sum_before_all_keys_are_known_is_refused_and_nothing_is_paid_for_it() -> None:
     federation = Federation(tables())
-    with pytest.raises(Exception, match="before all sites have keys"):
-        federation.sites["east"].handle(RoundTask(2, Statistics(), contributed=True))
+    east = federation.sites["east"]
+    with pytest.raises(RemoteProtocolError, match="before all sites have keys"):
+        east.handle(RoundTask(2, Statistics(), contributed=True))
+    with pytest.raises(RemoteProtocolError, match="before all sites have keys"):
+        east.handle(RoundTask(3, Task(SparseMatrix.zeros(D), np.ones(D)), contributed=True))
+    assert set(federation.journals["east"].kept) == {1}, "the key alone"
+
+
+def test_a_table_of_more_rows_than_a_sum_holds_is_refused_and_nothing_is_paid_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    federation = Federation(tables())
+    monkeypatch.setattr("fedbnsl_client.rounds.kinds._MOST_SUMMED_ROWS", ROWS - 1)
+    with pytest.raises(LocalProtocolError, match="secure sums take at most 1999"):
+        federation.sites["east"].handle(RoundTask(2, Statistics(), contributed=True, seats=federation.seats))
+    assert set(federation.journals["east"].kept) == {1}

@@ -5,17 +5,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
 
 from fedbnsl.errors import PeerRefusedError, SetupError
 from fedbnsl.identity.certificates import key_fingerprint
 from fedbnsl.messages import Seat
+from fedbnsl.plan.knowledge import EdgeMask, Knowledge
+from fedbnsl.plan.plan import Plan
+from fedbnsl.rounds.keys import Answer, Task
 from fedbnsl_client.secure_sum import keys, peers
 from fedbnsl_client.secure_sum.keys import Enrolled, public_key_of
 from fedbnsl_client.secure_sum.member import Member
+from fedbnsl_server.rounds import keys as server_keys
+from fedbnsl_server.rounds.kinds import Run
 from federation_folder import enrol, make_federation
 
 SITES = ("east", "north", "west")
-RUN, PLAN = 5, b"digest of the plan"
+RUN, PLAN_DIGEST = 5, b"digest of the plan"
 
 
 @dataclass
@@ -48,7 +54,7 @@ class Members:
         self.sites = dict[str, Site]()
         for site, identity in identities.items():
             vouching = Enrolled(identity.credentials(), self.fingerprints)
-            member = Member(site, 100, RUN, PLAN, len(SITES), 2, vouching)
+            member = Member(site, 100, RUN, PLAN_DIGEST, len(SITES), 2, vouching)
             self.sites[site] = Site(member, self.fingerprints[site], vouching.certificate(), keys.new_private_key())
 
     @property
@@ -169,6 +175,36 @@ def test_a_site_with_another_key_than_the_confirmed_one_is_refused_though_others
             member.signature(members.without_keys, keys.public_key(north.key))
     finally:
         vouching._confirmed = members.fingerprints
+
+
+def test_a_key_that_its_site_signed_but_that_shares_no_secret_is_refused_before_any_sum(members: Members) -> None:
+    east = members.sites["east"]
+    weak = replace(east.seat, public_key=bytes(32), signature=east.member.signature(members.without_keys, bytes(32)))
+    with pytest.raises(PeerRefusedError, match="'east' shares no secret"):
+        members.check(tuple(weak if seat.site == "east" else seat for seat in members.seats))
+    run = Run(Plan(n_participants=2), EdgeMask(Knowledge(), ("x", "y")), {})
+    assert "shares no secret" in server_keys.fault(Answer(bytes(32), b""), Task(()), run)
+    assert server_keys.fault(Answer(keys.public_key(east.key), b""), Task(()), run) == ""
+
+
+def test_the_same_key_under_two_names_is_one_site(members: Members) -> None:
+    north = members.sites["north"]
+    vouching = north.member.vouching
+    assert isinstance(vouching, Enrolled)
+    own = Seat("west", 100, members.sites["north"].certificate)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vouching, "_confirmed", {"west": north.fingerprint, "east": members.fingerprints["east"]})
+        patch.setattr("fedbnsl_client.secure_sum.keys._other_name", lambda certificate, site: "")
+        vouching.require_confirmed([own, members.sites["east"].seat], least=1)
+        with pytest.raises(PeerRefusedError, match="1 of them are confirmed"):
+            vouching.require_confirmed([own, members.sites["east"].seat], least=2)
+
+
+def test_a_signature_written_in_another_way_changes_no_mask(members: Members) -> None:
+    r, s = decode_dss_signature(members.seats[0].signature)
+    order = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+    again = (replace(members.seats[0], signature=encode_dss_signature(r, order - s)), *members.seats[1:])
+    assert keys.seats_digest(again, with_keys=True) == keys.seats_digest(members.seats, with_keys=True)
 
 
 # ---- what the operator confirms ----------------------------------------------------------------------------------

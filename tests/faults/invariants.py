@@ -75,12 +75,13 @@ def what_was_used_is_what_was_paid_for(remains: Remains) -> None:
     mask = EdgeMask(remains.plan.knowledge, variables)
     state = admm.initial_state(len(variables), remains.sites, sends_changes=remains.plan.sends_changes)
     payloads = {site: _payloads(remains, site, run) for site in remains.sites}
+    rows = {site: int(result["sites"][site]["n_samples"]) for site in remains.sites}
     for entry in result["rounds"]:
         updates = {
             site: codec.update_from_bytes(payloads[site][entry["round"]], n_variables=len(variables))
             for site in entry["contributed"]
         }
-        state = advance(state, updates, remains.plan, mask)
+        state = advance(state, updates, remains.plan, mask, rows)
     text = weights_csv(variables, state.global_weights.to_dense())
     assert (remains.run / "weights.csv").read_text(encoding="utf-8") == text
     kept = checkpoint.load(remains.run / "checkpoint.npz", plan_digest=remains.plan.digest())

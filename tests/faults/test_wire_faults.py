@@ -154,7 +154,7 @@ def test_a_message_that_is_sent_twice_is_one_and_another_one_for_the_same_round_
 
 
 def test_a_site_that_is_too_late_for_a_round_keeps_its_last_answer_and_comes_back(tmp_path: Path) -> None:
-    with Scene(tmp_path, guarded_plan(rounds=6, quorum=1, round_deadline_s=1.0)) as scene:
+    with Scene(tmp_path, guarded_plan(rounds=6, quorum=1, round_deadline_s=3.0)) as scene:
         scene.open()
         scene.start("south")
         north = scene.start("north", stop(SENT, "before", 2))

@@ -28,7 +28,7 @@ from fedbnsl_server.identity.enrolment import Federation
 
 _SITES = 8
 _CHUNK_BYTES = 64 * 1024
-_PATIENCE_S = 60.0
+_PATIENCE_S = 180.0
 
 
 class CountingProxy:

@@ -113,10 +113,8 @@ def run(
         kind = stage(plan, state.round + 1).kind
         state, content = kind_of(kind).ask(state, context)
         before = stage(plan, state.round).kind if state.round else ""
-        new_units, new_seats = (
-            (state.units if before == "statistics" else None),
-            state.seats if before == "keys" else (),
-        )
+        new_units = state.units if before == "statistics" else None
+        new_seats = state.seats if before == "keys" else ()
         tasks = {
             site: RoundTask(state.round + 1, content, site in state.contributed, new_units, new_seats)
             for site in state.sites
@@ -125,6 +123,7 @@ def run(
         updates = exchange.exchange(tasks, state.sites, check)
         received = time.perf_counter()
         state = advance(state, updates, content, context)
+        known, seen = _known(state, updates, content, context)
         entries_down, indexed_down = content.entries(dense=plan.dense_messages)
         entries_up = {site: updates[site].content.entries(dense=plan.dense_messages) for site in sorted(updates)}
         edges, undirected = _counted(state, context)
@@ -141,9 +140,9 @@ def run(
             global_s=time.perf_counter() - received,
             indexed_up=all(indexed for _, indexed in entries_up.values()),
             indexed_down=indexed_down,
-            findings=findings_of(content, *_told(state, updates, content, context)),
-            influence=influence_of(state, updates, content, context),
-            left_out=left_out(state, updates, content, context),
+            findings=findings_of(content, known, seen),
+            influence=influence_of(state, known, content, seen),
+            left_out=kind_of(kind).left_out(state, _answers(known), content, seen),
         )
         on_round(state, record)
     return state
@@ -151,17 +150,11 @@ def run(
 
 def advance(state: AdmmState, updates: Mapping[str, LocalUpdate], asked: Content, run: Run) -> AdmmState:
     """The state after a round in which these updates came in."""
-    answers, run = _answers(state, updates, asked, run)
-    after = kind_of(asked.kind).advance(state, answers, asked, run)
+    known, seen = _known(state, updates, asked, run)
+    after = kind_of(asked.kind).advance(state, _answers(known), asked, seen)
     if after.refitted is not None and not np.isfinite(after.refitted.value).all():
         raise DivergenceError("the refitted weights are not finite")
     return replace(after, round=state.round + 1, contributed=frozenset(updates))
-
-
-def left_out(state: AdmmState, updates: Mapping[str, LocalUpdate], asked: Content, run: Run) -> tuple[str, ...]:
-    """Sites that a robust rule left out of the result whole."""
-    answers, run = _answers(state, updates, asked, run)
-    return kind_of(asked.kind).left_out(state, answers, asked, run)
 
 
 def _counted(state: AdmmState, run: Run) -> tuple[int, int]:
@@ -173,18 +166,15 @@ def _counted(state: AdmmState, run: Run) -> tuple[int, int]:
     return int(marks.sum()) - undirected, undirected
 
 
-def influence_of(
-    after: AdmmState, updates: Mapping[str, LocalUpdate], asked: Content, run: Run
-) -> dict[str, Influence]:
+def influence_of(after: AdmmState, known: Mapping[str, LocalUpdate], asked: Content, run: Run) -> dict[str, Influence]:
     """How far each site's numbers lie from the others', after the round in which these updates came in."""
-    answers, run = _answers(after, updates, asked, run)
-    if len(answers) < FEWEST_SITES:
+    if len(known) < FEWEST_SITES:
         return {}
-    found = influences(kind_of(asked.kind).compared(after, answers, asked, run))
-    return dict(zip(answers, found, strict=True)) if found else {}
+    found = influences(kind_of(asked.kind).compared(after, _answers(known), asked, run))
+    return dict(zip(known, found, strict=True)) if found else {}
 
 
-def _told(
+def _known(
     state: AdmmState, updates: Mapping[str, LocalUpdate], asked: Content, run: Run
 ) -> tuple[dict[str, LocalUpdate], Run]:
     """The updates in the order of the sites, and the run that they belong to; after a secure sum all sites are one."""
@@ -195,11 +185,8 @@ def _told(
     return {site: updates[site] for site in state.sites if site in updates}, run
 
 
-def _answers(
-    state: AdmmState, updates: Mapping[str, LocalUpdate], asked: Content, run: Run
-) -> tuple[dict[str, Content], Run]:
-    told, run = _told(state, updates, asked, run)
-    return {site: update.content for site, update in told.items()}, run
+def _answers(known: Mapping[str, LocalUpdate]) -> dict[str, Content]:
+    return {site: update.content for site, update in known.items()}
 
 
 def _check(update: LocalUpdate, *, asked: Content, units: Units | None, run: Run) -> None:

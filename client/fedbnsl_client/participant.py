@@ -87,7 +87,7 @@ class Participant:
         mask = plan.edge_mask(dataset.variables)
         self._snapshot = snapshot or SiteState(zero, zero)
         member = None
-        if plan.privacy is not None and plan.privacy.secure_sum:
+        if plan.secure_sums:
             from fedbnsl_client.secure_sum.member import Member  # here: it loads cryptography
 
             member = Member(

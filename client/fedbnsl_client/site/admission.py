@@ -188,7 +188,7 @@ class GuardedTable:
         self._policy.check_plan(plan, self._dataset, n_samples=self.n_samples, approved=approved)
         journal: Journal = Unaccounted()
         if plan.privacy is not None:
-            if plan.privacy.secure_sum and not self._authority:
+            if plan.secure_sums and not self._authority:
                 raise PolicyRefusal(
                     "privacy.secure_sum: in plaintext nobody vouches for the other sites, and whoever runs the "
                     "coordinator could have invented them",

@@ -404,7 +404,7 @@ class Plan(BaseModel):
 
     def _secure_sum_rules(self) -> list[tuple[bool, str, str]]:
         """What secure sums need, which are sums over all sites: whether it holds, the setting, and the rule."""
-        if self.privacy is None or not self.privacy.secure_sum:
+        if self.privacy is None or not self.secure_sums:
             return []
         honest = self.privacy.honest(self.n_participants)
         return [
@@ -418,6 +418,11 @@ class Plan(BaseModel):
                 f"at least {FEWEST_HONEST} more than privacy.colluding, and at least 3, with privacy.secure_sum",
             ),
         ]
+
+    @property
+    def secure_sums(self) -> bool:
+        """Whether the coordinator sees sums over all sites only."""
+        return self.privacy is not None and self.privacy.secure_sum
 
     @property
     def n_honest(self) -> int:

@@ -42,7 +42,7 @@ class Answer(Content):
 
 def n_rounds(plan: Plan) -> int:
     """One, if the plan has secure sums."""
-    return 1 if plan.privacy is not None and plan.privacy.secure_sum else 0
+    return 1 if plan.secure_sums else 0
 
 
 def encode_task(task: Task, wire: federation.Task, encoding: Encoding) -> None:

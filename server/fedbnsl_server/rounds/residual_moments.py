@@ -181,7 +181,7 @@ def _of_sites(answers: Mapping[str, Answer], run: Run) -> list[SiteRelease]:
         S, noise_std = symmetric(answer.moments, everything), math.sqrt(price.moments_variance / 2.0) * unit / n
         if k == d:
             found.append(SiteRelease.plain(S, noise_std=noise_std, n_samples=free))
-        elif run.privacy.secure_sum:  # about the sites' own means already
+        elif run.plan.secure_sums:  # about the sites' own means already
             of_means = price.means_variance * run.summed**1.5 * (unit / n) ** 2
             release = SiteRelease.about_own_means(
                 S, noise_std=noise_std, of_means=of_means, constant=constant_residual(d), n_samples=free

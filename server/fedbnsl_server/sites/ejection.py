@@ -106,7 +106,7 @@ def round_to_go_on_after(
     if site not in members and site not in plan.sites:
         known = ", ".join(sorted(members | set(plan.sites) - {one.site for one in ejected})) or "none so far"
         raise SetupError(f"no site {site!r} in this run; its sites: {known}")
-    if plan.privacy is not None and plan.privacy.secure_sum:
+    if plan.secure_sums:
         raise SetupError(
             "masks of secure sums cancel only in the sum over all sites of the run: none can be taken out",
             remedy=f"Begin a new run without {site}, in another folder; it has its own price.",

@@ -375,8 +375,7 @@ class RunRecorder:
 
     @property
     def _influence(self) -> dict[str, Any]:
-        privacy = self._plan.privacy
-        return table(self._rounds, self._n_samples, summed=privacy is not None and privacy.secure_sum)
+        return table(self._rounds, self._n_samples, summed=self._plan.secure_sums)
 
     def _part_of(self, site: str) -> dict[str, Any]:
         """Rows, rounds and bytes of a site, also of an ejected one: of the rounds that are still in the record.

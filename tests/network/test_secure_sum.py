@@ -143,6 +143,25 @@ def once(folder: Path, address: str) -> tuple[int, str]:
     return process.returncode, said
 
 
+@pytest.fixture
+def _ended_once_all_have_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The coordinator, on the main thread, would wait for sites that do not come back."""
+    left: list[str] = []
+    genuine = Servicer.Leave
+
+    async def leave(self: Servicer, request: Any, context: Any) -> Any:
+        left.append(request.site)
+        reply = await genuine(self, request, context)
+        if len(left) == len(SITES):
+            signal.raise_signal(signal.SIGINT)
+        return reply
+
+    monkeypatch.setattr(Servicer, "Leave", leave)
+
+
+ended_once_all_have_left = pytest.mark.usefixtures("_ended_once_all_have_left")
+
+
 def test_a_run_of_real_sites_sends_totals_alone_and_pays_for_its_share_of_the_noise(wire: Wire, tmp_path: Path) -> None:
     federation = make_federation(tmp_path / "federation")
     folders = make_sites(tmp_path, federation)
@@ -197,22 +216,11 @@ def test_a_run_of_real_sites_sends_totals_alone_and_pays_for_its_share_of_the_no
                     assert 0.2 < spread.mean() < 0.8, "masked numbers lie anywhere"
 
 
+@ended_once_all_have_left
 def test_sites_that_confirmed_nobody_send_nothing_but_their_farewell(wire: Wire, tmp_path: Path) -> None:
     federation = make_federation(tmp_path / "federation")
     folders = make_sites(tmp_path, federation, confirm=False)
-    left: list[str] = []
-    genuine = Servicer.Leave
-
-    async def leave(self: Servicer, request: Any, context: Any) -> Any:
-        left.append(request.site)
-        reply = await genuine(self, request, context)
-        if len(left) == len(SITES):
-            signal.raise_signal(signal.SIGINT)
-        return reply
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Servicer, "Leave", leave)
-        _, error, ends = play(folders, federation, tmp_path / "run", live=once)
+    _, error, ends = play(folders, federation, tmp_path / "run", live=once)
     assert error is not None
     assert not wire.updates
     for code, said in ends.values():
@@ -224,6 +232,7 @@ def test_sites_that_confirmed_nobody_send_nothing_but_their_farewell(wire: Wire,
             assert ledger.spent(DATASET) == 0
 
 
+@ended_once_all_have_left
 def test_a_coordinator_that_passes_on_a_key_of_its_own_is_refused_before_anything_is_paid(
     wire: Wire, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,17 +246,6 @@ def test_a_coordinator_that_passes_on_a_key_of_its_own_is_refused_before_anythin
         return genuine(state, (own, *others))
 
     monkeypatch.setattr("fedbnsl_server.rounds.keys.with_seats", forged)
-    left: list[str] = []
-    leave = Servicer.Leave
-
-    async def note(self: Servicer, request: Any, context: Any) -> Any:
-        left.append(request.site)
-        reply = await leave(self, request, context)
-        if len(left) == len(SITES):
-            signal.raise_signal(signal.SIGINT)
-        return reply
-
-    monkeypatch.setattr(Servicer, "Leave", note)
     _, error, ends = play(folders, federation, tmp_path / "run", live=once)
     assert error is not None
     assert {site for site, t in wire.updates if t > 1} == set()

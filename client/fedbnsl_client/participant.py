@@ -8,7 +8,7 @@ import numpy as np
 
 from fedbnsl import codec
 from fedbnsl.errors import LocalProtocolError, RemoteProtocolError, StaleRoundError
-from fedbnsl.messages import LocalUpdate, RoundTask, Seat, SiteState, Units
+from fedbnsl.messages import LocalUpdate, Loss, RoundTask, Seat, SiteState, Units
 from fedbnsl.plan.plan import Plan
 from fedbnsl.rounds.kinds import LARGEST, stage
 from fedbnsl.sparse import SparseMatrix
@@ -27,21 +27,21 @@ class Unaccounted:
     """
 
     def __init__(self) -> None:
-        self._kept: dict[int, bytes] = {}
+        self._kept: dict[tuple[int, int], bytes] = {}
 
     @property
     def head(self) -> None:
         """There is no ledger."""
 
-    def release(self, t: int, draw: Callable[[], bytes]) -> bytes:
+    def release(self, t: int, draw: Callable[[], bytes], *, attempt: int = 0) -> bytes:
         """What `draw` gives, once for round 0."""
-        if t or t not in self._kept:
-            self._kept = {one: kept for one, kept in self._kept.items() if one <= 1} | {t: draw()}
-        return self._kept[t]
+        if t or (t, attempt) not in self._kept:
+            self._kept = {one: kept for one, kept in self._kept.items() if one[0] <= 1} | {(t, attempt): draw()}
+        return self._kept[t, attempt]
 
-    def stored(self, t: int) -> bytes | None:
+    def stored(self, t: int, *, attempt: int = 0) -> bytes | None:
         """What is kept of round t."""
-        return self._kept.get(t)
+        return self._kept.get((t, attempt))
 
 
 class Participant:
@@ -98,6 +98,7 @@ class Participant:
                 plan.n_participants,
                 plan.n_honest,
                 vouching or Unvouched(),
+                plan.retries,
             )
         self._problem = LocalProblem(
             plan, dataset.X, mask, journal or Unaccounted(), randbelow, self._snapshot.units, member
@@ -120,6 +121,7 @@ class Participant:
         DivergenceError
             If a weight is not finite.
         """
+        self._take_losses(task.lost)
         if self._answer is not None:
             if task.round == self._answer.round:
                 return self._answer
@@ -133,10 +135,11 @@ class Participant:
         if stage(self._plan, task.round).kind != kind:
             raise LocalProtocolError(f"round {task.round} ({kind}) is not in the plan")
         if kind != "keys":
-            self._problem.require_keys()  # before anything is paid: each refusal later on would cost a payment
+            self._problem.summed_with()  # before anything is paid: each refusal later on would cost a payment
         if kind not in self._rounds:
             self._rounds[kind] = local_rounds(kind)(self._problem, self._snapshot)
         rounds = self._rounds[kind]
+        rounds.problem = self._problem
         if rounds.uses_past:
             self._learn_from_past(rounds, task)
         rounds.begin(task, self._answer)
@@ -171,11 +174,26 @@ class Participant:
         """
         if not seats:
             return
-        kept = self._problem.journal.stored(1)
-        if self._problem.member is None or kept is None or self._problem.seats not in ((), seats):
+        key = self._problem.private_key_of(seats)
+        if self._problem.member is None or self._problem.seats not in ((), seats):
             raise RemoteProtocolError("the coordinator sent keys of sites that this run cannot have")
-        self._problem.member.check(seats, codec.private_key_in(kept))
+        self._problem.member.check(seats, key)
         self._problem = replace(self._problem, seats=seats)
+
+    def _take_losses(self, lost: tuple[Loss, ...]) -> None:
+        """Go on without the sites that secure sums have lost; a round that was given up is then answered anew.
+
+        Raises
+        ------
+        RemoteProtocolError
+            If the run has no secure sums, or had lost others.
+        """
+        known = self._problem.lost
+        if lost == known:
+            return
+        if self._problem.member is None or lost[: len(known)] != known:
+            raise RemoteProtocolError("the coordinator goes on without other sites than those that it had lost")
+        self._problem, self._answer = replace(self._problem, lost=lost), None
 
     def _exact(self, rounds: LocalRounds, task: RoundTask) -> LocalUpdate:
         """An answer without privacy; the table's findings are sent with it until an answer of this site has counted."""
@@ -197,7 +215,7 @@ class Participant:
         keeps_task = rounds.uses_past or task.content.kind == "keys"
         if task.content.kind != "keys":  # which look at no record
             _ = problem.setup  # before the round pays for itself: a crash in the setup then wastes one payment, not two
-        kept = problem.journal.release(task.round, draw)
+        kept = problem.journal.release(task.round, draw, attempt=problem.attempt(task.round))
         if keeps_task:
             return self._kept(kept)[1]
         return codec.update_from_bytes(kept, n_variables=problem.X.shape[1], dense=plan.dense_messages)
@@ -206,7 +224,7 @@ class Participant:
         """Show `rounds` this site's releases before the task, from the journal: after a restart, all of them."""
         for t in range(self._learnt + 1, task.round):
             if stage(self._plan, t).kind == task.content.kind:
-                kept = self._problem.journal.stored(t)
+                kept = self._problem.journal.stored(t, attempt=self._problem.attempt(t))
                 if kept is not None:  # a round may have gone on without this site
                     rounds.learn(*self._kept(kept), codec.own_means_in(kept))
         self._learnt = task.round - 1

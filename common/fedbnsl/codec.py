@@ -17,6 +17,7 @@ from fedbnsl.errors import MalformedMessageError
 from fedbnsl.graphs.graph import has_cycle
 from fedbnsl.matrix_codec import Encoding, decode_dense, decode_matrix, encode_dense, encode_matrix, expect_form, finite
 from fedbnsl.messages import (
+    DIGEST_BYTES,
     RUN_STATES,
     Content,
     FindingCode,
@@ -25,6 +26,7 @@ from fedbnsl.messages import (
     JoinRequest,
     LedgerHead,
     LocalUpdate,
+    Loss,
     MaskedSum,
     RoundTask,
     RunStatus,
@@ -192,12 +194,13 @@ def encode_task(task: RoundTask, *, value_type: str, dense: bool = False) -> fed
     if task.units is not None:
         wire.units.CopyFrom(_encode_units(task.units))
     wire.seat.extend(map(encode_seat, task.seats))
+    wire.lost.extend(map(_encode_loss, task.lost))
     return wire
 
 
-def task_digest(content: Content, units: Units | None) -> bytes:
-    """32 bytes that identify what a task asks for: its content and the units in force, wherever they came from."""
-    wire = federation.Task()
+def task_digest(content: Content, units: Units | None, lost: Sequence[Loss] = ()) -> bytes:
+    """32 bytes that identify what a task asks for: its content, the units in force, and who is not asked any more."""
+    wire = federation.Task(lost=map(_encode_loss, lost))
     KINDS[content.kind].encode_task(content, wire, Encoding("float64"))
     if units is not None:
         wire.units.CopyFrom(_encode_units(units))
@@ -214,7 +217,22 @@ def decode_task(wire: federation.Task, *, n_variables: int, dense: bool = False)
     """
     kind = _kind(wire, "task")
     content = kind.decode_task(wire, n_variables, Encoding("", dense))
-    return RoundTask(wire.round, content, wire.contributed, _decode_units(wire, n_variables), decode_seats(wire.seat))
+    units, seats = _decode_units(wire, n_variables), decode_seats(wire.seat)
+    return RoundTask(wire.round, content, wire.contributed, units, seats, _decode_losses(wire))
+
+
+def _encode_loss(loss: Loss) -> federation.Loss:
+    return federation.Loss(site=loss.site, round=loss.round)
+
+
+def _decode_losses(wire: federation.Task) -> tuple[Loss, ...]:
+    lost = tuple(Loss(one.site, one.round) for one in wire.lost)
+    rounds = [one.round for one in lost]
+    if not all(is_site_name(one.site) for one in lost) or len({one.site for one in lost}) < len(lost):
+        raise MalformedMessageError("lost sites of invalid or repeated names")
+    if rounds != sorted(rounds) or any(not 1 <= t <= wire.round for t in rounds):
+        raise MalformedMessageError("sites that were lost in no round so far, or not in this order")
+    return lost
 
 
 def _encode_units(units: Units) -> federation.Units:
@@ -291,9 +309,9 @@ def _decode_masked(wire: federation.MaskedSum, n_variables: int) -> MaskedSum:
     most = (n_variables + 1) * (n_variables + 2) // 2
     if len(wire.numbers) > 8 * most:
         raise MalformedMessageError(f"{len(wire.numbers) // 8} masked numbers; expected at most {most}")
-    if wire.kind not in KINDS or len(wire.numbers) % 8 or len(wire.task_digest) != 8:
+    if wire.kind not in KINDS or len(wire.numbers) % 8 or len(wire.task_digest) != DIGEST_BYTES:
         raise MalformedMessageError(
-            "a part of a secure sum of an unknown kind, or whose numbers or task digest are not of whole 8 bytes"
+            "a part of a secure sum of an unknown kind, or whose numbers or task digest have another size"
         )
     numbers = np.frombuffer(wire.numbers, dtype="<u8").astype(np.uint64)
     return MaskedSum(wire.kind, numbers, wire.task_digest)

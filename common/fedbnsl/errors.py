@@ -118,10 +118,17 @@ class UnreachableError(FedbnslError):
 
 
 class QuorumLostError(FedbnslError):
-    """Too few sites answered before the run's deadline."""
+    """Too few sites answered before the run's deadline.
+
+    Attributes
+    ----------
+    missing
+        Those that did not.
+    """
 
     exit_code = 7
     remedy = "Bring the named sites back (or lower `quorum` in the plan) and start a new run; the checkpoint is kept."
+    missing: tuple[str, ...] = ()
 
 
 class DivergenceError(FedbnslError):

@@ -18,6 +18,9 @@ PROTOCOL_VERSION = 3
 KEY_BYTES = 32
 """Of an X25519 public key."""
 
+DIGEST_BYTES = 8
+"""Of the digest of a task, as an answer names its task; masks depend on the whole digest."""
+
 UNHANDLED = "the coordinator could not handle this call"  # its only answer to an unexpected error
 
 # Tells a site that it has no seat (any more): it may join again.
@@ -292,6 +295,20 @@ def _same_bits(one: object, other: object) -> bool:
 
 
 @dataclass(frozen=True)
+class Loss:
+    """A site that secure sums go on without: its round is asked anew of the others, who pay and draw their noise anew.
+
+    Attributes
+    ----------
+    round
+        The round that was given up, from 1.
+    """
+
+    site: str
+    round: int
+
+
+@dataclass(frozen=True)
 class RoundTask:
     """One round's work for one site.
 
@@ -307,6 +324,8 @@ class RoundTask:
         Of the run's columns, in the first round after the statistics only.
     seats
         Of a secure sum, in the first round after the keys only.
+    lost
+        Sites that secure sums have lost so far, in their order.
     """
 
     round: int
@@ -314,6 +333,7 @@ class RoundTask:
     contributed: bool
     units: Units | None = None
     seats: tuple[Seat, ...] = ()
+    lost: tuple[Loss, ...] = ()
 
 
 @dataclass(frozen=True)

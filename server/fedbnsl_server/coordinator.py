@@ -31,6 +31,7 @@ from fedbnsl_server.grpc_api.servicer import Servicer
 from fedbnsl_server.influence import outliers_now
 from fedbnsl_server.pause import Pause
 from fedbnsl_server.search import order_search
+from fedbnsl_server.sites.ejection import losses
 from fedbnsl_server.sites.mailbox import Mailbox, RecalledError
 from fedbnsl_server.sites.roster import Member, Roster
 from fedbnsl_server.store.results import RunRecorder
@@ -218,6 +219,7 @@ class Coordinator:
                 on_round=self._after_round,
                 state=self._recorder.state,
                 certificates={site: member.certificate for site, member in roster.members.items()},
+                lost=losses(self._recorder.ejected) if plan.secure_sums else (),
             )
             try:
                 state = await _in_daemon_thread(play)
@@ -225,10 +227,11 @@ class Coordinator:
                     return state
             except RecalledError:
                 pass
-            except QuorumLostError:
-                if not self._pause.reason:
+            except QuorumLostError as error:
+                if self._pause.reason:
+                    await self._pause.over()  # sites could not take part: the round is asked anew
+                elif not await self._orders.go_on_without(error.missing):
                     raise
-                await self._pause.over()  # sites could not take part: the round is asked anew
             await self._orders.take_between_rounds()
 
     async def _wait_for_sites(self) -> None:

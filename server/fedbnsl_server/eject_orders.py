@@ -1,8 +1,10 @@
 """The operator's orders to a run that goes on: a site is taken out between rounds, or the open round is called back."""
 
 import asyncio
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 
 from fedbnsl.errors import InterruptedRunError, ResultError, SetupError
 from fedbnsl.security_log import Record
@@ -111,8 +113,22 @@ class EjectOrders:
         else:
             self._eject(order)
 
+    async def go_on_without(self, sites: Sequence[str]) -> bool:
+        """Whether the present round, which these sites have not answered in time, is asked anew of the others."""
+        if not self._plan.secure_sums or len(self._recorder.ejected) + len(sites) > self._plan.retries:
+            return False
+        self.rounds_are_played = False
+        for site in sites:
+            order = EjectOrder(secrets.token_hex(8), site, None)
+            await self._pause.outlast(partial(self._take_out, order))
+        return True
+
     def _eject(self, order: EjectOrder) -> None:
-        """Take the site out of folder, roster and mailbox; no round is under way."""
+        """Carry out an order; no round is under way."""
+        self._answer(order, self._take_out(order), done=True)
+
+    def _take_out(self, order: EjectOrder) -> str:
+        """Take the site out of folder, roster and mailbox; what to say of it."""
         after = self._round_to_go_on_after(order)
         member = self._roster.members.get(order.site)
         now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -123,8 +139,10 @@ class EjectOrders:
         self._roster.eject(order.site)
         self._go_on()
         text = f"{ejected.sentence}; round {after + 1} is next"
+        if self._plan.secure_sums:
+            text += ": the others answer it with fresh noise, and pay for it"
         self._say(text)
-        self._answer(order, text, done=True)
+        return text
 
     def _go_on(self) -> None:
         """Let the mailbox go on from the state of the recorder."""

@@ -118,15 +118,13 @@ setup_not_charged = priced(
 last_round_not_charged = priced(
     "last_round_not_charged", "return self.round_units if t <=", "return self.round_units * (t < self.rounds) if t <="
 )
-total_without_a_round = priced(
-    "total_without_a_round", "self.setup_units + self.rounds *", "self.setup_units + (self.rounds - 1) *"
-)
+total_without_a_round = priced("total_without_a_round", "return sum(of_rounds) +", "return sum(of_rounds[:-1]) +")
 
 
 steps_taken_for_gaussian = priced(
     "steps_taken_for_gaussian", 'plan.local_solver == "dp-pgcd" and not plan.rounds', 'plan.local_solver == "dp-pgcd"'
 )
-mu_added_linearly = priced("mu_added_linearly", "// times if times else 0", "// times**2 if times else 0")
+mu_added_linearly = priced("mu_added_linearly", "left), setup, times, privacy", "left), 0, times**2, privacy")
 
 
 @contextmanager

@@ -41,7 +41,7 @@ def changed_rounds(name: str, module: ModuleType, *changes: tuple[str, str]) -> 
     return plant
 
 
-_RELEASE = "kept = problem.journal.release(task.round, draw)"
+_RELEASE = "kept = problem.journal.release(task.round, draw, attempt=problem.attempt(task.round))"
 moments_without_the_journal = changed_participant(
     "moments_without_the_journal", _RELEASE, f"{_RELEASE} if task.content.kind != 'residual_moments' else draw()"
 )

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -13,19 +14,23 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from scipy import stats
 
-from fedbnsl.messages import Seat
+import secure_sites
+from fedbnsl.messages import MaskedSum, Seat
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy import calibration
 from fedbnsl.privacy.calibration import LATTICE, Price, price_of
+from fedbnsl.sparse import Matrix
 from fedbnsl_client.budget.journal import RunJournal
 from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.policy import DatasetPolicy
 from fedbnsl_client.privacy import randomness
 from fedbnsl_client.privacy.private_moments import residual_sums
+from fedbnsl_client.rounds import residual_moments
 from fedbnsl_client.secure_sum import keys, masks, member
 from fedbnsl_client.secure_sum.masks import Words
 from fedbnsl_client.secure_sum.member import Member
 from private_site import NAMES, rows
+from secure_sites import GONE, LossyExchange, played, sites_of
 
 Plant = Callable[[], AbstractContextManager[object]]
 SITES = ("east", "north", "west")
@@ -165,6 +170,34 @@ def check_tasks() -> None:
         assert abs(total(**other)) > 2**40, other
 
 
+# ---- a round that is asked anew: nothing of the noise that was drawn for the first attempt --------------------------
+
+
+def check_fresh_noise() -> None:
+    """Without the masks, what one site sends twice differs by noise alone, of the full variance of both."""
+    with mock.patch.object(masks, "_stream", lambda shared, info, n: np.zeros(n, dtype=np.uint64)):
+        played(exchange := LossyExchange(sites_of(), lost_in=3))
+    price = price_of(secure_sites.PLAN, n_samples=400, n_variables=5)
+    apart = []
+    for site in set(secure_sites.SITES) - {GONE}:
+        first, again = (exchange.sent[site, 3, k].content for k in (0, 1))
+        assert isinstance(first, MaskedSum)
+        assert isinstance(again, MaskedSum)
+        apart.append((first.numbers - again.numbers).view(np.int64).astype(float))
+    assert 0.5 < np.concatenate(apart).var() / price.moments_variance < 2.0
+
+
+def _same_noise_on_retry() -> AbstractContextManager[object]:
+    """Noise that follows from the round alone, as if it were kept and masked anew."""
+    genuine = residual_moments.residual_sums
+
+    def sums(X: Matrix, W: Matrix, *rest: Any) -> Any:
+        seed = f"{X.sum()} {W.sum()}"
+        return genuine(X, W, *(randomness.seeded(seed) if callable(one) else one for one in rest))
+
+    return mock.patch.object(residual_moments, "residual_sums", sums)
+
+
 def _seeds_of_32_bits() -> AbstractContextManager[object]:
     genuine = masks._stream
 
@@ -196,11 +229,12 @@ def _both_add() -> AbstractContextManager[object]:
     return mock.patch.object(masks, "masked", masked)
 
 
-CHECKS = (check_noise, check_two_worlds, check_masks, check_tasks)
+CHECKS = (check_noise, check_two_worlds, check_masks, check_tasks, check_fresh_noise)
 PLANTED: list[tuple[Callable[[], None], str, Plant]] = [
     (check_noise, "noise divided by all sites", _divided_by_all),
     (check_masks, "seeds of 32 bits", _seeds_of_32_bits),
     (check_masks, "both add the mask", _both_add),
+    (check_fresh_noise, "the same noise on retry", _same_noise_on_retry),
     *[
         (check_tasks, f"masks without {what}", _context_without(place))
         for place, what in enumerate(("the run", "the plan", "the sites", "the kind", "the round", "the task"), start=1)

@@ -24,6 +24,7 @@ from fedbnsl.messages import (
     JoinReply,
     JoinRequest,
     LocalUpdate,
+    Loss,
     MaskedSum,
     RoundTask,
     RunStatus,
@@ -188,7 +189,7 @@ def answers_of(matrix: SparseMatrix, numbers: Matrix) -> list[Content]:
         scales_rounds.Answer(numbers),
         statistics_rounds.Answer(numbers, np.abs(numbers), 12.5),
         residual_rounds.Answer(numbers, b"a digest"),
-        keys_rounds.Answer(bytes(range(32)), b"signature"),
+        keys_rounds.Answer(bytes(range(32)), b"signature", b"8 digits"),
     ]
 
 
@@ -559,8 +560,8 @@ def test_a_part_of_a_secure_sum_survives_the_wire() -> None:
     ("fields", "text"),
     [
         ({"kind": "rumours"}, "unknown kind"),
-        ({"numbers": bytes(15)}, "whole 8 bytes"),
-        ({"task_digest": bytes(7)}, "whole 8 bytes"),
+        ({"numbers": bytes(15)}, "another size"),
+        ({"task_digest": bytes(7)}, "another size"),
         ({"numbers": bytes(8 * 11)}, "11 masked numbers; expected at most 10"),
     ],
 )
@@ -593,6 +594,31 @@ def test_an_impossible_key_is_refused(key: bytes, signature: bytes) -> None:
     wire = federation.Update(round=1, site="a", keys=federation.Keys(public_key=key, signature=signature))
     with pytest.raises(MalformedMessageError, match="a key of"):
         codec.decode_update(wire, n_variables=3)
+
+
+def test_a_key_without_the_digest_of_its_task_is_refused() -> None:
+    wire = federation.Update(round=1, site="a", keys=federation.Keys(public_key=bytes(32), task_digest=bytes(7)))
+    with pytest.raises(MalformedMessageError, match="not of 8 bytes"):
+        codec.decode_update(wire, n_variables=3)
+
+
+def test_lost_sites_come_with_every_task_and_are_in_its_digest() -> None:
+    lost = (Loss("north", 2), Loss("west", 2))
+    task = RoundTask(2, scales_rounds.Task(), contributed=False, lost=lost)
+    assert codec.decode_task(codec.encode_task(task, value_type="float64"), n_variables=3) == task
+    digests = {codec.task_digest(scales_rounds.Task(), None, lost[:k]) for k in range(3)}
+    assert len(digests) == 3
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [(Loss("../north", 1),), (Loss("north", 0),), (Loss("north", 3),), (Loss("north", 2), Loss("west", 1)),
+     (Loss("north", 1), Loss("north", 2))],
+)  # fmt: skip
+def test_impossible_losses_are_refused(lost: tuple[Loss, ...]) -> None:
+    wire = codec.encode_task(RoundTask(2, scales_rounds.Task(), contributed=False, lost=lost), value_type="float64")
+    with pytest.raises(MalformedMessageError, match="lost"):
+        codec.decode_task(wire, n_variables=3)
 
 
 def test_a_task_digest_tells_contents_and_units_apart() -> None:

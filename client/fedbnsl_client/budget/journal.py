@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 
-from fedbnsl.errors import SchemaMismatchError
+from fedbnsl.errors import BudgetExhaustedError, SchemaMismatchError
 from fedbnsl.messages import LedgerHead
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import Price, recipe
@@ -76,42 +76,48 @@ class RunJournal:
                 f"not fit {', '.join(self._variables)}"
             )
         self._ledger.require_protected(self._dataset.id)
-        to_pay = [t for t in range(self._price.last_round + 1) if self._ledger.stored(self._request(t)) is None]
+        paid = [t for t in range(self._price.last_round + 1) for _ in self._attempts(t)]
         check_price(
             self._dataset,
             self._price,
-            to_pay=self._cost(to_pay, self._price.units_of),
+            to_pay=self._left(self._price.units, paid, self._price.units_of),
             spent=self._ledger.spending(self._dataset.id),
             spent_in_run=self._ledger.spending(self._dataset.id, self._run),
         )
         check_price_against_all(
             self._dataset,
             self._price,
-            to_pay=self._cost(to_pay, self._price.share_units_of),
+            to_pay=self._left(self._price.share_units, paid, self._price.share_units_of),
             spent=self._ledger.spending_against_all(self._dataset.id),
         )
 
-    def release(self, t: int, draw: Callable[[], bytes]) -> bytes:
+    def release(self, t: int, draw: Callable[[], bytes], *, attempt: int = 0) -> bytes:
         """The stored answer of round t (0: the setup). If none: pay, call `draw`, store and return its bytes.
+
+        Parameters
+        ----------
+        attempt
+            How often the round was given up before, since a site was lost.
 
         Raises
         ------
         BudgetExhaustedError
-            If the dataset's budget does not hold it.
+            If the dataset's budget does not hold it, or more rounds are asked anew than the price includes.
         LedgerError
             If the ledger cannot be written.
         """
-        request = self._request(t)
+        request = self._request(t, attempt)
         kept = self._ledger.stored(request)
         if kept is not None:
             self._note(t, kept, event="released again", units=0)
             return kept
+        self._refuse_too_many(t, attempt)
         # Reserve before drawing: a crash may waste budget, never overspend it.
         self._ledger.reserve(
             request,
             self._price.units_of(t),
             cap_units=self._dataset.cap.units,
-            recipe={"round": t, **self._recipe},
+            recipe={"round": t, "attempt": attempt, **self._recipe},
             gaussian=self._price.gaussian,
             gaussian_cap_units=self._dataset.cap.gaussian_units,
             against_all=(self._price.share_units_of(t), self._dataset.cap_against_all),
@@ -122,12 +128,26 @@ class RunJournal:
         self._note(t, payload, event="released", units=self._price.units_of(t))
         return payload
 
-    def stored(self, t: int) -> bytes | None:
+    def stored(self, t: int, *, attempt: int = 0) -> bytes | None:
         """The stored answer of round t, or None; pays for nothing."""
-        return self._ledger.stored(self._request(t))
+        return self._ledger.stored(self._request(t, attempt))
 
-    def _cost(self, rounds: Iterable[int], units_of: Callable[[int], int]) -> Spending:
-        return Spending(sum(map(units_of, rounds)), self._price.gaussian)
+    def _attempts(self, t: int) -> list[int]:
+        """Those at round t that are paid for and answered."""
+        return [k for k in range(self._price.retries + 1) if self._ledger.stored(self._request(t, k)) is not None]
+
+    def _refuse_too_many(self, t: int, attempt: int) -> None:
+        """Whatever the coordinator says was lost, no more is released than the price of the run includes."""
+        paid = [one for one in range(self._price.last_round + 1) if self._price.units_of(one)]
+        again = sum(max(len(self._attempts(one)) - 1, 0) for one in paid)
+        if t in paid and set(self._attempts(t)) - {attempt} and again >= self._price.retries:
+            raise BudgetExhaustedError(
+                f"the coordinator asks for round {t} anew, and the price of the run includes {self._price.retries} "
+                "such rounds: nothing more is released"
+            )
+
+    def _left(self, whole: int, paid: Iterable[int], units_of: Callable[[int], int]) -> Spending:
+        return Spending(max(whole - sum(map(units_of, paid)), 0), self._price.gaussian)
 
     def _note(self, t: int, payload: bytes, *, event: str, units: int) -> None:
         self._record(
@@ -139,5 +159,7 @@ class RunJournal:
             sha256=hashlib.sha256(payload).hexdigest(),
         )
 
-    def _request(self, t: int) -> Request:
-        return Request(dataset=self._dataset.id, run=self._run, round=t, site=self._site)
+    def _request(self, t: int, attempt: int) -> Request:
+        """An attempt counts as a round of its own, beyond the last one."""
+        number = t + attempt * (self._price.last_round + 1)
+        return Request(dataset=self._dataset.id, run=self._run, round=number, site=self._site)

@@ -97,8 +97,8 @@ def _price(plan: Plan, dataset: DatasetPolicy, registered: Registration, spent: 
         others = plan.n_participants - price.n_honest
         lines.append(
             f"That holds against the coordinator and any {others} other sites, those that are not confirmed here "
-            f"(participant peers) among them. If it and all other sites collude, the run spends epsilon {in_all:.4g}, "
-            f"{allowed}."
+            f"(participant peers) and those that are lost during the run among them. If it and all other sites "
+            f"collude, the run spends epsilon {in_all:.4g}, {allowed}."
         )
     if cost.gaussian and not spent.gaussian:
         lines.append("Earlier releases of the table were not all Gaussian: this run is counted with them, by zCDP.")

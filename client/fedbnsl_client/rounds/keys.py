@@ -2,8 +2,9 @@
 
 from typing import cast
 
+from fedbnsl.codec import task_digest
 from fedbnsl.errors import LocalProtocolError
-from fedbnsl.messages import RoundTask
+from fedbnsl.messages import DIGEST_BYTES, RoundTask
 from fedbnsl.rounds.keys import Answer, Task
 from fedbnsl_client.rounds.kinds import LocalRounds
 
@@ -26,6 +27,8 @@ class Rounds(LocalRounds):
             raise LocalProtocolError("keys belong to plans with privacy.secure_sum")
         from fedbnsl_client.secure_sum import keys  # here: it loads cryptography
 
+        seats = member.present(cast(Task, task.content).seats, task.lost)
         self.private_key = keys.new_private_key()
         public = keys.public_key(self.private_key)
-        return Answer(public, member.signature(cast(Task, task.content).seats, public))
+        asked = task_digest(task.content, None, task.lost)[:DIGEST_BYTES]
+        return Answer(public, member.signature(seats, public), asked)

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedbnsl import codec
 from fedbnsl.errors import LocalProtocolError, RemoteProtocolError
-from fedbnsl.messages import Content, LedgerHead, LocalUpdate, MaskedSum, RoundTask, Seat, SiteState, Units
+from fedbnsl.messages import Content, LedgerHead, LocalUpdate, Loss, MaskedSum, RoundTask, Seat, SiteState, Units
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import Price, price_of
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from fedbnsl_client.secure_sum.member import Member  # it loads cryptography, which few runs need
 
 _KEYS_ROUND = 1
+_SETUP_SENT_IN = 2  # in runs with secure sums, whose rounds of sums begin with it
 # Sums of so many records on the lattice are whole numbers that float64 holds, noise included.
 _MOST_SUMMED_ROWS = 2**29
 
@@ -39,11 +40,17 @@ class Journal(Protocol):
         """What the coordinator may know of the ledger; None without one."""
         ...
 
-    def release(self, t: int, draw: Callable[[], bytes]) -> bytes:
-        """The stored answer of round t (0: the setup). If none: pay, call `draw`, store and return its bytes."""
+    def release(self, t: int, draw: Callable[[], bytes], *, attempt: int = 0) -> bytes:
+        """The stored answer of round t (0: the setup). If none: pay, call `draw`, store and return its bytes.
+
+        Parameters
+        ----------
+        attempt
+            How often the round was given up before, since a site was lost: each attempt has an answer of its own.
+        """
         ...
 
-    def stored(self, t: int) -> bytes | None:
+    def stored(self, t: int, *, attempt: int = 0) -> bytes | None:
         """The stored answer of round t, or None; pays for nothing."""
         ...
 
@@ -64,6 +71,8 @@ class LocalProblem:
         Of the run's columns; None: raw columns, or not yet known.
     member, seats
         In a run with secure sums, this site in them, and all sites with their keys once they are known.
+    lost
+        Sites that the sums go on without.
     """
 
     plan: Plan
@@ -74,40 +83,67 @@ class LocalProblem:
     units: Units | None = None
     member: "Member | None" = None
     seats: tuple[Seat, ...] = ()
+    lost: tuple[Loss, ...] = ()
 
-    def require_keys(self) -> None:
-        """Refuse a secure sum that this site could not take part in; nothing in a run without.
+    def attempt(self, t: int) -> int:
+        """How often round t was given up before; the setup is given up with the round that sends it."""
+        return [loss.round for loss in self.lost].count(t or _SETUP_SENT_IN)
+
+    def private_key_of(self, seats: Sequence[Seat]) -> bytes:
+        """The private half of this site's key among these, whichever attempt at the round of keys it is from.
+
+        Raises
+        ------
+        RemoteProtocolError
+            If this site has made no such key.
+        """
+        if self.member is not None:
+            from fedbnsl_client.secure_sum.keys import public_key  # here: it loads cryptography
+
+            named = {seat.public_key for seat in seats if seat.site == self.member.site}
+            for attempt in range(self.member.retries + 1):
+                kept = self.journal.stored(_KEYS_ROUND, attempt=attempt)
+                if kept is not None and public_key(key := codec.private_key_in(kept)) in named:
+                    return key
+        raise RemoteProtocolError(
+            "the coordinator sent keys of sites that this run cannot have, or another key for this site than the one "
+            "that it made"
+        )
+
+    def summed_with(self) -> tuple[Seat, ...]:
+        """The sites of the next secure sum, this one among them; empty in a run without.
 
         Raises
         ------
         RemoteProtocolError
             If the keys of the other sites are not known.
+        PeerRefusedError
+            If more of them are lost than the plan allows.
         LocalProtocolError
             If the table has more rows than a sum holds exactly.
         """
         if self.member is None:
-            return
-        if not self.seats or self.journal.stored(_KEYS_ROUND) is None:
+            return ()
+        if not self.seats:
             raise RemoteProtocolError("the coordinator asks for a secure sum before all sites have keys")
         if len(self.X) > _MOST_SUMMED_ROWS:
             raise LocalProtocolError(
                 f"a table of {len(self.X)} rows; secure sums take at most {_MOST_SUMMED_ROWS} of a site"
             )
+        return self.member.present(self.seats, self.lost)
 
     def masked(self, task: RoundTask, numbers: Sequence[int]) -> MaskedSum:
-        """What the site sends to the secure sum that a task asks for; see `require_keys` for the errors."""
-        self.require_keys()
-        kept = self.journal.stored(_KEYS_ROUND)
-        if self.member is None or kept is None:
+        """What the site sends to the secure sum that a task asks for; see `summed_with` for the errors."""
+        seats = self.summed_with()
+        if self.member is None:
             raise LocalProtocolError("only runs with secure sums mask their answers")
-        asked = codec.task_digest(task.content, self.units)
         return self.member.masked(
             numbers,
             kind=task.content.kind,
             t=task.round,
-            task_digest=asked,
-            seats=self.seats,
-            key=codec.private_key_in(kept),
+            task_digest=codec.task_digest(task.content, self.units, self.lost),
+            seats=seats,
+            key=self.private_key_of(self.seats),
         )
 
     @cached_property
@@ -168,7 +204,7 @@ class LocalProblem:
                 return release_statistics(self.X, *self.bounds, variance, self.randbelow).tobytes()
             return release_setup(plan, privacy, self.price, self.X, self.randbelow).tobytes()
 
-        values = np.frombuffer(self.journal.release(0, draw), dtype=np.float64)
+        values = np.frombuffer(self.journal.release(0, draw, attempt=self.attempt(0)), dtype=np.float64)
         d = self.X.shape[1]
         return values.reshape(d, d) if plan.local_solver == "noisy-covariance" else values
 

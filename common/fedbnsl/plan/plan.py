@@ -381,7 +381,7 @@ class Plan(BaseModel):
         for holds, setting, rule in rules:
             if not holds:
                 raise ValueError(
-                    f"{setting} = {self.model_dump(include={setting}, exclude_none=True)[setting]!r}: must be {rule}"
+                    f"{setting} = {_value_at(self.model_dump(exclude_none=True), setting)!r}: must be {rule}"
                 )
         if self.privacy is not None:
             for setting in ("feature_bounds", "second_moments"):
@@ -417,6 +417,11 @@ class Plan(BaseModel):
                 "n_participants",
                 f"at least {FEWEST_HONEST} more than privacy.colluding, and at least 3, with privacy.secure_sum",
             ),
+            (
+                self.privacy.retries <= self.n_participants - honest,
+                "privacy.secure_sum_retries",
+                f"at most the number of colluding sites, {self.n_participants - honest}: a lost site is one of them",
+            ),
         ]
 
     @property
@@ -428,6 +433,11 @@ class Plan(BaseModel):
     def n_honest(self) -> int:
         """Sites that share the noise of a secure sum, see `Privacy.honest`."""
         return 1 if self.privacy is None else self.privacy.honest(self.n_participants)
+
+    @property
+    def retries(self) -> int:
+        """Sites that secure sums may lose, see `Privacy.retries`."""
+        return 0 if self.privacy is None else self.privacy.retries
 
     def preparation_lines(self) -> list[str]:
         """What is done to the tables first, in words; empty if nothing is."""
@@ -640,6 +650,13 @@ def _setting(key: str, info: FieldInfo, value: object) -> list[str]:
     """A setting as TOML under its meaning and default."""
     default = "" if info.is_required() else f" [default: {_toml(info.get_default())}]"
     return [f"# {info.description}{default}", f"{key} = {_toml(value)}", ""]
+
+
+def _value_at(table: Mapping[str, Any], setting: str) -> Any:
+    """The value of a setting, such as `rounds` or `privacy.epsilon`."""
+    for key in setting.split("."):
+        table = table[key]
+    return table
 
 
 def _toml_key(name: str) -> str:

@@ -85,6 +85,14 @@ class Privacy(BaseModel):
         description="secure_sum: sites (t) that may tell the coordinator all they know without breaking the guarantee "
         "of the others; 0: a quarter of the sites, at least 1",
     )
+    secure_sum_retries: int = Field(
+        default=1,
+        strict=True,
+        ge=0,
+        le=100,
+        description="secure_sum: sites that a run may lose; for each of them one round is asked anew of the others, "
+        "with fresh noise, which the price includes; a lost site counts as one of the colluding ones",
+    )
     row_norm_bound: Annotated[Scale, Unit("units")] = Field(
         default=10.0, description="noisy-covariance: longer records are shortened to this norm, in the variables' unit"
     )
@@ -108,6 +116,11 @@ class Privacy(BaseModel):
         if not self.secure_sum:
             return 1
         return n_sites - (self.colluding or max(1, n_sites // 4))
+
+    @property
+    def retries(self) -> int:
+        """Rounds that may be asked anew; 0 without secure sums."""
+        return self.secure_sum_retries if self.secure_sum else 0
 
     def residual_norm_bound(self, n_variables: int) -> float:
         """R, the norm that a record's scaled residuals are shortened to."""

@@ -7,7 +7,7 @@ All noise is drawn on integer lattices. A record's clipped gradient lies in [-LA
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from fedbnsl import __version__
@@ -45,6 +45,8 @@ class Price:
     means_units, means_variance
         Under secure sums with prepared columns: the part of `moments_units` that pays for a site's own noisy means,
         which stay there, and the variance of their noise, which is the site's alone.
+    retries
+        Rounds that may be asked anew, of secure sums that lose a site; each is paid again, the dearest at most.
     prepared
         Whether columns are prepared: then the first round sends statistics that the setup has paid for.
     setup_units
@@ -93,6 +95,7 @@ class Price:
     n_honest: int = 1
     means_units: int = 0
     means_variance: int = 0
+    retries: int = 0
 
     def of_sum(self, n_sites: int) -> "Price":
         """The same price with the noise of a sum over so many sites."""
@@ -103,7 +106,7 @@ class Price:
     @property
     def share_units(self) -> int:
         """Cost of the whole run against everybody else together: see `share_units_of`."""
-        return sum(map(self.share_units_of, range(self.last_round + 1)))
+        return self._whole(self.share_units_of)
 
     def share_units_of(self, t: int) -> int:
         """Cost of round t against everybody else together, who can take off all noise but this site's part.
@@ -123,7 +126,16 @@ class Price:
     @property
     def units(self) -> int:
         """Cost of the whole run."""
-        return self.setup_units + self.rounds * self.round_units + self.moments_rounds * self.moments_units
+        return self._whole(self.units_of)
+
+    @property
+    def reserve(self) -> int:
+        """Part of `units` that is kept for rounds that are asked anew."""
+        return self.retries * max(map(self.units_of, range(self.last_round + 1)))
+
+    def _whole(self, units_of: Callable[[int], int]) -> int:
+        of_rounds = [units_of(t) for t in range(self.last_round + 1)]
+        return sum(of_rounds) + self.retries * max(of_rounds)
 
     @property
     def last_round(self) -> int:
@@ -243,7 +255,7 @@ def _exponential(plan: Plan, privacy: Privacy, delta: float, d: int) -> Price:
     setup = math.floor(privacy.smoothness_share * whole) if privacy.smoothness == "estimated" else 0
     left, times = whole - setup, plan.moments_rounds
     share = privacy.moments_share if plan.rounds else 1.0
-    a_release = math.floor(share * left) // times if times else 0
+    a_release = _a_release(math.floor(share * left), setup, times, privacy.retries) if times else 0
     a_round = (left - times * a_release) // plan.rounds if plan.rounds else 0
     step = zcdp.zcdp_of(a_round) / plan.local_steps * _SHORT
     means = math.floor(privacy.own_means_share * a_release) if privacy.secure_sum and plan.preparation else 0
@@ -267,7 +279,14 @@ def _exponential(plan: Plan, privacy: Privacy, delta: float, d: int) -> Price:
         means_variance=_variance(math.ceil(of_means**2 * (1.0 + 2.0**-40)), zcdp.zcdp_of(means) * _SHORT),
         prepared=plan.preparation is not None,
         gaussian=gaussian,
+        retries=privacy.retries,
     )
+
+
+def _a_release(left: int, setup: int, times: int, retries: int) -> int:
+    """Cost of one of the moments rounds, where the setup, or one of them, may have to be paid again so many times."""
+    even = left // (times + retries)
+    return even if even >= setup else max(left - retries * setup, 0) // times
 
 
 def _laplace(plan: Plan, privacy: Privacy, delta: float, d: int) -> Price:

@@ -56,6 +56,8 @@ def _shared(price: Price, n_sites: int) -> dict[str, Any]:
         "secure_sum": {
             "sites": n_sites,
             "colluding": n_sites - price.n_honest,
+            "retries": price.retries,
+            "zcdp_of_retries": zcdp.zcdp_of(price.reserve),
             "epsilon_against_all_others": epsilon_of_share(price),
             "zcdp_against_all_others": zcdp.zcdp_of(price.share_units),
             "noise_of_the_sum_without": math.sqrt(price.n_honest),
@@ -77,7 +79,7 @@ def guarantees(plan: Plan) -> bool:
     return plan.local_solver == "noisy-covariance" or not exact
 
 
-def guarantee_sentence(plan: Plan, n_variables: int, fewest_samples: int, rounds: int) -> str:
+def guarantee_sentence(plan: Plan, n_variables: int, fewest_samples: int, rounds: int, *, lost: int = 0) -> str:
     """What a private run guarantees, for people.
 
     Parameters
@@ -86,6 +88,8 @@ def guarantee_sentence(plan: Plan, n_variables: int, fewest_samples: int, rounds
         The most rounds that any site answered, including those of residual moments.
     fewest_samples
         Rows of the smallest site: without a delta in the plan, its delta is the largest.
+    lost
+        Sites that secure sums went on without.
     """
     privacy = plan.privacy
     if privacy is None or not guarantees(plan):
@@ -111,6 +115,8 @@ def guarantee_sentence(plan: Plan, n_variables: int, fewest_samples: int, rounds
             )
         if rounds > plan.rounds + 1:
             parts.append(f"the noisy moments of its residuals at most {rounds - plan.rounds - 1} times")
+        if lost:
+            parts.append(f"{lost} of these releases again, with fresh noise, as {_sites(lost)} lost")
         releases = ", and ".join(parts)
     sentence = (
         f"Every site's table is protected by (epsilon = {privacy.epsilon:g}, {delta}) differential privacy under "
@@ -124,9 +130,14 @@ def _of_sums(price: Price, n_sites: int) -> str:
     others = n_sites - price.n_honest
     return (
         f"The coordinator sees sums over all {n_sites} sites only. The guarantee holds against it together with any "
-        f"{others} other site{'' if others == 1 else 's'}, those that a site has not confirmed among them; against it "
-        f"and all other sites together, epsilon is {epsilon_of_share(price):.4g} at the same delta."
+        f"{others} other site{'' if others == 1 else 's'}, those that a site has not confirmed and those that are lost "
+        f"during the run among them; against it and all other sites together, epsilon is {epsilon_of_share(price):.4g} "
+        "at the same delta."
     )
+
+
+def _sites(n: int) -> str:
+    return "a site was" if n == 1 else f"{n} sites were"
 
 
 def epsilon_of_share(price: Price) -> float:
@@ -201,6 +212,7 @@ def price_lines(summary: dict[str, Any]) -> list[str]:
         f"total         {cost['total']:.6g} zCDP: {cost['setup']:.4g} once"
         + (f", {rounds} x {cost['round']:.4g}" if rounds else "")
         + (f", {releases} x {cost['moments_round']:.4g}" if releases else ""),
+        *_reserve(summary),
         _accounting(summary),
         f"epsilon       {summary['epsilon']:.4g} by the optimal conversion, "
         f"{summary['epsilon_as_in_the_paper']:.4g} by the paper's",
@@ -209,7 +221,7 @@ def price_lines(summary: dict[str, Any]) -> list[str]:
         of = summary["secure_sum"]
         lines += [
             f"secure sum    the coordinator sees sums over {of['sites']} sites only; this epsilon holds against it "
-            f"together with any {of['colluding']} of them",
+            f"together with any {of['colluding']} of them, lost ones among them",
             f"              against it and all other sites together: epsilon {of['epsilon_against_all_others']:.4g} "
             f"({of['zcdp_against_all_others']:.6g} zCDP), by this site's part of the noise alone",
             f"              the noise of a sum would be {of['noise_of_the_sum_without']:.3g} times as large without",
@@ -251,6 +263,16 @@ def price_lines(summary: dict[str, Any]) -> list[str]:
             f"time if its score leads by {100 * scale['lead_as_share_of_largest_score']:.3g} % of the largest possible"
         )
     return lines
+
+
+def _reserve(summary: dict[str, Any]) -> list[str]:
+    of = summary.get("secure_sum", {})
+    if not of.get("retries"):
+        return []
+    sites = "1 site" if of["retries"] == 1 else f"{of['retries']} sites"
+    return [
+        f"              and {of['zcdp_of_retries']:.4g} kept for rounds that are asked anew if the run loses {sites}"
+    ]
 
 
 def _accounting(summary: dict[str, Any]) -> str:

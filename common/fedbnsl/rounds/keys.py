@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fedbnsl.errors import MalformedMessageError
 from fedbnsl.matrix_codec import Encoding
-from fedbnsl.messages import KEY_BYTES, Content, Seat, is_site_name
+from fedbnsl.messages import DIGEST_BYTES, KEY_BYTES, Content, Seat, is_site_name
 from fedbnsl.plan.plan import Plan
 from fedbnsl.wire import federation_pb2 as federation
 
@@ -34,10 +34,13 @@ class Answer(Content):
         32 bytes, X25519.
     signature
         See `Seat.signature`.
+    task_digest
+        The first bytes of `codec.task_digest`.
     """
 
     public_key: bytes
     signature: bytes
+    task_digest: bytes
 
 
 def n_rounds(plan: Plan) -> int:
@@ -59,6 +62,7 @@ def decode_task(wire: federation.Task, n_variables: int, encoding: Encoding) -> 
 def encode_answer(answer: Answer, wire: federation.Update, encoding: Encoding) -> None:
     """See `kinds.Kind`."""
     wire.keys.public_key, wire.keys.signature = answer.public_key, answer.signature
+    wire.keys.task_digest = answer.task_digest
 
 
 def decode_answer(wire: federation.Update, n_variables: int, encoding: Encoding) -> Answer:
@@ -66,7 +70,9 @@ def decode_answer(wire: federation.Update, n_variables: int, encoding: Encoding)
     key, signature = wire.keys.public_key, wire.keys.signature
     if len(key) != KEY_BYTES or len(signature) > _LONGEST_SIGNATURE:
         raise MalformedMessageError(f"a key of {len(key)} bytes and a signature of {len(signature)}")
-    return Answer(key, signature)
+    if len(wire.keys.task_digest) != DIGEST_BYTES:
+        raise MalformedMessageError(f"a task digest not of {DIGEST_BYTES} bytes")
+    return Answer(key, signature, wire.keys.task_digest)
 
 
 def encode_seat(seat: Seat) -> federation.Seat:

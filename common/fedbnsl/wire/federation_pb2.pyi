@@ -350,6 +350,7 @@ class Task(_message.Message):
     KEYS_FIELD_NUMBER: _builtins.int
     UNITS_FIELD_NUMBER: _builtins.int
     SEAT_FIELD_NUMBER: _builtins.int
+    LOST_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     contributed: _builtins.bool
     """Whether the site's update of the last round entered the consensus."""
@@ -385,6 +386,10 @@ class Task(_message.Message):
     def seat(self) -> _containers.RepeatedCompositeFieldContainer[Global___Seat]:
         """In the first round after the keys only, likewise."""
 
+    @_builtins.property
+    def lost(self) -> _containers.RepeatedCompositeFieldContainer[Global___Loss]:
+        """Whom secure sums go on without, in the order in which they were lost."""
+
     def __init__(
         self,
         *,
@@ -400,16 +405,40 @@ class Task(_message.Message):
         keys: Global___Seats | None = ...,
         units: Global___Units | None = ...,
         seat: _abc.Iterable[Global___Seat] | None = ...,
+        lost: _abc.Iterable[Global___Loss] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "content", b"content", "keys", b"keys", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "scales", b"scales", "statistics", b"statistics", "units", b"units"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "content", b"content", "contributed", b"contributed", "keys", b"keys", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "round", b"round", "scales", b"scales", "seat", b"seat", "statistics", b"statistics", "units", b"units"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "content", b"content", "contributed", b"contributed", "keys", b"keys", "lost", b"lost", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "round", b"round", "scales", b"scales", "seat", b"seat", "statistics", b"statistics", "units", b"units"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["admm", "admm_dense", "refit", "moments", "scales", "residual_moments", "statistics", "keys"]  # noqa: Y015
     _WhichOneofArgType_content: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_content) -> _WhichOneofReturnType_content | None: ...
 
 Global___Task: _TypeAlias = Task  # noqa: Y015
+
+@_typing.final
+class Loss(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SITE_FIELD_NUMBER: _builtins.int
+    ROUND_FIELD_NUMBER: _builtins.int
+    site: _builtins.str
+    round: _builtins.int
+    """The round that was given up, to be asked anew of the others."""
+    def __init__(
+        self,
+        *,
+        site: _builtins.str = ...,
+        round: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["round", b"round", "site", b"site"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Loss: _TypeAlias = Loss  # noqa: Y015
 
 @_typing.final
 class Seats(_message.Message):
@@ -716,17 +745,21 @@ class Keys(_message.Message):
 
     PUBLIC_KEY_FIELD_NUMBER: _builtins.int
     SIGNATURE_FIELD_NUMBER: _builtins.int
+    TASK_DIGEST_FIELD_NUMBER: _builtins.int
     public_key: _builtins.bytes
     signature: _builtins.bytes
+    task_digest: _builtins.bytes
+    """The first bytes of the digest of the task: who was named in it."""
     def __init__(
         self,
         *,
         public_key: _builtins.bytes = ...,
         signature: _builtins.bytes = ...,
+        task_digest: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["public_key", b"public_key", "signature", b"signature"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["public_key", b"public_key", "signature", b"signature", "task_digest", b"task_digest"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

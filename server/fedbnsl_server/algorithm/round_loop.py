@@ -10,10 +10,9 @@ from functools import partial
 
 import numpy as np
 
-from fedbnsl.codec import task_digest
-from fedbnsl.errors import DivergenceError, RemoteProtocolError
+from fedbnsl.errors import DivergenceError, RemoteProtocolError, StaleRoundError
 from fedbnsl.graphs.graph import threshold
-from fedbnsl.messages import Content, LocalUpdate, RoundTask, Units
+from fedbnsl.messages import Content, LocalUpdate, Loss, RoundTask, Units
 from fedbnsl.plan.plan import Plan
 from fedbnsl.rounds.kinds import n_rounds, stage
 from fedbnsl_server.algorithm import secure_sum
@@ -81,6 +80,7 @@ def run(
     on_round: Callable[[AdmmState, RoundRecord], None],
     state: AdmmState | None = None,
     certificates: Mapping[str, bytes] | None = None,
+    lost: Sequence[Loss] = (),
 ) -> AdmmState:
     """All rounds of a run.
 
@@ -96,6 +96,8 @@ def run(
         State to continue from; None: start from zero.
     certificates
         Of the sites that have one, DER: what secure sums tell the other sites of them.
+    lost
+        Sites that secure sums have lost; they are not among the participants any more.
 
     Raises
     ------
@@ -104,7 +106,7 @@ def run(
     DivergenceError
         If an iterate is not finite.
     """
-    context = Run(plan, plan.edge_mask(variables), n_samples, certificates or {})
+    context = Run(plan, plan.edge_mask(variables), n_samples, certificates or {}, tuple(lost))
     if state is None:
         state = initial_state(len(variables), list(n_samples), sends_changes=plan.sends_changes)
     while state.round < n_rounds(plan):
@@ -116,7 +118,7 @@ def run(
         new_units = state.units if before == "statistics" else None
         new_seats = state.seats if before == "keys" else ()
         tasks = {
-            site: RoundTask(state.round + 1, content, site in state.contributed, new_units, new_seats)
+            site: RoundTask(state.round + 1, content, site in state.contributed, new_units, new_seats, context.lost)
             for site in state.sites
         }
         check = partial(_check, asked=content, units=state.units, run=context)
@@ -191,12 +193,14 @@ def _answers(known: Mapping[str, LocalUpdate]) -> dict[str, Content]:
 
 def _check(update: LocalUpdate, *, asked: Content, units: Units | None, run: Run) -> None:
     """Refuse an update that does not fit its task."""
+    if secure_sum.is_given_up(update.content, asked, units, run):
+        raise StaleRoundError(f"round {update.round} was given up since a site was lost; pull the current task")
     if update.content.kind != asked.kind:
         fault = f"is of the kind {update.content.kind}; the task is of the kind {asked.kind}"
     elif update.findings and run.plan.privacy is not None:
         fault = "has findings about a private table, which must not leave its site"
     elif secure_sum.is_summed(asked, run):
-        fault = secure_sum.fault(update.content, asked, task_digest(asked, units), run)
+        fault = secure_sum.fault(update.content, asked, units, run)
     else:
         fault = kind_of(asked.kind).fault(update.content, asked, run)
     if fault:

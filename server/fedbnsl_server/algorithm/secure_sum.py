@@ -5,14 +5,16 @@ which no reading of it could mistake for a sum.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
 
+from fedbnsl.codec import task_digest
 from fedbnsl.errors import RemoteProtocolError
-from fedbnsl.messages import Content, LocalUpdate, MaskedSum
+from fedbnsl.messages import DIGEST_BYTES, Content, LocalUpdate, Loss, MaskedSum, Units
 from fedbnsl.privacy.calibration import LATTICE
+from fedbnsl.rounds.keys import Answer as KeysAnswer
 from fedbnsl_server.rounds.kinds import Run, kind_of
 
 TOGETHER = "all sites together"
@@ -27,21 +29,33 @@ def is_summed(asked: Content, run: Run) -> bool:
     return run.plan.secure_sums and asked.kind != "keys"
 
 
-def fault(part: Content, asked: Content, digest: bytes, run: Run) -> str:
+def is_given_up(answer: Content, asked: Content, units: Units | None, run: Run) -> bool:
+    """Whether an answer is from before a site was lost: the task had the same content then, but for the sites named."""
+    if not isinstance(answer, MaskedSum | KeysAnswer) or answer.task_digest == _digest(asked, units, run.lost):
+        return False
+    earlier = [_digest(asked, units, run.lost[:k]) for k in range(len(run.lost))]
+    return bool(earlier) if isinstance(answer, KeysAnswer) else answer.task_digest in earlier
+
+
+def fault(part: Content, asked: Content, units: Units | None, run: Run) -> str:
     """Why an answer is no part of the sum, as the end of a sentence; empty if it is one.
 
     Parameters
     ----------
-    digest
-        `codec.task_digest` of what was asked.
+    units
+        In force when it was asked.
     """
     if not isinstance(part, MaskedSum):
         return "is not part of a secure sum, which the plan asks for"
     expected = cast(Any, kind_of(asked.kind)).n_summands(run)
     if part.numbers.size != expected:
         return f"has {part.numbers.size} masked numbers; {expected} were asked for"
-    same = part.task_digest == digest[: len(part.task_digest)]
+    same = part.task_digest == _digest(asked, units, run.lost)
     return "" if same else "answers another task, so that its masks do not cancel"
+
+
+def _digest(asked: Content, units: Units | None, lost: Sequence[Loss]) -> bytes:
+    return task_digest(asked, units, lost)[:DIGEST_BYTES]
 
 
 def total(parts: Mapping[str, LocalUpdate], asked: Content, run: Run) -> Content:

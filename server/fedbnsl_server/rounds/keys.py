@@ -6,7 +6,8 @@ The coordinator cannot tell whose key it is: that is for the sites to check.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from fedbnsl.messages import Seat
+from fedbnsl.codec import task_digest
+from fedbnsl.messages import DIGEST_BYTES, Seat
 from fedbnsl.rounds.keys import Answer, Task
 from fedbnsl_server.algorithm.admm import AdmmState, with_seats
 from fedbnsl_server.algorithm.influence import Compared
@@ -20,14 +21,15 @@ def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
 
 
 def fault(answer: Answer, task: Task, run: Run) -> str:
-    """Report a key with which no other site can share a secret: all of them would refuse it."""
+    """Report a key for other sites, or one with which no site can share a secret: all of them would refuse it."""
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey  # few runs need it
 
     try:
         X25519PrivateKey.generate().exchange(X25519PublicKey.from_public_bytes(answer.public_key))
     except ValueError:
         return "has a key that shares no secret with any other"
-    return ""
+    same = answer.task_digest == task_digest(task, None, run.lost)[:DIGEST_BYTES]
+    return "" if same else "has a key for other sites than those that were named"
 
 
 def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> AdmmState:

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedbnsl.errors import LocalProtocolError
 from fedbnsl.graphs.cpdag import class_of
-from fedbnsl.messages import Content
+from fedbnsl.messages import Content, Loss
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.privacy_settings import Privacy
@@ -30,6 +30,8 @@ class Run:
         Rows of every participant, by its name: without missing values, once a run without privacy knows them.
     certificates
         Of the sites that have one, DER.
+    lost
+        Sites that secure sums have lost.
     summed
         How many sites each name of `n_samples` stands for.
     """
@@ -38,6 +40,7 @@ class Run:
     mask: EdgeMask
     n_samples: Mapping[str, int]
     certificates: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
+    lost: tuple[Loss, ...] = ()
     summed: int = 1
 
     def as_one(self, name: str) -> Self:

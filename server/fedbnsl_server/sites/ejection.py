@@ -1,10 +1,11 @@
 """Whether a site can be taken out of a run, and after which round the run then goes on."""
 
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
 from fedbnsl.errors import SetupError
+from fedbnsl.messages import Loss
 from fedbnsl.plan.plan import FEWEST_FOR_ROBUST, Plan
 from fedbnsl.rounds.kinds import n_rounds
 
@@ -72,6 +73,29 @@ def ejected_before(site: str, after_round: int) -> SetupError:
     )
 
 
+def _round_to_repeat(
+    site: str, from_round: int | None, *, plan: Plan, n_lost: int, rounds: Sequence[Mapping[str, Any]]
+) -> int:
+    """Under secure sums the sum of the present round is asked anew of the others, as often as the price includes."""
+    remedy = f"Begin a new run without {site}, in another folder; it has its own price."
+    if from_round not in (None, len(rounds) + 1):
+        raise SetupError(
+            "sums that hold what a site sent stay: only the present round can be asked anew without it", remedy=remedy
+        )
+    if n_lost >= plan.retries:
+        raise SetupError(
+            "masks cancel only in the sum over all sites of the run, and the plan allows for "
+            f"{plan.retries} lost sites (privacy.secure_sum_retries)",
+            remedy=remedy,
+        )
+    return len(rounds)
+
+
+def losses(ejected: Iterable[Ejected]) -> tuple[Loss, ...]:
+    """Sites that were taken out of a run with secure sums, each with the round that was given up."""
+    return tuple(Loss(one.site, one.after_round + 1) for one in ejected)
+
+
 def round_to_go_on_after(
     site: str,
     from_round: int | None,
@@ -107,10 +131,7 @@ def round_to_go_on_after(
         known = ", ".join(sorted(members | set(plan.sites) - {one.site for one in ejected})) or "none so far"
         raise SetupError(f"no site {site!r} in this run; its sites: {known}")
     if plan.secure_sums:
-        raise SetupError(
-            "masks of secure sums cancel only in the sum over all sites of the run: none can be taken out",
-            remedy=f"Begin a new run without {site}, in another folder; it has its own price.",
-        )
+        return _round_to_repeat(site, from_round, plan=plan, n_lost=len(ejected), rounds=rounds)
     fewest = _LEAST_SITES if plan.consensus == "mean" else FEWEST_FOR_ROBUST
     left, least = plan.n_participants - len(ejected) - 1, max(fewest, plan.quorum)
     if left < least:

@@ -173,7 +173,7 @@ class Mailbox:
         round_s = min(self._plan.round_deadline_s, self._plan.run_deadline_s)
         grace_s = min(self._plan.site_grace_s, round_s)
         if not await self._wait(grace_s, quorum_is_enough=False):
-            self._notice(f"round {self.round} waits for {self._missing()}")
+            self._notice(f"round {self.round} waits for {', '.join(self._missing)}")
             await self._wait(round_s - grace_s, quorum_is_enough=False)
         if len(self._updates) < self._needed and not (self._stopped or self._recalled):
             await self._wait(self._plan.run_deadline_s - round_s, quorum_is_enough=True)
@@ -182,10 +182,12 @@ class Mailbox:
         if self._recalled:
             raise RecalledError
         if len(self._updates) < self._needed:
-            raise QuorumLostError(
+            lost = QuorumLostError(
                 f"round {self.round}: {len(self._updates)} of the needed {self._needed} sites answered within "
-                f"run_deadline_s = {self._plan.run_deadline_s:g} s; missing: {self._missing()}"
+                f"run_deadline_s = {self._plan.run_deadline_s:g} s; missing: {', '.join(self._missing)}"
             )
+            lost.missing = self._missing
+            raise lost
         self._last_accepted.update(self._updates)
         return dict(self._updates)
 
@@ -216,8 +218,9 @@ class Mailbox:
             self._check_enough()
             await asyncio.sleep(_LOOK_S)
 
-    def _missing(self) -> str:
-        return ", ".join(sorted(set(self._tasks) - set(self._updates)))
+    @property
+    def _missing(self) -> tuple[str, ...]:
+        return tuple(sorted(set(self._tasks) - set(self._updates)))
 
     def _check_enough(self) -> None:
         quorum = len(self._updates) >= self._needed

@@ -16,6 +16,7 @@ def privacy_loss(
     rounds: Sequence[Mapping[str, Any]],
     *,
     paid_rounds: int,
+    lost: int,
     no_guarantee: Iterable[str],
 ) -> dict[str, Any]:
     """In one sentence and in numbers.
@@ -30,6 +31,8 @@ def privacy_loss(
         The entries of the complete rounds.
     paid_rounds
         For how many rounds sites may have paid.
+    lost
+        Sites that secure sums went on without.
     no_guarantee
         Why there is no guarantee; empty: there is one.
     """
@@ -50,7 +53,7 @@ def privacy_loss(
         if price.n_honest > 1:
             sites[site]["price_zcdp_against_all_others"] = zcdp.zcdp_of(price.share_units)
     return {
-        "guarantee": "" if reasons else guarantee_sentence(plan, d, min(rows.values()), paid_rounds),
+        "guarantee": "" if reasons else guarantee_sentence(plan, d, min(rows.values()), paid_rounds, lost=lost),
         "no_guarantee_because": reasons,
         "sites": sites,
     }

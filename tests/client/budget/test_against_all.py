@@ -16,7 +16,11 @@ from fedbnsl_client.budget.spending import Cap, Spending
 from fedbnsl_client.site import folder as site_folder
 from private_site import NAMES, private_plan, rows, write_table
 
-PLAN = Plan.load("private-moments", ["n_participants=8", "privacy.secure_sum=true", "privacy.delta=1e-6"], epsilon=2.0)
+PLAN = Plan.load(
+    "private-moments",
+    ["n_participants=8", "privacy.secure_sum=true", "privacy.delta=1e-6", "privacy.secure_sum_retries=0"],
+    epsilon=2.0,
+)
 PRICE = price_of(PLAN, n_samples=120, n_variables=3)
 DATASET = "ward-7"
 

@@ -99,13 +99,13 @@ class Kept:
         self.seed = seed
         self.source = randomness.seeded(seed)
 
-    def release(self, t, draw):
+    def release(self, t, draw, *, attempt=0):
         if t not in self.kept:
             self.source = randomness.seeded(f"{self.seed}{t}")
             self.kept[t] = draw()
         return self.kept[t]
 
-    def stored(self, t):
+    def stored(self, t, *, attempt=0):
         return self.kept.get(t)
 
     def randbelow(self, n: int) -> int:

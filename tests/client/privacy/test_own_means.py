@@ -95,9 +95,8 @@ def test_the_parts_of_a_round_cost_no_more_than_the_round() -> None:
     of_matrix = (math.sqrt(2.0) * LATTICE + D + 1) ** 2 / (2.0 * PRICE.n_honest * PRICE.moments_variance)
     assert (means + of_matrix) * 1e12 <= PRICE.moments_units
     assert (means + of_matrix) * 1e12 >= 0.9999 * PRICE.moments_units
-    assert PRICE.share_units == PRICE.setup_units + 3 * (
-        2 * (PRICE.moments_units - PRICE.means_units) + PRICE.means_units
-    )
+    a_round = 2 * (PRICE.moments_units - PRICE.means_units) + PRICE.means_units
+    assert PRICE.share_units == PRICE.setup_units + (3 + PRICE.retries) * a_round
 
 
 def test_what_a_site_takes_off_is_the_square_of_its_means_without_that_of_the_noise() -> None:
@@ -119,12 +118,12 @@ class Kept:
         self.kept: dict[int, bytes] = {}
         self.randbelow = randomness.seeded(site)
 
-    def release(self, t: int, draw: Callable[[], bytes]) -> bytes:
+    def release(self, t: int, draw: Callable[[], bytes], *, attempt: int = 0) -> bytes:
         if t not in self.kept:
             self.kept[t] = draw()
         return self.kept[t]
 
-    def stored(self, t: int) -> bytes | None:
+    def stored(self, t: int, *, attempt: int = 0) -> bytes | None:
         return self.kept.get(t)
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
 
+from fedbnsl.codec import task_digest
 from fedbnsl.errors import PeerRefusedError, SetupError
 from fedbnsl.identity.certificates import key_fingerprint
-from fedbnsl.messages import Seat
+from fedbnsl.messages import DIGEST_BYTES, Seat
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl.plan.plan import Plan
 from fedbnsl.rounds.keys import Answer, Task
@@ -183,8 +184,11 @@ def test_a_key_that_its_site_signed_but_that_shares_no_secret_is_refused_before_
     with pytest.raises(PeerRefusedError, match="'east' shares no secret"):
         members.check(tuple(weak if seat.site == "east" else seat for seat in members.seats))
     run = Run(Plan(n_participants=2), EdgeMask(Knowledge(), ("x", "y")), {})
-    assert "shares no secret" in server_keys.fault(Answer(bytes(32), b""), Task(()), run)
-    assert server_keys.fault(Answer(keys.public_key(east.key), b""), Task(()), run) == ""
+    assert "shares no secret" in server_keys.fault(Answer(bytes(32), b"", bytes(8)), Task(()), run)
+    asked = Task(())
+    digest = task_digest(asked, None)[:DIGEST_BYTES]
+    assert server_keys.fault(Answer(keys.public_key(east.key), b"", digest), asked, run) == ""
+    assert "other sites" in server_keys.fault(Answer(keys.public_key(east.key), b"", bytes(8)), asked, run)
 
 
 def test_the_same_key_under_two_names_is_one_site(members: Members) -> None:

@@ -242,3 +242,37 @@ def test_a_plan_without_admm_rounds_is_shown_without_steps_and_with_its_releases
     assert "run: 5 noisy second moments, and the noisy moments of its residuals at most 4 times." in (
         guarantee_sentence(plan, 5, 100, 5)
     )
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3], ids=["a moments round is dearest", "the setup is dearest"])
+@pytest.mark.parametrize("retries", [0, 1, 2])
+def test_a_price_keeps_enough_for_rounds_that_are_asked_anew(share: float, retries: int) -> None:
+    settings = [
+        "privacy.secure_sum=true", "privacy.delta=1e-6", "privacy.colluding=2",
+        f"privacy.secure_sum_retries={retries}", f"privacy.smoothness_share={share}",
+    ]  # fmt: skip
+    plan = Plan.load("private-moments", settings, epsilon=1.0)
+    price = price_of(plan, n_samples=500, n_variables=20)
+    rounds = [price.units_of(t) for t in range(price.last_round + 1)]
+    assert (max(rounds) == price.setup_units) == (share > 0.2)
+    assert price.units == sum(rounds) + retries * max(rounds)
+    assert price.reserve == retries * max(rounds)
+    whole = zcdp.units_within(gaussian_dp.budget(1.0, 1e-6))
+    assert whole - 2 * plan.moments_rounds - retries <= price.units <= whole, "and nothing is left over"
+    assert price.share_units >= sum(map(price.share_units_of, range(price.last_round + 1))) * (1 + retries / 100)
+    told = "\n".join(price_lines(price_summary(plan, n_samples=500, n_variables=20)))
+    assert ("kept for rounds that are asked anew" in told) == (retries > 0)
+
+
+def test_a_price_that_cannot_keep_enough_is_refused() -> None:
+    settings = ["privacy.secure_sum=true", "privacy.delta=1e-6", "privacy.smoothness_share=0.6"]
+    with pytest.raises(PlanError, match="too small"):
+        price_of(Plan.load("private-moments", settings, epsilon=1.0), n_samples=500, n_variables=20)
+
+
+def test_a_plan_may_lose_no_more_sites_than_may_collude() -> None:
+    settings = ["privacy.secure_sum=true", "privacy.delta=1e-6", "n_participants=5", "privacy.secure_sum_retries=2"]
+    with pytest.raises(PlanError, match="secure_sum_retries"):
+        Plan.load("private-moments", settings)
+    assert Plan.load("private-moments", [*settings, "privacy.colluding=2"]).retries == 2
+    assert Plan.load("private-moments", []).retries == 0

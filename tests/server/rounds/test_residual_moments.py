@@ -186,7 +186,7 @@ class Kept:
         self.kept: dict[int, bytes] = {}
         self._source = randomness.seeded(site)
 
-    def release(self, t: int, draw: Callable[[], bytes]) -> bytes:
+    def release(self, t: int, draw: Callable[[], bytes], *, attempt: int = 0) -> bytes:
         if t not in self.kept:
             self._source = randomness.seeded(f"{self._site}/{t}")
             self.kept[t] = draw()

@@ -1,0 +1,252 @@
+"""Secure sums that lose a site: its round is asked anew of the others, with fresh masks and fresh noise, paid again."""
+
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedbnsl.errors import BudgetExhaustedError, PeerRefusedError, RemoteProtocolError, SetupError, StaleRoundError
+from fedbnsl.messages import LocalUpdate, Loss, MaskedSum, RoundTask, SiteState
+from fedbnsl.privacy.calibration import price_of
+from fedbnsl_client.budget.journal import RunJournal
+from fedbnsl_client.budget.ledger import Ledger
+from fedbnsl_client.budget.policy import DatasetPolicy
+from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.participant import Participant
+from fedbnsl_client.privacy import randomness
+from fedbnsl_client.secure_sum import masks
+from fedbnsl_client.site import folder as site_folder
+from fedbnsl_server.sites.ejection import losses
+from fedbnsl_server.store import orders
+from federation_folder import make_federation
+from private_site import DATASET
+from secure_sites import (
+    FEDERATION,
+    GONE,
+    PLAN,
+    SITES,
+    TABLES,
+    LossyExchange,
+    Wire,
+    join,
+    make_sites,
+    once,
+    play,
+    played,
+    sites_of,
+    tap,
+)
+
+PRICE = price_of(PLAN, n_samples=400, n_variables=5)
+
+
+def journals_of(folder: Path) -> tuple[dict[str, RunJournal], dict[str, Ledger]]:
+    rule = DatasetPolicy(
+        id=DATASET,
+        path=Path("t.csv"),
+        max_epsilon=50.0,
+        max_delta=1e-6,
+        max_epsilon_per_run=50.0,
+        max_epsilon_against_all=99.0,
+    )
+    ledgers = {site: Ledger.create(folder / f"{site}.db") for site in SITES}
+    for ledger in ledgers.values():
+        ledger.register(DATASET, FEDERATION.variables, TABLES["east"])
+    return {site: RunJournal(ledger, rule, PLAN, PRICE, run=1, site=site) for site, ledger in ledgers.items()}, ledgers
+
+
+def seats_are_those_of(exchange: LossyExchange, t: int, attempt: int) -> set[str]:
+    return {site for site, round_, k in exchange.sent if (round_, k) == (t, attempt)}
+
+
+@pytest.mark.parametrize("lost_in", [1, 2, 3, PRICE.last_round])
+def test_the_masks_of_the_others_cancel_again_and_the_round_is_answered_anew(
+    lost_in: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    masked = LossyExchange(sites_of(), lost_in=lost_in)
+    learned = played(masked)
+    monkeypatch.setattr(masks, "_stream", lambda shared, info, n: np.zeros(n, dtype=np.uint64))
+    clear = LossyExchange(sites_of(), lost_in=lost_in)
+    assert learned.refitted is not None
+    assert (again := played(clear).refitted) is not None
+    assert learned.refitted.to_dense().tobytes() == again.to_dense().tobytes()
+
+    others = set(SITES) - {GONE}
+    assert seats_are_those_of(masked, lost_in, 0) == seats_are_those_of(masked, lost_in, 1) == others
+    for exchange in (masked, clear) if lost_in > 1 else ():
+        for site in others:
+            given_up, repeated = (exchange.sent[site, lost_in, k].content for k in (0, 1))
+            assert isinstance(given_up, MaskedSum)
+            assert isinstance(repeated, MaskedSum)
+            assert (given_up.numbers != repeated.numbers).all(), "masks and noise are fresh"
+            # Without masks, what is left of the difference is noise: of its price, at this site's part.
+            apart = (given_up.numbers - repeated.numbers).view(np.int64).astype(float)
+            variance = PRICE.setup_variance if lost_in == 2 else PRICE.moments_variance / 2
+            if exchange is clear:
+                assert 0.2 < (apart**2).mean() / (2 * variance) < 3.0
+            else:
+                assert (apart**2).mean() > 1e6 * variance
+
+
+@pytest.mark.parametrize("lost_in", [1, 2, 3, PRICE.last_round])
+def test_a_round_that_is_answered_anew_is_paid_again_within_the_price(lost_in: int, tmp_path: Path) -> None:
+    journals, ledgers = journals_of(tmp_path)
+    played(LossyExchange(sites_of(journals), lost_in=lost_in))
+    again = {1: 0, 2: PRICE.setup_units}.get(lost_in, PRICE.moments_units)
+    for site, ledger in ledgers.items():
+        ledger.verify()
+        if site == GONE:
+            assert ledger.spent(DATASET) == sum(map(PRICE.units_of, range(lost_in))) - PRICE.setup_units * (lost_in < 3)
+        else:
+            assert ledger.spent(DATASET) == sum(map(PRICE.units_of, range(PRICE.last_round + 1))) + again
+            assert ledger.spent(DATASET) <= PRICE.units
+            assert ledger.spending_against_all(DATASET).units <= PRICE.share_units
+
+
+def test_a_late_answer_to_the_round_that_was_given_up_is_stale_and_not_a_fault() -> None:
+    for lost_in in (1, 3):
+        exchange = LossyExchange(sites_of(), lost_in=lost_in)
+        played(exchange)
+        with pytest.raises(StaleRoundError, match="given up"):
+            exchange.checks[lost_in](exchange.sent["east", lost_in, 0])
+        exchange.checks[lost_in](exchange.sent["east", lost_in, 1])
+
+
+class Restarted:
+    """One site of a run whose other sites follow the coordinator; it can be asked anything, also after a restart."""
+
+    def __init__(self, folder: Path) -> None:
+        self.journals, self.ledgers = journals_of(folder)
+        self.tasks: dict[int, RoundTask] = {}
+        outer = self
+
+        class Recording(LossyExchange):
+            def exchange(self, tasks: Any, snapshots: Any, check: Any) -> Any:
+                outer.tasks[tasks["east"].round] = tasks["east"]
+                outer.snapshots[tasks["east"].round] = snapshots["east"]
+                return super().exchange(tasks, snapshots, check)
+
+        self.snapshots: dict[int, SiteState] = {}
+        played(Recording(sites_of(self.journals), lost_in=0))
+
+    def asked_anew(self, t: int, *lost: Loss) -> LocalUpdate:
+        east = Participant(
+            "east",
+            Dataset(FEDERATION.variables, TABLES["east"]),
+            PLAN,
+            self.snapshots[t],
+            run=1,
+            journal=self.journals["east"],
+            randbelow=randomness.seeded("again"),
+        )
+        return east.handle(replace(self.tasks[t], lost=lost))
+
+
+def test_a_coordinator_that_invents_losses_gets_no_more_than_the_price_includes(tmp_path: Path) -> None:
+    site = Restarted(tmp_path)
+    before = site.ledgers["east"].spent(DATASET)
+    first = site.asked_anew(3, Loss("north", 3))
+    assert site.ledgers["east"].spent(DATASET) == before + PRICE.moments_units == PRICE.units
+    # The same round without another site: what was drawn is sent as it was, under the masks that it had.
+    assert site.asked_anew(3, Loss("south", 3)) == first
+    for t in (2, 4):
+        with pytest.raises(BudgetExhaustedError, match="the price of the run includes 1 such rounds"):
+            site.asked_anew(t, Loss("south", t))
+    assert site.ledgers["east"].spent(DATASET) == PRICE.units
+
+
+@pytest.mark.parametrize(
+    ("lost", "why"),
+    [
+        ((Loss("north", 3), Loss("south", 3)), "allows for 1 lost"),
+        ((Loss("east", 3),), "never for this one"),
+        ((Loss("nobody", 3),), "named 4 sites of 4, and 1 lost"),
+    ],
+)
+def test_losses_that_cannot_be_are_refused_before_anything_is_paid(
+    lost: tuple[Loss, ...], why: str, tmp_path: Path
+) -> None:
+    site = Restarted(tmp_path)
+    before = site.ledgers["east"].spent(DATASET)
+    with pytest.raises(PeerRefusedError, match=why):
+        site.asked_anew(3, *lost)
+    assert site.ledgers["east"].spent(DATASET) == before
+
+
+def test_a_coordinator_that_brings_a_lost_site_back_is_refused() -> None:
+    exchange = LossyExchange(sites := sites_of(), lost_in=3)
+    played(exchange)
+    with pytest.raises(RemoteProtocolError, match="without other sites than those"):
+        sites["east"].handle(RoundTask(4, exchange.sent["east", 4, 1].content, contributed=True))
+
+
+# ---- over the network ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
+    return tap(monkeypatch)
+
+
+@pytest.mark.parametrize("ordered", [False, True], ids=["in time", "by the operator"])
+def test_real_sites_go_on_without_one_that_is_killed_for_good(ordered: bool, wire: Wire, tmp_path: Path) -> None:
+    plan = PLAN if ordered else PLAN.with_settings(run_deadline_s=6.0)
+    federation, out = make_federation(tmp_path / "federation"), tmp_path / "run"
+    folders = make_sites(tmp_path, federation, plan)
+    processes: dict[str, Any] = {}
+    late: list[tuple[int, str]] = []
+
+    def live(folder: Path, address: str) -> tuple[int, str]:
+        if folder.name != GONE:
+            return once(folder, address)
+        processes[GONE] = join(folder, address)
+        said = processes[GONE].communicate()[0]
+        if ordered:
+            orders.give(out, GONE, None)
+        while "ejected" not in (out / "events.jsonl").read_text(encoding="utf-8"):
+            time.sleep(0.1)
+        late.append(once(folder, address))
+        return processes[GONE].returncode, said
+
+    def kill(site: str) -> None:
+        if site == GONE and (GONE, 2) in wire.updates:
+            threading.Timer(0.0, processes[GONE].kill).start()
+
+    wire.on_pull = kill
+    result, error, ends = play(folders, federation, out, plan, live=live)
+    assert error is None, ends
+    assert result is not None
+    assert all(code == 0 for site, (code, _) in ends.items() if site != GONE), ends
+    (ejected,) = result["ejected"]
+    assert ejected["site"] == GONE
+    assert any(GONE in warning for warning in result["warnings"])
+    assert "1 of these releases again, with fresh noise, as a site was lost" in result["privacy"]["guarantee"]
+    assert late
+    assert "taken out" in late[0][1] or late[0][0] == 6
+    price = price_of(plan, n_samples=400, n_variables=5)
+    given_up = ejected["after_round"] + 1
+    for site in set(SITES) - {GONE}:
+        assert len(wire.updates[site, given_up]) <= 2
+        with site_folder.opened(folders[site]) as (_, ledger):
+            ledger.verify()
+            whole = sum(map(price.units_of, range(price.last_round + 1)))
+            answered_twice = len(wire.updates[site, given_up]) == 2
+            assert ledger.spent(DATASET) == whole + (price.units_of(given_up) if answered_twice else 0)
+
+
+def test_no_second_site_is_taken_out_and_none_from_an_earlier_round() -> None:
+    from fedbnsl_server.sites.ejection import Ejected, round_to_go_on_after
+
+    rounds = [{"round": t, "kind": "scales", "contributed": list(SITES)} for t in (1, 2)]
+    asked: dict[str, Any] = {"plan": PLAN, "members": set(SITES), "rounds": rounds, "kept": [1, 2]}
+    assert round_to_go_on_after("west", None, ejected=[], **asked) == 2
+    with pytest.raises(SetupError, match="only the present round"):
+        round_to_go_on_after("west", 1, ejected=[], **asked)
+    gone = Ejected("id", GONE, None, 2, 400, "now")
+    with pytest.raises(SetupError, match="allows for 1 lost sites"):
+        round_to_go_on_after("west", None, ejected=[gone], **asked)
+    assert losses([gone]) == (Loss(GONE, 3),)

@@ -1,0 +1,205 @@
+"""Four sites for secure sums: enrolled ones with confirmed peers, as real processes, and others in this process."""
+
+import json
+import subprocess
+import sys
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedbnsl.errors import FedbnslError
+from fedbnsl.identity.certificates import key_fingerprint
+from fedbnsl.messages import LocalUpdate, Loss, RoundTask, SiteState
+from fedbnsl.plan.plan import Plan
+from fedbnsl_client.budget.journal import RunJournal
+from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.participant import Participant
+from fedbnsl_client.privacy import randomness
+from fedbnsl_client.secure_sum import peers
+from fedbnsl_client.secure_sum.keys import public_key_of
+from fedbnsl_client.site import folder as site_folder
+from fedbnsl_experiments.simulate import InProcessExchange
+from fedbnsl_experiments.tables.synthetic import synthesise
+from fedbnsl_server.algorithm import admm, round_loop
+from fedbnsl_server.grpc_api.servicer import Servicer
+from fedbnsl_server.identity.enrolment import Federation
+from fedbnsl_server.serve import serve
+from fedbnsl_server.sites.mailbox import UpdateCheck
+from federation_folder import enrol
+from private_site import DATASET, write_table
+
+FEDERATION = synthesise(5, 5, 4, 400, 101)
+SITES = ("east", "north", "south", "west")
+TABLES = dict(zip(SITES, FEDERATION.tables, strict=True))
+PLAN = Plan.load(
+    "private-moments",
+    [
+        "n_participants=4",
+        f"variables={json.dumps(list(FEDERATION.variables))}",
+        "privacy.secure_sum=true",
+        "privacy.delta=1e-6",
+        "join_deadline_s=60.0",
+        "run_deadline_s=120.0",
+    ],
+    epsilon=2.0,
+)
+
+
+def make_sites(folder: Path, federation: Federation, plan: Plan = PLAN, *, confirm: bool = True) -> dict[str, Path]:
+    """Four enrolled sites that have approved the plan and confirmed each other."""
+    fingerprints = dict[str, str]()
+    for site, X in TABLES.items():
+        table = write_table(folder / site / "table.csv", X, FEDERATION.variables)
+        site_folder.create(
+            folder / site,
+            site=site,
+            data=table,
+            dataset_id=DATASET,
+            max_epsilon=10.0,
+            max_delta=1e-6,
+            max_epsilon_against_all=30.0,
+        )
+        identity = enrol(federation, folder / site, site)
+        fingerprints[site] = key_fingerprint(public_key_of(identity.certificate))
+        with site_folder.opened(folder / site) as (_, ledger):
+            ledger.approve(plan.digest(), plan.name)
+    for site in SITES if confirm else ():
+        for other in set(SITES) - {site}:
+            peers.confirm(folder / site, other, fingerprints[other])
+    return {site: folder / site for site in SITES}
+
+
+def join(folder: Path, address: str) -> subprocess.Popen[str]:
+    command = ["participant", "join", address, f"--policy={folder}", "--patience=20"]
+    return subprocess.Popen(
+        [sys.executable, "-m", "fedbnsl", *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+class Wire:
+    """What the coordinator received, and who may act when a site asks for its next round."""
+
+    def __init__(self) -> None:
+        self.updates: dict[tuple[str, int], set[bytes]] = defaultdict(set)
+        self.on_pull: Callable[[str], None] = lambda site: None
+
+
+def tap(monkeypatch: pytest.MonkeyPatch) -> Wire:
+    """Listen to all coordinators of this process."""
+    heard = Wire()
+    push, pull = Servicer.PushUpdate, Servicer.PullTask
+
+    async def pushed(self: Servicer, request: Any, context: Any) -> Any:
+        heard.updates[request.site, request.round].add(request.SerializeToString(deterministic=True))
+        return await push(self, request, context)
+
+    async def pulled(self: Servicer, request: Any, context: Any) -> Any:
+        reply = await pull(self, request, context)
+        heard.on_pull(request.site)
+        return reply
+
+    monkeypatch.setattr(Servicer, "PushUpdate", pushed)
+    monkeypatch.setattr(Servicer, "PullTask", pulled)
+    return heard
+
+
+def play(
+    folders: Mapping[str, Path],
+    federation: Federation,
+    out: Path,
+    plan: Plan = PLAN,
+    *,
+    live: Callable[[Path, str], tuple[int, str]],
+) -> tuple[dict[str, Any] | None, FedbnslError | None, dict[str, tuple[int, str]]]:
+    """A coordinator on this thread, each site on another; how it ended here and there."""
+    ends: dict[str, tuple[int, str]] = {}
+    acting: list[threading.Thread] = []
+
+    def listening(address: str) -> None:
+        for site, folder in folders.items():
+            acting.append(threading.Thread(target=lambda s=site, f=folder: ends.update({s: live(f, address)})))
+            acting[-1].start()
+
+    result, error = None, None
+    try:
+        result = serve(plan, out, listen="127.0.0.1:0", federation=federation, on_listening=listening)
+    except FedbnslError as caught:
+        error = caught
+    for thread in acting:
+        thread.join(60)
+    return result, error, ends
+
+
+def once(folder: Path, address: str) -> tuple[int, str]:
+    process = join(folder, address)
+    said = process.communicate()[0]
+    return process.returncode, said
+
+
+# ---- in one process, where a site may be lost ------------------------------------------------------------------------
+
+GONE = "north"
+
+
+class _GivenUpError(Exception):
+    """One site has not answered a round, and all others have."""
+
+
+class LossyExchange(InProcessExchange):
+    """Sites in this process; one does not answer round `lost_in`, nor any later one."""
+
+    def __init__(self, participants: Mapping[str, Participant], *, lost_in: int) -> None:
+        super().__init__(PLAN, participants, run=1)
+        self.sent: dict[tuple[str, int, int], LocalUpdate] = {}
+        self.checks: dict[int, UpdateCheck] = {}
+        self._lost_in = lost_in
+
+    def exchange(
+        self, tasks: Mapping[str, RoundTask], snapshots: Mapping[str, SiteState], check: UpdateCheck
+    ) -> Mapping[str, LocalUpdate]:
+        there = {site: task for site, task in tasks.items() if site != GONE or task.round != self._lost_in}
+        updates = super().exchange(there, snapshots, check)
+        for site, update in updates.items():
+            self.sent[site, update.round, len(tasks[site].lost)] = update
+            self.checks[update.round] = check
+        if len(there) < len(tasks):
+            raise _GivenUpError
+        return updates
+
+
+def sites_of(journals: Mapping[str, RunJournal] | None = None) -> dict[str, Participant]:
+    return {
+        site: Participant(
+            site,
+            Dataset(FEDERATION.variables, X),
+            PLAN,
+            run=1,
+            journal=journals and journals[site],
+            randbelow=randomness.seeded(site),
+        )
+        for site, X in TABLES.items()
+    }
+
+
+def played(exchange: LossyExchange) -> admm.AdmmState:
+    """A whole run, which goes on without the site that is lost."""
+    state: list[admm.AdmmState] = []
+    rows, lost = dict.fromkeys(SITES, 400), tuple[Loss, ...]()
+    while True:
+        try:
+            return round_loop.run(
+                PLAN,
+                FEDERATION.variables,
+                rows,
+                exchange,
+                on_round=lambda after, record: state.append(after),
+                state=admm.without(state[-1], [GONE]) if lost and state else None,
+                lost=lost,
+            )
+        except _GivenUpError:
+            assert not lost
+            lost, rows = (Loss(GONE, len(state) + 1),), {site: n for site, n in rows.items() if site != GONE}

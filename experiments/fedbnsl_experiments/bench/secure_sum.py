@@ -7,20 +7,30 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import partial
 
 from fedbnsl.graphs.cpdag import class_distance, cpdag
-from fedbnsl.messages import Seat
+from fedbnsl.messages import LocalUpdate, Loss, RoundTask, Seat, SiteState
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy import gaussian_dp, zcdp
 from fedbnsl.privacy.calibration import price_of
+from fedbnsl.rounds.kinds import n_rounds
+from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.participant import Participant
+from fedbnsl_client.privacy import randomness
 from fedbnsl_client.secure_sum import keys
 from fedbnsl_client.secure_sum.masks import masked
 from fedbnsl_experiments.bench.network_cases import Drawn, all_cases
 from fedbnsl_experiments.bench.networks import class_found
 from fedbnsl_experiments.scoring.metrics import score
+from fedbnsl_experiments.simulate import InProcessExchange
 from fedbnsl_experiments.tables.synthetic import synthesise
 from fedbnsl_experiments.trials.harness import N_SAMPLES, Row, by_seed, run_plan, run_row
+from fedbnsl_server.algorithm import round_loop
+from fedbnsl_server.algorithm.admm import AdmmState, without
+from fedbnsl_server.sites.mailbox import UpdateCheck
 
 # d, rows a site, epsilon, seeds: one delta, 1 / rows^2, with and without.
 _GRAPHS = (
@@ -42,6 +52,7 @@ def secure_sum() -> Iterator[Row]:
         yield noise(epsilon)
     for n_sites in _SITES:
         yield cost(n_sites)
+    yield lost_site(_N_SITES)
     for setting in _GRAPHS:
         yield graphs(*setting)
     for name in _NETWORKS:
@@ -58,12 +69,14 @@ def noise(epsilon: float) -> Row:
     """Noise of the moments of all rounds together, as a share of what the paper's conversion asks for, step by step."""
     delta = 1.0 / N_SAMPLES**2
     alone, shared = (plan_of("private-moments", epsilon=epsilon, delta=delta, shared=one) for one in (False, True))
+    one, other = (price_of(plan, n_samples=N_SAMPLES, n_variables=_COLUMNS) for plan in (alone, shared))
     paper = paper_budget(epsilon, delta)
     steps = {
         "optimal conversion of zCDP": math.sqrt(paper / zcdp.budget(epsilon, delta)),
         "Gaussian DP": math.sqrt(zcdp.budget(epsilon, delta) / gaussian_dp.budget(epsilon, delta)),
         "all rounds count, not the last alone": 1.0 / math.sqrt(alone.moments_rounds),
         "secure sum, 8 sites, 2 of them colluding": 1.0 / math.sqrt(shared.n_honest),
+        "a round kept for a site that is lost": math.sqrt(one.moments_units / other.moments_units),
     }
     found: Row = {
         "figure": f"noise of private moments, epsilon {epsilon:g}, delta {delta:g}; the paper's conversion: 1"
@@ -72,7 +85,6 @@ def noise(epsilon: float) -> Row:
     for name, factor in steps.items():
         share *= factor
         found[name] = f"x {factor:.3f}: {share:.3f}"
-    one, other = (price_of(plan, n_samples=N_SAMPLES, n_variables=_COLUMNS) for plan in (alone, shared))
     found["noise of a release, with / without"] = round(math.sqrt(other.moments_variance / one.moments_variance), 3)
     return found
 
@@ -109,7 +121,61 @@ def cost(n_sites: int) -> Row:
         **{f"{name}, without": value for name, value in before.items()},
         **now,
         "ms of masks at a site, a round": round(1e3 * (time.thread_time() - started), 2),
-        "a lost site": "the run waits for it, and ends at run_deadline_s",
+    }
+
+
+class _LostError(Exception):
+    """A site has not answered; all others have."""
+
+
+class _Losing(InProcessExchange):
+    """Sites of which one answers no more from a round on."""
+
+    def __init__(self, plan: Plan, participants: Mapping[str, Participant], *, gone: str, lost_in: int) -> None:
+        super().__init__(plan, participants, run=1)
+        self._gone, self._lost_in = gone, lost_in
+
+    def exchange(
+        self, tasks: Mapping[str, RoundTask], snapshots: Mapping[str, SiteState], check: UpdateCheck
+    ) -> Mapping[str, LocalUpdate]:
+        there = {site: task for site, task in tasks.items() if site != self._gone or task.round != self._lost_in}
+        updates = super().exchange(there, snapshots, check)
+        if len(there) < len(tasks):
+            raise _LostError
+        return updates
+
+
+def lost_site(n_sites: int) -> Row:
+    """What it costs the others to lose a site in the last round, and what every run pays to be able to."""
+    federation = synthesise(_COLUMNS, _COLUMNS, n_sites, 500, 2)
+    plan = plan_of("private-moments", epsilon=10.0, delta=1e-6, shared=True).with_settings(n_participants=n_sites)
+    sites = [f"site-{k}" for k in range(n_sites)]
+    datasets = {s: Dataset(federation.variables, X) for s, X in zip(sites, federation.tables, strict=True)}
+    participants = {
+        s: Participant(s, data, plan, run=1, randbelow=randomness.seeded(s)) for s, data in datasets.items()
+    }
+    last = n_rounds(plan)
+    exchange = _Losing(plan, participants, gone=sites[0], lost_in=last)
+    rows, states = dict.fromkeys(sites, 500), list[AdmmState]()
+    play = partial(round_loop.run, plan, federation.variables, exchange=exchange)
+    with suppress(_LostError):
+        play(rows, on_round=lambda state, record: states.append(state))
+    before, started = exchange.traffic.up[sites[1]][last], time.perf_counter()
+    del rows[sites[0]]
+    state = without(states[-1], sites[:1])
+    play(rows, on_round=lambda state, record: None, state=state, lost=(Loss(sites[0], last),))
+    seconds = time.perf_counter() - started
+    privacy = plan.model_dump()["privacy"]
+    never = plan.with_settings(privacy={**privacy, "secure_sum_retries": 0})
+    price, cheaper = (price_of(one, n_samples=500, n_variables=_COLUMNS) for one in (plan, never))
+    return {
+        "figure": f"a site lost in the last round, d={_COLUMNS}, P={n_sites}",
+        "bytes up again, each of the others": exchange.traffic.up[sites[1]][last] - before,
+        "s of the round that is asked anew, with its search": round(seconds, 2),
+        "share of the price that is kept for it": round(price.reserve / price.units, 3),
+        "noise of a release, with / without secure_sum_retries": round(
+            math.sqrt(price.moments_variance / cheaper.moments_variance), 3
+        ),
     }
 
 

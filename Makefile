@@ -42,7 +42,7 @@ images: setup ## Container images of the coordinator and of a site (BASE_IMAGE: 
 	tests/compose/make-images
 
 .PHONY: compose-demo
-compose-demo: setup ## A private run of four containers over TLS, from key to result (needs Docker and Compose)
+compose-demo: setup ## Two private runs of four containers over TLS, from key to result (needs Docker and Compose)
 	PYTHONPATH=tests $(BIN)/python -m compose.demo
 
 # Many tests wait for processes: a worker more than there are cores. The tests of a file stay together.

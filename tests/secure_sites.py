@@ -22,7 +22,7 @@ from fedbnsl_client.privacy import randomness
 from fedbnsl_client.secure_sum import peers
 from fedbnsl_client.secure_sum.keys import public_key_of
 from fedbnsl_client.site import folder as site_folder
-from fedbnsl_experiments.simulate import InProcessExchange
+from fedbnsl_experiments.bench.secure_sum import LosingExchange, SiteLostError
 from fedbnsl_experiments.tables.synthetic import synthesise
 from fedbnsl_server.algorithm import admm, round_loop
 from fedbnsl_server.grpc_api.servicer import Servicer
@@ -145,38 +145,36 @@ def once(folder: Path, address: str) -> tuple[int, str]:
 GONE = "north"
 
 
-class _GivenUpError(Exception):
-    """One site has not answered a round, and all others have."""
+class LossyExchange(LosingExchange):
+    """Sites in this process, of which one answers no more from round `lost_in` on; what was sent is kept."""
 
-
-class LossyExchange(InProcessExchange):
-    """Sites in this process; one does not answer round `lost_in`, nor any later one."""
-
-    def __init__(self, participants: Mapping[str, Participant], *, lost_in: int) -> None:
-        super().__init__(PLAN, participants, run=1)
+    def __init__(self, participants: Mapping[str, Participant], *, lost_in: int, plan: Plan = PLAN) -> None:
+        super().__init__(plan, participants, gone=GONE, lost_in=lost_in)
         self.sent: dict[tuple[str, int, int], LocalUpdate] = {}
         self.checks: dict[int, UpdateCheck] = {}
-        self._lost_in = lost_in
 
     def exchange(
         self, tasks: Mapping[str, RoundTask], snapshots: Mapping[str, SiteState], check: UpdateCheck
     ) -> Mapping[str, LocalUpdate]:
-        there = {site: task for site, task in tasks.items() if site != GONE or task.round != self._lost_in}
-        updates = super().exchange(there, snapshots, check)
-        for site, update in updates.items():
-            self.sent[site, update.round, len(tasks[site].lost)] = update
+        def noting(update: LocalUpdate) -> None:
+            check(update)
+            self.sent[update.site, update.round, len(tasks[update.site].lost)] = update
             self.checks[update.round] = check
-        if len(there) < len(tasks):
-            raise _GivenUpError
-        return updates
+
+        return super().exchange(tasks, snapshots, noting)
 
 
-def sites_of(journals: Mapping[str, RunJournal] | None = None) -> dict[str, Participant]:
+def sites_of(
+    journals: Mapping[str, RunJournal] | None = None,
+    plan: Plan = PLAN,
+    snapshots: Mapping[str, SiteState] | None = None,
+) -> dict[str, Participant]:
     return {
         site: Participant(
             site,
             Dataset(FEDERATION.variables, X),
-            PLAN,
+            plan,
+            None if snapshots is None else snapshots.get(site),
             run=1,
             journal=journals and journals[site],
             randbelow=randomness.seeded(site),
@@ -185,21 +183,23 @@ def sites_of(journals: Mapping[str, RunJournal] | None = None) -> dict[str, Part
     }
 
 
-def played(exchange: LossyExchange) -> admm.AdmmState:
+def played(
+    exchange: LossyExchange, plan: Plan = PLAN, *, on_round: Callable[[admm.AdmmState], None] = lambda state: None
+) -> admm.AdmmState:
     """A whole run, which goes on without the site that is lost."""
     state: list[admm.AdmmState] = []
     rows, lost = dict.fromkeys(SITES, 400), tuple[Loss, ...]()
     while True:
         try:
             return round_loop.run(
-                PLAN,
+                plan,
                 FEDERATION.variables,
                 rows,
                 exchange,
-                on_round=lambda after, record: state.append(after),
+                on_round=lambda after, record: (state.append(after), on_round(after))[0],
                 state=admm.without(state[-1], [GONE]) if lost and state else None,
                 lost=lost,
             )
-        except _GivenUpError:
+        except SiteLostError:
             assert not lost
             lost, rows = (Loss(GONE, len(state) + 1),), {site: n for site, n in rows.items() if site != GONE}

@@ -63,6 +63,7 @@ MATHS = (
     "fedbnsl.graphs.meek",
     "fedbnsl.privacy.calibration",
     "fedbnsl.privacy.gaussian_dp",
+    "fedbnsl.privacy.site_shares",
     "fedbnsl.privacy.zcdp",
     "fedbnsl_server.algorithm",
     "fedbnsl_server.search",
@@ -164,6 +165,7 @@ DATASET_MODULES = {
     "fedbnsl_experiments.bench.speed",
     "fedbnsl_experiments.bench.wire_bytes",
     "fedbnsl_experiments.bench.load",
+    "fedbnsl_experiments.bench.secure_sum",  # generated tables
     "fedbnsl_experiments.bench.recorded_sites",
     "fedbnsl_experiments.bench.attacks",
     "fedbnsl_experiments.bench.rows",

@@ -193,6 +193,8 @@ class Participant:
             return
         if self._problem.member is None or lost[: len(known)] != known:
             raise RemoteProtocolError("the coordinator goes on without other sites than those that it had lost")
+        if self._problem.seats:
+            self._problem.member.present(self._problem.seats, lost)
         self._problem, self._answer = replace(self._problem, lost=lost), None
 
     def _exact(self, rounds: LocalRounds, task: RoundTask) -> LocalUpdate:

@@ -15,21 +15,29 @@ import tomli_w
 
 from fedbnsl.durable import make_folder, write_text
 from fedbnsl.errors import FedbnslError, RunAbandonedError, UnreachableError
+from fedbnsl.identity.certificates import Name, key_fingerprint
 from fedbnsl.messages import RunStatus
 from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.privacy_settings import Privacy
+from fedbnsl.privacy.calibration import Price, price_of
+from fedbnsl.privacy.report import epsilon_of_share
 from fedbnsl.security_log import NAME
 from fedbnsl_client.budget.report import ledger_as_json
 from fedbnsl_client.cli import warnings_on_stderr
 from fedbnsl_client.data.csv_table import read_header
+from fedbnsl_client.secure_sum import peers
+from fedbnsl_client.secure_sum.keys import public_key_of
 from fedbnsl_client.site import folder as site_folder
+from fedbnsl_client.site import identity
 from fedbnsl_experiments.tables.folder import DICTIONARY, column_file, csv_line
+from fedbnsl_server.identity.enrolment import Federation
 from fedbnsl_server.observe.status_client import Observer
 
 _START_S = 60.0
 _POLL_S = 0.1
 _TERMINATE_S = 2.0
 _LAST_WORDS_S = 5.0
+_DAYS = 7  # that the certificates of a run on one machine are valid
 
 COORDINATOR = "coordinator"
 STATE = "state"
@@ -136,6 +144,7 @@ def run(
 
     Participants keep their graph and personalised weights in out/sites/<site>, logs are in out/logs. With a private
     plan, each has a policy, which lets its table lose twice the plan's epsilon, and a ledger in out/sites/<site>/guard.
+    For secure sums all are enrolled in a federation, in out/federation, and have confirmed each other.
     A plan that does not name its variables gets those of its data dictionary or, without one, of the first table, in
     their order. With a dictionary, each table is read by it and by its own column file (`column_file`).
 
@@ -154,10 +163,17 @@ def run(
     if not plan.column_names:
         plan = plan.with_settings(variables=read_header(next(iter(tables.values()))))
     with _ledgers_noted(out / STATE if own_state else None), LocalNetwork(out / "logs") as network:
-        address = start_coordinator(network, plan, out, seeds=seeds)
-        dictionary = _kept_dictionary(plan, out)
+        dictionary, federation = _kept_dictionary(plan, out), _federation(plan, out)
+        guards: dict[str, Path] = {}
+        if plan.privacy is not None:
+            guards = {s: _guard(out, s, table, plan, plan.privacy, dictionary) for s, table in tables.items()}
+        if federation is not None:
+            _enrol(federation, guards)
+        folder = None if federation is None else federation.folder
+        address = start_coordinator(network, plan, out, seeds=seeds, federation=folder)
         for site, table in tables.items():
-            join: list[str | Path] = ["participant", "join", address, "--insecure", f"--out={out / 'sites' / site}"]
+            join: list[str | Path] = ["participant", "join", address, f"--out={out / 'sites' / site}"]
+            join += ["--insecure"] if federation is None else []
             if plan.privacy is None:
                 join += [f"--site={site}", f"--data={table}", "--public-data"]
                 join += [f"--columns={csv_line(plan.variables)}"] if plan.variables else []
@@ -166,9 +182,9 @@ def run(
                     join += [f"--dictionary={dictionary}", *([] if here is None else [f"--column-map={here}"])]
                 network.start(site, join)
             else:
-                guard = _guard(out, site, table, plan, plan.privacy, dictionary)
-                network.start(site, [*join, f"--policy={guard}"])
-        _watch(network, address, list(tables), watch)
+                network.start(site, [*join, f"--policy={guards[site]}"])
+        credentials = None if federation is None else federation.credentials()
+        _watch(network, Observer(address, credentials), list(tables), watch)
 
 
 def start_coordinator(
@@ -243,10 +259,36 @@ def _guard(out: Path, site: str, table: Path, plan: Plan, privacy: Privacy, dict
             column_map=None if dictionary is None else column_file(table),
             max_epsilon=2 * privacy.epsilon,
             max_epsilon_per_run=privacy.epsilon,
+            max_delta=privacy.delta or None,
+            max_epsilon_against_all=2 * epsilon_of_share(_price(plan)) if privacy.secure_sum else None,
         )
     with site_folder.opened(folder) as (_, ledger):
         ledger.approve(plan.digest(), plan.name)
     return folder
+
+
+def _price(plan: Plan) -> Price:
+    """Of any site in a run with secure sums, whose delta the plan gives: its rows do not matter."""
+    return price_of(plan, n_samples=1, n_variables=len(plan.column_names))
+
+
+def _federation(plan: Plan, out: Path) -> Federation | None:
+    """One for a plan with secure sums, whose sites have to know each other; None: plaintext on loopback will do."""
+    if not plan.secure_sums:
+        return None
+    return Federation.create(out / "federation", name="demo", hosts=("127.0.0.1",), days=_DAYS, ca_days=_DAYS)
+
+
+def _enrol(federation: Federation, guards: Mapping[str, Path]) -> None:
+    """Enrol every site, and let each confirm all others, whose people would compare fingerprints by telephone."""
+    prints: dict[str, str] = {}
+    for site, guard in guards.items():
+        bundle = federation.approve(identity.request(guard, Name(federation.name, site)), days=_DAYS)
+        enrolled = identity.enrol(guard, bundle, expected_fingerprint=federation.fingerprint)
+        prints[site] = key_fingerprint(public_key_of(enrolled.certificate))
+    for site, guard in guards.items():
+        for other in prints.keys() - {site}:
+            peers.confirm(guard, other, prints[other])
 
 
 def _await_address(address_file: Path, network: LocalNetwork) -> str:
@@ -259,8 +301,7 @@ def _await_address(address_file: Path, network: LocalNetwork) -> str:
     return address_file.read_text(encoding="utf-8")
 
 
-def _watch(network: LocalNetwork, address: str, sites: Sequence[str], watch: Callable[[RunStatus], None]) -> None:
-    observer = Observer(address)
+def _watch(network: LocalNetwork, observer: Observer, sites: Sequence[str], watch: Callable[[RunStatus], None]) -> None:
     try:
         while not all(network.ended(name) for name in [COORDINATOR, *sites]):
             network.check()

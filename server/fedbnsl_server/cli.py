@@ -152,6 +152,12 @@ def serve(
         if sites is not None:
             plan = plan.with_settings(sites=_names(sites))
         folder = out or default_folder(plan.name)
+    if plan.secure_sums and federation is None:
+        tell(
+            "be careful: in plaintext nobody vouches for a site, so that guarded sites refuse privacy.secure_sum; "
+            "serve with --federation, or agree on the plan with --set privacy.secure_sum=false",
+            err=True,
+        )
 
     again = ["fedbnsl", "coordinator", "serve", str(folder)]
     again += ["--insecure"] if federation_folder is None else ["--federation", str(federation_folder)]

@@ -115,13 +115,19 @@ class EjectOrders:
 
     async def go_on_without(self, sites: Sequence[str]) -> bool:
         """Whether the present round, which these sites have not answered in time, is asked anew of the others."""
-        if not self._plan.secure_sums or len(self._recorder.ejected) + len(sites) > self._plan.retries:
+        if not (self._plan.secure_sums and sites):
+            return False
+        if len({*sites, *(one.site for one in self._recorder.ejected)}) > self._plan.retries:
             return False
         self.rounds_are_played = False
         for site in sites:
-            order = EjectOrder(secrets.token_hex(8), site, None)
-            await self._pause.outlast(partial(self._take_out, order))
+            await self._pause.outlast(partial(self._lose, EjectOrder(secrets.token_hex(8), site, None)))
         return True
+
+    def _lose(self, order: EjectOrder) -> None:
+        """Take out a site that has not answered, unless an order has done so while there was no room to write."""
+        if order.site not in {one.site for one in self._recorder.ejected}:
+            self._take_out(order)
 
     def _eject(self, order: EjectOrder) -> None:
         """Carry out an order; no round is under way."""

@@ -5,6 +5,7 @@ import math
 import struct
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -23,8 +24,8 @@ from fedbnsl.sparse import Matrix
 from fedbnsl_client.budget.journal import RunJournal
 from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.policy import DatasetPolicy
-from fedbnsl_client.privacy import randomness
-from fedbnsl_client.privacy.private_moments import residual_sums
+from fedbnsl_client.privacy import private_moments, randomness
+from fedbnsl_client.privacy.private_moments import release_statistics, residual_sums
 from fedbnsl_client.rounds import residual_moments
 from fedbnsl_client.secure_sum import keys, masks, member
 from fedbnsl_client.secure_sum.masks import Words
@@ -62,6 +63,38 @@ def _divided_by_all() -> AbstractContextManager[object]:
     def shared(price: Price, plan: Plan) -> Price:
         with mock.patch.object(Plan, "n_honest", plan.n_participants):
             return genuine(price, plan)
+
+    return mock.patch.object(calibration, "_shared", shared)
+
+
+# ---- the statistics of prepared columns: each site takes them off its own records, with noise of its own
+
+
+def check_statistics() -> None:
+    """A value that jumps from one bound to the other, as released by the site itself: told no better than is paid."""
+    ranges = {name: {"range": [-1.0, 1.0]} for name in NAMES}
+    settings = ["privacy.secure_sum=true", "privacy.delta=1e-6", "n_participants=8"]
+    plan = Plan.load("private", settings, epsilon=1.0).with_settings(dictionary=ranges)
+    price = price_of(plan, n_samples=500, n_variables=D)
+    bounds = -np.ones(D), np.ones(D)
+    worlds = [np.vstack([end, np.zeros((9, D))]) for end in (np.ones(D), -np.ones(D))]
+    with mock.patch.object(private_moments, "rounded_gaussian", return_value=0):
+        one, other = (release_statistics(X, *bounds, price.setup_variance, randomness.system) for X in worlds)
+    source = randomness.seeded("statistics")
+    noise = np.array([release_statistics(worlds[0], *bounds, price.setup_variance, source) - one for _ in range(400)])
+    unit = noise.std()
+    told = ((one - other) ** 2).sum() / unit**2
+    assert told <= 2e-12 * price.setup_units * 1.1
+    assert told >= 2e-12 * price.setup_units * 0.8, "and no more noise than that"
+    assert price.share_units_of(0) == price.setup_units
+
+
+def _statistics_with_shared_noise() -> AbstractContextManager[object]:
+    genuine = calibration._shared
+
+    def shared(price: Price, plan: Plan) -> Price:
+        done = genuine(price, plan)
+        return replace(done, setup_variance=done.setup_variance // plan.n_honest)
 
     return mock.patch.object(calibration, "_shared", shared)
 
@@ -229,9 +262,10 @@ def _both_add() -> AbstractContextManager[object]:
     return mock.patch.object(masks, "masked", masked)
 
 
-CHECKS = (check_noise, check_two_worlds, check_masks, check_tasks, check_fresh_noise)
+CHECKS = (check_noise, check_statistics, check_two_worlds, check_masks, check_tasks, check_fresh_noise)
 PLANTED: list[tuple[Callable[[], None], str, Plant]] = [
     (check_noise, "noise divided by all sites", _divided_by_all),
+    (check_statistics, "statistics with shared noise", _statistics_with_shared_noise),
     (check_masks, "seeds of 32 bits", _seeds_of_32_bits),
     (check_masks, "both add the mask", _both_add),
     (check_fresh_noise, "the same noise on retry", _same_noise_on_retry),

@@ -1,6 +1,8 @@
 """The federation of docker-compose.yml, from key to result: three sites with generated tables and a known truth.
 
-Ends with 0 if the result is private, near the truth and paid for in every ledger, and removes what it made.
+The paper's method first, DP-PGCD over sparse messages (`private-steps`), then `private` with a secure sum, on the same
+containers. Ends with 0 if both results are private, near the truth and paid for in every ledger, prints them side by
+side, and removes what it made.
 """
 
 import argparse
@@ -12,15 +14,31 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
+import tomli_w
 
-from compose.federation import ROOT, SITES, SYNTHETIC, Project, StepError, enrol, fedbnsl, set_policies
+from compose.federation import (
+    ROOT,
+    SITES,
+    SYNTHETIC,
+    Project,
+    StepError,
+    approve,
+    confirm_peers,
+    enrol,
+    fedbnsl,
+    set_policies,
+)
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.csv_table import read_header
+from fedbnsl_experiments.tables.folder import ranges_of_generated
 
 RUN_DEADLINE_S = 600.0
+EPSILON, DELTA = 1.0, 1e-8
 
 
 def run(project: Project) -> None:
@@ -43,18 +61,33 @@ def run(project: Project) -> None:
         raise StepError(f"exit codes {failed}\n{project.compose('logs', '--no-color', '--tail=20', *failed)}")
 
 
-def check(project: Project, truth: Path, scratch: Path) -> list[str]:
-    """What is to be seen in the result, as lines; raises StepError if it is not as it has to be."""
-    folder = scratch / "run"
+@dataclass(frozen=True)
+class Judged:
+    """A run that is as it has to be, in numbers."""
+
+    result: dict[str, Any]
+    scores: dict[str, Any]
+    spent: dict[str, dict[str, float]]
+
+
+def judged(project: Project, run: str, truth: Path, scratch: Path, before: dict[str, float]) -> Judged:
+    """What is to be seen in a result; raises StepError if it is not as it has to be.
+
+    Parameters
+    ----------
+    before
+        zCDP that each site had spent.
+    """
+    folder = scratch / run
     folder.mkdir()
     for name in ("result.json", "edges.csv", "weights.csv", "plan.toml"):
-        text = project.once("coordinator", f"/runs/run/{name}", options=("--entrypoint", "cat"))
+        text = project.once("coordinator", f"/runs/{run}/{name}", options=("--entrypoint", "cat"))
         (folder / name).write_text(text, encoding="utf-8")
     result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
     scores = json.loads(fedbnsl("evaluate", folder, "--truth", truth, "--json"))["scores"]
     spent = {site: spent_at(project, site) for site in SITES}
+    paid = {site: spent[site]["zcdp"] - before[site] for site in SITES}
     counted = {site: result["privacy"]["sites"][site]["contributed_zcdp"] for site in SITES}
-
     contributed = {site: entry["rounds_contributed"] for site, entry in result["sites"].items()}
     for holds, demand in (
         (result["state"] == "finished", f"the run finishes, not: {result['state']} {result['reason']}"),
@@ -62,21 +95,40 @@ def check(project: Project, truth: Path, scratch: Path) -> list[str]:
         (bool(result["privacy"]["guarantee"]), "the guarantee is stated"),
         (contributed == dict.fromkeys(SITES, len(result["rounds"])), f"every site is in every round: {contributed}"),
         (
-            all(math.isclose(spent[site]["zcdp"], counted[site], rel_tol=1e-6) for site in SITES),
-            f"ledgers count what the coordinator counts: {spent}, {counted}",
+            all(math.isclose(paid[site], counted[site], rel_tol=1e-6) for site in SITES),
+            f"ledgers count what the coordinator counts: {paid}, {counted}",
         ),
         (2 * scores["shd"] <= scores["n_reference_edges"], f"the graph is near the truth: SHD {scores['shd']}"),
     ):
         if not holds:
             raise StepError(f"expected: {demand}")
-    return [
-        f"{scores['n_edges']} edges, truth {scores['n_reference_edges']}, SHD {scores['shd']} "
-        f"(the empty graph: {scores['n_reference_edges']})",
-        result["privacy"]["guarantee"],
-        "spent, by ledgers whose chains are whole: epsilon "
-        + ", ".join(f"{site} {spending['epsilon']:.2f}" for site, spending in spent.items()),
-        f"{len(result['rounds'])} rounds in {result['seconds']['total']:.1f} s, every site in each",
+    return Judged(result, scores, spent)
+
+
+def side_by_side(runs: dict[str, Judged]) -> list[str]:
+    """Both results, as lines."""
+    of = list(runs.values())
+    guarantees = [next(iter(one.result["privacy"]["sites"].values())) for one in of]
+    rows: dict[str, list[str]] = {
+        "epsilon": [f"{site['epsilon']:g} at delta {site['delta']:.0e}" for site in guarantees],
+        "the coordinator sees": [
+            "sums over all sites" if "price_zcdp_against_all_others" in site else "each site's releases"
+            for site in guarantees
+        ],
+        "edges (truth)": [f"{one.scores['n_edges']} ({one.scores['n_reference_edges']})" for one in of],
+        "SHD": [str(one.scores["shd"]) for one in of],
+        "rounds": [str(len(one.result["rounds"])) for one in of],
+        "kB of a site": [f"{_bytes(one.result) / len(SITES) / 1000:.1f}" for one in of],
+        "seconds": [f"{one.result['seconds']['total']:.1f}" for one in of],
+        "epsilon spent by then": [f"{max(s['epsilon'] for s in one.spent.values()):.2f}" for one in of],
+    }
+    return [f"{'':24}{''.join(f'{name:28}' for name in runs)}".rstrip()] + [
+        f"{name:24}{''.join(f'{value:28}' for value in values)}".rstrip() for name, values in rows.items()
     ]
+
+
+def _bytes(result: dict[str, Any]) -> int:
+    return sum(result["bytes"][way]["serialised"] for way in ("up", "down"))
 
 
 def spent_at(project: Project, site: str) -> dict[str, float]:
@@ -97,20 +149,36 @@ def main() -> int:
     name = f"fedbnsl-demo-{os.getpid()}"
     # Below runs/ and not in the system's temporary folder, which an engine in a virtual machine does not see.
     scratch = ROOT / "runs" / name
-    tables, plan = scratch / "tables", scratch / "plan.toml"
-    project = Project(name, tables, plan)
+    tables, truth = scratch / "tables", scratch / "tables" / "truth.csv"
+    project = Project(name, tables, scratch / "steps.toml")
+    runs: dict[str, Judged] = {}
     try:
         fedbnsl("data", "synth", *SYNTHETIC, "--out", tables)
-        demo_plan = Plan.load("private-steps", [f"n_participants={len(SITES)}"])
-        demo_plan = demo_plan.with_settings(variables=read_header(tables / "site-1.csv"))
-        plan.write_text(demo_plan.to_toml(), encoding="utf-8")
+        dictionary = ranges_of_generated(read_header(tables / "site-1.csv"))
+        (scratch / "dictionary.toml").write_text(
+            tomli_w.dumps(dictionary.model_dump(mode="json", exclude_defaults=True)), encoding="utf-8"
+        )
+        plans = {"private-steps": scratch / "steps.toml", "private": scratch / "sums.toml"}
+        for plan, file in plans.items():
+            shown = Plan.load(plan, [f"n_participants={len(SITES)}"], epsilon=EPSILON, delta=DELTA)
+            file.write_text(shown.with_dictionary(dictionary, origin="generated tables").to_toml(), encoding="utf-8")
         click.echo("keys, requests, certificates")
         enrol(project)
         click.echo("policies, ledgers, approvals")
-        set_policies(project, plan)
-        click.echo("the run")
-        run(project)
-        for line in check(project, tables / "truth.csv", scratch):
+        set_policies(project, plans["private-steps"], scratch / "dictionary.toml")
+        before = dict.fromkeys(SITES, 0.0)
+        for plan, file in plans.items():
+            if runs:
+                click.echo("the sites confirm each other, and approve a plan with a secure sum")
+                confirm_peers(project)
+                approve(project, file)
+            click.echo(f"the run of {plan}")
+            project.serve(plan, file)
+            run(project)
+            runs[plan] = judged(project, plan, truth, scratch, before)
+            before = {site: spending["zcdp"] for site, spending in runs[plan].spent.items()}
+            click.echo(runs[plan].result["privacy"]["guarantee"])
+        for line in side_by_side({"private-steps": runs["private-steps"], "private, secure sum": runs["private"]}):
             click.echo(line)
     except StepError as error:
         click.echo(f"compose-demo failed: {error}", err=True)

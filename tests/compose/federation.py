@@ -67,6 +67,10 @@ class Project:
         """What `docker-compose ARGUMENTS` prints."""
         return output_of(*self.command, *arguments, env=self._env)
 
+    def serve(self, run: str, plan: Path) -> None:
+        """From now on the services are those of another run: its folder, and the file that the coordinator serves."""
+        self._env |= {"FEDBNSL_RUN": run, "FEDBNSL_PLAN": str(plan)}
+
     def once(self, service: str, *command: str, stdin: str = "", options: tuple[str, ...] = ()) -> str:
         """What a command prints in a container of a service that is there for this command only."""
         return output_of(
@@ -100,12 +104,29 @@ def enrol(project: Project) -> None:
         project.once(site, "participant", "enrol", "/site", "-", "--fingerprint", fingerprint, stdin=bundle)
 
 
-def set_policies(project: Project, plan: Path) -> None:
+def set_policies(project: Project, plan: Path, dictionary: Path | None = None) -> None:
     """Every site limits what its table may lose, looks at the plan and approves it."""
+    known = [] if dictionary is None else ["--dictionary", "/dictionary.toml"]
+    mounted = () if dictionary is None else ("--volume", f"{dictionary}:/dictionary.toml:ro")
     for site in SITES:
         project.once(
-            site, "participant", "init", "/site", "--site", site, "--data", "/run/secrets/table.csv",
+            site, "participant", "init", "/site", "--site", site, "--data", "/run/secrets/table.csv", *known,
             "--dataset", DATASET, "--coordinator", "coordinator", "--max-epsilon", "10",
+            "--max-epsilon-against-all", "20", options=mounted,
         )  # fmt: skip
-        mounted = ("--volume", f"{plan}:/plan.toml:ro")
+    approve(project, plan)
+
+
+def approve(project: Project, plan: Path) -> None:
+    """Every site looks at a plan and approves it."""
+    mounted = ("--volume", f"{plan}:/plan.toml:ro")
+    for site in SITES:
         project.once(site, "participant", "approve", "/plan.toml", "/site", "--yes", options=mounted)
+
+
+def confirm_peers(project: Project) -> None:
+    """Every site tells the others the fingerprint of its key, and confirms theirs."""
+    prints = {site: json.loads(project.once(site, "participant", "peers", "/site", "--json")) for site in SITES}
+    for site in SITES:
+        others = [("--confirm", other, prints[other]["fingerprint"]) for other in SITES if other != site]
+        project.once(site, "participant", "peers", "/site", *(word for words in others for word in words))

@@ -9,6 +9,8 @@ import pytest
 
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
+from fedbnsl.privacy.calibration import price_of
+from fedbnsl.privacy.site_shares import WHOLE, site_shares
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_experiments.scoring.evaluation import learned_graph
 from fedbnsl_experiments.simulate import simulate
@@ -21,13 +23,13 @@ _WIDE = 9.0
 
 
 def learned(
-    seed: int, rows: tuple[int, ...], epsilon: float, folder: Path, **settings: str
+    seed: int, rows: tuple[int, ...], epsilon: float, folder: Path, *, shared: bool = False, **settings: str
 ) -> tuple[Mapping[str, Any], int, int, int]:
     """The result; pairs that are none and are adjacent; true pairs that are, and all of them."""
     drawn = synthesise(D, D, 1, sum(rows), seed, noise_range=(0.5, 2.0))
     X = drawn.tables[0] / drawn.tables[0].std(axis=0)
     ranges = Dictionary.from_plain({name: {"range": [-_WIDE, _WIDE]} for name in NAMES}, origin="the test")
-    plan = Plan.load("private", epsilon=epsilon).with_settings(
+    plan = Plan.load("private", [f"privacy.secure_sum={str(shared).lower()}"], epsilon=epsilon).with_settings(
         n_participants=len(rows), dictionary=ranges.model_dump(), bootstrap=0, **settings
     )
     parts = np.split(X, np.cumsum(rows)[:-1])
@@ -38,11 +40,28 @@ def learned(
     return result, int((adjacent & ~true).sum()) // 2, int((adjacent & true).sum()) // 2, int(truth.sum())
 
 
+@pytest.mark.parametrize("shared", [False, True], ids=["own noise", "secure sum"])
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_a_small_site_makes_no_edges_that_are_none(seed: int, tmp_path: Path) -> None:
-    _, false, right, true = learned(seed, (300, 1700, 1700, 1700), 1.0, tmp_path)
+def test_a_small_site_makes_no_edges_that_are_none(seed: int, shared: bool, tmp_path: Path) -> None:
+    result, false, right, true = learned(seed, (300, 1700, 1700, 1700), 1.0, tmp_path, shared=shared)
     assert false <= 2
     assert right >= 0.7 * true
+    named = [line for line in result["warnings"] if "site-0 has too few rows" in line]
+    assert len(named) == 1
+
+
+def test_sites_of_one_size_count_in_full_and_a_small_one_by_what_it_tells() -> None:
+    ranges = {name: {"range": [0.0, 1.0]} for name in NAMES}
+    for secure in ("true", "false"):
+        plan = Plan.load("private", [f"privacy.secure_sum={secure}"], epsilon=1.0).with_settings(dictionary=ranges)
+        price = price_of(plan, n_samples=1000, n_variables=D)
+        assert site_shares(price, [1000] * 8, 2.0) == [WHOLE] * 8
+        few, some, most = site_shares(price, [10, 1500, 10_000], 2.0)
+        if secure == "true":
+            assert few == 0
+            assert 0 < some < most == WHOLE
+        else:
+            assert (few, some, most) == (WHOLE, WHOLE, WHOLE), "the coordinator sees each site's release"
 
 
 @pytest.mark.parametrize("consensus", ["mean", "median", "trimmed-mean"])

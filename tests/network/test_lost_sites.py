@@ -1,7 +1,9 @@
 """Secure sums that lose a site: its round is asked anew of the others, with fresh masks and fresh noise, paid again."""
 
+import json
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,9 +11,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedbnsl.errors import BudgetExhaustedError, PeerRefusedError, RemoteProtocolError, SetupError, StaleRoundError
-from fedbnsl.messages import LocalUpdate, Loss, MaskedSum, RoundTask, SiteState
+from fedbnsl.errors import (
+    BudgetExhaustedError,
+    PeerRefusedError,
+    PlanError,
+    PlanMismatchError,
+    RemoteProtocolError,
+    ResultError,
+    SetupError,
+    StaleRoundError,
+)
+from fedbnsl.messages import LocalUpdate, Loss, MaskedSum, RoundTask, Seat, SiteState
+from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import price_of
+from fedbnsl.sparse import SparseMatrix
 from fedbnsl_client.budget.journal import RunJournal
 from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.policy import DatasetPolicy
@@ -19,9 +32,16 @@ from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_client.privacy import randomness
 from fedbnsl_client.secure_sum import masks
+from fedbnsl_client.secure_sum.member import Member
+from fedbnsl_client.secure_sum.vouching import Unvouched
 from fedbnsl_client.site import folder as site_folder
-from fedbnsl_server.sites.ejection import losses
-from fedbnsl_server.store import orders
+from fedbnsl_server.algorithm import admm
+from fedbnsl_server.rounds import residual_moments
+from fedbnsl_server.rounds.kinds import Run
+from fedbnsl_server.sites.ejection import Ejected, losses, round_to_go_on_after
+from fedbnsl_server.store import checkpoint, orders
+from fedbnsl_server.store.history import read_past
+from fedbnsl_server.store.kept_checkpoints import KeptCheckpoints
 from federation_folder import make_federation
 from private_site import DATASET
 from secure_sites import (
@@ -44,7 +64,8 @@ from secure_sites import (
 PRICE = price_of(PLAN, n_samples=400, n_variables=5)
 
 
-def journals_of(folder: Path) -> tuple[dict[str, RunJournal], dict[str, Ledger]]:
+def journals_of(folder: Path, plan: Plan = PLAN) -> tuple[dict[str, RunJournal], dict[str, Ledger]]:
+    price = price_of(plan, n_samples=400, n_variables=5)
     rule = DatasetPolicy(
         id=DATASET,
         path=Path("t.csv"),
@@ -56,7 +77,7 @@ def journals_of(folder: Path) -> tuple[dict[str, RunJournal], dict[str, Ledger]]
     ledgers = {site: Ledger.create(folder / f"{site}.db") for site in SITES}
     for ledger in ledgers.values():
         ledger.register(DATASET, FEDERATION.variables, TABLES["east"])
-    return {site: RunJournal(ledger, rule, PLAN, PRICE, run=1, site=site) for site, ledger in ledgers.items()}, ledgers
+    return {site: RunJournal(ledger, rule, plan, price, run=1, site=site) for site, ledger in ledgers.items()}, ledgers
 
 
 def seats_are_those_of(exchange: LossyExchange, t: int, attempt: int) -> set[str]:
@@ -184,6 +205,70 @@ def test_a_coordinator_that_brings_a_lost_site_back_is_refused() -> None:
         sites["east"].handle(RoundTask(4, exchange.sent["east", 4, 1].content, contributed=True))
 
 
+def test_losing_a_confirmed_site_is_refused_if_the_rest_are_too_few() -> None:
+    """Three of four share the noise, so that two others must be real; 'west' is nobody's."""
+
+    class Confirming(Unvouched):
+        def require_confirmed(self, seats: Iterable[Seat], *, least: int) -> None:
+            if sum(seat.site in ("north", "south") for seat in seats) < least:
+                raise PeerRefusedError("too few are confirmed")
+
+    seats = tuple(Seat(site, 1) for site in SITES)
+    member = Member("east", 1, 1, b"plan", 4, 3, Confirming(), 1)
+    assert member.present(seats, ()) == seats
+    assert [seat.site for seat in member.present(seats, (Loss("west", 3),))] == ["east", "north", "south"]
+    with pytest.raises(PeerRefusedError, match="too few"):
+        member.present(seats, (Loss("north", 3),))
+
+
+def test_a_run_is_not_gone_on_with_under_another_plan(tmp_path: Path) -> None:
+    """Noise that was shared in a sum would be sent as if it were all there is."""
+    journals, ledgers = journals_of(tmp_path)
+    played(LossyExchange(sites_of(journals), lost_in=1))
+    alone = PLAN.with_settings(privacy={**PLAN.model_dump()["privacy"], "secure_sum": False})
+    price = price_of(alone, n_samples=400, n_variables=5)
+    rule = journals["east"]._dataset
+    with pytest.raises(PlanMismatchError, match="under another plan"):
+        RunJournal(ledgers["east"], rule, alone, price, run=1, site="east").check()
+    RunJournal(ledgers["east"], rule, PLAN, PRICE, run=1, site="east").check()
+    RunJournal(ledgers["east"], rule, alone, price, run=2, site="east").check()
+
+
+@pytest.mark.parametrize("lost_in", [2, 3, 5])
+def test_sites_of_prepared_columns_know_their_means_after_a_loss_and_a_restart(lost_in: int, tmp_path: Path) -> None:
+    ranges = {name: {"range": [-20.0, 20.0]} for name in FEDERATION.variables}
+    plan = Plan.load("private", ["privacy.delta=1e-7"], epsilon=3.0)
+    plan = plan.with_settings(n_participants=4, dictionary=ranges)
+    journals, ledgers = journals_of(tmp_path, plan)
+    price = price_of(plan, n_samples=400, n_variables=5)
+    sites = sites_of(journals, plan)
+
+    class Restarting(LossyExchange):
+        def exchange(self, tasks: Any, snapshots: Any, check: Any) -> Any:
+            updates = super().exchange(tasks, snapshots, check)
+            again = sites_of(journals, plan, snapshots)
+            for site, update in updates.items():
+                assert again[site].handle(tasks[site]) == update, "the same bytes"
+            return updates
+
+    played(Restarting(sites, lost_in=lost_in, plan=plan), plan)
+    for site in set(SITES) - {GONE}:
+        again = sum(map(price.units_of, range(price.last_round + 1)))
+        assert ledgers[site].spent(DATASET) == again + (price.units_of(0) if lost_in == 2 else price.units_of(lost_in))
+        assert ledgers[site].spent(DATASET) <= price.units
+
+
+def test_the_noise_of_the_scales_is_that_of_the_sites_that_told_them() -> None:
+    seats = tuple(Seat(site, n) for site, n in zip(SITES, (400, 40_000, 400, 400), strict=True))
+    rows = {site: 400 for site in SITES if site != GONE}
+    zero = SparseMatrix.zeros(5)
+    state = replace(admm.initial_state(5, list(rows)), sites={s: SiteState(zero, zero, seats=seats) for s in rows})
+    run = Run(PLAN, PLAN.edge_mask(FEDERATION.variables), rows, lost=(Loss(GONE, 4),)).as_one("all")
+    assert residual_moments._when_scales_were_told(state, run).n_samples == {"all": 41_200}
+    early = replace(run, lost=(Loss(GONE, 2),))
+    assert residual_moments._when_scales_were_told(state, early).n_samples == {"all": 1200}
+
+
 # ---- over the network ----------------------------------------------------------------------------------------------
 
 
@@ -239,7 +324,6 @@ def test_real_sites_go_on_without_one_that_is_killed_for_good(ordered: bool, wir
 
 
 def test_no_second_site_is_taken_out_and_none_from_an_earlier_round() -> None:
-    from fedbnsl_server.sites.ejection import Ejected, round_to_go_on_after
 
     rounds = [{"round": t, "kind": "scales", "contributed": list(SITES)} for t in (1, 2)]
     asked: dict[str, Any] = {"plan": PLAN, "members": set(SITES), "rounds": rounds, "kept": [1, 2]}
@@ -250,3 +334,23 @@ def test_no_second_site_is_taken_out_and_none_from_an_earlier_round() -> None:
     with pytest.raises(SetupError, match="allows for 1 lost sites"):
         round_to_go_on_after("west", None, ejected=[gone], **asked)
     assert losses([gone]) == (Loss(GONE, 3),)
+    over = [{**rounds[0], "round": t} for t in range(1, PRICE.last_round + 1)]
+    with pytest.raises(SetupError, match="none to ask anew"):
+        round_to_go_on_after("west", None, ejected=[], **{**asked, "rounds": over})
+
+
+def test_a_quorum_of_all_sites_is_refused_since_one_may_be_lost() -> None:
+    with pytest.raises(PlanError, match="quorum = 4: must be 0"):
+        PLAN.with_settings(quorum=4)
+
+
+def test_a_checkpoint_from_before_a_loss_is_not_gone_on_from(tmp_path: Path) -> None:
+    kept: list[admm.AdmmState] = []
+    exchange = LossyExchange(sites_of(), lost_in=4)
+    played(exchange, on_round=kept.append)
+    events, file = tmp_path / "events.jsonl", tmp_path / "checkpoint.npz"
+    gone = {"event": "ejected", "order": "id", "site": GONE, "from_round": None, "after_round": 3, "n_samples": 400}
+    events.write_text(json.dumps({"time": "now", **gone}) + "\n", encoding="utf-8")
+    checkpoint.save(file, kept[1], plan_digest=PLAN.digest())
+    with pytest.raises(ResultError, match="older than the loss"):
+        read_past(file, events, PLAN, KeptCheckpoints(tmp_path / "kept", PRICE.last_round))

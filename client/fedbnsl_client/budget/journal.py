@@ -1,9 +1,10 @@
 """The payments of one private run. For each release: reserve its price, draw the noise, store the answer."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from fedbnsl.errors import BudgetExhaustedError, SchemaMismatchError
+from fedbnsl.errors import BudgetExhaustedError, PlanMismatchError, SchemaMismatchError
 from fedbnsl.messages import LedgerHead
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import Price, recipe
@@ -47,7 +48,11 @@ class RunJournal:
         self._ledger = ledger
         self._dataset = dataset
         self._price = price
-        self._recipe = {**recipe(plan, price), "variables": list(variables)}
+        self._recipe: Mapping[str, Any] = {
+            **recipe(plan, price),
+            "variables": list(variables),
+            "plan": plan.digest().hex(),
+        }
         self._run = run
         self._site = site
         self._variables = tuple(variables)
@@ -66,15 +71,19 @@ class RunJournal:
         ------
         PolicyRefusal, BudgetExhaustedError
             With the numbers.
-        SchemaMismatchError
-            If this site began this run with other variables, or in another order: its stored answers are for those.
+        SchemaMismatchError, PlanMismatchError
+            If this site began this run with other variables, or in another order, or under another plan: its stored
+            answers are for those, and may have noise that only that plan's price allows.
         """
-        begun_with = self._ledger.begun_with(self._run, self._site)
-        if begun_with not in (None, self._variables):
+        ours = self._recipe
+        begun_with = self._ledger.begun_with(self._run, self._site) or ours
+        if begun_with["variables"] != ours["variables"]:
             raise SchemaMismatchError(
-                f"this site began this run with the variables {', '.join(begun_with or ())}; its stored answers do "
-                f"not fit {', '.join(self._variables)}"
+                f"this site began this run with the variables {', '.join(begun_with['variables'])}; its stored answers "
+                f"do not fit {', '.join(self._variables)}"
             )
+        if begun_with.get("plan", ours["plan"]) != ours["plan"]:  # earlier versions kept none
+            raise PlanMismatchError("this site began this run under another plan; its stored answers are for that one")
         self._ledger.require_protected(self._dataset.id)
         paid = [t for t in range(self._price.last_round + 1) for _ in self._attempts(t)]
         check_price(
@@ -109,7 +118,7 @@ class RunJournal:
         request = self._request(t, attempt)
         kept = self._ledger.stored(request)
         if kept is not None:
-            self._note(t, kept, event="released again", units=0)
+            self._note(t, kept, event="released again", units=0, attempt=attempt)
             return kept
         self._refuse_too_many(t, attempt)
         # Reserve before drawing: a crash may waste budget, never overspend it.
@@ -125,7 +134,7 @@ class RunJournal:
         )
         payload = draw()
         self._ledger.store(request, payload)
-        self._note(t, payload, event="released", units=self._price.units_of(t))
+        self._note(t, payload, event="released", units=self._price.units_of(t), attempt=attempt)
         return payload
 
     def stored(self, t: int, *, attempt: int = 0) -> bytes | None:
@@ -146,15 +155,18 @@ class RunJournal:
                 "such rounds: nothing more is released"
             )
 
-    def _left(self, whole: int, paid: Iterable[int], units_of: Callable[[int], int]) -> Spending:
+    def _left(self, whole: int, paid: Sequence[int], units_of: Callable[[int], int]) -> Spending:
+        if self._price.last_round in paid:  # no round is asked anew after it
+            return Spending(0, self._price.gaussian)
         return Spending(max(whole - sum(map(units_of, paid)), 0), self._price.gaussian)
 
-    def _note(self, t: int, payload: bytes, *, event: str, units: int) -> None:
+    def _note(self, t: int, payload: bytes, *, event: str, units: int, attempt: int) -> None:
         self._record(
             event,
             dataset=self._dataset.id,
             run=f"{self._run:016x}",
             round=t,
+            attempt=attempt,
             zcdp=zcdp_of(units),
             sha256=hashlib.sha256(payload).hexdigest(),
         )

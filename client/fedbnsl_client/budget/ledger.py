@@ -231,8 +231,8 @@ class Ledger:
         with self._file.transaction():
             return self._spending(dataset, against_all=True)
 
-    def begun_with(self, run: int, site: str) -> tuple[str, ...] | None:
-        """The variables, in their order, with which a site began to pay in a run; None if it has not."""
+    def begun_with(self, run: int, site: str) -> Mapping[str, Any] | None:
+        """The recipe with which a site began to pay in a run; None if it has not."""
         with self._file.transaction():
             return self._file.begun_with(_run(run), site)
 

@@ -224,14 +224,14 @@ class LedgerFile:
         number: int | None = self._one(sql, run, round_, site)
         return number
 
-    def begun_with(self, run: str, site: str) -> tuple[str, ...] | None:
-        """The variables of a site's first reservation in a run, in their order; None before it."""
+    def begun_with(self, run: str, site: str) -> Mapping[str, Any] | None:
+        """The recipe of a site's first reservation in a run; None before it."""
         sql = (
-            "SELECT json_extract(content, '$.recipe.variables') FROM entries "
+            "SELECT json_extract(content, '$.recipe') FROM entries "
             "WHERE kind = 'reserve' AND run = ? AND site = ? ORDER BY number LIMIT 1"
         )
-        variables: str | None = self._one(sql, run, site)
-        return None if variables is None else tuple(json.loads(variables))
+        recipe: str | None = self._one(sql, run, site)
+        return None if recipe is None else json.loads(recipe)
 
     def spent_at(self, dataset: str, authority: str) -> tuple[int, int, bytes]:
         """Count, units and last link of the reservations of a dataset in the runs of one federation."""

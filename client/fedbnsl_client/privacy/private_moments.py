@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbnsl.privacy.calibration import LATTICE, constant_residual
+from fedbnsl.privacy.site_shares import WHOLE
 from fedbnsl.sparse import Matrix
 from fedbnsl_client.data.mapped_array import sum_over_rows
 from fedbnsl_client.privacy.noise import Randbelow, rounded_gaussian
@@ -121,6 +122,7 @@ def residual_sums(
     randbelow: Randbelow,
     prepared_by: tuple[Matrix, Matrix] | None = None,
     means_variance: int = 0,
+    share: int = WHOLE,
 ) -> tuple[Matrix, Matrix]:
     """What `release_residual_moments` gives, as whole numbers on the lattice; with prepared columns a site's own means.
 
@@ -134,6 +136,8 @@ def residual_sums(
     means_variance
         Of the noise of the own means, in lattice units squared; 0: there are none. One record moves them by at most
         `calibration.own_means_sensitivity`.
+    share
+        See `site_shares`: so much of the sums counts, in parts of WHOLE; of the own means, all.
 
     Returns
     -------
@@ -156,7 +160,7 @@ def residual_sums(
     sums = _sums(X, residuals, X.shape[1] + (prepared_by is not None), norm_bound)
     own = sums[:, -1] if means_variance else sums[:0, -1]
     own_means = np.array([float(int(total) + rounded_gaussian(means_variance, randbelow)) for total in own])
-    return _noisy(sums, variance, randbelow), own_means
+    return _noisy(sums * share // WHOLE, variance, randbelow), own_means
 
 
 # Rows of a block: its lattice columns stay in the cache, and a large table is not copied.

@@ -10,6 +10,7 @@ from fedbnsl.graphs.family_moments import symmetric
 from fedbnsl.matrix_codec import as_sent
 from fedbnsl.messages import LocalUpdate, MaskedSum, RoundTask, SiteState
 from fedbnsl.privacy.calibration import LATTICE, constant_residual
+from fedbnsl.privacy.site_shares import WHOLE, site_shares
 from fedbnsl.rounds.kinds import LARGEST
 from fedbnsl.rounds.residual_moments import Answer, Task
 from fedbnsl.sparse import Matrix
@@ -79,15 +80,28 @@ class Rounds(LocalRounds):
         if problem.member is None:
             released = release_residual_moments(*asked)
             return Answer(as_sent(released[np.triu_indices(len(released))], problem.plan.value_type), content.digest)
-        sums, own_means = residual_sums(*asked, price.means_variance)
+        share = self._share
+        sums, own_means = residual_sums(*asked, price.means_variance, share)
         numbers = [int(number) for number in sums[:d, :d][np.triu_indices(d)]]
         if by is not None:
             # Whole numbers that follow from the site's own means alone: the rest of the sum is as it was released.
-            taken_off = square_of_means(own_means, math.sqrt(price.means_variance))[np.triu_indices(d)]
+            square = square_of_means(own_means, math.sqrt(price.means_variance))
+            taken_off = (square * (share / WHOLE))[np.triu_indices(d)]
             numbers = [number - round(square) for number, square in zip(numbers, taken_off.tolist(), strict=True)]
             numbers.append(int(sums[-1, -1]))
             self.own_means = own_means * self._unit
         return problem.masked(task, numbers)
+
+    @property
+    def _share(self) -> int:
+        """How much of this site counts in a secure sum."""
+        problem = self.problem
+        sites = problem.summed_with()
+        if problem.plan.privacy is None or problem.member is None:
+            raise LocalProtocolError("only runs with secure sums have shares")
+        norm_bound = problem.plan.privacy.residual_norm_bound(problem.X.shape[1])
+        shares = site_shares(problem.price, [seat.n_samples for seat in sites], norm_bound)
+        return shares[[seat.site for seat in sites].index(problem.member.site)]
 
     @property
     def _unit(self) -> float:

@@ -192,7 +192,8 @@ class GuardedTable:
                 raise PolicyRefusal(
                     "privacy.secure_sum: in plaintext nobody vouches for the other sites, and whoever runs the "
                     "coordinator could have invented them",
-                    remedy="Join over TLS: fedbnsl participant request, then enrol. Or use a plan without secure_sum.",
+                    remedy="Join over TLS: fedbnsl participant request, then enrol. Or agree on the plan without, for "
+                    "more noise: --set privacy.secure_sum=false.",
                 )
             price = price_of(plan, n_samples=self.n_samples, n_variables=len(self.variables))
             paying = RunJournal(

@@ -410,12 +410,13 @@ class Plan(BaseModel):
         return [
             (self.rounds == 0, "rounds", "0 with privacy.secure_sum: an ADMM round needs the weights of each site"),
             (self.moments_rounds > 0, "moments_rounds", "at least 1 with privacy.secure_sum"),
-            (self.quorum in (0, self.n_participants), "quorum", "0 with privacy.secure_sum: masks cancel over all"),
+            (self.quorum == 0, "quorum", "0 with privacy.secure_sum: masks cancel over all"),
             (self.consensus == "mean", "consensus", "mean with privacy.secure_sum: the coordinator knows sums only"),
             (
                 honest >= FEWEST_HONEST,
                 "n_participants",
-                f"at least {FEWEST_HONEST} more than privacy.colluding, and at least 3, with privacy.secure_sum",
+                f"at least {FEWEST_HONEST} more than privacy.colluding, and at least 3, with privacy.secure_sum "
+                "(without: --set privacy.secure_sum=false)",
             ),
             (
                 self.privacy.retries <= self.n_participants - honest,

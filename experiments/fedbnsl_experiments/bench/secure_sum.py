@@ -124,11 +124,11 @@ def cost(n_sites: int) -> Row:
     }
 
 
-class _LostError(Exception):
+class SiteLostError(Exception):
     """A site has not answered; all others have."""
 
 
-class _Losing(InProcessExchange):
+class LosingExchange(InProcessExchange):
     """Sites of which one answers no more from a round on."""
 
     def __init__(self, plan: Plan, participants: Mapping[str, Participant], *, gone: str, lost_in: int) -> None:
@@ -138,10 +138,11 @@ class _Losing(InProcessExchange):
     def exchange(
         self, tasks: Mapping[str, RoundTask], snapshots: Mapping[str, SiteState], check: UpdateCheck
     ) -> Mapping[str, LocalUpdate]:
+        """See `Exchange.exchange`; raises SiteLostError once all others have answered the round."""
         there = {site: task for site, task in tasks.items() if site != self._gone or task.round != self._lost_in}
         updates = super().exchange(there, snapshots, check)
         if len(there) < len(tasks):
-            raise _LostError
+            raise SiteLostError
         return updates
 
 
@@ -155,10 +156,10 @@ def lost_site(n_sites: int) -> Row:
         s: Participant(s, data, plan, run=1, randbelow=randomness.seeded(s)) for s, data in datasets.items()
     }
     last = n_rounds(plan)
-    exchange = _Losing(plan, participants, gone=sites[0], lost_in=last)
+    exchange = LosingExchange(plan, participants, gone=sites[0], lost_in=last)
     rows, states = dict.fromkeys(sites, 500), list[AdmmState]()
     play = partial(round_loop.run, plan, federation.variables, exchange=exchange)
-    with suppress(_LostError):
+    with suppress(SiteLostError):
         play(rows, on_round=lambda state, record: states.append(state))
     before, started = exchange.traffic.up[sites[1]][last], time.perf_counter()
     del rows[sites[0]]

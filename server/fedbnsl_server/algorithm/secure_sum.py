@@ -6,7 +6,7 @@ which no reading of it could mistake for a sum.
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from fedbnsl.errors import RemoteProtocolError
 from fedbnsl.messages import DIGEST_BYTES, Content, LocalUpdate, Loss, MaskedSum, Units
 from fedbnsl.privacy.calibration import LATTICE
 from fedbnsl.rounds.keys import Answer as KeysAnswer
-from fedbnsl_server.rounds.kinds import Run, kind_of
+from fedbnsl_server.rounds.kinds import Run, SummedKind, kind_of
 
 TOGETHER = "all sites together"
 """Stands for a site where only a total is known; no site can have this name."""
@@ -47,11 +47,15 @@ def fault(part: Content, asked: Content, units: Units | None, run: Run) -> str:
     """
     if not isinstance(part, MaskedSum):
         return "is not part of a secure sum, which the plan asks for"
-    expected = cast(Any, kind_of(asked.kind)).n_summands(run)
+    expected = _kind(asked).n_summands(run)
     if part.numbers.size != expected:
         return f"has {part.numbers.size} masked numbers; {expected} were asked for"
     same = part.task_digest == _digest(asked, units, run.lost)
     return "" if same else "answers another task, so that its masks do not cancel"
+
+
+def _kind(asked: Content) -> SummedKind:
+    return cast(SummedKind, kind_of(asked.kind))
 
 
 def _digest(asked: Content, units: Units | None, lost: Sequence[Loss]) -> bytes:
@@ -66,12 +70,12 @@ def total(parts: Mapping[str, LocalUpdate], asked: Content, run: Run) -> Content
     RemoteProtocolError
         If it cannot be one, since masks did not cancel or a site sent what it liked. Nobody can tell which.
     """
-    kind = kind_of(asked.kind)
-    words = np.zeros(cast(Any, kind).n_summands(run), dtype=np.uint64)
+    kind = _kind(asked)
+    words = np.zeros(kind.n_summands(run), dtype=np.uint64)
     for part in parts.values():
         words += cast(MaskedSum, part.content).numbers  # modulo 2^64
     sums = words.view(np.int64).tolist()
-    answer: Content = cast(Any, kind).of_sums(sums, asked, run)
+    answer: Content = kind.of_sums(sums, asked, run)
     fault = kind.fault(answer, asked, run.as_one(TOGETHER))
     if max(map(abs, sums)) > _largest(run):
         fault = "is larger than the rows of all sites allow"

@@ -1,6 +1,6 @@
 """The interface of a kind of round at the coordinator, and what its functions get."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, Protocol, Self, cast
@@ -33,7 +33,7 @@ class Run:
     lost
         Sites that secure sums have lost.
     summed
-        How many sites each name of `n_samples` stands for.
+        Rows of the sites that the one name of `n_samples` stands for; empty: each stands for itself.
     """
 
     plan: Plan
@@ -41,12 +41,11 @@ class Run:
     n_samples: Mapping[str, int]
     certificates: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
     lost: tuple[Loss, ...] = ()
-    summed: int = 1
+    summed: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def as_one(self, name: str) -> Self:
         """The run as it looks where only sums over all sites are known: they count as one, under this name."""
-        rows = sum(self.n_samples.values())
-        return replace(self, n_samples={name: rows}, summed=len(self.n_samples))
+        return replace(self, n_samples={name: sum(self.n_samples.values())}, summed=self.n_samples)
 
     def class_of(self, dag: Mask) -> Mask:
         """(V, V) marks of the class of a DAG, with what is known; the DAG itself where the plan asks for a DAG."""
@@ -58,7 +57,7 @@ class Run:
         """What each site that answered pays in this private run, and so the noise of its releases."""
         d = len(self.mask.allowed)
         prices = {site: price_of(self.plan, n_samples=self.n_samples[site], n_variables=d) for site in answers}
-        return {site: price.of_sum(self.summed) for site, price in prices.items()}
+        return {site: price.of_sum(len(self.summed) or 1) for site, price in prices.items()}
 
     def rows(self, sites: Iterable[str]) -> list[int]:
         """Rows of these sites."""
@@ -67,7 +66,7 @@ class Run:
     def free_rows(self, sites: Iterable[str]) -> list[int]:
         """Rows of these sites, less one of each that has taken off its own mean; at least 1."""
         own_mean = self.plan.preparation is not None and self.plan.preparation.intercept == "site"
-        return [max(rows - own_mean * self.summed, 1) for rows in self.rows(sites)]
+        return [max(rows - own_mean * (len(self.summed) or 1), 1) for rows in self.rows(sites)]
 
     def weights(self, sites: Iterable[str]) -> list[int] | None:
         """Rows of these sites where they are their weights in means; None: each site has the same."""
@@ -155,6 +154,18 @@ class Kind(Protocol):
         state, answers
             As in `advance`, or with the state after the round: both give the same.
         """
+        ...
+
+
+class SummedKind(Kind, Protocol):
+    """A kind whose answers may be parts of a secure sum."""
+
+    def n_summands(self, run: Run, /) -> int:
+        """Numbers of the sum."""
+        ...
+
+    def of_sums(self, sums: Sequence[int], task: Any, run: Run, /) -> Any:
+        """What the sums say, in the form of one site's answer."""
         ...
 
 

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fedbnsl.graphs.family_moments import symmetric
-from fedbnsl.privacy.calibration import LATTICE, constant_residual, n_residuals
+from fedbnsl.privacy.calibration import LATTICE, Price, constant_residual, n_residuals, price_of
+from fedbnsl.privacy.site_shares import FAINT, WHOLE, site_shares
 from fedbnsl.rounds.kinds import LARGEST, stage
 from fedbnsl.rounds.residual_moments import Answer, Task
 from fedbnsl.sparse import Matrix, SparseMatrix
@@ -52,7 +53,8 @@ def n_summands(run: Run) -> int:
 def of_sums(sums: Sequence[int], task: Task, run: Run) -> Answer:
     """What all sites together released; products with the constant, which stay at the sites, are zero."""
     d = len(run.mask.allowed)
-    unit = run.privacy.residual_norm_bound(d) ** 2 / (LATTICE * sum(run.n_samples.values()))
+    rows = [n * share / WHOLE for n, share in zip(run.n_samples.values(), _shares(run.n_samples, run), strict=True)]
+    unit = run.privacy.residual_norm_bound(d) ** 2 / (LATTICE * sum(rows))
     k, numbers = n_residuals(run.plan, d), np.array(sums, dtype=np.float64) * unit
     moments = np.zeros((k, k))
     moments[np.triu_indices(d)] = numbers[: d * (d + 1) // 2]
@@ -73,8 +75,7 @@ def fault(answer: Answer, task: Task, run: Run) -> str:
 
 def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> AdmmState:
     """Search a DAG with the noisy moments, for the next round's residuals or as the answer of the run."""
-    plan, rows, rule, units = run.plan, run.rows(answers), run.rule(answers), state.units
-    prices = run.prices(answers).values()
+    plan, rule, units = run.plan, run.rule(answers), state.units
     last = stage(plan, state.round + 1).step == plan.moments_rounds
     search = _class if plan.graph_class == "cpdag" else _equal_variance
     found, pooled, asked, scales, releases, confidence = search(state, answers, task, run, last=last)
@@ -82,8 +83,11 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     kept = SparseMatrix.on_support(
         W if units is None else units.weights_of_tables(W), run.mask.columns.spread(found.dag)
     )
-    setup = [price.setup_variance for price in prices]
-    noise_std = mean_square_noise(setup, rows, rule) if units is None else noise_of_variances(run, answers)
+    then = _when_scales_were_told(state, run)
+    setup = [price.setup_variance for price in then.prices(answers).values()]
+    noise_std = (
+        mean_square_noise(setup, then.rows(answers), rule) if units is None else noise_of_variances(then, answers)
+    )
     variance = residual_variances(
         found.residual_variance,
         pooled,
@@ -101,6 +105,15 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
         releases=releases,
         confidence=confidence,
     )
+
+
+def _when_scales_were_told(state: AdmmState, run: Run) -> Run:
+    """The run with the sites whose scales were summed: secure sums may have lost one since."""
+    if not run.summed:
+        return run
+    before = {loss.site for loss in run.lost if stage(run.plan, loss.round).kind != "residual_moments"}
+    rows = {seat.site: seat.n_samples for seat in state.seats if seat.site not in before}
+    return replace(run, n_samples=dict.fromkeys(run.n_samples, sum(rows.values())), summed=rows)
 
 
 class _Searched(NamedTuple):
@@ -181,16 +194,34 @@ def _of_sites(answers: Mapping[str, Answer], run: Run) -> list[SiteRelease]:
         S, noise_std = symmetric(answer.moments, everything), math.sqrt(price.moments_variance / 2.0) * unit / n
         if k == d:
             found.append(SiteRelease.plain(S, noise_std=noise_std, n_samples=free))
-        elif run.plan.secure_sums:  # about the sites' own means already
-            of_means = price.means_variance * run.summed**1.5 * (unit / n) ** 2
-            release = SiteRelease.about_own_means(
-                S, noise_std=noise_std, of_means=of_means, constant=constant_residual(d), n_samples=free
-            )
-            found.append(release)
+        elif run.plan.secure_sums:
+            found.append(_of_sum(S, price, run))
         else:
             constant = constant_residual(d)
             found.append(SiteRelease.about_mean(S, noise_std=noise_std, constant=constant, n_samples=free))
     return found
+
+
+def _of_sum(S: Matrix, price: Price, run: Run) -> SiteRelease:
+    """What all sites released together, each about its own means, and by its share."""
+    d, rows = len(run.mask.allowed), np.array(list(run.summed.values()), dtype=np.float64)
+    unit = run.privacy.residual_norm_bound(d) ** 2 / LATTICE
+    share = np.array(_shares(run.summed, run)) / WHOLE
+    n = float(share @ rows)
+    return SiteRelease.about_own_means(
+        S,
+        noise_std=math.sqrt(price.moments_variance / 2.0) * unit / n,
+        of_means=price.means_variance * unit**2 / n * float(np.sqrt(np.square(share / rows).sum())),
+        constant=constant_residual(d),
+        n_samples=max(n**2 / float(np.square(share) @ rows) - len(rows), 1.0),
+    )
+
+
+def _shares(n_samples: Mapping[str, int], run: Run) -> list[int]:
+    """How much each site counts in a secure sum, in parts of WHOLE."""
+    d = len(run.mask.allowed)
+    price = price_of(run.plan, n_samples=1, n_variables=d)  # secure sums have a delta: rows do not matter
+    return site_shares(price, list(n_samples.values()), run.privacy.residual_norm_bound(d))
 
 
 def _of_residuals(answers: Mapping[str, Answer], run: Run) -> list[Matrix]:
@@ -202,9 +233,7 @@ def _pooled(answers: Mapping[str, Answer], run: Run) -> tuple[SiteRelease, tuple
     """All sites as one, and the names of those that noise hides; under a robust rule each has its vote."""
     sites, rule = _of_sites(answers, run), run.rule(answers)
     if rule is None:
-        return mean_by_precision(sites), tuple(
-            site for site, one in zip(answers, sites, strict=True) if math.isinf(one.noise_std)
-        )
+        return mean_by_precision(sites), _hidden(answers, sites, run)
     norm_bound = run.privacy.residual_norm_bound(len(run.mask.allowed))
     variances = [price.moments_variance for price in run.prices(answers).values()]
     whole = SiteRelease(
@@ -214,6 +243,14 @@ def _pooled(answers: Mapping[str, Answer], run: Run) -> tuple[SiteRelease, tuple
         sum(run.free_rows(answers)),
     )
     return whole, ()
+
+
+def _hidden(answers: Mapping[str, Answer], sites: Sequence[SiteRelease], run: Run) -> tuple[str, ...]:
+    """Sites that noise hides; in a secure sum those that hardly count, by their rows."""
+    if run.summed and math.isfinite(sites[0].noise_std):
+        return tuple(site for site, share in zip(run.summed, _shares(run.summed, run), strict=True) if share < FAINT)
+    names = run.summed or answers
+    return tuple(site for k, site in enumerate(names) if math.isinf(sites[0 if run.summed else k].noise_std))
 
 
 def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> list[Compared]:

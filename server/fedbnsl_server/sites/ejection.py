@@ -52,7 +52,7 @@ def left_in_the_result(site: str, after_round: int) -> str:
     if not after_round:
         return f"{site} was ejected: nothing of it is in the result"
     return (
-        f"{site} was ejected after round {after_round}: later rounds went on without it, from the weights that it had "
+        f"{site} was ejected after round {after_round}: later rounds went on without it, from what it had "
         "helped to find"
     )
 
@@ -82,6 +82,8 @@ def _round_to_repeat(
         raise SetupError(
             "sums that hold what a site sent stay: only the present round can be asked anew without it", remedy=remedy
         )
+    if len(rounds) == n_rounds(plan):
+        raise SetupError("every round is complete: there is none to ask anew", remedy=remedy)
     if n_lost >= plan.retries:
         raise SetupError(
             "masks cancel only in the sum over all sites of the run, and the plan allows for "

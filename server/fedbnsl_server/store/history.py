@@ -101,6 +101,11 @@ def read_past(state_file: Path, events: Path, plan: Plan, kept: KeptCheckpoints)
             # A crash came between the line and the checkpoint of a run that was set back.
             before = ejected.after_round
             state = checkpoint.load(kept.file(before), plan_digest=plan.digest()) if before else None
+    if state is not None and plan.secure_sums and any(one.after_round > state.round for one in seats.ejected):
+        raise ResultError(
+            f"{state_file} is older than the loss of a site: the others have answered the sums that it would ask for",
+            remedy="Put the newest checkpoint back; a run with secure sums is not set back.",
+        )
     if state is None:
         return Past(resumed_at=resumed_at, membership=seats, turned_out=turned_out)
     state = without(state, [ejected.site for ejected in seats.ejected])

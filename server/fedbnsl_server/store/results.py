@@ -413,7 +413,7 @@ class RunRecorder:
             rows,
             self._rounds,
             paid_rounds=min(rounds, n_rounds(self._plan)),
-            lost=len(self._ejected) if self._plan.secure_sums else 0,
+            lost=sum(one.after_round > 0 for one in self._ejected) if self._plan.secure_sums else 0,
             no_guarantee=self._no_guarantee(),
         )
 

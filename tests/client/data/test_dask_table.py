@@ -191,7 +191,8 @@ def test_a_run_over_tables_that_workers_read_learns_what_one_over_tables_in_memo
     path = folder if name == "private-moments" else ward
     if name == "private-moments":
         options = {}
-    plan = Plan.load(name).with_settings(n_participants=2)
+    alone = ["privacy.secure_sum=false"] if name == "private" else []  # two sites are too few for sums
+    plan = Plan.load(name, alone).with_settings(n_participants=2)
     if options:
         plan = plan.with_settings(dictionary=WARD)
 

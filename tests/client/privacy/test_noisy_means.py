@@ -18,7 +18,7 @@ from fedbnsl_client.privacy.noisy_means import NoisyMeans
 D, ROWS = 3, 4000
 NAMES = ("a", "b", "c")
 RANGE = (-20.0, 20.0)
-PLAN = Plan.load("private", epsilon=3.0).with_settings(
+PLAN = Plan.load("private", ["privacy.secure_sum=false"], epsilon=3.0).with_settings(
     n_participants=1, moments_rounds=3, dictionary={name: {"range": list(RANGE)} for name in NAMES}
 )
 W = np.zeros((D, D))

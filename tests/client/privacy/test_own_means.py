@@ -13,6 +13,7 @@ from fedbnsl.errors import LocalProtocolError, RemoteProtocolError
 from fedbnsl.messages import MaskedSum, RoundTask, Seat, Units
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import LATTICE, constant_residual, own_means_sensitivity, price_of
+from fedbnsl.privacy.site_shares import WHOLE
 from fedbnsl.rounds.keys import Answer as Key
 from fedbnsl.rounds.keys import Task as Keys
 from fedbnsl.rounds.residual_moments import Task
@@ -70,6 +71,33 @@ def test_no_record_moves_the_own_means_further_than_is_paid_for(d: int, times: f
     assert furthest <= bound
     if times >= 1.5:
         assert furthest >= 0.7 * bound, "little of the budget is wasted"
+
+
+@without_noise
+@pytest.mark.parametrize("share", [0, 1, 100, WHOLE - 1, WHOLE])
+@pytest.mark.parametrize("d", [1, 3, 40])
+def test_no_record_moves_a_scaled_sum_further_than_is_paid_for(d: int, share: int) -> None:
+    """One record more or another one among 50: rounding down moves each number by at most 1."""
+    rng = np.random.default_rng(d)
+    X = rng.standard_normal((50, d))
+    furthest = 0.0
+    for record in (10.0 * np.eye(d)[0], -10.0 * np.eye(d)[0], 10.0 * np.ones(d), np.full(d, np.nan), np.zeros(d)):
+        both = []
+        for first in (X[0], record):
+            asked = np.vstack([first, X[1:]]), np.zeros((d, d)), np.ones(d), 2.0
+            both.append(residual_sums(*asked, 1, randomness.system, (np.zeros(d), np.ones(d)), 1, share)[0])
+        furthest = max(furthest, float(np.linalg.norm(both[0] - both[1])))
+    assert furthest <= (math.sqrt(2.0) * LATTICE + d + 1) * (1.0 if share == WHOLE else (share + 1) / WHOLE)
+    assert furthest >= 0.3 * share / WHOLE * LATTICE
+
+
+@without_noise
+def test_a_share_scales_the_sum_and_not_what_the_site_learns_of_its_means() -> None:
+    X = np.random.default_rng(1).standard_normal((200, D))
+    asked = X, np.zeros((D, D)), np.ones(D), 2.0, 1, randomness.system, (np.zeros(D), np.ones(D)), 1
+    (whole, own), (part, same) = residual_sums(*asked), residual_sums(*asked, 64)
+    assert (part == whole // 4).all()
+    assert (own == same).all()
 
 
 def test_each_release_has_the_noise_of_its_price(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,9 @@ RUN = 7
 
 def plan(**settings: Any) -> Plan:
     given = {"n_participants": 2, "dictionary": dictionary().model_dump()}
-    return Plan.load("private", epsilon=1.0, delta=1e-6).with_settings(**{**given, **settings})
+    return Plan.load("private", ["privacy.secure_sum=false"], epsilon=1.0, delta=1e-6).with_settings(
+        **{**given, **settings}
+    )
 
 
 @pytest.fixture

@@ -151,7 +151,15 @@ FROZEN: list[tuple[str, float | None, dict[str, Any]]] = [
         "private",
         None,
         {**PRIVATE_MOMENTS, "graph_class": "cpdag", "threshold": 0.0, "preparation": Preparation().model_dump()}
-        | {"privacy": {"epsilon": 1.0, "smoothness_share": 0.1, "moments_norm_bound": 0.7}},
+        | {
+            "privacy": {
+                "epsilon": 1.0,
+                "delta": 1e-8,
+                "secure_sum": True,
+                "smoothness_share": 0.1,
+                "moments_norm_bound": 0.7,
+            }
+        },
     ),
 ]
 each_name = pytest.mark.parametrize("name", sorted({name for name, _, _ in FROZEN}))

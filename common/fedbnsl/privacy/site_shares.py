@@ -1,0 +1,40 @@
+"""How much each site counts in a secure sum of residual moments, by rows and price alone.
+
+In the sum nobody can tell one site's moments from another's. A site has taken its own noisy means off its records, and
+the square of their error stays in its moments: of few rows it outweighs what they tell, and would look like edges.
+"""
+
+import math
+from collections.abc import Sequence
+
+from fedbnsl.privacy.calibration import LATTICE, Price, constant_residual
+
+WHOLE = 256
+"""The share of a site that counts in full. Sums that are scaled down by less than 1 / WHOLE would not make up for
+their rounding: it moves each of (d + 1)^2 numbers by at most 1, and a record moves them by sqrt(2) LATTICE."""
+
+FAINT = WHOLE // 4
+"""A site with a smaller share hardly counts."""
+
+
+def site_shares(price: Price, n_samples: Sequence[int], norm_bound: float) -> list[int]:
+    """Of each site, in parts of WHOLE; the largest is WHOLE.
+
+    With n records of mean weight w, whose means have errors of variance e^2, moments about them have the variance
+    1 / (n w) + e^4, in units of residuals: the sum tells most if a site counts by the inverse of it, relative to its
+    n w records.
+
+    Parameters
+    ----------
+    price
+        Of any site: noise is the same for all.
+    n_samples
+        Rows of each site.
+    norm_bound
+        R: records of residuals are shortened to it.
+    """
+    constant = constant_residual(price.n_variables)
+    weight = min(norm_bound**2 / (price.n_variables + constant**2), 1.0)  # of records with residuals of variance 1
+    noise_std = math.sqrt(price.means_variance) * norm_bound**2 / LATTICE
+    told = [1.0 / (1.0 + n * weight * (noise_std / (n * weight * constant)) ** 4) for n in n_samples]
+    return [int(WHOLE * one / max(told)) for one in told]

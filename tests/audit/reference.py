@@ -89,6 +89,21 @@ def gaussian_budget(epsilon: float, delta: float) -> float:
     return low**2 / 2
 
 
+def steps_and_selections(selection: float, update: float, steps: int) -> float:
+    """The zCDP of one Gaussian release that tells more than this many steps, each a selection and then an update.
+
+    Parameters
+    ----------
+    selection, update
+        zCDP of each. docs/explanation/privacy.md#selections, from the last step to the first, in units of mu^2.
+    """
+    v, after = 2 * selection, max(0.0, 4 * selection - 2 * update)
+    for _ in range(steps):
+        after += 2 * update
+        after += v * after / (after - v)
+    return after / 2
+
+
 @cache
 def budget(epsilon: float, delta: float) -> float:
     """The zCDP whose `epsilon_of` is epsilon."""

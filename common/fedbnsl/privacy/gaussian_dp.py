@@ -1,4 +1,4 @@
-"""Gaussian differential privacy: what a total means as (epsilon, delta) if every release is a Gaussian mechanism.
+"""Gaussian differential privacy: what a total means as (epsilon, delta) where every release is Gaussian, or nearly so.
 
 A release is mu-GDP if telling two neighbouring tables apart by it is at least as hard as telling N(0, 1) from N(mu, 1)
 by one number (Dong, Roth, Su 2022). Gaussian noise of sigma on sums that one record moves by at most D in Euclidean
@@ -7,9 +7,14 @@ releases that are chosen in view of earlier ones (the same paper; Smith and Thak
 
 Such a release costs mu^2 / 2 zCDP (`zcdp.gaussian_multiplier`), so that both are counted in the same units. zCDP
 forgets that the releases were Gaussian: what is counted by mu needs 4 to 8 % less noise at usual epsilon and delta.
+
+A selection by the exponential mechanism is not Gaussian, but what it and all later releases tell together is no more
+than a Gaussian mechanism would: of tau and v, their mu^2 as if all were Gaussian, it takes a little more than tau + v.
+`surcharge` is that little, over a run of private steps (docs/explanation/privacy.md#selections).
 """
 
 import math
+from functools import lru_cache
 
 # `delta_of` is off by less than this share of it, wherever epsilon is at least 1e-6 or mu at least 1e-6; see the tests.
 _ROUNDING = 1e-7
@@ -62,3 +67,41 @@ def budget(epsilon: float, delta: float) -> float:
         else:
             high = middle
     return 0.5 * low * low
+
+
+# Steps that `surcharge` adds up one by one; for those before them in the run a bound in closed form is less than 2e-4
+# of a step's cost too large.
+_SUMMED = 10_000
+
+
+@lru_cache(maxsize=256)
+def surcharge(selection_share: float, steps: int) -> float:
+    """What a run of private steps costs beyond the sum of its steps, in costs of one step, rounded up.
+
+    A step is a selection of v = `selection_share`, twice its zCDP, and then a Gaussian release of mu^2 = 1 - v.
+    If all that follows a selection is tau-dominated, tau >= 2 v, all from it on is tau^2 / (tau - v)-dominated:
+    dominated by a Gaussian mechanism of this mu^2. So from the last step to the first, in which the k steps from one
+    on come to k + e_k,
+
+        e_0 = max(0, 3 v - 1),    e_k = e_(k-1) + v^2 / (k - 2 v + e_(k-1)).
+
+    e_0 pays for a release after the end that never takes place, so that tau >= 2 v at the last selection.
+
+    Parameters
+    ----------
+    selection_share
+        Above 0, below 1.
+    steps
+        At least 1.
+
+    Notes
+    -----
+    The proof is in docs/explanation/privacy.md#selections. Terms fall with k: their sum from m + 1 to n is at most
+    v^2 log((n - 2 v + e_m) / (m - 2 v + e_m)).
+    """
+    v, summed = selection_share, min(steps, _SUMMED)
+    excess = max(0.0, 3.0 * v - 1.0)
+    for k in range(1, summed + 1):
+        excess += v * v / (k - 2.0 * v + excess)
+    excess += v * v * math.log1p((steps - summed) / (summed - 2.0 * v + excess))
+    return excess * (1.0 + summed * 2.0**-50)  # a few roundings a term, each at most 2^-53 of the sum

@@ -27,6 +27,7 @@ from fedbnsl_client.budget.policy import DatasetPolicy
 from fedbnsl_client.budget.spending import Cap, Spending
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.privacy import noise, private_moments
+from fedbnsl_client.solvers import local_solver
 
 PriceOf = Callable[..., Price]
 UNIT = 1e-12
@@ -98,8 +99,22 @@ def cost_of_setup(plan: Plan, price: Price, d: int) -> float:
 
 def cost_of_round(plan: Plan, price: Price) -> float:
     """zCDP of a round's noise, from its scales: selections and updates of K steps."""
+    return plan.local_steps * sum(costs_of_step(plan, price))
+
+
+def cost_of_steps(plan: Plan, price: Price) -> float:
+    """zCDP of all rounds of steps; where they are counted by Gaussian DP, half the mu^2 of what dominates them."""
+    selection, update = costs_of_step(plan, price)
+    steps = plan.rounds * plan.local_steps
+    if price.gaussian and selection:
+        return reference.steps_and_selections(selection, update, steps)
+    return steps * (selection + update)
+
+
+def costs_of_step(plan: Plan, price: Price) -> tuple[float, float]:
+    """zCDP of a selection and of an update, from their scales."""
     if plan.local_solver == "noisy-covariance" or not plan.rounds:
-        return 0.0
+        return 0.0, 0.0
     if plan.local_solver == "dp-pgcd":
         # 2^-19 of a score, 2^-38 of a logarithm: what floating point may add.
         selection = (price.sharpness * (1 + 2**-19) + 2**-38) ** 2 / 2
@@ -108,7 +123,7 @@ def cost_of_round(plan: Plan, price: Price) -> float:
         scale = math.ceil((LATTICE + 4) / price.sharpness)
         selection = (2 * (LATTICE + 4) / scale) ** 2 / 2
         update = (2 * LATTICE / price.update_scale) ** 2 / 2
-    return plan.local_steps * (selection + update)
+    return selection, update
 
 
 def cost_of_moments(price: Price, d: int) -> float:
@@ -119,18 +134,23 @@ def cost_of_moments(price: Price, d: int) -> float:
 def cost_of_run(plan: Plan, price: Price, d: int) -> float:
     """zCDP of all noise of a run, from its scales alone."""
     of_moments = cost_of_moments(price, d + before_admm(plan))
-    rounds = plan.rounds * cost_of_round(plan, price) + plan.moments_rounds * of_moments
+    rounds = cost_of_steps(plan, price) + plan.moments_rounds * of_moments
     return cost_of_setup(plan, price, d) + rounds
 
 
-def takes_no_steps(plan: Plan) -> bool:
-    """Whether all that a run releases is Gaussian noise on sums."""
-    return plan.local_solver == "noisy-covariance" or (plan.local_solver == "dp-pgcd" and plan.rounds == 0)
+def is_gaussian(plan: Plan) -> bool:
+    """Whether Gaussian DP asks for less noise: always without selections, and with them if there are many steps."""
+    if plan.local_solver != "dp-pgcd" or not plan.rounds:
+        return plan.local_solver != "dp-pgcd-laplace"
+    assert plan.privacy is not None
+    epsilon, steps = plan.privacy.epsilon, plan.rounds * plan.local_steps
+    more = reference.steps_and_selections(0.5, 0.5, steps) / steps  # selections have half of a step's cost
+    return reference.gaussian_budget(epsilon, 1e-6) / more > reference.budget(epsilon, 1e-6)
 
 
 def epsilon_of(plan: Plan, cost: float) -> float:
     """Epsilon of so much zCDP of a plan's releases."""
-    of = reference.gaussian_epsilon_of if takes_no_steps(plan) else reference.epsilon_of
+    of = reference.gaussian_epsilon_of if is_gaussian(plan) else reference.epsilon_of
     return of(cost, 1e-6)
 
 
@@ -145,10 +165,11 @@ def check_prices(price_of: PriceOf) -> None:
             by_kind[stage(plan, t).kind].append(price.units_of(t))
         rounds, moments = by_kind["admm"], by_kind["residual_moments"]
         assert cost_of_round(plan, price) <= min(rounds, default=0) * UNIT * (1 + 1e-12), (plan.rounds, plan.privacy)
+        assert cost_of_steps(plan, price) <= (sum(rounds) + price.surcharge_units) * UNIT * (1 + 1e-12), plan.privacy
         assert sum(by_kind["scales"] + by_kind["statistics"]) == 0, "they tell what the setup has paid for"
         assert cost_of_moments(price, D + before_admm(plan)) <= min(moments, default=0) * UNIT * (1 + 1e-12)
-        assert price.units_of(0) + sum(rounds) + sum(moments) == price.units
-        assert price.gaussian == takes_no_steps(plan)
+        assert price.units_of(0) + sum(rounds) + sum(moments) + price.surcharge_units == price.units
+        assert price.gaussian == is_gaussian(plan), (plan.rounds, plan.local_steps, plan.privacy)
         if plan.local_solver != "dp-pgcd-laplace":  # which has advanced composition
             actual = cost_of_run(plan, price, D)
             assert epsilon_of(plan, actual) <= plan.privacy.epsilon * (1 + 1e-9)
@@ -289,15 +310,15 @@ def play(plan: Plan, recorder: Recorder, *, restart_before: int = 0) -> None:
 
 
 @contextmanager
-def counted_draws() -> Iterator[list[int]]:
-    """The variance of each draw of Gaussian noise on moments, in the order drawn."""
-    genuine, drawn = private_moments.rounded_gaussian, list[int]()
+def counted_draws(module: Any) -> Iterator[list[int]]:
+    """The variance of each draw of rounded Gaussian noise that a module asks for, in the order drawn."""
+    genuine, drawn = module.rounded_gaussian, list[int]()
 
     def draw(variance: int, randbelow: noise.Randbelow) -> int:
         drawn.append(variance)
-        return genuine(variance, randbelow)
+        return int(genuine(variance, randbelow))
 
-    with mock.patch.object(private_moments, "rounded_gaussian", draw):
+    with mock.patch.object(module, "rounded_gaussian", draw):
         yield drawn
 
 
@@ -307,6 +328,7 @@ def check_whole_runs() -> None:
         for smoothness in ("estimated", "public"):
             plan = private_plan(solver, 2.0, 4, 2, smoothness)
             check_whole_run(plan, restart_before=3)
+    check_whole_run(private_plan("dp-pgcd", 2.0, 4, 5, "estimated"), restart_before=3)  # enough steps for Gaussian DP
     for admm in (0, 2):
         plan = private_plan("dp-pgcd", 2.0, 2, 2, "estimated").with_settings(rounds=admm, moments_rounds=2)
         for restart_before in range(2, n_rounds(plan) + 1):
@@ -319,20 +341,42 @@ def check_whole_runs() -> None:
 
 def check_whole_run(plan: Plan, *, restart_before: int) -> None:
     recorder = Recorder()
-    with counted_draws() as drawn:
+    with counted_draws(private_moments) as drawn, counted_draws(local_solver) as updates:
         play(plan, recorder, restart_before=restart_before)
     price = pricing.price_of(plan, n_samples=N, n_variables=D)
     units, cap = recorder.units, POLICY.run_cap
-    rounds = [units.get(t + before_admm(plan), 0) for t in range(1, plan.rounds + 1)]
+    rounds = units_of_steps(plan, recorder)
     assert sum(units.values()) == price.units, (units, price)
     assert cap.allows(Spending(price.units, price.gaussian)), (cap, price)
     # Of the whole run: a site that stops it after its Gaussian part must not be counted otherwise.
-    assert set(recorder.gaussian.values()) == {takes_no_steps(plan)}, recorder.gaussian
+    assert set(recorder.gaussian.values()) == {is_gaussian(plan)}, recorder.gaussian
+    if plan.local_solver == "dp-pgcd":  # Gaussian DP holds for no other noise
+        assert updates == [price.update_variance] * (plan.rounds * plan.local_steps * price.gaussian), updates
+    check_surcharge(plan, price, recorder)
     assert min(rounds, default=0) * UNIT * (1 + 1e-12) >= cost_of_round(plan, price), units
     assert units.get(0, 0) * UNIT * (1 + 1e-12) >= cost_of_setup(plan, price, D), units
     check_log(recorder.log, plan)
     if plan.moments_rounds:
         check_moments(plan, recorder, drawn)
+
+
+def check_surcharge(plan: Plan, price: Price, recorder: Recorder) -> None:
+    """It is paid whole before a step is released, in whatever order rounds are asked for, and enough for all steps."""
+    if not price.surcharge_units:
+        assert not (price.gaussian and plan.rounds and plan.local_solver == "dp-pgcd"), plan
+        return
+    assert cost_of_steps(plan, price) <= sum(units_of_steps(plan, recorder)) * UNIT * (1 + 1e-12)
+    late = Recorder()
+    site = site_of(plan, late, price)
+    first = before_admm(plan) + 2  # the coordinator skips a round
+    site.handle(task_of(plan, first))
+    for paid in (units_of_steps(plan, recorder)[0], late.units[first]):
+        assert paid == price.units_of(first) + price.surcharge_units, (paid, price)
+
+
+def units_of_steps(plan: Plan, recorder: Recorder) -> list[int]:
+    """What was reserved for each ADMM round."""
+    return [recorder.units.get(t + before_admm(plan), 0) for t in range(1, plan.rounds + 1)]
 
 
 def check_log(log: list[str], plan: Plan) -> None:

@@ -4,6 +4,7 @@ import importlib.util
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -121,8 +122,12 @@ last_round_not_charged = priced(
 total_without_a_round = priced("total_without_a_round", "return sum(of_rounds) +", "return sum(of_rounds[:-1]) +")
 
 
-steps_taken_for_gaussian = priced(
-    "steps_taken_for_gaussian", 'plan.local_solver == "dp-pgcd" and not plan.rounds', 'plan.local_solver == "dp-pgcd"'
+steps_taken_for_gaussian = priced("steps_taken_for_gaussian", "surcharge = math.ceil(a_round * more)", "surcharge = 0")
+surcharge_of_one_round = priced(
+    "surcharge_of_one_round", "steps = plan.rounds * plan.local_steps", "steps = plan.local_steps"
+)
+surcharge_not_in_the_whole = priced(
+    "surcharge_not_in_the_whole", "max(of_rounds) + self.surcharge_units", "max(of_rounds)"
 )
 mu_added_linearly = priced("mu_added_linearly", "left), setup, times, privacy", "left), 0, times**2, privacy")
 
@@ -132,6 +137,44 @@ def mu_squared_without_its_half(folder: Path) -> Iterator[None]:
     changed = rewritten(gaussian_dp, folder, ("return 0.5 * low * low", "return low * low"))
     with mock.patch.object(gaussian_dp, "budget", changed.budget):
         yield
+
+
+@contextmanager
+def surcharge_as_if_one_more_step_followed(folder: Path) -> Iterator[None]:
+    changed = rewritten(gaussian_dp, folder, ("v * v / (k - 2.0", "v * v / (k + 1.0 - 2.0"))
+    with mock.patch.object(gaussian_dp, "surcharge", changed.surcharge):
+        yield
+
+
+@contextmanager
+def discrete_noise_counted_as_gaussian(_: Path) -> Iterator[None]:
+    def discrete(price: Any) -> noise.Noise:
+        return partial(noise.discrete_gaussian, price.update_variance)
+
+    with mock.patch.object(local_solver, "update_noise", discrete):
+        yield
+
+
+def surcharged(name: str, *changes: tuple[str, str]) -> Plant:
+    """A bug in when a run pays its surcharge."""
+
+    @contextmanager
+    def plant(folder: Path) -> Iterator[None]:
+        changed = rewritten(run_journal, folder, *changes)
+        with mock.patch.object(run_journal, "RunJournal", changed.RunJournal):
+            yield
+
+    plant.__name__ = name
+    return plant
+
+
+_DUE = "return 0 if due and any(self._attempts(one) for one in self._price.step_rounds) else due"
+WRONG_SURCHARGES: list[Plant] = [
+    surcharged("surcharge_left_out", (_DUE, "return 0")),
+    surcharged("surcharge_with_the_last_round", (_DUE, "return due if t == self._price.step_rounds[-1] else 0")),
+    surcharged("surcharge_spread_over_the_rounds", (_DUE, "return due // len(self._price.step_rounds)")),
+    surcharged("surcharge_that_can_be_skipped", (_DUE, "return due if t == self._price.step_rounds[0] else 0")),
+]
 
 
 @contextmanager
@@ -179,7 +222,10 @@ def half_the_variance(_: Path) -> Iterator[None]:
     def narrow(variance: int, randbelow: noise.Randbelow) -> int:
         return noise.discrete_gaussian(variance // 2, randbelow)
 
-    with mock.patch.object(local_solver, "discrete_gaussian", narrow):
+    with (
+        mock.patch.object(local_solver, "discrete_gaussian", narrow),
+        mock.patch.object(local_solver, "rounded_gaussian", narrow),
+    ):
         yield
 
 

@@ -113,6 +113,9 @@ CHECKS: list[tuple[Check, list[planted.Plant]]] = [
             planted.last_round_not_charged,
             planted.total_without_a_round,
             planted.steps_taken_for_gaussian,
+            planted.surcharge_of_one_round,
+            planted.surcharge_not_in_the_whole,
+            planted.surcharge_as_if_one_more_step_followed,
             planted.mu_added_linearly,
             planted.mu_squared_without_its_half,
         ],
@@ -124,6 +127,8 @@ CHECKS: list[tuple[Check, list[planted.Plant]]] = [
         [
             planted.moments_not_charged,
             planted.every_release_reserved_as_gaussian,
+            planted.discrete_noise_counted_as_gaussian,
+            *planted.WRONG_SURCHARGES,
             planted.paid_after_drawing,
             planted.drawn_again_for_the_same_round,
             planted.setup_released_anew_after_a_restart,

@@ -54,7 +54,8 @@ def release(*, rounds: int, starts: int = 2, sites: int = 2) -> Released:
     settings, rng = plan(rounds), np.random.default_rng(8)
     M = np.full(D, MOMENT) + settings.consensus_penalty
     clips = reference.thresholds(M, CLIP)
-    step_cost = reference.budget(EPSILON, DELTA) / rounds
+    more = reference.steps_and_selections(0.5, 0.5, rounds) / rounds  # a step costs this much by Gaussian DP, 1 by zCDP
+    step_cost = max(reference.budget(EPSILON, DELTA), reference.gaussian_budget(EPSILON, DELTA) / more) / rounds
     sigma = 2 * LATTICE / math.sqrt(step_cost)  # half of a step's cost is the update's: (2 L)^2 / (2 sigma^2)
     seen: list[Matrix] = []
     for site in (

@@ -87,8 +87,8 @@ def test_what_is_sent_is_what_was_paid_for_and_kept(plan: Plan, site: Site) -> N
         assert update.content.weights.nnz > 0
         assert update.ledger is not None
         assert update.ledger.n_entries > before.n_entries, "the ledger as it stood after the reservation"
-        assert update.ledger.spent_units == price.setup_units + t * price.round_units
-        assert site.ledger.spent(DATASET) == price.setup_units + t * price.round_units
+        paid = price.setup_units + price.surcharge_units + t * price.round_units
+        assert update.ledger.spent_units == site.ledger.spent(DATASET) == paid
     assert site.ledger.spent(DATASET) == price.units
 
 

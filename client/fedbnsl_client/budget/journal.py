@@ -4,10 +4,10 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fedbnsl.errors import BudgetExhaustedError, PlanMismatchError, SchemaMismatchError
+from fedbnsl.errors import BudgetExhaustedError, PlanMismatchError, PolicyRefusal, SchemaMismatchError
 from fedbnsl.messages import LedgerHead
 from fedbnsl.plan.plan import Plan
-from fedbnsl.privacy.calibration import Price, recipe
+from fedbnsl.privacy.calibration import Price, has_price_of, recipe
 from fedbnsl.privacy.zcdp import zcdp_of
 from fedbnsl.security_log import Record, unrecorded
 from fedbnsl_client.budget.ledger import Ledger, Request
@@ -71,19 +71,13 @@ class RunJournal:
         ------
         PolicyRefusal, BudgetExhaustedError
             With the numbers.
+        PolicyRefusal
+            Also if this site began this run at another price.
         SchemaMismatchError, PlanMismatchError
             If this site began this run with other variables, or in another order, or under another plan: its stored
             answers are for those, and may have noise that only that plan's price allows.
         """
-        ours = self._recipe
-        begun_with = self._ledger.begun_with(self._run, self._site) or ours
-        if begun_with["variables"] != ours["variables"]:
-            raise SchemaMismatchError(
-                f"this site began this run with the variables {', '.join(begun_with['variables'])}; its stored answers "
-                f"do not fit {', '.join(self._variables)}"
-            )
-        if begun_with.get("plan", ours["plan"]) != ours["plan"]:  # earlier versions kept none
-            raise PlanMismatchError("this site began this run under another plan; its stored answers are for that one")
+        self._refuse_another_beginning()
         self._ledger.require_protected(self._dataset.id)
         paid = [t for t in range(self._price.last_round + 1) for _ in self._attempts(t)]
         check_price(
@@ -121,20 +115,21 @@ class RunJournal:
             self._note(t, kept, event="released again", units=0, attempt=attempt)
             return kept
         self._refuse_too_many(t, attempt)
+        surcharge = self._surcharge(t)
         # Reserve before drawing: a crash may waste budget, never overspend it.
         self._ledger.reserve(
             request,
-            self._price.units_of(t),
+            self._price.units_of(t) + surcharge,
             cap_units=self._dataset.cap.units,
             recipe={"round": t, "attempt": attempt, **self._recipe},
             gaussian=self._price.gaussian,
             gaussian_cap_units=self._dataset.cap.gaussian_units,
-            against_all=(self._price.share_units_of(t), self._dataset.cap_against_all),
+            against_all=(self._price.share_units_of(t) + surcharge, self._dataset.cap_against_all),
             authority=self._authority,
         )
         payload = draw()
         self._ledger.store(request, payload)
-        self._note(t, payload, event="released", units=self._price.units_of(t), attempt=attempt)
+        self._note(t, payload, event="released", units=self._price.units_of(t) + surcharge, attempt=attempt)
         return payload
 
     def stored(self, t: int, *, attempt: int = 0) -> bytes | None:
@@ -155,10 +150,33 @@ class RunJournal:
                 "such rounds: nothing more is released"
             )
 
+    def _surcharge(self, t: int) -> int:
+        """That of the run, with the first round of steps that it pays for: the coordinator may skip rounds."""
+        due = self._price.surcharge_of([t])
+        return 0 if due and any(self._attempts(one) for one in self._price.step_rounds) else due
+
+    def _refuse_another_beginning(self) -> None:
+        """One run has one plan and one price: the surcharge that was paid does not cover the steps of another."""
+        ours = self._recipe
+        begun_with = self._ledger.begun_with(self._run, self._site) or ours
+        if begun_with["variables"] != ours["variables"]:
+            raise SchemaMismatchError(
+                f"this site began this run with the variables {', '.join(begun_with['variables'])}; its stored answers "
+                f"do not fit {', '.join(self._variables)}"
+            )
+        if begun_with.get("plan", ours["plan"]) != ours["plan"]:  # earlier versions kept none
+            raise PlanMismatchError("this site began this run under another plan; its stored answers are for that one")
+        if not has_price_of(self._price, begun_with):
+            raise PolicyRefusal(
+                f"this site began this run at another price, by fedbnsl {begun_with.get('version')}",
+                remedy="Begin another run, or go on with the version that this one was begun with.",
+            )
+
     def _left(self, whole: int, paid: Sequence[int], units_of: Callable[[int], int]) -> Spending:
         if self._price.last_round in paid:  # no round is asked anew after it
             return Spending(0, self._price.gaussian)
-        return Spending(max(whole - sum(map(units_of, paid)), 0), self._price.gaussian)
+        spent = sum(map(units_of, paid)) + self._price.surcharge_of(paid)
+        return Spending(max(whole - spent, 0), self._price.gaussian)
 
     def _note(self, t: int, payload: bytes, *, event: str, units: int, attempt: int) -> None:
         self._record(

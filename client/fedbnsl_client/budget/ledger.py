@@ -222,7 +222,7 @@ class Ledger:
             return self._spending(dataset).units
 
     def spending(self, dataset: str, run: int | None = None) -> Spending:
-        """`spent`, in all or the part that was reserved in one run, and whether all of it was for Gaussian releases."""
+        """`spent`, in all or the part that was reserved in one run, and whether all was priced by Gaussian DP."""
         with self._file.transaction():
             return self._spending(dataset, None if run is None else _run(run))
 
@@ -261,9 +261,9 @@ class Ledger:
         recipe
             The plain values that the price is computed from.
         gaussian
-            Whether all that the payload releases is Gaussian.
+            Whether the payload belongs to a run that is priced by Gaussian DP.
         gaussian_cap_units
-            What the policy lets the dataset spend in all, if this and all before it is Gaussian.
+            What the policy lets the dataset spend in all, if this and all before it is priced so.
         against_all
             The price against the coordinator and all other sites together, which is more than `units` for secure sums,
             and its cap, which those need; None: it is `units`.
@@ -285,7 +285,7 @@ class Ledger:
         if max(cap_units, gaussian_cap_units) > LARGEST_CAP_UNITS:
             raise ValueError(f"a cap is at most {LARGEST_CAP_UNITS} units; got {max(cap_units, gaussian_cap_units)}")
         if type(gaussian) is not bool:
-            raise ValueError(f"a release is Gaussian or is not; got {gaussian!r}")
+            raise ValueError(f"a run is priced by Gaussian DP or is not; got {gaussian!r}")
         cap = Cap(cap_units, gaussian_cap_units)
         with self._file.transaction():
             self._registration(request.dataset)

@@ -258,7 +258,7 @@ class LedgerFile:
         return dict(self._database.execute(sql, (run, run)))
 
     def only_gaussian(self, dataset: str, run: str | None = None) -> bool:
-        """Whether all that `spending` counts for a dataset was for Gaussian releases; of lost units nobody knows.
+        """Whether all that `spending` counts for a dataset was priced by Gaussian DP; of lost units nobody knows.
 
         An older fedbnsl did not say what it reserved for, and added discrete noise.
         """

@@ -267,7 +267,7 @@ def _in_words(problem: Any) -> str:
     return f"  {where} = {problem['input']!r}: {message}" if where else f"  {message}"
 
 
-_MIXED = "; only where all releases of a table are Gaussian do they count as such, and these are not"
+_MIXED = "; only where all runs of a table are priced by Gaussian DP are they counted so, and here not all are"
 
 
 def check_price_against_all(dataset: DatasetPolicy, price: Price, *, to_pay: Spending, spent: Spending) -> None:
@@ -318,8 +318,8 @@ def check_price(
     Raises
     ------
     PolicyRefusal
-        For a larger delta, or a larger epsilon for one run, than the policy allows, or for private steps after Gaussian
-        releases alone.
+        For a larger delta, or a larger epsilon for one run, than the policy allows, or for a run counted by zCDP where
+        all before it is counted by Gaussian DP.
     BudgetExhaustedError
         If the dataset's budget does not hold it; with the numbers.
     """
@@ -329,10 +329,11 @@ def check_price(
 
     if spent.gaussian and spent.units and not price.gaussian and not dataset.mixed_releases:
         raise PolicyRefusal(
-            "rule `mixed_releases` = false: all that this table has released is Gaussian and counted as such, and the "
-            "steps of this plan are not. Whether they follow must not depend on what was released",
-            remedy="Use a plan without ADMM rounds, such as `private`. For tables to come, where both are wanted, say "
-            " mixed_releases = true in policy.toml before the first run: everything then counts by zCDP.",
+            "rule `mixed_releases` = false: all that this table has released is counted by Gaussian differential "
+            "privacy, and this plan is not. Whether it follows must not depend on what was released",
+            remedy="Use a plan that `fedbnsl privacy price` counts so, such as `private`. For tables to come, where "
+            "both are wanted, say mixed_releases = true in policy.toml before the first run: everything then counts "
+            "by zCDP.",
         )
     if price.delta > dataset.max_delta:
         raise PolicyRefusal(f"rule `max_delta` = {dataset.max_delta:g}: the plan has delta = {price.delta:g}")

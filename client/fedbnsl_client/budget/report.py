@@ -101,7 +101,9 @@ def _price(plan: Plan, dataset: DatasetPolicy, registered: Registration, spent: 
             f"collude, the run spends epsilon {in_all:.4g}, {allowed}."
         )
     if cost.gaussian and not spent.gaussian:
-        lines.append("Earlier releases of the table were not all Gaussian: this run is counted with them, by zCDP.")
+        lines.append(
+            "Earlier runs of the table were not all priced by Gaussian DP: this run is counted with them, by zCDP."
+        )
     return [*lines, "the price in detail:", *(f"  {line}" for line in price_lines(summary))]
 
 
@@ -160,11 +162,7 @@ def ledger_lines(policy: Policy, ledger: Ledger) -> list[str]:
             f"dataset {dataset.id}: spent epsilon {of['spent']['epsilon']:.4g} of {dataset.max_epsilon:g} at delta "
             f"{dataset.max_delta:g} ({of['spent']['zcdp']:.6g} zCDP); room for one more run of up to epsilon "
             f"{of['left']['epsilon']:.4g} ({of['left']['zcdp']:.6g} zCDP)"
-            + (
-                ""
-                if other == f"{of['left']['epsilon']:.4g}"
-                else f", or {other} if not all of its releases are Gaussian"
-            )
+            + ("" if other == f"{of['left']['epsilon']:.4g}" else f", or {other} if it is not priced by Gaussian DP")
         )
         if "spent_against_all" in of:
             lines.append(

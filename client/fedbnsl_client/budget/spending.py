@@ -1,8 +1,9 @@
-"""How much was spent, for what kind of releases, and what a cap in epsilon and delta allows.
+"""How much was spent, how it may be counted, and what a cap in epsilon and delta allows.
 
 Everything is counted in units of 1e-12 zCDP. A sum of zCDP becomes epsilon in two ways: as zCDP, which holds whatever
-was released, or, if every release was Gaussian, as Gaussian differential privacy, which finds a smaller epsilon. One
-release of another kind makes the whole sum count as zCDP.
+was released, or, if every run was priced by it, as Gaussian differential privacy, which finds a smaller epsilon. Such
+runs release Gaussian noise, and selections for which they pay a surcharge (`fedbnsl.privacy.gaussian_dp`). One release
+of another kind makes the whole sum count as zCDP.
 """
 
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ class Spending:
     units
         In 1e-12 zCDP.
     gaussian
-        Whether all of it is for Gaussian releases; so is nothing.
+        Whether all of it is for runs that are priced by Gaussian DP; so is nothing.
     """
 
     units: int = 0
@@ -46,7 +47,7 @@ class Cap:
     units
         Whatever is released.
     gaussian_units
-        If every release is Gaussian; more than `units`.
+        If every run is priced by Gaussian DP; more than `units`.
     """
 
     units: int
@@ -60,10 +61,10 @@ class Cap:
         )
 
     def allows(self, spent: Spending) -> bool:
-        """Whether a sum keeps within it, counted as zCDP or, if all of it is Gaussian, as that."""
+        """Whether a sum keeps within it, counted as zCDP or, if all of it is priced so, by Gaussian DP."""
         return spent.units <= self.units or (spent.gaussian and spent.units <= self.gaussian_units)
 
     def left(self, spent: Spending, *, gaussian: bool) -> Spending:
-        """The most that Gaussian releases, or other ones, may cost after what was spent."""
+        """The most that runs priced by Gaussian DP, or other ones, may cost after what was spent."""
         gaussian = gaussian and spent.gaussian
         return Spending(max(0, (self.gaussian_units if gaussian else self.units) - spent.units), gaussian)

@@ -75,8 +75,9 @@ max_delta = {max_delta}
 # a single run may take this epsilon (at max_delta)
 max_epsilon_per_run = {max_epsilon_per_run}
 
-# false: after runs whose releases are all Gaussian (`private`, `private-moments`), which may spend a little more, plans
-# with private steps are refused. true: both kinds may follow each other; everything counts as zCDP
+# false: after runs counted by Gaussian differential privacy, as those of all ready plans are, which may spend a little
+# more, plans that are counted by zCDP (`fedbnsl privacy price` says which) are refused. true: both kinds may follow
+# each other; everything counts as zCDP
 mixed_releases = false
 
 # plans with privacy.secure_sum let the sites share the noise: what all releases together may cost at max_delta if the

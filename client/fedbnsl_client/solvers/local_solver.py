@@ -20,6 +20,7 @@ from fedbnsl_client.privacy.noise import (
     Selection,
     discrete_gaussian,
     discrete_laplace,
+    rounded_gaussian,
 )
 from fedbnsl_client.privacy.private_moments import release_covariance, release_second_moments
 from fedbnsl_client.solvers import dp_pgcd, frank_wolfe, pgcd
@@ -104,7 +105,7 @@ def private_solver(
     noise: Noise
     if plan.local_solver == "dp-pgcd":
         selection = ExponentialMechanism(price.sharpness, allowed)
-        noise = partial(discrete_gaussian, price.update_variance)
+        noise = update_noise(price)
     else:  # dp-pgcd-laplace
         selection = NoisyMax(price.sharpness, allowed)
         noise = partial(discrete_laplace, price.update_scale)
@@ -121,6 +122,11 @@ def private_solver(
         randbelow=randbelow,
         allowed=allowed,
     )
+
+
+def update_noise(price: Price) -> Noise:
+    """Noise on the gradient of a dp-pgcd step: Gaussian DP holds for rounded normal noise, not for discrete noise."""
+    return partial(rounded_gaussian if price.gaussian else discrete_gaussian, price.update_variance)
 
 
 def require_usable(

@@ -7,8 +7,9 @@ All noise is drawn on integer lattices. A record's clipped gradient lies in [-LA
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from fedbnsl import __version__
 from fedbnsl.errors import PlanError
@@ -53,10 +54,13 @@ class Price:
         Cost of what is released once: the second moments, the statistics of the columns, or the whole covariance.
     round_units
         Cost of one ADMM round.
+    surcharge_units
+        Where private steps are counted by Gaussian DP: what their selections cost beyond the sum of all rounds. It is
+        paid whole, with the first of the run's ADMM rounds that a site pays for.
     setup_variance
         Variance of the Gaussian noise on the sums of the setup, in lattice units squared; 0 without a setup.
     update_variance
-        dp-pgcd: that of the discrete Gaussian noise on the gradient coordinate of a step.
+        dp-pgcd: that of the Gaussian noise on the gradient coordinate of a step, discrete unless `gaussian`.
     update_scale
         dp-pgcd-laplace: scale of the discrete Laplace noise on that coordinate, in lattice units.
     sharpness
@@ -71,8 +75,8 @@ class Price:
     moments_variance
         Variance of the Gaussian noise on the diagonal of their sums, half of it off the diagonal.
     gaussian
-        Whether every release of the run is Gaussian. Then the units are those of `gaussian_dp.budget`, otherwise of
-        `zcdp.budget`.
+        Whether the run is counted by Gaussian DP: every release is Gaussian, or a selection that the surcharge covers.
+        Then the units are those of `gaussian_dp.budget`, otherwise of `zcdp.budget`.
     """
 
     epsilon: float
@@ -96,6 +100,7 @@ class Price:
     means_units: int = 0
     means_variance: int = 0
     retries: int = 0
+    surcharge_units: int = 0
 
     def of_sum(self, n_sites: int) -> "Price":
         """The same price with the noise of a sum over so many sites."""
@@ -135,7 +140,17 @@ class Price:
 
     def _whole(self, units_of: Callable[[int], int]) -> int:
         of_rounds = [units_of(t) for t in range(self.last_round + 1)]
-        return sum(of_rounds) + self.retries * max(of_rounds)
+        return sum(of_rounds) + self.retries * max(of_rounds) + self.surcharge_units
+
+    @property
+    def step_rounds(self) -> range:
+        """The ADMM rounds."""
+        first = 1 + (1 if self.prepared else 0) + (1 if self.n_honest > 1 else 0)
+        return range(first, first + self.rounds)
+
+    def surcharge_of(self, rounds: Iterable[int]) -> int:
+        """The surcharge, which is due once if any of these rounds takes private steps."""
+        return self.surcharge_units if any(t in self.step_rounds for t in rounds) else 0
 
     @property
     def last_round(self) -> int:
@@ -144,7 +159,7 @@ class Price:
         return self.rounds + self.moments_rounds + extra
 
     def units_of(self, t: int) -> int:
-        """Cost of round t; round 0 is the setup.
+        """Cost of round t, without the surcharge; round 0 is the setup.
 
         Raises
         ------
@@ -174,11 +189,6 @@ def constant_residual(n_columns: int) -> float:
     columns it adds a tenth to the squared norm of residuals of variance 1.
     """
     return max(1.0, math.sqrt(0.1 * n_columns))
-
-
-def is_gaussian(plan: Plan) -> bool:
-    """Whether every release of a private plan is Gaussian: it selects no coordinates."""
-    return plan.local_solver == "noisy-covariance" or (plan.local_solver == "dp-pgcd" and not plan.rounds)
 
 
 def price_of(plan: Plan, *, n_samples: int, n_variables: int) -> Price:
@@ -247,17 +257,54 @@ def recipe(plan: Plan, price: Price) -> dict[str, object]:
     }
 
 
-def _exponential(plan: Plan, privacy: Privacy, delta: float, d: int) -> Price:
-    """DP-PGCD: one budget for the second moments, all selections, all updates and all residual moments."""
-    gaussian = is_gaussian(plan)
-    budget = gaussian_dp.budget if gaussian else zcdp.budget
-    whole = zcdp.units_within(budget(privacy.epsilon, delta))
+def has_price_of(price: Price, recipe: Mapping[str, Any]) -> bool:
+    """Whether the recipe is for this price; what an older version did not know has its default."""
+    defaults = {field.name: field.default for field in fields(Price)}
+    return {**defaults, **recipe.get("price", {})} == vars(price)
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """The budget of DP-PGCD, split: units of the setup, of one ADMM round, their surcharge, and one moments round."""
+
+    setup: int
+    a_round: int
+    surcharge: int
+    a_release: int
+    gaussian: bool
+
+
+def _parts(plan: Plan, privacy: Privacy, delta: float) -> _Parts:
+    """By Gaussian DP, or by zCDP where so few steps are taken that the surcharge costs more than that saves."""
+    by_gaussian = _split(plan, privacy, gaussian_dp.budget(privacy.epsilon, delta), gaussian=True)
+    if not plan.rounds:
+        return by_gaussian
+    by_zcdp = _split(plan, privacy, zcdp.budget(privacy.epsilon, delta), gaussian=False)
+    return max(by_gaussian, by_zcdp, key=lambda parts: parts.a_round)
+
+
+def _split(plan: Plan, privacy: Privacy, budget: float, *, gaussian: bool) -> _Parts:
+    whole = zcdp.units_within(budget)
     setup = math.floor(privacy.smoothness_share * whole) if privacy.smoothness == "estimated" else 0
     left, times = whole - setup, plan.moments_rounds
     share = privacy.moments_share if plan.rounds else 1.0
     a_release = _a_release(math.floor(share * left), setup, times, privacy.retries) if times else 0
-    a_round = (left - times * a_release) // plan.rounds if plan.rounds else 0
-    step = zcdp.zcdp_of(a_round) / plan.local_steps * _SHORT
+    a_round, surcharge, left = 0, 0, left - times * a_release
+    if plan.rounds and gaussian:
+        steps = plan.rounds * plan.local_steps
+        more = gaussian_dp.surcharge(privacy.selection_share, steps) / plan.local_steps  # in costs of one round
+        a_round = max(math.floor((left - 1) / (plan.rounds + more) * _SHORT), 0)
+        surcharge = math.ceil(a_round * more)
+    elif plan.rounds:
+        a_round = left // plan.rounds
+    return _Parts(setup, a_round, surcharge, a_release, gaussian)
+
+
+def _exponential(plan: Plan, privacy: Privacy, delta: float, d: int) -> Price:
+    """DP-PGCD: one budget for the second moments, all selections, all updates and all residual moments."""
+    parts = _parts(plan, privacy, delta)
+    setup, a_release = parts.setup, parts.a_release
+    step = zcdp.zcdp_of(parts.a_round) / plan.local_steps * _SHORT
     means = math.floor(privacy.own_means_share * a_release) if privacy.secure_sum and plan.preparation else 0
     of_means = own_means_sensitivity(privacy.residual_norm_bound(d), d) if means else 0.0
     return Price(
@@ -266,19 +313,20 @@ def _exponential(plan: Plan, privacy: Privacy, delta: float, d: int) -> Price:
         rounds=plan.rounds,
         local_steps=plan.local_steps,
         setup_units=setup,
-        round_units=a_round,
+        round_units=parts.a_round,
+        surcharge_units=parts.surcharge,
         setup_variance=_moments_variance(zcdp.zcdp_of(setup), d)
         if plan.preparation is None
         else _statistics_variance(plan, zcdp.zcdp_of(setup), d),
         update_variance=_variance((2 * LATTICE) ** 2, (1.0 - privacy.selection_share) * step),
         sharpness=zcdp.selection_sharpness(privacy.selection_share * step) if step else 0.0,
-        moments_rounds=times,
+        moments_rounds=plan.moments_rounds,
         moments_units=a_release,
         moments_variance=_matrix_variance(a_release - means, n_residuals(plan, d)),
         means_units=means,
         means_variance=_variance(math.ceil(of_means**2 * (1.0 + 2.0**-40)), zcdp.zcdp_of(means) * _SHORT),
         prepared=plan.preparation is not None,
-        gaussian=gaussian,
+        gaussian=parts.gaussian,
         retries=privacy.retries,
     )
 

@@ -36,6 +36,7 @@ def price_summary(plan: Plan, *, n_samples: int, n_variables: int) -> dict[str, 
             "setup": zcdp.zcdp_of(price.setup_units),
             "round": zcdp.zcdp_of(price.round_units),
             "moments_round": zcdp.zcdp_of(price.moments_units),
+            "surcharge": zcdp.zcdp_of(price.surcharge_units),
         },
         "accounting": price.accounting,
         "noise_relative_to_zcdp": noise_relative_to_zcdp(price),
@@ -66,11 +67,16 @@ def _shared(price: Price, n_sites: int) -> dict[str, Any]:
 
 
 def noise_relative_to_zcdp(price: Price) -> float:
-    """Standard deviations of the noise, as a share of what they would be if the plan were counted as zCDP."""
+    """Standard deviations of the noise, as a share of what they would be if the plan were counted as zCDP.
+
+    Of a plan with private steps: the noise of its steps, which pay the surcharge for their selections.
+    """
     if not price.gaussian:
         return 1.0
     budgets = zcdp.budget(price.epsilon, price.delta), gaussian_dp.budget(price.epsilon, price.delta)
-    return math.sqrt(budgets[0] / budgets[1])
+    of_steps = price.rounds * price.round_units
+    surcharge = price.surcharge_units / of_steps if of_steps else 0.0
+    return math.sqrt(budgets[0] / budgets[1] * (1.0 + surcharge))
 
 
 def guarantees(plan: Plan) -> bool:
@@ -211,7 +217,8 @@ def price_lines(summary: dict[str, Any]) -> list[str]:
         f"the plan asks epsilon {plan['epsilon']:g}, delta {plan['delta']:.3g}, for one replaced record of the table",
         f"total         {cost['total']:.6g} zCDP: {cost['setup']:.4g} once"
         + (f", {rounds} x {cost['round']:.4g}" if rounds else "")
-        + (f", {releases} x {cost['moments_round']:.4g}" if releases else ""),
+        + (f", {releases} x {cost['moments_round']:.4g}" if releases else "")
+        + (f", {cost['surcharge']:.4g} as the surcharge of selections" if cost["surcharge"] else ""),
         *_reserve(summary),
         _accounting(summary),
         f"epsilon       {summary['epsilon']:.4g} by the optimal conversion, "
@@ -277,12 +284,15 @@ def _reserve(summary: dict[str, Any]) -> list[str]:
 
 def _accounting(summary: dict[str, Any]) -> str:
     if summary["accounting"] == "zCDP":
-        return "accounting    zCDP: not every release is Gaussian"
+        few = "so few steps need less noise by it than by Gaussian differential privacy"
+        return f"accounting    zCDP: {few if summary['solver'] == 'dp-pgcd' else 'not every release is Gaussian'}"
     share = summary["noise_relative_to_zcdp"]
     mu = math.sqrt(2.0 * summary["zcdp"]["total"])
+    selections = " or a selection, for which the surcharge is paid" if summary["zcdp"]["surcharge"] else ""
     return (
-        f"accounting    Gaussian differential privacy (mu = {mu:.4g}), as every release is Gaussian: {share:.3f} times "
-        f"the noise that zCDP would ask for; counted as zCDP it is epsilon {summary['epsilon_by_zcdp']:.4g}"
+        f"accounting    Gaussian differential privacy (mu = {mu:.4g}), as every release is Gaussian{selections}: "
+        f"{share:.3f} times the noise that zCDP would ask for; counted as zCDP it is epsilon "
+        f"{summary['epsilon_by_zcdp']:.4g}"
     )
 
 

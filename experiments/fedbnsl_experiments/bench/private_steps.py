@@ -6,7 +6,6 @@ Processor time of the fastest turn: other work on the machine would hide a ratio
 import math
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 
 import numpy as np
 
@@ -14,8 +13,9 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import price_of
 from fedbnsl.sparse import Matrix
 from fedbnsl_client.privacy import randomness
-from fedbnsl_client.privacy.noise import ExponentialMechanism, Selection, discrete_gaussian
+from fedbnsl_client.privacy.noise import ExponentialMechanism, Selection
 from fedbnsl_client.solvers.dp_pgcd import DpPgcd
+from fedbnsl_client.solvers.local_solver import update_noise
 from fedbnsl_experiments.private_plans import private_plan, private_plan_200
 from fedbnsl_experiments.tables.synthetic import synthesise
 from fedbnsl_experiments.trials.harness import N_SAMPLES, Row, oracles
@@ -67,7 +67,7 @@ def _solver(plan: Plan, X: Matrix, mechanism: Callable[..., Selection]) -> DpPgc
         steps=plan.local_steps,
         clip=privacy.clip,
         selection=mechanism(price.sharpness, allowed),
-        noise=partial(discrete_gaussian, price.update_variance),
+        noise=update_noise(price),
         randbelow=randomness.seeded("private steps"),
         allowed=allowed,
     )

@@ -43,6 +43,7 @@ def privacy_loss(
         answered = [entry["round"] for entry in rounds if site in entry["contributed"]]
         keys = 1 if price.n_honest > 1 else 0  # a round before the setup, which costs nothing
         paid = sum(map(price.units_of, [0, *answered])) if any(t > keys for t in answered) else 0
+        paid += price.surcharge_of(answered)
         sites[site] = {
             "epsilon": price.epsilon,
             "delta": price.delta,

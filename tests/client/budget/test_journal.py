@@ -4,13 +4,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from fedbnsl.errors import BudgetExhaustedError, LedgerError, PolicyRefusal
-from fedbnsl.privacy.calibration import price_of
+from fedbnsl.privacy.calibration import Price, price_of
 from fedbnsl_client.budget.journal import RunJournal
-from fedbnsl_client.budget.ledger import Ledger
+from fedbnsl_client.budget.ledger import Ledger, Request
 from fedbnsl_client.budget.policy import DatasetPolicy
 from fedbnsl_client.budget.spending import Cap
 from fedbnsl_client.site import folder as site_folder
@@ -18,6 +19,7 @@ from private_site import DATASET, make_site, private_plan
 
 PLAN = private_plan()
 PRICE = price_of(PLAN, n_samples=120, n_variables=3)
+FIRST = PRICE.round_units + PRICE.surcharge_units  # of whichever ADMM round is paid for first
 RUN = 2**64 - 3
 
 
@@ -64,7 +66,7 @@ def test_a_release_is_on_the_disk_before_its_noise_is_drawn_and_kept_before_it_i
         return b"answer"
 
     assert site.journal().release(1, draw) == b"answer"
-    assert seen == [(["reserve"], PRICE.round_units)]
+    assert seen == [(["reserve"], FIRST)]
     assert site.kinds == ["reserve", "store"]
 
 
@@ -82,21 +84,23 @@ def test_the_setup_and_the_rounds_cost_their_own_price(site: Site) -> None:
     journal = site.journal()
     for t in range(PLAN.rounds + 1):
         journal.release(t, lambda: b"x")
-    assert site.ledger.spent(DATASET) == PRICE.setup_units + 3 * PRICE.round_units == PRICE.units
+    assert (
+        site.ledger.spent(DATASET) == PRICE.setup_units + 3 * PRICE.round_units + PRICE.surcharge_units == PRICE.units
+    )
 
 
 def test_another_run_pays_again_and_gets_its_own_answer(site: Site) -> None:
     site.journal().release(1, lambda: b"one")
     assert site.journal(run=RUN - 1).release(1, lambda: b"other") == b"other"
-    assert site.ledger.spent(DATASET) == 2 * PRICE.round_units
+    assert site.ledger.spent(DATASET) == 2 * FIRST
 
 
 def test_nothing_is_drawn_if_the_budget_does_not_hold_the_round(site: Site) -> None:
-    journal = site.journal(units=PRICE.round_units)
+    journal = site.journal(units=FIRST)
     journal.release(1, lambda: b"x")
     with pytest.raises(BudgetExhaustedError, match="cap"):
         journal.release(2, untouched)
-    assert site.ledger.spent(DATASET) == PRICE.round_units
+    assert site.ledger.spent(DATASET) == FIRST
     assert journal.release(1, untouched) == b"x", "what is paid for is still given"
 
 
@@ -114,9 +118,9 @@ def test_a_crash_while_drawing_wastes_the_round_and_gives_nothing_back(crash: ty
 
     with pytest.raises(crash):
         site.journal().release(1, draw)
-    assert site.ledger.spent(DATASET) == PRICE.round_units
+    assert site.ledger.spent(DATASET) == FIRST
     site.journal().release(1, lambda: b"drawn after the crash")
-    assert site.ledger.spent(DATASET) == 2 * PRICE.round_units, "whether the first noise was seen, nobody knows"
+    assert site.ledger.spent(DATASET) == 2 * FIRST, "whether the first noise was seen, nobody knows"
 
 
 def test_each_reservation_keeps_what_its_cost_is_computed_from(site: Site) -> None:
@@ -127,6 +131,22 @@ def test_each_reservation_keeps_what_its_cost_is_computed_from(site: Site) -> No
     assert (recipe["price"]["rounds"], recipe["price"]["local_steps"]) == (3, 4)
     assert recipe["privacy"]["clip"] == 2.0
     assert {"version", "round"} <= set(recipe)
+
+
+@pytest.mark.parametrize("rounds", [[2], [2, 1], [0, 2, 1]])
+def test_the_surcharge_comes_with_the_first_round_of_steps_that_is_asked_for_and_never_again(
+    rounds: list[int], site: Site
+) -> None:
+    """A coordinator that begins with a later round gets none without it."""
+    spent = 0
+    for t in rounds:
+        site.journal().release(t, lambda: b"x")
+        paid, spent = site.ledger.spent(DATASET) - spent, site.ledger.spent(DATASET)
+        first = t and t == next(filter(None, rounds))
+        assert paid == PRICE.units_of(t) + (PRICE.surcharge_units if first else 0)
+    site.journal(units=PRICE.units).check()
+    with pytest.raises(BudgetExhaustedError):
+        site.journal(units=PRICE.units - 1).check()
 
 
 # ---- at the start of a run -----------------------------------------------------------------------------------------
@@ -161,7 +181,41 @@ def test_a_round_that_a_crash_wasted_must_fit_once_more(site: Site) -> None:
         site.journal().release(1, untouched)
     with pytest.raises(BudgetExhaustedError):
         site.journal(units=PRICE.units).check()
-    site.journal(units=PRICE.units + PRICE.round_units).check()
+    site.journal(units=PRICE.units + FIRST).check()
+
+
+def other_price(**changes: object) -> Price:
+    return replace(PRICE, **cast(dict[str, Any], changes))
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        price_of(private_plan(local_steps=8), n_samples=120, n_variables=3),
+        other_price(gaussian=False, surcharge_units=0),
+        other_price(surcharge_units=PRICE.surcharge_units + 1),
+        other_price(update_variance=PRICE.update_variance - 1),
+    ],
+)
+def test_a_run_that_was_begun_at_another_price_is_not_gone_on_with(now: Price, site: Site) -> None:
+    """Its surcharge was for other steps; before this version, steps had discrete noise, and no surcharge was paid."""
+    site.journal().release(1, lambda: b"x")
+    with pytest.raises(PolicyRefusal, match="began this run at another price"):
+        RunJournal(site.ledger, site.policy, PLAN, now, run=RUN, site="north").check()
+    site.journal().check()
+
+
+def test_a_run_begun_by_an_older_version_goes_on_if_its_price_has_not_changed(site: Site) -> None:
+    """Fields that the older version did not know have their defaults."""
+    plan = private_plan(rounds=0, moments_rounds=2)
+    price = price_of(plan, n_samples=120, n_variables=3)
+    recipe = {"variables": [], "version": "0", "price": {k: v for k, v in vars(price).items() if "surcharge" not in k}}
+    request = Request(dataset=DATASET, run=RUN, round=0, site="north")
+    site.ledger.reserve(request, price.setup_units, cap_units=10**15, recipe=recipe, gaussian=True)
+    RunJournal(site.ledger, site.policy, plan, price, run=RUN, site="north").check()
+    dearer = replace(price, moments_units=price.moments_units + 1)
+    with pytest.raises(PolicyRefusal, match="by fedbnsl 0"):
+        RunJournal(site.ledger, site.policy, plan, dearer, run=RUN, site="north").check()
 
 
 def test_the_limit_of_a_run_holds_over_its_restarts(site: Site) -> None:

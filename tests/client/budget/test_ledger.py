@@ -624,7 +624,7 @@ def test_what_an_older_fedbnsl_paid_for_was_not_gaussian(ledger):
 
 @pytest.mark.parametrize("wrong", [1, 0, None, "yes"])
 def test_a_release_is_gaussian_or_is_not(ledger, wrong):
-    with pytest.raises(ValueError, match="is Gaussian or is not"):
+    with pytest.raises(ValueError, match="is priced by Gaussian DP or is not"):
         pay(ledger, 1, 1, gaussian=wrong)
 
 

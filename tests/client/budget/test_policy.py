@@ -166,18 +166,24 @@ def test_of_two_datasets_one_must_be_named() -> None:
 # ---- budget --------------------------------------------------------------------------------------------------------
 
 
-def cost(epsilon: float, **settings: Any) -> int:
-    """Units of a run whose plan asks epsilon at delta 1e-6."""
-    return price_of(private_plan(privacy={"epsilon": epsilon, **settings}), n_samples=100, n_variables=3).units
+def one_step(epsilon: float, **privacy: Any) -> Price:
+    """A run that is counted by zCDP: of one step, whose plan asks epsilon at delta 1e-6."""
+    plan = private_plan(rounds=1, local_steps=1, privacy={"epsilon": epsilon, **privacy})
+    return price_of(plan, n_samples=100, n_variables=3)
+
+
+def cost(epsilon: float) -> int:
+    """Units of such a run."""
+    return one_step(epsilon).units
 
 
 def check(dataset: DatasetPolicy, epsilon: float, *, spent: int = 0, spent_in_run: int = 0, **privacy: Any) -> None:
-    price = price_of(private_plan(privacy={"epsilon": epsilon, **privacy}), n_samples=100, n_variables=3)
+    price = one_step(epsilon, **privacy)
     check_units(dataset, price, price.units, spent=spent, spent_in_run=spent_in_run)
 
 
 def check_units(dataset: DatasetPolicy, price: Price, units: int, *, spent: int, spent_in_run: int) -> None:
-    """Of releases that are not all Gaussian."""
+    """Of runs that are counted by zCDP."""
     to_pay, before, in_run = (Spending(number, gaussian=False) for number in (units, spent, spent_in_run))
     check_price(dataset, price, to_pay=to_pay, spent=before, spent_in_run=in_run)
 
@@ -219,7 +225,7 @@ def test_a_run_over_the_cap_is_refused_with_all_the_numbers() -> None:
 
 
 def test_the_last_unit_of_a_budget_can_be_spent_and_not_one_more() -> None:
-    price = price_of(private_plan(), n_samples=100, n_variables=3)
+    price = one_step(1.0)
     left = DATA.cap.units - price.units
     check_units(DATA, price, price.units, spent=left, spent_in_run=0)
     with pytest.raises(BudgetExhaustedError):
@@ -227,7 +233,7 @@ def test_the_last_unit_of_a_budget_can_be_spent_and_not_one_more() -> None:
 
 
 def test_after_a_restart_what_the_run_has_spent_counts_towards_its_own_limit() -> None:
-    price = price_of(private_plan(privacy={"epsilon": 2.0}), n_samples=100, n_variables=3)
+    price = one_step(2.0)
     half = price.units // 2
     check_units(DATA, price, price.units - half, spent=half, spent_in_run=half)
     with pytest.raises(PolicyRefusal, match="max_epsilon_per_run"):
@@ -239,7 +245,7 @@ def test_caps_are_never_worth_more_than_the_epsilon_they_stand_for() -> None:
     assert epsilon_of(DATA.run_cap.units / UNITS, 1e-6) <= 2.0
 
 
-# ---- where all releases are Gaussian --------------------------------------------------------------------------------
+# ---- where all runs are counted by Gaussian DP ---------------------------------------------------------------------
 
 
 def gaussian_plan(epsilon: float) -> Price:
@@ -275,12 +281,21 @@ def test_a_budget_holds_more_if_all_of_it_is_gaussian() -> None:
     with pytest.raises(BudgetExhaustedError) as caught:
         check_price(DATA, price, to_pay=cost, spent=left + Spending(1), spent_in_run=Spending())
     assert "Gaussian" not in str(caught.value), "that is not why"
-    with pytest.raises(BudgetExhaustedError, match="only where all releases of a table are Gaussian"):
+    with pytest.raises(BudgetExhaustedError, match="only where all runs of a table are priced by Gaussian DP"):
         check_price(DATA, price, to_pay=cost, spent=Spending(left.units, gaussian=False), spent_in_run=Spending())
 
 
-def test_private_steps_follow_gaussian_releases_only_where_all_counts_as_zcdp_from_the_start() -> None:
-    price = price_of(private_plan(privacy={"epsilon": 1.0}), n_samples=100, n_variables=3)
+def test_many_private_steps_follow_gaussian_releases_like_any_other_run() -> None:
+    price = price_of(private_plan(privacy={"epsilon": 2.0}), n_samples=100, n_variables=3)
+    cost = Spending(price.units, price.gaussian)
+    before = DATA.cap.left(cost, gaussian=True)
+    check_price(DATA, price, to_pay=cost, spent=before, spent_in_run=Spending())
+    with pytest.raises(BudgetExhaustedError):
+        check_price(DATA, price, to_pay=cost, spent=before + Spending(1), spent_in_run=Spending())
+
+
+def test_what_counts_by_zcdp_follows_gaussian_runs_only_where_all_counts_so_from_the_start() -> None:
+    price = one_step(1.0)
     assert not price.gaussian
     to_pay = Spending(price.units, gaussian=False)
     with pytest.raises(PolicyRefusal, match="`mixed_releases` = false"):

@@ -18,7 +18,8 @@ DATA = DatasetPolicy.model_validate(
 )
 POLICY = Policy(site="north", datasets=(DATA,))
 GAUSSIAN = private_plan(rounds=0, moments_rounds=2, privacy={"epsilon": 5.0})
-STEPS = private_plan(privacy={"epsilon": 5.0})
+STEPS = private_plan(local_steps=40, privacy={"epsilon": 5.0})
+ONE_STEP = private_plan(rounds=1, local_steps=1, privacy={"epsilon": 5.0})
 UNITS = 10**12
 
 
@@ -40,7 +41,7 @@ def test_a_table_without_spending_has_its_whole_budget_by_either_count(ledger: L
     assert of["left"]["epsilon"] == pytest.approx(10.0, rel=1e-6)
     assert of["left_if_not_gaussian"]["epsilon"] == pytest.approx(10.0, rel=1e-6)
     [line, *_] = ledger_lines(POLICY, ledger)
-    assert "if not all" not in line, "one number, where both are the same"
+    assert "not priced" not in line, "one number, where both are the same"
 
 
 def test_gaussian_spending_is_told_as_gaussian_and_the_room_for_either_kind(ledger: Ledger) -> None:
@@ -55,7 +56,7 @@ def test_gaussian_spending_is_told_as_gaussian_and_the_room_for_either_kind(ledg
     [line, *_] = ledger_lines(POLICY, ledger)
     assert "spent epsilon 5 of 10" in line
     assert "one more run of up to epsilon 8.058 " in line
-    assert line.endswith("or 7.85 if not all of its releases are Gaussian")
+    assert line.endswith("or 7.85 if it is not priced by Gaussian DP")
 
 
 def test_mixed_spending_is_told_as_zcdp(ledger: Ledger) -> None:
@@ -74,10 +75,13 @@ def test_an_approval_says_how_a_run_is_counted_and_what_that_does_to_the_rest(le
     assert "one more run of epsilon 8.058 would be left" in said
     assert "accounting    Gaussian differential privacy" in said
     said = "\n".join(approval_lines(STEPS, DATA, ledger))
+    assert "accounting    Gaussian differential privacy" in said
+    assert "as the surcharge of selections" in said
+    said = "\n".join(approval_lines(ONE_STEP, DATA, ledger))
     assert "accounting    zCDP" in said
     pay(ledger, UNITS // 10, gaussian=False)
     said = "\n".join(approval_lines(GAUSSIAN, DATA, ledger))
-    assert "Earlier releases of the table were not all Gaussian" in said
+    assert "Earlier runs of the table were not all priced by Gaussian DP" in said
 
 
 def test_private_steps_that_do_not_fit_beside_gaussian_releases_are_told_to_be_too_much(ledger: Ledger) -> None:

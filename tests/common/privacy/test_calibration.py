@@ -58,9 +58,10 @@ def test_more_steps_share_the_same_budget(solver: str, more: dict[str, int]) -> 
 @pytest.mark.parametrize("rounds", [1, 3, 7, 99])
 def test_the_units_of_all_rounds_never_add_up_to_more_than_the_plan_asks_for(epsilon: float, rounds: int) -> None:
     price = price_of(plan_of(epsilon=epsilon, rounds=rounds), n_samples=100, n_variables=5)
-    assert sum(price.units_of(t) for t in range(rounds + 1)) == price.units
-    assert zcdp.epsilon_of(price.units / UNITS, 1e-6) <= epsilon
-    assert zcdp.epsilon_of((price.units + rounds + 2) / UNITS, 1e-6) > epsilon * (1 - 1e-6), "nor to much less"
+    assert sum(price.units_of(t) for t in range(rounds + 1)) + price.surcharge_units == price.units
+    accountant = gaussian_dp if price.gaussian else zcdp
+    assert accountant.epsilon_of(price.units / UNITS, 1e-6) <= epsilon
+    assert accountant.epsilon_of((price.units + rounds + 5) / UNITS, 1e-6) > epsilon * (1 - 1e-6), "nor to much less"
     each = (2 * 2**20) ** 2 / (2 * price.update_variance) + zcdp.selection(price.sharpness)
     assert math.ceil(10 * each * UNITS) <= price.round_units + 1, "a round's noise costs no more than its units"
 
@@ -150,7 +151,7 @@ def test_the_table_of_noise_holds_the_plan_itself() -> None:
         noise_table(plan_of("noisy-covariance"), n_samples=100, n_variables=5)
 
 
-# ---- where every release is Gaussian ---------------------------------------------------------------------------------
+# ---- counted by Gaussian differential privacy ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -158,12 +159,12 @@ def test_the_table_of_noise_holds_the_plan_itself() -> None:
     [
         (plan_of(rounds=0, moments_rounds=3), True),
         (plan_of("noisy-covariance"), True),
-        (plan_of(), False),
-        (plan_of(rounds=1, moments_rounds=3), False),
+        (plan_of(rounds=1, local_steps=1), False),
+        (plan_of(rounds=2, local_steps=2, moments_rounds=3), False),
         (plan_of("dp-pgcd-laplace"), False),
     ],
 )
-def test_a_plan_is_counted_as_gaussian_only_if_every_release_is(plan: Plan, gaussian: bool) -> None:
+def test_a_plan_whose_releases_are_gaussian_is_counted_as_such(plan: Plan, gaussian: bool) -> None:
     price = price_of(plan, n_samples=100, n_variables=5)
     assert price.gaussian == gaussian
     summary = price_summary(plan, n_samples=100, n_variables=5)
@@ -179,7 +180,48 @@ def test_a_plan_is_counted_as_gaussian_only_if_every_release_is(plan: Plan, gaus
         assert gaussian_dp.epsilon_of(price.units / UNITS, 1e-6) <= 1.0
     else:
         assert summary["noise_relative_to_zcdp"] == 1.0
-        assert "zCDP: not every release is Gaussian" in line
+        assert ("zCDP: not every release is Gaussian" in line) == (plan.local_solver == "dp-pgcd-laplace")
+
+
+@pytest.mark.parametrize("share", [0.05, 0.35, 0.6, 0.95])
+@pytest.mark.parametrize("steps", [1, 2, 7, 100, 3000, 20_000])
+def test_a_surcharge_pays_for_every_step_from_the_last_to_the_first(share: float, steps: int) -> None:
+    mu_squared = max(3.0 * share - 1.0, 0.0)  # of the release after the end
+    for _ in range(steps):
+        mu_squared += 1.0 - share
+        assert mu_squared >= 2.0 * share * (1 - 1e-12), "from here on the map is increasing"
+        mu_squared *= mu_squared / (mu_squared - share)
+    found = gaussian_dp.surcharge(share, steps)
+    assert mu_squared - steps - 1e-9 <= found <= mu_squared - steps + 2e-4
+
+
+@pytest.mark.parametrize(("share", "fewest"), [(0.05, 1), (0.35, 4), (0.5, 10), (0.7, 20), (0.9, 31)])
+def test_steps_are_counted_by_gaussian_dp_unless_they_are_so_few_that_zcdp_asks_for_less_noise(
+    share: float, fewest: int
+) -> None:
+    for steps in {1, fewest - 1, fewest, 10 * fewest} - {0}:
+        given = {"epsilon": 1.0, "selection_share": share, "smoothness": "public", "second_moments": [2.0]}
+        plan = private_plan(rounds=1, local_steps=steps, privacy=given)
+        price = price_of(plan, n_samples=100, n_variables=5)
+        assert price.gaussian == (steps >= fewest)
+        assert (price.surcharge_units > 0) == price.gaussian
+        noise = price_summary(plan, n_samples=100, n_variables=5)["noise_relative_to_zcdp"]
+        assert noise == pytest.approx(math.sqrt(zcdp.budget(1.0, 1e-6) * UNITS / price.round_units))
+        assert noise <= 1.0
+
+
+def test_the_surcharge_is_told_and_is_in_the_price_once() -> None:
+    price = price_of(plan_of(moments_rounds=2), n_samples=100, n_variables=5)
+    rounds = range(price.last_round + 1)
+    assert price.units == sum(map(price.units_of, rounds)) + price.surcharge_units == price.share_units
+    assert price.step_rounds == range(1, 11)
+    assert price.surcharge_of(rounds) == price.surcharge_of([10]) == price.surcharge_units > 0
+    assert price.surcharge_of([0, 11, 12, 13]) == 0
+    summary = price_summary(plan_of(moments_rounds=2), n_samples=100, n_variables=5)
+    assert summary["zcdp"]["surcharge"] == price.surcharge_units / UNITS
+    text = "\n".join(price_lines(summary))
+    assert f"{summary['zcdp']['surcharge']:.4g} as the surcharge of selections" in text
+    assert "as every release is Gaussian or a selection, for which the surcharge is paid" in text
 
 
 # ---- residual moments ------------------------------------------------------------------------------------------------
@@ -194,8 +236,8 @@ def test_residual_moments_are_paid_from_the_same_budget(epsilon: float, times: i
     price = price_of(plan, n_samples=100, n_variables=5)
     assert price.last_round == 10 + 1 + times == n_rounds(plan)
     assert price.units_of(11) == 0, "the setup is told again, which was paid for"
-    assert sum(price.units_of(t) for t in range(price.last_round + 1)) == price.units
-    assert zcdp.epsilon_of(price.units / UNITS, 1e-6) <= epsilon
+    assert sum(price.units_of(t) for t in range(price.last_round + 1)) + price.surcharge_units == price.units
+    assert gaussian_dp.epsilon_of(price.units / UNITS, 1e-6) <= epsilon
     without_setup = price.units - price.setup_units
     assert price.moments_rounds * price.moments_units == pytest.approx(share * without_setup, rel=1e-6)
     assert (math.sqrt(2) * 2**20 + 5) ** 2 / (2 * price.moments_variance) * UNITS <= price.moments_units
@@ -218,7 +260,9 @@ def test_other_solvers_have_no_residual_moments(solver: str) -> None:
 def test_a_summary_says_what_residual_moments_cost_and_the_sentence_that_they_were_released() -> None:
     plan = plan_of(moments_rounds=2)
     summary = price_summary(plan, n_samples=100, n_variables=5)
-    assert summary["zcdp"]["moments_round"] * UNITS == price_of(plan, n_samples=100, n_variables=5).moments_units
+    assert summary["zcdp"]["moments_round"] * UNITS == pytest.approx(
+        price_of(plan, n_samples=100, n_variables=5).moments_units
+    )
     text = "\n".join(price_lines(summary))
     assert "squared scales" in text
     assert f", 2 x {summary['zcdp']['moments_round']:.4g}" in text

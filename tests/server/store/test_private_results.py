@@ -40,7 +40,7 @@ def test_a_private_run_names_its_guarantee_in_one_sentence(tmp_path: Path) -> No
     assert sentence.endswith(".")
     assert result["privacy"]["no_guarantee_because"] == []
     assert result["privacy"]["sites"]["south"]["delta"] == pytest.approx(1e-6)
-    assert result["privacy"]["sites"]["south"]["accounting"] == "zCDP"
+    assert result["privacy"]["sites"]["south"]["accounting"] == "Gaussian"
     assert result["privacy"]["sites"]["north"]["contributed_zcdp"] == 0.0, "it has answered nothing"
 
 

@@ -71,3 +71,20 @@ def test_a_site_that_noise_hides_leaves_the_others_what_they_tell(consensus: str
     assert right >= 0.7 * true
     named = [line for line in result["warnings"] if "site-3 has too few rows" in line]
     assert len(named) == (consensus == "mean"), "under a rule it has its vote"
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["own noise", "secure sum"])
+def test_only_records_without_missing_values_count_in_sampling_errors(shared: bool, tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    a = rng.standard_normal(4500)
+    X = np.column_stack([a, 0.5 * a + rng.standard_normal(4500)])
+    ranges = {name: {"range": [-6.0, 6.0]} for name in "ab"}
+    plan = Plan.load("private", [f"privacy.secure_sum={str(shared).lower()}"], epsilon=200.0)
+    plan = plan.with_settings(n_participants=3, dictionary=ranges, bootstrap=0)
+    found = {}
+    for name, missing in (("whole", 0.0), ("gaps", 0.7)):
+        table = np.where((np.arange(2) == 1) & (rng.random((4500, 1)) < missing), np.nan, X)
+        sites = {f"s{k}": Dataset(("a", "b"), part) for k, part in enumerate(np.split(table, 3))}
+        found[name] = simulate(plan, sites, tmp_path / name, noise_seed=1)["estimation"]["n_samples"]
+    assert found["whole"] == pytest.approx(4497, rel=0.01)
+    assert found["gaps"] == pytest.approx(0.3 * 4497, rel=0.05)

@@ -24,6 +24,7 @@ from fedbnsl.errors import (
 from fedbnsl.messages import LocalUpdate, Loss, MaskedSum, RoundTask, Seat, SiteState
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import price_of
+from fedbnsl.privacy.report import guarantee_sentence
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl_client.budget.journal import RunJournal
 from fedbnsl_client.budget.ledger import Ledger
@@ -309,7 +310,9 @@ def test_real_sites_go_on_without_one_that_is_killed_for_good(ordered: bool, wir
     (ejected,) = result["ejected"]
     assert ejected["site"] == GONE
     assert any(GONE in warning for warning in result["warnings"])
-    assert "1 of these releases again, with fresh noise, as a site was lost" in result["privacy"]["guarantee"]
+    guarantee = result["privacy"]["guarantee"]
+    assert "1 of these releases again, with fresh noise, as a site was lost" in guarantee
+    assert "and over the other 3 once a site was lost. The guarantee holds against it alone;" in guarantee
     assert late
     assert "taken out" in late[0][1] or late[0][0] == 6
     price = price_of(plan, n_samples=400, n_variables=5)
@@ -354,3 +357,16 @@ def test_a_checkpoint_from_before_a_loss_is_not_gone_on_from(tmp_path: Path) -> 
     checkpoint.save(file, kept[1], plan_digest=PLAN.digest())
     with pytest.raises(ResultError, match="older than the loss"):
         read_past(file, events, PLAN, KeptCheckpoints(tmp_path / "kept", PRICE.last_round))
+
+
+def test_a_loss_takes_one_of_those_that_may_collude() -> None:
+    settings = ["n_participants=8", "privacy.secure_sum=true", "privacy.delta=1e-6", "privacy.secure_sum_retries=2"]
+    plan = Plan.load("private-moments", settings)
+
+    def said(**of: int) -> str:
+        return guarantee_sentence(plan, 5, 400, 6, **of)
+
+    assert "any 2 other sites, those that a site has not confirmed and those that are lost during the run" in said()
+    assert "any 1 other site, those that a site has not confirmed among them" in said(lost=1, repeated=1)
+    assert "over the other 6 once 2 sites were lost. The guarantee holds against it alone;" in said(lost=2, repeated=2)
+    assert "again, with fresh noise" not in said(lost=1), "keys are not released"

@@ -45,7 +45,7 @@ def confirm(folder: Path, site: str, fingerprint: str) -> None:
     Raises
     ------
     SetupError
-        If the name or the fingerprint cannot be one.
+        If the name or the fingerprint cannot be one, or it is that of another site.
     """
     if not is_site_name(site):
         raise SetupError(f"site {site!r}: use {SITE_NAME_RULE}")
@@ -56,7 +56,14 @@ def confirm(folder: Path, site: str, fingerprint: str) -> None:
             "hexadecimal digits, as `fedbnsl participant peers` prints it there"
         )
     shown = ":".join(digits[k : k + 2] for k in range(0, _DIGITS, 2))
-    _write(folder, {**confirmed(folder), site: shown})
+    known = confirmed(folder)
+    for other, its in known.items():
+        if other != site and its == shown:
+            raise SetupError(
+                f"that is the fingerprint of site {other!r}; two sites never have one key",
+                remedy=f"If {other} was wrong: fedbnsl participant peers FOLDER --forget {other}",
+            )
+    _write(folder, {**known, site: shown})
 
 
 def forget(folder: Path, site: str) -> None:

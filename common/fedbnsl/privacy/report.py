@@ -42,17 +42,20 @@ def price_summary(plan: Plan, *, n_samples: int, n_variables: int) -> dict[str, 
         "noise_relative_to_zcdp": noise_relative_to_zcdp(price),
         "epsilon": (gaussian_dp if price.gaussian else zcdp).epsilon_of(total, price.delta),
         "epsilon_by_zcdp": zcdp.epsilon_of(total, price.delta),
-        **_shared(price, plan.n_participants),
+        **_shared(price, plan),
         "epsilon_as_in_the_paper": zcdp.epsilon_as_in_the_paper(total, price.delta),
         "guarantee": guarantees(plan),
         "noise": noise_scales(plan, privacy, price, n_samples=n_samples, n_variables=n_variables),
     }
 
 
-def _shared(price: Price, n_sites: int) -> dict[str, Any]:
+def _shared(price: Price, plan: Plan) -> dict[str, Any]:
     """Of a run with secure sums: what is different from one without."""
-    if price.n_honest == 1:
+    if plan.privacy is None or price.n_honest == 1:
         return {}
+    n_sites, settings = plan.n_participants, plan.privacy.model_dump()
+    without = plan.with_settings(privacy={**settings, "secure_sum": False, "colluding": 0})
+    alone = price_of(without, n_samples=price.n_samples, n_variables=price.n_variables)
     return {
         "secure_sum": {
             "sites": n_sites,
@@ -61,7 +64,7 @@ def _shared(price: Price, n_sites: int) -> dict[str, Any]:
             "zcdp_of_retries": zcdp.zcdp_of(price.reserve),
             "epsilon_against_all_others": epsilon_of_share(price),
             "zcdp_against_all_others": zcdp.zcdp_of(price.share_units),
-            "noise_of_the_sum_without": math.sqrt(price.n_honest),
+            "noise_of_the_sum_without": math.sqrt(alone.moments_variance / price.moments_variance),
         }
     }
 
@@ -85,7 +88,9 @@ def guarantees(plan: Plan) -> bool:
     return plan.local_solver == "noisy-covariance" or not exact
 
 
-def guarantee_sentence(plan: Plan, n_variables: int, fewest_samples: int, rounds: int, *, lost: int = 0) -> str:
+def guarantee_sentence(
+    plan: Plan, n_variables: int, fewest_samples: int, rounds: int, *, lost: int = 0, repeated: int = 0
+) -> str:
     """What a private run guarantees, for people.
 
     Parameters
@@ -94,8 +99,8 @@ def guarantee_sentence(plan: Plan, n_variables: int, fewest_samples: int, rounds
         The most rounds that any site answered, including those of residual moments.
     fewest_samples
         Rows of the smallest site: without a delta in the plan, its delta is the largest.
-    lost
-        Sites that secure sums went on without.
+    lost, repeated
+        Sites that secure sums went on without, and how many of their rounds were released again.
     """
     privacy = plan.privacy
     if privacy is None or not guarantees(plan):
@@ -121,24 +126,27 @@ def guarantee_sentence(plan: Plan, n_variables: int, fewest_samples: int, rounds
             )
         if rounds > plan.rounds + 1:
             parts.append(f"the noisy moments of its residuals at most {rounds - plan.rounds - 1} times")
-        if lost:
-            parts.append(f"{lost} of these releases again, with fresh noise, as {_sites(lost)} lost")
+        if repeated:
+            parts.append(f"{repeated} of these releases again, with fresh noise, as {_sites(repeated)} lost")
         releases = ", and ".join(parts)
     sentence = (
         f"Every site's table is protected by (epsilon = {privacy.epsilon:g}, {delta}) differential privacy under "
         f"replacement of one record, over everything that the site released in this run: {releases}."
     )
-    return f"{sentence} {_of_sums(price, plan.n_participants)}" if price.n_honest > 1 else sentence
+    return f"{sentence} {_of_sums(price, plan.n_participants, lost)}" if price.n_honest > 1 else sentence
 
 
-def _of_sums(price: Price, n_sites: int) -> str:
+def _of_sums(price: Price, n_sites: int, lost: int) -> str:
     """Against whom the guarantee of a run with secure sums holds."""
-    others = n_sites - price.n_honest
+    others = n_sites - price.n_honest - lost
+    seen = f"sums over all {n_sites} sites only" + (
+        f", and over the other {n_sites - lost} once {_sites(lost)} lost" if lost else ""
+    )
+    among = "those that a site has not confirmed" + ("" if lost else " and those that are lost during the run")
+    together = f" together with any {others} other site{'' if others == 1 else 's'}, {among} among them"
     return (
-        f"The coordinator sees sums over all {n_sites} sites only. The guarantee holds against it together with any "
-        f"{others} other site{'' if others == 1 else 's'}, those that a site has not confirmed and those that are lost "
-        f"during the run among them; against it and all other sites together, epsilon is {epsilon_of_share(price):.4g} "
-        "at the same delta."
+        f"The coordinator sees {seen}. The guarantee holds against it{together if others else ' alone'}; against it "
+        f"and all other sites together, epsilon is {epsilon_of_share(price):.4g} at the same delta."
     )
 
 

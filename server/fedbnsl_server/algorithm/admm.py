@@ -55,6 +55,8 @@ class AdmmState:
         moments round. The first W, still without acyclicity, shows dependences; the last one is what was learned.
     complete_rows
         Rows without a missing value, by site, once the sites have told them; never in a private run.
+    complete_share
+        In a private run, the share of all records that have no missing value, as far as noise lets it be told.
     releases
         What every private moments round so far has released, of all records.
     steps
@@ -78,6 +80,7 @@ class AdmmState:
     mean_squares: Matrix = field(default_factory=lambda: np.empty(0))
     neighbours: SparseMatrix | None = None
     complete_rows: Mapping[str, int] = field(default_factory=dict[str, int])
+    complete_share: float = 1.0
     releases: tuple[Release, ...] = ()
     confidence: Confidence | None = None
     steps: Mapping[str, Matrix] = field(default_factory=dict[str, Matrix])

@@ -132,7 +132,7 @@ class _Searched(NamedTuple):
 
 def _equal_variance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run, *, last: bool) -> _Searched:
     """The DAG of equal noise variances, from all releases."""
-    release, all_sites, _ = _released(answers, task, run)
+    release, all_sites, _ = _released(state, answers, task, run)
     releases, size = (*state.releases, release), None if state.units is None else state.units.scales
     search = EqualVarianceSearch(run.mask, run.plan.threshold, last, size)
     found = search.found(releases, all_sites.n_samples, task.weights.support(), task.scales)
@@ -142,7 +142,7 @@ def _equal_variance(state: AdmmState, answers: Mapping[str, Answer], task: Task,
 def _class(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run, *, last: bool) -> _Searched:
     """The class of least BIC, from all releases."""
     plan, d = run.plan, len(run.mask.allowed)
-    release, all_sites, hidden = _released(answers, task, run)
+    release, all_sites, hidden = _released(state, answers, task, run)
     releases, n_samples = (*state.releases, release), all_sites.n_samples
     search = NoisyClassSearch(run.mask, plan.threshold if last else 0.0, plan.search_seed)
     found, moments, accuracy, weight_error, of_residuals = search.found(releases, n_samples)
@@ -166,10 +166,13 @@ def _class(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run
     return _Searched(found, pooled, asked, scales, releases, replace(confidence, uncounted=hidden))
 
 
-def _released(answers: Mapping[str, Answer], task: Task, run: Run) -> tuple[Release, SiteRelease, tuple[str, ...]]:
+def _released(
+    state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run
+) -> tuple[Release, SiteRelease, tuple[str, ...]]:
     """What the round has released over all records, all sites as one, and the names of those that noise hides."""
     d = len(run.mask.allowed)
     all_sites, hidden = _pooled(answers, run)
+    all_sites = all_sites._replace(n_samples=max(all_sites.n_samples * state.complete_share, 1.0))
     release = released(
         all_sites.moments,
         noise_std=all_sites.noise_std,

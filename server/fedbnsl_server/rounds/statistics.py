@@ -104,10 +104,16 @@ def _private(state: AdmmState, answers: Mapping[str, Answer], run: Run) -> AdmmS
     variances = mean_over_records([answer.variances for answer in answers.values()], rows, rule)
     noise_std = noise_of_variances(run, answers)
     scales = half * np.sqrt(np.clip(variances / half**2, max(_LEAST_SHARE, noise_std), 1.0))
-    return in_units(
-        replace(state, scales=np.ones_like(scales), mean_squares=variances / scales**2),
-        Units(np.empty(0), scales),
-    )
+    told = replace(state, scales=np.ones_like(scales), mean_squares=variances / scales**2)
+    return in_units(replace(told, complete_share=_complete_share(answers, run)), Units(np.empty(0), scales))
+
+
+def _complete_share(answers: Mapping[str, Answer], run: Run) -> float:
+    """Of all records, those that count: sampling errors are theirs. A share within its noise of 1 is 1."""
+    rows = sum(run.rows(answers))
+    share = sum(answer.complete_rows for answer in answers.values()) / rows
+    noise_std = math.sqrt(sum(price.setup_variance for price in run.prices(answers).values())) / (LATTICE * rows)
+    return 1.0 if share > 1.0 - 2.0 * noise_std else max(share, 1.0 / rows)
 
 
 def noise_of_variances(run: Run, sites: Iterable[str]) -> float:

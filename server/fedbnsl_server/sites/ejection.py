@@ -77,7 +77,10 @@ def _round_to_repeat(
     site: str, from_round: int | None, *, plan: Plan, n_lost: int, rounds: Sequence[Mapping[str, Any]]
 ) -> int:
     """Under secure sums the sum of the present round is asked anew of the others, as often as the price includes."""
-    remedy = f"Begin a new run without {site}, in another folder; it has its own price."
+    remedy = (
+        f"Bring {site} back; or end this run, with Ctrl-C at the coordinator, and begin a new one without {site}, in "
+        "another folder: it has its own price."
+    )
     if from_round not in (None, len(rounds) + 1):
         raise SetupError(
             "sums that hold what a site sent stay: only the present round can be asked anew without it", remedy=remedy

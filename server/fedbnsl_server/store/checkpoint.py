@@ -54,6 +54,7 @@ def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
         "contributed": sorted(state.contributed),
         "sites": list(state.sites),
         "complete_rows": dict(state.complete_rows),
+        "complete_share": state.complete_share,
         "seats": [[one.site, one.n_samples, *(part.hex() for part in _bytes_of(one))] for one in state.seats],
         "steps": {site: len(told) for site, told in state.steps.items()},
     }
@@ -132,6 +133,7 @@ def load(path: Path, *, plan_digest: bytes) -> AdmmState:
         refitted=rest[2 * len(sites)] if len(rest) > 2 * len(sites) else None,
         residual_variance=residual_variance,
         complete_rows=head.get("complete_rows", {}),  # as above
+        complete_share=head.get("complete_share", 1.0),
         confidence=_confidence(arrays),
         releases=_releases(arrays),
         steps=_steps(head.get("steps", {}), arrays),  # as above

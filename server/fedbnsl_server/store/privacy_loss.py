@@ -17,6 +17,7 @@ def privacy_loss(
     *,
     paid_rounds: int,
     lost: int,
+    repeated: int,
     no_guarantee: Iterable[str],
 ) -> dict[str, Any]:
     """In one sentence and in numbers.
@@ -31,8 +32,8 @@ def privacy_loss(
         The entries of the complete rounds.
     paid_rounds
         For how many rounds sites may have paid.
-    lost
-        Sites that secure sums went on without.
+    lost, repeated
+        Sites that secure sums went on without, and how many of their rounds were released again.
     no_guarantee
         Why there is no guarantee; empty: there is one.
     """
@@ -54,7 +55,9 @@ def privacy_loss(
         if price.n_honest > 1:
             sites[site]["price_zcdp_against_all_others"] = zcdp.zcdp_of(price.share_units)
     return {
-        "guarantee": "" if reasons else guarantee_sentence(plan, d, min(rows.values()), paid_rounds, lost=lost),
+        "guarantee": ""
+        if reasons
+        else guarantee_sentence(plan, d, min(rows.values()), paid_rounds, lost=lost, repeated=repeated),
         "no_guarantee_because": reasons,
         "sites": sites,
     }

@@ -405,6 +405,7 @@ class RunRecorder:
             # Sites may have answered and paid for the interrupted round. A continued folder may be a restored backup,
             # so sites may have paid for any later round, too.
             rounds = n_rounds(self._plan) if self._folder.is_continued else rounds + 1
+        lost = self._ejected if self._plan.secure_sums else []
         # An ejected site has paid for what it sent all the same.
         rows = {**{one.site: one.n_samples for one in self._ejected if one.n_samples}, **self._n_samples}
         return privacy_loss(
@@ -413,7 +414,8 @@ class RunRecorder:
             rows,
             self._rounds,
             paid_rounds=min(rounds, n_rounds(self._plan)),
-            lost=sum(one.after_round > 0 for one in self._ejected) if self._plan.secure_sums else 0,
+            lost=len(lost),
+            repeated=sum(one.after_round > 0 for one in lost),  # keys are not released
             no_guarantee=self._no_guarantee(),
         )
 

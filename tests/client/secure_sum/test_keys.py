@@ -213,18 +213,26 @@ def test_a_signature_written_in_another_way_changes_no_mask(members: Members) ->
 
 # ---- what the operator confirms ----------------------------------------------------------------------------------
 
-FINGERPRINT = ":".join(["AB"] * 32)
+FINGERPRINT, OTHER = (":".join([byte] * 32) for byte in ("AB", "CD"))
 
 
 def test_confirmed_sites_are_kept_and_forgotten(tmp_path: Path) -> None:
     assert peers.confirmed(tmp_path) == {}
     peers.confirm(tmp_path, "east", FINGERPRINT.lower().replace(":", ""))
-    peers.confirm(tmp_path, "west", FINGERPRINT)
-    assert peers.confirmed(tmp_path) == {"east": FINGERPRINT, "west": FINGERPRINT}
+    peers.confirm(tmp_path, "west", OTHER)
+    assert peers.confirmed(tmp_path) == {"east": FINGERPRINT, "west": OTHER}
     peers.forget(tmp_path, "east")
-    assert peers.confirmed(tmp_path) == {"west": FINGERPRINT}
+    assert peers.confirmed(tmp_path) == {"west": OTHER}
     with pytest.raises(SetupError, match="not among the confirmed"):
         peers.forget(tmp_path, "east")
+
+
+def test_one_fingerprint_is_not_confirmed_for_two_sites(tmp_path: Path) -> None:
+    peers.confirm(tmp_path, "east", FINGERPRINT)
+    peers.confirm(tmp_path, "east", FINGERPRINT)
+    with pytest.raises(SetupError, match="that is the fingerprint of site 'east'"):
+        peers.confirm(tmp_path, "west", FINGERPRINT)
+    assert peers.confirmed(tmp_path) == {"east": FINGERPRINT}
 
 
 @pytest.mark.parametrize(("site", "fingerprint"), [("east", "AB:CD"), ("east", "X" * 64), ("../east", FINGERPRINT)])

@@ -186,15 +186,20 @@ def _show(report: dict[str, Any], console: Any) -> None:
                 *([_between(value["interval"], 4)] if known else ()),
                 f"{value['standardised']:+.3f}",
                 *([_between(value["standardised_interval"], 3)] if known else ()),
-                Text(_sets_in_words(value["adjusted_for"], report["from"])),
+                Text(_sets_in_words(value["adjusted_for"], report["from"], report["to"])),
             )
     console.print(table)
     for sentence in report["in_words"]:
         console.print(Text(sentence), soft_wrap=True)
 
 
-def _sets_in_words(sets: list[list[list[str]]], sources: Sequence[str]) -> str:
-    """Such as `nothing, or crp and plate`; of several sources `for a nothing, for b crp`, and at most three sets."""
+def _sets_in_words(sets: list[list[list[str]]], sources: Sequence[str], target: str) -> str:
+    """Such as `nothing, or crp and plate`; of several sources `for a nothing, for b crp`, and at most three sets.
+
+    Nothing is adjusted for where the target is a cause of the only source.
+    """
+    if len(sources) == 1 and all(target in parents[0] for parents in sets):
+        return f"- ({target} is a cause)"
 
     def listed(names: list[str]) -> str:
         return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names) or "nothing"

@@ -86,7 +86,7 @@ def test_levels_of_a_nominal_variable_have_the_intervals_of_their_correlated_col
     ],
 )
 def test_what_was_adjusted_for_is_said_in_words(sets, sources, words):
-    assert _sets_in_words(sets, sources) == words
+    assert _sets_in_words(sets, sources, "target") == words
 
 
 def test_an_effect_against_the_arrows_is_none(capsys, tmp_path):
@@ -168,3 +168,8 @@ def test_a_simulated_run_of_a_class_answers(capsys, tmp_path):
     values = [value["effect"] for value in report["effects"][0]["values"]]
     assert any(value != 0.0 for value in values)
     assert (report["verdict"] == "identified") == (len(values) == 1)
+
+
+def test_nothing_is_adjusted_for_where_the_target_is_a_cause():
+    assert _sets_in_words([[["target"]], [["target", "crp"]]], ["age"], "target") == "- (target is a cause)"
+    assert _sets_in_words([[["target"]], [["crp"]]], ["age"], "target") == "target, or crp"

@@ -9,29 +9,25 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tomli_w
 
 from fedbnsl.durable import make_folder, write_text
 from fedbnsl.errors import FedbnslError, RunAbandonedError, UnreachableError
-from fedbnsl.identity.certificates import Name, key_fingerprint
 from fedbnsl.messages import RunStatus
 from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.privacy_settings import Privacy
-from fedbnsl.privacy.calibration import Price, price_of
-from fedbnsl.privacy.report import epsilon_of_share
 from fedbnsl.security_log import NAME
 from fedbnsl_client.budget.report import ledger_as_json
 from fedbnsl_client.cli import warnings_on_stderr
 from fedbnsl_client.data.csv_table import read_header
-from fedbnsl_client.secure_sum import peers
-from fedbnsl_client.secure_sum.keys import public_key_of
 from fedbnsl_client.site import folder as site_folder
-from fedbnsl_client.site import identity
 from fedbnsl_experiments.tables.folder import DICTIONARY, column_file, csv_line
-from fedbnsl_server.identity.enrolment import Federation
 from fedbnsl_server.observe.status_client import Observer
+
+if TYPE_CHECKING:
+    from fedbnsl_server.identity.enrolment import Federation
 
 _START_S = 60.0
 _POLL_S = 0.1
@@ -260,27 +256,37 @@ def _guard(out: Path, site: str, table: Path, plan: Plan, privacy: Privacy, dict
             max_epsilon=2 * privacy.epsilon,
             max_epsilon_per_run=privacy.epsilon,
             max_delta=privacy.delta or None,
-            max_epsilon_against_all=2 * epsilon_of_share(_price(plan)) if privacy.secure_sum else None,
+            max_epsilon_against_all=2 * _epsilon_against_all(plan) if privacy.secure_sum else None,
         )
     with site_folder.opened(folder) as (_, ledger):
         ledger.approve(plan.digest(), plan.name)
     return folder
 
 
-def _price(plan: Plan) -> Price:
-    """Of any site in a run with secure sums, whose delta the plan gives: its rows do not matter."""
-    return price_of(plan, n_samples=1, n_variables=len(plan.column_names))
+def _epsilon_against_all(plan: Plan) -> float:
+    """What any site pays against all others under secure sums, whose plan has a delta: rows do not matter."""
+    from fedbnsl.privacy.calibration import price_of  # here, as below: the demo watches without the mathematics
+    from fedbnsl.privacy.report import epsilon_of_share
+
+    return epsilon_of_share(price_of(plan, n_samples=1, n_variables=len(plan.column_names)))
 
 
-def _federation(plan: Plan, out: Path) -> Federation | None:
+def _federation(plan: Plan, out: Path) -> "Federation | None":
     """One for a plan with secure sums, whose sites have to know each other; None: plaintext on loopback will do."""
     if not plan.secure_sums:
         return None
+    from fedbnsl_server.identity.enrolment import Federation
+
     return Federation.create(out / "federation", name="demo", hosts=("127.0.0.1",), days=_DAYS, ca_days=_DAYS)
 
 
-def _enrol(federation: Federation, guards: Mapping[str, Path]) -> None:
+def _enrol(federation: "Federation", guards: Mapping[str, Path]) -> None:
     """Enrol every site, and let each confirm all others, whose people would compare fingerprints by telephone."""
+    from fedbnsl.identity.certificates import Name, key_fingerprint
+    from fedbnsl_client.secure_sum import peers
+    from fedbnsl_client.secure_sum.keys import public_key_of
+    from fedbnsl_client.site import identity
+
     prints: dict[str, str] = {}
     for site, guard in guards.items():
         bundle = federation.approve(identity.request(guard, Name(federation.name, site)), days=_DAYS)

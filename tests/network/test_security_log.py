@@ -242,7 +242,7 @@ def test_both_sides_keep_a_record_of_a_private_run_without_a_value_of_a_table(me
         with Ledger.open(tmp_path / name / "ledger.db") as ledger:
             spent = ledger.spent(DATASET)
         assert sum(entry["zcdp"] for entry in released) == pytest.approx(spent * 1e-12)
-        known = {"n", "time", "event", "previous", "dataset", "run", "round", "zcdp", "sha256"}
+        known = {"n", "time", "event", "previous", "dataset", "run", "round", "attempt", "zcdp", "sha256"}
         assert all(set(entry) <= known for entry in released)
         assert own[-1]["outcome"] == "finished"
 

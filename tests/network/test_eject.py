@@ -455,7 +455,7 @@ def test_no_site_is_taken_out_of_secure_sums_that_have_no_retries() -> None:
     plan = Plan.load("private-moments", settings)
     with pytest.raises(SetupError, match="allows for 0 lost sites") as caught:
         round_to_go_on_after("c", None, plan=plan, members={*SITES, "d"}, ejected=(), rounds=[], kept=[])
-    assert "a new run without c" in caught.value.remedy
+    assert "begin a new one without c" in caught.value.remedy
 
 
 # ---- checkpoints ---------------------------------------------------------------------------------------------------

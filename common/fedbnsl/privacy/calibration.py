@@ -136,7 +136,7 @@ class Price:
     @property
     def reserve(self) -> int:
         """Part of `units` that is kept for rounds that are asked anew."""
-        return self.units - sum(map(self.units_of, range(self.last_round + 1)))
+        return self.units - self.surcharge_units - sum(map(self.units_of, range(self.last_round + 1)))
 
     def _whole(self, units_of: Callable[[int], int]) -> int:
         of_rounds = [units_of(t) for t in range(self.last_round + 1)]

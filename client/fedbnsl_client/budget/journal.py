@@ -142,9 +142,10 @@ class RunJournal:
 
     def _refuse_too_many(self, t: int, attempt: int) -> None:
         """Whatever the coordinator says was lost, no more is released than the price of the run includes."""
+        if not self._price.units_of(t) or set(self._attempts(t)) <= {attempt}:
+            return
         paid = [one for one in range(self._price.last_round + 1) if self._price.units_of(one)]
-        again = sum(max(len(self._attempts(one)) - 1, 0) for one in paid)
-        if t in paid and set(self._attempts(t)) - {attempt} and again >= self._price.retries:
+        if sum(max(len(self._attempts(one)) - 1, 0) for one in paid) >= self._price.retries:
             raise BudgetExhaustedError(
                 f"the coordinator asks for round {t} anew, and the price of the run includes {self._price.retries} "
                 "such rounds: nothing more is released"
@@ -173,8 +174,6 @@ class RunJournal:
             )
 
     def _left(self, whole: int, paid: Sequence[int], units_of: Callable[[int], int]) -> Spending:
-        if self._price.last_round in paid:  # no round is asked anew after it
-            return Spending(0, self._price.gaussian)
         spent = sum(map(units_of, paid)) + self._price.surcharge_of(paid)
         return Spending(max(whole - spent, 0), self._price.gaussian)
 

@@ -100,6 +100,17 @@ def test_the_second_cap_holds_over_runs_before_and_while_they_go_on(ledger: Ledg
     assert enough.cap.allows(ledger.spending(DATASET) + Spending(PRICE.units)), "the first cap would have let it pass"
 
 
+def test_rounds_that_were_skipped_are_still_to_pay_once_the_last_one_is_answered(ledger: Ledger) -> None:
+    """The coordinator chooses the order of its tasks: a site that joins again counts every round that may yet come."""
+    epsilon = 1.01 * Spending(PRICE.units).epsilon(1e-6)
+    first = journal(ledger, policy(against_all=900.0, epsilon=epsilon))
+    first.release(PRICE.last_round, lambda: b"the last")
+    first.check()
+    play(journal(ledger, policy(against_all=900.0, epsilon=epsilon), run=2), last=PRICE.last_round - 1)
+    with pytest.raises(BudgetExhaustedError):
+        first.check()
+
+
 def test_a_run_without_secure_sums_is_held_to_the_second_cap_too(ledger: Ledger) -> None:
     whole = Spending(PRICE.share_units).epsilon(1e-6)
     enough = policy(against_all=1.01 * whole, epsilon=1.01 * whole)

@@ -91,6 +91,7 @@ def test_a_run_of_real_sites_sends_totals_alone_and_pays_for_its_share_of_the_no
 
     price = price_of(PLAN, n_samples=400, n_variables=5)
     run = int(result["manifest"]["run"], 16)
+    sent_numbers: list[np.ndarray] = []
     for site, folder in folders.items():
         with site_folder.opened(folder) as (_, ledger):
             ledger.verify()
@@ -107,8 +108,10 @@ def test_a_run_of_real_sites_sends_totals_alone_and_pays_for_its_share_of_the_no
                 else:
                     assert kept == sent, "whatever was sent, however often, is what the ledger keeps"
                     assert isinstance(update.content, MaskedSum)
-                    spread = update.content.numbers.astype(float) / 2.0**64
-                    assert 0.2 < spread.mean() < 0.8, "masked numbers lie anywhere"
+                    sent_numbers.append(update.content.numbers.astype(float) / 2.0**64)
+    spread = np.concatenate(sent_numbers)
+    assert len(spread) == len(SITES) * (5 + PLAN.moments_rounds * 15)
+    assert 0.4 < spread.mean() < 0.6, "masked numbers lie anywhere: more than five standard errors"
 
 
 @ended_once_all_have_left

@@ -1,7 +1,7 @@
 """One run at the coordinator: let the sites join, play the rounds, and end in an orderly way, also after an error.
 
-What the machine lacks for a while ends nothing: see `fedbnsl_server.pause`. Sites are ejected by
-`fedbnsl_server.eject_orders`.
+Several runs may be played at once, on one event loop and behind one port. What the machine lacks for a while ends
+nothing: see `fedbnsl_server.pause`. Sites are ejected by `fedbnsl_server.eject_orders`.
 """
 
 import asyncio
@@ -14,19 +14,19 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from fedbnsl.errors import InterruptedRunError, QuorumLostError, ResultError
-from fedbnsl.interrupt import signals_to_heed
+from fedbnsl.events import Emit, silent
 from fedbnsl.messages import Finished
 from fedbnsl.plan.plan import Plan
+from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl.security_log import Record
 from fedbnsl_server.algorithm import global_step, round_loop
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.round_loop import RoundRecord
 from fedbnsl_server.eject_orders import EjectOrders
-from fedbnsl_server.goodbye import end_of, public_reason, tell_the_end
-from fedbnsl_server.grpc_api.server import CoordinatorServer
+from fedbnsl_server.goodbye import end_of, public_reason
 from fedbnsl_server.grpc_api.servicer import Servicer
 from fedbnsl_server.influence import outliers_now
 from fedbnsl_server.pause import Pause
@@ -56,6 +56,26 @@ class _End:
     paused: bool = False
 
 
+class Door(Protocol):
+    """Where the sites of a run call."""
+
+    async def open(self, servicer: Servicer) -> None:
+        """Take the calls of a run."""
+        ...
+
+    async def drain(self) -> None:
+        """No new work is handed out."""
+        ...
+
+    async def close(self) -> None:
+        """Take no more calls of the run, whose sites were told its end."""
+        ...
+
+    async def close_without_a_word(self, mailbox: Mailbox) -> None:
+        """Take no more calls, without telling the sites, so that they keep trying; end pulls that wait for a task."""
+        ...
+
+
 class Coordinator:
     """The rounds of a run, or what is left of them, and its results; made and used on one event loop.
 
@@ -71,6 +91,8 @@ class Coordinator:
         Called with each message for the operator.
     record
         Told who joins and who leaves.
+    emit
+        Told what happens, under the name of the run's folder; see `fedbnsl.events`.
     """
 
     def __init__(
@@ -81,6 +103,7 @@ class Coordinator:
         on_round: Callable[[AdmmState, RoundRecord], None],
         notice: Callable[[str], None],
         record: Record,
+        emit: Emit = silent,
     ) -> None:
         plan, past, identity = folder.plan, folder.past, folder.identity
         self._plan = plan
@@ -89,7 +112,9 @@ class Coordinator:
         self._on_round = on_round
         self._notice = notice
         self._record = record
-        self._pause = Pause(self._note)
+        self._emit = partial(emit, run=folder.path.name)
+        self._goodbye: asyncio.Future[None] | None = None
+        self._pause = Pause(self._note, on_change=self._tell_pause)
         self._probing: asyncio.Future[None] | None = None
         self._broken: Exception | None = None
         self._named: set[str] = set()  # sites that were said to stand out
@@ -116,6 +141,7 @@ class Coordinator:
             traffic=past.traffic(),
             answered=past.last_answered(),
             is_away=self._roster.is_away,
+            emit=self._emit,
         )
         self._servicer = Servicer(
             plan,
@@ -126,6 +152,7 @@ class Coordinator:
             self._note,
             record,
             on_turned_out=self._keep_turned_out,
+            emit=self._emit,
             why_paused=lambda: self._pause.reason,
         )
         self._orders = EjectOrders(
@@ -140,36 +167,42 @@ class Coordinator:
             on_broken=self._break,
         )
 
-    async def run(self, server: CoordinatorServer) -> dict[str, Any]:
-        """Open the server, play the rounds, write the results, tell the sites; return what result.json holds.
+    @property
+    def servicer(self) -> Servicer:
+        """Answers the calls of the run's sites, and knows where it stands."""
+        return self._servicer
+
+    async def run(self, door: Door) -> dict[str, Any]:
+        """Open the door, play the rounds, write the results, tell the sites; return what result.json holds.
 
         Raises
         ------
         FedbnslError
             Whatever ended the run, once the results are written and the sites are told.
         """
-        loop = asyncio.get_running_loop()
-        for number in signals_to_heed():
-            loop.add_signal_handler(number, self._stop, number)
-        await server.open(self._servicer)
+        await door.open(self._servicer)
         end = await self._play()
         ended = time.monotonic()
         end, result = await self._write_results(end)
         self._pause.stop()
         error = end.error
-        await server.drain()
+        await door.drain()
         self._servicer.progress.ended = ended
         if not end.paused:
             self._servicer.progress.state = end.outcome
         if end.paused:
-            await server.close_without_a_word(self._mailbox)
+            self._emit("run over", outcome=end.outcome, reason="paused by its operator")
+            await door.close_without_a_word(self._mailbox)
         else:
             finished = end.finished if error is None else Finished(None, public_reason(error))
             grace_s = _GOODBYE_S if error is None else _HASTY_GOODBYE_S
-            await tell_the_end(self._mailbox, finished, set(self._roster.members), grace_s)
+            self._emit("run over", outcome=end.outcome, reason="" if error is None else str(error))
+            self._goodbye = asyncio.ensure_future(self._mailbox.finish(finished, set(self._roster.members), grace_s))
+            with suppress(asyncio.CancelledError):
+                await self._goodbye
             if end.outcome != "interrupted":  # an interrupted run may go on later, so watchers keep watching
                 await self._servicer.last_looks(_LAST_LOOKS_S)
-            await server.close()
+            await door.close()
         if error is not None:
             raise error
         return result
@@ -254,6 +287,14 @@ class Coordinator:
             )
 
         await self._pause.outlast(start)
+        self._emit(
+            "run started",
+            plan=self._plan.digest().hex(),
+            rounds=n_rounds(self._plan),
+            variables=self._roster.variables,
+            sites=sorted(self._roster.members),
+            after_round=self._past.round,
+        )
         progress = self._servicer.progress
         progress.state, progress.started = "running", time.monotonic() - self._past.elapsed_s
         if self._past.rounds:
@@ -267,6 +308,17 @@ class Coordinator:
         progress = self._servicer.progress
         progress.acyclicity, progress.edges = _shown(record.acyclicity), record.edges
         progress.undirected = record.undirected
+        self._emit(
+            "round over",
+            round=record.round,
+            stage=record.kind,
+            acyclicity=_shown(record.acyclicity),
+            edges=record.edges,
+            undirected=record.undirected,
+            contributed=record.contributed,
+            local_s=record.local_s,
+            global_s=record.global_s,
+        )
         _to_the_log(lambda: self._on_round(state, record))
         odd = outliers_now(record.influence, record.kind, record.round, self._roster.variables)
         for site in odd.keys() - self._named:  # once: the result has the largest of all rounds
@@ -298,7 +350,11 @@ class Coordinator:
                 end = self._as_asked()
             return replace(end, outcome="failed", error=end.error or unwritten), None
 
-    def _stop(self, number: signal.Signals) -> None:
+    def stop(self, number: signal.Signals) -> None:
+        """Pause the run (SIGTERM) or end it and tell the sites; after its end, wait no longer for those to hear it."""
+        if self._goodbye is not None:
+            self._goodbye.cancel()
+            return
         self._asked_to_stop = self._asked_to_stop or number
         if number is signal.SIGTERM:
             self._servicer.progress.state = "draining"
@@ -312,6 +368,13 @@ class Coordinator:
 
     def _say(self, text: str) -> None:
         _to_the_log(lambda: self._notice(text))
+        self._emit("notice", text=text)
+
+    def _tell_pause(self, reason: str) -> None:
+        if reason:
+            self._emit("paused", reason=reason)
+        else:
+            self._emit("goes on")
 
     def _note(self, text: str) -> None:
         self._say(text)

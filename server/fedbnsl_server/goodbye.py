@@ -1,15 +1,10 @@
-"""What the sites are told when a run is over, and how they are told."""
-
-import asyncio
-from contextlib import suppress
+"""What the sites are told when a run is over."""
 
 from fedbnsl.errors import DivergenceError, FedbnslError, InterruptedRunError, QuorumLostError, ResultError
-from fedbnsl.interrupt import signals_to_heed
 from fedbnsl.messages import Finished
 from fedbnsl.plan.plan import Plan
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.consensus_graph import consensus_graph
-from fedbnsl_server.sites.mailbox import Mailbox
 
 _PUBLIC_REASONS: list[tuple[type[FedbnslError], str]] = [
     (InterruptedRunError, "the coordinator was interrupted; join again if it continues the run"),
@@ -22,15 +17,6 @@ _PUBLIC_REASONS: list[tuple[type[FedbnslError], str]] = [
 def end_of(state: AdmmState, plan: Plan, variables: tuple[str, ...]) -> Finished:
     """What the sites are told when all rounds are complete."""
     return Finished(consensus_graph(state, plan, plan.edge_mask(variables)).as_sparse())
-
-
-async def tell_the_end(mailbox: Mailbox, finished: Finished, sites: set[str], grace_s: float) -> None:
-    """Tell the sites that the run has ended; another signal stops waiting for those that have not heard it."""
-    goodbye = asyncio.ensure_future(mailbox.finish(finished, sites, grace_s))
-    for number in signals_to_heed():
-        asyncio.get_running_loop().add_signal_handler(number, goodbye.cancel)
-    with suppress(asyncio.CancelledError):
-        await goodbye
 
 
 def public_reason(error: Exception) -> str:

@@ -26,10 +26,15 @@ class Pause:
     ----------
     notice
         Told when the run pauses and when it goes on.
+    on_change
+        Called likewise with the `reason`.
     """
 
-    def __init__(self, notice: Callable[[str], None]) -> None:
+    def __init__(
+        self, notice: Callable[[str], None], *, on_change: Callable[[str], None] = lambda reason: None
+    ) -> None:
         self._notice = notice
+        self._on_change = on_change
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[object, str] = {}  # what each that waits is lacking
         self._stopped = False
@@ -96,6 +101,7 @@ class Pause:
         if not self._waiting:
             self._over.clear()
             self._notice(f"paused: {error}; the run goes on by itself once there is room")
+            self._on_change(lacking)
         self._waiting[writer] = lacking
         with suppress(TimeoutError):
             await asyncio.wait_for(self._again.wait(), _RETRY_S)
@@ -107,3 +113,4 @@ class Pause:
             self._over.set()
             if not self._stopped:
                 self._notice("the run goes on")
+                self._on_change("")

@@ -2,7 +2,9 @@
 
 import asyncio
 import secrets
+import signal
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -11,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 from fedbnsl import codec
 from fedbnsl.channel import require_loopback, split_address
 from fedbnsl.errors import FedbnslError, IdentityError, ResultError, SetupError
+from fedbnsl.events import Emit, silent
+from fedbnsl.interrupt import signals_to_heed
 from fedbnsl.plan.plan import Plan
 from fedbnsl.security_log import NAME, Record, SecurityLog
 from fedbnsl.wording import first_few
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.round_loop import RoundRecord
 from fedbnsl_server.coordinator import Coordinator
-from fedbnsl_server.goodbye import end_of, tell_the_end
+from fedbnsl_server.goodbye import end_of
 from fedbnsl_server.grpc_api.connections import make_room, most_connections
 from fedbnsl_server.grpc_api.server import CoordinatorServer
 from fedbnsl_server.grpc_api.servicer import Servicer
@@ -46,6 +50,7 @@ def serve(
     site_ledgers: Path | None = None,
     security_log: Path | None = None,
     metrics: "MetricsPort | None" = None,
+    emit: Emit = silent,
 ) -> dict[str, Any]:
     """Serve one run and return what its result.json holds.
 
@@ -77,6 +82,8 @@ def serve(
         File of who called and who was refused; None: in the federation's folder, without one beside the run folder.
     metrics
         Shows where the run stands.
+    emit
+        Told what happens; see `fedbnsl.events`.
 
     Raises
     ------
@@ -88,17 +95,9 @@ def serve(
     else:
         split_address(listen)
         federation.credentials()  # fail now, not after the port is open
-    if not plan.column_names:
-        raise SetupError(
-            "the plan does not name its variables, and sites do not choose them",
-            remedy="Name them by --variables a,b,c (or a file whose first line names them, as a CSV header does), or "
-            "as `variables` in the plan.",
-        )
-    if plan.privacy is not None and plan.preparation is not None:
-        plan.require_ranges(len(plan.column_names))  # no site could join
-    plan.edge_mask(plan.column_names)  # refuses knowledge about variables that the run does not have
+    check_plan(plan)
     if federation is not None:
-        _look_for_certificates(plan.sites, federation, notice, begins=not can_be_continued(out))
+        look_for_certificates(plan.sites, federation, notice, begins=not can_be_continued(out))
     make_room(most_connections(plan.n_participants))
     ledgers = SiteLedgers(site_ledgers or out.parent / FILE)
     log = SecurityLog(security_log or (out.parent if federation is None else federation.folder) / NAME)
@@ -126,7 +125,9 @@ def serve(
                 await _repeat_the_end(server, folder, ledgers, notice, record)
                 outcome = "finished before"
                 return stored
-            result = await Coordinator(folder, ledgers, on_round=on_round, notice=notice, record=record).run(server)
+            coordinator = Coordinator(folder, ledgers, on_round=on_round, notice=notice, record=record, emit=emit)
+            heed_signals(coordinator.stop)
+            result = await coordinator.run(server)
             outcome = result["state"]
             return result
         except FedbnslError as error:
@@ -140,7 +141,32 @@ def serve(
     return asyncio.run(serve_run())
 
 
-def _look_for_certificates(
+def check_plan(plan: Plan) -> None:
+    """Refuse a plan that no site could join.
+
+    Raises
+    ------
+    SetupError, PlanError
+        Saying what is missing.
+    """
+    if not plan.column_names:
+        raise SetupError(
+            "the plan does not name its variables, and sites do not choose them",
+            remedy="Name them by --variables a,b,c (or a file whose first line names them, as a CSV header does), or "
+            "as `variables` in the plan.",
+        )
+    if plan.privacy is not None and plan.preparation is not None:
+        plan.require_ranges(len(plan.column_names))
+    plan.edge_mask(plan.column_names)  # refuses knowledge about variables that the run does not have
+
+
+def heed_signals(stop: Callable[[signal.Signals], object]) -> None:
+    """Call `stop` with every signal that asks this process to end; on the event loop."""
+    for number in signals_to_heed():
+        asyncio.get_running_loop().add_signal_handler(number, stop, number)
+
+
+def look_for_certificates(
     sites: Sequence[str], federation: "Federation", notice: Callable[[str], None], *, begins: bool
 ) -> None:
     """Say which of the run's sites cannot join as things stand: it would wait for them until `join_deadline_s`.
@@ -207,5 +233,9 @@ async def _repeat_the_end(
         "that missed its end (Ctrl-C stops waiting)"
     )
     await server.open(servicer)
-    await tell_the_end(mailbox, end_of(state, plan, roster.variables), set(roster.members), plan.site_grace_s)
+    end = end_of(state, plan, roster.variables)
+    goodbye = asyncio.ensure_future(mailbox.finish(end, set(roster.members), plan.site_grace_s))
+    heed_signals(lambda number: goodbye.cancel())
+    with suppress(asyncio.CancelledError):
+        await goodbye
     await server.close()

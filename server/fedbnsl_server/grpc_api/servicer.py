@@ -25,6 +25,7 @@ from fedbnsl.errors import (
     SeatRefusedError,
     StaleRoundError,
 )
+from fedbnsl.events import Emit, silent
 from fedbnsl.messages import (
     UNHANDLED,
     Finished,
@@ -108,6 +109,7 @@ class Servicer(federation_grpc.FederationServicer):
     on_turned_out: Callable[[str], None] = lambda site: None
     progress: Progress = field(default_factory=Progress)
     onlookers: dict[str, float] = field(default_factory=dict)  # who asked for the status when, in monotonic seconds
+    emit: Emit = silent
     why_paused: Callable[[], str] = lambda: ""  # what the coordinator lacks at present, without a path
 
     def __post_init__(self) -> None:
@@ -127,6 +129,7 @@ class Servicer(federation_grpc.FederationServicer):
             seats = f"{len(self.roster.members)} of {self.roster.seats} sites"
             self.notice(f"{joining.site} joined with {joining.n_samples} rows ({seats})")
             self._record("joined", joining.site)
+            self.emit("site joined", site=joining.site, n_samples=joining.n_samples)
             zero = SparseMatrix.zeros(len(self.roster.variables))
             snapshot = self.mailbox.snapshots.get(joining.site, SiteState(zero, zero))
             reply = codec.encode_join_reply(
@@ -174,6 +177,8 @@ class Servicer(federation_grpc.FederationServicer):
             if update.ledger is not None:  # late or refused, it was paid for
                 self.ledgers.note(request.site, update.ledger)
             reply = federation.PushReply(duplicate=self.mailbox.push(update))
+            if not reply.duplicate:
+                self.emit("site answered", site=request.site, round=update.round, n_bytes=request.ByteSize())
             self._count_control(request.site, reply)
             return reply
 
@@ -217,6 +222,7 @@ class Servicer(federation_grpc.FederationServicer):
         self.roster.leave(site)
         self.mailbox.leave(site)
         self.notice(f"{site} left the run{because}")
+        self.emit("site left", site=site)
 
     def _record(self, event: str, site: str, *, why: str = "") -> None:
         self.record(event, **{"site": site, **identity.get()}, run=f"{self.run:016x}", why=why)

@@ -17,6 +17,7 @@ from fedbnsl.errors import (
     SeatLostError,
     StaleRoundError,
 )
+from fedbnsl.events import Emit, silent
 from fedbnsl.messages import NOT_SEATED, Finished, LocalUpdate, RoundTask, SiteState
 from fedbnsl.plan.plan import Plan
 from fedbnsl.wording import first_few
@@ -97,6 +98,8 @@ class Mailbox:
     complete_rounds, snapshots, traffic, answered
         Of a continued run: its complete rounds, B_p and beta_p after the last of them, the bytes sent until then, and
         the last round that each site contributed to.
+    emit
+        Told of rounds that are asked, and of sites that are away or back; see `fedbnsl.events`.
 
     Attributes
     ----------
@@ -117,6 +120,7 @@ class Mailbox:
         traffic: Traffic | None = None,
         answered: Mapping[str, int] | None = None,
         is_away: Callable[[str], bool] = lambda site: False,
+        emit: Emit = silent,
     ) -> None:
         self.traffic = Traffic() if traffic is None else traffic
         self._answered_before = answered or {}
@@ -142,6 +146,7 @@ class Mailbox:
         self._all_told = asyncio.Event()
         self._stopped = self._recalled = False
         self._notice = notice
+        self._emit = emit
 
     # ---- the engine's side -------------------------------------------------------------------------------------
 
@@ -161,6 +166,8 @@ class Mailbox:
         self.complete_rounds = self.round - 1
         self._awaited = set(tasks) - self._left
         self._open = True
+        stage = next(iter(tasks.values())).content.kind
+        self._emit("round asked", round=self.round, stage=stage, sites=sorted(tasks))
         self._announce()
         looking = asyncio.ensure_future(self._look_who_is_away())
         try:
@@ -215,6 +222,7 @@ class Mailbox:
                     if site not in self._away:
                         self._away.add(site)
                         self._notice(f"{site} is away: it has not been heard of for {AWAY_S:g} s")
+                        self._emit("site away", site=site)
             self._check_enough()
             await asyncio.sleep(_LOOK_S)
 
@@ -301,6 +309,7 @@ class Mailbox:
             self._left.discard(site)
             self._away.discard(site)
             self._notice(f"{site} is back")
+            self._emit("site back", site=site)
         if self._open and site in self._tasks and site not in self._updates:
             self._awaited.add(site)
 

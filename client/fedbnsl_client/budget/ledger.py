@@ -54,7 +54,7 @@ class Registration:
 
 
 class Ledger:
-    """An open ledger; no other process can open it until it is closed.
+    """An open ledger, for one thread; others may have it open, too: each method is a transaction of its own.
 
     Every method raises LedgerError, with the system's message, if the file cannot be read or written. The new entry is
     then missing from the file; after a failure in the very last step it may be there, but always complete.
@@ -82,7 +82,7 @@ class Ledger:
         return cls(LedgerFile.open(path, accept_backup=accept_backup))
 
     def close(self) -> None:
-        """Let another process have the ledger."""
+        """Close the file, and let others answer its runs."""
         self._file.close()
 
     def __enter__(self) -> Self:
@@ -121,8 +121,8 @@ class Ledger:
         LedgerError
             If the id was registered with another content, or the content or file under another id.
         """
+        entry = self._entry(dataset, variables, X, file)
         with self._file.transaction():
-            entry = self._entry(dataset, variables, X, file)
             entries = self._registered()
             known = registrations.latest(entries).get(dataset, {})
             if known and not supersedes and known["fingerprint"] != entry["fingerprint"]:
@@ -136,13 +136,17 @@ class Ledger:
 
     def known_as(self, variables: Sequence[str], X: Matrix, file: Sequence[str] = ()) -> tuple[str, ...]:
         """Datasets that hold, or ever held, records of a table that is not registered itself."""
-        return tuple(registrations.known_as(self._entry("", variables, X, file), self._registered()))
+        entry = self._entry("", variables, X, file)
+        with self._file.transaction():
+            return tuple(registrations.known_as(entry, self._registered()))
 
     def _entry(self, dataset: str, variables: Sequence[str], X: Matrix, file: Sequence[str]) -> dict[str, Any]:
+        """What is noted of a table; made outside transactions, as it takes long for a large one and others wait."""
+        key = self._key()
         return {
             "dataset": dataset,
-            "fingerprint": self._fingerprint(variables, X),
-            "column_fingerprints": column_fingerprints(self._file.origin().key, X),
+            "fingerprint": fingerprint(key, variables, X).hex(),
+            "column_fingerprints": column_fingerprints(key, X),
             "file": list(file),
             "variables": list(variables),
             "n_samples": X.shape[0],
@@ -156,8 +160,9 @@ class Ledger:
         LedgerError
             If the id is unknown or has another content.
         """
+        found = fingerprint(self._key(), variables, X).hex()
         with self._file.transaction():
-            if self._registration(dataset)["fingerprint"] != self._fingerprint(variables, X):
+            if self._registration(dataset)["fingerprint"] != found:
                 raise _changed(dataset, self._folder)
 
     def registered(self, dataset: str) -> Registration | None:
@@ -213,6 +218,16 @@ class Ledger:
         """Whether the plan with this digest was approved."""
         with self._file.transaction():
             return self._is_approved(digest)
+
+    def take_run(self, run: int) -> None:
+        """Answer a run from here alone, until this ledger is closed: two that answer it would both pay.
+
+        Raises
+        ------
+        LedgerBusyError
+            If another process, or another part of this one, does.
+        """
+        self._file.take_run(run)
 
     # ---- spending ---------------------------------------------------------------------------------------------------
 
@@ -382,10 +397,11 @@ class Ledger:
         """Recompute the chain, the hashes of payloads and the sums; the LedgerError names the first wrong entry."""
         self._file.verify()
 
-    # ---- inside a transaction ---------------------------------------------------------------------------------------
+    def _key(self) -> bytes:
+        with self._file.transaction():
+            return self._file.origin().key
 
-    def _fingerprint(self, variables: Sequence[str], X: Matrix) -> str:
-        return fingerprint(self._file.origin().key, variables, X).hex()
+    # ---- inside a transaction ---------------------------------------------------------------------------------------
 
     @property
     def _folder(self) -> Path:

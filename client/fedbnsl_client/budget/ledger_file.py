@@ -1,6 +1,8 @@
 """The file of a ledger: entries and payloads that can only be added, in transactions that succeed or fail as a whole.
 
-Whenever the ledger has grown, `high_water_mark` notes its new state outside the ledger's folder.
+Several processes of a site may have the file open: two runs at once, an agent and the command that approves a plan.
+Each transaction holds the ledger's lock and the mark's, and reads everything anew. Whenever the ledger has grown,
+`high_water_mark` notes its new state outside the ledger's folder.
 """
 
 import hashlib
@@ -21,10 +23,14 @@ from fedbnsl.errors import LedgerError
 from fedbnsl_client.budget import high_water_mark
 from fedbnsl_client.budget.high_water_mark import Mark
 from fedbnsl_client.budget.ledger_chain import canonical, first_link, next_link
-from fedbnsl_client.budget.ledger_lock import OwnerLock, refuse_network, refuse_second_name
+from fedbnsl_client.budget.ledger_lock import LedgerBusyError, OwnerLock, refuse_network, refuse_second_name
 from fedbnsl_client.budget.ledger_schema import APPLICATION_ID, SCHEMA, VERSION
 
 _log = logging.getLogger(__name__)
+
+
+# Longer than any transaction takes; the longest verifies the whole ledger.
+_PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True, repr=False)
@@ -47,6 +53,8 @@ class LedgerFile:
         self._ledger_id = b""
         self._mark: Mark | None = None  # as this process last read or wrote it
         self._has_grown = False
+        self._is_locked = False
+        self._runs: set[int] = set()  # in which this ledger takes part here
 
     @classmethod
     def create(cls, path: Path, origin: Origin) -> None:
@@ -94,15 +102,14 @@ class LedgerFile:
         Raises
         ------
         LedgerError
-            If it is missing, damaged, of another format, in use by another process, on a network file system, an older
-            copy of what this user has seen of it, or has a second name.
+            If it is missing, damaged, of another format, on a network file system, an older copy of what this user has
+            seen of it, or has a second name; or another process changes it for longer than a transaction takes.
         """
         path = path.resolve()
         if not os.path.isfile(path):
             raise LedgerError(f"there is no ledger {path}; if there was one, restore it: it is not made again")
         refuse_network(path)
         with ExitStack() as stack:
-            stack.callback(OwnerLock.of(path).release)
             refuse_second_name(path)
             try:
                 database = stack.enter_context(closing(_connected(path)))
@@ -112,18 +119,55 @@ class LedgerFile:
             if found not in ((APPLICATION_ID, 1), (APPLICATION_ID, VERSION)):
                 raise LedgerError(f"{path} is not a ledger of format {VERSION}, which this version of fedbnsl reads")
             file = cls(path, database, stack)
-            file.verify()
-            # Lock the mark, too: two copies in two places could both spend the same budget.
-            stack.callback(OwnerLock.of(high_water_mark.prepared(file.origin().ledger_id)).release)
-            file._compare_with_mark(accept_backup=accept_backup)
-            if found[1] != VERSION:  # an older fedbnsl, without shared budgets, must not open the file again
-                with file.transaction():
-                    database.execute(f"PRAGMA user_version = {VERSION}")
+            with file._locked():
+                file.verify()
+                file._compare_with_mark(accept_backup=accept_backup)
+                if found[1] != VERSION:  # an older fedbnsl, without shared budgets, must not open the file again
+                    with file.transaction():
+                        database.execute(f"PRAGMA user_version = {VERSION}")
             file._resources = stack.pop_all()
         return file
 
+    @contextmanager
+    def _locked(self) -> Generator[None]:
+        """Keep all others out; those that have waited see what was done meanwhile."""
+        if self._is_locked:
+            yield
+            return
+        with ExitStack() as stack:
+            stack.callback(OwnerLock.of(self.path, patience_s=_PATIENCE_S).release)
+            if not self._ledger_id:
+                self._ledger_id = self._read_id()
+            # The mark, too: two copies in two places could both spend the same budget.
+            mark = high_water_mark.prepared(self._ledger_id)
+            stack.callback(OwnerLock.of(mark, patience_s=_PATIENCE_S).release)
+            self._is_locked = True
+            try:
+                yield
+            finally:
+                self._is_locked = False
+
+    def take_run(self, run: int) -> None:
+        """Let no other process answer this run from this ledger, until this one is closed: both would pay for it.
+
+        Raises
+        ------
+        LedgerBusyError
+            If another does.
+        """
+        if run in self._runs:
+            return
+        try:
+            lock = OwnerLock.of(self.path.with_name(f"{self.path.name}.run-{run:016x}"), passing=True)
+        except LedgerBusyError:
+            raise LedgerBusyError(
+                f"another process of this site takes part in run {run:016x}: each round would be paid for twice"
+            ) from None
+        self._resources.callback(lock.release)
+        self._runs.add(run)
+
     def close(self) -> None:
-        """Close the file and release its lock."""
+        """Close the file, and let others answer its runs."""
         if os.getpid() == self._process:
             self._resources.close()
 
@@ -138,6 +182,10 @@ class LedgerFile:
         """
         if os.getpid() != self._process:
             raise LedgerError(f"ledger {self.path} was opened by another process; a fork of it must not use it")
+        with self._locked():
+            yield from self._transaction()
+
+    def _transaction(self) -> Generator[None]:
         try:
             self._database.execute("BEGIN IMMEDIATE")
             try:
@@ -155,6 +203,12 @@ class LedgerFile:
         if mark is not None:  # after the commit: a crash between the two leaves a mark that is behind
             high_water_mark.write(self._ledger_id, mark)
             self._mark = mark
+
+    def _read_id(self) -> bytes:
+        try:
+            return self.origin().ledger_id
+        except sqlite3.Error as error:
+            raise LedgerError(f"ledger {self.path}: {error}") from None
 
     # ---- inside a transaction ---------------------------------------------------------------------------------------
 
@@ -279,7 +333,9 @@ class LedgerFile:
         return Mark(number, link.hex(), spent, unprotected, registered, str(self.path.parent), more)
 
     def _next_mark(self) -> Mark:
-        if high_water_mark.read(self._ledger_id) not in (None, self._mark):
+        known = high_water_mark.read(self._ledger_id)
+        # Other processes may have written to this file since; a mark that does not fit is that of another copy.
+        if known is not None and known != self._mark and self.link_of(known.n_entries).hex() != known.link:
             raise LedgerError(
                 f"another copy of ledger {self.path} was used while this one was open; keep only that one"
             )
@@ -288,7 +344,6 @@ class LedgerFile:
     def _compare_with_mark(self, *, accept_backup: bool) -> None:
         """Refuse an older copy, or charge it for what it lacks; update a mark that is behind."""
         with self.transaction():
-            self._ledger_id = self.origin().ledger_id
             self._mark = known = high_water_mark.read(self._ledger_id)
             here = self.state()
             if known is None and here.n_entries:

@@ -1,8 +1,10 @@
-"""Lock a ledger, so that one process at a time uses it; refuse file systems whose locks cannot be trusted."""
+"""Lock a ledger, so that one transaction at a time changes it; refuse file systems whose locks cannot be trusted."""
 
 import fcntl
 import os
 import re
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -16,52 +18,83 @@ NETWORK_FILESYSTEMS = frozenset({
     "fuse.s3fs", "fuse.rclone", "fuse.gcsfuse", "fuse.davfs2", "fuse.juicefs", "fuse.curlftpfs", "fuse.smbnetfs",
 })
 # fmt: on
+_RETRY_S = 0.005
 _MOUNTS = Path("/proc/self/mounts")  # the mounts as this process sees them; what /proc/mounts points to
 
 
 class LedgerBusyError(LedgerError):
-    """Another process uses the ledger."""
+    """Another process uses the ledger, or takes part in the run."""
 
-    remedy = "Wait until that process has ended; only one process at a time can use a ledger."
+    remedy = "Wait until that process has ended."
 
 
 class OwnerLock:
-    """The lock on `<ledger>.lock`, held until it is released or the process ends, even by a crash.
+    """The lock on `<path>.lock`, held until it is released or the process ends, even by a crash."""
 
-    The lock file is never removed: otherwise a third process could lock a new file of the same name.
-    """
-
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, passing: Path | None = None) -> None:
         self._descriptor = descriptor
+        self._passing = passing
 
     @classmethod
-    def of(cls, ledger: Path) -> Self:
-        """Lock a ledger, given by its real path.
+    def of(cls, path: Path, *, patience_s: float = 0.0, passing: bool = False) -> Self:
+        """Lock a ledger, given by its real path, or something of it.
+
+        Parameters
+        ----------
+        patience_s
+            How long to wait for another process, or thread, that holds the lock.
+        passing
+            Remove the lock file at the release: it stands for something that passes.
 
         Raises
         ------
+        LedgerBusyError
+            If another process holds it for longer.
         LedgerError
-            If another process holds it, or the lock file cannot be made.
+            If the lock file cannot be made.
         """
-        try:
-            descriptor = os.open(f"{ledger}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise LedgerError(f"{ledger}.lock cannot be opened: {error.strerror or error}") from None
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            raise LedgerBusyError(
-                f"ledger {ledger} is in use by another process: a run of this site, or another command"
-            ) from None
-        except OSError as error:
-            os.close(descriptor)
-            raise LedgerError(f"{ledger}.lock cannot be locked: {error.strerror or error}") from None
-        return cls(descriptor)
+        file = Path(f"{path}.lock")
+        until = time.monotonic() + patience_s
+        while True:
+            descriptor = _open(file)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # A file that was removed meanwhile is the lock of nothing: somebody may have locked a new one.
+                if not passing or _is_still(file, descriptor):
+                    return cls(descriptor, file if passing else None)
+                os.close(descriptor)
+                continue
+            except BlockingIOError:
+                os.close(descriptor)
+            except OSError as error:
+                os.close(descriptor)
+                raise LedgerError(f"{file} cannot be locked: {error.strerror or error}") from None
+            if time.monotonic() >= until:
+                raise LedgerBusyError(
+                    f"ledger {path} is in use by another process: a run of this site, or another command"
+                )
+            time.sleep(_RETRY_S)
 
     def release(self) -> None:
-        """Let another process have the ledger."""
+        """Let another process have it."""
+        if self._passing is not None:
+            with suppress(FileNotFoundError):
+                self._passing.unlink()  # while it is locked
         os.close(self._descriptor)
+
+
+def _open(file: Path) -> int:
+    try:
+        return os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise LedgerError(f"{file} cannot be opened: {error.strerror or error}") from None
+
+
+def _is_still(file: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(file), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 def refuse_second_name(ledger: Path) -> None:

@@ -180,10 +180,12 @@ class GuardedTable:
         PolicyRefusal, BudgetExhaustedError, SchemaMismatchError
             Before a record is read; the last one also if the plan has another data dictionary.
         DataError, LedgerError
-            If the table cannot be read, or is not the one that was registered.
+            If the table cannot be read, or is not the one that was registered, or another process of this site takes
+            part in the run.
         """
         refuse_other_dictionary(plan, self.dictionary)
         refuse_other_columns(plan, variables)
+        self._ledger.take_run(run)
         approved = any(map(self._ledger.approved, plan.approvable_digests()))
         self._policy.check_plan(plan, self._dataset, n_samples=self.n_samples, approved=approved)
         journal: Journal = Unaccounted()

@@ -20,7 +20,6 @@ from fedbnsl.identity.certificates import day, fingerprint
 from fedbnsl.identity.passphrase import NOBODY_KNOWS, Passphrases
 from fedbnsl.messages import PROTOCOL_VERSION, RunStatus
 from fedbnsl.plan.plan import Plan
-from fedbnsl_client.budget.ledger_lock import LedgerBusyError
 from fedbnsl_client.budget.policy import Policy
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.plan_fit import PlanFit, fit_of, refuse_other_dictionary
@@ -355,23 +354,20 @@ class _Examination:
         """Whether ledger and tables are what they were when they were registered."""
         if self._policy is None:
             raise _NotTriedError("no policy here, or it cannot be read: no table is known")
-        try:
-            odd: list[str] = []
-            found: list[str] = []
-            with site_folder.opened(self._folder) as (policy, ledger):
-                ledger.verify()
-                for dataset in policy.datasets:
-                    table = self._table(policy, dataset.id)
-                    if self._described_by == (None, None):
-                        ledger.check_table(dataset.id, table.variables, table.X)
-                        found.append(f"{dataset.id} is as it was registered")
-                    else:
-                        found.append(f"{dataset.id} can be read by these files")
-                    if table.gaps.rows:
-                        found[-1] += f", {table.gaps.of - table.gaps.rows} of its {table.gaps.of} rows are complete"
-                    odd += [f"{dataset.id}: {text}" for text in table.remarks()]
-        except LedgerBusyError as busy:
-            raise _NotTriedError(f"{busy}") from None
+        odd: list[str] = []
+        found: list[str] = []
+        with site_folder.opened(self._folder) as (policy, ledger):
+            ledger.verify()
+            for dataset in policy.datasets:
+                table = self._table(policy, dataset.id)
+                if self._described_by == (None, None):
+                    ledger.check_table(dataset.id, table.variables, table.X)
+                    found.append(f"{dataset.id} is as it was registered")
+                else:
+                    found.append(f"{dataset.id} can be read by these files")
+                if table.gaps.rows:
+                    found[-1] += f", {table.gaps.of - table.gaps.rows} of its {table.gaps.of} rows are complete"
+                odd += [f"{dataset.id}: {text}" for text in table.remarks()]
         if odd:
             raise _DoubtError("; ".join([*found, *odd]), remedy="Nothing of it is sent; look at it.")
         return ", ".join(found) or "no dataset"

@@ -295,7 +295,7 @@ def own_means(policy: Policy, dataset_id: str, table: Dataset) -> tuple[Oddity, 
 
 @contextmanager
 def opened(folder: Path, *, accept_backup: bool = False) -> Generator[tuple[Policy, Ledger]]:
-    """Policy and ledger of a folder; no other process can open the ledger until the end.
+    """Policy and ledger of a folder, for one thread.
 
     Parameters
     ----------

@@ -13,7 +13,6 @@ import pytest
 from fedbnsl.errors import BudgetExhaustedError, LedgerError
 from fedbnsl_client.budget import high_water_mark
 from fedbnsl_client.budget.ledger import Ledger, Request
-from fedbnsl_client.budget.ledger_lock import LedgerBusyError
 from fedbnsl_client.budget.spending import Spending
 
 NAMES = ("age", "dose")
@@ -90,10 +89,11 @@ def test_a_backup_that_went_on_by_itself_is_refused_too(path: Path, monkeypatch:
 
 def test_a_copy_of_the_folder_is_used_instead_of_it_and_never_beside_it(path: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(path.parent, tmp_path / "copy")) / "ledger.db"
-    with Ledger.open(copy) as one:
-        with pytest.raises(LedgerBusyError):
-            Ledger.open(path)
+    with Ledger.open(copy) as one, Ledger.open(path) as other:
         pay(one, 2)
+        with pytest.raises(LedgerError, match="another copy"):
+            pay(other, 3)
+        pay(one, 4)
     older_copy(path)
     Ledger.open(copy).close()
 

@@ -214,28 +214,72 @@ def test_commits_are_synced_as_hard_as_sqlite_can(ledger):
     assert database.execute("PRAGMA journal_mode").fetchone() == ("delete",)
 
 
-# ---- one owner -------------------------------------------------------------------------------------------------
+# ---- several at once -------------------------------------------------------------------------------------------------
 
-OPEN = (
-    "import sys, pathlib; from fedbnsl_client.budget.ledger import Ledger; "
-    "Ledger.open(pathlib.Path(sys.argv[1])).close()"
-)
+PAYING = """
+import pathlib, sys
+from fedbnsl.errors import BudgetExhaustedError
+from fedbnsl_client.budget.ledger import Ledger, Request
+path, run, n = pathlib.Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+with Ledger.open(path) as ledger:
+    ledger.take_run(run)
+    for t in range(n):
+        request = Request("a", run, t, "site")
+        try:
+            ledger.reserve(request, 10, cap_units=500, recipe={"round": t})
+        except BudgetExhaustedError:
+            break
+        ledger.store(request, b"noise of run %d in round %d" % (run, t))
+        print(t, flush=True)
+"""
 
 
-def opened_elsewhere(path: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", OPEN, path], capture_output=True, text=True, timeout=60, check=False)
+def paying(path: Path, run: int, n: int) -> subprocess.Popen[str]:
+    """A process that pays n rounds of a run, 10 units each, as long as 500 units hold them."""
+    return subprocess.Popen([sys.executable, "-c", PAYING, path, str(run), str(n)], stdout=subprocess.PIPE, text=True)
 
 
-def test_two_processes_cannot_own_a_ledger_not_even_by_another_name(ledger, path):
+def test_the_spending_of_two_runs_at_once_adds_up_under_the_other_name_of_a_ledger_too(ledger, path):
     other_name = path.with_name("link.db")
     other_name.symlink_to(path)
-    elsewhere = opened_elsewhere(other_name)
-    assert elsewhere.returncode == 1
-    assert "in use by another process" in elsewhere.stderr
-    with pytest.raises(LedgerError, match="in use"):
-        Ledger.open(path)
-    ledger.close()
-    assert opened_elsewhere(path).returncode == 0
+    before = ledger.spent("a")
+    both = [paying(path, 1, 15), paying(other_name, 2, 15)]
+    assert [len(one.communicate(timeout=120)[0].split()) for one in both] == [15, 15]
+    assert ledger.spent("a") == before + 2 * 150
+    ledger.verify()
+
+
+def test_two_runs_at_once_stay_below_the_cap_together(ledger, path):
+    both = [paying(path, 1, 40), paying(path, 2, 40)]
+    paid = [len(one.communicate(timeout=120)[0].split()) for one in both]
+    assert sum(paid) < 80
+    assert 490 < ledger.spent("a") <= 500
+
+
+@pytest.mark.parametrize("rounds", [1, 4, 9])
+def test_a_process_that_is_killed_leaves_the_ledger_to_the_others(ledger, path, rounds):
+    victim = paying(path, 1, 40)
+    for _ in range(rounds):
+        victim.stdout.readline()
+    victim.kill()
+    victim.communicate(timeout=60)
+    survivor = paying(path, 2, 5)
+    assert len(survivor.communicate(timeout=120)[0].split()) == 5
+    stored = [t for t in range(40) if ledger.stored(Request("a", 1, t, "site")) is not None]
+    assert len(stored) >= rounds, "what was sent was paid for and kept"
+    ledger.verify()
+
+
+def test_one_process_alone_answers_a_run(ledger, path):
+    ledger.take_run(7)
+    ledger.take_run(7)
+    with Ledger.open(path) as other:
+        other.take_run(8)
+        with pytest.raises(LedgerError, match="another process of this site takes part in run 0000000000000007"):
+            other.take_run(7)
+        ledger.close()
+        other.take_run(7)
+    assert not list(path.parent.glob("*.run-*")), "no lock of a run stays behind"
 
 
 def test_a_ledger_is_not_made_while_another_process_holds_its_name(path):

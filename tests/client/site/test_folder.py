@@ -103,7 +103,8 @@ def test_a_missing_ledger_is_not_made_anew(tmp_path: Path) -> None:
     assert not (tmp_path / "ledger.db").exists()
 
 
-def test_a_folder_has_one_owner_at_a_time(tmp_path: Path) -> None:
+def test_a_plan_can_be_approved_while_a_run_has_the_folder(tmp_path: Path) -> None:
     make_site(tmp_path)
-    with site_folder.opened(tmp_path), pytest.raises(LedgerError, match="in use"), site_folder.opened(tmp_path):
-        pass
+    with site_folder.opened(tmp_path) as (_, in_the_run), site_folder.opened(tmp_path) as (_, at_the_desk):
+        at_the_desk.approve(bytes(32), "the next one")
+        assert in_the_run.approved(bytes(32))

@@ -14,6 +14,7 @@ from fedbnsl.identity.certificates import Credentials
 from fedbnsl.plan.plan import Plan
 from fedbnsl.wire import federation_pb2_grpc as federation_grpc
 from fedbnsl_server.grpc_api.authentication import Authentication
+from fedbnsl_server.grpc_api.front_door import FrontDoor
 from fedbnsl_server.grpc_api.incoming import IncomingCalls
 from fedbnsl_server.grpc_api.servicer import Servicer
 from fedbnsl_server.identity.enrolment import Federation
@@ -45,7 +46,9 @@ class Coordinator:
             interceptors=[IncomingCalls(None if members is None else Authentication(members), record=self._note)],
         )
         servicer = Servicer(plan, RUN, self.roster, mailbox, SiteLedgers(Path("never-saved.json")), record=self._note)
-        federation_grpc.add_FederationServicer_to_server(servicer, server)
+        door = FrontDoor()
+        door.open(servicer)
+        federation_grpc.add_FederationServicer_to_server(door, server)
         load = load or (members.credentials if members else None)
         if load is None:
             port = server.add_insecure_port("127.0.0.1:0")

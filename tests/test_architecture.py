@@ -47,6 +47,7 @@ PROTOBUF = ("google", "fedbnsl.wire")
 PROTOBUF_ROOMS = (
     "fedbnsl.codec",
     "fedbnsl.matrix_codec",
+    "fedbnsl.offer_codec",
     "fedbnsl.rounds",
     "fedbnsl_server.grpc_api",
     "fedbnsl_server.observe.status_client",
@@ -105,6 +106,7 @@ TRANSPORT = (
     "fedbnsl.channel",
     "fedbnsl.codec",
     "fedbnsl.matrix_codec",
+    "fedbnsl.offer_codec",
     "fedbnsl_server.grpc_api",
     "fedbnsl_server.observe.status_client",
     "fedbnsl_client.session",

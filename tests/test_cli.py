@@ -90,6 +90,12 @@ def test_every_command_of_the_project_is_installed_and_no_other(fedbnsl):
     assert leaves == {
         *(
             "coordinator serve",
+            "coordinator runs list",
+            "coordinator runs show",
+            "coordinator runs start",
+            "coordinator runs pause",
+            "coordinator runs stop",
+            "coordinator runs remove",
             "participant join",
             "participant refit",
             "data synth",

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,12 +22,14 @@ from fedbnsl.errors import (
     SeatLostError,
     StaleRoundError,
 )
+from fedbnsl.events import Emit, silent
 from fedbnsl.graphs import files as graph_files
 from fedbnsl.graphs.cpdag import class_of
 from fedbnsl.graphs.formats import LearnedGraph, edges_csv
-from fedbnsl.messages import Finished, JoinReply, JoinRequest, LeaveReason, LocalUpdate, RoundTask
+from fedbnsl.messages import Finished, JoinReply, JoinRequest, LeaveReason, LocalUpdate, RoundTask, RunOffer, run_tag
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.plan import Plan
+from fedbnsl.privacy.zcdp import zcdp_of
 from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl.security_log import Record, unrecorded
 from fedbnsl.shown import shown
@@ -35,6 +38,7 @@ from fedbnsl.versions import own_versions
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.plan_fit import fit_of, site_lines
 from fedbnsl_client.data.preparation import has_intercept
+from fedbnsl_client.leaving import Leaving
 from fedbnsl_client.participant import Participant
 from fedbnsl_client.refit import personalise
 from fedbnsl_client.session import Session
@@ -46,6 +50,8 @@ if TYPE_CHECKING:
 
 # In a row, without a task between: a coordinator may be killed after each join.
 _MOST_SEATS_LOST = 3
+# Share of a budget from which on people are told.
+_LOW = 0.8
 
 
 def take_part(
@@ -57,6 +63,9 @@ def take_part(
     notice: Callable[[str], None],
     out: Path | None,
     record: Record = unrecorded,
+    offer: RunOffer | None = None,
+    emit: Emit = silent,
+    leaving: Leaving | None = None,
 ) -> SparseMatrix:
     """Take part in one run until its end and return the learned graph with its consensus weights.
 
@@ -76,6 +85,12 @@ def take_part(
         Folder for the graph and the site's own refit of it; None keeps nothing.
     record
         Told what the site's security log should hold.
+    offer
+        The run to take part in, as the coordinator offered it, and no other; None: the only one that it can mean.
+    emit
+        Told what happens, under the name of the offer; see `fedbnsl.events`.
+    leaving
+        Asks to leave the run while it goes on.
 
     Raises
     ------
@@ -87,15 +102,21 @@ def take_part(
     warm_up()
     record("calls", coordinator=address, tls=credentials is not None)
     outcome = "finished"
-    session = Session(address, credentials, patience_s=patience_s, notice=notice)
+    is_heard = emit is not silent
+    emit = partial(emit, run="" if offer is None else offer.name)
+    meanwhile = None if leaving is None else leaving.leave_if_asked
+    session = Session(address, credentials, patience_s=patience_s, notice=notice, meanwhile=meanwhile)
     try:
-        reply = _joined(session, admission)
+        request = partial(_request, admission, 0 if offer is None else run_tag(offer.run))
+        reply = _joined(session, admission, request())
         record("joined", coordinator=address, run=f"{reply.run:016x}", plan_digest=reply.plan_digest.hex())
         reason: LeaveReason | None = None
         try:
             plan = Plan.from_toml(reply.plan_toml, origin="the coordinator's plan")
             if plan.digest() != reply.plan_digest:
                 raise PlanMismatchError("the plan that was received does not have the digest that came with it")
+            if offer is not None and (offer.run, offer.plan_digest) != (reply.run, reply.plan_digest):
+                raise PlanMismatchError("the coordinator serves another run or plan than it had offered")
             if sorted(reply.variables) != sorted(admission.variables):
                 raise SchemaMismatchError("the coordinator runs with other variables than this site offered")
             session.settle(plan)
@@ -104,7 +125,9 @@ def take_part(
             except FedbnslError as error:
                 reason = LeaveReason.POLICY  # one class for every refusal: its cause stays at the site
                 record("run refused", run=f"{reply.run:016x}", why=type(error).__name__)
+                emit("not taken part", why=type(error).__name__)
                 raise
+            emit("run joined", plan=reply.plan_digest.hex(), rounds=n_rounds(plan), dataset=admission.dataset_id)
             notice(
                 f"joined as {admission.site}: {table.n_samples} rows, {len(table.columns.variables)} variables, "
                 f"{n_rounds(plan)} rounds"
@@ -129,7 +152,8 @@ def take_part(
                     vouching=admission.vouching(credentials),
                 )
 
-            end = _answer_tasks(session, admission, reply, restore, record)
+            told = _Releases(admission, reply.run, emit, is_heard=is_heard)
+            end = _answer_tasks(session, request, reply, restore, record, told, leaving or Leaving())
         except EjectedError:  # the coordinator takes no more calls of this site, nor a farewell
             raise
         except BaseException as error:
@@ -143,6 +167,7 @@ def take_part(
     finally:
         session.close()
         record("run ended", coordinator=address, outcome=outcome)
+        emit("run over", outcome=outcome, reason="")
     if end.graph is None:
         raise RunAbandonedError(f"the run ended without a result: {shown(end.stopped_because)}")
     marks = _class_of(end.graph.support(), table.columns, plan)
@@ -153,10 +178,48 @@ def take_part(
     return end.graph
 
 
-def _joined(session: Session, admission: Admission) -> JoinReply:
+class _Releases:
+    """Tells what has left the site, and what it cost.
+
+    Parameters
+    ----------
+    run
+        Its number.
+    is_heard
+        Whether anybody listens: otherwise the ledger is not asked.
+    """
+
+    def __init__(self, admission: Admission, run: int, emit: Emit, *, is_heard: bool) -> None:
+        self._admission, self._run, self._emit, self._is_heard = admission, run, emit, is_heard
+        self._paid = admission.paid_units(run)
+        self._is_low = False
+
+    def asked(self, task: RoundTask) -> None:
+        """The coordinator has sent a task."""
+        self._emit("round asked", round=task.round, stage=task.content.kind)
+
+    def sent(self, task: RoundTask, n_bytes: int) -> None:
+        """The answer is delivered."""
+        if not self._is_heard:
+            return
+        before, self._paid = self._paid, self._admission.paid_units(self._run)
+        zcdp = None if self._paid is None else zcdp_of(self._paid - (before or 0))
+        self._emit("released", round=task.round, stage=task.content.kind, n_bytes=n_bytes, zcdp=zcdp, again=zcdp == 0)
+        budget = self._admission.budget()
+        if budget is not None and not self._is_low and budget.spent_epsilon > _LOW * budget.max_epsilon:
+            self._is_low = True
+            self._emit(
+                "budget low",
+                dataset=budget.dataset,
+                spent_epsilon=budget.spent_epsilon,
+                max_epsilon=budget.max_epsilon,
+            )
+
+
+def _joined(session: Session, admission: Admission, request: JoinRequest) -> JoinReply:
     """What the coordinator answers to a site that joins."""
     try:
-        return session.join(_request(admission))
+        return session.join(request)
     except SchemaMismatchError as error:
         own = admission.dictionary
         has = f"has one ({own.digest()[:8]})" if own else "has none"
@@ -167,22 +230,25 @@ def _joined(session: Session, admission: Admission) -> JoinReply:
         ) from None
 
 
-def _request(admission: Admission) -> JoinRequest:
+def _request(admission: Admission, run: int) -> JoinRequest:
     return JoinRequest(
         admission.site,
         admission.variables,
         admission.n_samples,
         ledger=admission.ledger_head,
         versions=own_versions(),
+        run=run,
     )
 
 
 def _answer_tasks(
     session: Session,
-    admission: Admission,
+    request: Callable[[], JoinRequest],
     reply: JoinReply,
     restore: Callable[[JoinReply], Participant],
     record: Record,
+    told: _Releases,
+    leaving: Leaving,
 ) -> Finished:
     participant, last_round = restore(reply), reply.round
     answered: RoundTask | None = None
@@ -194,8 +260,10 @@ def _answer_tasks(
                 return task
             # A coordinator that crashed before it counted the last answer sends the same task again.
             if task.round == last_round + 1 or task == answered:
+                leaving.leave_if_asked()
+                told.asked(task)
                 with suppress(StaleRoundError):  # the round closed without this site: the next task says so
-                    session.push(_answer(participant, task, record))
+                    told.sent(task, session.push(_answer(participant, task, record)))
                 answered, last_round, seats_lost = task, task.round, 0
                 continue
         except SeatLostError:
@@ -204,7 +272,7 @@ def _answer_tasks(
             seats_lost += 1
         # Take over the coordinator's state: this site missed a round, and with it a W that the dual may depend on, or
         # the coordinator went back to an earlier round or lost this site's seat.
-        reply = session.join(_request(admission))
+        reply = session.join(request())
         participant, last_round, answered = restore(reply), reply.round, None
 
 

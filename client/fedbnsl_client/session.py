@@ -8,10 +8,12 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import grpc
+from google.protobuf.message import Message
 
 from fedbnsl import codec
 from fedbnsl.channel import ALIVE_EVERY_S, ALIVE_TIMEOUT_S, LONG_POLL_S, open_channel
@@ -40,9 +42,11 @@ from fedbnsl.messages import (
     LeaveReason,
     LocalUpdate,
     RoundTask,
+    RunOffer,
     RunStatus,
     run_tag,
 )
+from fedbnsl.offer_codec import decode_offers
 from fedbnsl.plan.plan import Plan
 from fedbnsl.shown import shown
 from fedbnsl.wire import federation_pb2 as federation
@@ -54,6 +58,7 @@ if TYPE_CHECKING:
 _FIRST_CALL_TIMEOUT_S = 10.0
 _GOODBYE_TIMEOUT_S = 0.5
 _LOOK_S = 1.0
+_MEANWHILE_S = 0.25
 
 _Reply = TypeVar("_Reply")
 
@@ -137,6 +142,8 @@ class Session:
         How long to retry calls to an unreachable coordinator.
     notice
         Called once per outage, with a text for people.
+    meanwhile
+        Called several times a second while a long poll waits; what it raises ends the wait. None: nothing is done.
     """
 
     def __init__(
@@ -146,7 +153,9 @@ class Session:
         *,
         patience_s: float,
         notice: Callable[[str], None],
+        meanwhile: Callable[[], None] | None = None,
     ) -> None:
+        self._meanwhile = meanwhile
         self._address = address
         self._credentials = credentials
         self._connecting = threading.Lock()  # the channel is replaced and closed, and the other thread calls over it
@@ -194,6 +203,26 @@ class Session:
         self._run = status.run
         return status
 
+    def offers(self, seen: int = 0) -> tuple[int, tuple[RunOffer, ...]]:
+        """The coordinator's runs that concern this site, and the number of this list; see `look` for the errors.
+
+        Parameters
+        ----------
+        seen
+            The number of a list: it is waited, as long as a long poll, for another one.
+        """
+        self._back_off.patience_s = 0.0
+        wire = federation.RunsRequest(seen=seen)
+        reply = self._call(lambda: self._polled(self._stub.Runs, wire, LONG_POLL_S + _FIRST_CALL_TIMEOUT_S))
+        return decode_offers(reply)
+
+    def plan_of(self, run: int) -> str:
+        """The plan of an offered run, TOML; empty if it is offered no more. See `look` for the errors."""
+        self._back_off.patience_s = 0.0
+        wire = federation.RunsRequest(run=run)
+        _, found = decode_offers(self._call(lambda: self._stub.Runs(wire, timeout=_FIRST_CALL_TIMEOUT_S)))
+        return found[0].plan_toml if found else ""
+
     def withdraw(self, site: str) -> None:
         """Leave the run for a site whose process is gone; see `look` for the errors."""
         run = self.look().run
@@ -234,7 +263,7 @@ class Session:
         wire = federation.PullRequest(run=self._run, site=self._site, last_round=last_round)
         while True:
             asked = time.monotonic()
-            reply = self._call(lambda: self._stub.PullTask(wire, timeout=LONG_POLL_S + self._timeout_s))
+            reply = self._call(lambda: self._polled(self._stub.PullTask, wire, LONG_POLL_S + self._timeout_s))
             answer = reply.WhichOneof("answer")
             if answer == "task":
                 return codec.decode_task(reply.task, n_variables=self._n_variables, dense=self._dense)
@@ -247,8 +276,8 @@ class Session:
             if time.monotonic() - asked < LONG_POLL_S / 2:  # it should have waited itself
                 self._nowhere.pause()
 
-    def push(self, update: LocalUpdate) -> None:
-        """Deliver an update; a repeat is a success.
+    def push(self, update: LocalUpdate) -> int:
+        """Deliver an update; a repeat is a success. Returns its serialised bytes.
 
         Raises
         ------
@@ -263,6 +292,7 @@ class Session:
             self._nowhere.reset()
         wire = codec.encode_update(update, run=self._run, value_type=self._value_type, dense=self._dense)
         self._call(lambda: self._stub.PushUpdate(wire, timeout=self._timeout_s))
+        return wire.ByteSize()
 
     def leave(self, reason: LeaveReason) -> None:
         """Tell the coordinator, if it can be reached, that the site leaves, and the class of its reason."""
@@ -288,6 +318,19 @@ class Session:
                 call = self._stub.Alive.future(wire, timeout=ALIVE_TIMEOUT_S)
             if call.code() is grpc.StatusCode.OK:  # otherwise the next call of the site says what is wrong
                 self._last_call = now
+
+    def _polled(self, call: Any, wire: Message, timeout_s: float) -> Any:
+        """The reply of a long poll."""
+        if self._meanwhile is None:
+            return call(wire, timeout=timeout_s)
+        waiting = call.future(wire, timeout=timeout_s)
+        try:
+            while True:
+                with suppress(grpc.FutureTimeoutError):
+                    return waiting.result(_MEANWHILE_S)
+                self._meanwhile()
+        finally:
+            waiting.cancel()  # it has ended, or is waited for no more
 
     def _refuse_misconfigured(self, details: str) -> None:
         for text, meaning in _MISCONFIGURED.items():

@@ -90,6 +90,7 @@ def encode_join(request: JoinRequest) -> federation.JoinRequest:
         n_samples=request.n_samples,
         ledger=_encode_ledger(request.ledger) if request.ledger else None,
         version=request.versions,
+        run=request.run,
     )
 
 
@@ -109,7 +110,7 @@ def decode_join(wire: federation.JoinRequest) -> JoinRequest:
     versions = dict(sorted(wire.version.items()))  # protobuf keeps no order of a map
     if wrong := versions_of.why_unusable(versions):
         raise MalformedMessageError(wrong)
-    return JoinRequest(wire.site, variables, wire.n_samples, wire.protocol_version, ledger, versions)
+    return JoinRequest(wire.site, variables, wire.n_samples, wire.protocol_version, ledger, versions, wire.run)
 
 
 def _decode_variables(names: Iterable[str]) -> tuple[str, ...]:
@@ -126,6 +127,18 @@ def _decode_variables(names: Iterable[str]) -> tuple[str, ...]:
                 "reserve"
             )
     return variables
+
+
+def check_text(what: str, text: str) -> None:
+    """Refuse a short text of the other side that people could not read.
+
+    Raises
+    ------
+    MalformedMessageError
+        If it is long, or has characters that cannot be printed.
+    """
+    if len(text) > MAX_NAME_LENGTH or not text.isprintable():
+        raise MalformedMessageError(f"a {what} that is too long or cannot be printed")
 
 
 def _check_name(name: str) -> None:
@@ -442,6 +455,7 @@ def encode_status(status: RunStatus) -> federation.StatusReply:
         time_unix_s=status.time_unix_s,
         site=status.site,
         reason=status.reason,
+        name=status.name,
     )
 
 
@@ -456,10 +470,9 @@ def decode_status(wire: federation.StatusReply) -> RunStatus:
     if wire.state not in RUN_STATES:
         state = shown(wire.state, 40)
         raise MalformedMessageError(f"unknown run state {state!r}; expected one of: {', '.join(RUN_STATES)}")
-    if len(wire.version) > MAX_NAME_LENGTH or not wire.version.isprintable():
-        raise MalformedMessageError("a version that is too long or cannot be printed")
-    if len(wire.reason) > MAX_NAME_LENGTH or not wire.reason.isprintable():
-        raise MalformedMessageError("a reason that is too long or cannot be printed")
+    check_text("version", wire.version)
+    check_text("reason", wire.reason)
+    check_text("name of a run", wire.name)
     if wire.site and not is_site_name(wire.site):
         raise MalformedMessageError("a status for an invalid site name")
     if not math.isfinite(wire.acyclicity):
@@ -480,6 +493,7 @@ def decode_status(wire: federation.StatusReply) -> RunStatus:
         time_unix_s=wire.time_unix_s,
         site=wire.site,
         reason=wire.reason,
+        name=wire.name,
     )
 
 

@@ -203,3 +203,9 @@ class InterruptedRunError(FedbnslError):
         "What was learned in finished rounds is in the coordinator's run folder, if it has one; a site continues with "
         "the same command while the run lasts."
     )
+
+
+class LeftError(InterruptedRunError):
+    """A person at the site asked to leave a run that goes on."""
+
+    remedy = "The site can join again with the same command while the run lasts."

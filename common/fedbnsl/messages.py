@@ -130,6 +130,8 @@ class JoinRequest:
     ----------
     versions
         What the site computes with; see `fedbnsl.versions`.
+    run
+        Tag of the run that it wants to join, see `run_tag`; 0: the only one that it can.
     """
 
     site: str
@@ -138,6 +140,7 @@ class JoinRequest:
     protocol_version: int = PROTOCOL_VERSION
     ledger: LedgerHead | None = None
     versions: Mapping[str, str] = field(default_factory=dict[str, str])
+    run: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -378,6 +381,50 @@ class SiteProgress:
 
 
 RUN_STATES = ("waiting for sites", "running", "paused", "draining", "finished", "interrupted", "failed")
+OPEN_STATES = ("waiting for sites", "running", "paused")
+"""Of runs that a site can join."""
+
+
+@dataclass(frozen=True)
+class RunOffer:
+    """A run as its coordinator offers it to a site that has a seat in it, or may have.
+
+    Attributes
+    ----------
+    run
+        Its number, 64 bits.
+    name
+        Of its folder at the coordinator.
+    state
+        One of RUN_STATES, or "queued".
+    plan_digest, plan_name
+        Of its plan: 32 bytes; as its author called it.
+    sites
+        Whose seats these are; empty: of whoever joins first.
+    round, rounds
+        As in `RunStatus`.
+    seats, joined
+        How many sites it has, and how many have joined.
+    plan_toml
+        The plan; empty if it was not asked for.
+    """
+
+    run: int
+    name: str
+    state: str
+    plan_digest: bytes
+    plan_name: str
+    sites: tuple[str, ...]
+    round: int
+    rounds: int
+    seats: int
+    joined: int
+    plan_toml: str = ""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a site can join it now."""
+        return self.state in OPEN_STATES
 
 
 @dataclass(frozen=True)
@@ -404,6 +451,8 @@ class RunStatus:
         What a paused run waits for, or one whose round has lost its quorum; empty otherwise.
     undirected
         How many of the edges have no direction, once a search has found a class of graphs.
+    name
+        Of the run's folder at the coordinator.
     """
 
     state: str
@@ -420,6 +469,7 @@ class RunStatus:
     site: str = ""
     reason: str = ""
     undirected: int = 0
+    name: str = ""
 
 
 @dataclass(frozen=True)

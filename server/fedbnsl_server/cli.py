@@ -1,6 +1,5 @@
 """`fedbnsl coordinator`: the commands of the machine that coordinates."""
 
-import csv
 import json
 import os
 import shlex
@@ -17,16 +16,15 @@ from fedbnsl.shown import shown_lines
 from fedbnsl.tell import tell
 from fedbnsl_server.identity import cli as enrolment_cli
 from fedbnsl_server.observe import cli as observer_cli
+from fedbnsl_server.runs import cli as runs_cli
 from fedbnsl_server.store import cli as order_cli
+from fedbnsl_server.variable_names import names_in, variables_in
 
 if TYPE_CHECKING:
     from fedbnsl_server.algorithm.admm import AdmmState
     from fedbnsl_server.algorithm.round_loop import RoundRecord
     from fedbnsl_server.identity.enrolment import Federation
-
-
-# Of files, and of no variable: a mistyped path is not taken for the name of a variable.
-_ENDINGS = (".csv", ".tsv", ".txt", ".toml", ".parquet")
+    from fedbnsl_server.observe.metrics_port import MetricsPort
 
 
 @click.group()
@@ -44,13 +42,27 @@ for _command in (
     observer_cli.status,
     observer_cli.watch,
     observer_cli.healthcheck,
+    runs_cli.runs,
     audit_log,
 ):
     coordinator.add_command(_command)
 
 
 @coordinator.command()
-@takes_plan(or_folder=True)
+@takes_plan(or_folder=True, required=False)
+@click.option(
+    "--runs",
+    "runs_folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="In place of a plan: play the runs of this folder, which `coordinator runs` queues, until this process ends.",
+)
+@click.option(
+    "--at-once",
+    type=click.IntRange(min=1, max=16),
+    default=2,
+    show_default=True,
+    help="How many runs of that folder are open at the same time; the others wait in their order.",
+)
 @click.option(
     "--variables",
     metavar="NAMES|FILE",
@@ -109,6 +121,8 @@ for _command in (
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON on standard output.")
 def serve(
     choice: PlanChoice,
+    runs_folder: Path | None,
+    at_once: int,
     variables: str | None,
     sites: str | None,
     listen: str | None,
@@ -129,6 +143,9 @@ def serve(
     Sites dial in with `fedbnsl participant join`. Given the folder of a RUN instead of a PLAN, continue that run
     after its last complete round. SIGTERM pauses a run: its sites keep calling. Ctrl-C ends it and tells the sites.
     In both cases what was learned so far is kept, and the run can be continued.
+
+    With --runs it stays up and plays the runs of a folder, one after another or several at once; its sites need one
+    agent each (`fedbnsl participant agent`). Both signals then pause its runs, and a new start continues them.
     """
     from fedbnsl.channel import DEFAULT_PORT, split_address
     from fedbnsl_server.serve import serve as serve_run
@@ -138,6 +155,18 @@ def serve(
     observer_cli.one_of_both(federation_folder, insecure)
     federation = None if federation_folder is None else _federation(federation_folder, passphrases)
     where = listen or (f"127.0.0.1:{DEFAULT_PORT}" if federation is None else f"0.0.0.0:{federation.port}")
+    if runs_folder is not None:
+        if choice.plan is not None or choice.changes_settings or any((out, seeds, variables, sites, as_json)):
+            raise SetupError(
+                "--runs names a folder of runs, each with its own plan: omit PLAN, --set, --epsilon, --delta, "
+                "--dictionary, --variables, --sites, --seed, --out and --json",
+                remedy=f"Queue a run: fedbnsl coordinator runs start {runs_folder} PLAN",
+            )
+        with observer_cli.metrics_port(metrics, metrics_token, federation) as port:
+            _serve_runs(runs_folder, where, federation, at_once, site_ledgers, security_log, address_file, port)
+        return
+    if choice.plan is None:
+        raise SetupError("name a PLAN, a RUN to continue, or a folder of runs: --runs FOLDER")
     if isinstance(choice.plan, Path) and choice.plan.is_dir():
         if choice.changes_settings or out is not None or seeds or variables is not None or sites is not None:
             raise SetupError(
@@ -148,9 +177,9 @@ def serve(
     else:
         plan = choice.load()
         if variables is not None:
-            plan = plan.with_settings(variables=_variables(variables))
+            plan = plan.with_settings(variables=variables_in(variables))
         if sites is not None:
-            plan = plan.with_settings(sites=_names(sites))
+            plan = plan.with_settings(sites=names_in(sites))
         folder = out or default_folder(plan.name)
     if plan.secure_sums and federation is None:
         tell(
@@ -235,29 +264,45 @@ def serve(
         _summarise(result, folder)
 
 
-def _variables(given: str) -> list[str]:
-    """The names in the value of --variables, or in the first line of the file that it is the path of."""
-    path = Path(given)
-    if not path.is_file():
-        names = _names(given)
-        for name in names:
-            # A slash may be part of a name, such as HDL/LDL; a single name is none that a run could do with.
-            if name.lower().endswith(_ENDINGS) or (len(names) == 1 and os.sep in name):
-                raise SetupError(
-                    f"--variables {given}: no such file: {name}",
-                    remedy="Name one file whose first line names the variables, or the variables themselves: a,b,c.",
-                )
-        return names
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            return _names(file.readline())
-    except (OSError, UnicodeDecodeError) as error:
-        raise SetupError(f"--variables {given}: cannot be read: {error}") from None
+def _serve_runs(
+    folder: Path,
+    listen: str,
+    federation: "Federation | None",
+    at_once: int,
+    site_ledgers: Path | None,
+    security_log: Path | None,
+    address_file: Path | None,
+    port: "MetricsPort | None",
+) -> None:
+    from fedbnsl.durable import make_folder, write_text
+    from fedbnsl_server.runs.service import serve_runs
 
+    def say(name: str, text: str) -> None:
+        tell(shown_lines(f"{name}: {text}" if name else text))
 
-def _names(line: str) -> list[str]:
-    """Names separated by commas; one that holds a comma is in quotation marks, as in a CSV file."""
-    return [name.strip() for name in next(csv.reader([line], skipinitialspace=True), list[str]())]
+    def listening(address: str) -> None:
+        if address_file is not None:
+            write_text(address_file, address)
+        say("", f"listening on {address}; runs: {folder}")
+
+    def after_round(name: str, state: "AdmmState", record: "RoundRecord") -> None:
+        say(name, f"round {record.round} {record.kind:5} sites {len(record.contributed)}/{len(state.sites)}")
+
+    make_folder(folder)
+    if port is not None:
+        say("", f"metrics on port {port.port}")
+    serve_runs(
+        folder,
+        listen=listen,
+        federation=federation,
+        at_once=at_once,
+        on_listening=listening,
+        on_round=after_round,
+        notice=say,
+        site_ledgers=site_ledgers,
+        security_log=security_log,
+        metrics=port,
+    )
 
 
 def _federation(folder: Path, passphrases: Passphrases) -> "Federation":

@@ -153,6 +153,7 @@ class Coordinator:
             record,
             on_turned_out=self._keep_turned_out,
             emit=self._emit,
+            name=folder.path.name,
             why_paused=lambda: self._pause.reason,
         )
         self._orders = EjectOrders(

@@ -15,6 +15,7 @@ from fedbnsl.channel import require_loopback, split_address
 from fedbnsl.errors import FedbnslError, IdentityError, ResultError, SetupError
 from fedbnsl.events import Emit, silent
 from fedbnsl.interrupt import signals_to_heed
+from fedbnsl.messages import Finished
 from fedbnsl.plan.plan import Plan
 from fedbnsl.security_log import NAME, Record, SecurityLog
 from fedbnsl.wording import first_few
@@ -217,6 +218,30 @@ async def _repeat_the_end(
     ResultError
         If its checkpoint is missing.
     """
+    servicer, end, grace_s = finished_run(folder, ledgers, notice, record)
+    mailbox = servicer.mailbox
+    notice(
+        f"run {servicer.run:016x} is finished and is not repeated; waiting up to {grace_s:g} s for sites "
+        "that missed its end (Ctrl-C stops waiting)"
+    )
+    await server.open(servicer)
+    goodbye = asyncio.ensure_future(mailbox.finish(end, set(servicer.roster.members), grace_s))
+    heed_signals(lambda number: goodbye.cancel())
+    with suppress(asyncio.CancelledError):
+        await goodbye
+    await server.close()
+
+
+def finished_run(
+    folder: RunFolder, ledgers: SiteLedgers, notice: Callable[[str], None], record: Record
+) -> tuple[Servicer, Finished, float]:
+    """The calls of a run that is finished, what its sites are told, and how long to wait for them, in seconds.
+
+    Raises
+    ------
+    ResultError
+        If its checkpoint is missing.
+    """
     plan, state, identity = folder.plan, folder.past.state, folder.identity
     if state is None:
         raise ResultError(
@@ -226,16 +251,6 @@ async def _repeat_the_end(
     roster = Roster(plan, members=seats.members, ejected=[one.site for one in seats.ejected])
     loop = asyncio.get_running_loop()
     mailbox = Mailbox(plan, loop, complete_rounds=state.round, snapshots=state.sites, traffic=folder.past.traffic())
-    servicer = Servicer(plan, identity.run, roster, mailbox, ledgers, notice, record)
+    servicer = Servicer(plan, identity.run, roster, mailbox, ledgers, notice, record, name=folder.path.name)
     servicer.progress.state = "finished"
-    notice(
-        f"run {identity.run:016x} is finished and is not repeated; waiting up to {plan.site_grace_s:g} s for sites "
-        "that missed its end (Ctrl-C stops waiting)"
-    )
-    await server.open(servicer)
-    end = end_of(state, plan, roster.variables)
-    goodbye = asyncio.ensure_future(mailbox.finish(end, set(roster.members), plan.site_grace_s))
-    heed_signals(lambda number: goodbye.cancel())
-    with suppress(asyncio.CancelledError):
-        await goodbye
-    await server.close()
+    return servicer, end_of(state, plan, roster.variables), plan.site_grace_s

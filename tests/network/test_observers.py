@@ -37,7 +37,7 @@ ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 PLAN = 'variables = ["a", "b", "c"]\nname = "seen"\nn_participants = 2\nrounds = 4\nrefit_rounds = 0\n'
 STATUS_KEYS = {
     "state", "round", "rounds", "acyclicity", "edges", "undirected", "elapsed_s", "time_left_s", "run",
-    "protocol_version", "version", "time_unix_s", "caller", "sites", "reason",
+    "protocol_version", "version", "time_unix_s", "caller", "sites", "reason", "name",
 }  # fmt: skip
 SITE_KEYS = {
     "site", "online", "online_s", "last_seen_s", "answered", "left", "last_round", "bytes_up", "bytes_down",
@@ -325,7 +325,11 @@ def test_a_terminal_shows_every_site_with_what_it_did_and_the_run_with_what_is_l
 def scraped(port: int) -> dict[str, float]:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=LONG_S) as reply:
         families = list(text_string_to_metric_families(reply.read().decode()))
-    return {s.name + "".join(sorted(s.labels.values())): s.value for family in families for s in family.samples}
+    return {
+        s.name + "".join(sorted(value for name, value in s.labels.items() if name != "run")): s.value
+        for family in families
+        for s in family.samples
+    }
 
 
 def test_a_coordinator_serves_its_own_metrics(serve, join, free_address, network):

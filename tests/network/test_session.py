@@ -67,6 +67,7 @@ from fedbnsl_client.session import Session
 from fedbnsl_client.site.admission import PublicTable
 from fedbnsl_server import serve as run_coordinator
 from fedbnsl_server.grpc_api import servicer as servicer_module
+from fedbnsl_server.grpc_api.front_door import FrontDoor
 from fedbnsl_server.grpc_api.incoming import IncomingCalls
 from fedbnsl_server.grpc_api.servicer import Servicer
 from fedbnsl_server.observe.status_client import Observer
@@ -129,7 +130,9 @@ class Coordinator:
         roster, mailbox = Roster(self.plan), Mailbox(self.plan, asyncio.get_running_loop())
         servicer = Tapped(self.plan, self.run, roster, mailbox)
         server = grpc.aio.server(interceptors=[IncomingCalls(None)], options=channel.server_options())
-        federation_grpc.add_FederationServicer_to_server(servicer, server)
+        door = FrontDoor()
+        door.open(servicer)
+        federation_grpc.add_FederationServicer_to_server(door, server)
         port = server.add_insecure_port(f"127.0.0.1:{port}")
         await server.start()
         return roster, mailbox, servicer, server, port

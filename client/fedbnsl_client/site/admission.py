@@ -1,6 +1,7 @@
 """The table that a site brings to a run: a public one, or one guarded by its policy and its ledger."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -23,6 +24,15 @@ from fedbnsl_client.site import folder as site_folder
 
 if TYPE_CHECKING:
     from fedbnsl.identity.certificates import Credentials
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a dataset has spent and may spend, as epsilons at its policy's delta."""
+
+    dataset: str
+    spent_epsilon: float
+    max_epsilon: float
 
 
 class Admission(Protocol):
@@ -53,6 +63,19 @@ class Admission(Protocol):
         """Where its ledger stands, if it has one."""
         ...
 
+    @property
+    def dataset_id(self) -> str:
+        """Under which name its ledger counts the table; empty: it is not counted."""
+        ...
+
+    def paid_units(self, run: int) -> int | None:
+        """What it has paid in a run, by its number, in units of 1e-12 zCDP; None: nothing is counted."""
+        ...
+
+    def budget(self) -> "Budget | None":
+        """What its table has spent in all, and may spend; None: nothing is counted."""
+        ...
+
     def vouching(self, credentials: "Credentials | None") -> Vouching:
         """How it signs its keys for secure sums and checks those of the other sites."""
         ...
@@ -72,6 +95,7 @@ class PublicTable:
     """A table that anybody may see: nothing is refused and nothing is counted."""
 
     ledger_head = None
+    dataset_id = ""
 
     def __init__(self, site: str, dataset: Dataset) -> None:
         self.site = site
@@ -79,6 +103,12 @@ class PublicTable:
         self.dictionary = dataset.dictionary
         self.n_samples = dataset.n_samples
         self._dataset = dataset
+
+    def paid_units(self, run: int) -> None:
+        """See `Admission.paid_units`."""
+
+    def budget(self) -> None:
+        """See `Admission.budget`."""
 
     def vouching(self, credentials: "Credentials | None") -> Vouching:
         """See `Admission.vouching`: nobody need be confirmed, as nothing is protected."""
@@ -163,6 +193,20 @@ class GuardedTable:
     def ledger_head(self) -> LedgerHead:
         """See `Admission.ledger_head`."""
         return self._ledger.head(self._dataset.id, self._authority)
+
+    @property
+    def dataset_id(self) -> str:
+        """See `Admission.dataset_id`."""
+        return self._dataset.id
+
+    def paid_units(self, run: int) -> int:
+        """See `Admission.paid_units`."""
+        return self._ledger.spending(self._dataset.id, run).units
+
+    def budget(self) -> "Budget":
+        """See `Admission.budget`."""
+        spent = self._ledger.spending(self._dataset.id).epsilon(self._dataset.max_delta)
+        return Budget(self._dataset.id, spent, self._dataset.max_epsilon)
 
     def vouching(self, credentials: "Credentials | None") -> Vouching:
         """See `Admission.vouching`: with the sites that the operator has confirmed."""

@@ -81,7 +81,7 @@ class PlanChoice:
 
 
 def takes_plan(
-    *, or_folder: bool = False, as_option: str | None = None
+    *, or_folder: bool = False, as_option: str | None = None, required: bool = True
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command a plan, --set, --epsilon, --delta and --dictionary; its function gets a `PlanChoice` as `choice`.
 
@@ -91,10 +91,15 @@ def takes_plan(
         The argument may name a run folder instead.
     as_option
         Take the plan as --plan, with this help, and not as an argument.
+    required
+        Whether the argument is.
     """
     kind = NameOrPath(READY_PLANS, folders=or_folder)
     if as_option is None:
-        parameter = click.argument("plan", metavar="PLAN|RUN" if or_folder else "PLAN", type=kind)
+        metavar = "PLAN|RUN" if or_folder else "PLAN"
+        parameter = click.argument(
+            "plan", metavar=metavar if required else f"[{metavar}]", type=kind, required=required
+        )
     else:
         parameter = click.option("--plan", metavar="PLAN", type=kind, help=as_option)
     options = (

@@ -129,10 +129,13 @@ class JoinRequest(_message.Message):
     N_SAMPLES_FIELD_NUMBER: _builtins.int
     LEDGER_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
     site: _builtins.str
     n_samples: _builtins.int
     """Rows of the site's table: public under replace-one adjacency."""
+    run: _builtins.int
+    """The low half of the number of the run that the site wants to join; 0: the only one that it can."""
     @_builtins.property
     def variable(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Column names in the order of the site's table."""
@@ -154,10 +157,11 @@ class JoinRequest(_message.Message):
         n_samples: _builtins.int = ...,
         ledger: Global___LedgerHead | None = ...,
         version: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        run: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ledger", b"ledger"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ledger", b"ledger", "n_samples", b"n_samples", "protocol_version", b"protocol_version", "site", b"site", "variable", b"variable", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ledger", b"ledger", "n_samples", b"n_samples", "protocol_version", b"protocol_version", "run", b"run", "site", b"site", "variable", b"variable", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1022,12 +1026,17 @@ Global___LeaveReply: _TypeAlias = LeaveReply  # noqa: Y015
 class StatusRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    RUN_FIELD_NUMBER: _builtins.int
+    run: _builtins.int
+    """Of which run, the low half of its number; 0: the only one, or the one that goes on."""
     def __init__(
         self,
+        *,
+        run: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1104,6 +1113,7 @@ class StatusReply(_message.Message):
     SITE_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     UNDIRECTED_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
     state: _builtins.str
     """"waiting for sites", "running", "paused", "draining", "finished", "interrupted" or "failed"."""
     round: _builtins.int
@@ -1125,6 +1135,8 @@ class StatusReply(_message.Message):
     """What a paused run waits for, such as "No space left on device", or a running one whose round has lost its quorum."""
     undirected: _builtins.int
     """How many of the edges have no direction, once a search has found a class of graphs."""
+    name: _builtins.str
+    """Of the run's folder at the coordinator."""
     @_builtins.property
     def member(self) -> _containers.RepeatedCompositeFieldContainer[Global___SiteStatus]: ...
     def __init__(
@@ -1144,11 +1156,116 @@ class StatusReply(_message.Message):
         site: _builtins.str = ...,
         reason: _builtins.str = ...,
         undirected: _builtins.int = ...,
+        name: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acyclicity", b"acyclicity", "edges", b"edges", "elapsed_s", b"elapsed_s", "member", b"member", "protocol_version", b"protocol_version", "reason", b"reason", "round", b"round", "rounds", b"rounds", "run", b"run", "site", b"site", "state", b"state", "time_unix_s", b"time_unix_s", "undirected", b"undirected", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acyclicity", b"acyclicity", "edges", b"edges", "elapsed_s", b"elapsed_s", "member", b"member", "name", b"name", "protocol_version", b"protocol_version", "reason", b"reason", "round", b"round", "rounds", b"rounds", "run", b"run", "site", b"site", "state", b"state", "time_unix_s", b"time_unix_s", "undirected", b"undirected", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StatusReply: _TypeAlias = StatusReply  # noqa: Y015
+
+@_typing.final
+class RunsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEEN_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    seen: _builtins.int
+    """Waits, as long as a long poll, until the list is another one than this."""
+    run: _builtins.int
+    """The whole plan of this run alone; 0: all runs, without their plans."""
+    def __init__(
+        self,
+        *,
+        seen: _builtins.int = ...,
+        run: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run", "seen", b"seen"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunsRequest: _TypeAlias = RunsRequest  # noqa: Y015
+
+@_typing.final
+class RunOffer(_message.Message):
+    """A run that the caller has a seat in, or may have."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    PLAN_DIGEST_FIELD_NUMBER: _builtins.int
+    PLAN_NAME_FIELD_NUMBER: _builtins.int
+    SITE_FIELD_NUMBER: _builtins.int
+    ROUND_FIELD_NUMBER: _builtins.int
+    ROUNDS_FIELD_NUMBER: _builtins.int
+    PLAN_FIELD_NUMBER: _builtins.int
+    SEATS_FIELD_NUMBER: _builtins.int
+    JOINED_FIELD_NUMBER: _builtins.int
+    run: _builtins.int
+    name: _builtins.str
+    state: _builtins.str
+    """As in StatusReply, or "queued"."""
+    plan_digest: _builtins.bytes
+    plan_name: _builtins.str
+    round: _builtins.int
+    rounds: _builtins.int
+    plan: _builtins.str
+    """TOML; only if it was asked for."""
+    seats: _builtins.int
+    joined: _builtins.int
+    @_builtins.property
+    def site(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Empty: whoever joins first."""
+
+    def __init__(
+        self,
+        *,
+        run: _builtins.int = ...,
+        name: _builtins.str = ...,
+        state: _builtins.str = ...,
+        plan_digest: _builtins.bytes = ...,
+        plan_name: _builtins.str = ...,
+        site: _abc.Iterable[_builtins.str] | None = ...,
+        round: _builtins.int = ...,
+        rounds: _builtins.int = ...,
+        plan: _builtins.str = ...,
+        seats: _builtins.int = ...,
+        joined: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["joined", b"joined", "name", b"name", "plan", b"plan", "plan_digest", b"plan_digest", "plan_name", b"plan_name", "round", b"round", "rounds", b"rounds", "run", b"run", "seats", b"seats", "site", b"site", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunOffer: _TypeAlias = RunOffer  # noqa: Y015
+
+@_typing.final
+class RunsReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """Of this list, for `seen`."""
+    @_builtins.property
+    def run(self) -> _containers.RepeatedCompositeFieldContainer[Global___RunOffer]: ...
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        run: _abc.Iterable[Global___RunOffer] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunsReply: _TypeAlias = RunsReply  # noqa: Y015

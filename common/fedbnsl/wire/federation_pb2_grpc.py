@@ -64,6 +64,11 @@ class FederationStub:
                 request_serializer=fedbnsl_dot_wire_dot_federation__pb2.StatusRequest.SerializeToString,
                 response_deserializer=fedbnsl_dot_wire_dot_federation__pb2.StatusReply.FromString,
                 _registered_method=True)
+        self.Runs = channel.unary_unary(
+                '/fedbnsl.wire.Federation/Runs',
+                request_serializer=fedbnsl_dot_wire_dot_federation__pb2.RunsRequest.SerializeToString,
+                response_deserializer=fedbnsl_dot_wire_dot_federation__pb2.RunsReply.FromString,
+                _registered_method=True)
 
 
 class FederationServicer:
@@ -105,6 +110,12 @@ class FederationServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Runs(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_FederationServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -137,6 +148,11 @@ def add_FederationServicer_to_server(servicer, server):
                     servicer.Status,
                     request_deserializer=fedbnsl_dot_wire_dot_federation__pb2.StatusRequest.FromString,
                     response_serializer=fedbnsl_dot_wire_dot_federation__pb2.StatusReply.SerializeToString,
+            ),
+            'Runs': grpc.unary_unary_rpc_method_handler(
+                    servicer.Runs,
+                    request_deserializer=fedbnsl_dot_wire_dot_federation__pb2.RunsRequest.FromString,
+                    response_serializer=fedbnsl_dot_wire_dot_federation__pb2.RunsReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -301,6 +317,33 @@ class Federation:
             '/fedbnsl.wire.Federation/Status',
             fedbnsl_dot_wire_dot_federation__pb2.StatusRequest.SerializeToString,
             fedbnsl_dot_wire_dot_federation__pb2.StatusReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Runs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedbnsl.wire.Federation/Runs',
+            fedbnsl_dot_wire_dot_federation__pb2.RunsRequest.SerializeToString,
+            fedbnsl_dot_wire_dot_federation__pb2.RunsReply.FromString,
             options,
             channel_credentials,
             insecure,

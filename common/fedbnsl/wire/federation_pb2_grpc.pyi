@@ -39,6 +39,7 @@ class FederationStub:
     Alive: _grpc.UnaryUnaryMultiCallable[_federation_pb2.AliveRequest, _federation_pb2.AliveReply]
     Leave: _grpc.UnaryUnaryMultiCallable[_federation_pb2.LeaveRequest, _federation_pb2.LeaveReply]
     Status: _grpc.UnaryUnaryMultiCallable[_federation_pb2.StatusRequest, _federation_pb2.StatusReply]
+    Runs: _grpc.UnaryUnaryMultiCallable[_federation_pb2.RunsRequest, _federation_pb2.RunsReply]
 
 @_typing.type_check_only
 class FederationAsyncStub(FederationStub):
@@ -49,6 +50,7 @@ class FederationAsyncStub(FederationStub):
     Alive: _aio.UnaryUnaryMultiCallable[_federation_pb2.AliveRequest, _federation_pb2.AliveReply]  # type: ignore[assignment]
     Leave: _aio.UnaryUnaryMultiCallable[_federation_pb2.LeaveRequest, _federation_pb2.LeaveReply]  # type: ignore[assignment]
     Status: _aio.UnaryUnaryMultiCallable[_federation_pb2.StatusRequest, _federation_pb2.StatusReply]  # type: ignore[assignment]
+    Runs: _aio.UnaryUnaryMultiCallable[_federation_pb2.RunsRequest, _federation_pb2.RunsReply]  # type: ignore[assignment]
 
 class FederationServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -92,5 +94,12 @@ class FederationServicer(metaclass=_abc_1.ABCMeta):
         request: _federation_pb2.StatusRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_federation_pb2.StatusReply, _abc.Awaitable[_federation_pb2.StatusReply]]: ...
+
+    @_abc_1.abstractmethod
+    def Runs(
+        self,
+        request: _federation_pb2.RunsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_federation_pb2.RunsReply, _abc.Awaitable[_federation_pb2.RunsReply]]: ...
 
 def add_FederationServicer_to_server(servicer: FederationServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -25,7 +25,7 @@ Handler = Any  # grpc.RpcMethodHandler, whose attributes no stub knows, or None
 
 _SERVICE = "/fedbnsl.wire.Federation/"
 _LARGE = (_SERVICE + "Join", _SERVICE + "PushUpdate")
-_SPEAKS_FOR_NOBODY = _SERVICE + "Status"
+_SPEAKS_FOR_NOBODY = (_SERVICE + "Status", _SERVICE + "Runs")
 
 _SMALL_BYTES = 1024
 _READ_S = 60.0
@@ -50,6 +50,8 @@ class IncomingCalls(grpc.aio.ServerInterceptor):
         empty: the coordinator's own certificate; None: in plaintext.
     record
         Told of each call that was refused, at whatever point: why, which call, whose.
+    runs_at_once
+        Runs that a site may take part in at the same time.
     """
 
     def __init__(
@@ -58,7 +60,9 @@ class IncomingCalls(grpc.aio.ServerInterceptor):
         *,
         on_admitted: Callable[[str, str | None], None] = lambda peer, site: None,
         record: Record = unrecorded,
+        runs_at_once: int = 1,
     ) -> None:
+        self._at_once = CALLS_AT_ONCE * runs_at_once
         self._authentication = authentication
         self._on_admitted = on_admitted
         self._record = record
@@ -94,12 +98,12 @@ class IncomingCalls(grpc.aio.ServerInterceptor):
             if handler is None:
                 await refuse(context, grpc.StatusCode.UNIMPLEMENTED, "unknown call", "no such call, or a stream")
             with self._counted((name and name.site) or context.peer()) as in_flight:
-                if in_flight > CALLS_AT_ONCE:
-                    text = f"more than {CALLS_AT_ONCE} calls at once"
+                if in_flight > self._at_once:
+                    text = f"more than {self._at_once} calls at once"
                     await refuse(context, grpc.StatusCode.UNAVAILABLE, "too many calls", text)
                 request = await _read(context, handler.request_deserializer, small=method not in _LARGE)
                 if self._authentication is not None and name is not None and method.startswith(_SERVICE):
-                    if method != _SPEAKS_FOR_NOBODY:
+                    if method not in _SPEAKS_FOR_NOBODY:
                         await self._authentication.hold_to(name, request.site, context)
                     caller.set(name.site)
                 return await handler.unary_unary(request, context)

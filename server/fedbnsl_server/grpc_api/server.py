@@ -1,4 +1,4 @@
-"""The coordinator's gRPC server: binds its port first, then serves one run, then closes."""
+"""The coordinator's gRPC server: binds its port first, then serves one run or several, then closes."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,6 +12,7 @@ from fedbnsl.security_log import SecurityLog
 from fedbnsl.wire import federation_pb2_grpc as federation_grpc
 from fedbnsl_server.grpc_api.authentication import Authentication
 from fedbnsl_server.grpc_api.connections import ConnectionLimit, most_connections, most_strangers
+from fedbnsl_server.grpc_api.front_door import FrontDoor
 from fedbnsl_server.grpc_api.health import Health
 from fedbnsl_server.grpc_api.incoming import IncomingCalls
 from fedbnsl_server.grpc_api.servicer import Servicer
@@ -35,7 +36,9 @@ class CoordinatorServer:
     federation
         Whose sites may call, over TLS; None: anybody, in plaintext.
     n_sites
-        How many the run has.
+        How many call.
+    runs_at_once
+        How many runs are open at the same time.
     largest_bytes
         No call of a site is larger.
     on_open
@@ -44,6 +47,11 @@ class CoordinatorServer:
         Told who is refused and why.
     metrics
         Shows where the run stands, and the totals of the log.
+
+    Attributes
+    ----------
+    front_door
+        The runs that are open.
 
     Raises
     ------
@@ -61,10 +69,14 @@ class CoordinatorServer:
         on_open: Callable[[str], None],
         log: SecurityLog,
         metrics: "MetricsPort | None" = None,
+        runs_at_once: int = 1,
     ) -> None:
+        self.front_door = FrontDoor()
         self._authentication = None if federation is None else Authentication(federation)
-        calls = IncomingCalls(self._authentication, on_admitted=self._admitted, record=log.count)
-        options = server_options(largest_bytes=largest_bytes, connections=most_connections(n_sites))
+        calls = IncomingCalls(
+            self._authentication, on_admitted=self._admitted, record=log.count, runs_at_once=runs_at_once
+        )
+        options = server_options(largest_bytes=largest_bytes, connections=most_connections(n_sites * runs_at_once))
         self._server = grpc.aio.server(options=options, interceptors=[calls])
         self._health = Health()
         self._on_open = on_open
@@ -81,22 +93,27 @@ class CoordinatorServer:
             ) from None
         self._connections = ConnectionLimit(
             port,
-            most_strangers(n_sites),
+            most_strangers(n_sites * runs_at_once),
             on_closed=lambda address, site, n: log.count("connections closed", times=n, address=address, site=site),
         )
         self._keeping: list[asyncio.Future[None]] = []
         self._address = f"{listen.rpartition(':')[0]}:{port}"
 
     async def open(self, servicer: Servicer) -> None:
+        """Take the calls of one run."""
+        self.front_door.open(servicer)
+        await self.start()
+
+    async def start(self) -> None:
         """Take calls."""
-        federation_grpc.add_FederationServicer_to_server(servicer, self._server)
+        federation_grpc.add_FederationServicer_to_server(self.front_door, self._server)
         if self._authentication is not None:
-            self._authentication.on_ended = servicer.turn_out
+            self._authentication.on_ended = self.front_door.turn_out
         await self._health.add_to(self._server)
         if self._metrics is not None:
             from fedbnsl_server.observe.prometheus import from_loop  # here: few runs show metrics
 
-            self._metrics.look = from_loop(asyncio.get_running_loop(), servicer.status)
+            self._metrics.look = from_loop(asyncio.get_running_loop(), self.front_door.statuses)
             self._metrics.totals = self._log.totals.copy
         await self._server.start()
         self._keeping = [asyncio.ensure_future(work) for work in (self._connections.keep(), self._flush_log())]

@@ -42,7 +42,6 @@ from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl.security_log import Record, unrecorded
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl.wire import federation_pb2 as federation
-from fedbnsl.wire import federation_pb2_grpc as federation_grpc
 from fedbnsl_server.grpc_api.authentication import certificate_of
 from fedbnsl_server.grpc_api.incoming import caller, identity
 from fedbnsl_server.grpc_api.refusals import refuse
@@ -96,8 +95,8 @@ class Progress:
 
 
 @dataclass
-class Servicer(federation_grpc.FederationServicer):
-    """One run's calls; see proto/fedbnsl/wire/federation.proto."""
+class Servicer:
+    """One run's calls, which come through a `FrontDoor`; see proto/fedbnsl/wire/federation.proto."""
 
     plan: Plan
     run: int
@@ -110,10 +109,11 @@ class Servicer(federation_grpc.FederationServicer):
     progress: Progress = field(default_factory=Progress)
     onlookers: dict[str, float] = field(default_factory=dict)  # who asked for the status when, in monotonic seconds
     emit: Emit = silent
+    name: str = ""  # of the run's folder
     why_paused: Callable[[], str] = lambda: ""  # what the coordinator lacks at present, without a path
 
     def __post_init__(self) -> None:
-        self._plan_toml, self._plan_digest = self.plan.to_toml(), self.plan.digest()
+        self._plan_toml, self.plan_digest = self.plan.to_toml(), self.plan.digest()
         self._task_replies: dict[bool, tuple[RoundTask, federation.PullReply]] = {}
 
     async def Join(self, request: federation.JoinRequest, context: Context) -> federation.JoinReply:  # noqa: N802
@@ -136,7 +136,7 @@ class Servicer(federation_grpc.FederationServicer):
                 JoinReply(
                     run=self.run,
                     plan_toml=self._plan_toml,
-                    plan_digest=self._plan_digest,
+                    plan_digest=self.plan_digest,
                     variables=self.roster.variables,
                     snapshot=snapshot,
                     round=self.mailbox.complete_rounds,
@@ -254,6 +254,7 @@ class Servicer(federation_grpc.FederationServicer):
             run=run_tag(self.run),
             time_unix_s=time.time(),
             reason=why_paused or self.mailbox.lacking,
+            name=self.name,
         )
 
     async def last_looks(self, grace_s: float) -> None:

@@ -103,30 +103,69 @@ def _coordinator(
     return address or f"127.0.0.1:{federation.port}", federation
 
 
+_run_option = click.option(
+    "--run",
+    metavar="NAME",
+    default="",
+    help="Which run of a coordinator with several.  [default: the one that goes on]",
+)
+
+
+def _tag(observer: "Observer", name: str) -> int:
+    """Of the run of that name; 0 without a name."""
+    if not name:
+        return 0
+    from fedbnsl.messages import run_tag
+
+    runs = {one.name: one for one in observer.runs() or ()}
+    if name not in runs:
+        raise SetupError(f"the coordinator has no run {name!r}; its runs: {', '.join(sorted(runs)) or 'none'}")
+    return run_tag(runs[name].run)
+
+
 def _credentials(federation: "Federation | None") -> "Credentials | None":
     return None if federation is None else federation.credentials()
 
 
 @click.command()
 @_asks_a_coordinator
+@_run_option
 def status(
-    address: str | None, federation_folder: Path | None, insecure: bool, as_json: bool, passphrases: Passphrases
+    address: str | None,
+    federation_folder: Path | None,
+    insecure: bool,
+    as_json: bool,
+    passphrases: Passphrases,
+    run: str,
 ) -> None:
-    """Show the run of the coordinator at HOST:PORT (this machine, at the federation's port or 50051)."""
+    """Show the runs of the coordinator at HOST:PORT (this machine, at the federation's port or 50051).
+
+    Of a coordinator with several runs it lists them, and shows those that are open; --json prints a line for each of
+    these.
+    """
     from rich.console import Console
 
+    from fedbnsl.messages import run_tag
     from fedbnsl_server.observe.status_client import Observer
-    from fedbnsl_server.observe.terminal import view
+    from fedbnsl_server.observe.terminal import runs_table, view
 
     address, federation = _coordinator(address, federation_folder, insecure, passphrases)
     with closing(Observer(address, _credentials(federation))) as observer:
-        seen = observer.status()
-        if seen is None:
+        offers = observer.runs()
+        tags = [_tag(observer, run)] if run else [run_tag(one.run) for one in offers or () if one.is_open]
+        found = [observer.status(tag) for tag in tags or [0]]
+        if offers is None or None in found:
             raise UnreachableError(f"the coordinator at {address} does not answer ({observer.silence})")
-    if as_json:
-        click.echo(json.dumps(_as_json(seen), ensure_ascii=False))
-        return
-    Console().print(view(f"{address}: {seen.state} (run {seen.run:08x}, fedbnsl {seen.version})", seen))
+    for seen in found:
+        if seen is None:
+            continue
+        if as_json:
+            click.echo(json.dumps(_as_json(seen), ensure_ascii=False))
+        elif seen.rounds:
+            of = f"run {seen.name}" if len(offers) > 1 else f"run {seen.run:08x}"
+            Console().print(view(f"{address}: {seen.state} ({of}, fedbnsl {seen.version})", seen))
+    if not as_json and len(offers) != 1:
+        Console().print(runs_table(offers))
 
 
 @click.command()
@@ -141,6 +180,7 @@ def status(
     metavar="SECONDS",
     help="How long to wait for a coordinator that does not answer, or for an interrupted run to continue.",
 )
+@_run_option
 def watch(
     address: str | None,
     federation_folder: Path | None,
@@ -150,6 +190,7 @@ def watch(
     metrics: str | None,
     metrics_token: Path | None,
     patience_s: float,
+    run: str,
 ) -> None:
     """Watch the run of the coordinator at HOST:PORT (this machine, at the federation's port or 50051) until it ends.
 
@@ -171,7 +212,8 @@ def watch(
             console.print(f"metrics on port {port.port}", highlight=False)
         try:
             with RunDisplay(f"coordinator at {address}", console) as display:
-                last = _until_the_end(observer, address, display, port, patience_s=patience_s, as_json=as_json)
+                tag = _tag(observer, run)
+                last = _until_the_end(observer, address, display, port, patience_s=patience_s, as_json=as_json, run=tag)
         except InterruptedRunError:
             raise InterruptedRunError("the watching ended", remedy="The run itself goes on.") from None
     if not as_json:
@@ -188,13 +230,14 @@ def _until_the_end(
     *,
     patience_s: float,
     as_json: bool,
+    run: int,
 ) -> "RunStatus":
     seen_at, said = time.monotonic(), ("", -1)
     seen: RunStatus | None = None
     if port is not None:
-        port.look = lambda: seen
+        port.look = lambda: None if seen is None else {seen.name: seen}
     while True:
-        seen = observer.status()
+        seen = observer.status(run)
         if seen is not None and as_json and (seen.state, seen.round) != said:
             said = seen.state, seen.round
             click.echo(json.dumps(_as_json(seen), ensure_ascii=False))
@@ -245,6 +288,7 @@ def _as_json(seen: "RunStatus") -> dict[str, Any]:
     from fedbnsl_server.observe.terminal import ZCDP_PER_UNIT, seconds_left
 
     return {
+        "name": seen.name,
         "state": seen.state,
         "reason": seen.reason,
         "round": seen.round,

@@ -46,7 +46,7 @@ class MetricsPort:
     Attributes
     ----------
     look
-        Gives the current status; at first None.
+        Gives the current statuses by the runs' names; at first None.
     totals
         Where the counts of the security log come from; at first there are none.
     port

@@ -12,17 +12,17 @@ from fedbnsl_server.observe.terminal import ZCDP_PER_UNIT
 
 _LOOK_S = 2.0
 
-Look = Callable[[], RunStatus | None]
+Look = Callable[[], Mapping[str, RunStatus] | None]
 Totals = Callable[[], Mapping[tuple[str, str], int]]
 
 
 class RunCollector(Collector):
-    """The metrics of one run, made from its status whenever they are asked for.
+    """The metrics of runs, made from their statuses whenever they are asked for.
 
     Parameters
     ----------
     look
-        The current status, or None while there is none; called from other threads.
+        The current statuses by the runs' names, or None if there are none to be had; called from other threads.
     totals
         How often each event was counted in the security log, by event and reason; called likewise.
     """
@@ -31,29 +31,36 @@ class RunCollector(Collector):
         self._look, self._totals = look, totals
 
     def collect(self) -> Iterable[Metric]:
-        """One sample each, and one a site."""
-        status = self._look()
+        """Samples of each run, and of each of its sites, with the run's name."""
+        runs = self._look()
         yield from _of_log(self._totals())
-        yield GaugeMetricFamily("fedbnsl_up", "Whether the coordinator answers.", value=float(status is not None))
-        if status is None:
+        yield GaugeMetricFamily("fedbnsl_up", "Whether the coordinator answers.", value=float(runs is not None))
+        if runs is None:
             return
-        yield GaugeMetricFamily("fedbnsl_round", "The round in progress.", value=status.round)
-        yield GaugeMetricFamily("fedbnsl_rounds", "How many rounds the run has.", value=status.rounds)
-        yield GaugeMetricFamily("fedbnsl_acyclicity", "h(W) after the last round.", value=status.acyclicity)
-        yield GaugeMetricFamily("fedbnsl_edges", "Edges after the last round.", value=status.edges)
-        yield GaugeMetricFamily(
-            "fedbnsl_undirected_edges", "Edges without a direction among them.", value=status.undirected
-        )
-        yield GaugeMetricFamily("fedbnsl_elapsed_seconds", "Time since the first round.", value=status.elapsed_s)
-        state = GaugeMetricFamily("fedbnsl_run_state", "1 for the state of the run.", labels=["state"])
-        for name in RUN_STATES:
-            state.add_metric([name], float(name == status.state))
-        yield state
-        paused = GaugeMetricFamily("fedbnsl_run_paused", "What a paused run waits for.", labels=["reason"])
-        if status.state == "paused":
-            paused.add_metric([status.reason], 1.0)
-        yield paused
-        yield from _of_sites(status)
+        state = GaugeMetricFamily("fedbnsl_run_state", "1 for the state of the run.", labels=["run", "state"])
+        paused = GaugeMetricFamily("fedbnsl_run_paused", "What a paused run waits for.", labels=["run", "reason"])
+        for run, status in runs.items():
+            for name in RUN_STATES:
+                state.add_metric([run, name], float(name == status.state))
+            if status.state == "paused":
+                paused.add_metric([run, status.reason], 1.0)
+        yield from (state, paused)
+        for name, what, value in _NUMBERS:
+            family = GaugeMetricFamily(name, what, labels=["run"])
+            for run, status in runs.items():
+                family.add_metric([run], value(status))
+            yield family
+        yield from _of_sites(runs)
+
+
+_NUMBERS: tuple[tuple[str, str, Callable[[RunStatus], float]], ...] = (
+    ("fedbnsl_round", "The round in progress.", lambda status: status.round),
+    ("fedbnsl_rounds", "How many rounds the run has.", lambda status: status.rounds),
+    ("fedbnsl_acyclicity", "h(W) after the last round.", lambda status: status.acyclicity),
+    ("fedbnsl_edges", "Edges after the last round.", lambda status: status.edges),
+    ("fedbnsl_undirected_edges", "Edges without a direction among them.", lambda status: status.undirected),
+    ("fedbnsl_elapsed_seconds", "Time since the first round.", lambda status: status.elapsed_s),
+)
 
 
 def _of_log(totals: Mapping[tuple[str, str], int]) -> Iterable[Metric]:
@@ -73,34 +80,37 @@ def _of_log(totals: Mapping[tuple[str, str], int]) -> Iterable[Metric]:
     yield from (refused, others)
 
 
-def _of_sites(status: RunStatus) -> Iterable[Metric]:
+def _of_sites(runs: Mapping[str, RunStatus]) -> Iterable[Metric]:
+    one = ["run", "site"]
     sent = CounterMetricFamily(
-        "fedbnsl_site_bytes", "Serialised updates (up) and tasks (down).", labels=["site", "direction"]
+        "fedbnsl_site_bytes", "Serialised updates (up) and tasks (down).", labels=[*one, "direction"]
     )
-    last_seen = GaugeMetricFamily("fedbnsl_site_last_seen_seconds", "Time since the site's last call.", labels=["site"])
-    online = GaugeMetricFamily("fedbnsl_site_online", "Whether the site is there.", labels=["site"])
-    last_round = GaugeMetricFamily("fedbnsl_site_last_round", "The last round the site answered.", labels=["site"])
+    last_seen = GaugeMetricFamily("fedbnsl_site_last_seen_seconds", "Time since the site's last call.", labels=one)
+    online = GaugeMetricFamily("fedbnsl_site_online", "Whether the site is there.", labels=one)
+    last_round = GaugeMetricFamily("fedbnsl_site_last_round", "The last round the site answered.", labels=one)
     spent = GaugeMetricFamily(
         "fedbnsl_site_spent_zcdp",
         "Privacy spent from the site's dataset in this federation, as its ledger told it last.",
-        labels=["site"],
+        labels=one,
     )
-    for site in status.sites:
-        sent.add_metric([site.site, "up"], site.bytes_up)
-        sent.add_metric([site.site, "down"], site.bytes_down)
-        last_seen.add_metric([site.site], site.last_seen_s)
-        online.add_metric([site.site], float(site.online_s > 0))
-        last_round.add_metric([site.site], site.last_round)
-        if site.spent_units is not None:
-            spent.add_metric([site.site], site.spent_units * ZCDP_PER_UNIT)
+    for run, status in runs.items():
+        for site in status.sites:
+            of = [run, site.site]
+            sent.add_metric([*of, "up"], site.bytes_up)
+            sent.add_metric([*of, "down"], site.bytes_down)
+            last_seen.add_metric(of, site.last_seen_s)
+            online.add_metric(of, float(site.online_s > 0))
+            last_round.add_metric(of, site.last_round)
+            if site.spent_units is not None:
+                spent.add_metric(of, site.spent_units * ZCDP_PER_UNIT)
     yield from (sent, last_seen, online, last_round, spent)
 
 
-def from_loop(loop: asyncio.AbstractEventLoop, look: Callable[[], RunStatus]) -> Look:
+def from_loop(loop: asyncio.AbstractEventLoop, look: Callable[[], Mapping[str, RunStatus]]) -> Look:
     """Let any thread call `look`, which must run on the event loop; None if the loop has ended or is too busy."""
 
-    def ask() -> RunStatus | None:
-        answer: Future[RunStatus] = Future()
+    def ask() -> Mapping[str, RunStatus] | None:
+        answer: Future[Mapping[str, RunStatus]] = Future()
         try:
             loop.call_soon_threadsafe(lambda: answer.set_result(look()))
             return answer.result(_LOOK_S)

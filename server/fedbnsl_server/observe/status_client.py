@@ -1,13 +1,15 @@
 """Asks a running coordinator where it stands."""
 
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import grpc
 
 from fedbnsl import codec
 from fedbnsl.channel import open_channel
 from fedbnsl.errors import IdentityError, RemoteProtocolError
-from fedbnsl.messages import RunStatus
+from fedbnsl.messages import RunOffer, RunStatus
+from fedbnsl.offer_codec import decode_offers
 from fedbnsl.shown import shown
 from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl.wire import federation_pb2_grpc as federation_grpc
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from fedbnsl.identity.certificates import Credentials
 
 _TIMEOUT_S = 2.0
+
+_Reply = TypeVar("_Reply")
 
 
 class Observer:
@@ -32,8 +36,13 @@ class Observer:
         self._stub = federation_grpc.FederationStub(self._channel)
         self.silence = ""
 
-    def status(self) -> RunStatus | None:
+    def status(self, run: int = 0) -> RunStatus | None:
         """The current status, or None if the coordinator does not answer.
+
+        Parameters
+        ----------
+        run
+            Of which run, its tag; 0: the only one, or the one that goes on.
 
         Raises
         ------
@@ -42,19 +51,30 @@ class Observer:
         RemoteProtocolError
             If another program answers, or the answer cannot be read.
         """
+        reply = self._answer(lambda: self._stub.Status(federation.StatusRequest(run=run), timeout=_TIMEOUT_S))
+        return None if reply is None else codec.decode_status(reply)
+
+    def runs(self) -> tuple[RunOffer, ...] | None:
+        """All runs of the coordinator; see `status`."""
+        reply = self._answer(lambda: self._stub.Runs(federation.RunsRequest(), timeout=_TIMEOUT_S))
+        return None if reply is None else decode_offers(reply)[1]
+
+    def _answer(self, call: Callable[[], _Reply]) -> _Reply | None:
         try:
-            reply = self._stub.Status(federation.StatusRequest(), timeout=_TIMEOUT_S)
+            reply = call()
         except grpc.RpcError as error:
-            call = cast(grpc.Call, error)  # what grpc raises is both
-            code, details = call.code(), shown(call.details() or call.code().name)
+            failed = cast(grpc.Call, error)  # what grpc raises is both
+            code, details = failed.code(), shown(failed.details() or failed.code().name)
             if code is grpc.StatusCode.UNAUTHENTICATED:
                 raise IdentityError(f"the coordinator refused: {details}") from None
             if code is grpc.StatusCode.UNIMPLEMENTED:
-                raise RemoteProtocolError("the program that answers there is not a fedbnsl coordinator") from None
+                raise RemoteProtocolError(
+                    "the program that answers there is not a fedbnsl coordinator, or one of another version"
+                ) from None
             self.silence = details
             return None
         self.silence = ""
-        return codec.decode_status(reply)
+        return reply
 
     def close(self) -> None:
         """Close the channel."""

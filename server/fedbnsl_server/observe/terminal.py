@@ -12,7 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from fedbnsl.messages import RunStatus, SiteProgress
+from fedbnsl.messages import RunOffer, RunStatus, SiteProgress
 from fedbnsl.wording import counted_edges
 
 ZCDP_PER_UNIT = 1e-12
@@ -131,6 +131,20 @@ def view(title: str, status: RunStatus) -> Group:
             Text("spent zCDP: from this dataset in this federation, as each site's ledger told it last", style="dim")
         )
     return Group(*parts)
+
+
+def runs_table(offers: Sequence[RunOffer]) -> RenderableType:
+    """The runs of a coordinator, a line each."""
+    if not offers:
+        return Text("no runs")
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for column in ("run", "state", "plan", "round", "sites"):
+        table.add_column(column, justify="right" if column == "round" else "left", overflow="fold")
+    for one in offers:
+        rounds = f"{one.round}/{one.rounds}" if one.round else "-"
+        sites = ", ".join(one.sites) or f"{one.seats}, whoever joins first"
+        table.add_row(*map(Text, (one.name, one.state, one.plan_name, rounds, sites)))
+    return table
 
 
 class _Sites:

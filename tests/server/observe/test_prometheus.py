@@ -36,31 +36,31 @@ def scraped(port):
 
 def test_every_number_of_a_status_is_scraped_over_http():
     with MetricsPort("127.0.0.1:0") as port:
-        port.look = lambda: STATUS
+        port.look = lambda: {"cohort": STATUS}
         got = scraped(port)
     states = dict.fromkeys(("waiting for sites", "paused", "draining", "finished", "interrupted", "failed"), 0)
     states["running"] = 1
-    north, south = ("site", "north"), ("site", "süd")
+    run, north, south = ("run", "cohort"), ("site", "north"), ("site", "süd")
     assert got == {
         ("fedbnsl_up",): 1,
-        ("fedbnsl_round",): 3,
-        ("fedbnsl_rounds",): 10,
-        ("fedbnsl_acyclicity",): 1.5e-3,
-        ("fedbnsl_edges",): 17,
-        ("fedbnsl_undirected_edges",): 0,
-        ("fedbnsl_elapsed_seconds",): 12.75,
-        **{("fedbnsl_run_state", ("state", state)): on for state, on in states.items()},
-        ("fedbnsl_site_bytes_total", ("direction", "up"), north): 1000,
-        ("fedbnsl_site_bytes_total", ("direction", "down"), north): 200,
-        ("fedbnsl_site_bytes_total", ("direction", "up"), south): 10,
-        ("fedbnsl_site_bytes_total", ("direction", "down"), south): 20,
-        ("fedbnsl_site_last_seen_seconds", north): 0.5,
-        ("fedbnsl_site_last_seen_seconds", south): 90,
-        ("fedbnsl_site_online", north): 1,
-        ("fedbnsl_site_online", south): 0,
-        ("fedbnsl_site_last_round", north): 3,
-        ("fedbnsl_site_last_round", south): 2,
-        ("fedbnsl_site_spent_zcdp", north): pytest.approx(0.25),
+        ("fedbnsl_round", run): 3,
+        ("fedbnsl_rounds", run): 10,
+        ("fedbnsl_acyclicity", run): 1.5e-3,
+        ("fedbnsl_edges", run): 17,
+        ("fedbnsl_undirected_edges", run): 0,
+        ("fedbnsl_elapsed_seconds", run): 12.75,
+        **{("fedbnsl_run_state", run, ("state", state)): on for state, on in states.items()},
+        ("fedbnsl_site_bytes_total", ("direction", "up"), run, north): 1000,
+        ("fedbnsl_site_bytes_total", ("direction", "down"), run, north): 200,
+        ("fedbnsl_site_bytes_total", ("direction", "up"), run, south): 10,
+        ("fedbnsl_site_bytes_total", ("direction", "down"), run, south): 20,
+        ("fedbnsl_site_last_seen_seconds", run, north): 0.5,
+        ("fedbnsl_site_last_seen_seconds", run, south): 90,
+        ("fedbnsl_site_online", run, north): 1,
+        ("fedbnsl_site_online", run, south): 0,
+        ("fedbnsl_site_last_round", run, north): 3,
+        ("fedbnsl_site_last_round", run, south): 2,
+        ("fedbnsl_site_spent_zcdp", run, north): pytest.approx(0.25),
     }
 
 
@@ -80,15 +80,15 @@ def test_refused_calls_and_joins_are_counted_by_class():
 
 def test_a_paused_run_says_what_it_waits_for():
     with MetricsPort("127.0.0.1:0") as port:
-        port.look = lambda: replace(STATUS, state="paused", reason="No space left on device")
+        port.look = lambda: {"cohort": replace(STATUS, state="paused", reason="No space left on device")}
         got = scraped(port)
-    assert got["fedbnsl_run_state", ("state", "paused")] == 1
-    assert got["fedbnsl_run_paused", ("reason", "No space left on device")] == 1
+    assert got["fedbnsl_run_state", ("run", "cohort"), ("state", "paused")] == 1
+    assert got["fedbnsl_run_paused", ("reason", "No space left on device"), ("run", "cohort")] == 1
 
 
 def test_a_run_that_waits_for_a_quorum_is_not_paused():
     with MetricsPort("127.0.0.1:0") as port:
-        port.look = lambda: replace(STATUS, reason="waiting for c (quorum 3 of 3)")
+        port.look = lambda: {"cohort": replace(STATUS, reason="waiting for c (quorum 3 of 3)")}
         got = scraped(port)
     assert not [key for key in got if key[0] == "fedbnsl_run_paused"]
 
@@ -100,7 +100,7 @@ def test_without_a_coordinator_there_is_nothing_but_that_it_is_down():
 
 def test_two_runs_in_one_process_do_not_share_their_metrics():
     with MetricsPort("127.0.0.1:0") as one, MetricsPort("127.0.0.1:0") as other:
-        one.look = lambda: STATUS
+        one.look = lambda: {"cohort": STATUS}
         assert len(scraped(one)) > 1
         assert len(scraped(other)) == 1
 
@@ -167,8 +167,8 @@ def test_a_token_that_can_be_guessed_or_not_be_sent_is_refused(content, token_fi
 
 def test_metrics_for_all_addresses_go_over_tls_to_those_who_have_the_token(token_file, federation):
     with MetricsPort("0.0.0.0:0", token_file=token_file, federation=federation) as port:
-        port.look = lambda: STATUS
-        assert "fedbnsl_round 3.0" in asked(port, federation, token=f"Bearer {TOKEN}")
+        port.look = lambda: {"cohort": STATUS}
+        assert 'fedbnsl_round{run="cohort"} 3.0' in asked(port, federation, token=f"Bearer {TOKEN}")
         for wrong in (None, TOKEN, "Bearer ", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", f"Basic {TOKEN}", "Bearer ü"):
             with pytest.raises(urllib.error.HTTPError) as refused:
                 asked(port, federation, token=wrong)
@@ -268,15 +268,15 @@ def test_a_look_at_a_loop_happens_on_its_thread(loop):
 
     def look():
         where.append(threading.current_thread())
-        return STATUS
+        return {"cohort": STATUS}
 
-    assert from_loop(loop, look)() is STATUS
+    assert from_loop(loop, look)() == {"cohort": STATUS}
     assert where[0] is not threading.current_thread()
 
 
 def test_a_look_at_a_loop_that_is_busy_or_over_sees_nothing(loop):
     loop.call_soon_threadsafe(time.sleep, 3.0)
-    assert from_loop(loop, lambda: STATUS)() is None
+    assert from_loop(loop, lambda: {"cohort": STATUS})() is None
     over = asyncio.new_event_loop()
     over.close()
-    assert from_loop(over, lambda: STATUS)() is None
+    assert from_loop(over, lambda: {"cohort": STATUS})() is None

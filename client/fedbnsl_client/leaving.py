@@ -1,0 +1,35 @@
+"""A request to leave a run that goes on: from the site's page, or since the plan is approved no more."""
+
+import threading
+
+from fedbnsl.errors import LeftError
+
+
+class Leaving:
+    """Asked from any thread; the run's own thread leaves once the answer to its present task is delivered.
+
+    Attributes
+    ----------
+    why
+        In words; empty: nobody has asked.
+    """
+
+    def __init__(self) -> None:
+        self.why = ""
+        self._lock = threading.Lock()
+
+    def ask(self, why: str) -> None:
+        """Ask to leave; the first reason counts."""
+        with self._lock:
+            self.why = self.why or why
+
+    def leave_if_asked(self) -> None:
+        """End the run here; between two answers only.
+
+        Raises
+        ------
+        LeftError
+            If somebody has asked.
+        """
+        if self.why:
+            raise LeftError(f"left the run: {self.why}")

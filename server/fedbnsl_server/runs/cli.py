@@ -1,0 +1,208 @@
+"""`fedbnsl coordinator runs`: what is wanted of the runs in a folder, which `coordinator serve --runs` plays."""
+
+import json
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fedbnsl.errors import SetupError, UnreachableError
+from fedbnsl.plan.plan_options import PlanChoice, takes_plan
+from fedbnsl.tell import tell
+from fedbnsl_server.variable_names import names_in, variables_in
+
+_FOLDER = click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
+_DAY_S = 86_400.0
+
+
+@click.group()
+def runs() -> None:
+    """Queue, pause, stop and remove the runs in the FOLDER of `coordinator serve --runs FOLDER`.
+
+    The commands write small files in FOLDER, which the service looks at several times a second; it need not be running.
+    Use them as the user that the service runs as.
+    """
+
+
+@runs.command("list")
+@_FOLDER
+@_JSON
+def list_(folder: Path, as_json: bool) -> None:
+    """All runs of FOLDER, those that are to be played first at the top."""
+    from fedbnsl_server.runs import queue
+
+    found = [_told(run) for run in queue.all_runs(folder)]
+    if as_json:
+        click.echo(json.dumps(found, ensure_ascii=False))
+        return
+    if not found:
+        click.echo(f"{folder} has no runs; queue one: fedbnsl coordinator runs start {folder} PLAN")
+        return
+    width = max(len(str(one["name"])) for one in found)
+    for one in found:
+        wanted = "" if one["wanted"] == "run" or one["state"] in queue.OVER else f"  (wanted: {one['wanted']})"
+        click.echo(
+            f"{one['name']:{width}}  {one['state']:12} {one['since'][:16].replace('T', ' ')}  {one['plan']}{wanted}"
+        )
+
+
+@runs.command()
+@_FOLDER
+@click.argument("name")
+@_JSON
+def show(folder: Path, name: str, as_json: bool) -> None:
+    """The run NAME of FOLDER: where it stands, whose it is, and where its results are."""
+    from fedbnsl_server.runs import queue
+
+    run = queue.named(folder, name)
+    told = _told(run) | {"folder": str(run.folder)}
+    result = run.folder / "result.json"
+    if result.exists():
+        content = json.loads(result.read_text(encoding="utf-8"))
+        told |= {"edges": len(content["edges"]), "rounds": len(content["rounds"]), "reason": content["reason"]}
+    if as_json:
+        click.echo(json.dumps(told, ensure_ascii=False))
+        return
+    for key, value in told.items():
+        click.echo(f"{key:12} {', '.join(map(str, value)) if key == 'sites' else value}")
+
+
+@runs.command()
+@_FOLDER
+@takes_plan(or_folder=True)
+@click.option("--name", default="", help="Name of the run's folder.  [default: the plan's name and the time]")
+@click.option("--variables", metavar="NAMES|FILE", help="As of `coordinator serve`.")
+@click.option("--sites", metavar="NAMES", help="As of `coordinator serve`.")
+@_JSON
+def start(folder: Path, choice: PlanChoice, name: str, variables: str | None, sites: str | None, as_json: bool) -> None:
+    """Queue a new run of PLAN in FOLDER, or let the RUN of that folder go on that was paused, stopped or has failed.
+
+    Sites whose agents run take part by themselves once their operators have approved the very plan, which names its
+    sites and variables; `coordinator runs show` says its digest.
+    """
+    from fedbnsl_server.runs import queue
+    from fedbnsl_server.serve import check_plan
+
+    if isinstance(choice.plan, Path) and choice.plan.is_dir():
+        if choice.changes_settings or name or variables is not None or sites is not None:
+            raise SetupError(f"{choice.plan} is a run: it goes on with its own settings; leave the other options out")
+        run = queue.named(folder, str(choice.plan))
+        if run.state() == "finished":
+            raise SetupError(f"run {run.name} is finished; begin a new one with its plan: {run.folder / 'plan.toml'}")
+        run = queue.want(run, "run")
+    else:
+        plan = choice.load()
+        if variables is not None:
+            plan = plan.with_settings(variables=variables_in(variables))
+        if sites is not None:
+            plan = plan.with_settings(sites=names_in(sites))
+        check_plan(plan)
+        run = queue.add(folder, plan, name)
+    told = _told(run)
+    tell(json.dumps(told, ensure_ascii=False) if as_json else f"queued: {run.name} (plan digest {told['plan_digest']})")
+
+
+def _ordering(wanted: str, text: str) -> click.Command:
+    @_FOLDER
+    @click.argument("name")
+    @click.option(
+        "--wait",
+        "wait_s",
+        type=click.FloatRange(min=0),
+        default=60.0,
+        show_default=True,
+        help="Seconds to wait until the service has done it.",
+    )
+    def order(folder: Path, name: str, wait_s: float) -> None:
+        from fedbnsl_server.runs import queue
+
+        run = queue.named(folder, name)
+        if run.state() in queue.OVER:
+            raise SetupError(f"run {run.name} is over: {run.state()}")
+        queue.want(run, wanted)
+        until = time.monotonic() + wait_s
+        while run.state() == "running" and time.monotonic() < until:
+            time.sleep(0.1)
+        if run.state() == "running":
+            raise UnreachableError(
+                f"run {run.name} still goes on after {wait_s:g} s", remedy="It is noted, and done when the service can."
+            )
+        click.echo(f"{run.name}: {run.state()}; go on with: fedbnsl coordinator runs start {folder} {run.folder}")
+
+    order.__doc__ = text
+    return click.command(wanted)(order)
+
+
+runs.add_command(
+    _ordering(
+        "pause",
+        "Pause the run NAME of FOLDER after its last complete round: its sites wait, and keep their places.",
+    )
+)
+runs.add_command(
+    _ordering(
+        "stop",
+        "End the run NAME of FOLDER and tell its sites; what was learned so far is kept, and it can be started again.",
+    )
+)
+
+
+@runs.command()
+@_FOLDER
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.option(
+    "--older-than",
+    "older_than_days",
+    type=click.FloatRange(min=0),
+    metavar="DAYS",
+    help="All runs that are over, and have been for so many days.",
+)
+@click.option("--yes", is_flag=True, help="Remove without being asked.")
+def remove(folder: Path, names: tuple[str, ...], older_than_days: float | None, yes: bool) -> None:
+    """Delete runs of FOLDER with all their results: those named, or all that are over for some days, or were stopped.
+
+    A run that a coordinator works on is not removed. What sites have spent stays in their ledgers.
+    """
+    from fedbnsl_server.runs import queue
+
+    if bool(names) is (older_than_days is not None):
+        raise SetupError("name the runs to remove, or say --older-than DAYS")
+    if older_than_days is None:
+        chosen = [queue.named(folder, name) for name in names]
+    else:
+        before = time.time() - older_than_days * _DAY_S
+        chosen = [
+            run for run in queue.all_runs(folder) if run.state() in queue.OVER and _over_since(run.folder) < before
+        ]
+    if not chosen:
+        click.echo("nothing to remove")
+        return
+    click.echo("to remove: " + ", ".join(run.name for run in chosen))
+    if not yes and not click.confirm(f"delete {len(chosen)} run(s) with all results?"):
+        click.echo("nothing was removed")
+        return
+    for run in chosen:
+        queue.remove(run)
+    click.echo(f"removed {len(chosen)}; {shutil.disk_usage(folder).free / 1e9:.1f} GB are free")
+
+
+def _over_since(place: Path) -> float:
+    result = place / "result.json"
+    return (result if result.exists() else place).stat().st_mtime
+
+
+def _told(run: Any) -> dict[str, Any]:
+    plan = run.plan()
+    return {
+        "name": run.name,
+        "run": f"{run.run:016x}",
+        "state": run.state(),
+        "wanted": run.wanted,
+        "since": run.since.isoformat(timespec="seconds"),
+        "plan": plan.name,
+        "plan_digest": plan.digest().hex(),
+        "sites": list(plan.sites),
+    }

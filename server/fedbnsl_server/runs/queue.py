@@ -1,0 +1,232 @@
+"""The runs in a folder, and what their operator wants of each: small files that commands write and the service reads.
+
+    FOLDER/NAME/queue.json          the run's number, and what is wanted of it: run, pause or stop; since when
+    FOLDER/NAME/queued-plan.toml    its plan, until the run begins and has its own
+
+The rest of FOLDER/NAME is a run folder: see `fedbnsl_server.store.run_folder`. A run is over when its result says so.
+"""
+
+import json
+import re
+import secrets
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from fedbnsl import durable
+from fedbnsl.errors import ResultError, SetupError
+from fedbnsl.messages import RUN_STATES
+from fedbnsl.offer_codec import QUEUED
+from fedbnsl.plan.plan import Plan
+from fedbnsl_server.store.run_folder import can_be_continued, default_folder, is_worked_on
+
+WANTS = ("run", "pause", "stop")
+OVER = ("finished", "failed")
+
+_QUEUE = "queue.json"
+_PLAN = "queued-plan.toml"
+_SCHEMA = "fedbnsl.queue/1"
+_NAME = re.compile(r"[\w][\w.-]{0,99}")
+
+
+@dataclass(frozen=True)
+class QueuedRun:
+    """A run of the folder.
+
+    Attributes
+    ----------
+    run
+        Its number, 64 bits.
+    wanted
+        One of WANTS.
+    since
+        When that was said; runs are begun in this order.
+    """
+
+    folder: Path
+    run: int
+    wanted: str
+    since: datetime
+
+    @property
+    def name(self) -> str:
+        """Of its folder."""
+        return self.folder.name
+
+    def plan(self) -> Plan:
+        """Its plan.
+
+        Raises
+        ------
+        PlanError, ResultError
+            If it cannot be read.
+        """
+        return Plan.load(self.folder / ("plan.toml" if can_be_continued(self.folder) else _PLAN))
+
+    def state(self) -> str:
+        """Where it stands as far as the files tell: "queued", "running" while a coordinator works on it, or its end.
+
+        Raises
+        ------
+        ResultError
+            If its result cannot be read.
+        """
+        if not can_be_continued(self.folder):
+            return QUEUED
+        if is_worked_on(self.folder):
+            return "running"
+        result = self.folder / "result.json"
+        try:
+            state = str(json.loads(result.read_text(encoding="utf-8"))["state"])
+        except FileNotFoundError:
+            return "interrupted"  # killed before its first result
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ResultError(f"{result} cannot be read: {error}") from None
+        return state if state in RUN_STATES else "interrupted"
+
+    def is_over(self) -> bool:
+        """Whether it ended, or was stopped for good as far as its operator said."""
+        state = self.state()
+        return state in OVER or (self.wanted == "stop" and state != "running")
+
+
+def add(folder: Path, plan: Plan, name: str = "") -> QueuedRun:
+    """Queue a new run.
+
+    Parameters
+    ----------
+    name
+        Of its folder; empty: the plan's name and the time.
+
+    Raises
+    ------
+    SetupError
+        If the name is not usable, or there is such a run.
+    ResultError
+        If the folder cannot be written.
+    """
+    name = name or default_folder(plan.name).name
+    if not _NAME.fullmatch(name):
+        raise SetupError(f"{name!r} cannot be the name of a run: use letters, digits, '.', '-', '_'")
+    place = folder / name
+    durable.make_folder(folder)
+    try:
+        place.mkdir()
+    except FileExistsError:
+        raise SetupError(f"{place} is there already", remedy="Choose another --name.") from None
+    except OSError as error:
+        raise ResultError(f"{place} cannot be made: {error.strerror}") from None
+    durable.write_text(place / _PLAN, plan.to_toml())
+    run = QueuedRun(place, secrets.randbits(64), "run", datetime.now(UTC))
+    _write(run)  # last: without it, the folder is not a run's
+    return run
+
+
+def want(run: QueuedRun, wanted: str) -> QueuedRun:
+    """Say what is wanted of a run from now on.
+
+    Raises
+    ------
+    ResultError
+        If it cannot be written.
+    """
+    changed = replace(run, wanted=wanted, since=datetime.now(UTC))
+    _write(changed)
+    return changed
+
+
+def read(place: Path) -> QueuedRun:
+    """The run in a folder.
+
+    Raises
+    ------
+    ResultError
+        If there is none, or its queue.json cannot be read.
+    """
+    file = place / _QUEUE
+    try:
+        content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        if content["schema"] != _SCHEMA or content["wanted"] not in WANTS:
+            raise ValueError(f"not of the format {_SCHEMA}")
+        since = datetime.fromisoformat(content["since"])
+        return QueuedRun(place, int(content["run"], 16), content["wanted"], since)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ResultError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+
+
+def all_runs(folder: Path) -> list[QueuedRun]:
+    """All runs of a folder, the oldest wish first.
+
+    Raises
+    ------
+    ResultError
+        If one cannot be read.
+    """
+    return sorted((read(place) for place in _places(folder)), key=lambda one: (one.since, one.name))
+
+
+def named(folder: Path, name: str) -> QueuedRun:
+    """The run of that name, or of the folder that `name` is the path of.
+
+    Raises
+    ------
+    SetupError
+        If there is none.
+    """
+    known = {place.name: place for place in _places(folder)}
+    if Path(name).name not in known:
+        raise SetupError(f"{folder} has no run {name!r}; its runs: {', '.join(sorted(known)) or 'none'}")
+    return read(known[Path(name).name])
+
+
+def remove(run: QueuedRun) -> None:
+    """Delete a run's folder with all its results.
+
+    Raises
+    ------
+    ResultError
+        If a coordinator works on it, or it cannot be deleted.
+    """
+    if can_be_continued(run.folder) and is_worked_on(run.folder):
+        raise ResultError(f"a coordinator works on {run.folder}: stop the run first")
+    try:
+        (run.folder / _QUEUE).unlink()  # first: half a folder is no run
+        shutil.rmtree(run.folder)
+    except OSError as error:
+        raise ResultError(f"{run.folder} cannot be deleted: {error.strerror}") from None
+
+
+def stamp(folder: Path) -> dict[str, tuple[int, ...]]:
+    """What changes when a run of the folder does: cheap to look at, again and again."""
+    stamps: dict[str, tuple[int, ...]] = {}
+    for place in _places(folder):
+        found: list[int] = []
+        for name in (_QUEUE, "result.json", "plan.toml"):
+            try:
+                stat = (place / name).stat()
+            except OSError:
+                found += [0, 0]
+            else:
+                found += [stat.st_mtime_ns, stat.st_size]
+        stamps[place.name] = tuple(found)
+    return stamps
+
+
+def _places(folder: Path) -> Iterator[Path]:
+    try:
+        yield from sorted(file.parent for file in folder.glob(f"*/{_QUEUE}"))
+    except OSError as error:
+        raise ResultError(f"{folder} cannot be read: {error.strerror}") from None
+
+
+def _write(run: QueuedRun) -> None:
+    content = {
+        "schema": _SCHEMA,
+        "run": f"{run.run:016x}",
+        "wanted": run.wanted,
+        "since": run.since.isoformat(),
+    }
+    durable.write_text(run.folder / _QUEUE, json.dumps(content, indent=1) + "\n")

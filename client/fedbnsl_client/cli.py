@@ -18,6 +18,7 @@ from fedbnsl.identity.passphrase import Passphrases, passphrase_option
 from fedbnsl.security_log_cli import audit_log
 from fedbnsl.shown import shown_lines
 from fedbnsl.tell import tell
+from fedbnsl_client.agent import cli as agent_cli
 from fedbnsl_client.secure_sum import cli as secure_sum_cli
 from fedbnsl_client.site import approval_cli, identity_cli
 
@@ -43,6 +44,9 @@ for _command in (
     identity_cli.leave,
     audit_log,
     secure_sum_cli.peers,
+    approval_cli.withdraw,
+    agent_cli.agent,
+    agent_cli.runs,
 ):
     participant.add_command(_command)
 

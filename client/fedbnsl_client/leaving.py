@@ -12,16 +12,26 @@ class Leaving:
     ----------
     why
         In words; empty: nobody has asked.
+    comes_back
+        Whether an agent may join the run again by itself.
     """
 
     def __init__(self) -> None:
         self.why = ""
+        self.comes_back = True
         self._lock = threading.Lock()
 
-    def ask(self, why: str) -> None:
-        """Ask to leave; the first reason counts."""
+    def ask(self, why: str, *, comes_back: bool = False) -> None:
+        """Ask to leave; the first reason counts.
+
+        Parameters
+        ----------
+        comes_back
+            Whether an agent may join the run again by itself.
+        """
         with self._lock:
-            self.why = self.why or why
+            if not self.why:
+                self.why, self.comes_back = why, comes_back
 
     def leave_if_asked(self) -> None:
         """End the run here; between two answers only.

@@ -20,7 +20,8 @@ from fedbnsl.errors import BudgetExhaustedError, LedgerError, PolicyRefusal
 from fedbnsl.messages import LedgerHead
 from fedbnsl.privacy.zcdp import UNITS_PER_ZCDP
 from fedbnsl.sparse import Matrix
-from fedbnsl_client.budget import registrations
+from fedbnsl_client.budget import approvals, registrations
+from fedbnsl_client.budget.approvals import AGENT, APPROVE, WITHDRAW, Approval, Terms
 from fedbnsl_client.budget.high_water_mark import Mark
 from fedbnsl_client.budget.ledger_chain import Entry, canonical
 from fedbnsl_client.budget.ledger_file import LedgerFile, Origin
@@ -182,11 +183,59 @@ class Ledger:
         with self._file.transaction():
             return registrations.account_of(dataset, self._registered())
 
-    def approve(self, digest: bytes, name: str) -> None:
-        """Record that the site's owner approved the plan with this digest. Repeating this changes nothing."""
+    def approve(self, digest: bytes, name: str, terms: Terms | None = None) -> None:
+        """Record that the site's owner approved the plan with this digest.
+
+        Repeating this changes nothing, but with terms: an agent's runs are then counted anew.
+
+        Parameters
+        ----------
+        terms
+            On which an agent may take part; None: none may.
+        """
         with self._file.transaction():
-            if not self._is_approved(digest):
-                self._file.append("approve", digest=digest.hex(), name=name)
+            if terms is not None:
+                self._file.append(APPROVE, digest=digest.hex(), name=name, terms=terms.to_plain())
+            elif (known := self._approvals().get(digest.hex())) is None or known.terms is not None:
+                self._file.append(APPROVE, digest=digest.hex(), name=name)
+
+    def withdraw(self, digest: bytes) -> bool:
+        """Take the approval of a plan back; whether there was one."""
+        with self._file.transaction():
+            if found := digest.hex() in self._approvals():
+                self._file.append(WITHDRAW, digest=digest.hex())
+            return found
+
+    def approvals(self) -> dict[str, Approval]:
+        """What is approved, by the plans' digests in hexadecimal digits."""
+        with self._file.transaction():
+            return self._approvals()
+
+    def note_agent(self, run: int, digest: bytes, *, most: int | None) -> None:
+        """Record that an agent is about to take part in a run; once for each run.
+
+        Parameters
+        ----------
+        most
+            In how many runs of the plan it may since the approval; None: in any number.
+
+        Raises
+        ------
+        PolicyRefusal
+            If it has taken part in so many already, or the approval was taken back since it was looked at.
+        """
+        with self._file.transaction():
+            if self._agent_was_in(run, digest):
+                return
+            known = self._approvals().get(digest.hex())
+            if most is not None and (known is None or len(known.taken) >= most):
+                raise PolicyRefusal("the plan was approved for fewer runs of an agent, or is approved no more")
+            self._file.append(AGENT, run=_run(run), digest=digest.hex())
+
+    def agent_was_in(self, run: int, digest: bytes) -> bool:
+        """Whether an agent has ever taken part in a run of the plan with this digest."""
+        with self._file.transaction():
+            return self._agent_was_in(run, digest)
 
     def note_unprotected(self, dataset: str, run: int, digest: bytes) -> None:
         """Record that a dataset is about to be used in a run without privacy, which ends its guarantee."""
@@ -217,7 +266,7 @@ class Ledger:
     def approved(self, digest: bytes) -> bool:
         """Whether the plan with this digest was approved."""
         with self._file.transaction():
-            return self._is_approved(digest)
+            return digest.hex() in self._approvals()
 
     def take_run(self, run: int) -> None:
         """Answer a run from here alone, until this ledger is closed: two that answer it would both pay.
@@ -425,8 +474,15 @@ class Ledger:
         parts = (Spending(units.get(one, 0), self._file.only_gaussian(one, run)) for one in account)
         return sum(parts, Spending())
 
-    def _is_approved(self, digest: bytes) -> bool:
-        return any(entry["digest"] == digest.hex() for entry in self._file.contents("approve"))
+    def _approvals(self) -> dict[str, Approval]:
+        return approvals.current(self._entries_of(APPROVE, WITHDRAW, AGENT))
+
+    def _agent_was_in(self, run: int, digest: bytes) -> bool:
+        noted = _run(run), digest.hex()
+        return any((entry["run"], entry["digest"]) == noted for entry in self._file.contents(AGENT))
+
+    def _entries_of(self, *kinds: str) -> list[Entry]:
+        return [Entry.read(number, text) for number, text in self._file.texts(*kinds)]
 
     def _refuse_another_payer(self, request: Request) -> None:
         payer = self._file.payer(*_key(request))

@@ -24,7 +24,8 @@ class Entry:
     time
         When it was written, by the site's clock, UTC.
     kind
-        `register`, `approve`, `unprotected`, `reserve`, `store`; `restored` and `lost` after a backup was accepted.
+        `register`, `approve`, `withdraw`, `agent`, `unprotected`, `reserve`, `store`; `restored` and `lost` after a
+        backup was accepted.
     content
         The rest of it, without fingerprints.
     """

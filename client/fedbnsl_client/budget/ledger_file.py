@@ -230,6 +230,12 @@ class LedgerFile:
         rows = self._database.execute("SELECT content FROM entries WHERE kind = ? ORDER BY number", (kind,))
         return (json.loads(text) for (text,) in rows)
 
+    def texts(self, *kinds: str) -> list[tuple[int, bytes]]:
+        """Number and canonical text of all entries of some kinds, in their order."""
+        marks = ", ".join("?" * len(kinds))
+        sql = f"SELECT number, CAST(content AS BLOB) FROM entries WHERE kind IN ({marks}) ORDER BY number"  # noqa: S608
+        return [*self._database.execute(sql, kinds)]
+
     def tip(self) -> tuple[int, bytes]:
         """Number and link of the last entry; 0 and the first link if there is none."""
         number: int = self._one("SELECT COALESCE(MAX(number), 0) FROM entries")

@@ -194,6 +194,12 @@ class Policy(BaseModel):
                 remedy=_OTHER_COORDINATOR,
             )
 
+    def lists(self, plan: Plan) -> bool:
+        """Whether `auto_approve` approves a plan."""
+        if isinstance(self.auto_approve, bool):
+            return self.auto_approve
+        return any(approvable.hex() in self.auto_approve for approvable in plan.approvable_digests())
+
     def check_plan(self, plan: Plan, dataset: DatasetPolicy, *, n_samples: int, approved: bool) -> None:
         """Refuse a plan against the rules, before any record is read; `check_price` checks the budget.
 
@@ -205,10 +211,6 @@ class Policy(BaseModel):
         privacy = plan.privacy
         exact = privacy is not None and privacy.smoothness == "exact"
         digest = plan.digest().hex()
-        listed = self.auto_approve is True or (
-            self.auto_approve is not False
-            and any(approvable.hex() in self.auto_approve for approvable in plan.approvable_digests())
-        )
         rules = [
             (
                 plan.n_participants >= self.min_participants,
@@ -231,7 +233,7 @@ class Policy(BaseModel):
         for holds, rule in rules:
             if not holds:
                 raise PolicyRefusal(f"rule {rule}")
-        if not (approved or listed):
+        if not (approved or self.lists(plan)):
             raise PolicyRefusal(
                 f"rule `auto_approve`: the plan with digest {digest} is not approved",
                 remedy="No value of a table was sent. Approve the very plan that the coordinator serves, plan.toml in "

@@ -184,7 +184,13 @@ def _details(entry: Entry) -> str:
     if entry.kind == "register":
         return f"{what['dataset']}, {what['n_samples']} rows, {len(what['variables'])} variables"
     if entry.kind == "approve":
-        return f"plan {what['name']!r}, digest {what['digest'][:16]}..."
+        terms = what.get("terms")
+        runs = "" if terms is None else f", for {terms['runs']} run(s) of an agent"
+        return f"plan {what['name']!r}, digest {what['digest'][:16]}...{runs}"
+    if entry.kind == "withdraw":
+        return f"the approval of digest {what['digest'][:16]}... was taken back"
+    if entry.kind == "agent":
+        return f"the agent takes part in run {what['run']}, digest {what['digest'][:16]}..."
     if entry.kind == "unprotected":
         return f"{what['dataset']}, run {what['run'] or 'unknown'}: used without privacy"
     if entry.kind == "restored":

@@ -11,6 +11,7 @@ from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import price_of
 from fedbnsl.security_log import Record, unrecorded
+from fedbnsl_client.budget.approvals import Terms
 from fedbnsl_client.budget.journal import RunJournal
 from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.policy import Policy, not_registered
@@ -151,6 +152,9 @@ class GuardedTable:
         Fingerprint of the authority that vouches for the coordinator; empty: none, the wire is plaintext.
     record
         Told of every release that is paid for.
+    unattended
+        Whether an agent brings it: the very plan must be approved, with its sites and its price, or listed in the
+        policy; otherwise names of sites and variables may be added to an approved plan.
 
     Raises
     ------
@@ -169,7 +173,9 @@ class GuardedTable:
         max_file_bytes: int | None = None,
         authority: str = "",
         record: Record = unrecorded,
+        unattended: bool = False,
     ) -> None:
+        self._unattended = unattended
         self._folder, self._policy, self._ledger = folder, policy, ledger
         self._dataset = policy.dataset(dataset_id)
         registered = ledger.registered(self._dataset.id)
@@ -230,8 +236,10 @@ class GuardedTable:
         refuse_other_dictionary(plan, self.dictionary)
         refuse_other_columns(plan, variables)
         self._ledger.take_run(run)
-        approved = any(map(self._ledger.approved, plan.approvable_digests()))
+        approved = self._unattended or any(map(self._ledger.approved, plan.approvable_digests()))
         self._policy.check_plan(plan, self._dataset, n_samples=self.n_samples, approved=approved)
+        if self._unattended:
+            self._check_unattended(plan, run)
         journal: Journal = Unaccounted()
         if plan.privacy is not None:
             if plan.secure_sums and not self._authority:
@@ -264,3 +272,50 @@ class GuardedTable:
             # Before anything is sent, for the privacy loss of this run has no bound; not for a table that is refused.
             self._ledger.note_unprotected(self._dataset.id, run, plan.digest())
         return table, journal
+
+    def _check_unattended(self, plan: Plan, run: int) -> None:
+        """Refuse an agent what its operator has not approved, or the policy does not list; note what it takes part in.
+
+        Raises
+        ------
+        PolicyRefusal
+            Saying what differs.
+        """
+        if self._policy.lists(plan):
+            self._ledger.note_agent(run, plan.digest(), most=None)
+            return
+        terms = approved_terms(self._ledger, plan, run)
+        here = Terms.of(
+            plan, self._dataset.id, n_samples=self.n_samples, n_variables=len(self.variables), runs=terms.runs
+        )
+        if why := terms.why_other(here):
+            raise PolicyRefusal(f"the run is not the one that was approved: {why}")
+        self._ledger.note_agent(run, plan.digest(), most=terms.runs)
+
+
+def approved_terms(ledger: Ledger, plan: Plan, run: int) -> Terms:
+    """On which an agent may take part in a run of a plan.
+
+    Raises
+    ------
+    PolicyRefusal
+        If none may, or only in fewer runs than it has taken part in already.
+    """
+    known = ledger.approvals().get(plan.digest().hex())
+    remedy = "Look at it and approve it: fedbnsl participant runs FOLDER --save PLANS, then participant approve."
+    if known is None:
+        raise PolicyRefusal(f"the plan with digest {plan.digest().hex()} is not approved here", remedy=remedy)
+    if known.terms is None:
+        raise PolicyRefusal("the plan is approved, but for no run of an agent", remedy=remedy)
+    if not plan.sites:
+        raise PolicyRefusal(
+            "the plan names no sites, so that nobody has approved with whom an agent takes part",
+            remedy="Ask the coordinator's operator to name them (runs start --sites), or let a person join.",
+        )
+    most, taken = known.terms.runs, len(known.taken)
+    if taken >= most and not ledger.agent_was_in(run, plan.digest()):
+        raise PolicyRefusal(
+            f"the plan is approved for {most} run(s) of an agent, and it has taken part in {taken}",
+            remedy="Approve it again for more: fedbnsl participant approve PLAN FOLDER --runs N.",
+        )
+    return known.terms

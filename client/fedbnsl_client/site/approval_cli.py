@@ -3,12 +3,20 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from fedbnsl.errors import PolicyRefusal
+from fedbnsl.errors import PolicyRefusal, SetupError
 from fedbnsl.plan.plan_options import PlanChoice, takes_plan
 from fedbnsl.tell import tell
+
+if TYPE_CHECKING:
+    from fedbnsl.plan.plan import Plan
+    from fedbnsl_client.budget.approvals import Terms
+    from fedbnsl_client.budget.ledger import Ledger
+
+_SHORTEST_DIGEST = 8
 
 
 @click.command()
@@ -16,6 +24,14 @@ from fedbnsl.tell import tell
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--dataset", "dataset_id", help="Which dataset the price is for.  [default: the policy's only one]")
 @click.option("--all", "every", is_flag=True, help="Every setting, not only what differs from its default.")
+@click.option(
+    "--runs",
+    "n_runs",
+    type=click.IntRange(min=0, max=10_000),
+    default=1,
+    show_default=True,
+    help="In how many runs of this very plan the site's agent may take part, from now on; 0: in none.",
+)
 @click.option("--yes", is_flag=True, help="Approve without being asked.")
 @click.option(
     "--beyond-bounds",
@@ -28,6 +44,7 @@ def approve(
     folder: Path,
     dataset_id: str | None,
     every: bool,
+    n_runs: int,
     yes: bool,
     beyond_bounds: bool,
     as_json: bool,
@@ -41,6 +58,9 @@ def approve(
     An approval is for these very settings: the plan's digest goes into the ledger. So approve what the coordinator
     serves: plan.toml in its run folder, or the same PLAN with the same options; names of variables and sites that the
     coordinator adds change nothing of it. Runs are still held to the policy.
+
+    An agent (`fedbnsl participant agent`) takes part in no other run than one of the very PLAN, names included, at the
+    price that is shown here, and not more often than --runs says. `fedbnsl participant withdraw` takes that back.
     """
     from fedbnsl_client.budget.report import approval_lines, refuse_what_cannot_run
     from fedbnsl_client.data.plan_fit import fit_of, refuse_beyond_bounds, refuse_other_dictionary, site_lines
@@ -66,10 +86,47 @@ def approve(
             refuse_beyond_bounds(fit, dataset.id)
         if not yes and not click.confirm("approve this plan?", err=as_json):
             raise PolicyRefusal("not approved; nothing was recorded")
-        ledger.approve(plan.digest(), plan.name)
+        terms = _terms(plan, dataset.id, ledger, n_runs)
+        ledger.approve(plan.digest(), plan.name, terms)
         site_folder.security_log(folder).enter(
             "approved", plan_digest=plan.digest().hex(), plan=plan.name, dataset=dataset.id
         )
     digest = plan.digest().hex()
     said = {"approved": digest, "name": plan.name, "dataset": dataset.id, "table": asdict(fit)}
+    if terms is None and n_runs and not as_json:
+        tell("an agent takes no part in its runs: the plan does not name its sites")
     tell(json.dumps(said, ensure_ascii=False) if as_json else f"approved: {digest}")
+
+
+def _terms(plan: "Plan", dataset: str, ledger: "Ledger", n_runs: int) -> "Terms | None":
+    """For an agent; none for a plan without the names of its sites: nobody would know with whom it takes part."""
+    from fedbnsl_client.budget.approvals import Terms
+
+    registered = ledger.registered(dataset)
+    if not n_runs or not plan.sites or registered is None:
+        return None
+    sizes = {"n_samples": registered.n_samples, "n_variables": len(registered.variables)}
+    return Terms.of(plan, dataset, **sizes, runs=n_runs)
+
+
+@click.command()
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("digest", metavar="DIGEST")
+def withdraw(folder: Path, digest: str) -> None:
+    """Take back the approval of the plan with this DIGEST, or the beginning of it; `participant ledger` shows it.
+
+    No run of that plan is joined from then on. The site's agent leaves one that goes on after its present round; what
+    was released until then stays released, and paid for.
+    """
+    from fedbnsl_client.site import folder as site_folder
+
+    with site_folder.opened(folder) as (_, ledger):
+        known = [one for one in ledger.approvals() if one.startswith(digest.lower())]
+        if len(digest) < _SHORTEST_DIGEST or len(known) != 1:
+            raise SetupError(
+                f"{digest!r} is the beginning of {len(known)} approved digests; expected at least {_SHORTEST_DIGEST} "
+                "characters of one"
+            )
+        ledger.withdraw(bytes.fromhex(known[0]))
+        site_folder.security_log(folder).enter("approval withdrawn", plan_digest=known[0])
+    tell(f"withdrawn: {known[0]}")

@@ -1,0 +1,280 @@
+"""A site's agent: waits for runs that its operator has approved, or the policy allows, and takes part in them.
+
+Whatever it may do stands in the site's folder, which it reads anew for each decision: policy, approvals, certificate.
+It never joins a run whose plan, price or sites differ from what was approved (`GuardedTable`, with `unattended`), and
+leaves one whose approval is taken back. It keeps nothing in memory that a restart would need: runs that go on are
+joined again, results that were missed are fetched.
+"""
+
+import math
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedbnsl.errors import (
+    BudgetExhaustedError,
+    EjectedError,
+    FedbnslError,
+    IdentityError,
+    LeftError,
+    PlanError,
+    PlanMismatchError,
+    PolicyRefusal,
+    UnreachableError,
+)
+from fedbnsl.messages import RunOffer
+from fedbnsl.plan.plan import Plan
+from fedbnsl_client.agent import results
+from fedbnsl_client.agent.part import Part, Site
+from fedbnsl_client.budget.approvals import Approval
+from fedbnsl_client.budget.ledger import Ledger
+from fedbnsl_client.budget.policy import Policy
+from fedbnsl_client.session import Session
+from fedbnsl_client.site import folder as site_folder
+from fedbnsl_client.site.admission import approved_terms
+from fedbnsl_client.solvers.local_solver import warm_up
+
+_LOOK_S = 1.0  # at the folder and at the runs
+_AGAIN_S = (5.0, 300.0)  # after a failure, and at most, doubling
+_LONGEST_WAIT_S = 15.0  # between calls to a coordinator that is away
+_GOODBYE_S = 15.0
+# Until somebody changes the policy or the approval.
+_FOR_GOOD = (PolicyRefusal, BudgetExhaustedError, LeftError, EjectedError)
+
+
+@dataclass(frozen=True)
+class _Decided:
+    """Why a run is not joined now.
+
+    Attributes
+    ----------
+    rules
+        The policy and the approval that this was decided by.
+    again_at
+        When it is tried again under the same rules, in seconds of the monotonic clock.
+    """
+
+    why: str
+    rules: object
+    wait_s: float = math.inf
+    again_at: float = math.inf
+
+
+class _Rules:
+    """What the site's folder says, read anew when it has changed; for one thread."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._seen: object = None
+        self._open: ExitStack = ExitStack()
+        self.policy: Policy
+        self.ledger: Ledger
+
+    def read(self) -> dict[str, Approval]:
+        """Bring policy and ledger up to date; return what is approved."""
+        ledger = (self._folder / site_folder.LEDGER).stat()
+        # By its inode: a file that was put in its place is another ledger.
+        now = (self._folder / site_folder.POLICY).stat().st_mtime_ns, ledger.st_dev, ledger.st_ino
+        if now != self._seen:
+            self.close()
+            self.policy, self.ledger = self._open.enter_context(site_folder.opened(self._folder))
+            self._seen = now
+        return self.ledger.approvals()
+
+    def for_run(self, offer: RunOffer, approvals: Mapping[str, Approval]) -> object:
+        """What decides about a run, to compare."""
+        known = approvals.get(offer.plan_digest.hex())
+        return self._seen, 0 if known is None else known.number
+
+    def allows(self, offer: RunOffer, approvals: Mapping[str, Approval]) -> bool:
+        """Whether policy or approval name the run's plan."""
+        digest, listed = offer.plan_digest.hex(), self.policy.auto_approve
+        return digest in approvals or (listed if isinstance(listed, bool) else digest in listed)
+
+    def close(self) -> None:
+        """Close the ledger."""
+        self._open.close()
+        self._seen = None
+
+
+class Agent:
+    """Takes part in runs until it is stopped; used by one thread, but for what pages and metrics read.
+
+    Parameters
+    ----------
+    at_once
+        In how many runs at the same time.
+    """
+
+    def __init__(self, site: Site, *, at_once: int) -> None:
+        self._site = site
+        self._at_once = at_once
+        self._rules = _Rules(site.folder)
+        self._parts: dict[int, Part] = {}
+        self._decided: dict[int, _Decided] = {}
+        self._plans: dict[int, str] = {}
+        self._offers: tuple[RunOffer, ...] = ()
+        self._looked = 0.0
+        self._trouble = ""
+        self._outcomes: dict[str, int] = {}
+
+    # ---- for pages and metrics -------------------------------------------------------------------------------------
+
+    @property
+    def trouble(self) -> str:
+        """Why the coordinator cannot be asked, or the folder not be read; empty: all is well."""
+        return self._trouble
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """In the runs that go on here."""
+        return (*self._parts.values(),)
+
+    @property
+    def waiting(self) -> Mapping[str, str]:
+        """Open runs that are not joined, and why not, by name."""
+        names = {one.run: one.name for one in self._offers if one.is_open}
+        return {names[run]: one.why for run, one in [*self._decided.items()] if run in names}
+
+    @property
+    def outcomes(self) -> Mapping[str, int]:
+        """How many runs ended how."""
+        return dict(self._outcomes)
+
+    # ---- the loop --------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Take part in runs until an exception, such as that of a signal, ends this."""
+        warm_up()
+        session: Session | None = None
+        seen, wait_s = 0, _LOOK_S
+        try:
+            while True:
+                try:
+                    session = session or self._connected()
+                    seen, self._offers = session.offers(seen)
+                    wait_s = _LOOK_S
+                    self._note_trouble(None)
+                    self._look()
+                except (UnreachableError, IdentityError) as error:
+                    self._note_trouble(error)
+                    if session is not None:
+                        session.close()
+                    session, seen = None, 0  # the next one has the certificate of then
+                    time.sleep(wait_s)
+                    wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+                    self._look()
+        finally:
+            if session is not None:
+                session.close()
+            self._leave_all()
+            self._rules.close()
+
+    def _connected(self) -> Session:
+        link = self._site.link()
+        return Session(
+            link.address, link.credentials, patience_s=0.0, notice=lambda text: None, meanwhile=self._meanwhile
+        )
+
+    def _meanwhile(self) -> None:
+        if time.monotonic() - self._looked >= _LOOK_S:
+            self._look()
+
+    def _look(self) -> None:
+        """Decide about every run that is offered: approvals may have changed, and runs ended."""
+        self._looked = time.monotonic()
+        try:
+            approvals = self._rules.read()
+        except (FedbnslError, OSError) as error:  # somebody edits it, or has to mend it
+            self._note_trouble(error)
+            return
+        self._reap(approvals)
+        for part in self._parts.values():
+            if not self._rules.allows(part.offer, approvals):
+                part.leaving.ask("its approval was taken back")
+        offered = {one.run for one in self._offers}
+        self._decided = {run: why for run, why in self._decided.items() if run in offered}
+        self._plans = {run: plan for run, plan in self._plans.items() if run in offered}
+        for offer in self._offers:
+            if len(self._parts) < self._at_once and self._is_due(offer, approvals):
+                self._consider(offer, approvals)
+
+    def _is_due(self, offer: RunOffer, approvals: Mapping[str, Approval]) -> bool:
+        if offer.run in self._parts or not (offer.is_open or offer.state == "finished"):
+            return False
+        known = self._decided.get(offer.run)
+        if known is None:
+            return not results.is_kept(results.folder_of(self._site.out, offer))
+        return known.rules != self._rules.for_run(offer, approvals) or time.monotonic() >= known.again_at
+
+    def _consider(self, offer: RunOffer, approvals: Mapping[str, Approval]) -> None:
+        rules = self._rules.for_run(offer, approvals)
+        known = approvals.get(offer.plan_digest.hex())
+        number = 0 if known is None else known.number
+        if offer.state == "finished" and not self._rules.ledger.agent_was_in(offer.run, offer.plan_digest):
+            self._decided[offer.run] = _Decided("it was over before this agent could take part", rules)
+            return
+        if results.left_under(results.folder_of(self._site.out, offer)) == number:
+            self._decided[offer.run] = _Decided("it was left for good; approve its plan again to join it again", rules)
+            return
+        try:
+            plan = self._plan_of(offer)
+            dataset = self._site.dataset
+            if not self._rules.policy.lists(plan):
+                dataset = approved_terms(self._rules.ledger, plan, offer.run).dataset
+        except (PolicyRefusal, PlanError, PlanMismatchError) as error:
+            if offer.run not in self._decided or self._decided[offer.run].why != str(error):
+                self._site.notice(offer.name, f"not joined: {error}\n{error.remedy}")
+                self._site.emit("not taken part", run=offer.name, why=type(error).__name__)
+            self._decided[offer.run] = _Decided(str(error), rules)
+            return
+        part = self._parts[offer.run] = Part(self._site, offer, self._plans[offer.run], dataset, number)
+        part.start()
+
+    def _plan_of(self, offer: RunOffer) -> Plan:
+        if offer.run not in self._plans:
+            session = self._connected()
+            try:
+                self._plans[offer.run] = session.plan_of(offer.run)
+            finally:
+                session.close()
+        plan = Plan.from_toml(self._plans[offer.run], origin=f"the plan of run {offer.name}")
+        if plan.digest() != offer.plan_digest:
+            raise PlanMismatchError("the coordinator offers a plan that does not have the digest that it says")
+        return plan
+
+    def _reap(self, approvals: Mapping[str, Approval]) -> None:
+        for run, part in [*self._parts.items()]:
+            if part.goes_on:
+                continue
+            del self._parts[run]
+            outcome = "finished" if part.failure is None else type(part.failure).__name__
+            self._outcomes[outcome] = self._outcomes.get(outcome, 0) + 1
+            known = self._decided.pop(run, None)
+            if part.failure is None:
+                continue
+            again = known is not None and math.isfinite(known.wait_s)
+            wait_s = min(2 * known.wait_s, _AGAIN_S[1]) if known is not None and again else _AGAIN_S[0]
+            if isinstance(part.failure, _FOR_GOOD):
+                wait_s = math.inf
+            rules = self._rules.for_run(part.offer, approvals)
+            self._decided[run] = _Decided(str(part.failure), rules, wait_s, time.monotonic() + wait_s)
+
+    def _note_trouble(self, error: Exception | None) -> None:
+        """Say once what is wrong, and once that it is over."""
+        trouble = "" if error is None else str(error)
+        if trouble and not self._trouble:
+            self._site.notice("", f"{trouble}; trying again for as long as it takes")
+        elif self._trouble and not trouble:
+            self._site.notice("", "the coordinator answers again")
+        self._trouble = trouble
+
+    def _leave_all(self) -> None:
+        """Leave the runs that go on, so that nobody waits for this site in vain; a restart joins them again."""
+        for part in self._parts.values():
+            part.leaving.ask("the agent was stopped", comes_back=True)
+        until = time.monotonic() + _GOODBYE_S
+        for part in self._parts.values():
+            part.wait(max(0.0, until - time.monotonic()))

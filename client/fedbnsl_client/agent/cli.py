@@ -1,0 +1,166 @@
+"""`fedbnsl participant agent` and `participant runs`: a site without a person at the keyboard."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fedbnsl.errors import InterruptedRunError
+from fedbnsl.events import silent
+from fedbnsl.identity.passphrase import Passphrases, passphrase_option
+from fedbnsl.shown import shown_lines
+from fedbnsl.tell import tell
+
+if TYPE_CHECKING:
+    from fedbnsl.messages import RunOffer
+    from fedbnsl_client.site.identity import Link
+
+_FOLDER = click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+_COORDINATOR = click.option(
+    "--coordinator", metavar="HOST:PORT", help="Which coordinator to call.  [default: the one that enrolled the site]"
+)
+_INSECURE = click.option("--insecure", is_flag=True, help="Plaintext, on loopback only; no certificate is needed.")
+
+
+@click.command()
+@_FOLDER
+@_COORDINATOR
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder for the results, one folder a run.  [default: results in FOLDER]",
+)
+@click.option("--dataset", help="Which dataset of the policy, where it allows plans that nobody approved.")
+@click.option(
+    "--at-once",
+    type=click.IntRange(min=1, max=16),
+    default=2,
+    show_default=True,
+    help="In how many runs to take part at the same time.",
+)
+@click.option("--json-logs", is_flag=True, help="Write each notice as a JSON object, for a collector of logs.")
+@_INSECURE
+@passphrase_option
+def agent(
+    folder: Path,
+    coordinator: str | None,
+    out: Path | None,
+    dataset: str | None,
+    at_once: int,
+    json_logs: bool,
+    insecure: bool,
+    passphrases: Passphrases,
+) -> None:
+    """Stay up for the site in FOLDER, and take part in the runs that its operator has approved or its policy allows.
+
+    A run is joined only if its very plan is approved (`participant approve PLAN FOLDER`), with the sites that it names
+    and at the price that was shown, or if the policy's `auto_approve` lists it. `participant runs` shows what the
+    coordinator offers; `participant withdraw` takes an approval back, also while a run goes on. Commands on FOLDER can
+    be used while the agent runs. SIGTERM and Ctrl-C leave the runs that go on; after a restart they are joined again.
+    """
+    from fedbnsl_client.agent.agent import Agent
+    from fedbnsl_client.agent.part import Site
+    from fedbnsl_client.budget.policy import Policy
+    from fedbnsl_client.site import folder as site_folder
+
+    policy = Policy.load(folder / site_folder.POLICY)
+
+    def notice(run: str, text: str) -> None:
+        _write(run, text, site=policy.site, as_json=json_logs)
+
+    link = _link(folder, coordinator, insecure, passphrases)
+    first = link()
+    policy.check_coordinator(first.address, authority=first.authority)
+    site = Site(folder, out or folder / "results", dataset, link, notice, silent)
+    notice("", f"agent of {policy.site}: asking {first.address} for runs; results: {site.out}")
+    try:
+        Agent(site, at_once=at_once).run()
+    except InterruptedRunError:
+        notice("", "agent stopped")
+
+
+@click.command()
+@_FOLDER
+@_COORDINATOR
+@click.option(
+    "--save",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write the plan of each run to this folder, NAME.toml: what `participant approve` takes.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
+@_INSECURE
+@passphrase_option
+def runs(
+    folder: Path, coordinator: str | None, save: Path | None, as_json: bool, insecure: bool, passphrases: Passphrases
+) -> None:
+    """Show the runs of the coordinator that concern the site in FOLDER, and which of them are approved.
+
+    Nothing of a table is sent.
+    """
+    from fedbnsl import durable
+    from fedbnsl_client.agent.results import plain_name
+    from fedbnsl_client.session import Session
+    from fedbnsl_client.site import folder as site_folder
+
+    link = _link(folder, coordinator, insecure, passphrases)()
+    with site_folder.opened(folder) as (policy, ledger):
+        policy.check_coordinator(link.address, authority=link.authority)
+        approvals = ledger.approvals()
+    session = Session(link.address, link.credentials, patience_s=0.0, notice=lambda text: None)
+    try:
+        _, offers = session.offers()
+        told = [_told(one, one.plan_digest.hex() in approvals) for one in offers]
+        if save is not None:
+            durable.make_folder(save)
+            for one, content in zip(offers, told, strict=True):
+                file = save / f"{plain_name(one.name)}.toml"
+                durable.write_text(file, session.plan_of(one.run))
+                content["file"] = str(file)
+    finally:
+        session.close()
+    if as_json:
+        click.echo(json.dumps(told, ensure_ascii=False))
+        return
+    for content in told:
+        word = "approved" if content["approved"] else "not approved"
+        at = f"; plan written to {content['file']}" if "file" in content else ""
+        click.echo(shown_lines(f"{content['name']}: {content['state']}, plan {content['plan']!r}, {word}{at}"))
+        click.echo(f"  digest {content['plan_digest']}; sites: {', '.join(content['sites']) or 'whoever joins first'}")
+    if not told:
+        click.echo(f"the coordinator at {link.address} has no runs for this site")
+
+
+def _link(folder: Path, coordinator: str | None, insecure: bool, passphrases: Passphrases) -> Any:
+    def link() -> Link:
+        from fedbnsl_client.site import identity
+
+        return identity.link(folder, coordinator, insecure=insecure, passphrases=passphrases)
+
+    return link
+
+
+def _told(offer: RunOffer, approved: bool) -> dict[str, Any]:
+    return {
+        "name": offer.name,
+        "run": f"{offer.run:016x}",
+        "state": offer.state,
+        "plan": offer.plan_name,
+        "plan_digest": offer.plan_digest.hex(),
+        "sites": list(offer.sites),
+        "approved": approved,
+    }
+
+
+def _write(run: str, text: str, *, site: str, as_json: bool) -> None:
+    """A line on standard error; systemd and containers add the time to it, but not to what it holds."""
+    if not as_json:
+        tell(shown_lines(f"{run}: {text}" if run else text), err=True)
+        return
+    line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "site": site, "run": run, "text": text}
+    tell(json.dumps(line, ensure_ascii=False), err=True)
+    sys.stderr.flush()

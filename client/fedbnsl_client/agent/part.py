@@ -1,0 +1,133 @@
+"""The part of a site's agent in one run: a thread with a ledger, a table and a connection of its own."""
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedbnsl.errors import FedbnslError, LeftError
+from fedbnsl.events import Emit
+from fedbnsl.messages import RunOffer
+from fedbnsl.security_log import once_each
+from fedbnsl_client.agent import results
+from fedbnsl_client.join_run import take_part
+from fedbnsl_client.leaving import Leaving
+from fedbnsl_client.site import folder as site_folder
+from fedbnsl_client.site.admission import GuardedTable
+from fedbnsl_client.site.identity import Link
+
+_log = logging.getLogger(__name__)
+
+_PATIENCE_S = 60.0
+
+Notice = Callable[[str, str], None]
+"""Told the name of a run, or nothing, and a text for people."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """What all parts of an agent share.
+
+    Attributes
+    ----------
+    folder
+        The site's: policy, ledger, certificate.
+    out
+        Where results are kept.
+    dataset
+        Of the policy; None: that of the approval, or the only one.
+    link
+        Gives the coordinator's address and the site's present certificate.
+    """
+
+    folder: Path
+    out: Path
+    dataset: str | None
+    link: Callable[[], Link]
+    notice: Notice
+    emit: Emit
+
+
+class Part:
+    """One run, from joining it to its end.
+
+    Attributes
+    ----------
+    approval
+        Number of the ledger's entry that approves it; 0: the policy does.
+    leaving
+        Asks it to leave the run.
+    failure
+        What ended it here; None while it goes on, and after a result was kept.
+    """
+
+    def __init__(self, site: Site, offer: RunOffer, plan_toml: str, dataset: str | None, approval: int) -> None:
+        self.offer = offer
+        self.approval = approval
+        self.leaving = Leaving()
+        self.failure: FedbnslError | None = None
+        self._site = site
+        self._plan_toml = plan_toml
+        self._dataset = dataset
+        self._thread = threading.Thread(target=self._run, name=f"run {offer.run:016x}", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it has not ended."""
+        return self._thread.is_alive()
+
+    def wait(self, seconds: float) -> None:
+        """Wait for its end, at most so long."""
+        self._thread.join(seconds)
+
+    def _run(self) -> None:
+        name, place = self.offer.name, results.folder_of(self._site.out, self.offer)
+        try:
+            results.keep_plan(place, self._plan_toml)
+            edges = self._take_part(place)
+            results.keep_outcome(place, self.offer, "finished", f"{edges} edges between columns")
+            self._site.notice(name, f"the run is over: {edges} edges; kept in {place}")
+        except FedbnslError as error:
+            self._failed(error, place)
+        except Exception as error:
+            _log.exception("the part in run %s ended unexpectedly", name)
+            self._failed(FedbnslError(f"unexpected {type(error).__name__}: {error}"), place)
+
+    def _take_part(self, place: Path) -> int:
+        site = self._site
+        link = site.link()
+        with site_folder.opened(site.folder) as (policy, ledger):
+            policy.check_coordinator(link.address, authority=link.authority)
+            record = once_each(site_folder.security_log(site.folder).enter)
+            table = GuardedTable(
+                site.folder, policy, ledger, self._dataset, authority=link.authority, record=record, unattended=True
+            )
+            graph = take_part(
+                table,
+                address=link.address,
+                credentials=link.credentials,
+                patience_s=_PATIENCE_S,
+                notice=lambda text: site.notice(self.offer.name, text),
+                out=place,
+                record=record,
+                offer=self.offer,
+                emit=site.emit,
+                leaving=self.leaving,
+            )
+        return graph.nnz
+
+    def _failed(self, error: FedbnslError, place: Path) -> None:
+        self.failure = error
+        self._site.notice(self.offer.name, str(error) if isinstance(error, LeftError) else f"{error}\n{error.remedy}")
+        try:
+            for_good = isinstance(error, LeftError) and not self.leaving.comes_back
+            results.keep_outcome(
+                place, self.offer, type(error).__name__, str(error), left_under=self.approval if for_good else None
+            )
+        except FedbnslError as unwritten:
+            self._site.notice(self.offer.name, str(unwritten))

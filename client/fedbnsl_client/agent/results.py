@@ -1,0 +1,80 @@
+"""What a site's agent keeps of the runs that it took part in: a folder each.
+
+OUT/NAME-NUMBER/plan.toml                  as it was agreed
+OUT/NAME-NUMBER/edges.csv                  the learned graph
+OUT/NAME-NUMBER/personalised-edges.csv     the site's own refit of it
+OUT/NAME-NUMBER/outcome.json               how the run ended for this site
+"""
+
+import json
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from fedbnsl import durable
+from fedbnsl.messages import RunOffer
+
+_UNUSUAL = re.compile(r"[^\w.-]+")
+
+
+def folder_of(out: Path, offer: RunOffer) -> Path:
+    """Where the results of a run lie; the name is the coordinator's, the number tells two of one name apart."""
+    return out / f"{plain_name(offer.name)}-{offer.run:016x}"
+
+
+def plain_name(name: str) -> str:
+    """A name of the coordinator's as that of a file here."""
+    return _UNUSUAL.sub("-", name).strip(".-")[:80] or "run"
+
+
+def is_kept(folder: Path) -> bool:
+    """Whether a run's results are there: edges.csv is written last."""
+    return (folder / "edges.csv").exists()
+
+
+def keep_plan(folder: Path, toml: str) -> None:
+    """Write plan.toml.
+
+    Raises
+    ------
+    ResultError
+        If it cannot be written.
+    """
+    durable.make_folder(folder)
+    durable.write_text(folder / "plan.toml", toml)
+
+
+def left_under(folder: Path) -> int | None:
+    """Under which approval a run was left for good; None: it was not."""
+    try:
+        content: dict[str, Any] = json.loads((folder / "outcome.json").read_text(encoding="utf-8"))
+        return content.get("left_under")
+    except (OSError, ValueError, AttributeError):  # no outcome yet, or none that was written here
+        return None
+
+
+def keep_outcome(folder: Path, offer: RunOffer, outcome: str, text: str, *, left_under: int | None = None) -> None:
+    """Write outcome.json; see `keep_plan`.
+
+    Parameters
+    ----------
+    left_under
+        The approval, by the number of its entry, under which the site's operator left the run for good.
+    outcome
+        "finished", or the class of the error that ended the run here.
+    text
+        In words, for the site alone.
+    """
+    content = {
+        "run": f"{offer.run:016x}",
+        "name": offer.name,
+        "plan": offer.plan_name,
+        "plan_digest": offer.plan_digest.hex(),
+        "outcome": outcome,
+        "text": text,
+        "left_under": left_under,
+        "ended_at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    durable.make_folder(folder)
+    durable.write_text(folder / "outcome.json", json.dumps(content, indent=1, ensure_ascii=False) + "\n")

@@ -108,7 +108,7 @@ def test_every_command_of_the_project_is_installed_and_no_other(fedbnsl):
         *("coordinator status", "coordinator watch", "coordinator healthcheck"),
         *("coordinator audit-log", "participant audit-log", "coordinator eject"),
         *("participant request", "participant enrol", "participant check", "participant leave"),
-        "participant peers",
+        *("participant peers", "participant agent", "participant runs", "participant withdraw"),
         *("simulate", "demo", "effect", "evaluate", "bench", "privacy price", "report", "reproduce", "tune"),
         *("plan list", "plan show"),
     }

@@ -190,7 +190,7 @@ class Agent:
         except (FedbnslError, OSError) as error:  # somebody edits it, or has to mend it
             self._note_trouble(error)
             return
-        self._reap(approvals)
+        self._reap()
         for part in self._parts.values():
             if not self._rules.allows(part.offer, approvals):
                 part.leaving.ask("its approval was taken back")
@@ -230,7 +230,9 @@ class Agent:
                 self._site.emit("not taken part", run=offer.name, why=type(error).__name__)
             self._decided[offer.run] = _Decided(str(error), rules)
             return
-        part = self._parts[offer.run] = Part(self._site, offer, self._plans[offer.run], dataset, number)
+        part = self._parts[offer.run] = Part(
+            self._site, offer, self._plans[offer.run], dataset, approval=number, rules=rules
+        )
         part.start()
 
     def _plan_of(self, offer: RunOffer) -> Plan:
@@ -245,7 +247,7 @@ class Agent:
             raise PlanMismatchError("the coordinator offers a plan that does not have the digest that it says")
         return plan
 
-    def _reap(self, approvals: Mapping[str, Approval]) -> None:
+    def _reap(self) -> None:
         for run, part in [*self._parts.items()]:
             if part.goes_on:
                 continue
@@ -259,8 +261,7 @@ class Agent:
             wait_s = min(2 * known.wait_s, _AGAIN_S[1]) if known is not None and again else _AGAIN_S[0]
             if isinstance(part.failure, _FOR_GOOD):
                 wait_s = math.inf
-            rules = self._rules.for_run(part.offer, approvals)
-            self._decided[run] = _Decided(str(part.failure), rules, wait_s, time.monotonic() + wait_s)
+            self._decided[run] = _Decided(str(part.failure), part.rules, wait_s, time.monotonic() + wait_s)
 
     def _note_trouble(self, error: Exception | None) -> None:
         """Say once what is wrong, and once that it is over."""

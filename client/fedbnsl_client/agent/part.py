@@ -56,15 +56,19 @@ class Part:
     ----------
     approval
         Number of the ledger's entry that approves it; 0: the policy does.
+    rules
+        By which it was decided to join.
     leaving
         Asks it to leave the run.
     failure
         What ended it here; None while it goes on, and after a result was kept.
     """
 
-    def __init__(self, site: Site, offer: RunOffer, plan_toml: str, dataset: str | None, approval: int) -> None:
+    def __init__(
+        self, site: Site, offer: RunOffer, plan_toml: str, dataset: str | None, *, approval: int, rules: object
+    ) -> None:
         self.offer = offer
-        self.approval = approval
+        self.approval, self.rules = approval, rules
         self.leaving = Leaving()
         self.failure: FedbnslError | None = None
         self._site = site

@@ -174,9 +174,7 @@ def remove(folder: Path, names: tuple[str, ...], older_than_days: float | None, 
         chosen = [queue.named(folder, name) for name in names]
     else:
         before = time.time() - older_than_days * _DAY_S
-        chosen = [
-            run for run in queue.all_runs(folder) if run.state() in queue.OVER and _over_since(run.folder) < before
-        ]
+        chosen = [run for run in queue.all_runs(folder) if run.is_over() and _over_since(run.folder) < before]
     if not chosen:
         click.echo("nothing to remove")
         return

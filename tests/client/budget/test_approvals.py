@@ -1,0 +1,120 @@
+"""What a site's owner approves, and how often an agent may make use of it."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedbnsl.errors import PolicyRefusal
+from fedbnsl.plan.plan import Plan
+from fedbnsl_client.budget.approvals import Terms
+from fedbnsl_client.budget.ledger import Ledger
+from fedbnsl_client.site import folder as site_folder
+from fedbnsl_client.site.admission import GuardedTable
+from private_site import DATASET, NAMES, ROWS, make_site, private_plan
+
+PLAN = private_plan(sites=("north", "south"), variables=NAMES)
+DIGEST = PLAN.digest()
+
+
+def terms(plan: Plan = PLAN, runs: int = 1) -> Terms:
+    return Terms.of(plan, DATASET, n_samples=ROWS, n_variables=len(NAMES), runs=runs)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    make_site(tmp_path)
+    with site_folder.opened(tmp_path) as (_, ledger):
+        yield ledger
+
+
+def admit(folder: Path, plan: Plan, run: int = 1) -> None:
+    with site_folder.opened(folder) as (policy, ledger):
+        GuardedTable(folder, policy, ledger, DATASET, unattended=True).admit(plan, run, NAMES)
+
+
+def test_an_approval_that_was_taken_back_is_none_until_it_is_given_again(ledger: Ledger) -> None:
+    ledger.approve(DIGEST, "plan", terms())
+    assert ledger.withdraw(DIGEST)
+    assert not ledger.approved(DIGEST)
+    assert not ledger.withdraw(DIGEST)
+    ledger.approve(DIGEST, "plan")
+    assert ledger.approved(DIGEST)
+    ledger.verify()
+
+
+def test_a_run_is_counted_once_however_often_its_agent_is_started(ledger: Ledger, tmp_path: Path) -> None:
+    ledger.approve(DIGEST, "plan", terms(runs=2))
+    for run in (1, 1, 2, 1, 2):
+        admit(tmp_path, PLAN, run)
+    assert ledger.approvals()[DIGEST.hex()].taken == (f"{1:016x}", f"{2:016x}")
+    with pytest.raises(PolicyRefusal, match=r"approved for 2 run\(s\) of an agent, and it has taken part in 2"):
+        admit(tmp_path, PLAN, 3)
+    ledger.approve(DIGEST, "plan", terms(runs=1))
+    admit(tmp_path, PLAN, 3)
+    admit(tmp_path, PLAN, 1)
+
+
+def test_12_an_agent_brings_a_table_to_no_run_that_differs_from_what_was_approved(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    ledger.approve(DIGEST, "plan", terms())
+    others = [
+        private_plan(sites=("north", "west"), variables=NAMES),
+        private_plan(sites=("north", "south", "west"), variables=NAMES, n_participants=3),
+        private_plan(sites=("north", "south"), variables=NAMES, privacy={"epsilon": 1.1}),
+        private_plan(sites=("north", "south"), variables=NAMES, rounds=4),
+        private_plan(variables=NAMES),
+        private_plan(sites=("north", "south")),
+    ]
+    for plan in others:
+        with pytest.raises(PolicyRefusal, match="is not approved here"):
+            admit(tmp_path, plan)
+    assert ledger.spent(DATASET) == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"units": 1}, "it costs .* not 1$"),
+        ({"units_against_all": 1}, "it costs"),
+        ({"sites": ("north", "west")}, "its sites are north, south, not north, west"),
+        ({"dataset": "ward-8"}, "it is for dataset 'ward-7', not 'ward-8'"),
+    ],
+)
+def test_12_the_price_the_sites_and_the_table_have_to_be_those_that_were_shown(
+    ledger: Ledger, tmp_path: Path, change: dict[str, object], text: str
+) -> None:
+    ledger.approve(DIGEST, "plan", replace(terms(), **change))
+    with pytest.raises(PolicyRefusal, match=f"not the one that was approved: {text}"):
+        admit(tmp_path, PLAN)
+
+
+def test_12_an_approval_for_a_person_is_none_for_an_agent(ledger: Ledger, tmp_path: Path) -> None:
+    ledger.approve(DIGEST, "plan")
+    with pytest.raises(PolicyRefusal, match="approved, but for no run of an agent"):
+        admit(tmp_path, PLAN)
+
+
+def test_12_nobody_has_approved_the_sites_of_a_plan_that_names_none(ledger: Ledger, tmp_path: Path) -> None:
+    plan = private_plan(variables=NAMES)
+    ledger.approve(plan.digest(), "plan", terms(plan))
+    with pytest.raises(PolicyRefusal, match="names no sites"):
+        admit(tmp_path, plan)
+
+
+def test_a_policy_can_list_plans_for_any_number_of_runs(tmp_path: Path) -> None:
+    make_site(tmp_path)
+    file = tmp_path / "policy.toml"
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace("auto_approve = false", f'auto_approve = ["{DIGEST.hex()}"]'), encoding="utf-8")
+    for run in (1, 2, 3):
+        admit(tmp_path, PLAN, run)
+
+
+def test_an_approval_that_is_taken_back_between_two_looks_counts(ledger: Ledger) -> None:
+    ledger.approve(DIGEST, "plan", terms())
+    ledger.withdraw(DIGEST)
+    with pytest.raises(PolicyRefusal, match="approved no more"):
+        ledger.note_agent(5, DIGEST, most=1)

@@ -1,0 +1,169 @@
+"""Agents of three sites and a coordinator with a queue of runs: real processes over TLS, with no hand on them."""
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from agents import SITES, Federated, plan_of_three, price_units
+from command_line import Outcome
+from fedbnsl_client.site import folder as site_folder
+from fedbnsl_experiments.localnet import LocalNetwork
+from private_site import ROWS
+
+
+@pytest.fixture
+def federated(tmp_path: Path, fedbnsl: Callable[..., Outcome]) -> Iterator[Federated]:
+    with LocalNetwork(tmp_path / "logs") as network:
+        yield Federated(tmp_path, network, fedbnsl)
+
+
+def finished(federated: Federated, *names: str) -> None:
+    for name in names:
+        federated.await_state(name, "finished")
+    for site in SITES:
+        federated.await_results(site, *names)
+
+
+def test_two_runs_at_once_share_each_ledger_and_add_up(federated: Federated) -> None:
+    one, other = plan_of_three(rounds=12), plan_of_three(rounds=15)
+    for plan in (one, other):
+        federated.approve(plan)
+    federated.queue(one, "one")
+    federated.queue(other, "other")
+    for site in SITES:
+        federated.start_agent(site)
+    federated.start_service()
+    finished(federated, "one", "other")
+    for site in SITES:
+        assert federated.spent(site) == price_units(one, ROWS) + price_units(other, ROWS)
+        kept = sorted(path.name.partition("-")[0] for path in (federated.sites[site] / "results").iterdir())
+        assert kept == ["one", "other"]
+        assert {one["outcome"] for one in federated.results(site).values()} == {"finished"}
+    begun = [json.loads((federated.runs / name / "result.json").read_text("utf-8")) for name in ("one", "other")]
+    assert all(set(result["sites"]) == set(SITES) for result in begun)
+
+
+def test_an_agent_takes_part_in_the_very_plan_that_was_approved_alone(federated: Federated) -> None:
+    approved = plan_of_three()
+    federated.approve(approved)
+    dearer = plan_of_three(privacy={"epsilon": 2.0})
+    fewer = plan_of_three(n_participants=2, sites=("east", "north"))
+    nameless = plan_of_three(sites=())
+    federated.start_service("--at-once=4")
+    agents = {site: federated.start_agent(site) for site in SITES}
+    for name, plan in (("dearer", dearer), ("fewer", fewer), ("nameless", nameless)):
+        federated.queue(plan, name)
+        for site in SITES if name != "fewer" else ("east", "north"):
+            federated.await_text(agents[site], f"{name}: not joined: the plan with digest {plan.digest().hex()} is not")
+    assert "fewer" not in federated.log(agents["south"]), "a run of others is none of its business"
+    federated.queue(approved, "approved")
+    finished(federated, "approved")
+    for site in SITES:
+        assert federated.spent(site) == price_units(approved, ROWS)
+    assert [federated.state(name) for name in ("dearer", "fewer", "nameless")] == ["running"] * 3
+
+
+def test_an_approval_of_the_plan_without_the_names_of_its_sites_is_none_for_an_agent(federated: Federated) -> None:
+    federated.approve(plan_of_three(sites=()))
+    federated.queue(plan_of_three(), "run")
+    federated.start_service()
+    agent = federated.start_agent("east")
+    federated.await_text(agent, "run: not joined: the plan with digest")
+    with site_folder.opened(federated.sites["east"]) as (_, ledger):
+        assert not ledger.spent("ward-7")
+
+
+def test_an_approval_can_be_withdrawn_while_the_agent_waits_and_while_a_run_goes_on(federated: Federated) -> None:
+    plan, long = plan_of_three(), plan_of_three(rounds=400)
+    agents = {site: federated.start_agent(site) for site in SITES}
+    federated.start_service()
+    for one in (plan, long):
+        federated.approve(one)
+    federated.command("participant", "withdraw", federated.sites["east"], plan.digest().hex()[:12])
+    federated.queue(plan, "short")
+    federated.await_text(agents["east"], "short: not joined")
+    federated.queue(long, "long")
+    federated.await_text(agents["east"], "long: joined as east")
+    federated.command("participant", "withdraw", federated.sites["east"], long.digest().hex())
+    federated.await_text(agents["east"], "long: left the run: its approval was taken back")
+    with site_folder.opened(federated.sites["east"]) as (_, ledger):
+        paid = {entry.content["round"] for entry in ledger.entries() if entry.kind == "reserve"}
+    assert paid, "it took part until then"
+    assert max(paid) < 400
+    federated.approve(long, "east")
+    federated.await_text(agents["east"], "long: joined as east", times=2)
+
+
+def test_an_approval_is_for_so_many_runs(federated: Federated) -> None:
+    plan = plan_of_three()
+    federated.approve(plan, runs=2)
+    federated.start_service("--at-once=1")
+    agents = {site: federated.start_agent(site) for site in SITES}
+    for name in ("first", "second", "third"):
+        federated.queue(plan, name)
+    finished(federated, "first", "second")
+    for site in SITES:
+        federated.await_text(agents[site], "third: not joined: the plan is approved for 2 run(s) of an agent")
+        assert federated.spent(site) == 2 * price_units(plan, ROWS)
+    federated.approve(plan)
+    finished(federated, "third")
+
+
+@pytest.mark.parametrize("victim", ["service", "east"])
+def test_a_process_that_is_killed_or_stopped_loses_neither_runs_nor_results(federated: Federated, victim: str) -> None:
+    plans = {"one": plan_of_three(rounds=25), "other": plan_of_three(rounds=30)}
+    for name, plan in plans.items():
+        federated.approve(plan)
+        federated.queue(plan, name)
+    processes = {site: federated.start_agent(site) for site in SITES}
+    processes["service"] = federated.start_service()
+    for rounds, number in ((2, signal.SIGKILL), (8, signal.SIGTERM), (15, signal.SIGKILL)):
+        federated.await_rounds("one", rounds)
+        federated.kill(processes[victim], number)
+        start = federated.start_service if victim == "service" else lambda: federated.start_agent("east")
+        processes[victim] = start()
+    finished(federated, *plans)
+    for site in SITES:
+        spent, price = federated.spent(site), sum(price_units(plan, ROWS) for plan in plans.values())
+        assert spent == price if site != victim else price <= spent <= 1.5 * price, "a kill wastes a payment at most"
+
+
+def test_a_site_that_missed_the_end_fetches_it_from_a_service_that_was_started_again(federated: Federated) -> None:
+    plan = plan_of_three(rounds=8, quorum=2, site_grace_s=1.0, round_deadline_s=5.0)
+    federated.approve(plan)
+    federated.queue(plan, "run")
+    service = federated.start_service()
+    processes = {site: federated.start_agent(site) for site in SITES}
+    federated.await_rounds("run", 2)
+    federated.kill(processes["east"], signal.SIGTERM)
+    federated.await_state("run", "finished")
+    federated.kill(service, signal.SIGTERM)
+    federated.start_service()
+    assert "run" not in {name for name, one in federated.results("east").items() if one["outcome"] == "finished"}
+    federated.start_agent("east")
+    federated.await_results("east", "run")
+
+
+def test_a_run_can_be_paused_started_again_stopped_and_removed(federated: Federated) -> None:
+    plan = plan_of_three(rounds=300)
+    federated.approve(plan)
+    place = federated.queue(plan, "run")
+    federated.start_service()
+    for site in SITES:
+        federated.start_agent(site)
+    federated.await_rounds("run", 2)
+    assert "run: interrupted" in federated.command("coordinator", "runs", "pause", federated.runs, "run")
+    assert "wanted: pause" in federated.command("coordinator", "runs", "list", federated.runs)
+    reached = federated.rounds_of("run")
+    federated.command("coordinator", "runs", "start", federated.runs, place)
+    federated.await_rounds("run", reached + 3)
+    federated.command("coordinator", "runs", "stop", federated.runs, "run")
+    assert federated.state("run") == "interrupted"
+    assert "nothing to remove" in federated.command(
+        "coordinator", "runs", "remove", federated.runs, "--older-than=1", "--yes"
+    )
+    said = federated.command("coordinator", "runs", "remove", federated.runs, "--older-than=0", "--yes")
+    assert not place.exists(), said

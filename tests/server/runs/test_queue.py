@@ -1,0 +1,109 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from command_line import Outcome
+from fedbnsl.errors import ResultError, SetupError
+from fedbnsl.plan.plan import Plan
+from fedbnsl_server.runs import queue
+from fedbnsl_server.store.run_folder import RunFolder
+from fedbnsl_server.store.run_id import RunIdentity
+
+PLAN = Plan(n_participants=2, variables=("a", "b", "c"), sites=("north", "south"), name="cohort")
+
+
+def test_a_run_is_queued_with_its_plan_and_keeps_its_number_when_it_begins(tmp_path: Path) -> None:
+    run = queue.add(tmp_path, PLAN, "first")
+    assert (run.state(), run.wanted, run.plan()) == ("queued", "run", PLAN)
+    folder = RunFolder.open(run.folder, run.plan(), RunIdentity(run.run, run.since))
+    try:
+        assert folder.identity.run == run.run
+        assert queue.read(run.folder).state() == "running"
+    finally:
+        folder.close()
+    assert queue.read(run.folder).state() == "interrupted"
+
+
+def test_runs_are_begun_in_the_order_in_which_they_were_asked_for(tmp_path: Path) -> None:
+    for name in ("c", "a", "b"):
+        queue.add(tmp_path, PLAN, name)
+    assert [run.name for run in queue.all_runs(tmp_path)] == ["c", "a", "b"]
+    queue.want(queue.named(tmp_path, "c"), "run")
+    assert [run.name for run in queue.all_runs(tmp_path)] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("name", ["../up", "a b", ".hidden", "x" * 101, "a/b"])
+def test_a_name_that_is_no_plain_folder_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(SetupError, match="cannot be the name of a run"):
+        queue.add(tmp_path / "runs", PLAN, name)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_is_never_queued_over_another(tmp_path: Path) -> None:
+    first = queue.add(tmp_path, PLAN, "first")
+    with pytest.raises(SetupError, match="is there already"):
+        queue.add(tmp_path, PLAN, "first")
+    assert queue.named(tmp_path, "first") == first
+
+
+def test_a_run_that_a_coordinator_works_on_is_not_removed(tmp_path: Path) -> None:
+    run = queue.add(tmp_path, PLAN, "first")
+    folder = RunFolder.open(run.folder, PLAN, RunIdentity(run.run, run.since))
+    with pytest.raises(ResultError, match="a coordinator works on"):
+        queue.remove(run)
+    folder.close()
+    queue.remove(run)
+    assert not run.folder.exists()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", '{"schema": "fedbnsl.queue/1", "wanted": "dance", "run": "1", "since": "x"}']
+)
+def test_9_a_damaged_wish_names_its_file(tmp_path: Path, text: str) -> None:
+    run = queue.add(tmp_path, PLAN, "first")
+    (run.folder / "queue.json").write_text(text, encoding="utf-8")
+    with pytest.raises(ResultError, match=r"first/queue\.json cannot be read"):
+        queue.all_runs(tmp_path)
+
+
+def test_what_changes_is_seen_without_reading_it(tmp_path: Path) -> None:
+    run = queue.add(tmp_path, PLAN, "first")
+    before = queue.stamp(tmp_path)
+    assert queue.stamp(tmp_path) == before
+    queue.want(run, "pause")
+    assert queue.stamp(tmp_path) != before
+
+
+@pytest.mark.parametrize("folder", ["runs", "."])
+def test_the_commands_say_what_there_is_and_what_to_do(
+    tmp_path: Path, folder: str, fedbnsl: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "queue one: fedbnsl coordinator runs start" in fedbnsl("coordinator", "runs", "list", folder).out
+    (tmp_path / "cohort.toml").write_text(PLAN.to_toml(), encoding="utf-8")
+    queued = fedbnsl("coordinator", "runs", "start", folder, "cohort.toml", "--name=first")
+    assert queued.out == f"queued: first (plan digest {PLAN.digest().hex()})\n"
+    assert fedbnsl("coordinator", "runs", "list", folder).out.startswith("first  queued")
+    shown = fedbnsl("coordinator", "runs", "show", folder, "first").out
+    assert "north, south" in shown
+    assert fedbnsl("coordinator", "runs", "stop", folder, "first").code == 0
+    assert "wanted: stop" in fedbnsl("coordinator", "runs", "list", folder).out
+    missing = fedbnsl("coordinator", "runs", "pause", folder, "second")
+    assert (missing.code, "has no run 'second'; its runs: first" in missing.err) == (2, True)
+    assert fedbnsl("coordinator", "runs", "remove", folder).code == 2
+    assert "removed 1" in fedbnsl("coordinator", "runs", "remove", folder, "first", "--yes").out
+
+
+def test_2_a_plan_that_no_site_could_join_is_not_queued(tmp_path: Path, fedbnsl: Callable[..., Outcome]) -> None:
+    outcome = fedbnsl("coordinator", "runs", "start", tmp_path / "runs", "lean")
+    assert outcome.code == 2
+    assert "the plan does not name its variables" in outcome.err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_2_a_folder_of_runs_takes_no_plan_beside_it(tmp_path: Path, fedbnsl: Callable[..., Outcome]) -> None:
+    outcome = fedbnsl("coordinator", "serve", "lean", "--runs", tmp_path, "--insecure")
+    assert outcome.code == 2
+    assert "Queue a run: fedbnsl coordinator runs start" in outcome.err
+    assert fedbnsl("coordinator", "serve", "--insecure").code == 2

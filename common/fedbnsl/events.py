@@ -42,7 +42,29 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from fedbnsl.errors import InterruptedRunError
+
 _log = logging.getLogger(__name__)
+
+KINDS = (
+    "run started",
+    "site joined",
+    "site away",
+    "site back",
+    "site left",
+    "round asked",
+    "site answered",
+    "round over",
+    "paused",
+    "goes on",
+    "notice",
+    "run joined",
+    "released",
+    "not taken part",
+    "budget low",
+    "run over",
+)
+"""All kinds of events, of both sides."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +119,8 @@ class Events:
         for listener in self._listeners:
             try:
                 listener(event)
+            except InterruptedRunError:  # Ctrl-C while it listened: no failure of the listener
+                raise
             except Exception:
                 _log.exception("a listener failed at %r and is told no more", kind)
                 self._listeners = tuple(one for one in self._listeners if one is not listener)

@@ -178,6 +178,10 @@ DATASET_MODULES = {
 # Rule 8 of CONTRIBUTING.md: what the extra `experiments` installs, which neither a site nor the coordinator has.
 EXTRA = ("jinja2", "markupsafe", "joblib", "matplotlib", "sklearn", "pandas", "distributed", "dagma")
 
+# Whoever looks for what a process sends, and to whom, finds traces in one place.
+TELEMETRY = ("opentelemetry", "requests")
+TELEMETRY_MODULES = {"fedbnsl.traces"}
+
 DRAWERS = {"util", "utils", "helper", "helpers", "manager", "managers", "base", "misc", "common", "tools"}
 
 
@@ -338,6 +342,12 @@ def only_experiments_use_the_extra(module: Module) -> Iterator[str]:
         yield from (name for name in module.imports if is_part(name, EXTRA))
 
 
+def traces_are_sent_from_one_place(module: Module) -> Iterator[str]:
+    """It knows no table, and sends only where an option says."""
+    if module.name not in TELEMETRY_MODULES:
+        yield from (name for name in module.imports if is_part(name, TELEMETRY))
+
+
 def no_module_is_a_drawer(module: Module) -> Iterator[str]:
     last = module.name.rpartition(".")[2]
     if set(last.lower().strip("_").split("_")) & DRAWERS:
@@ -355,6 +365,7 @@ RULES: list[Rule] = [
     a_site_draws_at_random_in_one_place,
     a_private_table_stays_where_it_is,
     only_experiments_use_the_extra,
+    traces_are_sent_from_one_place,
     no_module_is_a_drawer,
 ]
 
@@ -418,6 +429,7 @@ BROKEN: list[tuple[Rule, str, str]] = [
         "fedbnsl_experiments.scoring.metrics",
         "from fedbnsl_client.data.dataset import Dataset",
     ),
+    (traces_are_sent_from_one_place, "fedbnsl_client.join_run", "from opentelemetry import trace"),
     (only_experiments_use_the_extra, "fedbnsl_server.observe.terminal", "import matplotlib"),
     (
         only_experiments_use_the_extra,

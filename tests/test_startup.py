@@ -6,8 +6,8 @@ import sys
 import pytest
 
 HEAVY = {
-    "cryptography", "grpc", "joblib", "llvmlite", "matplotlib", "networkx", "numba", "numpy", "prometheus_client",
-    "pydantic", "rich", "scipy", "sklearn",
+    "cryptography", "grpc", "joblib", "llvmlite", "matplotlib", "networkx", "numba", "numpy", "opentelemetry",
+    "prometheus_client", "pydantic", "requests", "rich", "scipy", "sklearn",
 }  # fmt: skip
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedbnsl.errors import InterruptedRunError, SetupError
+from fedbnsl.event_options import Listeners, takes_listeners
+from fedbnsl.events import Events
 from fedbnsl.identity.passphrase import Passphrases, passphrase_option
 from fedbnsl.plan.plan_options import PlanChoice, takes_plan
 from fedbnsl.security_log_cli import audit_log
@@ -117,6 +119,7 @@ for _command in (
     help="Write the listening host:port to this file once sites can call.",
 )
 @observer_cli.metrics_options
+@takes_listeners
 @passphrase_option
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON on standard output.")
 def serve(
@@ -135,6 +138,7 @@ def serve(
     address_file: Path | None,
     metrics: str | None,
     metrics_token: Path | None,
+    listeners: Listeners,
     passphrases: Passphrases,
     as_json: bool,
 ) -> None:
@@ -155,6 +159,8 @@ def serve(
     observer_cli.one_of_both(federation_folder, insecure)
     federation = None if federation_folder is None else _federation(federation_folder, passphrases)
     where = listen or (f"127.0.0.1:{DEFAULT_PORT}" if federation is None else f"0.0.0.0:{federation.port}")
+    # Until the command ends: a hook that is slow does not keep anybody from the results.
+    events = click.get_current_context().with_resource(listeners.listening("fedbnsl-coordinator"))
     if runs_folder is not None:
         if choice.plan is not None or choice.changes_settings or any((out, seeds, variables, sites, as_json)):
             raise SetupError(
@@ -163,7 +169,7 @@ def serve(
                 remedy=f"Queue a run: fedbnsl coordinator runs start {runs_folder} PLAN",
             )
         with observer_cli.metrics_port(metrics, metrics_token, federation) as port:
-            _serve_runs(runs_folder, where, federation, at_once, site_ledgers, security_log, address_file, port)
+            _serve_runs(runs_folder, where, federation, at_once, site_ledgers, security_log, address_file, port, events)
         return
     if choice.plan is None:
         raise SetupError("name a PLAN, a RUN to continue, or a folder of runs: --runs FOLDER")
@@ -251,6 +257,7 @@ def serve(
                 site_ledgers=site_ledgers,
                 security_log=security_log,
                 metrics=port,
+                emit=events,
             )
         except InterruptedRunError as error:
             learned = f"What was learned so far is in {folder}" if holds_a_round(folder) else "No round was finished"
@@ -273,6 +280,7 @@ def _serve_runs(
     security_log: Path | None,
     address_file: Path | None,
     port: "MetricsPort | None",
+    events: Events,
 ) -> None:
     from fedbnsl.durable import make_folder, write_text
     from fedbnsl_server.runs.service import serve_runs
@@ -302,6 +310,7 @@ def _serve_runs(
         site_ledgers=site_ledgers,
         security_log=security_log,
         metrics=port,
+        emit=events,
     )
 
 

@@ -14,6 +14,8 @@ import click
 
 from fedbnsl.durable import OWNER_ONLY
 from fedbnsl.errors import SetupError
+from fedbnsl.event_options import Listeners, takes_listeners
+from fedbnsl.events import silent
 from fedbnsl.identity.passphrase import Passphrases, passphrase_option
 from fedbnsl.security_log_cli import audit_log
 from fedbnsl.shown import shown_lines
@@ -283,6 +285,7 @@ def ledger_command(folder: Path, verify: bool, as_json: bool, accept_backup: boo
     show_default=True,
     help="Seconds to call a coordinator that does not answer yet.",
 )
+@takes_listeners
 @passphrase_option
 @_table_options
 @dictionary_options
@@ -298,6 +301,7 @@ def join(
     engine: str | None,
     out: Path | None,
     patience_s: float,
+    listeners: Listeners,
     passphrases: Passphrases,
     columns: str | None,
     min_rows: int,
@@ -348,6 +352,8 @@ def join(
             "a table is used under a policy (--policy FOLDER, made by `participant init`), or, if anybody may see it, "
             "with --data FILE --public-data and --identity FOLDER (on loopback: --site NAME)"
         )
+    # Refused before a record is read; and until the command ends, so that a slow hook does not hold up its last words.
+    events = click.get_current_context().with_resource(listeners.listening("fedbnsl-participant"))
     link = identity.link(folder or identity_folder, coordinator, insecure=insecure, passphrases=passphrases)
     own_folder = folder or identity_folder
     record = unrecorded if own_folder is None else once_each(site_folder.security_log(own_folder).enter)
@@ -363,6 +369,7 @@ def join(
             notice=lambda text: tell(shown_lines(text), err=True),
             out=out,
             record=record,
+            emit=events if listeners.are_named else silent,
         )
         # Where a variable has several columns, the graph on the wire has an edge for each pair of columns.
         edges = f"{graph.nnz} edges" + (" between columns" if admission.dictionary.has_blocks else "")

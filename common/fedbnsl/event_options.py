@@ -19,6 +19,11 @@ class Listeners:
     hook_events: str | None = None
     traces: str | None = None
 
+    @property
+    def are_named(self) -> bool:
+        """Whether anybody shall listen at all: otherwise a site need not ask its ledger what a release has cost."""
+        return self.hook is not None or self.traces is not None
+
     @contextmanager
     def listening(self, service: str) -> Generator[Events]:
         """Events that those who were named listen to; at the end, a few seconds for what they have not passed on.

@@ -19,17 +19,18 @@ SITES = ("north", "south")
 
 
 class Run:
-    """A coordinator and two sites with public tables, each a process of its own."""
+    """A coordinator, of one run or of a folder of runs, and two sites with public tables: each is a process."""
 
     def __init__(self, network: LocalNetwork, folder: Path) -> None:
         self._network, self.folder = network, folder
         self.out = folder / "cohort-1"
 
-    def __call__(self, *options: str, of_sites: tuple[str, ...] = ()) -> None:
+    def __call__(self, *options: str, of_sites: tuple[str, ...] = (), queued: bool = False) -> None:
         plan, address = self.folder / "plan.toml", self.folder / "address"
         plan.write_text(PLAN, encoding="utf-8")
-        serve = ["coordinator", "serve", str(plan), "--listen=127.0.0.1:0", "--insecure", f"--out={self.out}"]
-        self._network.start("coordinator", [*serve, f"--address-file={address}", *options])
+        what = [f"--runs={self.folder}"] if queued else [str(plan), f"--out={self.out}"]
+        serve = ["coordinator", "serve", *what, "--listen=127.0.0.1:0", "--insecure", f"--address-file={address}"]
+        self._network.start("coordinator", [*serve, *options])
         self.await_that(lambda: address.exists())
         for k, site in enumerate(SITES):
             table = self.folder / f"{site}.csv"
@@ -37,7 +38,8 @@ class Run:
             table.write_text("\n".join(["a,b,c", *rows]), encoding="utf-8")
             join = ["participant", "join", address.read_text(), "--insecure", "--public-data", f"--site={site}"]
             self._network.start(site, [*join, f"--data={table}", *of_sites])
-        self.await_that(lambda: all(self._network.ended(name) for name in ("coordinator", *SITES)))
+        ends = SITES if queued else ("coordinator", *SITES)
+        self.await_that(lambda: all(self._network.ended(name) for name in ends))
         self._network.check()
 
     def await_that(self, holds) -> None:
@@ -79,6 +81,17 @@ def test_a_hook_hears_the_run_from_its_begin_to_its_end(run: Run, tmp_path: Path
     assert [event["outcome"] for event in told if event["event"] == "run over"] == ["finished"]
 
 
+def test_a_coordinator_of_many_runs_tells_their_names(fedbnsl, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "queued.toml").write_text(f'sites = ["north", "south"]\n{PLAN}', encoding="utf-8")
+    runs = tmp_path / "runs"
+    assert fedbnsl("coordinator", "runs", "start", runs, tmp_path / "queued.toml", "--name=cohort-2").code == 0
+    told = tmp_path / "told.jsonl"
+    run.folder = runs
+    run(hook_of(tmp_path, "import sys; open(sys.argv[1], 'a').write(sys.stdin.read())"), queued=True)
+    run.await_that(lambda: told.exists() and '"run over"' in told.read_text())
+    assert {json.loads(line)["run"] for line in told.read_text().splitlines()} == {"cohort-2"}
+
+
 def test_a_hook_that_fails_each_time_changes_nothing_but_the_log(run: Run, tmp_path: Path) -> None:
     run(hook_of(tmp_path, "raise SystemExit(7)"))
     assert "the hook failed at 'run started' with exit code 7" in run.log("coordinator")
@@ -111,6 +124,21 @@ def test_a_collector_that_is_away_costs_a_run_nothing_but_its_traces(run: Run) -
     assert run.edges()
 
 
+def test_a_site_tells_its_own_hook_and_its_own_collector(run: Run, tmp_path: Path) -> None:
+    keeps = hook_of(tmp_path, "import sys; open(sys.argv[1], 'a').write(sys.stdin.read())")
+    with Collector() as collector:
+        run(of_sites=(keeps, "--hook-events=all", f"--traces={collector.url}"))
+        spans = collector.spans("fedbnsl-participant")
+    told = [json.loads(line)["event"] for line in (tmp_path / "told.jsonl").read_text().splitlines()]
+    assert {kind: told.count(kind) for kind in ("run joined", "round asked", "released", "run over")} == {
+        "run joined": 2, "round asked": 8, "released": 8, "run over": 2,
+    }  # fmt: skip
+    by_name = {name: [span for span in spans if span.name == name] for name in ("run", "round", "site")}
+    assert {name: len(found) for name, found in by_name.items()} == {"run": 2, "round": 8, "site": 0}
+    assert all(attributes(span.attributes)["fedbnsl.bytes"] > 0 for span in by_name["round"])
+    assert all(attributes(span.attributes)["fedbnsl.finished"] for span in by_name["run"])
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -126,6 +154,10 @@ def test_what_cannot_listen_is_refused_before_a_port_is_open(fedbnsl, tmp_path: 
     assert (outcome.code, outcome.out) == (2, "")
     assert said in outcome.err
     assert not (tmp_path / "run").exists()
+    table = ["--insecure", "--public-data", "--site=north", f"--data={tmp_path / 'absent.csv'}"]
+    outcome = fedbnsl("participant", "join", "127.0.0.1:1", *table, *options)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert said in outcome.err
 
 
 def test_without_the_extra_it_is_named(fedbnsl, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -2,13 +2,14 @@
 
 import functools
 from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 import click
 
-from fedbnsl.errors import SetupError
+from fedbnsl.errors import InterruptedRunError, SetupError
 from fedbnsl.events import Events
+from fedbnsl.interrupt import interruptible
 
 
 @dataclass(frozen=True)
@@ -38,13 +39,13 @@ class Listeners:
         SetupError
             If the hook is no command, or traces must not be sent there.
         """
-        events = Events()
-        with ExitStack() as open_ones:
+        events, listeners = Events(), ExitStack()
+        try:
             if self.hook is not None:
                 from fedbnsl.hook import FOR_PEOPLE, Hook, kinds_of
 
                 kinds = FOR_PEOPLE if self.hook_events is None else kinds_of(self.hook_events)
-                events.listen(open_ones.enter_context(Hook(self.hook, kinds)))
+                events.listen(listeners.enter_context(Hook(self.hook, kinds)))
             elif self.hook_events is not None:
                 raise SetupError("--hook-events goes with --hook")
             if self.traces is not None:
@@ -55,8 +56,12 @@ class Listeners:
                         f"--traces needs the package {error.name}, which is not installed",
                         remedy="Install what traces need: pip install 'fedbnsl[otel]'.",
                     ) from None
-                events.listen(open_ones.enter_context(Traces.sent_to(self.traces, service=service)))
+                events.listen(listeners.enter_context(Traces.sent_to(self.traces, service=service)))
             yield events
+        finally:
+            # Whoever asks once more to end ends this waiting, too, and the hook is killed before this process goes.
+            with suppress(InterruptedRunError), interruptible():
+                listeners.close()
 
 
 def takes_listeners(command: Callable[..., None]) -> Callable[..., None]:

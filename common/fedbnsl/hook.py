@@ -110,8 +110,10 @@ class Hook:
         self._given_up = False
         self._process: subprocess.Popen[bytes] | None = None
         self._of_process = threading.Lock()  # not that of the queue: to start a process may take a while
-        self._thread = threading.Thread(target=self._work, name="hook", daemon=True)
-        self._thread.start()
+        self._ended = (
+            threading.Event()
+        )  # `Thread.is_alive` is wrong after a signal has interrupted a join (Python 3.11)
+        threading.Thread(target=self._work, name="hook", daemon=True).start()
 
     def __enter__(self) -> Self:
         return self
@@ -138,9 +140,9 @@ class Hook:
             self._closing = True
             self._changed.notify()
         try:
-            self._thread.join(self._last_wait_s)
+            self._ended.wait(self._last_wait_s)
         finally:  # also if the waiting is interrupted
-            if self._thread.is_alive():
+            if not self._ended.is_set():
                 self._give_up()
 
     def _give_up(self) -> None:
@@ -150,7 +152,7 @@ class Hook:
             if self._process is not None:
                 _kill(self._process)
         _log.warning("the hook was too slow at the end: it was not told, or did not finish with, %d events", untold)
-        self._thread.join(_KILLED_WITHIN_S)
+        self._ended.wait(_KILLED_WITHIN_S)
 
     def _work(self) -> None:
         while (event := self._next()) is not None:
@@ -158,6 +160,7 @@ class Hook:
                 self._tell(event)
             except Exception:  # one event is lost, not all later ones
                 _log.exception("the hook was not told of %r", event.kind)
+        self._ended.set()
 
     def _next(self) -> Event | None:
         with self._changed:

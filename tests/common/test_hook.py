@@ -165,7 +165,7 @@ def test_at_the_end_it_waits_for_what_is_still_to_be_told_but_not_for_ever(scrip
     assert "did not finish with, 2 events" in caplog.text
     await_that(lambda: is_gone(int((tmp_path / "told.pid").read_text())))
     hook(Event("run over", "r", {}))  # nothing is told after the end, and nothing fails
-    assert not [thread for thread in threading.enumerate() if thread.name == "hook" and thread.is_alive()]
+    await_that(lambda: not [thread for thread in threading.enumerate() if thread.name == "hook"])
 
 
 def is_gone(pid: int) -> bool:

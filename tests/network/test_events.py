@@ -2,10 +2,11 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -42,12 +43,8 @@ class Run:
         self.await_that(lambda: all(self._network.ended(name) for name in ends))
         self._network.check()
 
-    def await_that(self, holds) -> None:
-        until = time.monotonic() + LONG_S
-        while not holds():
-            self._network.check()
-            assert time.monotonic() < until, "in vain"
-            time.sleep(0.05)
+    def await_that(self, holds: Callable[[], object]) -> None:
+        await_that(holds, self._network.check)
 
     def log(self, name: str) -> str:
         return (self.folder / "logs" / f"{name}.log").read_text()
@@ -56,10 +53,23 @@ class Run:
         return json.loads((self.out / "result.json").read_text())["edges"]
 
 
+def await_that(holds: Callable[[], object], meanwhile: Callable[[], None] = lambda: None) -> None:
+    until = time.monotonic() + LONG_S
+    while not holds():
+        meanwhile()
+        assert time.monotonic() < until, "in vain"
+        time.sleep(0.05)
+
+
 @pytest.fixture
-def run(tmp_path: Path) -> Iterator[Run]:
+def network(tmp_path: Path) -> Iterator[LocalNetwork]:
     with LocalNetwork(tmp_path / "logs") as network:
-        yield Run(network, tmp_path)
+        yield network
+
+
+@pytest.fixture
+def run(network: LocalNetwork, tmp_path: Path) -> Run:
+    return Run(network, tmp_path)
 
 
 def hook_of(tmp_path: Path, program: str) -> str:
@@ -137,6 +147,29 @@ def test_a_site_tells_its_own_hook_and_its_own_collector(run: Run, tmp_path: Pat
     assert {name: len(found) for name, found in by_name.items()} == {"run": 2, "round": 8, "site": 0}
     assert all(attributes(span.attributes)["fedbnsl.bytes"] > 0 for span in by_name["round"])
     assert all(attributes(span.attributes)["fedbnsl.finished"] for span in by_name["run"])
+
+
+def test_who_asks_twice_to_end_ends_a_hook_that_hangs_as_well(network: LocalNetwork, tmp_path: Path) -> None:
+    hook = hook_of(tmp_path, "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(1000)")
+    address, hooked, log = tmp_path / "address", tmp_path / "told.jsonl", tmp_path / "logs" / "coordinator.log"
+    serve = ["coordinator", "serve", "lean", "--insecure", "--variables=a,b", "--listen=127.0.0.1:0"]
+    network.start("coordinator", [*serve, f"--out={tmp_path / 'run'}", f"--address-file={address}", hook])
+    pid = network.pid("coordinator")
+    await_that(address.exists)
+    os.kill(pid, signal.SIGTERM)
+    await_that(lambda: "continue with:" in log.read_text() and hooked.exists() and hooked.read_text())
+    os.kill(pid, signal.SIGTERM)
+    await_that(lambda: network.ended("coordinator"))
+    network.check()  # it ended as after one signal
+    await_that(lambda: is_gone(int(hooked.read_text())))
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended; one that nobody has waited for yet counts."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
 
 
 @pytest.mark.parametrize(

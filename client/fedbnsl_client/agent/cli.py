@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedbnsl.errors import InterruptedRunError
+from fedbnsl.event_options import Listeners, takes_listeners
 from fedbnsl.events import silent
 from fedbnsl.identity.passphrase import Passphrases, passphrase_option
 from fedbnsl.shown import shown_lines
@@ -45,6 +46,7 @@ _INSECURE = click.option("--insecure", is_flag=True, help="Plaintext, on loopbac
 )
 @click.option("--json-logs", is_flag=True, help="Write each notice as a JSON object, for a collector of logs.")
 @_INSECURE
+@takes_listeners
 @passphrase_option
 def agent(
     folder: Path,
@@ -54,6 +56,7 @@ def agent(
     at_once: int,
     json_logs: bool,
     insecure: bool,
+    listeners: Listeners,
     passphrases: Passphrases,
 ) -> None:
     """Stay up for the site in FOLDER, and take part in the runs that its operator has approved or its policy allows.
@@ -76,7 +79,9 @@ def agent(
     link = _link(folder, coordinator, insecure, passphrases)
     first = link()
     policy.check_coordinator(first.address, authority=first.authority)
-    site = Site(folder, out or folder / "results", dataset, link, notice, silent)
+    events = click.get_current_context().with_resource(listeners.listening("fedbnsl-participant"))
+    emit = events if listeners.are_named else silent
+    site = Site(folder, out or folder / "results", dataset, link, notice, emit)
     notice("", f"agent of {policy.site}: asking {first.address} for runs; results: {site.out}")
     try:
         Agent(site, at_once=at_once).run()

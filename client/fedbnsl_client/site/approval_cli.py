@@ -60,7 +60,7 @@ def approve(
     coordinator adds change nothing of it. Runs are still held to the policy.
 
     An agent (`fedbnsl participant agent`) takes part in no other run than one of the very PLAN, names included, at the
-    price that is shown here, and in no more runs than are allowed below. `fedbnsl participant withdraw` takes that back.
+    price that is shown here, and in no more runs than are allowed below; `fedbnsl participant withdraw` ends that.
     """
     from fedbnsl_client.budget.report import approval_lines, refuse_what_cannot_run
     from fedbnsl_client.data.plan_fit import fit_of, refuse_beyond_bounds, refuse_other_dictionary, site_lines

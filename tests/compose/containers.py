@@ -13,7 +13,7 @@ import docker
 from docker.models.containers import Container
 from docker.models.networks import Network
 
-from compose.federation import SITES, Project, enrol, set_policies
+from compose.federation import SITES, Project, approve, enrol, set_policies
 from fedbnsl.plan.plan import Plan
 
 COORDINATOR = "coordinator"
@@ -37,7 +37,8 @@ class Federation:
         self.plan, self.folder, self.kills = plan, folder, Counter[str]()
         self._engine, self._project = engine, project
         enrol(project)
-        set_policies(project, folder / "plan.toml")
+        set_policies(project)
+        approve(project, folder / "plan.toml")
         project.compose("up", "--detach", "--no-build")  # Compose 1.29 makes connections only as it starts a container
         self.services = {service: self._find(service) for service in (COORDINATOR, *SITES)}
 

@@ -1,8 +1,8 @@
 """The federation of docker-compose.yml, from key to result: three sites with generated tables and a known truth.
 
-The paper's method first, DP-PGCD over sparse messages (`private-steps`), then `private` with a secure sum, on the same
-containers. Ends with 0 if both results are private, near the truth and paid for in every ledger, prints them side by
-side, and removes what it made.
+The paper's method first, DP-PGCD over sparse messages (`private-steps`), then `private` with a secure sum, by the same
+coordinator and the same agents, which stay up. Ends with 0 if both results are private, near the truth and paid for in
+every ledger, prints them side by side, and removes what it made.
 """
 
 import argparse
@@ -27,10 +27,12 @@ from compose.federation import (
     SYNTHETIC,
     Project,
     StepError,
-    approve,
+    approve_offer,
     confirm_peers,
+    each_site,
     enrol,
     fedbnsl,
+    queue,
     set_policies,
 )
 from fedbnsl.plan.plan import Plan
@@ -41,24 +43,26 @@ RUN_DEADLINE_S = 600.0
 EPSILON, DELTA = 1.0, 1e-8
 
 
-def run(project: Project) -> None:
-    """Start everything and wait until all four have ended, showing the coordinator's rounds."""
-    project.compose("up", "--detach", "--no-build")
+def await_end(project: Project, run: str) -> None:
+    """Wait until a run is over and all agents have kept its result, showing the coordinator's rounds."""
     shown, until = "", time.monotonic() + RUN_DEADLINE_S
     while True:
-        states = {service: project.state(service) for service in ("coordinator", *SITES)}
         last_line = (project.compose("logs", "--no-color", "--tail=1", "coordinator").strip().splitlines() or [""])[-1]
         if last_line != shown:
             click.echo(f"  {last_line}")
             shown = last_line
-        if all(state["Status"] == "exited" for state in states.values()):
-            break
-        if time.monotonic() > until:
-            raise StepError(f"not over after {RUN_DEADLINE_S:.0f} s")
-        time.sleep(1.0)
-    failed = {service: state["ExitCode"] for service, state in states.items() if state["ExitCode"] != 0}
-    if failed:
-        raise StepError(f"exit codes {failed}\n{project.compose('logs', '--no-color', '--tail=20', *failed)}")
+        told = json.loads(
+            project.within("coordinator", "fedbnsl", "coordinator", "runs", "show", "/runs", run, "--json")
+        )
+        if told["state"] == "finished" and all(each_site(lambda site: _has_kept(project, site, run)).values()):
+            return
+        if told["state"] in ("failed", "interrupted") or time.monotonic() > until:
+            raise StepError(f"the run is {told['state']}\n{project.compose('logs', '--no-color', '--tail=20')}")
+        time.sleep(0.5)
+
+
+def _has_kept(project: Project, site: str, run: str) -> bool:
+    return bool(project.within(site, "sh", "-c", f"ls /site/kept/{run}-*/edges.csv 2>/dev/null || true").strip())
 
 
 @dataclass(frozen=True)
@@ -81,11 +85,11 @@ def judged(project: Project, run: str, truth: Path, scratch: Path, before: dict[
     folder = scratch / run
     folder.mkdir()
     for name in ("result.json", "edges.csv", "weights.csv", "plan.toml"):
-        text = project.once("coordinator", f"/runs/{run}/{name}", options=("--entrypoint", "cat"))
+        text = project.within("coordinator", "cat", f"/runs/{run}/{name}")
         (folder / name).write_text(text, encoding="utf-8")
     result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
     scores = json.loads(fedbnsl("evaluate", folder, "--truth", truth, "--json"))["scores"]
-    spent = {site: spent_at(project, site) for site in SITES}
+    spent = each_site(lambda site: spent_at(project, site))
     paid = {site: spent[site]["zcdp"] - before[site] for site in SITES}
     counted = {site: result["privacy"]["sites"][site]["contributed_zcdp"] for site in SITES}
     contributed = {site: entry["rounds_contributed"] for site, entry in result["sites"].items()}
@@ -133,7 +137,7 @@ def _bytes(result: dict[str, Any]) -> int:
 
 def spent_at(project: Project, site: str) -> dict[str, float]:
     """What the table of a site has spent, by a ledger whose chain is whole: otherwise this command fails."""
-    ledger = json.loads(project.once(site, "participant", "ledger", "/site", "--verify", "--json"))
+    ledger = json.loads(project.within(site, "fedbnsl", "participant", "ledger", "/site", "--verify", "--json"))
     spent: dict[str, float] = ledger["datasets"][0]["spent"]
     return spent
 
@@ -150,7 +154,7 @@ def main() -> int:
     # Below runs/ and not in the system's temporary folder, which an engine in a virtual machine does not see.
     scratch = ROOT / "runs" / name
     tables, truth = scratch / "tables", scratch / "tables" / "truth.csv"
-    project = Project(name, tables, scratch / "steps.toml")
+    project = Project(name, tables)
     runs: dict[str, Judged] = {}
     try:
         fedbnsl("data", "synth", *SYNTHETIC, "--out", tables)
@@ -159,22 +163,23 @@ def main() -> int:
             tomli_w.dumps(dictionary.model_dump(mode="json", exclude_defaults=True)), encoding="utf-8"
         )
         plans = {"private-steps": scratch / "steps.toml", "private": scratch / "sums.toml"}
+        variables = read_header(tables / "site-1.csv")
         for plan, file in plans.items():
             shown = Plan.load(plan, [f"n_participants={len(SITES)}"], epsilon=EPSILON, delta=DELTA)
+            shown = shown.with_settings(sites=SITES, variables=variables)
             file.write_text(shown.with_dictionary(dictionary, origin="generated tables").to_toml(), encoding="utf-8")
         click.echo("keys, requests, certificates")
         enrol(project)
-        click.echo("policies, ledgers, approvals")
-        set_policies(project, plans["private-steps"], scratch / "dictionary.toml")
+        click.echo("policies and ledgers; the coordinator and the agents stay up from now on")
+        set_policies(project, scratch / "dictionary.toml")
+        project.compose("up", "--detach", "--no-build")
+        confirm_peers(project)
         before = dict.fromkeys(SITES, 0.0)
         for plan, file in plans.items():
-            if runs:
-                click.echo("the sites confirm each other, and approve a plan with a secure sum")
-                confirm_peers(project)
-                approve(project, file)
-            click.echo(f"the run of {plan}")
-            project.serve(plan, file)
-            run(project)
+            click.echo(f"the run of {plan}: queued, looked at and approved at every site")
+            queue(project, plan, file)
+            approve_offer(project, plan)
+            await_end(project, plan)
             runs[plan] = judged(project, plan, truth, scratch, before)
             before = {site: spending["zcdp"] for site, spending in runs[plan].spent.items()}
             click.echo(runs[plan].result["privacy"]["guarantee"])

@@ -10,13 +10,17 @@ import shutil
 import ssl
 import subprocess
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 ROOT = Path(__file__).parents[2]
 SITES = ("site-1", "site-2", "site-3")
 DATASET = "demo"
 SYNTHETIC = ("--nodes=8", "--edges=8", "--sites=3", "--rows=5000", "--seed=2")
+
+T = TypeVar("T")
 
 
 class StepError(Exception):
@@ -53,23 +57,23 @@ class Project:
         Of the Compose project.
     tables
         Folder with site-1.csv, ...
-    plan
-        File that the coordinator serves.
+    one_run
+        File of a plan: the services play one run of it and end. None: a coordinator with a queue of runs, and agents.
     """
 
-    def __init__(self, name: str, tables: Path, plan: Path) -> None:
+    def __init__(self, name: str, tables: Path, one_run: Path | None = None) -> None:
         self.name = name
-        files = (ROOT / "docker-compose.yml", Path(__file__).with_name("same-kernels.yml"))
+        files = [ROOT / "docker-compose.yml"]
+        self._env = {**os.environ, "FEDBNSL_TABLES": str(tables)}
+        if one_run is not None:
+            files.append(Path(__file__).with_name("one-run.yml"))
+            self._env["FEDBNSL_PLAN"] = str(one_run)
         self.command = [*compose_command(), "--project-name", name, *(f"--file={file}" for file in files)]
-        self._env = {**os.environ, "FEDBNSL_TABLES": str(tables), "FEDBNSL_PLAN": str(plan)}
+        self._ids: dict[str, str] = {}
 
     def compose(self, *arguments: str) -> str:
         """What `docker-compose ARGUMENTS` prints."""
         return output_of(*self.command, *arguments, env=self._env)
-
-    def serve(self, run: str, plan: Path) -> None:
-        """From now on the services are those of another run: its folder, and the file that the coordinator serves."""
-        self._env |= {"FEDBNSL_RUN": run, "FEDBNSL_PLAN": str(plan)}
 
     def once(self, service: str, *command: str, stdin: str = "", options: tuple[str, ...] = ()) -> str:
         """What a command prints in a container of a service that is there for this command only."""
@@ -77,56 +81,87 @@ class Project:
             *self.command, "run", "--rm", "-T", "--no-deps", *options, service, *command, stdin=stdin, env=self._env
         )
 
-    def state(self, service: str) -> dict[str, Any]:
-        """As `docker inspect` tells it."""
-        container = self.compose("ps", "--all", "--quiet", service).strip()
-        state: dict[str, Any] = json.loads(output_of("docker", "inspect", "--format", "{{json .State}}", container))
-        return state
+    def within(self, service: str, *command: str, stdin: str = "") -> str:
+        """What a command prints in the container of a service that is up."""
+        if service not in self._ids:
+            self._ids[service] = self.compose("ps", "--quiet", service).strip()
+        return output_of("docker", "exec", "--interactive", self._ids[service], *command, stdin=stdin)
 
     def remove(self) -> None:
         """Containers, networks and volumes."""
         self.compose("down", "--volumes", "--remove-orphans", "--timeout", "5")
 
 
+def each_site(work: Callable[[str], T]) -> dict[str, T]:
+    """What work does for every site, for all at once: most of it is waiting for containers."""
+    with ThreadPoolExecutor(len(SITES)) as workers:
+        return dict(zip(SITES, workers.map(work, SITES), strict=True))
+
+
 def enrol(project: Project) -> None:
     """A federation with its authority, and three sites whose keys never leave their volumes."""
     ca_key = ("--ca-key", "/authority/ca.key")
+
+    def request(site: str) -> str:
+        words = ("participant", "request", "/site", "--federation", "demo", "--site", site, "--out", "-")
+        return project.once(site, *words)
+
+    project.compose("up", "--no-start", "--no-build")  # its networks and volumes, which requests would make all at once
     project.once("authority", "coordinator", "init", "/federation", "--name", "demo", "--host", "coordinator", *ca_key)
     ca = project.once("coordinator", "/federation/ca.pem", options=("--entrypoint", "cat"))
     fingerprint = hashlib.sha256(ssl.PEM_cert_to_DER_cert(ca.strip())).hexdigest()
-    for site in SITES:
-        request = project.once(
-            site, "participant", "request", "/site", "--federation", "demo", "--site", site, "--out", "-"
-        )
-        bundle = project.once(
-            "authority", "coordinator", "approve", "/federation", "-", "--out", "-", "--yes", *ca_key, stdin=request
-        )
-        project.once(site, "participant", "enrol", "/site", "-", "--fingerprint", fingerprint, stdin=bundle)
+    requests = each_site(request)
+    approve = ("coordinator", "approve", "/federation", "-", "--out", "-", "--yes", *ca_key)
+    bundles = {site: project.once("authority", *approve, stdin=requests[site]) for site in SITES}
+    words = ("participant", "enrol", "/site", "-", "--fingerprint", fingerprint)
+    each_site(lambda site: project.once(site, *words, stdin=bundles[site]))
 
 
-def set_policies(project: Project, plan: Path, dictionary: Path | None = None) -> None:
-    """Every site limits what its table may lose, looks at the plan and approves it."""
+def set_policies(project: Project, dictionary: Path | None = None) -> None:
+    """Every site limits what its table may lose."""
     known = [] if dictionary is None else ["--dictionary", "/dictionary.toml"]
     mounted = () if dictionary is None else ("--volume", f"{dictionary}:/dictionary.toml:ro")
-    for site in SITES:
-        project.once(
+    each_site(
+        lambda site: project.once(
             site, "participant", "init", "/site", "--site", site, "--data", "/run/secrets/table.csv", *known,
             "--dataset", DATASET, "--coordinator", "coordinator", "--max-epsilon", "10",
             "--max-epsilon-against-all", "20", options=mounted,
-        )  # fmt: skip
-    approve(project, plan)
+        )
+    )  # fmt: skip
 
 
 def approve(project: Project, plan: Path) -> None:
     """Every site looks at a plan and approves it."""
     mounted = ("--volume", f"{plan}:/plan.toml:ro")
-    for site in SITES:
-        project.once(site, "participant", "approve", "/plan.toml", "/site", "--yes", options=mounted)
+    each_site(
+        lambda site: project.once(site, "participant", "approve", "/plan.toml", "/site", "--yes", options=mounted)
+    )
+
+
+def queue(project: Project, name: str, plan: Path) -> None:
+    """The coordinator's operator queues a run."""
+    project.within("coordinator", "sh", "-c", "cat > /tmp/plan.toml", stdin=plan.read_text(encoding="utf-8"))
+    words = ("fedbnsl", "coordinator", "runs", "start", "/runs", "/tmp/plan.toml", "--name", name)
+    project.within("coordinator", *words)
+
+
+def approve_offer(project: Project, name: str) -> None:
+    """Every site's operator looks at the run that the coordinator offers, and approves it; its agent does the rest."""
+
+    def look_and_approve(site: str) -> str:
+        project.within(site, "fedbnsl", "participant", "runs", "/site", "--save", "/tmp/plans")
+        return project.within(site, "fedbnsl", "participant", "approve", f"/tmp/plans/{name}.toml", "/site", "--yes")
+
+    each_site(look_and_approve)
 
 
 def confirm_peers(project: Project) -> None:
     """Every site tells the others the fingerprint of its key, and confirms theirs."""
-    prints = {site: json.loads(project.once(site, "participant", "peers", "/site", "--json")) for site in SITES}
-    for site in SITES:
+    peers = ("fedbnsl", "participant", "peers", "/site")
+    prints = {site: json.loads(said) for site, said in each_site(lambda s: project.within(s, *peers, "--json")).items()}
+
+    def confirm(site: str) -> str:
         others = [("--confirm", other, prints[other]["fingerprint"]) for other in SITES if other != site]
-        project.once(site, "participant", "peers", "/site", *(word for words in others for word in words))
+        return project.within(site, *peers, *(word for words in others for word in words))
+
+    each_site(confirm)

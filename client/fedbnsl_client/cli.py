@@ -25,8 +25,10 @@ from fedbnsl_client.secure_sum import cli as secure_sum_cli
 from fedbnsl_client.site import approval_cli, identity_cli
 
 if TYPE_CHECKING:
+    from fedbnsl.messages import RunOffer
     from fedbnsl_client.data.dataset import Dataset
     from fedbnsl_client.site.admission import Admission
+    from fedbnsl_client.site.identity import Link
 
 _EPSILON = click.FloatRange(min=1e-6, max=1000)
 _DELTA = click.FloatRange(min=1e-100, max=0.5, max_open=True)
@@ -278,6 +280,9 @@ def ledger_command(folder: Path, verify: bool, as_json: bool, accept_backup: boo
 )
 @click.option("--out", type=_DATA, help="Folder for the learned graph and this site's own refit of it.")
 @click.option(
+    "--run", "run_name", metavar="NAME", help="Which run of a coordinator with several.  [default: the only one]"
+)
+@click.option(
     "--patience",
     "patience_s",
     type=click.FloatRange(min=0),
@@ -300,6 +305,7 @@ def join(
     insecure: bool,
     engine: str | None,
     out: Path | None,
+    run_name: str | None,
     patience_s: float,
     listeners: Listeners,
     passphrases: Passphrases,
@@ -358,6 +364,8 @@ def join(
     own_folder = folder or identity_folder
     record = unrecorded if own_folder is None else once_each(site_folder.security_log(own_folder).enter)
 
+    offer = None if run_name is None else _offered(run_name, link)
+
     def run(admission: Admission) -> None:
         if link.site not in ("", admission.site):
             raise SetupError(f"the policy's site is {admission.site!r}, the certificate's {link.site!r}")
@@ -369,6 +377,7 @@ def join(
             notice=lambda text: tell(shown_lines(text), err=True),
             out=out,
             record=record,
+            offer=offer,
             emit=events if listeners.are_named else silent,
         )
         # Where a variable has several columns, the graph on the wire has an edge for each pair of columns.
@@ -453,6 +462,22 @@ def column_names(columns: str | None) -> list[str]:
     if not names or not all(names):
         raise SetupError(f"--columns {columns!r}: a name is empty", remedy="Separate names by commas.")
     return names
+
+
+def _offered(name: str, link: Link) -> RunOffer:
+    """The run of that name at the coordinator."""
+    from fedbnsl_client.session import Session
+
+    session = Session(link.address, link.credentials, patience_s=0.0, notice=lambda text: None)
+    try:
+        _, offers = session.offers()
+    finally:
+        session.close()
+    found = [one for one in offers if one.name == name]
+    if not found:
+        names = ", ".join(one.name for one in offers) or "none"
+        raise SetupError(f"the coordinator has no run {name!r} for this site; its runs: {names}")
+    return found[0]
 
 
 def _bytes(mib: int | None) -> int | None:

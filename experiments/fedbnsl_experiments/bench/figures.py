@@ -6,6 +6,7 @@ A function yields one row for each measurement; its first cell, "figure", says w
 from collections.abc import Callable, Iterator
 
 from fedbnsl_experiments.bench.accuracy import accuracy, sachs, tuning
+from fedbnsl_experiments.bench.agents import agents
 from fedbnsl_experiments.bench.attacks import attacks
 from fedbnsl_experiments.bench.confidence import confidence
 from fedbnsl_experiments.bench.growth import growth
@@ -53,6 +54,7 @@ FIGURES: dict[str, Callable[..., Iterator[Row]]] = {
     "honest-sites": honest,
     "growth": growth,
     "startup": startup,
+    "agents": agents,
     "tables": tables,
     "networks": networks,
     "search": search_scores,

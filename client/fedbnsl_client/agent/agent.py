@@ -54,12 +54,15 @@ class _Decided:
         The policy and the approval that this was decided by.
     again_at
         When it is tried again under the same rules, in seconds of the monotonic clock.
+    of_budget
+        Whether the budget did not hold it: a run that ends may leave some of what it was to pay.
     """
 
     why: str
     rules: object
     wait_s: float = math.inf
     again_at: float = math.inf
+    of_budget: bool = False
 
 
 class _Rules:
@@ -255,13 +258,17 @@ class Agent:
             outcome = "finished" if part.failure is None else type(part.failure).__name__
             self._outcomes[outcome] = self._outcomes.get(outcome, 0) + 1
             known = self._decided.pop(run, None)
+            if not isinstance(part.failure, BudgetExhaustedError):
+                self._decided = {one: why for one, why in self._decided.items() if not why.of_budget}
             if part.failure is None:
                 continue
             again = known is not None and math.isfinite(known.wait_s)
             wait_s = min(2 * known.wait_s, _AGAIN_S[1]) if known is not None and again else _AGAIN_S[0]
             if isinstance(part.failure, _FOR_GOOD):
                 wait_s = math.inf
-            self._decided[run] = _Decided(str(part.failure), part.rules, wait_s, time.monotonic() + wait_s)
+            of_budget = isinstance(part.failure, BudgetExhaustedError)
+            again_at = time.monotonic() + wait_s
+            self._decided[run] = _Decided(str(part.failure), part.rules, wait_s, again_at, of_budget)
 
     def _note_trouble(self, error: Exception | None) -> None:
         """Say once what is wrong, and once that it is over."""

@@ -67,6 +67,8 @@ class RunJournal:
     def check(self) -> None:
         """Refuse the run if policy or budget do not allow the rounds not yet paid for; reads no record of the table.
 
+        What other runs that go on are still to pay counts as spent: none of them shall end for want of budget.
+
         Raises
         ------
         PolicyRefusal, BudgetExhaustedError
@@ -79,20 +81,30 @@ class RunJournal:
         """
         self._refuse_another_beginning()
         self._ledger.require_protected(self._dataset.id)
+        ledger, run, dataset = self._ledger, self._run, self._dataset.id
+        promised, promised_in_all = ledger.promised(dataset, but=run)
         paid = [t for t in range(self._price.last_round + 1) for _ in self._attempts(t)]
-        check_price(
-            self._dataset,
-            self._price,
-            to_pay=self._left(self._price.units, paid, self._price.units_of),
-            spent=self._ledger.spending(self._dataset.id),
-            spent_in_run=self._ledger.spending(self._dataset.id, self._run),
-        )
-        check_price_against_all(
-            self._dataset,
-            self._price,
-            to_pay=self._left(self._price.share_units, paid, self._price.share_units_of),
-            spent=self._ledger.spending_against_all(self._dataset.id),
-        )
+        left = self._left(self._price.units, paid, self._price.units_of)
+        left_in_all = self._left(self._price.share_units, paid, self._price.share_units_of)
+        spent_in_run = ledger.spending(dataset, run)
+        try:
+            check_price(
+                self._dataset,
+                self._price,
+                to_pay=left,
+                spent=ledger.spending(dataset) + promised,
+                spent_in_run=spent_in_run,
+            )
+            spent_in_all = ledger.spending_against_all(dataset) + promised_in_all
+            check_price_against_all(self._dataset, self._price, to_pay=left_in_all, spent=spent_in_all)
+        except BudgetExhaustedError as error:
+            if not promised_in_all.units:
+                raise
+            raise BudgetExhaustedError(
+                f"{error}; what other runs that go on here are still to pay is counted"
+            ) from None
+        ledger.take_run(run)
+        ledger.promise(run, dataset, spent_in_run + left, ledger.spending_against_all(dataset, run) + left_in_all)
 
     def release(self, t: int, draw: Callable[[], bytes], *, attempt: int = 0) -> bytes:
         """The stored answer of round t (0: the setup). If none: pay, call `draw`, store and return its bytes.

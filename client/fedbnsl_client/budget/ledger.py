@@ -278,6 +278,30 @@ class Ledger:
         """
         self._file.take_run(run)
 
+    def promise(self, run: int, dataset: str, whole: Spending, against_all: Spending) -> None:
+        """Tell others what all rounds of a run that was taken will have cost in the end; see `promised`."""
+        content = {"run": _run(run), "dataset": dataset, "units": whole.units, "gaussian": whole.gaussian}
+        self._file.promise(run, {**content, "units_against_all": against_all.units})
+
+    def promised(self, dataset: str, *, but: int) -> tuple[Spending, Spending]:
+        """What the runs that go on, but one, are still to pay for a dataset and those of the same budget.
+
+        As `spending` and `spending_against_all`.
+        """
+        with self._file.transaction():
+            account = registrations.account_of(dataset, self._registered())
+            units = against_all = Spending()
+            for one in self._file.promises(but=but):
+                if one["dataset"] not in account:
+                    continue
+                paid, in_all = (
+                    sum(self._file.spending(one["run"], against_all=in_all).get(name, 0) for name in account)
+                    for in_all in (False, True)
+                )
+                units += Spending(max(one["units"] - paid, 0), one["gaussian"])
+                against_all += Spending(max(one["units_against_all"] - in_all, 0), one["gaussian"])
+            return units, against_all
+
     # ---- spending ---------------------------------------------------------------------------------------------------
 
     def spent(self, dataset: str) -> int:
@@ -290,10 +314,10 @@ class Ledger:
         with self._file.transaction():
             return self._spending(dataset, None if run is None else _run(run))
 
-    def spending_against_all(self, dataset: str) -> Spending:
+    def spending_against_all(self, dataset: str, run: int | None = None) -> Spending:
         """`spending` as it is if the coordinator and all other sites of secure sums collude."""
         with self._file.transaction():
-            return self._spending(dataset, against_all=True)
+            return self._spending(dataset, None if run is None else _run(run), against_all=True)
 
     def begun_with(self, run: int, site: str) -> Mapping[str, Any] | None:
         """The recipe with which a site began to pay in a run; None if it has not."""

@@ -54,7 +54,7 @@ class LedgerFile:
         self._mark: Mark | None = None  # as this process last read or wrote it
         self._has_grown = False
         self._is_locked = False
-        self._runs: set[int] = set()  # in which this ledger takes part here
+        self._runs: dict[int, OwnerLock] = {}  # in which this ledger takes part here
 
     @classmethod
     def create(cls, path: Path, origin: Origin) -> None:
@@ -164,7 +164,17 @@ class LedgerFile:
                 f"another process of this site takes part in run {run:016x}: each round would be paid for twice"
             ) from None
         self._resources.callback(lock.release)
-        self._runs.add(run)
+        self._runs[run] = lock
+
+    def promise(self, run: int, content: Mapping[str, object]) -> None:
+        """Tell the other processes what a run that was taken is going to spend."""
+        self._runs[run].note(json.dumps(content))
+
+    def promises(self, *, but: int) -> list[Mapping[str, Any]]:
+        """What the runs that go on have promised, but one; that of a process that is gone counts no more."""
+        own = self.path.with_name(f"{self.path.name}.run-{but:016x}.lock")
+        others = [file for file in self.path.parent.glob(f"{self.path.name}.run-*.lock") if file != own]
+        return [json.loads(text) for text in OwnerLock.notes(others).values() if text]
 
     def close(self) -> None:
         """Close the file, and let others answer its runs."""

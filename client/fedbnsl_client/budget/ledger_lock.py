@@ -4,6 +4,7 @@ import fcntl
 import os
 import re
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
@@ -74,6 +75,23 @@ class OwnerLock:
                     f"ledger {path} is in use by another process: a run of this site, or another command"
                 )
             time.sleep(_RETRY_S)
+
+    def note(self, text: str) -> None:
+        """Write what the others shall know while it is held."""
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, text.encode(), 0)
+
+    @classmethod
+    def notes(cls, files: Iterable[Path]) -> dict[Path, str]:
+        """What those have noted that hold a lock now; a lock file of a process that was killed is held by nobody."""
+        found: dict[Path, str] = {}
+        for file in files:
+            with suppress(FileNotFoundError), file.open("rb") as held:
+                try:
+                    fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    found[file] = held.read().decode()
+        return found
 
     def release(self) -> None:
         """Let another process have it."""

@@ -15,7 +15,7 @@ from fedbnsl_client.budget.ledger import Ledger, Request
 from fedbnsl_client.budget.policy import DatasetPolicy
 from fedbnsl_client.budget.spending import Cap
 from fedbnsl_client.site import folder as site_folder
-from private_site import DATASET, make_site, private_plan
+from private_site import DATASET, NAMES, ROWS, make_site, private_plan
 
 PLAN = private_plan()
 PRICE = price_of(PLAN, n_samples=120, n_variables=3)
@@ -232,3 +232,23 @@ def test_two_sites_of_one_ledger_do_not_get_each_others_answers(site: Site) -> N
     site.journal().release(1, lambda: b"north")
     other = RunJournal(site.ledger, site.policy, PLAN, replace(PRICE), run=RUN, site="south")
     assert other.release(1, lambda: b"south") == b"south"
+
+
+def test_13_what_a_run_that_goes_on_is_still_to_pay_is_not_promised_to_another(tmp_path: Path) -> None:
+    """Two runs of epsilon 4 do not both fit in 5: the second is refused at once, not in its last rounds."""
+    make_site(tmp_path)
+    plan = private_plan(privacy={"epsilon": 4.0})
+    price = price_of(plan, n_samples=ROWS, n_variables=len(NAMES))
+    with site_folder.opened(tmp_path) as (policy, ledger), site_folder.opened(tmp_path) as (_, other):
+        dataset = policy.dataset(None)
+        first = RunJournal(ledger, dataset, plan, price, run=1, site="north", variables=NAMES)
+        second = RunJournal(other, dataset, plan, price, run=2, site="north", variables=NAMES)
+        first.check()
+        with pytest.raises(BudgetExhaustedError, match="other runs that go on here are still to pay is counted"):
+            second.check()
+        assert other.promised(DATASET, but=2)[0].units == price.units
+        first.release(1, lambda: b"noise")
+        assert other.promised(DATASET, but=2)[0].units == price.units - ledger.spent(DATASET), "what is paid is not"
+        assert other.promised(DATASET, but=1)[0].units == 0
+        ledger.close()
+        assert other.promised(DATASET, but=2)[0].units == 0

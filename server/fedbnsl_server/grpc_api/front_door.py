@@ -48,17 +48,20 @@ class FrontDoor(federation_grpc.FederationServicer):
         self.reopen: Callable[[int], Awaitable[Servicer | None]] = _never
         self._version = time.time_ns()  # not one that a coordinator before this one has given
         self._listed: tuple[RunOffer, ...] = ()
+        self._looked = 0.0
 
     def open(self, servicer: Servicer) -> None:
         """Take the calls of a run; of runs that are over, the last ones alone stay open."""
         self._open.pop(run_tag(servicer.run), None)
         self._open[run_tag(servicer.run)] = servicer
+        self._looked = 0.0
         over = [tag for tag, one in self._open.items() if one.progress.state in _OVER]
         for tag in over[:-_KEPT_OVER]:
             del self._open[tag]
 
     def close(self, servicer: Servicer) -> None:
         """Take no more calls of a run."""
+        self._looked = 0.0
         self._open.pop(run_tag(servicer.run), None)
 
     def statuses(self) -> dict[str, RunStatus]:
@@ -142,7 +145,13 @@ class FrontDoor(federation_grpc.FederationServicer):
         ]
 
     def _look(self) -> None:
-        """Give the list of runs another number if it has changed; rounds that go by are no change."""
+        """Give the list of runs another number if it has changed; rounds that go by are no change.
+
+        Many wait for that at once: the runs are looked at for all of them together.
+        """
+        if time.monotonic() - self._looked < _LOOK_S / 2:
+            return
+        self._looked = time.monotonic()
         now = tuple(replace(one, plan_toml="") for one in self._offers())
         if _without_progress(now) != _without_progress(self._listed):
             self._version += 1

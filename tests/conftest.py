@@ -31,7 +31,7 @@ _LONG |= {
     "test_report_in_browser.py",
     "test_trials.py",
 }
-_LONG |= {"test_trial_threads.py", "test_without_the_extra.py", "test_ledger_crashes.py"}
+_LONG |= {"test_trial_threads.py", "test_without_the_extra.py", "test_ledger_crashes.py", "test_services.py"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -99,7 +99,7 @@ class FrontDoor(federation_grpc.FederationServicer):
     async def Status(self, request: federation.StatusRequest, context: Context) -> federation.StatusReply:  # noqa: N802
         """Where a run stands; without any, that the coordinator waits."""
         if not request.run and not self._open:
-            return codec.encode_status(replace(_NO_RUN, site=caller.get()))
+            return codec.encode_status(replace(_NO_RUN, site=caller.get(), time_unix_s=time.time()))
         return await (await self._of(request.run, context)).Status(request, context)
 
     async def Runs(self, request: federation.RunsRequest, context: Context) -> federation.RunsReply:  # noqa: N802

@@ -56,6 +56,12 @@ PROTOBUF_ROOMS = (
     "fedbnsl_experiments.bench.recorded_sites",
 )
 
+# Pages: the web framework stays where they are made, and is loaded only where one is asked for (test_startup.py).
+WEB = ("starlette", "uvicorn")
+WEB_ROOMS = (
+    "fedbnsl.web",
+)
+
 # Rule 3: the mathematics, and all that it may import.
 MATHS = (
     "fedbnsl.graphs.class_members",
@@ -141,6 +147,7 @@ RANDOM_MODULES = {
     "fedbnsl_client.session",
     "fedbnsl_client.site.identity",
     "fedbnsl_client.budget.ledger",  # its number, its key and the first value of its chain; no noise
+    "fedbnsl.web.access",  # what the forms of a page show
 }
 
 # Rule 7: who sees a private table.
@@ -278,6 +285,11 @@ def grpc_and_protobuf_stay_at_the_edge(module: Module) -> Iterator[str]:
             yield name
 
 
+def pages_are_made_in_their_rooms(module: Module) -> Iterator[str]:
+    if not is_part(module.name, WEB_ROOMS):
+        yield from (name for name in module.imports if is_part(name, WEB))
+
+
 def mathematics_is_pure(module: Module) -> Iterator[str]:
     """Rule 3."""
     if not is_maths(module.name):
@@ -358,6 +370,7 @@ Rule = Callable[[Module], Iterator[str]]
 RULES: list[Rule] = [
     packages_import_only_what_they_may,
     grpc_and_protobuf_stay_at_the_edge,
+    pages_are_made_in_their_rooms,
     mathematics_is_pure,
     transport_does_no_mathematics,
     the_state_is_made_in_one_place,
@@ -387,6 +400,8 @@ BROKEN: list[tuple[Rule, str, str]] = [
     (grpc_and_protobuf_stay_at_the_edge, "fedbnsl.messages", "from fedbnsl import wire"),
     (grpc_and_protobuf_stay_at_the_edge, "fedbnsl_client.cli", "import fedbnsl.wire.values_pb2 as v"),
     (grpc_and_protobuf_stay_at_the_edge, "fedbnsl_server.algorithm.admm", "from google.protobuf import json_format"),
+    (pages_are_made_in_their_rooms, "fedbnsl_server.observe.terminal", "from starlette.routing import Route"),
+    (pages_are_made_in_their_rooms, "fedbnsl_client.cli", "def page():\n    import uvicorn"),
     (mathematics_is_pure, "fedbnsl_server.algorithm.admm", "import logging"),
     (mathematics_is_pure, "fedbnsl_server.algorithm.admm", "from time import perf_counter"),
     (mathematics_is_pure, "fedbnsl_server.algorithm.global_step", "from pathlib import Path"),
@@ -460,7 +475,7 @@ def test_every_rule_has_a_module_that_breaks_it() -> None:
 
 def test_the_modules_that_the_rules_are_about_are_found() -> None:
     found = {module.name for module in modules()}
-    rooms = (*GRPC_ROOMS, *PROTOBUF_ROOMS, *MATHS, *NOT_MATHS, *MATHS_INTERNAL, *TRANSPORT)
+    rooms = (*WEB_ROOMS, *GRPC_ROOMS, *PROTOBUF_ROOMS, *MATHS, *NOT_MATHS, *MATHS_INTERNAL, *TRANSPORT)
     assert [name for name in (*rooms, *STATE_MODULES, *DATASET_MODULES) if name not in found] == []
     assert all(package in found for package in ROOTS)
 

@@ -7,7 +7,8 @@ import pytest
 
 HEAVY = {
     "cryptography", "grpc", "joblib", "llvmlite", "matplotlib", "networkx", "numba", "numpy", "opentelemetry",
-    "prometheus_client", "pydantic", "requests", "rich", "scipy", "sklearn",
+    "prometheus_client", "pydantic", "requests", "rich", "scipy", "sklearn", "starlette",
+    "uvicorn",
 }  # fmt: skip
 
 

@@ -1,7 +1,5 @@
 """The HTTP server behind `--metrics`: in plaintext on loopback, elsewhere over TLS and for those who have a token."""
 
-import hmac
-import logging
 import socket
 import ssl
 import sys
@@ -18,15 +16,13 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import ThreadingWSGIServer
 
 from fedbnsl.channel import require_loopback, split_address
-from fedbnsl.errors import FedbnslError, SetupError
+from fedbnsl.errors import SetupError
+from fedbnsl.web.exposure import RenewedContext, bears, read_token
 from fedbnsl_server.observe.prometheus import Look, RunCollector, Totals
 
 if TYPE_CHECKING:
     from fedbnsl_server.identity.enrolment import Federation
 
-_log = logging.getLogger(__name__)
-
-_SHORTEST_TOKEN = 16
 _PATIENCE_S = 10.0  # for a whole request, however slowly its bytes come
 _AT_ONCE = 16  # connections; a scraper needs one
 
@@ -68,7 +64,8 @@ class MetricsPort:
         if token_file is not None:
             if federation is None:
                 raise SetupError("--metrics-token needs --federation: a token is shown over TLS only")
-            app, secure = _for_bearers(app, _token(token_file)), _RenewedContext(federation)
+            app = _for_bearers(app, read_token(token_file, option="--metrics-token"))
+            secure = RenewedContext(federation.credentials, federation.server_context)
         try:
             host, port = split_address(address)
             if token_file is None:
@@ -92,49 +89,16 @@ class MetricsPort:
         self._thread.join()
 
 
-def _token(file: Path) -> bytes:
-    try:
-        token = file.read_bytes().strip()
-    except OSError as error:
-        raise SetupError(f"--metrics-token: {file} cannot be read: {error.strerror}") from None
-    if len(token) < _SHORTEST_TOKEN or not token.isascii() or len(token.split()) != 1:
-        raise SetupError(
-            f"--metrics-token: {file} must hold one word of at least {_SHORTEST_TOKEN} ASCII characters",
-            remedy="Draw one: openssl rand -hex 32 > FILE",
-        )
-    return token
-
-
 def _for_bearers(app: WSGIApplication, token: bytes) -> WSGIApplication:
     """The application for those alone who show the token."""
-    expected = b"Bearer " + token
 
     def guarded(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        shown = str(environ.get("HTTP_AUTHORIZATION", "")).encode("utf-8", "replace")
-        if hmac.compare_digest(shown, expected):
+        if bears(str(environ.get("HTTP_AUTHORIZATION", "")), token):
             return app(environ, start_response)
         start_response("401 Unauthorized", [("WWW-Authenticate", "Bearer")])
         return [b""]
 
     return guarded
-
-
-class _RenewedContext:
-    """TLS with the coordinator's certificate; a renewed one is taken up with the next connection."""
-
-    def __init__(self, federation: "Federation") -> None:
-        self._federation = federation
-        self._credentials = federation.credentials()
-        self._context = federation.server_context()
-
-    def __call__(self) -> ssl.SSLContext:
-        try:
-            now = self._federation.credentials()
-            if now != self._credentials:
-                self._credentials, self._context = now, self._federation.server_context()
-        except FedbnslError:
-            _log.warning("the renewed certificate cannot be used; the old one stays in use", exc_info=True)
-        return self._context
 
 
 class _Server(ThreadingWSGIServer):

@@ -1,0 +1,173 @@
+"""The HTTP server behind `--web`: an event loop in a thread of its own, so that no viewer is a matter of the run."""
+
+import asyncio
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Self
+
+from starlette.applications import Starlette
+from starlette.routing import BaseRoute, Route
+
+from fedbnsl.channel import require_loopback, split_address
+from fedbnsl.errors import SetupError
+from fedbnsl.web.access import Access
+from fedbnsl.web.assets import Assets
+from fedbnsl.web.connections import Connections
+from fedbnsl.web.exposure import read_token
+from fedbnsl.web.stream import Streams
+
+_START_S = 30.0
+_LOOK_S = 0.05
+_OWN_FILES = "fedbnsl.web"
+
+
+class WebPort:
+    """A port that is bound; nobody is answered before the context is entered.
+
+    Parameters
+    ----------
+    address
+        host:port; port 0 takes a free one.
+    package
+        Whose folder `files` holds the page.
+    token_file
+        Holds what a viewer must show; None: nothing, in plaintext, on loopback only.
+    secure
+        Gives the TLS of the next connection; needed with a token.
+    needs
+        Names the option that gives the TLS, for errors.
+
+    Attributes
+    ----------
+    assets
+        The files of the page.
+    streams
+        Its viewers.
+    access
+        Checks every request.
+    port
+        The real one.
+
+    Raises
+    ------
+    SetupError
+        If it cannot listen there, or would without TLS or a token.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        package: str,
+        token_file: Path | None = None,
+        secure: Callable[[], ssl.SSLContext] | None = None,
+        needs: str = "--federation",
+    ) -> None:
+        token = None
+        if token_file is not None:
+            if secure is None:
+                raise SetupError(f"--web-token needs {needs}: a token is shown over TLS only")
+            token = read_token(token_file, option="--web-token")
+        try:
+            host, port = split_address(address)
+            if token is None:
+                require_loopback(address)
+            self._listener = _listening(host, port)
+        except (SetupError, OSError) as error:
+            remedy = None
+            if token is None:
+                remedy = f"Beyond this machine the page needs {needs} and --web-token FILE: TLS and a token."
+            raise SetupError(f"--web: cannot listen on {address!r}: {error}", remedy=remedy) from None
+        self.port: int = self._listener.getsockname()[1]
+        self._scheme, self._host = "http" if token is None else "https", host
+        self._secure = None if token is None else secure
+        self.assets = Assets(_OWN_FILES, package)
+        self._routes: list[BaseRoute] = [Route("/static/{name}", self.assets.serve)]
+        self.access = Access(
+            self._app, token=token, login_page=self.assets.text("login.html"), open_paths=("/static/page.css",)
+        )
+        self._starlette: Starlette | None = None
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="page", daemon=True)
+        self._ready = threading.Event()
+        self._end = asyncio.Event()
+        self.streams = Streams()
+
+    def add_routes(self, routes: Sequence[BaseRoute]) -> None:
+        """What is answered beside the files; before the context is entered."""
+        self._routes += routes
+
+    @property
+    def url(self) -> str:
+        """Where the page is."""
+        name = f"[{self._host}]" if ":" in self._host else self._host
+        return f"{self._scheme}://{name}:{self.port}/"
+
+    @property
+    def n_viewers(self) -> int:
+        """Browsers that look at present."""
+        return self.streams.n_viewers
+
+    def wait_for_viewers(self, at_most_s: float, *, or_until: Callable[[], bool] = lambda: False) -> None:
+        """Wait until nobody looks any more; without viewers not at all."""
+        until = time.monotonic() + at_most_s
+        while self.n_viewers and time.monotonic() < until and not or_until():
+            time.sleep(_LOOK_S)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._ready.wait(_START_S)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._end.set)
+        self._thread.join()
+        self._listener.close()
+
+    async def _app(self, scope: object, receive: object, send: object) -> None:
+        if self._starlette is None:
+            self._starlette = Starlette(routes=self._routes)
+        await self._starlette(scope, receive, send)  # type: ignore[arg-type]
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_until_complete(self._serve())
+        finally:
+            self._ready.set()
+            self._loop.run_until_complete(self._loop.shutdown_default_executor())
+            self._loop.close()
+
+    async def _serve(self) -> None:
+        connections = Connections(self.access, self._listener, self._secure)
+        taking = asyncio.ensure_future(connections.take())
+        self._ready.set()
+        await self._end.wait()
+        taking.cancel()
+        self.streams.over.set()
+        until = self._loop.time() + _LAST_WORDS_S
+        while self.streams.n_viewers and self._loop.time() < until:
+            await asyncio.sleep(_LOOK_S)
+        await connections.close()
+
+
+_LAST_WORDS_S = 1.0
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    family, *_, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(place)
+        listener.listen(128)
+    except BaseException:
+        listener.close()
+        raise
+    listener.setblocking(False)
+    return listener

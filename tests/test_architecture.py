@@ -60,6 +60,7 @@ PROTOBUF_ROOMS = (
 WEB = ("starlette", "uvicorn")
 WEB_ROOMS = (
     "fedbnsl.web",
+    "fedbnsl_server.observe.page",
 )
 
 # Rule 3: the mathematics, and all that it may import.

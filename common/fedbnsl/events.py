@@ -17,7 +17,8 @@ site back        site
 site left        site
 round asked      round, stage (kind of round), sites (names)
 site answered    site, round, n_bytes
-round over       round, stage, acyclicity, edges, undirected, contributed (names), local_s, global_s
+round over       round, stage, acyclicity, edges, undirected, contributed (names), n_bytes (of its tasks and answers),
+                 local_s, global_s
 paused           reason
 goes on
 notice           text
@@ -27,10 +28,13 @@ run over         outcome, reason
 At a site:
 
 ===============  ======================================================================================================
-run joined       plan (digest, hex), rounds, dataset
+run joined       plan (digest, hex), plan_name, rounds, dataset, n_samples, price (epsilon, delta, zcdp; None: not
+                 counted), paid_zcdp (before, in this run), settings (those that differ from the defaults)
 round asked      round, stage
 released         round, stage, n_bytes, zcdp (None: not counted), again (whether it had been released before)
 not taken part   why (class of the error, or a rule of the site)
+budget           dataset, spent_epsilon, max_epsilon, left_epsilon (of one more run), delta; on joining, and after each
+                 release
 budget low       dataset, spent_epsilon, max_epsilon
 run over         outcome, reason
 ===============  ======================================================================================================

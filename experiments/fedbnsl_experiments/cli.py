@@ -261,6 +261,7 @@ def simulate(
     help="Differential privacy: every site gets a policy and a ledger. Without --epsilon: that of the plan.",
 )
 @click.option("--out", type=_PATH, help="Run folder.  [default: runs/demo-<UTC time>]")
+@click.option("--web", metavar="HOST:PORT", help="Show the run in a browser there; port 0 takes a free one.")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
 def demo(
     folder: Path | None,
@@ -271,6 +272,7 @@ def demo(
     seed: int,
     private: bool,
     out: Path | None,
+    web: str | None,
     as_json: bool,
 ) -> None:
     """Run a whole federation on this machine: a coordinator and its participants as separate processes over gRPC.
@@ -336,7 +338,16 @@ def demo(
     console.print(text, soft_wrap=True)
     title = f"{plan.name}: {len(files)} sites over loopback gRPC"
     with RunDisplay(title, console) as display, command_kept(out, again, tables, spends_budget=private):
-        localnet.run(plan, files, out, watch=display.show, seeds=seeds, own_state=tables is None)
+        localnet.run(
+            plan,
+            files,
+            out,
+            watch=display.show,
+            seeds=seeds,
+            own_state=tables is None,
+            web=web,
+            on_page=lambda url: console.print(f"page: {url}", highlight=False, soft_wrap=True),
+        )
     result = json.loads((out / "result.json").read_text(encoding="utf-8"))
     if private:
         result["ledgers"] = localnet.read_ledgers(out, list(files))

@@ -37,6 +37,7 @@ _DAYS = 7  # that the certificates of a run on one machine are valid
 
 COORDINATOR = "coordinator"
 STATE = "state"
+_PAGE = "page: "  # what a coordinator says before it says that it listens
 _CONSEQUENCES = (RunAbandonedError.exit_code, UnreachableError.exit_code)
 
 
@@ -110,6 +111,10 @@ class LocalNetwork:
         codes = {name: process.poll() for name, process in self._processes.items()}
         return {name: code for name, code in codes.items() if code}
 
+    def said(self, name: str) -> list[str]:
+        """Lines that a process has printed."""
+        return self._log(name).read_text(encoding="utf-8", errors="replace").splitlines()
+
     def end(self) -> None:
         """SIGTERM to all that still run, SIGKILL to what is left after 2 s."""
         running = [process for process in self._processes.values() if process.poll() is None]
@@ -135,6 +140,8 @@ def run(
     watch: Callable[[RunStatus], None],
     seeds: Mapping[str, int],
     own_state: bool = False,
+    web: str | None = None,
+    on_page: Callable[[str], None] = lambda url: None,
 ) -> None:
     """One run over loopback; on return `out` holds the coordinator's run folder.
 
@@ -148,6 +155,10 @@ def run(
     ----------
     own_state
         Note how far ledgers are in out/state and not in the user's state directory: for tables that were generated.
+    web
+        host:port of the coordinator's page; None: it has none.
+    on_page
+        Told where that page is.
 
     Raises
     ------
@@ -166,7 +177,9 @@ def run(
         if federation is not None:
             _enrol(federation, guards)
         folder = None if federation is None else federation.folder
-        address = start_coordinator(network, plan, out, seeds=seeds, federation=folder)
+        address = start_coordinator(network, plan, out, seeds=seeds, federation=folder, web=web)
+        if web is not None:
+            on_page(page_of(network))
         for site, table in tables.items():
             join: list[str | Path] = ["participant", "join", address, f"--out={out / 'sites' / site}"]
             join += ["--insecure"] if federation is None else []
@@ -184,11 +197,17 @@ def run(
 
 
 def start_coordinator(
-    network: LocalNetwork, plan: Plan, out: Path, *, seeds: Mapping[str, int], federation: Path | None = None
+    network: LocalNetwork,
+    plan: Plan,
+    out: Path,
+    *,
+    seeds: Mapping[str, int],
+    federation: Path | None = None,
+    web: str | None = None,
 ) -> str:
     """Start the process named COORDINATOR, with `out` for its run folder, and return host:port once sites can call.
 
-    With a federation's folder it speaks TLS, otherwise plaintext.
+    With a federation's folder it speaks TLS, otherwise plaintext. With `web`, host:port, it has a page: `page_of`.
     """
     with tempfile.TemporaryDirectory() as scratch:
         plan_file, address_file = Path(scratch, "plan.toml"), Path(scratch, "address")
@@ -197,9 +216,14 @@ def start_coordinator(
         serve: list[str | Path] = ["coordinator", "serve", plan_file, "--listen=127.0.0.1:0"]
         serve.append("--insecure" if federation is None else f"--federation={federation}")
         serve += [f"--out={out}", f"--address-file={address_file}", f"--site-ledgers={out / 'site-ledgers.json'}"]
-        serve += [f"--security-log={out / NAME}"]
+        serve += [f"--security-log={out / NAME}", *([] if web is None else [f"--web={web}"])]
         network.start(COORDINATOR, [*serve, *noted])
         return _await_address(address_file, network)
+
+
+def page_of(network: LocalNetwork) -> str:
+    """Where the page of a coordinator is that was started with one."""
+    return next(line.removeprefix(_PAGE) for line in network.said(COORDINATOR) if line.startswith(_PAGE))
 
 
 def read_ledgers(out: Path, sites: Sequence[str]) -> dict[str, dict[str, Any]]:

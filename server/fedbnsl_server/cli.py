@@ -16,6 +16,7 @@ from fedbnsl.plan.plan_options import PlanChoice, takes_plan
 from fedbnsl.security_log_cli import audit_log
 from fedbnsl.shown import shown_lines
 from fedbnsl.tell import tell
+from fedbnsl.web.options import web_options
 from fedbnsl_server.identity import cli as enrolment_cli
 from fedbnsl_server.observe import cli as observer_cli
 from fedbnsl_server.runs import cli as runs_cli
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from fedbnsl_server.algorithm.round_loop import RoundRecord
     from fedbnsl_server.identity.enrolment import Federation
     from fedbnsl_server.observe.metrics_port import MetricsPort
+    from fedbnsl_server.observe.page.runs_page import RunsPage
 
 
 @click.group()
@@ -120,6 +122,7 @@ for _command in (
 )
 @observer_cli.metrics_options
 @takes_listeners
+@web_options("the federation's server certificate", "the run")
 @passphrase_option
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON on standard output.")
 def serve(
@@ -139,6 +142,8 @@ def serve(
     metrics: str | None,
     metrics_token: Path | None,
     listeners: Listeners,
+    web: str | None,
+    web_token: Path | None,
     passphrases: Passphrases,
     as_json: bool,
 ) -> None:
@@ -168,8 +173,13 @@ def serve(
                 "--dictionary, --variables, --sites, --seed, --out and --json",
                 remedy=f"Queue a run: fedbnsl coordinator runs start {runs_folder} PLAN",
             )
-        with observer_cli.metrics_port(metrics, metrics_token, federation) as port:
-            _serve_runs(runs_folder, where, federation, at_once, site_ledgers, security_log, address_file, port, events)
+        with (
+            observer_cli.metrics_port(metrics, metrics_token, federation) as port,
+            observer_cli.runs_page(web, web_token, federation) as page,
+        ):
+            _serve_runs(
+                runs_folder, where, federation, at_once, site_ledgers, security_log, address_file, port, events, page
+            )
         return
     if choice.plan is None:
         raise SetupError("name a PLAN, a RUN to continue, or a folder of runs: --runs FOLDER")
@@ -240,10 +250,18 @@ def serve(
             f"  h(W) {record.acyclicity:.1e}  {counted_edges(record.edges, record.undirected)}"
             f"  {record.local_s + record.global_s:.2f} s"
         )
+        if page is not None:
+            page.after_round(folder.name, state, record)
 
-    with observer_cli.metrics_port(metrics, metrics_token, federation) as port:
+    with (
+        observer_cli.metrics_port(metrics, metrics_token, federation) as port,
+        observer_cli.runs_page(web, web_token, federation) as page,
+    ):
         if port is not None:
             say(f"metrics on port {port.port}")
+        if page is not None:
+            events.listen(page.heard)
+            say(f"page: {page.port.url}")
         try:
             result = serve_run(
                 plan,
@@ -258,11 +276,15 @@ def serve(
                 security_log=security_log,
                 metrics=port,
                 emit=events,
+                page=page,
             )
         except InterruptedRunError as error:
             learned = f"What was learned so far is in {folder}" if holds_a_round(folder) else "No round was finished"
             remedy = f"{learned}; {to_continue}"
             raise InterruptedRunError(str(error), remedy=remedy) from None
+        finally:
+            if page is not None and page.over(folder.name):
+                page.wait_for_viewers()
     if as_json:
         click.echo(json.dumps(result, ensure_ascii=False))
     if result["state"] == "interrupted":
@@ -281,6 +303,7 @@ def _serve_runs(
     address_file: Path | None,
     port: "MetricsPort | None",
     events: Events,
+    page: "RunsPage | None",
 ) -> None:
     from fedbnsl.durable import make_folder, write_text
     from fedbnsl_server.runs.service import serve_runs
@@ -295,8 +318,13 @@ def _serve_runs(
 
     def after_round(name: str, state: "AdmmState", record: "RoundRecord") -> None:
         say(name, f"round {record.round} {record.kind:5} sites {len(record.contributed)}/{len(state.sites)}")
+        if page is not None:
+            page.after_round(name, state, record)
 
     make_folder(folder)
+    if page is not None:
+        events.listen(page.heard)
+        say("", f"page: {page.port.url}")
     if port is not None:
         say("", f"metrics on port {port.port}")
     serve_runs(
@@ -311,6 +339,7 @@ def _serve_runs(
         security_log=security_log,
         metrics=port,
         emit=events,
+        page=page,
     )
 
 

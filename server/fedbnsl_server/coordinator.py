@@ -317,6 +317,7 @@ class Coordinator:
             edges=record.edges,
             undirected=record.undirected,
             contributed=record.contributed,
+            n_bytes=self._mailbox.traffic.of_round(record.round),
             local_s=record.local_s,
             global_s=record.global_s,
         )

@@ -36,6 +36,7 @@ from fedbnsl_server.store.site_ledgers import FILE, SiteLedgers
 if TYPE_CHECKING:
     from fedbnsl_server.identity.enrolment import Federation
     from fedbnsl_server.observe.metrics_port import MetricsPort
+    from fedbnsl_server.observe.page.runs_page import RunsPage
 
 
 def serve(
@@ -52,6 +53,7 @@ def serve(
     security_log: Path | None = None,
     metrics: "MetricsPort | None" = None,
     emit: Emit = silent,
+    page: "RunsPage | None" = None,
 ) -> dict[str, Any]:
     """Serve one run and return what its result.json holds.
 
@@ -85,6 +87,8 @@ def serve(
         Shows where the run stands.
     emit
         Told what happens; see `fedbnsl.events`.
+    page
+        Shows the run to browsers; it hears of it by `emit` and `on_round`.
 
     Raises
     ------
@@ -99,7 +103,7 @@ def serve(
     check_plan(plan)
     if federation is not None:
         look_for_certificates(plan.sites, federation, notice, begins=not can_be_continued(out))
-    make_room(most_connections(plan.n_participants))
+    make_room(most_connections(plan.n_participants) + (0 if page is None else page.most_connections))
     ledgers = SiteLedgers(site_ledgers or out.parent / FILE)
     log = SecurityLog(security_log or (out.parent if federation is None else federation.folder) / NAME)
     record = partial(log.count, sync=True)
@@ -119,14 +123,18 @@ def serve(
         run = f"{folder.identity.run:016x}"
         outcome = "failed"
         log.enter("run continued" if folder.is_continued else "run started", run=run, plan_digest=plan.digest().hex())
+        live = None if page is None else page.open(plan, folder.path, folder.identity.run, past=folder.past)
         try:
             stored = folder.finished_result()
             if stored is not None:
+                emit("run over", run=folder.path.name, outcome=stored["state"], reason="")
                 _refuse_order(out, notice)
                 await _repeat_the_end(server, folder, ledgers, notice, record)
                 outcome = "finished before"
                 return stored
             coordinator = Coordinator(folder, ledgers, on_round=on_round, notice=notice, record=record, emit=emit)
+            if live is not None:
+                live.follow(coordinator.servicer.status, asyncio.get_running_loop())
             heed_signals(coordinator.stop)
             result = await coordinator.run(server)
             outcome = result["state"]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fedbnsl.messages import RunStatus
     from fedbnsl_server.identity.enrolment import Federation
     from fedbnsl_server.observe.metrics_port import MetricsPort
+    from fedbnsl_server.observe.page.runs_page import RunsPage
     from fedbnsl_server.observe.status_client import Observer
     from fedbnsl_server.observe.terminal import RunDisplay
 
@@ -55,6 +56,25 @@ def metrics_port(
     from fedbnsl_server.observe.metrics_port import MetricsPort
 
     return MetricsPort(address, token_file=token_file, federation=federation)
+
+
+def runs_page(
+    address: str | None, token_file: Path | None, federation: "Federation | None"
+) -> "AbstractContextManager[RunsPage | None]":
+    """The page of the coordinator's runs, if one is asked for.
+
+    Raises
+    ------
+    SetupError
+        If its port cannot be had, or beyond loopback lacks TLS or a token.
+    """
+    if address is None:
+        if token_file is not None:
+            raise SetupError("--web-token goes with --web")
+        return nullcontext()
+    from fedbnsl_server.observe.page.runs_page import RunsPage
+
+    return RunsPage(address, token_file=token_file, federation=federation)
 
 
 def _asks_a_coordinator(command: Callable[..., None]) -> Callable[..., None]:

@@ -39,6 +39,7 @@ from fedbnsl_server.store.site_ledgers import FILE, SiteLedgers
 if TYPE_CHECKING:
     from fedbnsl_server.identity.enrolment import Federation
     from fedbnsl_server.observe.metrics_port import MetricsPort
+    from fedbnsl_server.observe.page.runs_page import RunsPage
 
 _log = logging.getLogger(__name__)
 
@@ -60,6 +61,7 @@ def serve_runs(
     security_log: Path | None = None,
     metrics: "MetricsPort | None" = None,
     emit: Emit = silent,
+    page: "RunsPage | None" = None,
 ) -> None:
     """Play the runs of a folder until a signal asks to stop; runs that go on are then paused.
 
@@ -75,6 +77,8 @@ def serve_runs(
         File that remembers the sites' privacy ledgers; None: in the folder.
     security_log
         File of who called and who was refused; None: in the federation's folder, without one in the folder.
+    page
+        Shows the runs to browsers; it hears of them by `emit` and `on_round`.
 
     Raises
     ------
@@ -88,7 +92,7 @@ def serve_runs(
         split_address(listen)
         federation.credentials()  # fail now, not after the port is open
         n_sites = max(_SITES_ON_LOOPBACK, len(federation.enrolled()))
-    make_room(most_connections(n_sites * at_once))
+    make_room(most_connections(n_sites * at_once) + (0 if page is None else page.most_connections))
     log = SecurityLog(security_log or (folder if federation is None else federation.folder) / NAME)
 
     async def serving() -> None:
@@ -112,6 +116,7 @@ def serve_runs(
             notice=notice,
             record=partial(log.count, sync=True),
             emit=emit,
+            page=page,
         )
         heed_signals(service.stop)
         log.enter("service started", folder=folder.name)
@@ -176,6 +181,7 @@ class Service:
         notice: Callable[[str, str], None],
         record: Record,
         emit: Emit,
+        page: "RunsPage | None",
     ) -> None:
         self._folder = folder
         self._front_door = front_door
@@ -186,6 +192,7 @@ class Service:
         self._notice = notice
         self._record = record
         self._emit = emit
+        self._page = page
         self._played: dict[str, _Played] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._stopping = asyncio.Event()
@@ -226,6 +233,8 @@ class Service:
                 self._states = {one.name: one.state() for one in self._runs}
                 self._offers = tuple(_offer(one, self._states[one.name]) for one in self._runs)
                 self._stamp = stamp
+                if self._page is not None:
+                    self._page.list_runs([(one.name, one.plan().name, self._states[one.name]) for one in self._runs])
             self._unreadable = ""
         except FedbnslError as error:  # somebody may be writing it; the runs that go on are not disturbed
             if str(error) != self._unreadable:
@@ -255,6 +264,8 @@ class Service:
             self._notice(name, "over: an unexpected error; see the log")
             self._want_no_more(run)
         finally:
+            if self._page is not None:
+                self._page.over(name)
             self._played.pop(name, None)
             del self._tasks[name]
 
@@ -283,6 +294,9 @@ class Service:
                 record=self._record,
                 emit=self._emit,
             )
+            if self._page is not None:
+                live = self._page.open(plan, folder.path, folder.identity.run, past=folder.past)
+                live.follow(coordinator.servicer.status, asyncio.get_running_loop())
             self._played[name] = _Played(coordinator)
             if self._stopping.is_set():
                 coordinator.stop(signal.SIGTERM)

@@ -49,6 +49,10 @@ class Traffic:
         self.down: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
         self.control: dict[str, int] = defaultdict(int)
 
+    def of_round(self, t: int) -> int:
+        """Bytes of all tasks and updates of a round."""
+        return sum(rounds.get(t, 0) for way in (self.up, self.down) for rounds in list(way.values()))
+
 
 class Exchange(Protocol):
     """One round's way to the sites and back."""

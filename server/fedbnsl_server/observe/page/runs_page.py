@@ -1,0 +1,188 @@
+"""The addresses of a coordinator's page: one run, or a list of the runs of a service."""
+
+import asyncio
+import ssl
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from fedbnsl.errors import InterruptedRunError
+from fedbnsl.events import Event
+from fedbnsl.plan.plan import Plan
+from fedbnsl.web.board import Board
+from fedbnsl.web.connections import AT_ONCE
+from fedbnsl.web.exposure import RenewedContext
+from fedbnsl.web.port import WebPort
+from fedbnsl.web.stream import StreamedBoard
+from fedbnsl_server.algorithm.admm import AdmmState
+from fedbnsl_server.algorithm.round_loop import RoundRecord
+from fedbnsl_server.observe.page import run_report
+from fedbnsl_server.observe.page.live_run import LiveRun
+from fedbnsl_server.store.history import Past
+
+if TYPE_CHECKING:
+    from fedbnsl_server.identity.enrolment import Federation
+
+_PACKAGE = "fedbnsl_server.observe.page"
+# A run that is over waits so long for its report, and then for browsers to fetch it.
+_MAKING_S = 60.0
+_HOLD_S = 10.0
+
+
+class RunsPage:
+    """The port of the page, and what it shows of each run.
+
+    Parameters
+    ----------
+    address
+        host:port; port 0 takes a free one.
+    token_file
+        Holds what a viewer must show; None: nothing, in plaintext, on loopback only.
+    federation
+        Whose server certificate a viewer sees; needed with a token.
+
+    Attributes
+    ----------
+    port
+        Where it is.
+    most_connections
+        It takes at a time.
+
+    Raises
+    ------
+    SetupError
+        If it cannot listen there, or would without TLS or a token.
+    """
+
+    most_connections = AT_ONCE
+
+    def __init__(self, address: str, *, token_file: Path | None = None, federation: "Federation | None" = None) -> None:
+        secure: Callable[[], ssl.SSLContext] | None = None
+        if federation is not None and token_file is not None:
+            secure = RenewedContext(federation.credentials, federation.server_context)
+        self.port = WebPort(address, package=_PACKAGE, token_file=token_file, secure=secure)
+        self._runs: dict[str, LiveRun] = {}
+        self._others: Sequence[tuple[str, str, str]] | None = None  # of a service; None: there is one run
+        self._list = Board()
+        self._list.refresh = self._refresh_list
+        self._list.show("runs", self._listed)
+        self._reports: dict[str, asyncio.Task[str | None]] = {}
+        self.port.add_routes(
+            [
+                Route("/", self._start),
+                Route("/events", StreamedBoard(self.port.streams, lambda request: self._list)),
+                Route("/runs/{name}", self._page),
+                Route("/runs/{name}/events", StreamedBoard(self.port.streams, self._board_of)),
+                Route("/runs/{name}/state.json", self._state),
+                Route("/runs/{name}/report", self._report),
+            ]
+        )
+
+    def __enter__(self) -> Self:
+        self.port.__enter__()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.port.__exit__(*exception)
+
+    def open(self, plan: Plan, folder: Path, run: int, *, past: Past) -> LiveRun:
+        """Show a run from now on."""
+        live = LiveRun(plan, folder, run, past=past.rounds)
+        if past.state is not None:
+            live.show_graph(past.state)
+        self._runs = {**self._runs, live.name: live}
+        self._list.show("runs", self._listed)
+        return live
+
+    def heard(self, event: Event) -> None:
+        """Take in an event of any run; listens to `fedbnsl.events.Events`."""
+        live = self._runs.get(event.run)
+        if live is not None:
+            live.heard(event)
+
+    def after_round(self, name: str, state: AdmmState, record: RoundRecord) -> None:
+        """Take in the state of a run after a round."""
+        live = self._runs.get(name)
+        if live is not None:
+            live.after_round(state, record)
+
+    def list_runs(self, runs: Sequence[tuple[str, str, str]]) -> None:
+        """Show these in the list, too, whether open or not: name, name of the plan, state."""
+        self._others = tuple(runs)
+        self._list.show("runs", self._listed)
+
+    def over(self, name: str) -> bool:
+        """The folder of a run is written: there is a report, unless the run may go on later. Returns whether."""
+        live = self._runs.get(name)
+        if live is None or live.outcome not in ("finished", "failed"):
+            return False
+        live.say_report(run_report.can_be_made(), run_report.command(live.folder))
+        return True
+
+    def wait_for_viewers(self) -> None:
+        """Hold the port until who looks has the report; without viewers not at all."""
+        with suppress(InterruptedRunError):  # a second signal
+            self.port.wait_for_viewers(_MAKING_S, or_until=lambda: any(one.done() for one in self._reports.values()))
+            self.port.wait_for_viewers(_HOLD_S)
+
+    # ---- what is asked for ------------------------------------------------------------------------------------------
+
+    async def _start(self, request: Request) -> Response:
+        if self._others is None and len(self._runs) == 1:
+            return RedirectResponse(f"/runs/{next(iter(self._runs))}", 303)
+        return self.port.assets.answer(request, "runs.html")
+
+    async def _page(self, request: Request) -> Response:
+        if self._live(request) is None:
+            return PlainTextResponse("no such run", 404)
+        return self.port.assets.answer(request, "run.html")
+
+    async def _state(self, request: Request) -> Response:
+        live = self._live(request)
+        if live is None:
+            return PlainTextResponse("no such run", 404)
+        if live.board.refresh is not None:
+            await live.board.refresh()
+        return Response(live.board.snapshot(), media_type="application/json")
+
+    async def _report(self, request: Request) -> Response:
+        live = self._live(request)
+        if live is None or not live.outcome or not run_report.can_be_made():
+            return PlainTextResponse("no report yet", 404)
+        if live.name not in self._reports:  # one for all viewers
+            self._reports[live.name] = asyncio.ensure_future(run_report.made(live.folder))
+        page = None
+        with suppress(OSError, TimeoutError):
+            page = await asyncio.shield(self._reports[live.name])
+        if page is None:
+            return PlainTextResponse(f"the report could not be made: {run_report.command(live.folder)}", 500)
+        return HTMLResponse(page, headers={"Content-Security-Policy": run_report.policy_of(page)})
+
+    def _live(self, request: Request) -> LiveRun | None:
+        return self._runs.get(request.path_params["name"])
+
+    def _board_of(self, request: Request) -> Board | None:
+        live = self._live(request)
+        return None if live is None else live.board
+
+    def _listed(self) -> list[dict[str, Any]]:
+        others = [
+            {"name": name, "plan": plan, "state": state, "progress": None}
+            for name, plan, state in self._others or ()
+            if name not in self._runs
+        ]
+        return [
+            {"name": live.name, "plan": live.plan.name, "state": live.state, "progress": live.progress}
+            for live in self._runs.values()
+        ] + others
+
+    async def _refresh_list(self) -> None:
+        for live in self._runs.values():
+            if live.board.refresh is not None and not live.outcome:
+                await live.board.refresh()
+        self._list.show("runs", self._listed)

@@ -61,6 +61,7 @@ WEB = ("starlette", "uvicorn")
 WEB_ROOMS = (
     "fedbnsl.web",
     "fedbnsl_server.observe.page",
+    "fedbnsl_client.observe",
 )
 
 # Rule 3: the mathematics, and all that it may import.

@@ -5,22 +5,24 @@ from __future__ import annotations
 import csv
 import json
 import warnings
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from fedbnsl.durable import OWNER_ONLY
-from fedbnsl.errors import SetupError
+from fedbnsl.errors import LeftError, SetupError
 from fedbnsl.event_options import Listeners, takes_listeners
-from fedbnsl.events import silent
+from fedbnsl.events import Events, silent
 from fedbnsl.identity.passphrase import Passphrases, passphrase_option
 from fedbnsl.security_log_cli import audit_log
 from fedbnsl.shown import shown_lines
 from fedbnsl.tell import tell
+from fedbnsl.web.options import web_options
 from fedbnsl_client.agent import cli as agent_cli
+from fedbnsl_client.leaving import Leaving
 from fedbnsl_client.secure_sum import cli as secure_sum_cli
 from fedbnsl_client.site import approval_cli, identity_cli
 
@@ -291,6 +293,12 @@ def ledger_command(folder: Path, verify: bool, as_json: bool, accept_backup: boo
     help="Seconds to call a coordinator that does not answer yet.",
 )
 @takes_listeners
+@web_options("--web-certificate", "what leaves this site")
+@click.option(
+    "--web-certificate",
+    type=click.Path(path_type=Path),
+    help="With --web-token: PEM file with a certificate that the site's browsers trust, and its key.",
+)
 @passphrase_option
 @_table_options
 @dictionary_options
@@ -308,6 +316,9 @@ def join(
     run_name: str | None,
     patience_s: float,
     listeners: Listeners,
+    web: str | None,
+    web_token: Path | None,
+    web_certificate: Path | None,
     passphrases: Passphrases,
     columns: str | None,
     min_rows: int,
@@ -369,17 +380,28 @@ def join(
     def run(admission: Admission) -> None:
         if link.site not in ("", admission.site):
             raise SetupError(f"the policy's site is {admission.site!r}, the certificate's {link.site!r}")
-        graph = take_part(
-            admission,
-            address=link.address,
-            credentials=link.credentials,
-            patience_s=patience_s,
-            notice=lambda text: tell(shown_lines(text), err=True),
-            out=out,
-            record=record,
-            offer=offer,
-            emit=events if listeners.are_named else silent,
-        )
+        with _page(web, web_token, web_certificate, admission.site, link.address, events) as shown:
+
+            def notice(text: str) -> None:
+                tell(shown_lines(text), err=True)
+                shown.note(text)
+
+            try:
+                graph = take_part(
+                    admission,
+                    address=link.address,
+                    credentials=link.credentials,
+                    patience_s=patience_s,
+                    notice=notice,
+                    out=out,
+                    record=record,
+                    offer=offer,
+                    emit=events if listeners.are_named or web is not None else silent,
+                    leaving=shown.leaving,
+                )
+            except LeftError as error:
+                tell(f"{error}. What it sent before stays with the coordinator. {error.remedy}", err=True)
+                return
         # Where a variable has several columns, the graph on the wire has an edge for each pair of columns.
         edges = f"{graph.nnz} edges" + (" between columns" if admission.dictionary.has_blocks else "")
         tell(f"the run is over: {edges}" + (f"; kept in {out}" if out else ""))
@@ -406,6 +428,33 @@ def join(
         with _table(data, engine, columns, min_rows, max_file_mib, dictionary, column_map) as table:
             site_folder.refuse_as_public(data, table, own_folder)
             run(PublicTable(name, table))
+
+
+class _Shown(NamedTuple):
+    """How a run is shown on the site's page, if there is one."""
+
+    note: Callable[[str], None] = lambda text: None
+    leaving: Leaving | None = None
+
+
+@contextmanager
+def _page(
+    address: str | None, token: Path | None, certificate: Path | None, site: str, coordinator: str, events: Events
+) -> Generator[_Shown]:
+    """The site's page, if one is asked for."""
+    if address is None:
+        if token or certificate:
+            raise SetupError("--web-token and --web-certificate go with --web")
+        yield _Shown()
+        return
+    from fedbnsl_client.observe.site_page import SitePage
+    from fedbnsl_client.observe.site_view import SiteView
+
+    view, leaving = SiteView(site, coordinator), Leaving()
+    events.listen(view.heard)
+    with SitePage(address, view, leaving, token_file=token, certificate=certificate) as page:
+        tell(f"page: {page.port.url}", err=True)
+        yield _Shown(view.note, leaving)
 
 
 @participant.command()

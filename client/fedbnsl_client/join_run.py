@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +29,7 @@ from fedbnsl.graphs.formats import LearnedGraph, edges_csv
 from fedbnsl.messages import Finished, JoinReply, JoinRequest, LeaveReason, LocalUpdate, RoundTask, RunOffer, run_tag
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.plan import Plan
+from fedbnsl.plan.plan_table import shown_settings
 from fedbnsl.privacy.zcdp import zcdp_of
 from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl.security_log import Record, unrecorded
@@ -127,7 +128,17 @@ def take_part(
                 record("run refused", run=f"{reply.run:016x}", why=type(error).__name__)
                 emit("not taken part", why=type(error).__name__)
                 raise
-            emit("run joined", plan=reply.plan_digest.hex(), rounds=n_rounds(plan), dataset=admission.dataset_id)
+            emit(
+                "run joined",
+                plan=reply.plan_digest.hex(),
+                plan_name=plan.name,
+                rounds=n_rounds(plan),
+                dataset=admission.dataset_id,
+                n_samples=table.n_samples,
+                price=admission.price(plan) if is_heard else None,
+                paid_zcdp=zcdp_of(admission.paid_units(reply.run) or 0) if is_heard else 0.0,
+                settings={one.name: one.value for one in shown_settings(plan, {}) if one.differs} if is_heard else {},
+            )
             notice(
                 f"joined as {admission.site}: {table.n_samples} rows, {len(table.columns.variables)} variables, "
                 f"{n_rounds(plan)} rounds"
@@ -193,20 +204,28 @@ class _Releases:
         self._admission, self._run, self._emit, self._is_heard = admission, run, emit, is_heard
         self._paid = admission.paid_units(run)
         self._is_low = False
+        if is_heard:
+            self._tell_budget()
 
     def asked(self, task: RoundTask) -> None:
         """The coordinator has sent a task."""
         self._emit("round asked", round=task.round, stage=task.content.kind)
 
     def sent(self, task: RoundTask, n_bytes: int) -> None:
-        """The answer is delivered."""
+        """The answer has left the site, in time or not."""
         if not self._is_heard:
             return
         before, self._paid = self._paid, self._admission.paid_units(self._run)
         zcdp = None if self._paid is None else zcdp_of(self._paid - (before or 0))
         self._emit("released", round=task.round, stage=task.content.kind, n_bytes=n_bytes, zcdp=zcdp, again=zcdp == 0)
+        self._tell_budget()
+
+    def _tell_budget(self) -> None:
         budget = self._admission.budget()
-        if budget is not None and not self._is_low and budget.spent_epsilon > _LOW * budget.max_epsilon:
+        if budget is None:
+            return
+        self._emit("budget", **asdict(budget))
+        if not self._is_low and budget.spent_epsilon > _LOW * budget.max_epsilon:
             self._is_low = True
             self._emit(
                 "budget low",
@@ -263,7 +282,8 @@ def _answer_tasks(
                 leaving.leave_if_asked()
                 told.asked(task)
                 with suppress(StaleRoundError):  # the round closed without this site: the next task says so
-                    told.sent(task, session.push(_answer(participant, task, record)))
+                    session.push(_answer(participant, task, record))
+                told.sent(task, session.pushed_bytes)
                 answered, last_round, seats_lost = task, task.round, 0
                 continue
         except SeatLostError:

@@ -144,6 +144,11 @@ class Session:
         Called once per outage, with a text for people.
     meanwhile
         Called several times a second while a long poll waits; what it raises ends the wait. None: nothing is done.
+
+    Attributes
+    ----------
+    pushed_bytes
+        Serialised, of the last update that was sent.
     """
 
     def __init__(
@@ -155,6 +160,7 @@ class Session:
         notice: Callable[[str], None],
         meanwhile: Callable[[], None] | None = None,
     ) -> None:
+        self.pushed_bytes = 0
         self._meanwhile = meanwhile
         self._address = address
         self._credentials = credentials
@@ -276,8 +282,8 @@ class Session:
             if time.monotonic() - asked < LONG_POLL_S / 2:  # it should have waited itself
                 self._nowhere.pause()
 
-    def push(self, update: LocalUpdate) -> int:
-        """Deliver an update; a repeat is a success. Returns its serialised bytes.
+    def push(self, update: LocalUpdate) -> None:
+        """Deliver an update; a repeat is a success.
 
         Raises
         ------
@@ -291,8 +297,8 @@ class Session:
             self._furthest = update.round
             self._nowhere.reset()
         wire = codec.encode_update(update, run=self._run, value_type=self._value_type, dense=self._dense)
+        self.pushed_bytes = wire.ByteSize()  # also of one that comes too late
         self._call(lambda: self._stub.PushUpdate(wire, timeout=self._timeout_s))
-        return wire.ByteSize()
 
     def leave(self, reason: LeaveReason) -> None:
         """Tell the coordinator, if it can be reached, that the site leaves, and the class of its reason."""

@@ -65,6 +65,7 @@ KINDS = (
     "run joined",
     "released",
     "not taken part",
+    "budget",
     "budget low",
     "run over",
 )

@@ -1,6 +1,6 @@
 """The table that a site brings to a run: a public one, or one guarded by its policy and its ledger."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -10,11 +10,13 @@ from fedbnsl.messages import LedgerHead
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import price_of
+from fedbnsl.privacy.zcdp import zcdp_of
 from fedbnsl.security_log import Record, unrecorded
 from fedbnsl_client.budget.approvals import Terms
 from fedbnsl_client.budget.journal import RunJournal
 from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.policy import Policy, not_registered
+from fedbnsl_client.budget.spending import Spending
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.plan_fit import refuse_other_columns, refuse_other_dictionary, require_rows_here, rows_for
 from fedbnsl_client.participant import Unaccounted
@@ -29,11 +31,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Budget:
-    """What a dataset has spent and may spend, as epsilons at its policy's delta."""
+    """What a dataset has spent and may spend, as epsilons at its policy's delta.
+
+    Attributes
+    ----------
+    left_epsilon
+        What one more run may cost; epsilons do not add up.
+    """
 
     dataset: str
     spent_epsilon: float
     max_epsilon: float
+    left_epsilon: float
+    delta: float
 
 
 class Admission(Protocol):
@@ -77,6 +87,10 @@ class Admission(Protocol):
         """What its table has spent in all, and may spend; None: nothing is counted."""
         ...
 
+    def price(self, plan: Plan) -> Mapping[str, float] | None:
+        """What a whole run of a plan costs its table: epsilon, delta and zcdp; None: nothing is counted."""
+        ...
+
     def vouching(self, credentials: "Credentials | None") -> Vouching:
         """How it signs its keys for secure sums and checks those of the other sites."""
         ...
@@ -110,6 +124,9 @@ class PublicTable:
 
     def budget(self) -> None:
         """See `Admission.budget`."""
+
+    def price(self, plan: Plan) -> None:
+        """See `Admission.price`."""
 
     def vouching(self, credentials: "Credentials | None") -> Vouching:
         """See `Admission.vouching`: nobody need be confirmed, as nothing is protected."""
@@ -211,8 +228,17 @@ class GuardedTable:
 
     def budget(self) -> "Budget":
         """See `Admission.budget`."""
-        spent = self._ledger.spending(self._dataset.id).epsilon(self._dataset.max_delta)
-        return Budget(self._dataset.id, spent, self._dataset.max_epsilon)
+        spent, delta = self._ledger.spending(self._dataset.id), self._dataset.max_delta
+        left = self._dataset.cap.left(spent, gaussian=True).epsilon(delta)
+        return Budget(self._dataset.id, spent.epsilon(delta), self._dataset.max_epsilon, left, delta)
+
+    def price(self, plan: Plan) -> Mapping[str, float] | None:
+        """See `Admission.price`."""
+        if plan.privacy is None:
+            return None
+        price = price_of(plan, n_samples=self.n_samples, n_variables=len(self.variables))
+        cost, delta = Spending(price.units, price.gaussian), self._dataset.max_delta
+        return {"epsilon": cost.epsilon(delta), "delta": delta, "zcdp": zcdp_of(price.units)}
 
     def vouching(self, credentials: "Credentials | None") -> Vouching:
         """See `Admission.vouching`: with the sites that the operator has confirmed."""

@@ -1,0 +1,149 @@
+"""What the site's page shows: the plan, what left the site in which round and at which price, and what is left."""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from fedbnsl.events import Event
+from fedbnsl.shown import shown
+from fedbnsl.web.board import Board
+
+_MOST_RELEASES = 2000
+_MOST_LINES = 500
+
+IN_WORDS: Mapping[str, str] = {
+    "keys": "a public key of this run, signed: nothing of the table",
+    "statistics": "sums that tell means and spreads of the columns",
+    "scales": "mean squares of the columns, as released in the setup",
+    "admm": "local weights between the variables",
+    "refit": "least-squares weights along the learned edges",
+    "moments": "exact mean products of neighbouring variables",
+    "residual_moments": "mean products of what the graph leaves unexplained",
+}
+"""What a round of each kind takes out of the site."""
+
+# Settings of a plan that name other sites.
+_OF_OTHERS = ("sites",)
+
+
+class SiteView:
+    """What the page of one site shows.
+
+    Parameters
+    ----------
+    site
+        Name of the site, as far as it is known before the run.
+    coordinator
+        host:port that it calls.
+
+    Attributes
+    ----------
+    board
+        What its viewers are sent.
+    is_over
+        Whether the run has ended here.
+    """
+
+    def __init__(self, site: str, coordinator: str) -> None:
+        self.board = Board({"releases": _MOST_RELEASES, "log": _MOST_LINES})
+        self.is_over = False
+        self._site, self._coordinator = site, coordinator
+        self._plan: Mapping[str, Any] | None = None
+        self._budget: Mapping[str, Any] | None = None
+        self._state, self._since = "calls the coordinator", time.time()
+        self._round, self._stage = 0, ""
+        self._leaving = False
+        self._n_releases, self._n_bytes, self._zcdp = 0, 0, 0.0
+        self.board.show("site", self._about)
+        self.board.show("now", self._now)
+
+    def heard(self, event: Event) -> None:
+        """Take in an event of the site's run; listens to `fedbnsl.events.Events`."""
+        fields, kind = event.fields, event.kind
+        if kind == "run joined":
+            self._plan, self._zcdp = fields, fields["paid_zcdp"]
+            self._set(event, "waits for a task")
+            self.board.show("site", self._about)
+        elif kind == "round asked":
+            self._round, self._stage = fields["round"], fields["stage"]
+            self._set(event, "computes")
+        elif kind == "released":
+            self._released(event)
+            self._set(event, "waits for a task")
+        elif kind == "budget":
+            self._budget = fields
+        elif kind == "budget low":
+            self.note(
+                f"budget low: epsilon {fields['spent_epsilon']:.4g} of {fields['max_epsilon']:g} is spent for "
+                f"{fields['dataset']}"
+            )
+        elif kind == "not taken part":
+            self.note(f"this site does not take part: {fields['why']}")
+        elif kind == "run over":
+            self.is_over = True
+            self._set(event, "left" if fields["outcome"] == "LeftError" else "over")
+            self.note(f"the run is over here: {fields['outcome']}")
+        self.board.show("now", self._now)
+
+    def note(self, text: str) -> None:
+        """A line for the log: what the site's process tells its operator."""
+        self.board.add("log", [round(time.time(), 1), shown(text)])
+
+    def asked_to_leave(self) -> None:
+        """The button was pressed."""
+        self._leaving = True
+        self.note("asked to leave after the present round")
+        self.board.show("now", self._now)
+
+    def _set(self, event: Event, state: str) -> None:
+        self._state, self._since = state, event.time_unix_s
+
+    def _released(self, event: Event) -> None:
+        fields = event.fields
+        zcdp = fields["zcdp"]
+        self._n_releases += 1
+        self._n_bytes += fields["n_bytes"]
+        self._zcdp += zcdp or 0.0
+        self.board.add(
+            "releases",
+            {
+                "time": round(event.time_unix_s, 1),
+                "round": fields["round"],
+                "stage": fields["stage"],
+                "what": IN_WORDS.get(fields["stage"], fields["stage"]),
+                "bytes": fields["n_bytes"],
+                "zcdp": zcdp,
+                "again": bool(fields["again"]),
+            },
+        )
+
+    def _about(self) -> dict[str, Any]:
+        plan = self._plan
+        known: dict[str, Any] = {"site": self._site, "coordinator": self._coordinator, "joined": plan is not None}
+        if plan is None:
+            return known
+        return {
+            **known,
+            "plan": shown(plan["plan_name"]),
+            "digest": plan["plan"],
+            "rounds": plan["rounds"],
+            "dataset": plan["dataset"],
+            "rows": plan["n_samples"],
+            "price": plan["price"],
+            "settings": [[name, value] for name, value in plan["settings"].items() if name not in _OF_OTHERS],
+        }
+
+    def _now(self) -> dict[str, Any]:
+        return {
+            "time": round(time.time(), 1),
+            "state": self._state,
+            "since": self._since,
+            "round": self._round,
+            "stage": self._stage,
+            "leaving": self._leaving,
+            "over": self.is_over,
+            "n_releases": self._n_releases,
+            "n_bytes": self._n_bytes,
+            "zcdp": self._zcdp,
+            "budget": self._budget,
+        }

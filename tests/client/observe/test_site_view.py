@@ -1,0 +1,76 @@
+"""What the site's page shows, without a browser."""
+
+import json
+
+import pytest
+
+from fedbnsl.errors import SetupError
+from fedbnsl.events import Event
+from fedbnsl.rounds.kinds import KINDS
+from fedbnsl_client.leaving import Leaving
+from fedbnsl_client.observe.site_page import SitePage
+from fedbnsl_client.observe.site_view import IN_WORDS, SiteView
+
+JOINED = {
+    "plan": "ab" * 32, "plan_name": "mine", "rounds": 9, "dataset": "ward", "n_samples": 40, "paid_zcdp": 0.25,
+    "price": {"epsilon": 1.0, "delta": 1e-6, "zcdp": 0.5}, "settings": {"rounds": 9, "sites": ["north", "south"]},
+}  # fmt: skip
+
+
+def shown(view: SiteView) -> dict:
+    return json.loads(view.board.snapshot())
+
+
+@pytest.fixture
+def view():
+    return SiteView("north", "127.0.0.1:50051")
+
+
+def released(t: int, zcdp: float | None = 0.125) -> Event:
+    return Event("released", "", {"round": t, "stage": "admm", "n_bytes": 100, "zcdp": zcdp, "again": False})
+
+
+def test_every_kind_of_round_is_said_in_words():
+    assert set(IN_WORDS) == set(KINDS)
+
+
+def test_what_left_the_site_is_counted_with_its_price(view):
+    view.heard(Event("run joined", "", JOINED))
+    view.heard(Event("round asked", "", {"round": 1, "stage": "admm"}))
+    assert shown(view)["now"]["state"] == "computes"
+    view.heard(released(1))
+    view.heard(released(2))
+    found = shown(view)
+    assert [(one["round"], one["bytes"], one["zcdp"]) for one in found["releases"]["items"]] == [
+        (1, 100, 0.125),
+        (2, 100, 0.125),
+    ]
+    now = found["now"]
+    assert (now["n_releases"], now["n_bytes"], now["zcdp"]) == (2, 200, 0.5), "with what was paid before"
+
+
+def test_no_other_site_is_named(view):
+    view.heard(Event("run joined", "", JOINED))
+    assert "south" not in view.board.snapshot().decode()
+    assert shown(view)["site"]["settings"] == [["rounds", 9]]
+
+
+def test_a_text_cannot_steer_a_terminal_or_a_page(view):
+    view.note("\x1b[2Jwiped\u202e")
+    assert shown(view)["log"]["items"][0][1] == r"\x1b[2Jwiped\u202e"
+
+
+def test_beyond_this_machine_the_site_needs_a_certificate_of_its_own(view, tmp_path):
+    (tmp_path / "token").write_text("0123456789abcdef", encoding="utf-8")
+    (tmp_path / "bad.pem").write_text("no certificate", encoding="utf-8")
+    with pytest.raises(SetupError, match="--web-token needs --web-certificate"):
+        SitePage("127.0.0.1:0", view, Leaving(), token_file=tmp_path / "token")
+    with pytest.raises(SetupError, match="--web-certificate goes with --web-token"):
+        SitePage("127.0.0.1:0", view, Leaving(), certificate=tmp_path / "bad.pem")
+    with pytest.raises(SetupError, match="must hold a certificate and its key"):
+        SitePage("127.0.0.1:0", view, Leaving(), token_file=tmp_path / "token", certificate=tmp_path / "bad.pem")
+    with pytest.raises(SetupError, match="cannot be read"):
+        SitePage("127.0.0.1:0", view, Leaving(), token_file=tmp_path / "token", certificate=tmp_path / "none.pem")
+    with pytest.raises(SetupError, match="is not on this machine") as refused:
+        SitePage("0.0.0.0:0", view, Leaving())
+    assert "--web-certificate" in refused.value.remedy

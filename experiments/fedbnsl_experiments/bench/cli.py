@@ -41,8 +41,8 @@ def bench(
 
     FIGURE is one of accuracy, tuning, sachs, local-solve, network, bytes, load, attacks, rows, sources, sites, privacy,
     privacy-tuning, private-steps, global-step, d1000, lean, private-moments, unequal-noise, secure-sum, confidence,
-    robust, honest-sites, growth, startup, agents, tables, networks, search; without one, all of them (more than an hour
-    on two cores). The Sachs figures, the end of tables, a part of networks, secure-sum and confidence need
+    robust, honest-sites, growth, startup, agents, pages, tables, networks, search; without one, all of them (more than
+    an hour on two cores). The Sachs figures, the end of tables, a part of networks, secure-sum and confidence need
     FEDBNSL_DATA.
     """
     from rich.console import Console

@@ -13,6 +13,7 @@ from fedbnsl_experiments.bench.growth import growth
 from fedbnsl_experiments.bench.lean import lean, private_moments, unequal_noise
 from fedbnsl_experiments.bench.load import load
 from fedbnsl_experiments.bench.networks import networks
+from fedbnsl_experiments.bench.pages import pages
 from fedbnsl_experiments.bench.privacy import privacy, privacy_tuning
 from fedbnsl_experiments.bench.private_steps import private_steps
 from fedbnsl_experiments.bench.robust import honest, robust
@@ -55,6 +56,7 @@ FIGURES: dict[str, Callable[..., Iterator[Row]]] = {
     "growth": growth,
     "startup": startup,
     "agents": agents,
+    "pages": pages,
     "tables": tables,
     "networks": networks,
     "search": search_scores,

@@ -447,12 +447,13 @@ def _page(
             raise SetupError("--web-token and --web-certificate go with --web")
         yield _Shown()
         return
-    from fedbnsl_client.observe.site_page import SitePage
+    from fedbnsl_client.observe.site_page import ShownRun, SitePage
     from fedbnsl_client.observe.site_view import SiteView
 
     view, leaving = SiteView(site, coordinator), Leaving()
     events.listen(view.heard)
-    with SitePage(address, view, leaving, token_file=token, certificate=certificate) as page:
+    runs = {"": ShownRun(view, leaving)}
+    with SitePage(address, lambda: runs, token_file=token, certificate=certificate) as page:
         tell(f"page: {page.port.url}", err=True)
         yield _Shown(view.note, leaving)
 

@@ -40,6 +40,7 @@ _LOOK_S = 1.0  # at the folder and at the runs
 _AGAIN_S = (5.0, 300.0)  # after a failure, and at most, doubling
 _LONGEST_WAIT_S = 15.0  # between calls to a coordinator that is away
 _GOODBYE_S = 15.0
+_MOST_SHOWN = 20
 # Until somebody changes the policy or the approval.
 _FOR_GOOD = (PolicyRefusal, BudgetExhaustedError, LeftError, EjectedError)
 
@@ -121,9 +122,16 @@ class Agent:
         self._offers: tuple[RunOffer, ...] = ()
         self._looked = 0.0
         self._trouble = ""
+        self._reached = False
         self._outcomes: dict[str, int] = {}
+        self._shown: dict[int, Part] = {}
 
     # ---- for pages and metrics -------------------------------------------------------------------------------------
+
+    @property
+    def reached(self) -> bool:
+        """Whether the coordinator answered last."""
+        return self._reached
 
     @property
     def trouble(self) -> str:
@@ -134,6 +142,11 @@ class Agent:
     def parts(self) -> tuple[Part, ...]:
         """In the runs that go on here."""
         return (*self._parts.values(),)
+
+    @property
+    def shown(self) -> Mapping[int, Part]:
+        """The last parts by their runs' numbers, also those that are over."""
+        return dict(self._shown)
 
     @property
     def waiting(self) -> Mapping[str, str]:
@@ -158,10 +171,11 @@ class Agent:
                 try:
                     session = session or self._connected()
                     seen, self._offers = session.offers(seen)
-                    wait_s = _LOOK_S
+                    wait_s, self._reached = _LOOK_S, True
                     self._note_trouble(None)
                     self._look()
                 except (UnreachableError, IdentityError) as error:
+                    self._reached = False
                     self._note_trouble(error)
                     if session is not None:
                         session.close()
@@ -236,6 +250,8 @@ class Agent:
         part = self._parts[offer.run] = Part(
             self._site, offer, self._plans[offer.run], dataset, approval=number, rules=rules
         )
+        kept = [*self._shown.items()][-_MOST_SHOWN:]
+        self._shown = {**{run: one for run, one in kept if run != offer.run}, offer.run: part}
         part.start()
 
     def _plan_of(self, offer: RunOffer) -> Plan:

@@ -10,15 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedbnsl.errors import InterruptedRunError
+from fedbnsl.errors import InterruptedRunError, SetupError
 from fedbnsl.event_options import Listeners, takes_listeners
-from fedbnsl.events import silent
 from fedbnsl.identity.passphrase import Passphrases, passphrase_option
 from fedbnsl.shown import shown_lines
 from fedbnsl.tell import tell
+from fedbnsl.web.options import web_options
 
 if TYPE_CHECKING:
     from fedbnsl.messages import RunOffer
+    from fedbnsl_client.agent.agent import Agent
+    from fedbnsl_client.agent.part import Site
+    from fedbnsl_client.observe.site_page import ShownRun
     from fedbnsl_client.site.identity import Link
 
 _FOLDER = click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
@@ -46,6 +49,19 @@ _INSECURE = click.option("--insecure", is_flag=True, help="Plaintext, on loopbac
 )
 @click.option("--json-logs", is_flag=True, help="Write each notice as a JSON object, for a collector of logs.")
 @_INSECURE
+@click.option("--metrics", metavar="HOST:PORT", help="Serve metrics for Prometheus there; port 0 takes a free one.")
+@click.option(
+    "--metrics-token",
+    type=click.Path(path_type=Path),
+    help="File with the bearer token that a scraper must show; with it metrics go over TLS, under --web-certificate. "
+    "Needed beyond loopback.",
+)
+@web_options("--web-certificate", "the agent and its runs")
+@click.option(
+    "--web-certificate",
+    type=click.Path(path_type=Path),
+    help="With a token: PEM file with a certificate that browsers and scrapers of the site trust, and its key.",
+)
 @takes_listeners
 @passphrase_option
 def agent(
@@ -56,6 +72,11 @@ def agent(
     at_once: int,
     json_logs: bool,
     insecure: bool,
+    metrics: str | None,
+    metrics_token: Path | None,
+    web: str | None,
+    web_token: Path | None,
+    web_certificate: Path | None,
     listeners: Listeners,
     passphrases: Passphrases,
 ) -> None:
@@ -79,14 +100,77 @@ def agent(
     link = _link(folder, coordinator, insecure, passphrases)
     first = link()
     policy.check_coordinator(first.address, authority=first.authority)
-    events = click.get_current_context().with_resource(listeners.listening("fedbnsl-participant"))
-    emit = events if listeners.are_named else silent
-    site = Site(folder, out or folder / "results", dataset, link, notice, emit)
+    context = click.get_current_context()
+    events = context.with_resource(listeners.listening("fedbnsl-participant"))
+    site = Site(folder, out or folder / "results", dataset, link, notice, events, policy.site, first.address)
+    running = Agent(site, at_once=at_once)
+    if metrics is not None:
+        from fedbnsl.web.metrics_port import MetricsPort
+        from fedbnsl_client.observe.prometheus import AgentCollector
+
+        collector, secure = AgentCollector(running, folder), _tls(web_certificate)
+        port = MetricsPort(metrics, collector, token_file=metrics_token, secure=secure, needs="--web-certificate")
+        context.with_resource(port)
+        notice("", f"metrics on port {port.port}")
+    elif metrics_token is not None:
+        raise SetupError("--metrics-token goes with --metrics")
+    if web is not None:
+        from fedbnsl_client.observe.site_page import SitePage
+
+        certificate = web_certificate if web_token is not None else None
+        page = SitePage(
+            web,
+            lambda: _shown_runs(running),
+            agent=lambda: _about(running, site),
+            token_file=web_token,
+            certificate=certificate,
+        )
+        context.with_resource(page)
+        notice("", f"page: {page.port.url}")
+    elif web_token is not None:
+        raise SetupError("--web-token goes with --web")
     notice("", f"agent of {policy.site}: asking {first.address} for runs; results: {site.out}")
     try:
-        Agent(site, at_once=at_once).run()
+        running.run()
     except InterruptedRunError:
         notice("", "agent stopped")
+
+
+def _tls(certificate: Path | None) -> Any:
+    if certificate is None:
+        return None
+    from fedbnsl.web.certificate_file import renewed_from
+
+    return renewed_from(certificate, option="--web-certificate")
+
+
+def _shown_runs(running: Agent) -> dict[str, ShownRun]:
+    from fedbnsl_client.observe.site_page import ShownRun
+
+    return {f"{run:016x}": ShownRun(part.view, part.leaving) for run, part in running.shown.items()}
+
+
+def _about(running: Agent, site: Site) -> dict[str, Any]:
+    """What the first page shows."""
+    runs = [
+        {
+            "key": f"{run:016x}",
+            "name": part.offer.name,
+            "plan": part.offer.plan_name,
+            "state": "takes part" if part.goes_on else "finished" if part.failure is None else str(part.failure),
+            "goes_on": part.goes_on,
+            "round": part.round,
+        }
+        for run, part in running.shown.items()
+    ]
+    waiting = [[name, why] for name, why in running.waiting.items()]
+    return {
+        "site": site.name,
+        "coordinator": site.coordinator,
+        "trouble": running.trouble,
+        "runs": runs[::-1],
+        "waiting": waiting,
+    }
 
 
 @click.command()

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedbnsl.errors import FedbnslError, LeftError
-from fedbnsl.events import Emit
+from fedbnsl.events import Emit, Event, Events
 from fedbnsl.messages import RunOffer
 from fedbnsl.security_log import once_each
 from fedbnsl_client.agent import results
 from fedbnsl_client.join_run import take_part
 from fedbnsl_client.leaving import Leaving
+from fedbnsl_client.observe.site_view import SiteView
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_client.site.admission import GuardedTable
 from fedbnsl_client.site.identity import Link
@@ -39,6 +40,8 @@ class Site:
         Of the policy; None: that of the approval, or the only one.
     link
         Gives the coordinator's address and the site's present certificate.
+    name, coordinator
+        Of the site, and host:port of the coordinator, to be shown.
     """
 
     folder: Path
@@ -47,6 +50,8 @@ class Site:
     link: Callable[[], Link]
     notice: Notice
     emit: Emit
+    name: str = ""
+    coordinator: str = ""
 
 
 class Part:
@@ -60,6 +65,10 @@ class Part:
         By which it was decided to join.
     leaving
         Asks it to leave the run.
+    round
+        The last that was asked.
+    view
+        What its page shows.
     failure
         What ended it here; None while it goes on, and after a result was kept.
     """
@@ -72,6 +81,8 @@ class Part:
         self.leaving = Leaving()
         self.failure: FedbnslError | None = None
         self._site = site
+        self.round = 0
+        self.view = SiteView(site.name, site.coordinator)
         self._plan_toml = plan_toml
         self._dataset = dataset
         self._thread = threading.Thread(target=self._run, name=f"run {offer.run:016x}", daemon=True)
@@ -95,7 +106,7 @@ class Part:
             results.keep_plan(place, self._plan_toml)
             edges = self._take_part(place)
             results.keep_outcome(place, self.offer, "finished", f"{edges} edges between columns")
-            self._site.notice(name, f"the run is over: {edges} edges; kept in {place}")
+            self._notice(f"the run is over: {edges} edges; kept in {place}")
         except FedbnslError as error:
             self._failed(error, place)
         except Exception as error:
@@ -116,22 +127,37 @@ class Part:
                 address=link.address,
                 credentials=link.credentials,
                 patience_s=_PATIENCE_S,
-                notice=lambda text: site.notice(self.offer.name, text),
+                notice=self._notice,
                 out=place,
                 record=record,
                 offer=self.offer,
-                emit=site.emit,
+                emit=self._events(),
                 leaving=self.leaving,
             )
         return graph.nnz
 
+    def _events(self) -> Events:
+        events = Events()
+        events.listen(self._heard)
+        events.listen(lambda event: self._site.emit(event.kind, run=event.run, **event.fields))
+        return events
+
+    def _heard(self, event: Event) -> None:
+        self.view.heard(event)
+        if event.kind == "round asked":
+            self.round = event.fields["round"]
+
+    def _notice(self, text: str) -> None:
+        self._site.notice(self.offer.name, text)
+        self.view.note(text)
+
     def _failed(self, error: FedbnslError, place: Path) -> None:
         self.failure = error
-        self._site.notice(self.offer.name, str(error) if isinstance(error, LeftError) else f"{error}\n{error.remedy}")
+        self._notice(str(error) if isinstance(error, LeftError) else f"{error}\n{error.remedy}")
         try:
             for_good = isinstance(error, LeftError) and not self.leaving.comes_back
             results.keep_outcome(
                 place, self.offer, type(error).__name__, str(error), left_under=self.approval if for_good else None
             )
         except FedbnslError as unwritten:
-            self._site.notice(self.offer.name, str(unwritten))
+            self._notice(str(unwritten))

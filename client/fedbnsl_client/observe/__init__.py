@@ -1,5 +1,6 @@
-"""The site's own page (`participant join --web`): what leaves the site while it leaves, and a button to leave the run.
+"""What the operator of a site looks at: a page of each run with a button to leave it, and an agent's metrics.
 
-`site_view` listens to the events of the site's run and keeps what the page shows, `site_page` has its addresses. It
-shows nothing of another site, and of the table only what its own operator may know.
+`site_view` listens to the events of a run and keeps what its page shows, `site_page` has the addresses (`participant
+join --web`, `participant agent --web`); `prometheus` says what there is to count of an agent. Nothing is shown of
+another site, and of the table only what its own operator may know.
 """

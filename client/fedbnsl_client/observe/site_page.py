@@ -1,16 +1,18 @@
-"""The addresses of the site's page, and its button."""
+"""The addresses of the site's pages: one run of `participant join`, or the runs of an agent, each with its button."""
 
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from fedbnsl.errors import SetupError
-from fedbnsl.web.exposure import RenewedContext
+from fedbnsl.web.board import Board
+from fedbnsl.web.certificate_file import renewed_from
 from fedbnsl.web.port import WebPort
 from fedbnsl.web.stream import StreamedBoard
 from fedbnsl_client.leaving import Leaving
@@ -20,15 +22,25 @@ _PACKAGE = "fedbnsl_client.observe"
 _WHY = "asked for on the site's page"
 
 
+@dataclass(frozen=True)
+class ShownRun:
+    """A run as a page shows it, and what its button asks."""
+
+    view: SiteView
+    leaving: Leaving
+
+
 class SitePage:
-    """The port of the site's page.
+    """The port of the site's pages.
 
     Parameters
     ----------
     address
         host:port; port 0 takes a free one.
-    leaving
-        Asked when the button is pressed.
+    runs
+        The runs to show, by what stands for them in an address; of one run alone the empty text.
+    agent
+        What the first page shows of an agent, with a link to each run; None: the one run is the first page.
     token_file
         Holds what a viewer must show; None: nothing, in plaintext, on loopback only.
     certificate
@@ -44,9 +56,9 @@ class SitePage:
     def __init__(
         self,
         address: str,
-        view: SiteView,
-        leaving: Leaving,
+        runs: Callable[[], Mapping[str, ShownRun]],
         *,
+        agent: Callable[[], Any] | None = None,
         token_file: Path | None = None,
         certificate: Path | None = None,
     ) -> None:
@@ -54,17 +66,28 @@ class SitePage:
         if certificate is not None:
             if token_file is None:
                 raise SetupError("--web-certificate goes with --web-token")
-            secure = RenewedContext(lambda: _content(certificate), lambda: _context(certificate))
-        self.view, self._leaving = view, leaving
+            secure = renewed_from(certificate, option="--web-certificate")
+        self._runs = runs
         self.port = WebPort(
             address, package=_PACKAGE, token_file=token_file, secure=secure, needs="--web-certificate FILE"
         )
+        streams = self.port.streams
+        if agent is None:
+            at = ""
+        else:
+            self._agent, at = Board(), "/runs/{run}"
+            self._agent.refresh = self._refresh
+            self._agent.show("agent", agent)
+            self._about = agent
+            self.port.add_routes(
+                [Route("/", self._first_page), Route("/events", StreamedBoard(streams, lambda request: self._agent))]
+            )
         self.port.add_routes(
             [
-                Route("/", self._page),
-                Route("/events", StreamedBoard(self.port.streams, lambda request: self.view.board)),
-                Route("/state.json", self._state),
-                Route("/leave", self._leave, methods=["POST"]),
+                Route(at or "/", self._page),
+                Route(f"{at}/events", StreamedBoard(streams, self._board_of)),
+                Route(f"{at}/state.json", self._state),
+                Route(f"{at}/leave", self._leave, methods=["POST"]),
             ]
         )
 
@@ -75,36 +98,39 @@ class SitePage:
     def __exit__(self, *exception: object) -> None:
         self.port.__exit__(*exception)
 
+    async def _refresh(self) -> None:
+        self._agent.show("agent", self._about)
+
+    async def _first_page(self, request: Request) -> Response:
+        return self.port.assets.answer(request, "agent.html")
+
     async def _page(self, request: Request) -> Response:
+        if self._shown(request) is None:
+            return PlainTextResponse("no such run", 404)
         text = self.port.assets.text("site.html").replace("{{ form_token }}", self.port.access.form_token)
         return HTMLResponse(text)
 
     async def _state(self, request: Request) -> Response:
-        return Response(self.view.board.snapshot(), media_type="application/json")
+        board = self._board_of(request)
+        if board is None:
+            return PlainTextResponse("no such run", 404)
+        return Response(board.snapshot(), media_type="application/json")
 
     async def _leave(self, request: Request) -> Response:
+        shown = self._shown(request)
+        if shown is None:
+            return PlainTextResponse("no such run", 404)
         if not self.port.access.holds_form_token(request):
             return PlainTextResponse("posted from another page, or the process is another one now: load it anew", 403)
-        if self.view.is_over:
+        if shown.view.is_over:
             return JSONResponse({"leaving": False}, 409)
-        self._leaving.ask(_WHY)
-        self.view.asked_to_leave()
+        shown.leaving.ask(_WHY)
+        shown.view.asked_to_leave()
         return JSONResponse({"leaving": True}, 202)
 
+    def _shown(self, request: Request) -> ShownRun | None:
+        return self._runs().get(request.path_params.get("run", ""))
 
-def _content(certificate: Path) -> bytes:
-    try:
-        return certificate.read_bytes()
-    except OSError as error:
-        raise SetupError(f"--web-certificate: {certificate} cannot be read: {error.strerror}") from None
-
-
-def _context(certificate: Path) -> ssl.SSLContext:
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    try:
-        context.load_cert_chain(certificate)
-    except (OSError, ssl.SSLError) as error:
-        raise SetupError(
-            f"--web-certificate: {certificate} must hold a certificate and its key, PEM: {error}"
-        ) from None
-    return context
+    def _board_of(self, request: Request) -> Board | None:
+        shown = self._shown(request)
+        return None if shown is None else shown.view.board

@@ -5,6 +5,7 @@ import { follow } from "./stream.js";
 
 const SHOWN = 200;
 const LAST_MS = 300;
+const HERE = location.pathname === "/" ? "" : location.pathname;
 let releases = [];
 let now = null;
 
@@ -60,7 +61,7 @@ byId("leave").addEventListener("click", async () => {
   byId("leave").disabled = true;
   try {
     const token = document.querySelector('meta[name="form-token"]').content;
-    const answer = await fetch("/leave", { method: "POST", headers: { "X-Form-Token": token } });
+    const answer = await fetch(`${HERE}/leave`, { method: "POST", headers: { "X-Form-Token": token } });
     if (!answer.ok) throw new Error(await answer.text());
     setText("leave-note", "Leaving after the present round.");
   } catch (error) {
@@ -69,7 +70,7 @@ byId("leave").addEventListener("click", async () => {
   }
 });
 
-const close = follow("/events", {
+const close = follow(`${HERE}/events`, {
   site: showSite,
   releases: showReleases,
   log: (content) => log(byId("log"), content),

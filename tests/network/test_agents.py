@@ -2,6 +2,8 @@
 
 import json
 import signal
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,7 +13,8 @@ from agents import SITES, Federated, plan_of_three, price_units
 from command_line import Outcome
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_experiments.localnet import LocalNetwork
-from private_site import ROWS
+from free_port import free_port
+from private_site import DATASET, ROWS
 
 
 @pytest.fixture
@@ -167,3 +170,50 @@ def test_a_run_can_be_paused_started_again_stopped_and_removed(federated: Federa
     )
     said = federated.command("coordinator", "runs", "remove", federated.runs, "--older-than=0", "--yes")
     assert not place.exists(), said
+
+
+def asked(url: str, *, post: str = "") -> tuple[int, str]:
+    """What a page answers; a POST comes from the page itself."""
+    headers = {"Origin": url.rpartition("/runs/")[0], "X-Form-Token": post} if post else {}
+    request = urllib.request.Request(url, method="POST" if post else "GET", headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as refused:
+        return refused.code, refused.read().decode()
+
+
+def test_an_agent_shows_its_runs_tells_its_budget_and_leaves_a_run_for_good_at_a_press_of_the_button(
+    federated: Federated,
+) -> None:
+    plan = plan_of_three(rounds=400)
+    federated.approve(plan)
+    place = federated.queue(plan, "run")
+    federated.start_service()
+    page, metrics = f"http://127.0.0.1:{free_port()}", f"http://127.0.0.1:{free_port()}/metrics"
+    watched = (f"--web={page[7:]}", f"--metrics={metrics[7:-8]}")
+    agents = {site: federated.start_agent(site, *(watched if site == "east" else ())) for site in SITES}
+    federated.await_rounds("run", 3)
+    told = asked(metrics)[1]
+    assert 'fedbnsl_agent_runs{state="taking part"} 1.0' in told
+    assert f'fedbnsl_agent_budget_epsilon{{dataset="{DATASET}"}} 20.0' in told
+    assert float(told.partition(f'fedbnsl_agent_spent_epsilon{{dataset="{DATASET}"}} ')[2].split()[0]) > 0
+    assert asked(f"{page}/")[0] == 200
+    [number] = [path.name.rpartition("-")[2] for path in (federated.sites["east"] / "results").iterdir()]
+    shown = f"{page}/runs/{number}"
+    code, text = asked(shown)
+    token = text.partition('name="form-token" content="')[2].partition('"')[0]
+    assert (code, asked(f"{shown}/leave")[0], asked(f"{shown}/leave", post="x" * len(token))[0]) == (200, 405, 403)
+    state = json.loads(asked(f"{shown}/state.json")[1])
+    assert state["now"]["round"] >= 3
+    assert not set(SITES[1:]) & set(json.dumps(state).split('"')), "nothing of other sites"
+    assert asked(f"{shown}/leave", post=token)[0] == 202
+    federated.await_text(agents["east"], "run: left the run: asked for on the site's page")
+    federated.kill(agents["east"], signal.SIGTERM)
+    again = federated.start_agent("east")
+    federated.command("coordinator", "runs", "pause", federated.runs, "run")
+    federated.command("coordinator", "runs", "start", federated.runs, place)
+    federated.approve(plan, "north")  # of another site: no reason to come back
+    assert "joined as east" not in federated.log(again)
+    federated.approve(plan, "east")
+    federated.await_text(again, "run: joined as east")

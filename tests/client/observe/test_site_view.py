@@ -8,7 +8,7 @@ from fedbnsl.errors import SetupError
 from fedbnsl.events import Event
 from fedbnsl.rounds.kinds import KINDS
 from fedbnsl_client.leaving import Leaving
-from fedbnsl_client.observe.site_page import SitePage
+from fedbnsl_client.observe.site_page import ShownRun, SitePage
 from fedbnsl_client.observe.site_view import IN_WORDS, SiteView
 
 JOINED = {
@@ -64,13 +64,23 @@ def test_beyond_this_machine_the_site_needs_a_certificate_of_its_own(view, tmp_p
     (tmp_path / "token").write_text("0123456789abcdef", encoding="utf-8")
     (tmp_path / "bad.pem").write_text("no certificate", encoding="utf-8")
     with pytest.raises(SetupError, match="--web-token needs --web-certificate"):
-        SitePage("127.0.0.1:0", view, Leaving(), token_file=tmp_path / "token")
+        SitePage("127.0.0.1:0", lambda: {"": ShownRun(view, Leaving())}, token_file=tmp_path / "token")
     with pytest.raises(SetupError, match="--web-certificate goes with --web-token"):
-        SitePage("127.0.0.1:0", view, Leaving(), certificate=tmp_path / "bad.pem")
+        SitePage("127.0.0.1:0", lambda: {"": ShownRun(view, Leaving())}, certificate=tmp_path / "bad.pem")
     with pytest.raises(SetupError, match="must hold a certificate and its key"):
-        SitePage("127.0.0.1:0", view, Leaving(), token_file=tmp_path / "token", certificate=tmp_path / "bad.pem")
+        SitePage(
+            "127.0.0.1:0",
+            lambda: {"": ShownRun(view, Leaving())},
+            token_file=tmp_path / "token",
+            certificate=tmp_path / "bad.pem",
+        )
     with pytest.raises(SetupError, match="cannot be read"):
-        SitePage("127.0.0.1:0", view, Leaving(), token_file=tmp_path / "token", certificate=tmp_path / "none.pem")
+        SitePage(
+            "127.0.0.1:0",
+            lambda: {"": ShownRun(view, Leaving())},
+            token_file=tmp_path / "token",
+            certificate=tmp_path / "none.pem",
+        )
     with pytest.raises(SetupError, match="is not on this machine") as refused:
-        SitePage("0.0.0.0:0", view, Leaving())
+        SitePage("0.0.0.0:0", lambda: {"": ShownRun(view, Leaving())})
     assert "--web-certificate" in refused.value.remedy

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fedbnsl.errors import SetupError
 from fedbnsl.messages import RunStatus, SiteProgress
-from fedbnsl_server.observe import metrics_port
+from fedbnsl.web import metrics_port
 from fedbnsl_server.observe.metrics_port import MetricsPort
 from fedbnsl_server.observe.prometheus import from_loop
 from federation_folder import make_federation

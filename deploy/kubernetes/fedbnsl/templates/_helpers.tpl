@@ -96,6 +96,10 @@ initContainers:
 - name: web-token
   secret: {secretName: {{ .half.web.tokenSecret }}, defaultMode: 0440, items: [{key: token, path: token}]}
 {{- end }}
+{{- if and .half.certificateSecret (or .half.metrics.enabled .half.web.enabled) }}
+- name: certificate
+  secret: {secretName: {{ .half.certificateSecret }}, defaultMode: 0440, items: [{key: tls.pem, path: tls.pem}]}
+{{- end }}
 {{- if .half.passphraseSecret }}
 - name: passphrase
   secret: {secretName: {{ .half.passphraseSecret }}, defaultMode: 0440, items: [{key: passphrase, path: passphrase}]}
@@ -110,6 +114,9 @@ initContainers:
 {{- end }}
 {{- if .half.web.enabled }}
 - {name: web-token, mountPath: /secrets/web, readOnly: true}
+{{- end }}
+{{- if and .half.certificateSecret (or .half.metrics.enabled .half.web.enabled) }}
+- {name: certificate, mountPath: /secrets/tls, readOnly: true}
 {{- end }}
 {{- if .half.passphraseSecret }}
 - {name: passphrase, mountPath: /secrets/passphrase, readOnly: true}

@@ -173,6 +173,7 @@ def main() -> int:
         click.echo("policies and ledgers; the coordinator and the agents stay up from now on")
         set_policies(project, scratch / "dictionary.toml")
         project.compose("up", "--detach", "--no-build")
+        click.echo(f"the coordinator's page: https://localhost:{project.web_port}, token {project.web_token}")
         confirm_peers(project)
         before = dict.fromkeys(SITES, 0.0)
         for plan, file in plans.items():
@@ -183,6 +184,10 @@ def main() -> int:
             runs[plan] = judged(project, plan, truth, scratch, before)
             before = {site: spending["zcdp"] for site, spending in runs[plan].spent.items()}
             click.echo(runs[plan].result["privacy"]["guarantee"])
+        for plan in plans:
+            now = json.loads(project.page(f"/runs/{plan}/state.json"))
+            if now["now"]["state"] != "finished":
+                raise StepError(f"expected: the page shows that {plan} is over, not: {now['now']['state']}")
         for line in side_by_side({"private-steps": runs["private-steps"], "private, secure sum": runs["private"]}):
             click.echo(line)
     except StepError as error:

@@ -4,8 +4,10 @@ Keys are made in the sites' volumes; requests and bundles go through pipes, wher
 """
 
 import hashlib
+import http.client
 import json
 import os
+import secrets
 import shutil
 import ssl
 import subprocess
@@ -14,6 +16,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
+
+from free_port import free_port
 
 ROOT = Path(__file__).parents[2]
 SITES = ("site-1", "site-2", "site-3")
@@ -64,7 +68,12 @@ class Project:
     def __init__(self, name: str, tables: Path, one_run: Path | None = None) -> None:
         self.name = name
         files = [ROOT / "docker-compose.yml"]
-        self._env = {**os.environ, "FEDBNSL_TABLES": str(tables)}
+        self.web_port, self.web_token = free_port(), secrets.token_hex(16)
+        token_file = tables.parent / "web-token"
+        token_file.parent.mkdir(parents=True, exist_ok=True)
+        token_file.write_text(self.web_token, encoding="utf-8")
+        self._env = {**os.environ, "FEDBNSL_TABLES": str(tables), "FEDBNSL_WEB_TOKEN": str(token_file)}
+        self._env["FEDBNSL_WEB_PORT"] = str(self.web_port)
         if one_run is not None:
             files.append(Path(__file__).with_name("one-run.yml"))
             self._env["FEDBNSL_PLAN"] = str(one_run)
@@ -87,6 +96,17 @@ class Project:
             self._ids[service] = self.compose("ps", "--quiet", service).strip()
         return output_of("docker", "exec", "--interactive", self._ids[service], *command, stdin=stdin)
 
+    def page(self, path: str) -> str:
+        """What the coordinator's page answers, over TLS under the federation's authority."""
+        trusted = ssl.create_default_context(cadata=self.within("coordinator", "cat", "/federation/ca.pem"))
+        asked = http.client.HTTPSConnection("localhost", self.web_port, context=trusted, timeout=30)
+        asked.request("GET", path, headers={"Authorization": f"Bearer {self.web_token}"})
+        answer = asked.getresponse()
+        text = answer.read().decode()
+        if answer.status != 200:
+            raise StepError(f"{path} of the page: {answer.status} {text}")
+        return text
+
     def remove(self) -> None:
         """Containers, networks and volumes."""
         self.compose("down", "--volumes", "--remove-orphans", "--timeout", "5")
@@ -107,7 +127,8 @@ def enrol(project: Project) -> None:
         return project.once(site, *words)
 
     project.compose("up", "--no-start", "--no-build")  # its networks and volumes, which requests would make all at once
-    project.once("authority", "coordinator", "init", "/federation", "--name", "demo", "--host", "coordinator", *ca_key)
+    hosts = ("--host", "coordinator", "--host", "localhost")  # the second for who looks at the page on this machine
+    project.once("authority", "coordinator", "init", "/federation", "--name", "demo", *hosts, *ca_key)
     ca = project.once("coordinator", "/federation/ca.pem", options=("--entrypoint", "cat"))
     fingerprint = hashlib.sha256(ssl.PEM_cert_to_DER_cert(ca.strip())).hexdigest()
     requests = each_site(request)

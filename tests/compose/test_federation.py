@@ -211,7 +211,13 @@ def test_a_coordinator_can_enrol_nobody(waiting) -> None:
     container = waiting.services[COORDINATOR]
     container.reload()
     mounts = {mount["Destination"] for mount in container.attrs["Mounts"]}
-    assert mounts == {"/federation", "/runs", "/plan.toml", "/var/cache/fedbnsl"}  # the last holds compiled code
+    assert mounts == {
+        "/federation",
+        "/runs",
+        "/plan.toml",
+        "/run/secrets/web-token",
+        "/var/cache/fedbnsl",
+    }  # the last holds compiled code
 
 
 WRITES = """

@@ -67,6 +67,7 @@ def take_part(
     offer: RunOffer | None = None,
     emit: Emit = silent,
     leaving: Leaving | None = None,
+    tells_of_table: bool = True,
 ) -> SparseMatrix:
     """Take part in one run until its end and return the learned graph with its consensus weights.
 
@@ -92,6 +93,8 @@ def take_part(
         Told what happens, under the name of the offer; see `fedbnsl.events`.
     leaving
         Asks to leave the run while it goes on.
+    tells_of_table
+        Whether `notice` may be told exact numbers of the table, as a person at the site may; not if it is a log.
 
     Raises
     ------
@@ -109,7 +112,10 @@ def take_part(
     session = Session(address, credentials, patience_s=patience_s, notice=notice, meanwhile=meanwhile)
     try:
         request = partial(_request, admission, 0 if offer is None else run_tag(offer.run))
-        reply = _joined(session, admission, request())
+        try:
+            reply = _joined(session, admission, request())
+        except LedgerError:  # another run of this site may have paid between this head and the coordinator's look
+            reply = _joined(session, admission, request())
         record("joined", coordinator=address, run=f"{reply.run:016x}", plan_digest=reply.plan_digest.hex())
         reason: LeaveReason | None = None
         try:
@@ -145,7 +151,7 @@ def take_part(
             )
             # At the site alone, and before a private run pays for anything: Ctrl-C now costs nothing. A run without
             # privacy is in the ledger already.
-            for line in site_lines(table, plan, fit_of(table, plan)):
+            for line in site_lines(table, plan, fit_of(table, plan)) if tells_of_table else ():
                 notice(line)
 
             first = (reply.run, reply.plan_digest, reply.variables)

@@ -1,12 +1,19 @@
 """A request to leave a run that goes on: from the site's page, or since the plan is approved no more."""
 
 import threading
+from collections.abc import Callable
 
 from fedbnsl.errors import LeftError
 
 
 class Leaving:
     """Asked from any thread; the run's own thread leaves once the answer to its present task is delivered.
+
+    Parameters
+    ----------
+    may_stay
+        Called in the run's own thread before each answer, and while it waits: why the run has to be left; empty: it
+        need not.
 
     Attributes
     ----------
@@ -16,7 +23,8 @@ class Leaving:
         Whether an agent may join the run again by itself.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, may_stay: Callable[[], str] = lambda: "") -> None:
+        self._may_stay = may_stay
         self.why = ""
         self.comes_back = True
         self._lock = threading.Lock()
@@ -41,5 +49,7 @@ class Leaving:
         LeftError
             If somebody has asked.
         """
+        if not self.why and (why := self._may_stay()):
+            self.ask(why)
         if self.why:
             raise LeftError(f"left the run: {self.why}")

@@ -117,14 +117,25 @@ class BackOff:
         """A call went through."""
         self._since, self._wait_s = None, 0.1
 
-    def pause(self) -> bool:
-        """Sleep before the next call; False if patience is over."""
+    def pause(self, meanwhile: Callable[[], None] | None = None) -> bool:
+        """Sleep before the next call; False if patience is over.
+
+        Parameters
+        ----------
+        meanwhile
+            Called several times a second; what it raises ends the sleep.
+        """
         now = time.monotonic()
         if self._since is None:
             self._since = now
         if not now - self._since <= self.patience_s:  # NaN counts as no patience
             return False
-        time.sleep(self._wait_s * random.uniform(0.5, 1.5))  # noqa: S311  # jitter, not a secret
+        left_s = self._wait_s * random.uniform(0.5, 1.5)  # noqa: S311  # jitter, not a secret
+        while meanwhile is not None and left_s > _MEANWHILE_S:
+            meanwhile()
+            time.sleep(_MEANWHILE_S)
+            left_s -= _MEANWHILE_S
+        time.sleep(left_s)
         self._wait_s = min(5.0, 2 * self._wait_s)
         return True
 
@@ -370,7 +381,7 @@ class Session:
                             f"the coordinator at {self._address} does not answer; "
                             f"trying again for up to {self._back_off.patience_s:g} s"
                         )
-                    if self._back_off.pause():
+                    if self._back_off.pause(self._meanwhile if self._run else None):
                         continue
                     patience_s = self._back_off.patience_s
                     how_long = f" for {patience_s:g} s" if patience_s else ""

@@ -89,7 +89,7 @@ def test_an_approval_can_be_withdrawn_while_the_agent_waits_and_while_a_run_goes
     federated.queue(plan, "short")
     federated.await_text(agents["east"], "short: not joined")
     federated.queue(long, "long")
-    federated.await_text(agents["east"], "long: joined as east")
+    federated.await_rounds("long", 2)
     federated.command("participant", "withdraw", federated.sites["east"], long.digest().hex())
     federated.await_text(agents["east"], "long: left the run: its approval was taken back")
     with site_folder.opened(federated.sites["east"]) as (_, ledger):

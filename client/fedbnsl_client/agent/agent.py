@@ -17,12 +17,11 @@ from fedbnsl.errors import (
     BudgetExhaustedError,
     EjectedError,
     FedbnslError,
-    IdentityError,
+    InterruptedRunError,
     LeftError,
     PlanError,
     PlanMismatchError,
     PolicyRefusal,
-    UnreachableError,
 )
 from fedbnsl.messages import RunOffer
 from fedbnsl.plan.plan import Plan
@@ -91,11 +90,6 @@ class _Rules:
         """What decides about a run, to compare."""
         known = approvals.get(offer.plan_digest.hex())
         return self._seen, 0 if known is None else known.number
-
-    def allows(self, offer: RunOffer, approvals: Mapping[str, Approval]) -> bool:
-        """Whether policy or approval name the run's plan."""
-        digest, listed = offer.plan_digest.hex(), self.policy.auto_approve
-        return digest in approvals or (listed if isinstance(listed, bool) else digest in listed)
 
     def close(self) -> None:
         """Close the ledger."""
@@ -174,7 +168,9 @@ class Agent:
                     wait_s, self._reached = _LOOK_S, True
                     self._note_trouble(None)
                     self._look()
-                except (UnreachableError, IdentityError) as error:
+                except InterruptedRunError:
+                    raise
+                except FedbnslError as error:  # whatever the coordinator answers, this site's other runs go on
                     self._reached = False
                     self._note_trouble(error)
                     if session is not None:
@@ -208,22 +204,27 @@ class Agent:
             self._note_trouble(error)
             return
         self._reap()
-        for part in self._parts.values():
-            if not self._rules.allows(part.offer, approvals):
-                part.leaving.ask("its approval was taken back")
-        offered = {one.run for one in self._offers}
+        offered = {one.run: one for one in self._offers}
         self._decided = {run: why for run, why in self._decided.items() if run in offered}
         self._plans = {run: plan for run, plan in self._plans.items() if run in offered}
-        for offer in self._offers:
-            if len(self._parts) < self._at_once and self._is_due(offer, approvals):
+        # A run that is paused keeps its part, and takes no place.
+        n_open = sum(1 for run in self._parts if run in offered and offered[run].is_open)
+        # One at a look, and at all sites in the same order: of two runs that no budget holds together, all join one.
+        for offer in sorted(self._offers, key=lambda one: one.run):
+            if n_open < self._at_once and self._is_due(offer, approvals):
+                known = len(self._plans)
                 self._consider(offer, approvals)
+                if offer.run in self._parts or len(self._plans) > known:
+                    return
 
     def _is_due(self, offer: RunOffer, approvals: Mapping[str, Approval]) -> bool:
         if offer.run in self._parts or not (offer.is_open or offer.state == "finished"):
             return False
+        if results.is_kept(results.folder_of(self._site.out, offer)):
+            return False
         known = self._decided.get(offer.run)
         if known is None:
-            return not results.is_kept(results.folder_of(self._site.out, offer))
+            return True
         return known.rules != self._rules.for_run(offer, approvals) or time.monotonic() >= known.again_at
 
     def _consider(self, offer: RunOffer, approvals: Mapping[str, Approval]) -> None:
@@ -239,13 +240,17 @@ class Agent:
         try:
             plan = self._plan_of(offer)
             dataset = self._site.dataset
-            if not self._rules.policy.lists(plan):
+            if not self._rules.policy.lists_exactly(offer.plan_digest):
                 dataset = approved_terms(self._rules.ledger, plan, offer.run).dataset
         except (PolicyRefusal, PlanError, PlanMismatchError) as error:
             if offer.run not in self._decided or self._decided[offer.run].why != str(error):
                 self._site.notice(offer.name, f"not joined: {error}\n{error.remedy}")
                 self._site.emit("not taken part", run=offer.name, why=type(error).__name__)
             self._decided[offer.run] = _Decided(str(error), rules)
+            return
+        except (FedbnslError, OSError) as error:  # the coordinator went away, or answers oddly: of this run alone
+            again_at = time.monotonic() + _AGAIN_S[0]
+            self._decided[offer.run] = _Decided(str(error), rules, _AGAIN_S[0], again_at)
             return
         part = self._parts[offer.run] = Part(
             self._site, offer, self._plans[offer.run], dataset, approval=number, rules=rules

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedbnsl.errors import InterruptedRunError, SetupError
+from fedbnsl.errors import InterruptedRunError, PlanMismatchError, SetupError
 from fedbnsl.event_options import Listeners, takes_listeners
 from fedbnsl.identity.passphrase import Passphrases, passphrase_option
 from fedbnsl.shown import shown_lines
@@ -53,8 +55,8 @@ _INSECURE = click.option("--insecure", is_flag=True, help="Plaintext, on loopbac
 @click.option(
     "--metrics-token",
     type=click.Path(path_type=Path),
-    help="File with the bearer token that a scraper must show; with it metrics go over TLS, under --web-certificate. "
-    "Needed beyond loopback.",
+    help="File with the bearer token that a scraper must show; with it metrics go over TLS, under the certificate "
+    "named below. Needed beyond loopback.",
 )
 @web_options("--web-certificate", "the agent and its runs")
 @click.option(
@@ -129,11 +131,27 @@ def agent(
         notice("", f"page: {page.port.url}")
     elif web_token is not None:
         raise SetupError("--web-token goes with --web")
+    context.with_resource(_alone(folder))
     notice("", f"agent of {policy.site}: asking {first.address} for runs; results: {site.out}")
     try:
         running.run()
     except InterruptedRunError:
         notice("", "agent stopped")
+
+
+@contextmanager
+def _alone(folder: Path) -> Generator[None]:
+    """Let one agent at a time serve the site's folder."""
+    from fedbnsl_client.budget.ledger_lock import LedgerBusyError, OwnerLock
+
+    try:
+        lock = OwnerLock.of(folder.resolve() / "agent")
+    except LedgerBusyError:
+        raise SetupError(f"another agent serves {folder}", remedy="One is enough; end it first.") from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _tls(certificate: Path | None) -> Any:
@@ -207,9 +225,7 @@ def runs(
         if save is not None:
             durable.make_folder(save)
             for one, content in zip(offers, told, strict=True):
-                file = save / f"{plain_name(one.name)}.toml"
-                durable.write_text(file, session.plan_of(one.run))
-                content["file"] = str(file)
+                content["file"] = str(_saved(save / f"{plain_name(one.name)}.toml", one, session.plan_of(one.run)))
     finally:
         session.close()
     if as_json:
@@ -222,6 +238,20 @@ def runs(
         click.echo(f"  digest {content['plan_digest']}; sites: {', '.join(content['sites']) or 'whoever joins first'}")
     if not told:
         click.echo(f"the coordinator at {link.address} has no runs for this site")
+
+
+def _saved(file: Path, offer: RunOffer, plan_toml: str) -> Path:
+    """Write an offered plan; a file that is there already stays, and is said to be there unless it is the same."""
+    from fedbnsl import durable
+    from fedbnsl.plan.plan import Plan
+
+    if Plan.from_toml(plan_toml, origin=f"the plan of run {offer.name}").digest() != offer.plan_digest:
+        raise PlanMismatchError(f"run {offer.name}: the plan does not have the digest that the coordinator lists")
+    if not file.exists():
+        durable.write_text(file, plan_toml)
+    elif file.read_text(encoding="utf-8", errors="replace") != plan_toml:
+        raise SetupError(f"{file} is there already, and is not the plan of run {offer.name}", remedy="Save elsewhere.")
+    return file
 
 
 def _link(folder: Path, coordinator: str | None, insecure: bool, passphrases: Passphrases) -> Any:

@@ -6,11 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedbnsl.errors import FedbnslError, LeftError
+from fedbnsl.errors import DataError, FedbnslError, LeftError, SetupError
 from fedbnsl.events import Emit, Event, Events
 from fedbnsl.messages import RunOffer
 from fedbnsl.security_log import once_each
+from fedbnsl.wording import counted_edges
 from fedbnsl_client.agent import results
+from fedbnsl_client.budget.ledger import Ledger
+from fedbnsl_client.budget.policy import Policy
 from fedbnsl_client.join_run import take_part
 from fedbnsl_client.leaving import Leaving
 from fedbnsl_client.observe.site_view import SiteView
@@ -78,7 +81,8 @@ class Part:
     ) -> None:
         self.offer = offer
         self.approval, self.rules = approval, rules
-        self.leaving = Leaving()
+        self.leaving = Leaving(self._why_leave)
+        self._still_allowed: Callable[[], bool] = lambda: True
         self.failure: FedbnslError | None = None
         self._site = site
         self.round = 0
@@ -104,25 +108,27 @@ class Part:
         name, place = self.offer.name, results.folder_of(self._site.out, self.offer)
         try:
             results.keep_plan(place, self._plan_toml)
-            edges = self._take_part(place)
-            results.keep_outcome(place, self.offer, "finished", f"{edges} edges between columns")
-            self._notice(f"the run is over: {edges} edges; kept in {place}")
+            self._take_part(place)
+            learned = counted_edges(results.n_edges(place), 0)
+            results.keep_outcome(place, self.offer, "finished", learned)
+            self._notice(f"the run is over: {learned}; kept in {place}")
         except FedbnslError as error:
             self._failed(error, place)
         except Exception as error:
             _log.exception("the part in run %s ended unexpectedly", name)
             self._failed(FedbnslError(f"unexpected {type(error).__name__}: {error}"), place)
 
-    def _take_part(self, place: Path) -> int:
+    def _take_part(self, place: Path) -> None:
         site = self._site
         link = site.link()
         with site_folder.opened(site.folder) as (policy, ledger):
+            self._still_allowed = lambda: is_allowed(Policy.load(site.folder / site_folder.POLICY), ledger, self.offer)
             policy.check_coordinator(link.address, authority=link.authority)
             record = once_each(site_folder.security_log(site.folder).enter)
             table = GuardedTable(
                 site.folder, policy, ledger, self._dataset, authority=link.authority, record=record, unattended=True
             )
-            graph = take_part(
+            take_part(
                 table,
                 address=link.address,
                 credentials=link.credentials,
@@ -133,8 +139,15 @@ class Part:
                 offer=self.offer,
                 emit=self._events(),
                 leaving=self.leaving,
+                tells_of_table=False,
             )
-        return graph.nnz
+
+    def _why_leave(self) -> str:
+        """Whether policy and ledger, as they are now, still allow the run; a policy that cannot be read allows none."""
+        try:
+            return "" if self._still_allowed() else "its approval was taken back"
+        except SetupError as error:
+            return str(error).partition("\n")[0]
 
     def _events(self) -> Events:
         events = Events()
@@ -153,7 +166,10 @@ class Part:
 
     def _failed(self, error: FedbnslError, place: Path) -> None:
         self.failure = error
-        self._notice(str(error) if isinstance(error, LeftError) else f"{error}\n{error.remedy}")
+        if isinstance(error, DataError):  # its text may quote the table, and a log is kept and collected
+            self._notice(f"the table cannot be used ({type(error).__name__}): {place / 'outcome.json'} says why")
+        else:
+            self._notice(str(error) if isinstance(error, LeftError) else f"{error}\n{error.remedy}")
         try:
             for_good = isinstance(error, LeftError) and not self.leaving.comes_back
             results.keep_outcome(
@@ -161,3 +177,9 @@ class Part:
             )
         except FedbnslError as unwritten:
             self._notice(str(unwritten))
+
+
+def is_allowed(policy: Policy, ledger: Ledger, offer: RunOffer) -> bool:
+    """Whether a run's very plan is listed in the policy, or approved for an agent."""
+    known = ledger.approvals().get(offer.plan_digest.hex())
+    return policy.lists_exactly(offer.plan_digest) or (known is not None and known.terms is not None)

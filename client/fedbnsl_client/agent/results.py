@@ -13,24 +13,35 @@ from pathlib import Path
 from typing import Any
 
 from fedbnsl import durable
+from fedbnsl.graphs.files import read_edges
 from fedbnsl.messages import RunOffer
 
+_MOST_BYTES = 80  # a file's name has 255 in all
 _UNUSUAL = re.compile(r"[^\w.-]+")
 
 
 def folder_of(out: Path, offer: RunOffer) -> Path:
-    """Where the results of a run lie; the name is the coordinator's, the number tells two of one name apart."""
+    """Where the results of a run lie: a folder of its number, whatever the coordinator called the run first."""
+    known = [place for place in out.glob(f"*-{offer.run:016x}") if place.is_dir()]
+    if known:
+        return known[0]
     return out / f"{plain_name(offer.name)}-{offer.run:016x}"
 
 
 def plain_name(name: str) -> str:
     """A name of the coordinator's as that of a file here."""
-    return _UNUSUAL.sub("-", name).strip(".-")[:80] or "run"
+    plain = _UNUSUAL.sub("-", name).strip(".-")
+    return plain.encode()[:_MOST_BYTES].decode(errors="ignore") or "run"
 
 
 def is_kept(folder: Path) -> bool:
     """Whether a run's results are there: edges.csv is written last."""
     return (folder / "edges.csv").exists()
+
+
+def n_edges(folder: Path) -> int:
+    """How many edges between variables the kept graph has."""
+    return int(read_edges(folder / "edges.csv").dag.sum())
 
 
 def keep_plan(folder: Path, toml: str) -> None:
@@ -77,4 +88,5 @@ def keep_outcome(folder: Path, offer: RunOffer, outcome: str, text: str, *, left
         "ended_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     durable.make_folder(folder)
-    durable.write_text(folder / "outcome.json", json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+    durable.write_text(folder / "outcome.json", text, mode=durable.OWNER_ONLY)  # an error may quote the table

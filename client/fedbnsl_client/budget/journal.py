@@ -79,6 +79,10 @@ class RunJournal:
             If this site began this run with other variables, or in another order, or under another plan: its stored
             answers are for those, and may have noise that only that plan's price allows.
         """
+        with self._ledger.undivided():  # two runs that begin at once must see each other
+            self._check()
+
+    def _check(self) -> None:
         self._refuse_another_beginning()
         self._ledger.require_protected(self._dataset.id)
         ledger, run, dataset = self._ledger, self._run, self._dataset.id

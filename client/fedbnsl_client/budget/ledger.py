@@ -11,6 +11,7 @@ budget follows the file even if another program has written to it.
 import hmac
 import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -268,6 +269,10 @@ class Ledger:
         with self._file.transaction():
             return digest.hex() in self._approvals()
 
+    def undivided(self) -> AbstractContextManager[None]:
+        """Let no other process read or write the ledger until the end: for a decision that takes several methods."""
+        return self._file.locked()
+
     def take_run(self, run: int) -> None:
         """Answer a run from here alone, until this ledger is closed: two that answer it would both pay.
 
@@ -276,12 +281,14 @@ class Ledger:
         LedgerBusyError
             If another process, or another part of this one, does.
         """
-        self._file.take_run(run)
+        with self._file.locked():  # nobody looks at the locks of runs meanwhile
+            self._file.take_run(run)
 
     def promise(self, run: int, dataset: str, whole: Spending, against_all: Spending) -> None:
         """Tell others what all rounds of a run that was taken will have cost in the end; see `promised`."""
         content = {"run": _run(run), "dataset": dataset, "units": whole.units, "gaussian": whole.gaussian}
-        self._file.promise(run, {**content, "units_against_all": against_all.units})
+        with self._file.locked():
+            self._file.promise(run, {**content, "units_against_all": against_all.units})
 
     def promised(self, dataset: str, *, but: int) -> tuple[Spending, Spending]:
         """What the runs that go on, but one, are still to pay for a dataset and those of the same budget.

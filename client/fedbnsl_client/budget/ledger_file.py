@@ -52,6 +52,7 @@ class LedgerFile:
         self._process = os.getpid()
         self._ledger_id = b""
         self._mark: Mark | None = None  # as this process last read or wrote it
+        self._charged_for: Mark | None = None  # of a newer copy that is lost
         self._has_grown = False
         self._is_locked = False
         self._runs: dict[int, OwnerLock] = {}  # in which this ledger takes part here
@@ -119,7 +120,7 @@ class LedgerFile:
             if found not in ((APPLICATION_ID, 1), (APPLICATION_ID, VERSION)):
                 raise LedgerError(f"{path} is not a ledger of format {VERSION}, which this version of fedbnsl reads")
             file = cls(path, database, stack)
-            with file._locked():
+            with file.locked():
                 file.verify()
                 file._compare_with_mark(accept_backup=accept_backup)
                 if found[1] != VERSION:  # an older fedbnsl, without shared budgets, must not open the file again
@@ -129,8 +130,8 @@ class LedgerFile:
         return file
 
     @contextmanager
-    def _locked(self) -> Generator[None]:
-        """Keep all others out; those that have waited see what was done meanwhile."""
+    def locked(self) -> Generator[None]:
+        """Keep all others out over several transactions; those that have waited see what was done meanwhile."""
         if self._is_locked:
             yield
             return
@@ -192,7 +193,7 @@ class LedgerFile:
         """
         if os.getpid() != self._process:
             raise LedgerError(f"ledger {self.path} was opened by another process; a fork of it must not use it")
-        with self._locked():
+        with self.locked():
             yield from self._transaction()
 
     def _transaction(self) -> Generator[None]:
@@ -350,8 +351,9 @@ class LedgerFile:
 
     def _next_mark(self) -> Mark:
         known = high_water_mark.read(self._ledger_id)
-        # Other processes may have written to this file since; a mark that does not fit is that of another copy.
-        if known is not None and known != self._mark and self.link_of(known.n_entries).hex() != known.link:
+        # Other processes may have written to this file since; a mark that does not fit is that of another copy, or this
+        # file was replaced by an older one while it was open.
+        if known not in (None, self._charged_for) and self.link_of(known.n_entries).hex() != known.link:
             raise LedgerError(
                 f"another copy of ledger {self.path} was used while this one was open; keep only that one"
             )
@@ -378,6 +380,7 @@ class LedgerFile:
     def _charge_for(self, newer: Mark) -> None:
         """Enter what the newer mark has and this copy lacks: tables, spending and uses without privacy."""
         here = self.state()
+        self._charged_for = newer
         self.append("restored", entries=newer.n_entries)
         for entry in newer.registered:
             if entry not in here.registered:

@@ -83,14 +83,23 @@ class OwnerLock:
 
     @classmethod
     def notes(cls, files: Iterable[Path]) -> dict[Path, str]:
-        """What those have noted that hold a lock now; a lock file of a process that was killed is held by nobody."""
+        """What those have noted that hold a lock now; a lock file of a process that was killed is held by nobody.
+
+        Raises
+        ------
+        LedgerError
+            If a file cannot be read: what it says might count.
+        """
         found: dict[Path, str] = {}
         for file in files:
-            with suppress(FileNotFoundError), file.open("rb") as held:
-                try:
-                    fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    found[file] = held.read().decode()
+            try:
+                with suppress(FileNotFoundError), file.open("rb") as held:
+                    try:
+                        fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                    except BlockingIOError:
+                        found[file] = held.read().decode()
+            except OSError as error:
+                raise LedgerError(f"{file} cannot be read: {error.strerror or error}") from None
         return found
 
     def release(self) -> None:

@@ -194,8 +194,12 @@ class Policy(BaseModel):
                 remedy=_OTHER_COORDINATOR,
             )
 
+    def lists_exactly(self, digest: bytes) -> bool:
+        """Whether `auto_approve` approves the very plan with this digest, names of sites and variables included."""
+        return self.auto_approve if isinstance(self.auto_approve, bool) else digest.hex() in self.auto_approve
+
     def lists(self, plan: Plan) -> bool:
-        """Whether `auto_approve` approves a plan."""
+        """Whether `auto_approve` approves a plan, perhaps without the names of variables or sites."""
         if isinstance(self.auto_approve, bool):
             return self.auto_approve
         return any(approvable.hex() in self.auto_approve for approvable in plan.approvable_digests())

@@ -307,7 +307,7 @@ class GuardedTable:
         PolicyRefusal
             Saying what differs.
         """
-        if self._policy.lists(plan):
+        if self._policy.lists_exactly(plan.digest()):
             self._ledger.note_agent(run, plan.digest(), most=None)
             return
         terms = approved_terms(self._ledger, plan, run)
@@ -331,13 +331,13 @@ def approved_terms(ledger: Ledger, plan: Plan, run: int) -> Terms:
     remedy = "Look at it and approve it: fedbnsl participant runs FOLDER --save PLANS, then participant approve."
     if known is None:
         raise PolicyRefusal(f"the plan with digest {plan.digest().hex()} is not approved here", remedy=remedy)
-    if known.terms is None:
-        raise PolicyRefusal("the plan is approved, but for no run of an agent", remedy=remedy)
     if not plan.sites:
         raise PolicyRefusal(
             "the plan names no sites, so that nobody has approved with whom an agent takes part",
             remedy="Ask the coordinator's operator to name them (runs start --sites), or let a person join.",
         )
+    if known.terms is None:
+        raise PolicyRefusal("the plan is approved, but for no run of an agent", remedy=remedy)
     most, taken = known.terms.runs, len(known.taken)
     if taken >= most and not ledger.agent_was_in(run, plan.digest()):
         raise PolicyRefusal(

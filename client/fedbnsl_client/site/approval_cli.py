@@ -122,11 +122,10 @@ def withdraw(folder: Path, digest: str) -> None:
 
     with site_folder.opened(folder) as (_, ledger):
         known = [one for one in ledger.approvals() if one.startswith(digest.lower())]
-        if len(digest) < _SHORTEST_DIGEST or len(known) != 1:
-            raise SetupError(
-                f"{digest!r} is the beginning of {len(known)} approved digests; expected at least {_SHORTEST_DIGEST} "
-                "characters of one"
-            )
+        if len(digest) < _SHORTEST_DIGEST:
+            raise SetupError(f"{digest!r} is too short; give at least {_SHORTEST_DIGEST} characters of the digest")
+        if len(known) != 1:
+            raise SetupError(f"{digest!r} is the beginning of {len(known)} approved digests; expected that of one")
         ledger.withdraw(bytes.fromhex(known[0]))
         site_folder.security_log(folder).enter("approval withdrawn", plan_digest=known[0])
     tell(f"withdrawn: {known[0]}")

@@ -1,6 +1,7 @@
 """One port for several runs: every call goes on to the servicer of its run."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
@@ -10,6 +11,7 @@ import grpc
 
 from fedbnsl import codec
 from fedbnsl.channel import LONG_POLL_S
+from fedbnsl.errors import FedbnslError
 from fedbnsl.messages import RunOffer, RunStatus, run_tag
 from fedbnsl.offer_codec import encode_offers
 from fedbnsl.rounds.kinds import n_rounds
@@ -18,9 +20,11 @@ from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl.wire import federation_pb2_grpc as federation_grpc
 from fedbnsl_server.grpc_api.incoming import caller
 from fedbnsl_server.grpc_api.refusals import refuse
-from fedbnsl_server.grpc_api.servicer import Servicer
+from fedbnsl_server.grpc_api.servicer import Servicer, refusals
 
 Context = grpc.aio.ServicerContext[Any, Any]
+
+_log = logging.getLogger(__name__)
 
 _LOOK_S = 0.2
 _LONGEST_NAME = 200
@@ -64,6 +68,11 @@ class FrontDoor(federation_grpc.FederationServicer):
         self._looked = 0.0
         self._open.pop(run_tag(servicer.run), None)
 
+    def forget(self, is_gone: Callable[[str], bool]) -> None:
+        """Take no more calls of runs whose folders are gone, by their names."""
+        for servicer in [one for one in self._open.values() if is_gone(one.name)]:
+            self.close(servicer)
+
     def statuses(self) -> dict[str, RunStatus]:
         """Where the open runs stand, by name."""
         return {one.name: one.status() for one in self._open.values()}
@@ -98,20 +107,28 @@ class FrontDoor(federation_grpc.FederationServicer):
 
     async def Status(self, request: federation.StatusRequest, context: Context) -> federation.StatusReply:  # noqa: N802
         """Where a run stands; without any, that the coordinator waits."""
-        if not request.run and not self._open:
-            return codec.encode_status(replace(_NO_RUN, site=caller.get(), time_unix_s=time.time()))
-        return await (await self._of(request.run, context)).Status(request, context)
+        site = caller.get()
+        seated = [one for one in self._open.values() if not site or not one.plan.sites or site in one.plan.sites]
+        if request.run:
+            seated = [one for one in seated if run_tag(one.run) == request.run]
+        going_on = [one for one in seated if one.progress.state not in _OVER] or seated[-1:]
+        if going_on:
+            return await going_on[0].Status(request, context)
+        if request.run:
+            await refuse(context, grpc.StatusCode.NOT_FOUND, "other run", "the coordinator has no such run")
+        return codec.encode_status(replace(_NO_RUN, site=site, time_unix_s=time.time()))
 
     async def Runs(self, request: federation.RunsRequest, context: Context) -> federation.RunsReply:  # noqa: N802
         """The runs that concern the caller; a list that was seen already is waited for to change."""
-        if request.run:
-            return encode_offers(self._version, self._with_plan(request.run))
-        until = asyncio.get_running_loop().time() + LONG_POLL_S
-        while True:
-            self._look()
-            if request.seen != self._version or asyncio.get_running_loop().time() >= until:
-                return encode_offers(self._version, [one for one in self._listed if _concerns(one, caller.get())])
-            await asyncio.sleep(_LOOK_S)
+        async with refusals(context):
+            if request.run:
+                return encode_offers(self._version, self._with_plan(request.run))
+            until = asyncio.get_running_loop().time() + LONG_POLL_S
+            while True:
+                self._look()
+                if request.seen != self._version or asyncio.get_running_loop().time() >= until:
+                    return encode_offers(self._version, [one for one in self._listed if _concerns(one, caller.get())])
+                await asyncio.sleep(_LOOK_S)
 
     # ---- which run -------------------------------------------------------------------------------------------------
 
@@ -119,8 +136,7 @@ class FrontDoor(federation_grpc.FederationServicer):
         if tag:
             if (servicer := self._open.get(tag)) is not None:
                 return servicer
-            if (over := await self.reopen(tag)) is not None:
-                self.open(over)
+            if (over := await self._reopened(tag, site or caller.get())) is not None:
                 return over
             if any(run_tag(one.run) == tag for one in self.others()):
                 text = "the run is not open now: it is queued, paused or over"
@@ -135,6 +151,19 @@ class FrontDoor(federation_grpc.FederationServicer):
             text = f"several runs are open: name one ({', '.join(sorted(one.name for one in going_on))})"
             await refuse(context, grpc.StatusCode.ALREADY_EXISTS, "no seat", text)
         return (going_on or [*self._open.values()])[0]  # which refuses what is not for it
+
+    async def _reopened(self, tag: int, site: str) -> Servicer | None:
+        """A run that is over, for one of its sites."""
+        if not any(run_tag(one.run) == tag and _concerns(one, site) for one in self.others()):
+            return None
+        try:
+            over = await self.reopen(tag)
+        except FedbnslError:  # its text may hold a path
+            _log.exception("a run that is over cannot be opened again")
+            return None
+        if over is not None:
+            self.open(over)
+        return over
 
     def _with_plan(self, run: int) -> list[RunOffer]:
         plans = {one.run: one.plan.to_toml() for one in self._open.values()}

@@ -118,7 +118,7 @@ class Servicer:
 
     async def Join(self, request: federation.JoinRequest, context: Context) -> federation.JoinReply:  # noqa: N802
         """Seat a site."""
-        async with _refusals(context):
+        async with refusals(context):
             joining = codec.decode_join(request)
             if joining.ledger is not None:
                 self._check_ledger(joining.site, joining.ledger)
@@ -148,7 +148,7 @@ class Servicer:
 
     async def PullTask(self, request: federation.PullRequest, context: Context) -> federation.PullReply:  # noqa: N802
         """The next task, the end of the run, or after a while that there is nothing new."""
-        async with _refusals(context):
+        async with refusals(context):
             self._admit(request.run, request.site)
             answer = await self.mailbox.pull(request.site, request.last_round, LONG_POLL_S)
             if answer is None:
@@ -166,7 +166,7 @@ class Servicer:
 
     async def PushUpdate(self, request: federation.Update, context: Context) -> federation.PushReply:  # noqa: N802
         """Accept a site's update."""
-        async with _refusals(context):
+        async with refusals(context):
             self._admit(request.run, request.site)
             update = codec.decode_update(
                 request, n_variables=len(self.roster.variables), dense=self.plan.dense_messages
@@ -184,7 +184,7 @@ class Servicer:
 
     async def Leave(self, request: federation.LeaveRequest, context: Context) -> federation.LeaveReply:  # noqa: N802
         """A site leaves the run."""
-        async with _refusals(context):
+        async with refusals(context):
             self._admit(request.run, request.site)  # counts as a sign of life, so it comes before the leaving
             self._record("left", request.site, why=_LEAVE_CLASSES.get(request.reason, "unknown"))
             self._let_go(request.site, _LEFT_BECAUSE.get(request.reason, ""))
@@ -192,7 +192,7 @@ class Servicer:
 
     async def Alive(self, request: federation.AliveRequest, context: Context) -> federation.AliveReply:  # noqa: N802
         """A site has nothing to say but that it lives."""
-        async with _refusals(context):
+        async with refusals(context):
             if request.site not in self.mailbox.left:  # a late one does not bring back who said good-bye
                 self._admit(request.run, request.site)
             reply = federation.AliveReply()
@@ -229,7 +229,7 @@ class Servicer:
 
     async def Status(self, request: federation.StatusRequest, context: Context) -> federation.StatusReply:  # noqa: N802
         """Where the run stands; needs no seat in the run."""
-        async with _refusals(context):
+        async with refusals(context):
             if self.progress.ended is None:
                 now = time.monotonic()
                 self.onlookers = {who: seen for who, seen in self.onlookers.items() if seen > now - _WATCHING_S}
@@ -301,7 +301,7 @@ class Servicer:
 
 
 @asynccontextmanager
-async def _refusals(context: Context) -> AsyncGenerator[None]:
+async def refusals(context: Context) -> AsyncGenerator[None]:
     """End the call with the status of its error; left to itself, gRPC would send the text of any exception."""
     try:
         yield

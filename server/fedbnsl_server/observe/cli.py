@@ -173,6 +173,9 @@ def status(
     with closing(Observer(address, _credentials(federation))) as observer:
         offers = observer.runs()
         tags = [_tag(observer, run)] if run else [run_tag(one.run) for one in offers or () if one.is_open]
+        if run and offers and next(one for one in offers if one.name == run).state in ("queued", "interrupted"):
+            Console().print(runs_table([one for one in offers if one.name == run]))
+            return
         found = [observer.status(tag) for tag in tags or [0]]
         if offers is None or None in found:
             raise UnreachableError(f"the coordinator at {address} does not answer ({observer.silence})")

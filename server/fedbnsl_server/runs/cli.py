@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from fedbnsl.errors import SetupError, UnreachableError
+from fedbnsl.errors import ResultError, SetupError, UnreachableError
 from fedbnsl.plan.plan_options import PlanChoice, takes_plan
 from fedbnsl.tell import tell
 from fedbnsl_server.variable_names import names_in, variables_in
@@ -34,7 +34,7 @@ def list_(folder: Path, as_json: bool) -> None:
     """All runs of FOLDER, those that are to be played first at the top."""
     from fedbnsl_server.runs import queue
 
-    found = [_told(run) for run in queue.all_runs(folder)]
+    found = [_told(run) for run in queue.all_runs(folder, skip=_say_unreadable)]
     if as_json:
         click.echo(json.dumps(found, ensure_ascii=False))
         return
@@ -100,6 +100,8 @@ def start(folder: Path, choice: PlanChoice, name: str, variables: str | None, si
         if sites is not None:
             plan = plan.with_settings(sites=names_in(sites))
         check_plan(plan)
+        if not plan.sites:
+            tell("be careful: the plan names no sites, so that no agent can take part; name them: --sites", err=True)
         run = queue.add(folder, plan, name)
     told = _told(run)
     tell(json.dumps(told, ensure_ascii=False) if as_json else f"queued: {run.name} (plan digest {told['plan_digest']})")
@@ -174,7 +176,11 @@ def remove(folder: Path, names: tuple[str, ...], older_than_days: float | None, 
         chosen = [queue.named(folder, name) for name in names]
     else:
         before = time.time() - older_than_days * _DAY_S
-        chosen = [run for run in queue.all_runs(folder) if run.is_over() and _over_since(run.folder) < before]
+        chosen = [
+            run
+            for run in queue.all_runs(folder, skip=_say_unreadable)
+            if run.is_over() and _over_since(run.folder) < before
+        ]
     if not chosen:
         click.echo("nothing to remove")
         return
@@ -185,6 +191,10 @@ def remove(folder: Path, names: tuple[str, ...], older_than_days: float | None, 
     for run in chosen:
         queue.remove(run)
     click.echo(f"removed {len(chosen)}; {shutil.disk_usage(folder).free / 1e9:.1f} GB are free")
+
+
+def _say_unreadable(place: Path, error: ResultError) -> None:
+    tell(f"left out: {error}; mend it, or remove {place} by hand", err=True)
 
 
 def _over_since(place: Path) -> float:

@@ -10,7 +10,7 @@ import json
 import re
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any
 
 from fedbnsl import durable
 from fedbnsl.errors import ResultError, SetupError
-from fedbnsl.messages import RUN_STATES
+from fedbnsl.messages import RUN_STATES, run_tag
 from fedbnsl.offer_codec import QUEUED
 from fedbnsl.plan.plan import Plan
 from fedbnsl_server.store.run_folder import can_be_continued, default_folder, is_worked_on
@@ -120,9 +120,17 @@ def add(folder: Path, plan: Plan, name: str = "") -> QueuedRun:
     except OSError as error:
         raise ResultError(f"{place} cannot be made: {error.strerror}") from None
     durable.write_text(place / _PLAN, plan.to_toml())
-    run = QueuedRun(place, secrets.randbits(64), "run", datetime.now(UTC))
+    taken = {run_tag(one.run) for one in all_runs(folder, skip=lambda place, error: None)} | {0}
+    run = QueuedRun(place, _number_without(taken), "run", datetime.now(UTC))
     _write(run)  # last: without it, the folder is not a run's
     return run
+
+
+def _number_without(taken: Container[int]) -> int:
+    """A run's number whose tag is not taken: small messages tell runs apart by it."""
+    while run_tag(number := secrets.randbits(64)) in taken:
+        continue
+    return number
 
 
 def want(run: QueuedRun, wanted: str) -> QueuedRun:
@@ -151,21 +159,29 @@ def read(place: Path) -> QueuedRun:
         content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         if content["schema"] != _SCHEMA or content["wanted"] not in WANTS:
             raise ValueError(f"not of the format {_SCHEMA}")
-        since = datetime.fromisoformat(content["since"])
-        return QueuedRun(place, int(content["run"], 16), content["wanted"], since)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        since, run = datetime.fromisoformat(content["since"]), int(content["run"], 16)
+        if since.tzinfo is None or not 0 < run < 2**64:
+            raise ValueError("a time without a zone, or no number of 64 bits")
+        return QueuedRun(place, run, content["wanted"], since)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ResultError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
-def all_runs(folder: Path) -> list[QueuedRun]:
-    """All runs of a folder, the oldest wish first.
+def all_runs(folder: Path, *, skip: Callable[[Path, ResultError], None]) -> list[QueuedRun]:
+    """All runs of a folder that can be read, the oldest wish first.
 
-    Raises
-    ------
-    ResultError
-        If one cannot be read.
+    Parameters
+    ----------
+    skip
+        Told of each that cannot: it stops no other.
     """
-    return sorted((read(place) for place in _places(folder)), key=lambda one: (one.since, one.name))
+    found: list[QueuedRun] = []
+    for place in _places(folder):
+        try:
+            found.append(read(place))
+        except ResultError as error:
+            skip(place, error)
+    return sorted(found, key=lambda one: (one.since, one.name))
 
 
 def named(folder: Path, name: str) -> QueuedRun:
@@ -177,7 +193,8 @@ def named(folder: Path, name: str) -> QueuedRun:
         If there is none.
     """
     known = {place.name: place for place in _places(folder)}
-    if Path(name).name not in known:
+    elsewhere = len(Path(name).parts) > 1 and Path(name).resolve().parent != folder.resolve()
+    if elsewhere or Path(name).name not in known:
         raise SetupError(f"{folder} has no run {name!r}; its runs: {', '.join(sorted(known)) or 'none'}")
     return read(known[Path(name).name])
 

@@ -5,19 +5,23 @@ service that is killed goes on where it stood when it is started again.
 """
 
 import asyncio
+import fcntl
 import logging
 import signal
-from collections.abc import Callable
-from dataclasses import dataclass
+import time
+from collections import Counter
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedbnsl.channel import MAX_MESSAGE_BYTES, require_loopback, split_address
-from fedbnsl.errors import FedbnslError, ResultError
+from fedbnsl.errors import FedbnslError, ResultError, SetupError
 from fedbnsl.events import Emit, silent
-from fedbnsl.messages import RunOffer
+from fedbnsl.messages import RunOffer, run_tag
 from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl.security_log import NAME, Record, SecurityLog
 from fedbnsl.shown import shown
@@ -32,8 +36,9 @@ from fedbnsl_server.runs import queue
 from fedbnsl_server.runs.queue import QueuedRun
 from fedbnsl_server.serve import check_plan, finished_run, heed_signals, look_for_certificates
 from fedbnsl_server.sites.mailbox import Mailbox
-from fedbnsl_server.store.run_folder import RunFolder, can_be_continued
+from fedbnsl_server.store.run_folder import RunFolder, can_be_continued, is_worked_on
 from fedbnsl_server.store.run_id import RunIdentity
+from fedbnsl_server.store.shortage import shortage
 from fedbnsl_server.store.site_ledgers import FILE, SiteLedgers
 
 if TYPE_CHECKING:
@@ -44,6 +49,10 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _LOOK_S = 0.25
+_AGAIN_S = (5.0, 300.0)  # after something was lacking, and at most, doubling
+_LOCK = "service.lock"
+_WAITS_S = 60.0
+_MOST_OPEN = 32
 # Connections are limited by the sites that may call; without a federation, on loopback, nobody knows how many.
 _SITES_ON_LOOPBACK = 64
 
@@ -104,7 +113,7 @@ def serve_runs(
             on_open=on_listening,
             log=log,
             metrics=metrics,
-            runs_at_once=at_once + 1,
+            runs_at_once=at_once + 2,
         )
         service = Service(
             folder,
@@ -130,7 +139,8 @@ def serve_runs(
             log.close()
             log.enter("service ended", folder=folder.name)
 
-    asyncio.run(serving())
+    with _alone_in(folder):
+        asyncio.run(serving())
 
 
 @dataclass
@@ -139,6 +149,7 @@ class _Played:
 
     coordinator: Coordinator
     ending: str = ""  # what is wanted instead
+    since: float = field(default_factory=time.monotonic)
 
 
 class _RunDoor:
@@ -200,7 +211,8 @@ class Service:
         self._runs: list[QueuedRun] = []
         self._states: dict[str, str] = {}
         self._offers: tuple[RunOffer, ...] = ()
-        self._unreadable = ""
+        self._unreadable: dict[str, str] = {}
+        self._again: dict[str, tuple[float, float]] = {}  # how long a run waits to be begun again, and until when
         front_door.others = lambda: self._offers
         front_door.reopen = self._reopen
 
@@ -225,40 +237,72 @@ class Service:
                 await asyncio.wait(self._tasks.values())
 
     def look(self) -> None:
-        """Read the runs of the folder, if any has changed."""
+        """Read the runs of the folder, if any has changed; one that cannot be read is left out, and stops no other."""
         try:
             stamp = queue.stamp(self._folder), tuple(self._tasks)
-            if stamp != self._stamp:
-                self._runs = queue.all_runs(self._folder)
-                self._states = {one.name: one.state() for one in self._runs}
-                self._offers = tuple(_offer(one, self._states[one.name]) for one in self._runs)
-                self._stamp = stamp
-                if self._page is not None:
-                    self._page.list_runs([(one.name, one.plan().name, self._states[one.name]) for one in self._runs])
-            self._unreadable = ""
-        except FedbnslError as error:  # somebody may be writing it; the runs that go on are not disturbed
-            if str(error) != self._unreadable:
-                self._unreadable = str(error)
-                self._notice("", str(error))
+            if stamp == self._stamp:
+                return
+            unreadable: dict[str, str] = {}
+            runs = queue.all_runs(self._folder, skip=lambda place, error: unreadable.update({place.name: str(error)}))
+        except ResultError as error:  # the folder itself
+            self._say_unreadable({"": str(error)})
+            return
+        states: dict[str, str] = {}
+        offers: dict[str, RunOffer] = {}
+        for run in runs:
+            try:
+                states[run.name] = run.state()
+                offers[run.name] = _offer(run, states[run.name])
+            except Exception as error:  # whatever is wrong with its files
+                unreadable[run.name] = str(error)
+        self._say_unreadable(unreadable)
+        self._front_door.forget(lambda name: name not in offers and name not in self._tasks)
+        self._runs = [run for run in runs if run.name in offers]
+        self._states, self._offers, self._stamp = states, tuple(offers.values()), stamp
+        if self._page is not None:
+            self._page.list_runs([(one.name, one.plan_name, states[one.name]) for one in self._offers])
+
+    def _say_unreadable(self, unreadable: dict[str, str]) -> None:
+        for name, why in unreadable.items():
+            if self._unreadable.get(name) != why:
+                self._notice(name, f"left out: {why}")
+        self._unreadable = unreadable
 
     def _do_what_is_wanted(self) -> None:
+        tags = Counter(run_tag(run.run) for run in self._runs if run.name in self._tasks)
         for run in self._runs:
             played = self._played.get(run.name)
             if played is not None and run.wanted != "run" and not played.ending:
                 played.ending = run.wanted
                 played.coordinator.stop(signal.SIGTERM if run.wanted == "pause" else signal.SIGINT)
             begins = run.name not in self._tasks and run.wanted == "run" and self._states[run.name] != "finished"
-            if begins and len(self._tasks) < self._at_once:
+            waits = time.monotonic() < self._again.get(run.name, (0.0, 0.0))[1] or tags[run_tag(run.run)]
+            if begins and not waits and self._busy() < self._at_once and len(self._tasks) < _MOST_OPEN:
+                tags[run_tag(run.run)] += 1  # a copy of its folder would have the same number
                 self._tasks[run.name] = asyncio.ensure_future(self._played_out(run))
 
+    def _busy(self) -> int:
+        """Runs that take a place: not those that have waited for their sites for long, such as for an approval."""
+        now = time.monotonic()
+        waiting = [
+            one
+            for one in self._played.values()
+            if one.coordinator.servicer.progress.state == "waiting for sites" and now - one.since > _WAITS_S
+        ]
+        return len(self._tasks) - len(waiting)
+
     async def _played_out(self, run: QueuedRun) -> None:
-        """Play a run; whatever ends it ends no other run, and it is not begun again by itself."""
+        """Play a run. Whatever ends it ends no other run; it is begun again by itself only if something was lacking."""
         name = run.name
         try:
             await self._play_one(run)
+            self._again.pop(name, None)
         except FedbnslError as error:
-            self._notice(name, f"over: {error}")
-            self._want_no_more(run)
+            if shortage(error) or _is_played_elsewhere(run):
+                self._try_later(run, error)
+            else:
+                self._notice(name, f"over: {error}")
+                self._want_no_more(run)
         except Exception:
             _log.exception("run %s ended unexpectedly", name)
             self._notice(name, "over: an unexpected error; see the log")
@@ -269,10 +313,19 @@ class Service:
             self._played.pop(name, None)
             del self._tasks[name]
 
+    def _try_later(self, run: QueuedRun, error: FedbnslError) -> None:
+        """Begin it again after a while, which doubles: a full disk is mended, another coordinator ends."""
+        first_s, most_s = _AGAIN_S
+        wait_s = min(2 * self._again.get(run.name, (first_s / 2, 0.0))[0], most_s)
+        self._again[run.name] = wait_s, time.monotonic() + wait_s
+        self._notice(run.name, f"{error}; trying again in {wait_s:g} s")
+
     def _want_no_more(self, run: QueuedRun) -> None:
+        self._again[run.name] = _AGAIN_S[1], time.monotonic() + _AGAIN_S[1]  # also if it cannot be written down
         try:
             if queue.read(run.folder).wanted == "run":
                 queue.want(run, "stop")
+            self._again.pop(run.name)
         except ResultError as error:
             self._notice(run.name, str(error))
 
@@ -309,7 +362,7 @@ class Service:
     async def _reopen(self, tag: int) -> Servicer | None:
         """A run that is finished, for sites that have missed its end; None if there is none."""
         for run in self._runs:
-            if run.run & 0xFFFF_FFFF == tag and run.name not in self._tasks and run.state() == "finished":
+            if run_tag(run.run) == tag and run.name not in self._tasks and run.state() == "finished":
                 folder = RunFolder.open(run.folder, run.plan(), RunIdentity(run.run, datetime.now(UTC)))
                 try:
                     servicer, end, _ = finished_run(
@@ -320,6 +373,26 @@ class Service:
                 finally:
                     folder.close()
         return None
+
+
+def _is_played_elsewhere(run: QueuedRun) -> bool:
+    try:
+        return can_be_continued(run.folder) and is_worked_on(run.folder)
+    except ResultError:
+        return False
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Generator[None]:
+    """Let one service at a time play the runs of a folder."""
+    with (folder / _LOCK).open("a", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SetupError(
+                f"another coordinator plays the runs of {folder}", remedy="End it first: SIGTERM pauses its runs."
+            ) from None
+        yield
 
 
 def _offer(run: QueuedRun, state: str) -> RunOffer:

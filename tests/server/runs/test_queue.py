@@ -10,6 +10,11 @@ from fedbnsl_server.runs import queue
 from fedbnsl_server.store.run_folder import RunFolder
 from fedbnsl_server.store.run_id import RunIdentity
 
+
+def unread(place: Path, error: ResultError) -> None:
+    pytest.fail(f"{place}: {error}")
+
+
 PLAN = Plan(n_participants=2, variables=("a", "b", "c"), sites=("north", "south"), name="cohort")
 
 
@@ -28,9 +33,9 @@ def test_a_run_is_queued_with_its_plan_and_keeps_its_number_when_it_begins(tmp_p
 def test_runs_are_begun_in_the_order_in_which_they_were_asked_for(tmp_path: Path) -> None:
     for name in ("c", "a", "b"):
         queue.add(tmp_path, PLAN, name)
-    assert [run.name for run in queue.all_runs(tmp_path)] == ["c", "a", "b"]
+    assert [run.name for run in queue.all_runs(tmp_path, skip=unread)] == ["c", "a", "b"]
     queue.want(queue.named(tmp_path, "c"), "run")
-    assert [run.name for run in queue.all_runs(tmp_path)] == ["a", "b", "c"]
+    assert [run.name for run in queue.all_runs(tmp_path, skip=unread)] == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("name", ["../up", "a b", ".hidden", "x" * 101, "a/b"])
@@ -64,7 +69,7 @@ def test_9_a_damaged_wish_names_its_file(tmp_path: Path, text: str) -> None:
     run = queue.add(tmp_path, PLAN, "first")
     (run.folder / "queue.json").write_text(text, encoding="utf-8")
     with pytest.raises(ResultError, match=r"first/queue\.json cannot be read"):
-        queue.all_runs(tmp_path)
+        queue.read(run.folder)
 
 
 def test_what_changes_is_seen_without_reading_it(tmp_path: Path) -> None:
@@ -107,3 +112,20 @@ def test_2_a_folder_of_runs_takes_no_plan_beside_it(tmp_path: Path, fedbnsl: Cal
     assert outcome.code == 2
     assert "Queue a run: fedbnsl coordinator runs start" in outcome.err
     assert fedbnsl("coordinator", "serve", "--insecure").code == 2
+
+
+def test_a_path_is_that_of_a_run_in_this_folder_or_of_none(tmp_path: Path) -> None:
+    queue.add(tmp_path / "runs", PLAN, "first")
+    queue.add(tmp_path / "archive", PLAN, "first")
+    assert queue.named(tmp_path / "runs", str(tmp_path / "runs" / "first")).folder.parent.name == "runs"
+    with pytest.raises(SetupError, match="has no run"):
+        queue.named(tmp_path / "runs", str(tmp_path / "archive" / "first"))
+
+
+def test_a_run_that_cannot_be_read_stops_no_other(tmp_path: Path, fedbnsl: Callable[..., Outcome]) -> None:
+    for name in ("bad", "good"):
+        queue.add(tmp_path, PLAN, name)
+    (tmp_path / "bad" / "queue.json").write_text("", encoding="utf-8")
+    listed = fedbnsl("coordinator", "runs", "list", tmp_path)
+    assert (listed.code, listed.out.split()[0]) == (0, "good")
+    assert "bad/queue.json cannot be read" in listed.err

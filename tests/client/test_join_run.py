@@ -9,6 +9,7 @@ from fedbnsl.errors import (
     DataError,
     EjectedError,
     FedbnslError,
+    LedgerError,
     PlanError,
     PlanMismatchError,
     RemoteProtocolError,
@@ -18,7 +19,7 @@ from fedbnsl.errors import (
     SeatLostError,
     UnreachableError,
 )
-from fedbnsl.messages import Finished, JoinReply, LeaveReason, SiteState
+from fedbnsl.messages import Finished, JoinReply, LeaveReason, RunOffer, SiteState
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl.wire import federation_pb2 as federation
@@ -230,3 +231,31 @@ def test_a_graph_against_the_knowledge_of_its_plan_is_refused_and_not_kept(datas
     with pytest.raises(RemoteProtocolError, match="does not keep the knowledge of its plan"):
         part(dataset, out=tmp_path / "kept")
     assert not list((tmp_path / "kept").iterdir())
+
+
+@pytest.mark.parametrize(
+    "served", [{"run": 2}, {"plan": Plan(rounds=7)}, {"run": 2**40 + 1}], ids=["run", "plan", "high half of the number"]
+)
+def test_a_run_other_than_the_one_that_was_offered_is_refused_before_anything_is_read(served, dataset, monkeypatch):
+    """An agent decides by the offer: a coordinator must not serve anything else."""
+    plan, zero = Plan(), SiteState(SparseMatrix.zeros(4), SparseMatrix.zeros(4))
+    offer = RunOffer(1, "one", "running", plan.digest(), "plan", (), 0, 5, 2, 0)
+    other = served.get("plan", plan)
+    reply = JoinReply(served.get("run", 1), other.to_toml(), other.digest(), dataset.variables, zero, 0)
+    monkeypatch.setattr(Session, "join", lambda self, request: reply)
+    monkeypatch.setattr(PublicTable, "admit", lambda *_: pytest.fail("admitted"))
+    with pytest.raises(PlanMismatchError, match="another run or plan than it had offered"):
+        part(dataset, offer=offer)
+
+
+def test_a_request_that_another_run_has_overtaken_is_sent_again_with_the_ledger_as_it_is(dataset, monkeypatch):
+    heads = []
+
+    def refuse(self, request):
+        heads.append(request.ledger)
+        raise LedgerError("the coordinator refused: an older ledger")
+
+    monkeypatch.setattr(Session, "join", refuse)
+    with pytest.raises(LedgerError):
+        part(dataset)
+    assert len(heads) == 2

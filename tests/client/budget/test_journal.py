@@ -1,6 +1,8 @@
 """What a private run does with the ledger: pay, draw, keep; never draw twice, never draw unpaid."""
 
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -252,3 +254,25 @@ def test_13_what_a_run_that_goes_on_is_still_to_pay_is_not_promised_to_another(t
         assert other.promised(DATASET, but=1)[0].units == 0
         ledger.close()
         assert other.promised(DATASET, but=2)[0].units == 0
+
+
+def test_of_two_runs_that_begin_at_once_and_do_not_both_fit_one_is_refused(tmp_path: Path) -> None:
+    make_site(tmp_path)
+    plan = private_plan(privacy={"epsilon": 4.0})
+    price = price_of(plan, n_samples=ROWS, n_variables=len(NAMES))
+    ready, decided = threading.Barrier(2), threading.Barrier(2)
+
+    def begin(run: int) -> bool:
+        with site_folder.opened(tmp_path) as (policy, ledger):
+            journal = RunJournal(ledger, policy.dataset(None), plan, price, run=run, site="north", variables=NAMES)
+            ready.wait()
+            try:
+                journal.check()
+                return True
+            except BudgetExhaustedError:
+                return False
+            finally:
+                decided.wait()
+
+    with ThreadPoolExecutor(2) as both:
+        assert sorted(both.map(begin, (1, 2))) == [False, True]

@@ -166,8 +166,8 @@ class Agent:
                     session = session or self._connected()
                     seen, self._offers = session.offers(seen)
                     wait_s, self._reached = _LOOK_S, True
-                    self._note_trouble(None)
-                    self._look()
+                    if self._look():
+                        self._note_trouble(None)
                 except InterruptedRunError:
                     raise
                 except FedbnslError as error:  # whatever the coordinator answers, this site's other runs go on
@@ -195,14 +195,17 @@ class Agent:
         if time.monotonic() - self._looked >= _LOOK_S:
             self._look()
 
-    def _look(self) -> None:
-        """Decide about every run that is offered: approvals may have changed, and runs ended."""
+    def _look(self) -> bool:
+        """Decide about every run that is offered: approvals may have changed, and runs ended.
+
+        Returns whether the site's folder could be read.
+        """
         self._looked = time.monotonic()
         try:
             approvals = self._rules.read()
         except (FedbnslError, OSError) as error:  # somebody edits it, or has to mend it
             self._note_trouble(error)
-            return
+            return False
         self._reap()
         offered = {one.run: one for one in self._offers}
         self._decided = {run: why for run, why in self._decided.items() if run in offered}
@@ -215,7 +218,8 @@ class Agent:
                 known = len(self._plans)
                 self._consider(offer, approvals)
                 if offer.run in self._parts or len(self._plans) > known:
-                    return
+                    break
+        return True
 
     def _is_due(self, offer: RunOffer, approvals: Mapping[str, Approval]) -> bool:
         if offer.run in self._parts or not (offer.is_open or offer.state == "finished"):
@@ -297,7 +301,7 @@ class Agent:
         if trouble and not self._trouble:
             self._site.notice("", f"{trouble}; trying again for as long as it takes")
         elif self._trouble and not trouble:
-            self._site.notice("", "the coordinator answers again")
+            self._site.notice("", "all is well again")
         self._trouble = trouble
 
     def _leave_all(self) -> None:

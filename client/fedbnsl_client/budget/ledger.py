@@ -205,6 +205,7 @@ class Ledger:
         with self._file.transaction():
             if found := digest.hex() in self._approvals():
                 self._file.append(WITHDRAW, digest=digest.hex())
+                self._file.refuse_older()
             return found
 
     def approvals(self) -> dict[str, Approval]:

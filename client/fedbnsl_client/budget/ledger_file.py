@@ -24,7 +24,7 @@ from fedbnsl_client.budget import high_water_mark
 from fedbnsl_client.budget.high_water_mark import Mark
 from fedbnsl_client.budget.ledger_chain import canonical, first_link, next_link
 from fedbnsl_client.budget.ledger_lock import LedgerBusyError, OwnerLock, refuse_network, refuse_second_name
-from fedbnsl_client.budget.ledger_schema import APPLICATION_ID, SCHEMA, VERSION
+from fedbnsl_client.budget.ledger_schema import APPLICATION_ID, SCHEMA, VERSION, WITHDRAWN
 
 _log = logging.getLogger(__name__)
 
@@ -117,13 +117,13 @@ class LedgerFile:
                 found = _pragma(database, "application_id"), _pragma(database, "user_version")
             except sqlite3.Error as error:
                 raise LedgerError(f"ledger {path} cannot be opened: {error}") from None
-            if found not in ((APPLICATION_ID, 1), (APPLICATION_ID, VERSION)):
+            if found not in [(APPLICATION_ID, version) for version in (1, VERSION, WITHDRAWN)]:
                 raise LedgerError(f"{path} is not a ledger of format {VERSION}, which this version of fedbnsl reads")
             file = cls(path, database, stack)
             with file.locked():
                 file.verify()
                 file._compare_with_mark(accept_backup=accept_backup)
-                if found[1] != VERSION:  # an older fedbnsl, without shared budgets, must not open the file again
+                if found[1] < VERSION:  # an older fedbnsl, without shared budgets, must not open the file again
                     with file.transaction():
                         database.execute(f"PRAGMA user_version = {VERSION}")
             file._resources = stack.pop_all()
@@ -274,6 +274,10 @@ class LedgerFile:
         number = self.append(kind, sha256=hashlib.sha256(payload).hexdigest(), **content)
         self._database.execute("INSERT INTO outbox VALUES (?, ?)", (number, payload))
         return number
+
+    def refuse_older(self) -> None:
+        """Let no fedbnsl open the file from now on that does not know withdrawals."""
+        self._database.execute(f"PRAGMA user_version = {WITHDRAWN}")
 
     def payload(self, number: int) -> bytes:
         """The payload of an entry, checked against the hash in the entry."""

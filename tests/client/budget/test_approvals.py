@@ -34,11 +34,15 @@ def admit(folder: Path, plan: Plan, run: int = 1) -> None:
         GuardedTable(folder, policy, ledger, DATASET, unattended=True).admit(plan, run, NAMES)
 
 
-def test_an_approval_that_was_taken_back_is_none_until_it_is_given_again(ledger: Ledger) -> None:
+def test_an_approval_that_was_taken_back_is_none_until_it_is_given_again(ledger: Ledger, tmp_path: Path) -> None:
     ledger.approve(DIGEST, "plan", terms())
     assert ledger.withdraw(DIGEST)
     assert not ledger.approved(DIGEST)
     assert not ledger.withdraw(DIGEST)
+    (version,) = ledger._file._database.execute("PRAGMA user_version").fetchone()
+    assert version == 3, "an older fedbnsl, which would go by the approval, does not open it"
+    with Ledger.open(tmp_path / "ledger.db") as again:
+        assert not again.approved(DIGEST)
     ledger.approve(DIGEST, "plan")
     assert ledger.approved(DIGEST)
     ledger.verify()

@@ -157,7 +157,7 @@ def replaced_by_text(path: Path) -> None:
 
 def of_a_later_format(path: Path) -> None:
     with closing(sqlite3.connect(path)) as raw:
-        raw.execute("PRAGMA user_version = 3")
+        raw.execute("PRAGMA user_version = 4")
 
 
 def of_another_program(path: Path) -> None:

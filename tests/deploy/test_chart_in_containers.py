@@ -47,7 +47,10 @@ class Cluster:
         made = [self.federation.folder / name for name in FILES]
         federation = {file.name: file.read_bytes() for file in made if file.exists()}  # the table comes with a site
         tables = {site: {"table.csv": (self.folder / file).read_bytes()} for site, file in SITES.items()}
-        return {"fedbnsl-federation": federation, "fedbnsl-metrics-token": {"token": TOKEN}, **tables}
+        # The site's page and metrics need a certificate; the probes ask their own pod, whatever it is called.
+        tls = {"tls.pem": (self.federation.folder / "server.pem").read_bytes()}
+        watched = {"fedbnsl-metrics-token": {"token": TOKEN}, "fedbnsl-site-tls": tls}
+        return {"fedbnsl-federation": federation, **watched, **tables}
 
     def _install(self, name: str, values: dict[str, Any]) -> Pod:
         if name in self.pods:

@@ -77,9 +77,18 @@ class OwnerLock:
             time.sleep(_RETRY_S)
 
     def note(self, text: str) -> None:
-        """Write what the others shall know while it is held."""
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, text.encode(), 0)
+        """Write what the others shall know while it is held.
+
+        Raises
+        ------
+        LedgerError
+            If there is no room for it.
+        """
+        try:
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, text.encode(), 0)
+        except OSError as error:
+            raise LedgerError(f"the lock of a run cannot be written: {error.strerror or error}") from None
 
     @classmethod
     def notes(cls, files: Iterable[Path]) -> dict[Path, str]:

@@ -178,6 +178,6 @@ def test_every_figure_that_the_command_offers_is_tested_here():
     assert set(FIGURES) == {
         "accuracy", "tuning", "sachs", "local-solve", "network", "bytes", "load", "rows", "sources", "sites", "privacy",
         "privacy-tuning", "private-steps", "global-step", "d1000", "lean", "private-moments", "unequal-noise", "growth",
-        "startup", "agents", "attacks", "robust", "honest-sites", "tables", "networks", "search", "confidence",
+        "startup", "agents", "pages", "attacks", "robust", "honest-sites", "tables", "networks", "search", "confidence",
         "secure-sum",
     }  # fmt: skip

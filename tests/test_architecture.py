@@ -48,6 +48,7 @@ PROTOBUF_ROOMS = (
     "fedbnsl.codec",
     "fedbnsl.matrix_codec",
     "fedbnsl.offer_codec",
+    "fedbnsl.pieces",
     "fedbnsl.rounds",
     "fedbnsl_server.grpc_api",
     "fedbnsl_server.observe.status_client",

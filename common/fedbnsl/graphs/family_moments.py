@@ -27,9 +27,17 @@ def parent_candidates(neighbours: Mask, mask: EdgeMask) -> Mask:
 
 def within_two_steps(edges: Mask) -> Mask:
     """(d, d) pairs i < j that an edge joins, or a path of two edges, whatever their directions; all pairs of few."""
-    step = (edges | edges.T).astype(np.float32)
-    near = (step + step @ step) > 0.0
-    return np.triu(near | (len(edges) <= _FEW), k=1)
+    step = edges | edges.T
+    return np.triu(step | _together(step) | (len(edges) <= _FEW), k=1)
+
+
+def _together(groups: Mask) -> Mask:
+    """(d, d) pairs i, j that are both in some group k, [i, k]; the work follows the squares of the groups' sizes."""
+    pairs = np.zeros_like(groups)
+    for group in np.ascontiguousarray(groups.T):
+        members = np.flatnonzero(group)
+        pairs[np.ix_(members, members)] = True
+    return pairs
 
 
 def needed_moments(candidates: Mask, columns: Columns | None = None) -> Mask:
@@ -42,8 +50,7 @@ def needed_moments(candidates: Mask, columns: Columns | None = None) -> Mask:
     columns
         Those of the variables, of which each pair stands for all pairs of their columns; None: one each.
     """
-    families = (candidates | np.eye(len(candidates), dtype=bool)).astype(np.float32)
-    pairs = families @ families.T > 0.0
+    pairs = _together(candidates | np.eye(len(candidates), dtype=bool))  # a child's family is its parents and itself
     if columns is not None:
         pairs = pairs[np.ix_(columns.variable_of, columns.variable_of)]
     return np.triu(pairs)

@@ -66,6 +66,11 @@ def write_all(graph: LearnedGraph, folder: Path, *, columns: Columns | None = No
         write_text(folder / name, as_text(shown), mode=mode)
 
 
+def warm_up() -> None:
+    """Load what a format needs. A coordinator does so while its sites join: they wait while it writes the files."""
+    graphml(LearnedGraph((), np.zeros((0, 0), dtype=bool), np.zeros((0, 0))))
+
+
 def write_weights(variables: Sequence[str], W: Matrix, path: Path) -> None:
     """Write weights.csv: all of W, (d, d), before anything was cut from it.
 

@@ -95,7 +95,14 @@ def edges_csv(graph: LearnedGraph) -> str:
 def weights_csv(variables: Sequence[str], W: Matrix) -> str:
     """All of W, (d, d), in full precision: a row is a source, a column a target, as the corner cell says."""
     names = [as_cell(name) for name in variables]
-    rows = ([name, *map(repr, row)] for name, row in zip(names, W.tolist(), strict=True))
+
+    def cells(row: Matrix) -> list[str]:
+        texts = ["0.0"] * row.size  # as nearly all of many variables' weights are
+        for j in np.flatnonzero(row).tolist():
+            texts[j] = repr(float(row[j]))
+        return texts
+
+    rows = ([name, *cells(row)] for name, row in zip(names, W, strict=True))
     return _csv([[_WEIGHTS_CORNER, *names], *rows])
 
 

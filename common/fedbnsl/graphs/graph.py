@@ -9,6 +9,8 @@ from fedbnsl.sparse import Index, Mask, Matrix
 
 Edge = tuple[int, int]
 
+_MANY_EDGES = 5_000_000  # looked at one by one, along a long path, scipy is faster although it has to be loaded first
+
 
 def threshold(W: Matrix, tau: float) -> Mask:
     """Edges with |W_ij| > tau."""
@@ -17,7 +19,7 @@ def threshold(W: Matrix, tau: float) -> Mask:
 
 def strong_components(index: Index, n_variables: int) -> Index:
     """(d,) number of each node's strongly connected component; `index` has the flat indices of the graph's edges."""
-    # Imported here: sites need it at the end of a run only, and it takes longer to load than the rest of a plan.
+    # Imported here: it takes longer to load than the rest of a plan.
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import connected_components
 
@@ -30,27 +32,36 @@ def cyclic_edges(edges: Mask) -> Mask:
     """Edges that lie on at least one directed cycle: both ends in one strongly connected component."""
     cyclic = np.zeros_like(edges)
     index = np.flatnonzero(edges)
-    cyclic.flat[index[_on_a_cycle(index, edges.shape[0])]] = True
+    if index.size:
+        component = strong_components(index, edges.shape[0])
+        i, j = np.divmod(index, edges.shape[0])
+        cyclic.flat[index[component[i] == component[j]]] = True
     return cyclic
 
 
 def has_cycle(index: Index, n_variables: int) -> bool:
-    """Whether the graph whose edges have these flat indices has a directed cycle; no (d, d) array is made."""
-    return bool(_on_a_cycle(index, n_variables).any())
+    """Whether the graph whose edges have these flat indices has a directed cycle; no (d, d) array is made.
 
-
-def _on_a_cycle(index: Index, n_variables: int) -> Mask:
-    """Of each edge, whether both its ends are in one strongly connected component."""
-    if not index.size:
-        return np.zeros(0, dtype=bool)
-    component = strong_components(index, n_variables)
+    Takes away edges from nodes that no edge leads to, as long as there are any: without scipy, which takes longer to
+    load than a site needs for a small run.
+    """
     i, j = np.divmod(index, n_variables)
-    return np.asarray(component[i] == component[j], dtype=bool)
+    looked_at = 0
+    while i.size:
+        looked_at += i.size
+        if looked_at > _MANY_EDGES:
+            component = strong_components(i * n_variables + j, n_variables)
+            return bool((component[i] == component[j]).any())
+        stays = np.bincount(j, minlength=n_variables)[i] > 0
+        if stays.all():
+            return True
+        i, j = i[stays], j[stays]
+    return False
 
 
 def is_acyclic(edges: Mask) -> bool:
     """Whether the graph has no directed cycle (a self-loop is one)."""
-    return not cyclic_edges(edges).any()
+    return not has_cycle(np.flatnonzero(edges), edges.shape[0])
 
 
 def extract_dag(edges: Mask, W: Matrix, *, required: Mask | None = None) -> tuple[Mask, list[Edge]]:

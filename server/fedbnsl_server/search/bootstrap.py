@@ -23,6 +23,7 @@ from fedbnsl.graphs.graph import topological_order
 from fedbnsl.sparse import Index, Mask, Matrix
 from fedbnsl_server.search.class_search import ClassProblem
 from fedbnsl_server.search.fitted_network import Accuracy, FittedNetwork
+from fedbnsl_server.search.progress import Each, Progress, in_turn
 from fedbnsl_server.search.standard_errors import correlation_errors
 
 # The least eigenvalue of moments of standardised residuals.
@@ -59,11 +60,14 @@ class Shares:
         (V, V) [i, j]: a directed edge i -> j.
     rivals
         DAGs of different classes that were found in any draw; first the graph itself.
+    draws
+        How many there are.
     """
 
     adjacent: Index
     directed: Index
     rivals: Sequence[Mask]
+    draws: int
 
 
 def centre(network: FittedNetwork, S: Matrix, accuracy: Accuracy) -> Matrix:
@@ -101,8 +105,10 @@ def bootstrap(
     class_of: Callable[[Mask], Mask],
     draws: int,
     rng: np.random.Generator,
+    progress: Progress | None = None,
+    each: Each = in_turn,
 ) -> Shares:
-    """Count what the best graphs of so many draws have.
+    """Count what the best graphs of so many draws have; of fewer, once it is enough.
 
     Parameters
     ----------
@@ -114,7 +120,12 @@ def bootstrap(
         The (V, V) marks of the class of a DAG: both ways where it is undirected.
     rng
         Every draw has a generator of its own from it: what is drawn does not depend on how many draws there are.
+    progress
+        Told how far the draws are; asked whether that is enough.
+    each
+        Goes through the draws; with threads, several at a time.
     """
+    progress = Progress() if progress is None else progress
     around, unknown, generators = centre(network, S, accuracy), np.isnan(S), rng.spawn(draws)
 
     def drawn(own: np.random.Generator) -> ClassProblem:
@@ -125,23 +136,47 @@ def bootstrap(
         return search.on(moments, accuracy, dag)
 
     near, rivals = topological_order(dag), {class_of(dag).tobytes(): dag}
-    for own in generators[: max(_SEARCHED // len(dag), _LEAST_SEARCHED)]:
-        problem = drawn(own)
-        for start, patience in ((near, _PATIENCE), (rng.permutation(len(dag)).tolist(), 0)):
-            found = problem.found(patience=patience, start=start).dag
-            rivals.setdefault(class_of(found).tobytes(), found)
-    shares = Shares(np.zeros(dag.shape, dtype=np.int64), np.zeros(dag.shape, dtype=np.int64), list(rivals.values()))
-    for own in generators:
-        marks = class_of(best_of(drawn(own), shares.rivals))
-        shares.adjacent[...] += marks | marks.T
-        shares.directed[...] += marks & ~marks.T
+    asked = generators[: max(_SEARCHED // len(dag), _LEAST_SEARCHED)]
+    anywhere = [rng.permutation(len(dag)).tolist() for _ in asked]
+    n_parts = len(asked) + len(generators)
+
+    def searched(k: int) -> list[Mask]:
+        if progress.is_enough:
+            return []
+        problem = drawn(asked[k])
+        found = [
+            problem.found(patience=_PATIENCE, start=near, progress=progress.step()).dag,
+            problem.found(patience=0, start=anywhere[k], progress=progress.step()).dag,
+        ]
+        progress.at(k / n_parts)
+        return found
+
+    def marks(k: int) -> Mask | None:
+        if progress.is_enough:
+            return None
+        found = class_of(best_of(drawn(generators[k]), candidates, progress))
+        if progress.is_enough:  # perhaps before its search was at its end
+            return None
+        progress.at((len(asked) + k) / n_parts)
+        return found
+
+    progress.begin("bootstrap")
+    for found in each(searched, range(len(asked))):
+        for one in found:
+            rivals.setdefault(class_of(one).tobytes(), one)
+    candidates = list(rivals.values())
+    told = [found for found in each(marks, range(draws)) if found is not None]
+    shares = Shares(np.zeros(dag.shape, np.int64), np.zeros(dag.shape, np.int64), candidates, len(told))
+    for of_draw in told:
+        shares.adjacent[...] += of_draw | of_draw.T
+        shares.directed[...] += of_draw & ~of_draw.T
     return shares
 
 
-def best_of(problem: ClassProblem, rivals: Sequence[Mask]) -> Mask:
-    """The best graph near the best of (V, V) DAGs."""
+def best_of(problem: ClassProblem, rivals: Sequence[Mask], progress: Progress) -> Mask:
+    """The best graph near the best of (V, V) DAGs; once it is enough, one on the way there."""
     nearest = rivals[int(np.argmin(problem.scores(rivals)))]
-    return problem.found(patience=0, start=topological_order(nearest)).dag
+    return problem.found(patience=0, start=topological_order(nearest), progress=progress.step()).dag
 
 
 def lifted(R: Matrix) -> Matrix:

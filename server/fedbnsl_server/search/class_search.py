@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,10 +21,13 @@ from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import EdgePenalty
 from fedbnsl.sparse import Index, Mask, Matrix
-from fedbnsl_server.search.families import Families
 from fedbnsl_server.search.fitted_network import Accuracy
 from fedbnsl_server.search.graph_search import FoundGraph, without_small
 from fedbnsl_server.search.order_search import best_dag, bic_penalty, extended_penalty
+from fedbnsl_server.search.progress import Progress
+
+if TYPE_CHECKING:
+    from fedbnsl_server.search.families import Families
 
 # With fewer rows than this for each column, the penalty is chosen by sites that are left out.
 _MANY_ROWS = 100
@@ -68,7 +72,9 @@ class ClassProblem:
     ridge: float = 1e-9
     judged: Matrix | None = None
 
-    def found(self, *, patience: int | None = None, start: Sequence[int] | None = None) -> FoundGraph:
+    def found(
+        self, *, patience: int | None = None, start: Sequence[int] | None = None, progress: Progress | None = None
+    ) -> FoundGraph:
         """A DAG of the class of least score, and its weights, in units of the columns; for settings see `best_dag`."""
         columns, required = self.mask.columns, self.mask.of_variables.required
         dag = best_dag(
@@ -80,6 +86,7 @@ class ClassProblem:
             seed=self.seed,
             patience=patience,
             start=start,
+            progress=progress,
         )
         families = self._families(dag)
         score = float(np.log(families.residual_variances(dag)[0]) @ columns.sizes) / 2
@@ -88,28 +95,20 @@ class ClassProblem:
         return FoundGraph(dag, weights, families.column_variances(dag)[0], score)
 
     def scores(self, dags: Sequence[Mask]) -> Matrix:
-        """(K,) of so many (V, V) DAGs of candidates; each family is looked at once."""
-        sizes = self.mask.columns.sizes
+        """(K,) of so many (V, V) DAGs of candidates."""
         families = self._families(np.logical_or.reduce(dags), self.judged)
-        known: dict[tuple[int, bytes], float] = {}
-        scores: list[float] = []
-        for dag in dags:
-            score = self.penalty * float(sizes @ dag @ sizes)
-            for j, parents in enumerate(dag.T):
-                family = j, parents.tobytes()
-                if family not in known:
-                    variance = families.residual_variance(j, np.flatnonzero(parents))[0]
-                    known[family] = 0.5 * float(sizes[j]) * math.log(variance)
-                score += known[family]
-            scores.append(score)
-        return np.array(scores)
+        sizes = families.sizes
+        misfits = [0.5 * float(np.log(families.residual_variances(dag)[0]) @ sizes) for dag in dags]
+        return np.array(misfits) + [self.penalty * float(sizes @ dag @ sizes) for dag in dags]
 
     @cached_property
     def _moments(self) -> Matrix:
         known = needed_moments(self.candidates, self.mask.columns)
         return np.where(known | known.T, self.S, np.nan) + self.ridge * np.diag(self.S.diagonal())
 
-    def _families(self, candidates: Mask, S: Matrix | None = None) -> Families:
+    def _families(self, candidates: Mask, S: Matrix | None = None) -> "Families":
+        from fedbnsl_server.search.families import Families  # here: it loads a compiler
+
         S = self._moments if S is None else S
         return Families(S[None], candidates, ridge=0.0, members=self.mask.columns.members())
 
@@ -133,9 +132,11 @@ class ClassSearch:
     threshold: float
     seed: int
 
-    def found(self, S: Matrix) -> FoundGraph:
+    def found(self, S: Matrix, *, progress: Progress | None = None) -> FoundGraph:
         """The best graph for the (d, d) moments of the run."""
-        return self.on(S, Accuracy(self.n_samples)).found()
+        if progress is not None:
+            progress.begin("searching for the graph")
+        return self.on(S, Accuracy(self.n_samples)).found(progress=progress)
 
     def on(self, moments: Matrix, accuracy: Accuracy, near: Mask | None = None, /) -> ClassProblem:
         """The same question to other moments, with a penalty for as many records as they have; see `Search`."""
@@ -151,8 +152,9 @@ def edge_penalty(
     candidates: Mask,
     mask: EdgeMask,
     seed: int,
+    progress: Progress | None = None,
 ) -> float:
-    """What an edge costs, per row.
+    """What an edge costs, per row; as the sites choose that were left out; what it costs by itself once it is enough.
 
     Parameters
     ----------
@@ -168,15 +170,22 @@ def edge_penalty(
     if setting == "extended-bic" or len(moments) < 2 or n > _MANY_ROWS * len(moments[0]):
         return extended
     left_out = {bic + share * (extended - bic): 0.0 for share in _SHARES}
-    for group in _groups(rows):
+    progress, groups = Progress() if progress is None else progress, _groups(rows)
+    progress.begin("choosing the penalty of an edge")
+    for done, group in enumerate(groups):
+        progress.at(done / len(groups))
         others = [k for k in range(len(rows)) if k not in group]
         rest = sum(rows[k] for k in others)
         S = sum((rows[k] * moments[k] for k in others), np.zeros_like(moments[0])) / rest
         there = sum((rows[k] * moments[k] for k in group), np.zeros_like(S))
+        misfit = dict[float, float]()
         for penalty in left_out:
             problem = ClassProblem(S, candidates, mask, penalty * n / rest, threshold=0.0, seed=seed)
-            found = problem.found(patience=1)
-            left_out[penalty] += _misfit(there, sum(rows[k] for k in group), found, mask.columns)
+            found = problem.found(patience=1, progress=progress.step())
+            if progress.is_enough:
+                return extended
+            misfit[penalty] = _misfit(there, sum(rows[k] for k in group), found, mask.columns)
+        left_out = {penalty: before + misfit[penalty] for penalty, before in left_out.items()}
     return min(left_out, key=lambda penalty: left_out[penalty])
 
 

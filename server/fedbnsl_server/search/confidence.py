@@ -14,6 +14,7 @@ from fedbnsl.sparse import Index, Mask, Matrix
 from fedbnsl_server.search.bootstrap import Search, bootstrap
 from fedbnsl_server.search.fitted_network import Accuracy, FittedNetwork, SiteMoments, edges_of, fitted
 from fedbnsl_server.search.heterogeneity import MOST_LEFT_OUT, cochran, holm, kept_without_a_site, tails
+from fedbnsl_server.search.progress import Each, Progress, in_turn
 from fedbnsl_server.search.standard_errors import (
     correlation_errors,
     log_variance_errors,
@@ -116,6 +117,8 @@ def confidence_of(
     seen: Matrix | None = None,
     draws: int,
     rng: np.random.Generator,
+    progress: Progress | None = None,
+    each: Each = in_turn,
 ) -> Confidence:
     """Every number of confidence in a graph that a search has found.
 
@@ -145,6 +148,8 @@ def confidence_of(
         Of the bootstrap.
     rng
         For these draws.
+    progress, each
+        See `bootstrap`. Once it is enough, the numbers of draws and of searches without a site are smaller.
     """
     network = fitted(dag, moments, columns)
     several = list(sites.values()) if sites is not None and len(sites) > 1 else []
@@ -158,12 +163,16 @@ def confidence_of(
     draws = 0 if search is None else draws
     counts, rivals = np.zeros((*dag.shape, 4), dtype=np.int64), [dag]
     if search is not None and draws:
-        found = bootstrap(network, moments, accuracy, dag=dag, search=search, class_of=class_of, draws=draws, rng=rng)
+        found = bootstrap(
+            network, moments, accuracy, dag=dag, search=search, class_of=class_of, draws=draws, rng=rng,
+            progress=progress, each=each,
+        )  # fmt: skip
+        draws = found.draws
         counts[..., :3] = np.stack([found.adjacent, found.directed, found.directed.T], axis=-1)
         rivals = list(found.rivals)
     left_out = 0
     if search is not None and shares and len(several) <= MOST_LEFT_OUT:
-        left_out, counts[..., 3] = len(several), kept_without_a_site(several, shares, rivals, search)
+        left_out, counts[..., 3] = kept_without_a_site(several, shares, rivals, search, progress=progress, each=each)
     pairs = np.argwhere(np.triu(counts.any(axis=-1), k=1))
     spread = np.sqrt(network.residual_variance)
     n_apart, unexplained, correlations = _unexplained(

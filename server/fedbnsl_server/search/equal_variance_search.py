@@ -9,7 +9,6 @@ variances, and the search alone counts. This works on what was released: it cost
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +19,7 @@ from fedbnsl_server.search.combined_releases import Released, combined, worth_it
 from fedbnsl_server.search.graph_search import FoundGraph
 from fedbnsl_server.search.likelihood_moves import improved, pruned, turned
 from fedbnsl_server.search.pooled_moments import PooledMoments, next_scales, search_pooled
+from fedbnsl_server.search.progress import Each, Progress, in_turn
 from fedbnsl_server.search.released_likelihood import CONVERGED, Explanation, Release, ReleasedLikelihood
 
 # So many searches after the last round, at most.
@@ -69,23 +69,40 @@ class EqualVarianceSearch:
     last: bool
     size: Matrix | None = None
 
-    def found(self, releases: Sequence[Release], n_samples: float, dag: Mask, scales: Matrix) -> Learned:
-        """The graph that explains all releases best.
+    def found(
+        self,
+        releases: Sequence[Release],
+        n_samples: float,
+        dag: Mask,
+        scales: Matrix,
+        *,
+        progress: Progress | None = None,
+        each: Each = in_turn,
+    ) -> Learned:
+        """The graph that explains all releases best, or best so far once `progress` is told that it is enough.
 
         Parameters
         ----------
         dag, scales
             (d, d) graph and (d,) scales that the last residuals were made with.
+        each
+            Goes through the starts of a search; with threads, several at a time.
         """
         releases, A = worth_it(releases, n_samples), releases[-1].A
         back = np.linalg.inv(A)
         given = combined([one.unshortened(back.T @ back) for one in releases], n_samples, A)
-        graph, _ = self._searched(given, dag, scales)
+        graph, _ = self._searched(given, dag, scales, progress=progress, each=each)
         best = self._explained(
-            releases, n_samples, graph, back.T @ back, clear=self.threshold > _CLEAR * given.noise_std
+            releases,
+            n_samples,
+            graph,
+            back.T @ back,
+            clear=self.threshold > _CLEAR * given.noise_std,
+            progress=progress,
+            each=each,
         )
         if best is None:  # nor do equal variances tell what shortening did
-            graph, pooled = self._searched(combined(releases, n_samples, A), dag, scales)
+            graph, pooled = self._searched(combined(releases, n_samples, A), dag, scales, progress=progress, each=each)
             return Learned(graph, pooled, scales, next_scales(graph.residual_variance))
         W, common = best.weights, best.covariance.diagonal()
         asked = np.sqrt(common)
@@ -99,14 +116,26 @@ class EqualVarianceSearch:
         graph = FoundGraph(best.dag, W, common, best.score)
         return Learned(graph, _pooled(seen), asked, next_scales(unused * common * longest / np.median(longest)))
 
-    def _searched(self, given: Released, dag: Mask, scales: Matrix) -> tuple[FoundGraph, PooledMoments]:
+    def _searched(
+        self, given: Released, dag: Mask, scales: Matrix, *, progress: Progress | None = None, each: Each = in_turn
+    ) -> tuple[FoundGraph, PooledMoments]:
         pooled = _pooled(given)
-        keep_small = not self.last
-        search = partial(search_pooled, threshold=self.threshold, keep_small=keep_small, size=self.size)
-        return search(pooled, dag, scales, self.mask), pooled
+        found = search_pooled(
+            pooled, dag, scales, self.mask, threshold=self.threshold, keep_small=not self.last, size=self.size,
+            progress=progress, each=each,
+        )  # fmt: skip
+        return found, pooled
 
     def _explained(
-        self, releases: Sequence[Release], n_samples: float, graph: FoundGraph, known: Matrix, *, clear: bool
+        self,
+        releases: Sequence[Release],
+        n_samples: float,
+        graph: FoundGraph,
+        known: Matrix,
+        *,
+        clear: bool,
+        progress: Progress | None = None,
+        each: Each = in_turn,
     ) -> Explanation | None:
         """The best explanation with one noise variance that searches and moves find from this graph.
 
@@ -124,20 +153,28 @@ class EqualVarianceSearch:
 
         def from_searched(likelihood: ReleasedLikelihood, start: FoundGraph) -> Explanation:
             one = likelihood.explained(start.dag, start.weights, np.diag(unit**-2.0))
-            one = improved(likelihood, one)
+            if progress is not None:
+                progress.begin("edges dropped and added")
+            one = improved(likelihood, one, progress=progress)
             done = clear and (not self.last or not self._contradicted(one, releases, n_samples))
-            return one if done else turned(likelihood, one)
+            if progress is not None and not done:
+                progress.begin("edges turned")
+            return one if done else turned(likelihood, one, progress=progress)
 
         straight = [one.unshortened(known) for one in releases]
         likelihood = ReleasedLikelihood(straight, n_samples, self.mask, fixed=True)
         best = from_searched(likelihood, graph)
         for _ in range(_MOST_TIMES - 1 if self.last else 0):
+            if progress is not None and progress.is_enough:
+                break
             straight = [one.unshortened(best.moments) for one in releases]
             likelihood = ReleasedLikelihood(straight, n_samples, self.mask, fixed=True)
             best = likelihood.explained(best.dag, best.weights, best.covariance)
             scales = np.sqrt(best.covariance.diagonal())
             given = combined(straight, n_samples, _residuals(best.weights, scales))
-            other = from_searched(likelihood, self._searched(given, best.weights != 0, scales)[0])
+            other = from_searched(
+                likelihood, self._searched(given, best.weights != 0, scales, progress=progress, each=each)[0]
+            )
             if not other.score < best.score - CONVERGED:
                 break
             best = other

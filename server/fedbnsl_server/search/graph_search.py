@@ -28,15 +28,18 @@ more start.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedbnsl.graphs.family_moments import needed_moments
 from fedbnsl.plan.columns import Columns
 from fedbnsl.sparse import Mask, Matrix
-from fedbnsl_server.search.families import Families
-from fedbnsl_server.search.hill_climb import Loss, descend
 from fedbnsl_server.search.order_search import best_dag
+from fedbnsl_server.search.progress import Each, Progress, in_turn
+
+if TYPE_CHECKING:
+    from fedbnsl_server.search.families import Families
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +77,8 @@ def search(
     ridge: float = 1e-9,
     size: Matrix | None = None,
     columns: Columns | None = None,
+    progress: Progress | None = None,
+    each: Each = in_turn,
 ) -> FoundGraph:
     """Find a DAG of small score, and the weights of its edges.
 
@@ -103,44 +108,63 @@ def search(
         (d,) in which the threshold measures each column; None: in its own unit.
     columns
         Those of the V variables; None: one each.
+    progress
+        Told how far the search is; asked whether that is enough.
+    each
+        Goes through the starts; with threads, several at a time.
     """
+    # Here: they load a compiler, which a run without a search does not need.
+    from fedbnsl_server.search.families import Families
+    from fedbnsl_server.search.hill_climb import descend, least_variance_order, pruned
+    from fedbnsl_server.search.kernels.change import Loss
+
+    progress = Progress() if progress is None else progress
     known, near = needed_moments(candidates, columns), needed_moments(candidates)
     known |= known.T
     members = None if columns is None else columns.members()
+    reachable = (near | near.T) & allowed
     families = Families(
-        np.where(known, np.stack(list(moments)), np.nan), (near | near.T) & allowed, ridge=ridge, members=members
+        np.where(known, np.stack(list(moments)), np.nan), reachable, ridge=ridge, members=members, required=required
     )
     sizes = families.sizes
-    order = _least_variance_order(families, candidates, required)
+    order = least_variance_order(families, among=candidates)
     place = np.argsort(order)
     along = candidates & (place[:, None] < place[None, :])
     common = families.residual_variances(along).mean(axis=1)  # (P,) sigma^2
     cost = 0.5 * math.log(n_samples) / n_samples if penalty is None else penalty
-
-    def squared(variance: Matrix) -> Matrix:
-        """What the score changes by, to first order, where all variances are the common one."""
-        return np.asarray((0.5 / common / len(common)) @ variance)
-
-    def logarithmic(variance: Matrix) -> Matrix:
-        apart = np.log(variance.T / common)
-        return np.asarray((0.5 * np.log(variance.T) + 0.5 * apart * apart / n_samples).mean(axis=-1).T)
-
-    def descended(dag: Mask, loss: Loss) -> Mask:
-        return descend(families, dag, loss, required=required, penalty=cost)
+    squared, logarithmic = (
+        Loss.near(common, logarithmic=exact, n_samples=n_samples, penalty=cost) for exact in (False, True)
+    )
 
     def score(dag: Mask) -> float:
-        return float(logarithmic(families.residual_variances(dag)) @ sizes) + cost * int(sizes @ dag @ sizes)
+        v = families.residual_variances(dag)
+        apart = np.log(v.T / common)
+        loss = (0.5 * np.log(v.T) + 0.5 * apart * apart / n_samples).mean(axis=1)
+        return float(loss @ sizes) + cost * int(sizes @ dag @ sizes)
 
     given = [start & candidates for start in starts]
     if size is not None:
         mean = np.where(known, np.mean(list(moments), axis=0), np.nan)
-        reachable = (near | near.T) & allowed
+        progress.begin("searching for an order")
         given.append(
-            best_dag(mean, penalty=cost, candidates=reachable, required=required, members=members, seed=0, start=order)
-        )
-    ordered = _pruned(families, along, squared, required, cost)
-    ends = [*given, *(descended(dag, squared) for dag in (*given, ordered))]
-    dag = min((descended(dag, logarithmic) for dag in ends), key=score)
+            best_dag(
+                mean, penalty=cost, candidates=reachable, required=required, members=members, seed=0, start=order,
+                progress=progress,
+            )
+        )  # fmt: skip
+
+    progress.begin("searching for the graph")
+    ordered = pruned(families, along, squared)
+    ways = [*((dag, True) for dag in given), *((dag, False) for dag in (*given, ordered))]
+
+    def end(k: int) -> Mask:
+        dag, is_near = ways[k]
+        near = dag if is_near else descend(families, dag, squared, progress=progress)
+        found = descend(families, near, logarithmic, progress=progress)
+        progress.at((k + 1) / len(ways))
+        return found
+
+    dag = min(each(end, range(len(ways))), key=score)
     least = score(dag)
     if columns is None:
         columns = Columns.of([str(j) for j in range(len(required))])
@@ -150,7 +174,7 @@ def search(
 
 
 def without_small(
-    families: Families, dag: Mask, required: Mask, columns: Columns, *, threshold: float, share: Matrix | float
+    families: "Families", dag: Mask, required: Mask, columns: Columns, *, threshold: float, share: Matrix | float
 ) -> tuple[Mask, Matrix]:
     """Drop edges of small weight and fit again, until none is left; return the DAG and its last weights.
 
@@ -167,35 +191,8 @@ def without_small(
         dag = dag & ~small
 
 
-def _least_variance_order(families: Families, candidates: Mask, required: Mask) -> list[int]:
-    """Order of the variables: each next one has the least variance given its candidates among those before it.
+def warm_up() -> None:
+    """Compile the descent, or load it from the cache: a coordinator that will need it does so while its sites join."""
+    from fedbnsl_server.search import hill_climb
 
-    No variable comes before a required parent.
-    """
-    d = len(required)
-    taken = np.zeros(d, dtype=bool)
-    left = families.residual_variances(np.zeros((d, d), dtype=bool)).mean(axis=0)
-    order: list[int] = []
-    for _ in range(d):
-        ready = ~taken & ~(required & ~taken[:, None]).any(axis=0)
-        i = int(np.argmin(np.where(ready, left, np.inf)))
-        order.append(i)
-        taken[i] = True
-        for j in np.flatnonzero(candidates[i] & ~taken).tolist():
-            left[j] = families.residual_variance(j, np.flatnonzero(candidates[:, j] & taken)).mean()
-    return order
-
-
-def _pruned(families: Families, dag: Mask, loss: Loss, required: Mask, penalty: float) -> Mask:
-    """Drop one parent after the other from each child, the least important first, as long as that lowers the score."""
-    dag = dag.copy()
-    for j, candidates in enumerate(families.candidates):
-        droppable = dag[candidates, j] & ~required[candidates, j]
-        while droppable.any():
-            before, after = families.toggled(j, np.flatnonzero(dag[:, j]))
-            more = (loss(after) - loss(before)) / families.sizes[candidates]  # as the penalty of an edge has them
-            k = int(np.argmin(np.where(droppable, more, np.inf)))
-            if more[k] >= penalty:
-                break
-            droppable[k] = dag[candidates[k], j] = False
-    return dag
+    hill_climb.warm_up()

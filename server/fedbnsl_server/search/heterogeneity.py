@@ -9,6 +9,7 @@ from fedbnsl.graphs.graph import topological_order
 from fedbnsl.sparse import Index, Mask, Matrix
 from fedbnsl_server.search.bootstrap import Search, best_of
 from fedbnsl_server.search.fitted_network import SiteMoments, pooled, pooled_accuracy
+from fedbnsl_server.search.progress import Each, Progress, in_turn
 
 MOST_LEFT_OUT = 20
 """Beyond so many sites none decides alone, and as many searches take long."""
@@ -29,9 +30,17 @@ def cochran(estimates: Matrix, errors: Matrix) -> tuple[Matrix, Index]:
 
 
 def kept_without_a_site(
-    sites: Sequence[SiteMoments], weights: Sequence[float], rivals: Sequence[Mask], search: Search
-) -> Index:
-    """(V, V) symmetric: of as many searches as there are sites, each without one, how many have the pair adjacent.
+    sites: Sequence[SiteMoments],
+    weights: Sequence[float],
+    rivals: Sequence[Mask],
+    search: Search,
+    *,
+    progress: Progress | None = None,
+    each: Each = in_turn,
+) -> tuple[int, Index]:
+    """Searches without one site each, and (V, V) symmetric how many of them have the pair adjacent.
+
+    There are as many as sites, or fewer, once it is enough.
 
     Parameters
     ----------
@@ -40,16 +49,26 @@ def kept_without_a_site(
     rivals
         (V, V) graphs that may be the best; first that of all sites. If it is alone, each search is a full one.
     """
-    kept = np.zeros(rivals[0].shape, dtype=np.int64)
-    for p in range(len(sites)):
+    progress = Progress() if progress is None else progress
+    progress.begin("without one site each")
+
+    def without(p: int) -> Mask | None:
+        if progress.is_enough:
+            return None
         others = [one for k, one in enumerate(sites) if k != p]
         left = [weight for k, weight in enumerate(weights) if k != p]
         accuracy = pooled_accuracy([one.accuracy for one in others], left)
         problem = search.on(pooled([one.moments for one in others], left), accuracy, rivals[0])
-        alone = [problem.found(start=topological_order(rivals[0])).dag] if len(rivals) == 1 else []
-        found = best_of(problem, [*rivals, *alone])
-        kept += found | found.T
-    return kept
+        start, step = topological_order(rivals[0]), progress.step()
+        alone = [problem.found(start=start, progress=step).dag] if len(rivals) == 1 else []
+        found = best_of(problem, [*rivals, *alone], progress)
+        if progress.is_enough:  # perhaps before its search was at its end
+            return None
+        progress.at(p / len(sites))
+        return found | found.T
+
+    kept = [found for found in each(without, range(len(sites))) if found is not None]
+    return len(kept), np.array(kept, dtype=np.int64).reshape(-1, *rivals[0].shape).sum(axis=0)
 
 
 def holm(p: Matrix) -> Matrix:

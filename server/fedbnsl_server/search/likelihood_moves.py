@@ -15,6 +15,7 @@ import numpy as np
 from fedbnsl.graphs.graph import is_acyclic
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.sparse import Mask, Matrix
+from fedbnsl_server.search.progress import Progress
 from fedbnsl_server.search.released_likelihood import CONVERGED, Explanation, inverse_of
 
 _STEPS_OF_A_MOVE, _STEPS_OF_A_TURN = 6, 4
@@ -37,8 +38,8 @@ class Likelihood(Protocol):
         """(V, V) what an edge between two variables costs."""
         ...
 
-    def explained(self, dag: Mask, W: Matrix, V: Matrix, *, steps: int = ...) -> Explanation:
-        """The best explanation by a (V, V) DAG that some steps reach from a start."""
+    def explained(self, dag: Mask, W: Matrix, V: Matrix, *, steps: int = ..., target: float = ...) -> Explanation:
+        """The best explanation by a (V, V) DAG that some steps reach from a start, if a target is within reach."""
         ...
 
     def gains(self, found: Explanation) -> Matrix:
@@ -46,9 +47,9 @@ class Likelihood(Protocol):
         ...
 
 
-def improved(likelihood: Likelihood, found: Explanation) -> Explanation:
-    """Drop and add edges, one at a time and refitted each time, as long as the score falls."""
-    while math.isfinite(found.score):
+def improved(likelihood: Likelihood, found: Explanation, *, progress: Progress | None = None) -> Explanation:
+    """Drop and add edges, one at a time and refitted each time, as long as the score falls and nobody wants the end."""
+    while math.isfinite(found.score) and not _is_enough(progress):
         better = with_fewer(likelihood, found) or with_one_more(likelihood, found)
         if better is None:
             return likelihood.explained(found.dag, found.weights, found.covariance)
@@ -56,15 +57,29 @@ def improved(likelihood: Likelihood, found: Explanation) -> Explanation:
     return found
 
 
-def turned(likelihood: Likelihood, found: Explanation) -> Explanation:
-    """Turn edges around, and drop and add others after each, as long as the score falls."""
-    for _ in range(_MOST_SWEEPS if math.isfinite(found.score) else 0):
+def turned(likelihood: Likelihood, found: Explanation, *, progress: Progress | None = None) -> Explanation:
+    """Turn edges around, and drop and add others after each, as long as the score falls and nobody wants the end.
+
+    An edge that was better left as it is is tried again once one of its ends has other parents.
+    """
+    families = dict[tuple[int, int], bytes]()  # of edges that were better left as they are
+    for sweep in range(_MOST_SWEEPS if math.isfinite(found.score) else 0):
         before = found
-        for i, j in np.argwhere(before.dag).tolist():
-            around = _turned_around(likelihood, found, i, j) if found.dag[i, j] else None
-            other = found if around is None else improved(likelihood, around)
+        edges = np.argwhere(before.dag).tolist()
+        for k, (i, j) in enumerate(edges):
+            if _is_enough(progress):
+                return found
+            if progress is not None:
+                progress.at((sweep + k / len(edges)) / _MOST_SWEEPS)
+            family = found.dag[:, [i, j]].tobytes()
+            if not found.dag[i, j] or families.get((i, j)) == family:
+                continue
+            around = _turned_around(likelihood, found, i, j)
+            other = found if around is None else improved(likelihood, around, progress=progress)
             if other.score < found.score - CONVERGED:
                 found = other
+            else:
+                families[i, j] = family
         if found is before:
             break
     return found
@@ -87,6 +102,10 @@ def pruned(likelihood: Likelihood, best: Explanation, threshold: float, size: Ma
         best = likelihood.explained(best.dag & ~small, best.weights, best.covariance)
 
 
+def _is_enough(progress: Progress | None) -> bool:
+    return progress is not None and progress.is_enough
+
+
 def with_fewer(likelihood: Likelihood, found: Explanation) -> Explanation | None:
     """The graph without the worse half of the edges that do not pay for themselves, or without the worst one."""
     required = likelihood.mask.of_variables.required
@@ -96,8 +115,8 @@ def with_fewer(likelihood: Likelihood, found: Explanation) -> Explanation | None
     for size in sorted({math.ceil(len(idle) / 2), min(len(idle), 1)} - {0}, reverse=True):
         dag = found.dag.copy()
         dag[tuple(np.array([edge for _, edge in idle[:size]]).T)] = False
-        other = likelihood.explained(dag, found.weights, found.covariance, steps=_STEPS_OF_A_MOVE)
-        if other.score < found.score - CONVERGED:
+        other = _better(likelihood, found, dag)
+        if other is not None:
             return other
     return None
 
@@ -115,10 +134,18 @@ def with_one_more(likelihood: Likelihood, found: Explanation) -> Explanation | N
         if not is_acyclic(dag):
             continue
         tried += 1
-        other = likelihood.explained(dag, found.weights, found.covariance, steps=_STEPS_OF_A_MOVE)
-        if other.score < found.score - CONVERGED:
+        other = _better(likelihood, found, dag)
+        if other is not None:
             return other
     return None
+
+
+def _better(likelihood: Likelihood, found: Explanation, dag: Mask) -> Explanation | None:
+    """The explanation by another graph, if its score is lower."""
+    least = found.score - CONVERGED
+    target = least - float(likelihood.prices[dag].sum())
+    other = likelihood.explained(dag, found.weights, found.covariance, steps=_STEPS_OF_A_MOVE, target=target)
+    return other if other.score < least else None
 
 
 def losses(likelihood: Likelihood, found: Explanation) -> dict[tuple[int, int], float]:
@@ -126,6 +153,9 @@ def losses(likelihood: Likelihood, found: Explanation) -> dict[tuple[int, int], 
     edges = np.argwhere(likelihood.mask.columns.spread(found.dag))
     error = inverse_of(found.information, 0.0)[: len(edges), : len(edges)]
     weights = found.weights[edges[:, 0], edges[:, 1]]
+    if not likelihood.mask.columns.has_blocks:
+        of_edges = 0.5 * weights**2 / error.diagonal()
+        return {(i, j): loss for (i, j), loss in zip(edges.tolist(), of_edges.tolist(), strict=True)}
     owner = np.asarray(likelihood.mask.columns.variable_of)[edges]
     found_losses: dict[tuple[int, int], float] = {}
     sources, targets = np.nonzero(found.dag)
@@ -153,5 +183,5 @@ def _turned_around(likelihood: Likelihood, found: Explanation, i: int, j: int) -
         above = np.flatnonzero(spread[:, child])
         W[:, child] = 0.0
         W[above, child] = np.linalg.lstsq(S[np.ix_(above, above)], S[above, child])[0]
-    covered = likelihood.explained(dag, W, found.covariance, steps=_STEPS_OF_A_TURN)
+    covered = likelihood.explained(dag, W, found.covariance, steps=_STEPS_OF_A_TURN, target=found.misfit)
     return covered if covered.misfit < found.misfit - CONVERGED else None

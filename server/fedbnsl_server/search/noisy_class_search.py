@@ -26,6 +26,7 @@ from fedbnsl_server.search.fitted_network import Accuracy, fitted
 from fedbnsl_server.search.graph_search import FoundGraph
 from fedbnsl_server.search.likelihood_moves import improved, pruned
 from fedbnsl_server.search.order_search import extended_penalty
+from fedbnsl_server.search.progress import Progress
 from fedbnsl_server.search.released_likelihood import Explanation, Release, ReleasedLikelihood
 
 # The least residual variance, as a share of the median one.
@@ -78,8 +79,10 @@ class NoisyClassSearch:
     threshold: float
     seed: int
 
-    def found(self, releases: Sequence[Release], n_samples: float) -> Learned:
+    def found(self, releases: Sequence[Release], n_samples: float, *, progress: Progress | None = None) -> Learned:
         """The graph that explains all releases best, without edges whose weights do not exceed the threshold.
+
+        Once `progress` is told that it is enough, the best so far.
 
         What shortening does to moments is taken back by what is known of them: at first from the graph whose residuals
         were asked for last, then from the best one.
@@ -87,13 +90,16 @@ class NoisyClassSearch:
         releases, A = worth_it(releases, n_samples), releases[-1].A
         back = np.linalg.inv(A)
         known, best = back.T @ back, None
-        for _ in range(_MOST_TIMES):
+        for k in range(_MOST_TIMES):
+            if progress is not None:
+                progress.begin("search")
+                progress.at(k / _MOST_TIMES)
             likelihood, straight = self._likelihood(releases, n_samples, known)
             given = combined(straight, n_samples, A)
             before = None if best is None else likelihood.explained(best.dag, best.weights, best.covariance)
-            best = self._best_proposed(likelihood, given, before)
+            best = self._best_proposed(likelihood, given, before, progress)
             known, A = best.moments, _residuals_of(best)
-            if best is before:
+            if best is before or (progress is not None and progress.is_enough):
                 break
         likelihood, straight = self._likelihood(releases, n_samples, known)
         best = pruned(likelihood, cast(Explanation, best), self.threshold)
@@ -113,13 +119,23 @@ class NoisyClassSearch:
         straight = [one.unshortened(moments) for one in releases]
         return ReleasedLikelihood(straight, n_samples, self.mask), straight
 
-    def _best_proposed(self, likelihood: ReleasedLikelihood, given: Released, best: Explanation | None) -> Explanation:
+    def _best_proposed(
+        self,
+        likelihood: ReleasedLikelihood,
+        given: Released,
+        best: Explanation | None,
+        progress: Progress | None,
+    ) -> Explanation:
         """What explains all releases best: the best so far, or a graph found in `given` and improved."""
         start = None if best is None else topological_order(best.dag)
         for price in _PRICES:
-            found = self._problem(given, price).found(patience=0 if start is None else _PATIENCE, start=start)
+            found = self._problem(given, price).found(
+                patience=0 if start is None else _PATIENCE,
+                start=start,
+                progress=None if progress is None else progress.step(),
+            )
             one = likelihood.explained(found.dag, found.weights, np.diag(found.residual_variance))
-            one = improved(likelihood, one)
+            one = improved(likelihood, one, progress=progress)
             if best is None or one.score < best.score:
                 best = one
         return cast(Explanation, best)

@@ -11,8 +11,8 @@ Cooper 2019): log(v_j) is the sum over its columns, and an edge counts for each 
 Given an order, each variable gets parents among those before it by growing and shrinking, and the order is improved by
 moving one variable to its best place (BOSS: Andrews et al. 2023). Where no move improves it, the neighbourhood of one
 variable is shuffled and the search goes on (iterated local search, as in FLOP: Wienoebst, Henckel and Weichwald 2025).
-Equally good orders are accepted, so the search walks through a class. All of it is compiled (`order_kernel`), runs in
-one thread and depends on its seed alone. It takes O(V^2 + d^2) memory.
+Equally good orders are accepted, so the search walks through a class. All of it is compiled
+(`kernels.order_search`), runs in one thread and depends on its seed alone. It takes O(V^2 + d^2) memory.
 """
 
 import math
@@ -21,6 +21,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedbnsl.sparse import Index, Mask, Matrix
+from fedbnsl_server.search.progress import Progress
 
 # Shuffles without a better graph after which a search ends, but for the least and the most passes over all variables.
 _SHUFFLES, _LEAST_PASSES, _MOST_PASSES = 1000, 5, 40
@@ -41,6 +42,7 @@ def best_dag(
     seed: int,
     patience: int | None = None,
     start: Sequence[int] | None = None,
+    progress: Progress | None = None,
 ) -> Mask:
     """(V, V) DAG of least score among those that were tried.
 
@@ -63,6 +65,8 @@ def best_dag(
         more than 25 variables fewer, of 200 or more 5.
     start
         Order of the V variables to start from; None: as they are.
+    progress
+        Told how far the search is, if it finds nothing better; asked whether that is enough.
 
     Raises
     ------
@@ -72,32 +76,33 @@ def best_dag(
     if not penalty > 0.0:
         raise ValueError(f"an edge must cost more than nothing, not {penalty:g}")
     # Here: it loads a compiler, which a run for another class of graphs does not need.
-    from fedbnsl_server.search.order_kernel import Problem, Room, State, search
+    from fedbnsl_server.search.kernels.family import blocks_of
+    from fedbnsl_server.search.kernels.order_search import search
+    from fedbnsl_server.search.kernels.order_state import Problem, Room, State
 
     V = len(candidates)
     size = np.sqrt(S.diagonal())
     size = np.where(size > 0.0, size, 1.0)
-    columns = [np.array([v]) for v in range(V)] if members is None else list(members)
-    sizes = np.array([block.size for block in columns], dtype=np.int64)
-    problem = Problem(
-        R=np.ascontiguousarray(S / size / size[:, None]),
-        first=np.concatenate(([0], np.cumsum(sizes)[:-1])),
-        sizes=sizes,
-        columns=np.concatenate(columns).astype(np.int64),
-        candidates=np.ascontiguousarray(candidates | required),
-        required=np.ascontiguousarray(required),
-        penalty=float(penalty),
-        least=_LEAST_GAIN * float(penalty),
+    problem = Problem.of(
+        np.ascontiguousarray(S / size / size[:, None]),
+        blocks_of([np.array([v]) for v in range(V)] if members is None else members),
+        candidates=candidates | required,
+        required=required,
+        penalty=penalty,
+        least=_LEAST_GAIN * penalty,
     )
     order = np.arange(V) if start is None else np.array(start, dtype=np.int64)
     draw = 1 + (2_654_435_761 * (seed + 1)) % (2**31 - 2)  # seeds that are near each other begin far apart
-    best, tried = State.of(order), State.of(order.copy())
+    n_edges = len(problem.source)
+    best, tried, room = State.of(order, n_edges), State.of(order.copy(), n_edges), Room.of(V, len(S), n_edges)
     if patience is None:
         patience = min(max(_SHUFFLES // V, _LEAST_PASSES), _MOST_PASSES)
-    search(problem, Room.of(V, len(S)), best, tried, patience, draw)
+    progress = Progress() if progress is None else progress
+    search(problem, room, best, tried, patience, draw, progress.share, progress.asked)
     dag = np.zeros((V, V), dtype=bool)
     for j in range(V):
-        dag[best.parents[j, : best.n_parents[j]], j] = True
+        first = problem.start[j]
+        dag[best.parents[first : first + best.n_parents[j]], j] = True
     return dag
 
 

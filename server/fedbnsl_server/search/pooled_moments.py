@@ -21,6 +21,7 @@ from fedbnsl.privacy.calibration import LATTICE
 from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_server.algorithm.consensus import RobustRule
 from fedbnsl_server.search.graph_search import FoundGraph, search
+from fedbnsl_server.search.progress import Each, Progress, in_turn
 
 NOISE_WIDTHS = 3.0
 """A covariance of residuals within so many standard deviations of its noise counts as zero."""
@@ -217,6 +218,8 @@ def search_pooled(
     threshold: float,
     keep_small: bool,
     size: Matrix | None = None,
+    progress: Progress | None = None,
+    each: Each = in_turn,
 ) -> FoundGraph:
     """The DAG that explains the pooled moments best, searched again while its residuals show what it missed.
 
@@ -230,6 +233,8 @@ def search_pooled(
         Keep edges of smaller weight, too: they do not make the residuals worse.
     size
         (d,) units of the columns, in which noise variances are compared; None: the columns have no others.
+    progress, each
+        See `search`.
 
     Returns
     -------
@@ -253,6 +258,8 @@ def search_pooled(
             threshold=0.0 if keep_small else threshold,
             size=size,
             columns=columns,
+            progress=progress,
+            each=each,
         )
         found = replace(
             found,
@@ -260,7 +267,7 @@ def search_pooled(
             residual_variance=found.residual_variance / unit**2,
         )
         more = near | missed_neighbours(pooled, found.weights, found.residual_variance)
-        if (more == near).all():
+        if (more == near).all() or (progress is not None and progress.is_enough):
             return found
         near, dag = more, columns.spread(found.dag)
 

@@ -14,7 +14,14 @@ from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.sparse import Index, Mask, Matrix
 from fedbnsl_server.search.clipped_products import ClippedMean, clipped_mean
 from fedbnsl_server.search.order_search import extended_penalty
-from fedbnsl_server.search.released_likelihood import CONVERGED, Explanation, gain_left, inverse_of, total_effects
+from fedbnsl_server.search.released_likelihood import (
+    CONVERGED,
+    REACH,
+    Explanation,
+    gain_left,
+    step_of,
+    total_effects,
+)
 from fedbnsl_server.search.released_steps import ReleasedSteps
 
 _DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-4, 1e-6, 1e6
@@ -70,7 +77,9 @@ class StepsLikelihood:
         self.penalty = extended_penalty(1.0 / squared, d, _GAMMA) / squared
         self.prices = np.full((d, d), self.penalty)
 
-    def explained(self, dag: Mask, W: Matrix, V: Matrix, *, steps: int = _MOST_STEPS) -> Explanation:
+    def explained(
+        self, dag: Mask, W: Matrix, V: Matrix, *, steps: int = _MOST_STEPS, target: float = math.inf
+    ) -> Explanation:
         """The best explanation by a (d, d) DAG that Gauss-Newton steps (Levenberg-Marquardt) reach from a start.
 
         From one whose numbers are beyond use, none is made: its score is infinite.
@@ -79,6 +88,8 @@ class StepsLikelihood:
         ----------
         W, V
             (d, d) weights and residual covariances to start from; weights off the DAG do not count.
+        target
+            Misfit from which on an explanation is of use. Where it is out of reach, the score is infinite, too.
         """
         edges, damping = np.argwhere(dag), _DAMPING
         W = np.where(dag, W, 0.0)
@@ -86,8 +97,10 @@ class StepsLikelihood:
         J, missed = self._derivatives(W, V, edges)
         for _ in range(steps if math.isfinite(misfit) else 0):
             information, gradient, before = _information(J), J.T @ missed, misfit
+            step = step_of(information, gradient, damping)
+            if misfit - target > REACH * 0.5 * float(gradient @ step):
+                return Explanation(dag, W, V, misfit, math.inf, np.ones(1), information)
             while misfit == before and damping <= _MOST_DAMPING:
-                step = inverse_of(information, damping) @ gradient
                 other = W.copy()
                 other[edges[:, 0], edges[:, 1]] += step[: len(edges)]
                 factor = np.exp(np.clip(step[len(edges) :], -math.log(_LARGEST_FACTOR), math.log(_LARGEST_FACTOR)))
@@ -96,6 +109,7 @@ class StepsLikelihood:
                     W, V, misfit, damping = other, V * factor, other_misfit, max(damping / 10.0, _LEAST_DAMPING)
                 else:
                     damping *= 10.0
+                    step = step_of(information, gradient, damping)
             if misfit == before:
                 break
             J, missed = self._derivatives(W, V, edges)

@@ -14,6 +14,7 @@ import numpy as np
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_server.search.likelihood_moves import improved, pruned, turned
+from fedbnsl_server.search.progress import Progress
 from fedbnsl_server.search.released_likelihood import Explanation
 from fedbnsl_server.search.released_steps import ReleasedSteps
 from fedbnsl_server.search.steps_likelihood import StepsLikelihood
@@ -23,9 +24,16 @@ _MANY = 50
 
 
 def search_steps(
-    steps: ReleasedSteps, n_samples: float, mask: EdgeMask, W: Matrix, starts: Sequence[Mask], *, threshold: float
+    steps: ReleasedSteps,
+    n_samples: float,
+    mask: EdgeMask,
+    W: Matrix,
+    starts: Sequence[Mask],
+    *,
+    threshold: float,
+    progress: Progress | None = None,
 ) -> Explanation:
-    """The best explanation of the steps.
+    """The best explanation of the steps, or the best so far once `progress` is told that it is enough.
 
     Parameters
     ----------
@@ -41,15 +49,20 @@ def search_steps(
     V = np.eye(len(W))
     likelihood = StepsLikelihood(steps, n_samples, mask, np.where(starts[0], W, 0.0), V)
     distinct = list({dag.tobytes(): dag for dag in starts}.values())
+    if progress is not None:
+        progress.begin("search in the steps")
     if len(W) > _MANY:
-        return pruned(likelihood, improved(likelihood, likelihood.explained(distinct[0], W, V)), threshold)
-    ends = [turned(likelihood, improved(likelihood, likelihood.explained(dag, W, V))) for dag in distinct]
+        one = improved(likelihood, likelihood.explained(distinct[0], W, V), progress=progress)
+        return pruned(likelihood, one, threshold)
+    moved = (improved(likelihood, likelihood.explained(dag, W, V), progress=progress) for dag in distinct)
+    ends = [turned(likelihood, one, progress=progress) for one in moved]
     best = min(ends, key=_score)
     apart = StepsLikelihood(steps, n_samples, mask, best.weights, best.covariance, fixed=False)
     free = apart.explained(best.dag, best.weights, best.covariance)
     if best.misfit - free.misfit * likelihood.share / apart.share > likelihood.penalty * (len(W) - 1):
-        ends = [improved(apart, apart.explained(one, best.weights, best.covariance)) for one in (best.dag, *distinct)]
-        likelihood, best = apart, turned(apart, min(ends, key=_score))
+        again = (apart.explained(one, best.weights, best.covariance) for one in (best.dag, *distinct))
+        ends = [improved(apart, one, progress=progress) for one in again]
+        likelihood, best = apart, turned(apart, min(ends, key=_score), progress=progress)
     return pruned(likelihood, best, threshold)
 
 

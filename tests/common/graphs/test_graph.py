@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fedbnsl.graphs.graph import cyclic_edges, extract_dag, is_acyclic, threshold, topological_order
+from fedbnsl.graphs.graph import cyclic_edges, extract_dag, has_cycle, is_acyclic, threshold, topological_order
 from fedbnsl.sparse import Mask, Matrix
 
 QUICK = settings(max_examples=150, deadline=None)
@@ -59,6 +59,15 @@ def test_the_edges_on_cycles_are_those_with_a_way_back(edges: Mask) -> None:
     found = cyclic_edges(edges)
     assert found.dtype == np.bool_
     assert [tuple(edge) for edge in np.argwhere(found).tolist()] == edges_on_cycles(edges)
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_long_path_in_many_edges_is_looked_at_by_its_components(
+    monkeypatch: pytest.MonkeyPatch, closed: bool
+) -> None:
+    monkeypatch.setattr("fedbnsl.graphs.graph._MANY_EDGES", 20)
+    path = np.arange(9) * 10 + np.arange(1, 10)
+    assert has_cycle(np.append(path, 9 * 10 + 3) if closed else path, 10) == closed
 
 
 @QUICK

@@ -11,11 +11,13 @@ from fedbnsl.graphs.graph import is_acyclic
 from fedbnsl.plan.columns import Columns
 from fedbnsl_server.search.families import Families
 from fedbnsl_server.search.graph_search import search
+from fedbnsl_server.search.kernels.change import Loss, refill, renew, room_to_work
 
 COLUMNS = Columns.of(["x", "b=1", "y", "b=2", "z"], {"b=1": "b", "b=2": "b"})
 EVERYTHING = ~np.eye(4, dtype=bool)
 NOTHING = np.zeros((4, 4), dtype=bool)
 N = 400.0
+LOSS = Loss.near(np.ones(1), logarithmic=False, n_samples=N, penalty=0.0)
 
 
 def moments(seed: int) -> np.ndarray:
@@ -47,13 +49,18 @@ def test_a_residual_variance_is_a_ratio_of_determinants(seed: int):
                 given = columns_of(list(parents))
                 size = COLUMNS.sizes[j]
                 expected = math.exp((log_det(S, columns_of([j]) + given) - log_det(S, given)) / size)
-                found = families.residual_variance(j, np.array(parents, dtype=np.int64))
-                np.testing.assert_allclose(found, [expected], rtol=1e-9)
-                before, after = families.toggled(j, np.array(parents, dtype=np.int64))
-                np.testing.assert_allclose(before, found, rtol=1e-9)
-                for k, other in enumerate(families.candidates[j].tolist()):
-                    toggled = np.array(sorted({*parents} ^ {other}), dtype=np.int64)
-                    np.testing.assert_allclose(after[:, k], families.residual_variance(j, toggled), rtol=1e-8)
+                dag = NOTHING.copy()
+                dag[list(parents), j] = True
+                found = families.residual_variances(dag)[0, j]
+                np.testing.assert_allclose(found, expected, rtol=1e-9)
+                graph = families.graph(dag)
+                refill(families.problem, graph, j)
+                renew(families.problem, LOSS, families.room(), graph, j, room_to_work(families.problem))
+                for e in np.flatnonzero(families.problem.child == j):
+                    other = dag.copy()
+                    other[families.problem.source[e], j] ^= True
+                    after = families.residual_variances(other)[0, j]
+                    np.testing.assert_allclose(graph.change[e], 0.5 * size * (after - found), rtol=1e-7, atol=1e-9)
 
 
 def score(S: np.ndarray, dag: np.ndarray, common: float) -> float:

@@ -1,6 +1,7 @@
 """Draws of moments against the errors that they stand for, and shares against searches whose answer is known."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from fedbnsl_server.search.class_search import ClassSearch
 from fedbnsl_server.search.fitted_network import Accuracy, FittedNetwork, fitted
 from fedbnsl_server.search.graph_search import FoundGraph
 from fedbnsl_server.search.order_search import bic_penalty
+from fedbnsl_server.search.progress import Progress
 
 COLUMNS = Columns.of(["a", "b", "c"])
 DAG = np.array([[0, 1, 0], [0, 0, 1], [0, 0, 0]], dtype=bool)
@@ -154,3 +156,51 @@ def test_a_draw_does_not_depend_on_how_many_there_are() -> None:
         return [moments.tobytes() for moments in search.seen]
 
     assert drawn(5)[:3] == drawn(3)
+
+
+def searched_draws(draws: int, *, moments: np.ndarray = S, **settings: Any) -> Shares:
+    """Of full searches in moments of 100 records."""
+    anything = EdgeMask(Knowledge(), list("abc"))
+    search = ClassSearch(~np.eye(3, dtype=bool), anything, 100, bic_penalty(100), 0.0, 0)
+    rng = np.random.default_rng(3)
+    return bootstrap(
+        network(moments),
+        moments,
+        Accuracy(100),
+        dag=DAG,
+        search=search,
+        class_of=cpdag,
+        draws=draws,
+        rng=rng,
+        **settings,
+    )
+
+
+def test_threads_change_no_share() -> None:
+    weak = np.array([[1, 0.3, 0.1], [0.3, 1, 0.25], [0.1, 0.25, 1]])
+    alone = searched_draws(40, moments=weak)
+    with ThreadPoolExecutor(4) as threads:
+        together = searched_draws(40, moments=weak, each=threads.map)
+    assert (together.adjacent == alone.adjacent).all()
+    assert (together.directed == alone.directed).all()
+    assert len(alone.rivals) > 1
+    assert len(together.rivals) == len(alone.rivals)
+    assert all((ours == theirs).all() for ours, theirs in zip(together.rivals, alone.rivals, strict=True))
+    assert alone.draws == 40
+
+
+def test_draws_that_were_enough_are_counted_and_no_others() -> None:
+    progress, seen = Progress(), list[float]()
+
+    def until_half(function: Any, items: Any) -> Any:
+        for item in items:
+            if progress.done > 0.75:
+                progress.enough()
+            yield function(item)
+            seen.append(progress.done)
+
+    found = searched_draws(40, progress=progress, each=until_half)
+    assert seen == sorted(seen)
+    assert progress.part == "bootstrap"
+    assert 0 < found.draws < 40
+    assert found.adjacent.max() <= found.draws

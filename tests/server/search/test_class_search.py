@@ -11,6 +11,7 @@ from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl_experiments.tables.synthetic import synthesise
 from fedbnsl_server.search.class_search import ClassProblem, edge_penalty
 from fedbnsl_server.search.order_search import best_dag, bic_penalty, extended_penalty
+from fedbnsl_server.search.progress import Progress
 
 D, SITES, ROWS = 8, 4, 30
 EVERYTHING = ~np.eye(D, dtype=bool)
@@ -20,7 +21,20 @@ def tables(seed: int, n_rows: int = ROWS) -> list[np.ndarray]:
     return [X - X.mean(axis=0) for X in synthesise(D, 12, SITES, n_rows, seed, weight_size=0.3).tables]
 
 
-def chosen(sites: list[np.ndarray]) -> float:
+class Enough(Progress):
+    """Says that it is enough from a share on."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self._share = share
+
+    def at(self, share: float) -> None:
+        super().at(share)
+        if share >= self._share:
+            self.enough()
+
+
+def chosen(sites: list[np.ndarray], progress: Progress | None = None) -> float:
     mask = EdgeMask(Knowledge(), tuple(f"x{k}" for k in range(D)))
     return edge_penalty(
         "auto",
@@ -29,6 +43,7 @@ def chosen(sites: list[np.ndarray]) -> float:
         candidates=EVERYTHING,
         mask=mask,
         seed=0,
+        progress=progress,
     )
 
 
@@ -58,6 +73,12 @@ def test_with_few_rows_the_penalty_is_the_one_that_predicts_left_out_sites_best(
             for k in range(SITES)
         )
     assert least[chosen(sites)] == pytest.approx(min(least.values()), rel=1e-9)
+
+
+@pytest.mark.parametrize("left_out", [0, 1])
+def test_a_choice_that_is_ended_early_is_that_of_the_extended_bic(left_out: int) -> None:
+    """A site or two say little: the search that follows must not have more edges for it."""
+    assert chosen(tables(0), Enough(left_out / SITES)) == extended_penalty(SITES * ROWS, D)
 
 
 def test_with_many_rows_it_is_that_of_the_extended_bic() -> None:

@@ -1,5 +1,6 @@
 """The search for the DAG of least score: finds the truth, reads few moments, keeps to what is known."""
 
+import networkx as nx
 import numpy as np
 import pytest
 
@@ -7,12 +8,12 @@ from fedbnsl.graphs.family_moments import needed_moments
 from fedbnsl.graphs.graph import is_acyclic, topological_order
 from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_server.search.families import Families
-from fedbnsl_server.search.graph_search import (
-    FoundGraph,
-    _least_variance_order,  # pyright: ignore[reportPrivateUsage]
-    search,
-)
-from fedbnsl_server.search.hill_climb import Loss, _Moves, descend, leads  # pyright: ignore[reportPrivateUsage]
+from fedbnsl_server.search.graph_search import FoundGraph, search
+from fedbnsl_server.search.hill_climb import descend, least_variance_order, pruned
+from fedbnsl_server.search.kernels import start
+from fedbnsl_server.search.kernels.change import Graph, Loss, refill, renew, room_to_work
+from fedbnsl_server.search.kernels.hill_climb import find_ancestors, is_ancestor, leads_otherwise, sort
+from fedbnsl_server.search.progress import Progress
 
 N_SAMPLES = 5000
 
@@ -74,17 +75,25 @@ def literal_residual_variance(S: Matrix, j: int, parents: list[int]) -> float:
     return float(S[j, j] - b @ np.linalg.solve(S[np.ix_(parents, parents)], b))
 
 
-def half(variance: Matrix) -> Matrix:
-    """The least-squares loss of children, from their residual variances (P, ...)."""
-    return np.asarray(0.5 * variance.mean(axis=0))
+HALF = Loss.near(np.ones(1), logarithmic=False, n_samples=1.0, penalty=0.01)
+"""The least-squares loss of children, by their residual variances."""
+
+HALF_LOG = Loss.near(np.ones(1), logarithmic=True, n_samples=np.inf, penalty=0.01)
 
 
-def half_log(variance: Matrix) -> Matrix:
-    return np.asarray(0.5 * np.log(variance).mean(axis=0))
+def score(families: Families, dag: Mask, loss: Loss) -> float:
+    (variance,) = families.residual_variances(dag)
+    terms = np.log(variance) if loss.logarithmic else variance
+    return float(0.5 * terms.sum()) + loss.penalty * int(dag.sum())
 
 
-def score(families: Families, dag: Mask, loss: Loss, penalty: float) -> float:
-    return float(loss(families.residual_variances(dag)).sum()) + penalty * int(dag.sum())
+def changes(families: Families, dag: Mask, loss: Loss) -> Graph:
+    """What every move would change."""
+    graph, work, given = families.graph(dag), room_to_work(families.problem), families.room()
+    for j in range(len(dag)):
+        refill(families.problem, graph, j)
+        renew(families.problem, loss, given, graph, j, work)
+    return graph
 
 
 # ---- the truth -----------------------------------------------------------------------------------------------------
@@ -201,61 +210,109 @@ def test_a_required_edge_stays_whatever_its_weight() -> None:
 def test_a_required_edge_is_not_turned_though_the_moments_say_so() -> None:
     W = np.zeros((2, 2))
     W[1, 0] = 1.0
-    families = Families(exact_moments(W)[None], everything(2), ridge=1e-9)
     start = empty(2)
     start[0, 1] = True
-    assert np.array_equal(descend(families, start, half, required=empty(2), penalty=0.01), start.T)
-    assert np.array_equal(descend(families, start, half, required=start, penalty=0.01), start)
+    for required, end in ((empty(2), start.T), (start, start)):
+        families = Families(exact_moments(W)[None], everything(2), ridge=1e-9, required=required)
+        assert np.array_equal(descend(families, start, HALF), end)
 
 
 def test_the_order_has_required_parents_first() -> None:
-    families = Families(np.diag([1.0, 2.0, 3.0])[None], everything(3), ridge=1e-9)
-    required = empty(3)
-    assert _least_variance_order(families, everything(3), required) == [0, 1, 2]
+    S, required = np.diag([1.0, 2.0, 3.0])[None], empty(3)
+    assert least_variance_order(Families(S, everything(3), ridge=1e-9), everything(3)) == [0, 1, 2]
     required[2, 0] = True
-    assert _least_variance_order(families, everything(3), required) == [1, 2, 0]
+    families = Families(S, everything(3), ridge=1e-9, required=required)
+    assert least_variance_order(families, everything(3)) == [1, 2, 0]
+
+
+# ---- starts --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("kept", [1, 3, 64])
+def test_the_next_of_an_order_has_the_least_variance_given_those_before(
+    seed: int, kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether few or all of the regressions' factors are kept."""
+    for name in ("_recall", "_variance_with", "least_variance_order"):  # as they are in Python, to change a constant
+        monkeypatch.setattr(start, name, getattr(start, name).py_func)
+    monkeypatch.setattr(start, "_KEPT", kept)
+    d = 8
+    moments = [exact_moments(random_dag(d, 10 * seed + k, share=0.5)) for k in range(2)]
+    candidates = everything(d) & (np.random.default_rng(seed).random((d, d)) < 0.8)
+    order = least_variance_order(Families(np.stack(moments), candidates, ridge=0.0), candidates)
+    for k in range(d):
+        before = order[:k]
+
+        def variance(j: int) -> float:
+            parents = [i for i in before if candidates[i, j]]  # noqa: B023
+            return float(np.mean([literal_residual_variance(S, j, parents) for S in moments]))
+
+        assert variance(order[k]) == pytest.approx(min(variance(j) for j in order[k:]))
+
+
+@pytest.mark.parametrize("loss", [HALF, HALF_LOG])
+@pytest.mark.parametrize("seed", range(3))
+def test_pruning_drops_the_least_important_parent_as_long_as_that_lowers_the_score(seed: int, loss: Loss) -> None:
+    d = 7
+    families = Families(exact_moments(random_dag(d, seed, share=0.4))[None], everything(d), ridge=1e-9)
+    dag = np.triu(everything(d))[np.ix_(*[np.random.default_rng(seed).permutation(d)] * 2)]
+    expected = dag.copy()
+    for j in range(d):
+        while expected[:, j].any():
+            others: list[Mask] = []
+            for i in np.flatnonzero(expected[:, j]):
+                other = expected.copy()
+                other[i, j] = False
+                others.append(other)
+            best = min(others, key=lambda one: score(families, one, loss))
+            if score(families, best, loss) >= score(families, expected, loss):
+                break
+            expected = best
+    assert np.array_equal(pruned(families, dag, loss), expected)
+    assert (expected != dag).any()
 
 
 # ---- the descent ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("loss", [half, half_log])
+@pytest.mark.parametrize("loss", [HALF, HALF_LOG])
 @pytest.mark.parametrize("seed", range(5))
 def test_the_descent_ends_where_no_single_move_lowers_the_score(seed: int, loss: Loss) -> None:
-    d, penalty = 6, 0.01
+    d = 6
     families = Families(exact_moments(random_dag(d, seed, share=0.5))[None], everything(d), ridge=1e-9)
     start = random_dag(d, seed + 100, share=0.5) != 0
-    end = descend(families, start, loss, required=empty(d), penalty=penalty)
-    least = score(families, end, loss, penalty)
+    end = descend(families, start, loss)
+    least = score(families, end, loss)
     assert is_acyclic(end)
-    assert least < score(families, start, loss, penalty)
+    assert least < score(families, start, loss)
     for i, j in np.argwhere(everything(d)):
         for turn in (False, True):
             other = end.copy()
             other[i, j] = not other[i, j]
             other[j, i] = turn and end[i, j]
             if is_acyclic(other):
-                assert score(families, other, loss, penalty) >= least - 1e-5 * penalty
+                assert score(families, other, loss) >= least - 1e-5 * loss.penalty
 
 
-def test_every_move_lowers_the_score_by_what_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    d, penalty = 10, 0.01
+@pytest.mark.parametrize("loss", [HALF, HALF_LOG])
+def test_every_move_changes_the_score_by_what_was_said(loss: Loss) -> None:
+    d = 10
     families = Families(exact_moments(random_dag(d, 1, share=0.4))[None], everything(d), ridge=1e-9)
-    seen: list[tuple[float, float]] = []
-    changes = _Moves.changes
+    dag = random_dag(d, 2, share=0.4) != 0
+    graph, before = changes(families, dag, loss), score(families, dag, loss)
+    for i, j, change in zip(families.problem.source, families.problem.child, graph.change, strict=True):
+        other = dag.copy()
+        other[i, j] = not dag[i, j]
+        assert score(families, other, loss) - before == pytest.approx(change, abs=1e-9)
 
-    def noted(self: _Moves, dag: Mask) -> tuple[Matrix, Matrix]:
-        toggle, turn = changes(self, dag)
-        seen.append((score(families, dag, half, penalty), float(min(toggle.min(), turn.min()))))
-        return toggle, turn
 
-    monkeypatch.setattr(_Moves, "changes", noted)
-    descend(families, empty(d), half, required=empty(d), penalty=penalty)
-    scores = [s for s, _ in seen]
-    assert len(seen) > 10
-    assert scores == sorted(scores, reverse=True)
-    # The first move closes no cycle: it is the best of all.
-    assert scores[1] - scores[0] == pytest.approx(seen[0][1])
+def test_a_descent_that_is_enough_ends_where_it_is() -> None:
+    families = Families(exact_moments(random_dag(10, 1, share=0.4))[None], everything(10), ridge=1e-9)
+    progress = Progress()
+    progress.enough()
+    assert not descend(families, empty(10), HALF, progress=progress).any()
+    assert descend(families, empty(10), HALF).any()
 
 
 def test_a_better_start_is_not_given_up() -> None:
@@ -265,12 +322,24 @@ def test_a_better_start_is_not_given_up() -> None:
     assert there.score <= nowhere.score
 
 
-def test_a_path_leads_along_the_edges_only() -> None:
-    children = [{1}, {2}, set[int](), set[int]()]
-    assert leads(children, 0, 2)
-    assert leads(children, 3, 3)
-    assert not leads(children, 2, 0)
-    assert not leads(children, 0, 3)
+@pytest.mark.parametrize("seed", range(10))
+def test_ancestors_are_those_from_whom_a_path_leads(seed: int) -> None:
+    d = 70  # more than the bits of a word
+    dag = random_dag(d, seed, share=0.03) != 0
+    families = Families(np.eye(d)[None], everything(d), ridge=0.0)
+    graph, work = families.graph(dag), room_to_work(families.problem)
+    for j in range(d):
+        refill(families.problem, graph, j)
+    sort(families.problem, graph, work)
+    ancestors = np.ones((d, 2), np.uint64)
+    find_ancestors(families.problem, graph, work, ancestors)
+    known = nx.from_numpy_array(dag, create_using=nx.DiGraph)
+    for j in range(d):
+        found = {i for i in range(d) if is_ancestor(ancestors, i, j)}
+        assert found == nx.ancestors(known, j)
+    for i, j in known.edges:
+        others = nx.restricted_view(known, [], [(i, j)])
+        assert leads_otherwise(families.problem, graph, ancestors, i, j) == nx.has_path(others, i, j)
 
 
 # ---- families ------------------------------------------------------------------------------------------------------
@@ -280,12 +349,19 @@ def test_a_path_leads_along_the_edges_only() -> None:
 def test_what_one_parent_more_or_less_changes_is_what_two_regressions_say(parents: list[int]) -> None:
     moments = [exact_moments(random_dag(5, seed, share=0.8)) for seed in (1, 2)]
     families = Families(np.stack(moments), everything(5), ridge=0.0)
-    before, after = families.toggled(2, np.array(parents, dtype=np.int64))
-    assert before == pytest.approx([literal_residual_variance(S, 2, parents) for S in moments])
-    assert families.candidates[2].tolist() == [0, 1, 3, 4]
-    for i, variance in zip([0, 1, 3, 4], after.T, strict=True):
-        other = sorted(set(parents) ^ {i})
-        assert variance == pytest.approx([literal_residual_variance(S, 2, other) for S in moments])
+    dag = empty(5)
+    dag[parents, 2] = True
+    loss = Loss.near(np.array([0.5, 0.5]), logarithmic=False, n_samples=1.0, penalty=0.0)  # the mean of both variances
+    graph = changes(families, dag, loss)
+
+    def mean(given: list[int]) -> float:
+        return float(np.mean([literal_residual_variance(S, 2, given) for S in moments]))
+
+    assert graph.share[2] == pytest.approx(mean(parents))
+    into_2 = families.problem.child == 2
+    found = dict(zip(families.problem.source[into_2], graph.change[into_2], strict=True))
+    for i in (0, 1, 3, 4):
+        assert graph.share[2] + found[i] == pytest.approx(mean(sorted(set(parents) ^ {i})))
 
 
 def test_a_family_has_the_same_variance_whatever_the_other_families() -> None:
@@ -311,8 +387,11 @@ def test_a_family_needs_the_moments_of_its_members_alone() -> None:
 def test_a_family_with_an_unknown_moment_is_no_choice() -> None:
     S = exact_moments(random_dag(4, 0, share=0.9))
     S[0, 3] = S[3, 0] = np.nan
-    _, after = Families(S[None], everything(4), ridge=1e-9).toggled(2, np.array([0]))
-    assert np.isinf(after[0]).tolist() == [False, False, True]  # without 0, with 1, with 3
+    dag = empty(4)
+    dag[0, 2] = True
+    families = Families(S[None], everything(4), ridge=1e-9)
+    change = changes(families, dag, HALF).change[families.problem.child == 2]
+    assert np.isinf(change).tolist() == [False, False, True]  # without 0, with 1, with 3
 
 
 # ---- moments that are hard to regress on ---------------------------------------------------------------------------
@@ -336,8 +415,14 @@ def test_a_copied_and_a_constant_column_add_nothing() -> None:
 def test_a_copy_of_a_parent_changes_nothing() -> None:
     S = exact_moments(random_dag(3, 0, share=1.0))
     copied = np.array([0, 0, 1, 2])
-    before, after = Families(S[np.ix_(copied, copied)][None], everything(4), ridge=1e-9).toggled(2, np.array([0]))
-    assert after[0, 1] == before[0]
+    families = Families(S[np.ix_(copied, copied)][None], everything(4), ridge=1e-9)
+    dag = empty(4)
+    dag[0, 2] = True
+    change = changes(families, dag, HALF).change[(families.problem.child == 2) & (families.problem.source == 1)]
+    assert change == pytest.approx(HALF.penalty)
+    dag[1, 2] = True  # both: either may go
+    change = changes(families, dag, HALF).change[(families.problem.child == 2) & (families.problem.source < 2)]
+    assert change == pytest.approx(-HALF.penalty, abs=1e-6)
 
 
 def test_a_ridge_keeps_noisy_moments_from_explaining_more_than_there_is() -> None:

@@ -9,6 +9,7 @@ from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_server.search import likelihood_moves
 from fedbnsl_server.search.likelihood_moves import improved, losses, turned, with_one_more
+from fedbnsl_server.search.progress import Progress
 from fedbnsl_server.search.released_likelihood import Explanation, ReleasedLikelihood
 from noisy_releases import DAG, D, V, W, likelihood, mask, moments, release
 
@@ -73,7 +74,7 @@ def test_few_edges_that_promise_much_and_do_not_help_are_tried(monkeypatch: pyte
     start = given.explained(np.zeros((D, D), dtype=bool), W, V)
     tried: list[Mask] = []
 
-    def explained(dag: Mask, *_: Matrix, steps: int) -> Explanation:
+    def explained(dag: Mask, *_: Matrix, steps: int, target: float) -> Explanation:
         tried.append(dag)
         return start
 
@@ -150,3 +151,14 @@ def test_residual_covariances_that_are_fixed_stay_in_proportion() -> None:
     assert ratio == pytest.approx(np.full(D, ratio[0]))
     assert ratio[0] == pytest.approx(1.0, rel=1e-2)
     assert found.weights == pytest.approx(W, abs=1e-2)
+
+
+def test_a_search_that_is_told_that_it_is_enough_ends_with_what_it_has() -> None:
+    S = moments(W, V)
+    given = likelihood(release(S, std=0.01, seed=1))
+    poor = given.explained(np.zeros((D, D), dtype=bool), np.zeros((D, D)), np.diag(S.diagonal()))
+    progress = Progress()
+    assert improved(given, poor, progress=progress).score < poor.score - 1.0
+    progress.enough()
+    assert improved(given, poor, progress=progress) is poor
+    assert turned(given, poor, progress=progress) is poor

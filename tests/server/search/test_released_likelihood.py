@@ -22,7 +22,12 @@ def test_gradient_and_information_are_the_derivatives_of_the_misfit(columns: Col
     S = moments(W, V)
     given = likelihood(release(S, std=0.1, seed=1, c=0.8), release(S, std=0.2, seed=2), of=mask(columns))
     edges, pairs = np.argwhere(DAG), np.argwhere(np.triu(columns.within()))
-    at, cov, scales, _ = given._at(*perturbed(np.random.default_rng(3)))
+    at, cov, scales, *_ = given._at(*perturbed(np.random.default_rng(3)))
+
+    def point(given: ReleasedLikelihood, W: Matrix, V: Matrix) -> _Point:
+        S = moments(W, V)
+        left = tuple(one.moments - c * one.A.T @ S @ one.A for one, c in zip(given.releases, scales, strict=True))
+        return _Point(W, V, scales, 0.0, left)
 
     def moved(k: int, h: float) -> tuple[Matrix, Matrix]:
         other_W, other_V = at.copy(), cov.copy()
@@ -35,7 +40,7 @@ def test_gradient_and_information_are_the_derivatives_of_the_misfit(columns: Col
         return other_W, other_V
 
     def gradient(W: Matrix, V: Matrix) -> Matrix:
-        return given._normal_equations(_Point(W, V, scales, 0.0), edges, pairs)[1]
+        return given._normal_equations(point(given, W, V), edges, pairs)[1]
 
     h, size = 1e-5, len(edges) + len(pairs)
     numeric = [(given._at(*moved(k, h)).misfit - given._at(*moved(k, -h)).misfit) / (2 * h) for k in range(size)]
@@ -46,11 +51,11 @@ def test_gradient_and_information_are_the_derivatives_of_the_misfit(columns: Col
         release(moments(at, cov), std=0.2, seed=2, exact=True),
         of=mask(columns),
     )
-    information = exact._normal_equations(_Point(at, cov, scales, 0.0), edges, pairs)[0]
+    information = exact._normal_equations(point(exact, at, cov), edges, pairs)[0]
     second = [
         (
-            exact._normal_equations(_Point(*moved(k, h), scales, 0.0), edges, pairs)[1]
-            - exact._normal_equations(_Point(*moved(k, -h), scales, 0.0), edges, pairs)[1]
+            exact._normal_equations(point(exact, *moved(k, h)), edges, pairs)[1]
+            - exact._normal_equations(point(exact, *moved(k, -h)), edges, pairs)[1]
         )
         / (2 * h)
         for k in range(size)
@@ -122,3 +127,16 @@ def test_sampling_error_that_all_releases_share_counts_once() -> None:
     twice = ReleasedLikelihood([one, one], 100.0, mask())
     assert few.explained(FEWER, W, V).misfit == pytest.approx(twice.explained(FEWER, W, V).misfit, rel=0.01)
     assert few.penalty == pytest.approx(0.5 * math.log(100.0) + 2 * math.log(D), rel=0.01)
+
+
+def test_no_step_is_taken_towards_a_target_out_of_reach() -> None:
+    S = moments(W, V)
+    given = likelihood(release(S, std=0.01, seed=1))
+    start, best = given.explained(DAG, W * 1.02, V, steps=0), given.explained(DAG, W * 1.02, V)
+    gain = start.misfit - best.misfit
+    assert gain > 1.0, "steps are worth it"
+    within = given.explained(DAG, W * 1.02, V, target=best.misfit)
+    assert (within.weights == best.weights).all()
+    assert within.score == best.score
+    beyond = given.explained(DAG, W * 1.02, V, target=start.misfit - 3.0 * gain)
+    assert (beyond.misfit, beyond.score) == (start.misfit, np.inf)

@@ -1,0 +1,223 @@
+"""Compiled regressions of a child on parents, from second moments.
+
+Names follow the mathematics: R (d, d) moments in units of size; a family is a child j with its parents. Residual
+variances come from a Cholesky factorisation whose pivots are the parents' columns, one after the other: L[x, t] is what
+pivot t explains of column x. A candidate's gain then takes one more row, not a new regression.
+
+A variable may be a block of columns. What its family leaves of it is the product of its columns' residual variances,
+each given the parents and the columns before: the determinant of their residual covariance.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedbnsl.compiled import compiled
+from fedbnsl.sparse import Index, Matrix
+
+Ints = Any
+"""Arrays of int64, whose entries are int in compiled code."""
+
+LEAST_SHARE = 1e-7
+"""If what is given leaves less than this share of a column, it is determined by it, and explains nothing more."""
+
+LEAST_RESIDUAL = 1e-12
+"""The least residual variance in units of size: noisy moments may give less than zero."""
+
+
+class Blocks(NamedTuple):
+    """The columns of each variable.
+
+    Attributes
+    ----------
+    first, sizes, columns
+        (V,) where the columns of a variable begin in `columns`, and how many it has; (d,) all columns by variable.
+    """
+
+    first: Ints
+    sizes: Ints
+    columns: Ints
+
+
+def blocks_of(members: Sequence[Index]) -> Blocks:
+    """The columns of each variable, for compiled loops."""
+    sizes = np.array([block.size for block in members], dtype=np.int64)
+    return Blocks(np.concatenate(([0], np.cumsum(sizes)[:-1])), sizes, np.concatenate(members).astype(np.int64))
+
+
+class Given(NamedTuple):
+    """Room for a factorisation: (d, d + 1) L and (d + 1,) pivots."""
+
+    L: Matrix
+    pivots: Ints
+
+
+def room_for(d: int) -> Given:
+    """Room for the factorisation of d columns."""
+    return Given(np.empty((d, d + 1)), np.empty(d + 1, np.int64))
+
+
+@compiled
+def extend(R: Matrix, given: Given, x: int, known: int, n: int) -> None:
+    """Continue row x of L from `known` pivots to n."""
+    L, pivots = given
+    for t in range(known, n):
+        p = pivots[t]
+        rest = R[x, p]
+        for q in range(t):
+            rest -= L[x, q] * L[p, q]
+        L[x, t] = rest / L[p, t]
+
+
+@compiled
+def left(R: Matrix, given: Given, x: int, n: int) -> float:
+    """What n pivots leave of the variance of column x, whose row is known so far."""
+    L = given.L
+    rest: float = R[x, x]
+    for q in range(n):
+        rest -= L[x, q] * L[x, q]
+    return rest
+
+
+@compiled
+def add_pivot(R: Matrix, given: Given, x: int, n: int) -> None:
+    """Make x, whose row is known up to n, pivot n."""
+    rest = left(R, given, x, n)
+    given.pivots[n] = x
+    # An infinite pivot explains nothing. A NaN goes on into all that depends on it.
+    given.L[x, n] = math.inf if rest <= LEAST_SHARE else math.sqrt(rest)
+
+
+@compiled
+def add_variable(R: Matrix, blocks: Blocks, given: Given, i: int, known: int, n: int) -> int:
+    """Make the columns of variable i pivots after n others; their rows are known up to `known`. Return how many."""
+    first, sizes, columns = blocks
+    for k in range(sizes[i]):
+        x = columns[first[i] + k]
+        extend(R, given, x, known, n + k)
+        add_pivot(R, given, x, n + k)
+    m: int = n + sizes[i]
+    return m
+
+
+@compiled
+def condition(R: Matrix, blocks: Blocks, given: Given, parents: Ints, m: int, without: int) -> int:
+    """Make the columns of the first m parents pivots, but for those of one variable; return how many there are."""
+    n = 0
+    for s in range(m):
+        if parents[s] != without:
+            n = add_variable(R, blocks, given, parents[s], 0, n)
+    return n
+
+
+@compiled
+def child_left(R: Matrix, blocks: Blocks, given: Given, j: int, known: int, n: int) -> float:
+    """What n pivots leave of variable j, whose rows are known up to `known`; NaN if a moment is unknown."""
+    first, sizes, columns = blocks
+    product = 1.0
+    for k in range(sizes[j]):
+        c = columns[first[j] + k]
+        extend(R, given, c, known, n + k)
+        rest = left(R, given, c, n + k)
+        if rest < LEAST_RESIDUAL:
+            rest = LEAST_RESIDUAL
+        product *= rest
+        if k + 1 < sizes[j]:
+            given.pivots[n + k] = c
+            given.L[c, n + k] = math.sqrt(rest)
+    return product
+
+
+@compiled
+def left_with(R: Matrix, blocks: Blocks, given: Given, i: int, j: int, known: int, n: int) -> float:
+    """What would be left of child j if variable i, whose rows are known up to `known`, joined the n pivots.
+
+    The child's rows are known up to n.
+    """
+    return child_left(R, blocks, given, j, n, add_variable(R, blocks, given, i, known, n))
+
+
+class Beside(NamedTuple):
+    """Candidate columns side by side: what pivots leave of each, and of its moment with a child.
+
+    Attributes
+    ----------
+    own, shared
+        (w,) of the variance of each candidate, and of its moment with the child.
+    rows
+        (d, w) what each pivot explains of each candidate.
+    """
+
+    own: Matrix
+    shared: Matrix
+    rows: Matrix
+
+
+@compiled
+def line_up(R: Matrix, own: Matrix, shared: Matrix, at: Ints, c: int) -> None:
+    """Begin with candidate columns `at` and no pivots, for a child's column c; for the others see `Beside`."""
+    for k in range(len(at)):
+        own[k] = R[at[k], at[k]]
+    for k in range(len(at)):
+        shared[k] = R[c, at[k]]
+
+
+@compiled
+def explain(R: Matrix, L: Matrix, own: Matrix, shared: Matrix, rows: Matrix, at: Ints, c: int, p: int, t: int) -> None:
+    """Take off what pivot t, column p, explains; those before it are taken off. Plain arrays: calls are many."""
+    for k in range(len(at)):
+        rows[t, k] = R[p, at[k]]
+    for q in range(t):
+        part = L[p, q]
+        for k in range(len(at)):
+            rows[t, k] -= part * rows[q, k]
+    scale, explained = 1.0 / L[p, t], L[c, t]
+    for k in range(len(at)):
+        x = rows[t, k] * scale
+        rows[t, k] = x
+        own[k] -= x * x
+        shared[k] -= x * explained
+
+
+@compiled
+def left_beside(beside: Beside, k: int, residual: float) -> float:
+    """What would be left of the child, of which the pivots leave `residual`, with candidate k; NaN: unknown."""
+    own, shared, rest = float(beside.own[k]), float(beside.shared[k]), residual
+    if own > LEAST_SHARE:
+        rest -= shared * shared / own
+    elif math.isnan(own) or math.isnan(shared):
+        rest = math.nan
+    return LEAST_RESIDUAL if rest < LEAST_RESIDUAL else rest
+
+
+@compiled
+def left_without(
+    R: Matrix, blocks: Blocks, given: Given, j: int, parents: Ints, m: int, inverse: Matrix, lone: Matrix
+) -> None:
+    """Fill in `lone`: what is left of child j without each of its first m parents; `inverse` is room for as many."""
+    L, pivots = given
+    n = condition(R, blocks, given, parents, m, -1)
+    residual = child_left(R, blocks, given, j, 0, n)
+    # Of what is less than the least residual, the formula below would add to another number than that.
+    plain = blocks.sizes[j] == 1 and residual > LEAST_RESIDUAL
+    for s in range(m):
+        plain = plain and blocks.sizes[parents[s]] == 1 and not math.isinf(L[pivots[s], s])
+    if not plain:
+        for s in range(m):
+            n = condition(R, blocks, given, parents, m, parents[s])
+            lone[s] = child_left(R, blocks, given, j, 0, n)
+        return
+    # Without s, the residual variance grows by b_s^2 / (R^-1)_ss, with b the coefficients and R of the parents alone.
+    c = blocks.columns[blocks.first[j]]
+    for s in range(m):
+        coefficient = precision = 0.0
+        for t in range(s, m):  # column s of L^-1
+            x = 1.0 if t == s else 0.0
+            for q in range(s, t):
+                x -= L[pivots[t], q] * inverse[q]
+            inverse[t] = x / L[pivots[t], t]
+            coefficient += inverse[t] * L[c, t]
+            precision += inverse[t] * inverse[t]
+        lone[s] = max(residual + coefficient * coefficient / precision, LEAST_RESIDUAL)

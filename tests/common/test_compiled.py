@@ -1,0 +1,32 @@
+"""Compiled code follows its sources."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+CALLEE = "from fedbnsl.compiled import compiled\n@compiled\ndef one():\n    return {}\n"
+BETWEEN = (
+    "from callee import one\nfrom fedbnsl.compiled import compiled\n@compiled\ndef two():\n    return one() + one()\n"
+)
+CALLER = (
+    "from between import two\nfrom fedbnsl.compiled import compiled\n@compiled\ndef four():\n    return two() * 2\n"
+)
+
+
+def test_a_kernel_is_compiled_again_after_a_change_in_a_file_that_it_calls(tmp_path: Path) -> None:
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
+
+    def found() -> str:
+        program = "from caller import four\nprint(four(), sum(four.stats.cache_hits.values()))"
+        done = subprocess.run(
+            [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+        )
+        return done.stdout.strip()
+
+    (tmp_path / "between.py").write_text(BETWEEN)
+    (tmp_path / "caller.py").write_text(CALLER)
+    (tmp_path / "callee.py").write_text(CALLEE.format(1))
+    assert [found(), found()] == ["4 0", "4 1"], "kept from one process to the next"
+    (tmp_path / "callee.py").write_text(CALLEE.format(25))
+    assert found() == "100 0"

@@ -5,9 +5,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedbnsl import rice
 from fedbnsl.errors import MalformedMessageError
-from fedbnsl.sparse import Matrix, SparseMatrix
+from fedbnsl.sparse import Index, Matrix, SparseMatrix
 from fedbnsl.wire import values_pb2 as values
+
+_LEAST_EXPONENT = -64  # of packed values: below, a float would not be one on the way
 
 
 class Encoding(NamedTuple):
@@ -42,12 +45,59 @@ def expect_form(found: str | None, expected: str) -> None:
 
 
 def encode_matrix(matrix: SparseMatrix, *, value_type: str) -> values.SparseMatrix:
-    """Wire form of a sparse matrix: gaps between flat indices, values in the plan's `value_type`."""
+    """Wire form of a sparse matrix: gaps between flat indices, values in the plan's `value_type`.
+
+    Or whole multiples of a power of two, if they are exactly that and take fewer bytes; see `Plan.send_step`.
+    """
     wire = values.SparseMatrix(n_variables=matrix.n_variables)
-    if matrix.nnz:
-        wire.index_gap.extend(np.diff(matrix.index, prepend=0).tolist())
-        _fill(wire, matrix.value, value_type)
+    if not matrix.nnz:
+        return wire
+    wire.index_gap.extend(np.diff(matrix.index, prepend=0).tolist())
+    _fill(wire, matrix.value, value_type)
+    if (exponent := _common_exponent(matrix.value)) is not None:
+        packed = _packed(matrix, exponent)
+        if packed.ByteSize() < wire.ByteSize():
+            return packed
     return wire
+
+
+def _common_exponent(value: Matrix) -> int | None:
+    """The largest e (at most 0) of which all values are multiples of 2^e; None if one is too large, -0 or no number."""
+    if not np.isfinite(value).all() or (np.signbit(value) & (value == 0.0)).any():
+        return None
+    fraction, exponent = np.frexp(value)
+    whole = np.ldexp(fraction, 53).astype(np.int64)  # times 2^(exponent - 53), exactly
+    lowest_bit = np.frexp((whole & -whole).astype(np.float64))[1] - 1
+    common = min(int((exponent + lowest_bit - 53)[whole != 0].min(initial=0)), 0)
+    if common < _LEAST_EXPONENT:
+        return None
+    with np.errstate(over="ignore"):
+        largest = np.abs(np.ldexp(value, -common)).max()
+    if largest >= rice.END // 2:
+        return None
+    return common
+
+
+def _packed(matrix: SparseMatrix, exponent: int) -> values.SparseMatrix:
+    """Wire form of a matrix whose values are multiples of 2^exponent."""
+    multiple = np.ldexp(matrix.value, -exponent).astype(np.int64)
+    gap = np.diff(matrix.index, prepend=-1) - 1
+    packed = rice.pack(gap.astype(np.uint64)) + rice.pack(((multiple << 1) ^ (multiple >> 63)).astype(np.uint64))
+    return values.SparseMatrix(n_variables=matrix.n_variables, packed=packed, n_packed=matrix.nnz, exponent=exponent)
+
+
+def _unpacked(wire: values.SparseMatrix, most: int) -> tuple[Index, Matrix]:
+    """Flat indices and values of a packed matrix of at most so many entries."""
+    if wire.index_gap or wire.value or wire.value32:
+        raise MalformedMessageError("a matrix in two forms")
+    if wire.n_packed > most or not _LEAST_EXPONENT <= wire.exponent <= 0:
+        raise MalformedMessageError(f"a packed matrix with {wire.n_packed} entries, in units of 2^{wire.exponent}")
+    gap, rest = rice.unpack(wire.packed, wire.n_packed)
+    coded, rest = rice.unpack(rest, wire.n_packed)
+    if rest:
+        raise MalformedMessageError(f"{len(rest)} bytes after the last entry of a packed matrix")
+    multiple = (coded >> np.uint64(1)).astype(np.int64) ^ -(coded & np.uint64(1)).astype(np.int64)
+    return np.cumsum(gap.astype(np.int64) + 1) - 1, np.ldexp(multiple.astype(np.float64), wire.exponent)
 
 
 def decode_matrix(wire: values.SparseMatrix, *, n_variables: int) -> SparseMatrix:
@@ -57,9 +107,12 @@ def decode_matrix(wire: values.SparseMatrix, *, n_variables: int) -> SparseMatri
     ------
     MalformedMessageError
         Unless n_variables is as expected, there is one gap for each value, values are finite, gaps after the first are
-        at least 1 and every index is in range and off the diagonal.
+        at least 1 and every index is in range and off the diagonal; or a packed form is not exactly what it says.
     """
     _expect_variables(wire.n_variables, n_variables)
+    if wire.packed or wire.n_packed or wire.exponent:
+        index, value = _unpacked(wire, n_variables * (n_variables - 1))
+        return _in_range(n_variables, index, value)
     gap, value = np.array(wire.index_gap, dtype=np.int64), _read(wire)
     if gap.size != value.size:
         raise MalformedMessageError(f"matrix with {gap.size} indices and {value.size} values")
@@ -67,7 +120,10 @@ def decode_matrix(wire: values.SparseMatrix, *, n_variables: int) -> SparseMatri
         raise MalformedMessageError(f"matrix with {gap.size} entries; {n_variables} variables have fewer pairs")
     if (gap[1:] < 1).any():
         raise MalformedMessageError("matrix whose indices do not increase")
-    index = np.cumsum(gap)
+    return _in_range(n_variables, np.cumsum(gap), value)
+
+
+def _in_range(n_variables: int, index: Index, value: Matrix) -> SparseMatrix:
     if index.size and index[-1] >= n_variables**2:
         raise MalformedMessageError(f"matrix with index {index[-1]}; the last one is {n_variables**2 - 1}")
     if (index % (n_variables + 1) == 0).any():
@@ -88,7 +144,7 @@ def decode_pairs(wire: values.SparseMatrix, *, n_variables: int) -> SparseMatrix
     MalformedMessageError
         If there are values, or as `decode_matrix`.
     """
-    if wire.value or wire.value32:
+    if wire.value or wire.value32 or wire.packed or wire.n_packed or wire.exponent:
         raise MalformedMessageError("pairs with values")
     ones = values.SparseMatrix(
         n_variables=wire.n_variables, index_gap=wire.index_gap, value=[1.0] * len(wire.index_gap)

@@ -183,6 +183,7 @@ class JoinReply(_message.Message):
     GLOBAL_WEIGHTS_FIELD_NUMBER: _builtins.int
     UNITS_FIELD_NUMBER: _builtins.int
     SEAT_FIELD_NUMBER: _builtins.int
+    PIECE_FIELD_NUMBER: _builtins.int
     run: _builtins.int
     """Opaque, drawn at random for each run."""
     plan: _builtins.str
@@ -214,6 +215,10 @@ class JoinReply(_message.Message):
     def seat(self) -> _containers.RepeatedCompositeFieldContainer[Global___Seat]:
         """Of a secure sum: all sites and their keys; absent: not yet known, or no secure sum."""
 
+    @_builtins.property
+    def piece(self) -> Global___Piece:
+        """Instead of all that but `run`; the other pieces are pulled."""
+
     def __init__(
         self,
         *,
@@ -229,10 +234,11 @@ class JoinReply(_message.Message):
         global_weights: _values_pb2.SparseMatrix | None = ...,
         units: Global___Units | None = ...,
         seat: _abc.Iterable[Global___Seat] | None = ...,
+        piece: Global___Piece | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["consensus_dual", b"consensus_dual", "dense_consensus_dual", b"dense_consensus_dual", "dense_local_weights", b"dense_local_weights", "dual", b"dual", "global_weights", b"global_weights", "local_weights", b"local_weights", "units", b"units", "weights", b"weights"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["consensus_dual", b"consensus_dual", "dense_consensus_dual", b"dense_consensus_dual", "dense_local_weights", b"dense_local_weights", "dual", b"dual", "global_weights", b"global_weights", "local_weights", b"local_weights", "piece", b"piece", "units", b"units", "weights", b"weights"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["consensus_dual", b"consensus_dual", "dense_consensus_dual", b"dense_consensus_dual", "dense_local_weights", b"dense_local_weights", "dual", b"dual", "global_weights", b"global_weights", "local_weights", b"local_weights", "plan", b"plan", "plan_digest", b"plan_digest", "round", b"round", "run", b"run", "seat", b"seat", "units", b"units", "variable", b"variable", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consensus_dual", b"consensus_dual", "dense_consensus_dual", b"dense_consensus_dual", "dense_local_weights", b"dense_local_weights", "dual", b"dual", "global_weights", b"global_weights", "local_weights", b"local_weights", "piece", b"piece", "plan", b"plan", "plan_digest", b"plan_digest", "round", b"round", "run", b"run", "seat", b"seat", "units", b"units", "variable", b"variable", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_dual: _TypeAlias = _typing.Literal["consensus_dual", "dense_consensus_dual"]  # noqa: Y015
     _WhichOneofArgType_dual: _TypeAlias = _typing.Literal["dual", b"dual"]  # noqa: Y015
@@ -244,6 +250,38 @@ class JoinReply(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType_weights) -> _WhichOneofReturnType_weights | None: ...
 
 Global___JoinReply: _TypeAlias = JoinReply  # noqa: Y015
+
+@_typing.final
+class Piece(_message.Message):
+    """A piece of a message that is too large for one call (fedbnsl/pieces.py)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIGEST_FIELD_NUMBER: _builtins.int
+    N_BYTES_FIELD_NUMBER: _builtins.int
+    START_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    digest: _builtins.bytes
+    """SHA-256 and length of the whole, serialised."""
+    n_bytes: _builtins.int
+    start: _builtins.int
+    """Place of the first byte of this piece in it."""
+    data: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        digest: _builtins.bytes = ...,
+        n_bytes: _builtins.int = ...,
+        start: _builtins.int = ...,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "digest", b"digest", "n_bytes", b"n_bytes", "start", b"start"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Piece: _TypeAlias = Piece  # noqa: Y015
 
 @_typing.final
 class Seat(_message.Message):
@@ -314,21 +352,27 @@ class PullRequest(_message.Message):
     RUN_FIELD_NUMBER: _builtins.int
     SITE_FIELD_NUMBER: _builtins.int
     LAST_ROUND_FIELD_NUMBER: _builtins.int
+    PIECE_FIELD_NUMBER: _builtins.int
     run: _builtins.int
     """The low half of JoinReply.run, here and below: enough to tell runs apart."""
     site: _builtins.str
     last_round: _builtins.int
     """The last round whose task this site has seen (0: none)."""
+    @_builtins.property
+    def piece(self) -> Global___Piece:
+        """Which piece is wanted of the reply that came last, by digest and start; absent: the next task."""
+
     def __init__(
         self,
         *,
         run: _builtins.int = ...,
         site: _builtins.str = ...,
         last_round: _builtins.int = ...,
+        piece: Global___Piece | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["piece", b"piece"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_round", b"last_round", "run", b"run", "site", b"site"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_round", b"last_round", "piece", b"piece", "run", b"run", "site", b"site"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -521,15 +565,63 @@ class ResidualMomentsTask(_message.Message):
 Global___ResidualMomentsTask: _TypeAlias = ResidualMomentsTask  # noqa: Y015
 
 @_typing.final
+class Phase(_message.Message):
+    """What takes time at the coordinator."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WHAT_FIELD_NUMBER: _builtins.int
+    SHARE_FIELD_NUMBER: _builtins.int
+    ELAPSED_S_FIELD_NUMBER: _builtins.int
+    LEFT_S_FIELD_NUMBER: _builtins.int
+    what: _builtins.str
+    """"waiting for sites", "rounds", or what it works on, such as "bootstrap"."""
+    share: _builtins.float
+    """Of it that is done, 0 to 1; absent: not known."""
+    elapsed_s: _builtins.float
+    """Seconds since it began."""
+    left_s: _builtins.float
+    """Seconds that it still takes, about; absent: nobody can tell yet."""
+    def __init__(
+        self,
+        *,
+        what: _builtins.str = ...,
+        share: _builtins.float | None = ...,
+        elapsed_s: _builtins.float = ...,
+        left_s: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_left_s", b"_left_s", "_share", b"_share", "left_s", b"left_s", "share", b"share"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_left_s", b"_left_s", "_share", b"_share", "elapsed_s", b"elapsed_s", "left_s", b"left_s", "share", b"share", "what", b"what"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__left_s: _TypeAlias = _typing.Literal["left_s"]  # noqa: Y015
+    _WhichOneofArgType__left_s: _TypeAlias = _typing.Literal["_left_s", b"_left_s"]  # noqa: Y015
+    _WhichOneofReturnType__share: _TypeAlias = _typing.Literal["share"]  # noqa: Y015
+    _WhichOneofArgType__share: _TypeAlias = _typing.Literal["_share", b"_share"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__left_s) -> _WhichOneofReturnType__left_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__share) -> _WhichOneofReturnType__share | None: ...
+
+Global___Phase: _TypeAlias = Phase  # noqa: Y015
+
+@_typing.final
 class Wait(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    PHASE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def phase(self) -> Global___Phase:
+        """What the coordinator works on meanwhile; absent: it waits for others."""
+
     def __init__(
         self,
+        *,
+        phase: Global___Phase | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["phase", b"phase"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["phase", b"phase"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -568,24 +660,30 @@ class PullReply(_message.Message):
     TASK_FIELD_NUMBER: _builtins.int
     WAIT_FIELD_NUMBER: _builtins.int
     FINISHED_FIELD_NUMBER: _builtins.int
+    PIECE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def task(self) -> Global___Task: ...
     @_builtins.property
     def wait(self) -> Global___Wait: ...
     @_builtins.property
     def finished(self) -> Global___Finished: ...
+    @_builtins.property
+    def piece(self) -> Global___Piece:
+        """Of a PullReply or JoinReply."""
+
     def __init__(
         self,
         *,
         task: Global___Task | None = ...,
         wait: Global___Wait | None = ...,
         finished: Global___Finished | None = ...,
+        piece: Global___Piece | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "finished", b"finished", "task", b"task", "wait", b"wait"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "finished", b"finished", "piece", b"piece", "task", b"task", "wait", b"wait"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "finished", b"finished", "task", b"task", "wait", b"wait"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "finished", b"finished", "piece", b"piece", "task", b"task", "wait", b"wait"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_answer: _TypeAlias = _typing.Literal["task", "wait", "finished"]  # noqa: Y015
+    _WhichOneofReturnType_answer: _TypeAlias = _typing.Literal["task", "wait", "finished", "piece"]  # noqa: Y015
     _WhichOneofArgType_answer: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_answer) -> _WhichOneofReturnType_answer | None: ...
 
@@ -636,6 +734,7 @@ class Update(_message.Message):
     STATISTICS_FIELD_NUMBER: _builtins.int
     KEYS_FIELD_NUMBER: _builtins.int
     MASKED_SUM_FIELD_NUMBER: _builtins.int
+    PIECE_FIELD_NUMBER: _builtins.int
     FINDING_FIELD_NUMBER: _builtins.int
     run: _builtins.int
     site: _builtins.str
@@ -673,6 +772,10 @@ class Update(_message.Message):
     @_builtins.property
     def masked_sum(self) -> Global___MaskedSum: ...
     @_builtins.property
+    def piece(self) -> Global___Piece:
+        """Instead of all that but run, site and round: a piece of such an update."""
+
+    @_builtins.property
     def finding(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableFinding]:
         """Never in private runs; otherwise where Task.contributed is false: in the first round, and until an answer has counted."""
 
@@ -693,11 +796,12 @@ class Update(_message.Message):
         statistics: Global___Statistics | None = ...,
         keys: Global___Keys | None = ...,
         masked_sum: Global___MaskedSum | None = ...,
+        piece: Global___Piece | None = ...,
         finding: _abc.Iterable[Global___TableFinding] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "admm_steps", b"admm_steps", "content", b"content", "keys", b"keys", "ledger", b"ledger", "masked_sum", b"masked_sum", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "scales", b"scales", "statistics", b"statistics"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "admm_steps", b"admm_steps", "content", b"content", "keys", b"keys", "ledger", b"ledger", "masked_sum", b"masked_sum", "moments", b"moments", "piece", b"piece", "refit", b"refit", "residual_moments", b"residual_moments", "scales", b"scales", "statistics", b"statistics"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "admm_steps", b"admm_steps", "content", b"content", "finding", b"finding", "keys", b"keys", "ledger", b"ledger", "masked_sum", b"masked_sum", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "round", b"round", "run", b"run", "scales", b"scales", "site", b"site", "statistics", b"statistics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "admm_steps", b"admm_steps", "content", b"content", "finding", b"finding", "keys", b"keys", "ledger", b"ledger", "masked_sum", b"masked_sum", "moments", b"moments", "piece", b"piece", "refit", b"refit", "residual_moments", b"residual_moments", "round", b"round", "run", b"run", "scales", b"scales", "site", b"site", "statistics", b"statistics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["admm", "admm_dense", "admm_steps", "refit", "moments", "scales", "residual_moments", "statistics", "keys", "masked_sum"]  # noqa: Y015
     _WhichOneofArgType_content: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
@@ -928,16 +1032,20 @@ class PushReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     DUPLICATE_FIELD_NUMBER: _builtins.int
+    N_HELD_FIELD_NUMBER: _builtins.int
     duplicate: _builtins.bool
     """True if the same bytes had been stored before."""
+    n_held: _builtins.int
+    """Of an update in pieces: how many of its bytes are here, from the first on. The next piece begins there."""
     def __init__(
         self,
         *,
         duplicate: _builtins.bool = ...,
+        n_held: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["duplicate", b"duplicate"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["duplicate", b"duplicate", "n_held", b"n_held"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1114,6 +1222,7 @@ class StatusReply(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     UNDIRECTED_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
+    PHASE_FIELD_NUMBER: _builtins.int
     state: _builtins.str
     """"waiting for sites", "running", "paused", "draining", "finished", "interrupted" or "failed"."""
     round: _builtins.int
@@ -1139,6 +1248,10 @@ class StatusReply(_message.Message):
     """Of the run's folder at the coordinator."""
     @_builtins.property
     def member(self) -> _containers.RepeatedCompositeFieldContainer[Global___SiteStatus]: ...
+    @_builtins.property
+    def phase(self) -> Global___Phase:
+        """What takes time at present; absent: nothing."""
+
     def __init__(
         self,
         *,
@@ -1157,10 +1270,11 @@ class StatusReply(_message.Message):
         reason: _builtins.str = ...,
         undirected: _builtins.int = ...,
         name: _builtins.str = ...,
+        phase: Global___Phase | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["phase", b"phase"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acyclicity", b"acyclicity", "edges", b"edges", "elapsed_s", b"elapsed_s", "member", b"member", "name", b"name", "protocol_version", b"protocol_version", "reason", b"reason", "round", b"round", "rounds", b"rounds", "run", b"run", "site", b"site", "state", b"state", "time_unix_s", b"time_unix_s", "undirected", b"undirected", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acyclicity", b"acyclicity", "edges", b"edges", "elapsed_s", b"elapsed_s", "member", b"member", "name", b"name", "phase", b"phase", "protocol_version", b"protocol_version", "reason", b"reason", "round", b"round", "rounds", b"rounds", "run", b"run", "site", b"site", "state", b"state", "time_unix_s", b"time_unix_s", "undirected", b"undirected", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -24,17 +24,17 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x66\x65\x64\x62nsl/wire/values.proto\x12\x0c\x66\x65\x64\x62nsl.wire\"V\n\x0cSparseMatrix\x12\x13\n\x0bn_variables\x18\x01 \x01(\r\x12\x11\n\tindex_gap\x18\x02 \x03(\r\x12\r\n\x05value\x18\x03 \x03(\x01\x12\x0f\n\x07value32\x18\x04 \x03(\x02\"B\n\x0b\x44\x65nseMatrix\x12\x13\n\x0bn_variables\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x03(\x01\x12\x0f\n\x07value32\x18\x03 \x03(\x02\")\n\x07Numbers\x12\r\n\x05value\x18\x01 \x03(\x01\x12\x0f\n\x07value32\x18\x02 \x03(\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x66\x65\x64\x62nsl/wire/values.proto\x12\x0c\x66\x65\x64\x62nsl.wire\"\x8a\x01\n\x0cSparseMatrix\x12\x13\n\x0bn_variables\x18\x01 \x01(\r\x12\x11\n\tindex_gap\x18\x02 \x03(\r\x12\r\n\x05value\x18\x03 \x03(\x01\x12\x0f\n\x07value32\x18\x04 \x03(\x02\x12\x0e\n\x06packed\x18\x05 \x01(\x0c\x12\x10\n\x08n_packed\x18\x06 \x01(\r\x12\x10\n\x08\x65xponent\x18\x07 \x01(\x11\"B\n\x0b\x44\x65nseMatrix\x12\x13\n\x0bn_variables\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x03(\x01\x12\x0f\n\x07value32\x18\x03 \x03(\x02\")\n\x07Numbers\x12\r\n\x05value\x18\x01 \x03(\x01\x12\x0f\n\x07value32\x18\x02 \x03(\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'fedbnsl.wire.values_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SPARSEMATRIX']._serialized_start=43
-  _globals['_SPARSEMATRIX']._serialized_end=129
-  _globals['_DENSEMATRIX']._serialized_start=131
-  _globals['_DENSEMATRIX']._serialized_end=197
-  _globals['_NUMBERS']._serialized_start=199
-  _globals['_NUMBERS']._serialized_end=240
+  _globals['_SPARSEMATRIX']._serialized_start=44
+  _globals['_SPARSEMATRIX']._serialized_end=182
+  _globals['_DENSEMATRIX']._serialized_start=184
+  _globals['_DENSEMATRIX']._serialized_end=250
+  _globals['_NUMBERS']._serialized_start=252
+  _globals['_NUMBERS']._serialized_end=293
 # @@protoc_insertion_point(module_scope)

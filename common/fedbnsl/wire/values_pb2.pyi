@@ -31,7 +31,18 @@ class SparseMatrix(_message.Message):
     INDEX_GAP_FIELD_NUMBER: _builtins.int
     VALUE_FIELD_NUMBER: _builtins.int
     VALUE32_FIELD_NUMBER: _builtins.int
+    PACKED_FIELD_NUMBER: _builtins.int
+    N_PACKED_FIELD_NUMBER: _builtins.int
+    EXPONENT_FIELD_NUMBER: _builtins.int
     n_variables: _builtins.int
+    packed: _builtins.bytes
+    """Instead of all that, where every value is a whole multiple of one power of two, and it takes fewer bytes: in
+    Golomb-Rice codes (fedbnsl/rice.py) the distances less 1 (of the first entry: its flat index), then the multiples,
+    0, -1, 1, -2, ... as 0, 1, 2, 3, ...
+    """
+    n_packed: _builtins.int
+    exponent: _builtins.int
+    """The power of two is 2^exponent."""
     @_builtins.property
     def index_gap(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """The first entry's flat index, then the distance from each entry to the one before it (at least 1)."""
@@ -49,10 +60,13 @@ class SparseMatrix(_message.Message):
         index_gap: _abc.Iterable[_builtins.int] | None = ...,
         value: _abc.Iterable[_builtins.float] | None = ...,
         value32: _abc.Iterable[_builtins.float] | None = ...,
+        packed: _builtins.bytes = ...,
+        n_packed: _builtins.int = ...,
+        exponent: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["index_gap", b"index_gap", "n_variables", b"n_variables", "value", b"value", "value32", b"value32"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["exponent", b"exponent", "index_gap", b"index_gap", "n_packed", b"n_packed", "n_variables", b"n_variables", "packed", b"packed", "value", b"value", "value32", b"value32"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -50,6 +50,7 @@ DEFAULTS: dict[str, Any] = {
     "bootstrap": 100,
     "value_type": "float64",
     "send_tolerance": 0.0,
+    "send_step": 0.0,
     "zero_tolerance": 0.0,
     "join_deadline_s": 600.0,
     "round_deadline_s": 600.0,
@@ -80,6 +81,7 @@ PAPER = {
     "refit_rounds": 0,
 }
 LEAN = {
+    "local_steps": 1_000_000,
     "rounds": 10,
     "local_tol": 0.01,
     "refit_rounds": 0,
@@ -87,6 +89,7 @@ LEAN = {
     "neighbour_threshold": 0.005,
     "value_type": "float32",
     "send_tolerance": 0.01,
+    "send_step": 0.001953125,
 }
 PRIVATE_MOMENTS = {
     "n_participants": 8,
@@ -144,7 +147,15 @@ FROZEN: list[tuple[str, float | None, dict[str, Any]]] = [
     (
         "standard",
         None,
-        {**LEAN, "l1_weight": 0.02, "moments_rounds": 2, "graph_class": "cpdag", "threshold": 0.0}
+        {
+            **LEAN,
+            "local_steps": 100_000,
+            "send_step": 0.0,
+            "l1_weight": 0.02,
+            "moments_rounds": 2,
+            "graph_class": "cpdag",
+            "threshold": 0.0,
+        }
         | {"neighbour_threshold": 0.01, "preparation": Preparation().model_dump()},
     ),
     (

@@ -47,6 +47,8 @@ from fedbnsl.messages import (
     run_tag,
 )
 from fedbnsl.offer_codec import decode_offers
+from fedbnsl.pace import SparseLines, in_words
+from fedbnsl.pieces import CutMessage, JoinedMessage, cut
 from fedbnsl.plan.plan import Plan
 from fedbnsl.shown import shown
 from fedbnsl.wire import federation_pb2 as federation
@@ -61,6 +63,7 @@ _LOOK_S = 1.0
 _MEANWHILE_S = 0.25
 
 _Reply = TypeVar("_Reply")
+_Message = TypeVar("_Message", bound=Message)
 
 # The inverse of the table in fedbnsl_server.grpc_api.servicer.
 _ERRORS: dict[grpc.StatusCode, type[FedbnslError]] = {
@@ -183,11 +186,12 @@ class Session:
         self._run = 0
         self._site = ""
         self._value_type, self._dense = "float64", False
-        self._n_variables = 0
+        self._n_variables = self._steps_sent = 0
         # For a coordinator that lets the run get nowhere: rounds that this site answered, since it joined and ever.
         self._reached = self._furthest = 0
         self._nowhere = BackOff(math.inf)
         self._calling, self._last_call = False, 0.0
+        self._lines = SparseLines()
         self._silent = threading.Event()
         self._living: threading.Thread | None = None
 
@@ -261,8 +265,18 @@ class Session:
         if self._site:  # again: the coordinator sent a task that does not follow, or lost this site's seat
             self._nowhere.pause()
         wire = codec.encode_join(request)
-        reply = codec.decode_join_reply(self._call(lambda: self._stub.Join(wire, timeout=self._timeout_s)))
-        self._run, self._site, self._n_variables = run_tag(reply.run), request.site, len(reply.variables)
+        while True:
+            found = self._call(lambda: self._stub.Join(wire, timeout=self._timeout_s))
+            self._run, self._site, self._n_variables = run_tag(found.run), request.site, len(request.variables)
+            if not found.HasField("piece"):
+                break
+            try:
+                found = self._joined(found.piece, federation.JoinReply)
+                break
+            except StaleRoundError:  # the coordinator was restarted between two pieces
+                self._nowhere.pause(self._meanwhile)
+        reply = codec.decode_join_reply(found)
+        self._n_variables = len(reply.variables)
         self._reached = reply.round
         if self._living is None:
             self._living = threading.Thread(target=self._live, name="alive", daemon=True)
@@ -273,6 +287,7 @@ class Session:
         """Take over the settings of the plan that was joined."""
         self._timeout_s = plan.rpc_timeout_s
         self._value_type, self._dense = plan.value_type, plan.dense_messages
+        self._steps_sent = plan.steps_sent
         self._back_off.patience_s = plan.join_deadline_s
 
     def pull(self, last_round: int) -> RoundTask | Finished:
@@ -281,11 +296,21 @@ class Session:
         while True:
             asked = time.monotonic()
             reply = self._call(lambda: self._polled(self._stub.PullTask, wire, LONG_POLL_S + self._timeout_s))
+            if reply.HasField("piece"):
+                try:
+                    reply = self._joined(reply.piece, federation.PullReply)
+                except StaleRoundError:  # as above
+                    self._nowhere.pause(self._meanwhile)
+                    continue
             answer = reply.WhichOneof("answer")
             if answer == "task":
                 return codec.decode_task(reply.task, n_variables=self._n_variables, dense=self._dense)
             if answer == "finished":
                 return codec.decode_finished(reply.finished, n_variables=self._n_variables)
+            if answer == "wait" and reply.wait.HasField("phase"):
+                phase = codec.decode_phase(reply.wait.phase)
+                if self._lines.is_due(phase):
+                    self._notice(f"waiting for the coordinator: {shown(in_words(phase))}")
             if answer != "wait":
                 raise RemoteProtocolError(
                     "the coordinator's answer to a pull is empty; expected a task, a wait or the end of the run"
@@ -308,8 +333,45 @@ class Session:
             self._furthest = update.round
             self._nowhere.reset()
         wire = codec.encode_update(update, run=self._run, value_type=self._value_type, dense=self._dense)
-        self.pushed_bytes = wire.ByteSize()  # also of one that comes too late
-        self._call(lambda: self._stub.PushUpdate(wire, timeout=self._timeout_s))
+        data = wire.SerializeToString()
+        self.pushed_bytes = len(data)  # also of one that comes too late
+        whole = cut(data, most_bytes=codec.largest_update_bytes(self._n_variables, self._steps_sent))
+        if whole is None:
+            self._pushed(wire)
+        else:
+            self._push_pieces(wire, whole)
+
+    def _pushed(self, wire: federation.Update) -> federation.PushReply:
+        return self._call(lambda: self._stub.PushUpdate(wire, timeout=self._timeout_s))
+
+    def _push_pieces(self, update: federation.Update, whole: CutMessage) -> None:
+        """Send each piece from where the coordinator says that it stands: a restarted one begins at the first again."""
+        n_held = 0
+        while n_held < len(whole.data):
+            before, n_held = n_held, self._pushed(codec.update_piece(update, whole.piece(n_held))).n_held
+            if n_held <= before:
+                self._nowhere.pause(self._meanwhile)
+
+    def _joined(self, first: federation.Piece, kind: type[_Message]) -> _Message:
+        """A reply of which the first piece has come.
+
+        Raises
+        ------
+        StaleRoundError
+            If the coordinator does not keep it any more.
+        MalformedMessageError
+            If it is larger than any of the run, a piece does not follow, or they are no such message together.
+        """
+        whole, piece = JoinedMessage(first, most_bytes=codec.largest_reply_bytes(self._n_variables)), first
+        while True:
+            whole.add(piece)
+            if whole.is_whole:
+                return whole.parsed(kind)
+            piece = self._pulled(federation.Piece(digest=first.digest, start=whole.n_held)).piece
+
+    def _pulled(self, wanted: federation.Piece) -> federation.PullReply:
+        wire = federation.PullRequest(run=self._run, site=self._site, piece=wanted)
+        return self._call(lambda: self._stub.PullTask(wire, timeout=self._timeout_s))
 
     def leave(self, reason: LeaveReason) -> None:
         """Tell the coordinator, if it can be reached, that the site leaves, and the class of its reason."""

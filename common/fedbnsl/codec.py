@@ -28,6 +28,7 @@ from fedbnsl.messages import (
     LocalUpdate,
     Loss,
     MaskedSum,
+    Phase,
     RoundTask,
     RunStatus,
     SiteProgress,
@@ -38,6 +39,7 @@ from fedbnsl.messages import (
     is_variable_name,
     run_tag,
 )
+from fedbnsl.pieces import wire_bytes
 from fedbnsl.rounds.keys import decode_seats, encode_seat
 from fedbnsl.rounds.kinds import KINDS, Kind
 from fedbnsl.shown import shown
@@ -52,16 +54,31 @@ _MAX_VERSION_LENGTH = 64
 _SMALL_BYTES = 1024
 
 
-def largest_call_bytes(variables: Sequence[str]) -> int:
-    """Serialised bytes that no call of a site exceeds in a run on these variables.
+def largest_update_bytes(n_variables: int, n_steps: int = 0) -> int:
+    """Serialised bytes that no update exceeds.
 
-    An answer holds at most d^2 numbers of 8 bytes, each with an index of up to 5 bytes, and up to 32 bytes a variable
-    besides. The names of a table get twice their room and 64 KiB, so that a table with other columns is told which.
+    An answer holds at most d^2 numbers of 8 bytes, each with an index of up to 5 bytes, up to 32 bytes a variable
+    besides, and as many for each of the steps that are sent with it.
     """
-    d = len(variables)
-    answer = 13 * d * d + 32 * d + _SMALL_BYTES
+    d = n_variables
+    return 13 * d * d + 32 * (d + n_steps) + _SMALL_BYTES
+
+
+def largest_reply_bytes(n_variables: int) -> int:
+    """Serialised bytes that no reply of the coordinator exceeds.
+
+    The largest one tells a site its B_p, its beta_p and W; any other fits into one call, or into the room of these.
+    """
+    return max(MAX_MESSAGE_BYTES, 3 * largest_update_bytes(n_variables))
+
+
+def largest_call_bytes(variables: Sequence[str], n_steps: int = 0) -> int:
+    """Serialised bytes that no call of a site exceeds in a run on these variables; larger updates come in pieces.
+
+    The names of a table get twice their room and 64 KiB, so that a table with other columns is told which.
+    """
     application = 2**16 + 2 * sum(len(name.encode()) + 4 for name in variables) + _SMALL_BYTES
-    return min(max(answer, application), MAX_MESSAGE_BYTES)
+    return min(max(largest_update_bytes(len(variables), n_steps), application), MAX_MESSAGE_BYTES)
 
 
 def _encode_ledger(head: LedgerHead) -> federation.LedgerHead:
@@ -74,7 +91,14 @@ def _encode_ledger(head: LedgerHead) -> federation.LedgerHead:
     )
 
 
-def _decode_ledger(wire: federation.LedgerHead) -> LedgerHead:
+def decode_ledger(wire: federation.LedgerHead) -> LedgerHead:
+    """What a site's ledger says.
+
+    Raises
+    ------
+    MalformedMessageError
+        If an id or the digest has another length.
+    """
     sizes = (len(wire.ledger_id), len(wire.dataset), len(wire.digest))
     if sizes != (16, 16, 32):
         raise MalformedMessageError(f"a ledger head with ids and digest of {sizes} bytes; expected (16, 16, 32)")
@@ -106,7 +130,7 @@ def decode_join(wire: federation.JoinRequest) -> JoinRequest:
     _check_name(wire.site)
     if wire.n_samples < 1:
         raise MalformedMessageError("a table without rows")
-    ledger = _decode_ledger(wire.ledger) if wire.HasField("ledger") else None
+    ledger = decode_ledger(wire.ledger) if wire.HasField("ledger") else None
     versions = dict(sorted(wire.version.items()))  # protobuf keeps no order of a map
     if wrong := versions_of.why_unusable(versions):
         raise MalformedMessageError(wrong)
@@ -344,7 +368,7 @@ def decode_update(wire: federation.Update, *, n_variables: int, dense: bool = Fa
         content = _decode_masked(wire.masked_sum, n_variables)
     else:
         content = _kind(wire, "update").decode_answer(wire, n_variables, Encoding("", dense))
-    ledger = _decode_ledger(wire.ledger) if wire.HasField("ledger") else None
+    ledger = decode_ledger(wire.ledger) if wire.HasField("ledger") else None
     return LocalUpdate(wire.site, wire.round, content, ledger, _decode_findings(wire.finding, n_variables))
 
 
@@ -410,18 +434,27 @@ def own_means_in(data: bytes) -> Matrix:
 
 
 def task_bytes(task: RoundTask, *, value_type: str, dense: bool = False) -> int:
-    """Serialised bytes of the message that brings a task to a site."""
-    return federation.PullReply(task=encode_task(task, value_type=value_type, dense=dense)).ByteSize()
+    """Serialised bytes of the message, or its pieces, that bring a task to a site."""
+    reply = federation.PullReply(task=encode_task(task, value_type=value_type, dense=dense))
+    return wire_bytes(reply, lambda piece: federation.PullReply(piece=piece))
 
 
 def update_bytes(update: LocalUpdate, *, run: int, value_type: str, dense: bool = False) -> int:
-    """Serialised bytes of the message that brings an update to the coordinator."""
-    return encode_update(update, run=run, value_type=value_type, dense=dense).ByteSize()
+    """Serialised bytes of the message, or its pieces, that bring an update to the coordinator."""
+    wire = encode_update(update, run=run, value_type=value_type, dense=dense)
+    return wire_bytes(wire, lambda piece: update_piece(wire, piece))
+
+
+def update_piece(update: federation.Update, piece: federation.Piece) -> federation.Update:
+    """The message that carries a piece of an update, and what the site has spent: also of one that comes too late."""
+    ledger = update.ledger if update.HasField("ledger") else None
+    return federation.Update(run=update.run, site=update.site, round=update.round, ledger=ledger, piece=piece)
 
 
 def finished_bytes(finished: Finished, *, value_type: str) -> int:
-    """Serialised bytes of the message that tells a site the end of the run."""
-    return federation.PullReply(finished=encode_finished(finished, value_type=value_type)).ByteSize()
+    """Serialised bytes of the message, or its pieces, that tell a site the end of the run."""
+    reply = federation.PullReply(finished=encode_finished(finished, value_type=value_type))
+    return wire_bytes(reply, lambda piece: federation.PullReply(piece=piece))
 
 
 def encode_status(status: RunStatus) -> federation.StatusReply:
@@ -456,6 +489,7 @@ def encode_status(status: RunStatus) -> federation.StatusReply:
         site=status.site,
         reason=status.reason,
         name=status.name,
+        phase=encode_phase(status.phase),
     )
 
 
@@ -465,7 +499,8 @@ def decode_status(wire: federation.StatusReply) -> RunStatus:
     Raises
     ------
     MalformedMessageError
-        For an unknown state, an invalid site name, version or reason, a number that is not finite, or one below 0.
+        For an unknown state, an invalid site name, version, reason or phase, a number that is not finite, or one below
+        0.
     """
     if wire.state not in RUN_STATES:
         state = shown(wire.state, 40)
@@ -494,6 +529,34 @@ def decode_status(wire: federation.StatusReply) -> RunStatus:
         site=wire.site,
         reason=wire.reason,
         name=wire.name,
+        phase=decode_phase(wire.phase) if wire.HasField("phase") else None,
+    )
+
+
+def encode_phase(phase: Phase | None) -> federation.Phase | None:
+    """Wire form of what takes time."""
+    if phase is None:
+        return None
+    return federation.Phase(what=phase.what, share=phase.share, elapsed_s=phase.elapsed_s, left_s=phase.left_s)
+
+
+def decode_phase(wire: federation.Phase) -> Phase:
+    """What takes time at the coordinator.
+
+    Raises
+    ------
+    MalformedMessageError
+        For an invalid text, a share outside 0 to 1, or a time that is not finite, or below 0.
+    """
+    check_text("phase", wire.what)
+    if wire.HasField("share") and not 0.0 <= wire.share <= 1.0:
+        raise MalformedMessageError(f"a share of {wire.share}; expected 0 to 1")
+    _check_amounts(wire.elapsed_s, wire.left_s)
+    return Phase(
+        wire.what,
+        wire.share if wire.HasField("share") else None,
+        wire.elapsed_s,
+        wire.left_s if wire.HasField("left_s") else None,
     )
 
 

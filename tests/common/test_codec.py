@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError, Message
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fedbnsl import codec, matrix_codec
+from fedbnsl import codec, matrix_codec, rice
 from fedbnsl.errors import MalformedMessageError
 from fedbnsl.graphs.graph import topological_order
 from fedbnsl.messages import (
@@ -26,6 +26,7 @@ from fedbnsl.messages import (
     LocalUpdate,
     Loss,
     MaskedSum,
+    Phase,
     RoundTask,
     RunStatus,
     Seat,
@@ -117,6 +118,80 @@ def test_a_matrix_rounded_to_float32_crosses_a_float32_wire_unchanged(matrix: Sp
     small = SparseMatrix(matrix.n_variables, matrix.index, np.clip(matrix.value, -3e38, 3e38)).as_float32()
     wire = parsed(values.SparseMatrix, matrix_codec.encode_matrix(small, value_type="float32"))
     assert_same_bits(small, matrix_codec.decode_matrix(wire, n_variables=small.n_variables))
+
+
+@QUICK
+@given(matrices(), st.integers(-32, 0), st.lists(st.integers(1 - 2**31, 2**31 - 1), min_size=1, max_size=40))
+def test_a_matrix_of_multiples_of_a_power_of_two_survives_in_either_precision(
+    matrix: SparseMatrix, exponent: int, multiples: list[int]
+) -> None:
+    value = np.array([math.ldexp(multiples[k % len(multiples)], exponent) for k in range(matrix.nnz)], dtype=float)
+    rounded = replace(matrix, value=value)
+    wire = parsed(values.SparseMatrix, matrix_codec.encode_matrix(rounded, value_type="float64"))
+    assert_same_bits(rounded, matrix_codec.decode_matrix(wire, n_variables=matrix.n_variables))
+    small = parsed(values.SparseMatrix, matrix_codec.encode_matrix(rounded.as_float32(), value_type="float32"))
+    assert_same_bits(rounded.as_float32(), matrix_codec.decode_matrix(small, n_variables=matrix.n_variables))
+
+
+def test_rounded_weights_of_a_round_take_less_than_half_of_float32() -> None:
+    d, rng = 200, np.random.default_rng(1)
+    index = np.sort(rng.choice(off_diagonal(d), size=1000, replace=False))
+    exact = SparseMatrix(d, index, rng.laplace(scale=0.2, size=index.size)).as_float32()
+    rounded = exact.rounded_to(2.0**-9)
+    assert np.abs(rounded.value - exact.value).max() <= 2.0**-10
+    before, now = (matrix_codec.encode_matrix(one, value_type="float32") for one in (exact, rounded))
+    assert before.value32
+    assert now.packed
+    assert now.ByteSize() < 0.45 * before.ByteSize()
+
+
+def packed(**changed: Any) -> values.SparseMatrix:
+    """Entries (0, 1) and (0, 2) of three variables: 0.5 and -1."""
+    matrix = SparseMatrix(3, np.array([1, 2]), np.array([0.5, -1.0]))
+    wire = matrix_codec.encode_matrix(matrix, value_type="float64")
+    assert wire.packed
+    for name, value in changed.items():
+        wire.ClearField(name)
+        setattr(wire, name, value) if not isinstance(value, list) else getattr(wire, name).extend(value)
+    return wire
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"n_packed": 0}, "first byte|after the last entry"),
+        ({"n_packed": 1}, "not filled with zeros|after the last entry"),
+        ({"n_packed": 3}, "first byte|end before|after the last"),
+        ({"n_packed": 7}, "with 7 entries"),
+        ({"n_packed": 2**32 - 1}, "with 4294967295 entries"),
+        ({"exponent": 1}, r"in units of 2\^1"),
+        ({"exponent": -65}, r"in units of 2\^-65"),
+        ({"exponent": -(2**31)}, "in units of"),
+        ({"packed": b""}, "without their first byte"),
+        ({"packed": packed().packed + b"x"}, "1 bytes after the last entry"),
+        ({"packed": packed().packed[:-1]}, "without their first byte|end before"),
+        ({"packed": rice.pack(np.array([0, 1], np.uint64)) + rice.pack(np.array([1, 1], np.uint64))}, "diagonal"),
+        ({"packed": rice.pack(np.array([1, 7], np.uint64)) + rice.pack(np.array([1, 1], np.uint64))}, "with index 9"),
+        ({"index_gap": [1]}, "two forms"),
+        ({"value": [1.0]}, "two forms"),
+        ({"value32": [1.0]}, "two forms"),
+    ],
+)
+def test_a_malformed_packed_matrix_is_refused(changed: dict[str, Any], reason: str) -> None:
+    assert matrix_codec.decode_matrix(packed(), n_variables=3).value.tolist() == [0.5, -1.0]
+    with pytest.raises(MalformedMessageError, match=reason):
+        matrix_codec.decode_matrix(packed(**changed), n_variables=3)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=30), st.integers(0, 8), st.integers(-70, 3))
+def test_arbitrary_packed_bytes_never_decode_to_an_invalid_matrix(data: bytes, n: int, exponent: int) -> None:
+    wire = values.SparseMatrix(n_variables=3, packed=data, n_packed=n, exponent=exponent)
+
+    def check(sent: bytes) -> None:
+        check_matrix(matrix_codec.decode_matrix(values.SparseMatrix.FromString(sent), n_variables=3), 3)
+
+    survive(check, wire.SerializeToString())
 
 
 @QUICK
@@ -755,6 +830,36 @@ def test_a_graph_with_a_cycle_is_no_end_of_a_run(edges: list[int]) -> None:
     wire = codec.encode_finished(Finished(SparseMatrix(3, np.array(edges), np.zeros(len(edges)))), value_type="float64")
     with pytest.raises(MalformedMessageError, match="has a cycle"):
         codec.decode_finished(wire, n_variables=3)
+
+
+@pytest.mark.parametrize(
+    "phase",
+    [
+        None,
+        Phase("bootstrap", 0.25, 4.0, 12.0),
+        Phase("bootstrap", 0.0, 0.0),
+        Phase("loading compiled code", None, 3.0),
+    ],
+)
+def test_a_status_tells_what_takes_time_and_what_nobody_knows_of_it_stays_unknown(phase):
+    status = RunStatus("running", 1, 2, 0.0, 17, 0.0, (), phase=phase)
+    assert codec.decode_status(codec.encode_status(status)) == status
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        federation.Phase(what="x" * 1001),
+        federation.Phase(what="a\nb"),
+        federation.Phase(what="a", share=1.5),
+        federation.Phase(what="a", share=math.nan),
+        federation.Phase(what="a", elapsed_s=-1.0),
+        federation.Phase(what="a", left_s=math.inf),
+    ],
+)
+def test_a_phase_that_cannot_be_is_refused(wire):
+    with pytest.raises(MalformedMessageError):
+        codec.decode_phase(wire)
 
 
 def test_a_status_tells_how_many_edges_have_no_direction() -> None:

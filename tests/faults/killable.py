@@ -13,6 +13,7 @@ import resource
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import wraps
 from multiprocessing import forkserver
@@ -201,8 +202,11 @@ class Command:
             time.sleep(0.01)
 
     def _states(self) -> set[str]:
-        tasks = Path(f"/proc/{self.pid}/task").glob("*/stat")
-        return {task.read_text().rpartition(")")[2].split()[0] for task in tasks}
+        states = set[str]()
+        for task in Path(f"/proc/{self.pid}/task").glob("*/stat"):
+            with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended since
+                states.add(task.read_text().rpartition(")")[2].split()[0])
+        return states
 
     def end(self) -> None:
         """Kill it if it still runs, and free what it held here."""

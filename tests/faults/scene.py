@@ -44,10 +44,20 @@ class Scene:
         Everything lies in it: tables, site folders, the run folder, logs.
     max_epsilon
         What each site's policy lets its table lose.
+    constants
+        Of every process, see `Command`.
     """
 
-    def __init__(self, folder: Path, plan: Plan, *, sites: tuple[str, ...] = SITES, max_epsilon: float = 5.0) -> None:
-        self.folder, self.plan, self.sites = folder, plan, sites
+    def __init__(
+        self,
+        folder: Path,
+        plan: Plan,
+        *,
+        sites: tuple[str, ...] = SITES,
+        max_epsilon: float = 5.0,
+        constants: Mapping[str, object] | None = None,
+    ) -> None:
+        self.folder, self.plan, self.sites, self._constants = folder, plan, sites, constants
         self.run = folder / "run"
         self.proxy = Proxy()
         self.patience_s = 5.0  # of a site that has not joined
@@ -87,7 +97,7 @@ class Scene:
             else:
                 arguments += [f"--policy={self.folder / name}"]
             arguments += [f"--out={self.folder / name / 'out'}"]
-        command = Command(arguments, self.folder / f"{name}.log", blow=blow, **limits)
+        command = Command(arguments, self.folder / f"{name}.log", blow=blow, **{"constants": self._constants, **limits})
         self.commands[name].append(command)
         return command
 

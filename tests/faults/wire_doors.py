@@ -1,5 +1,6 @@
 """Every way in which bytes from the other side become a value, and what must hold for whatever gets in."""
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ from fedbnsl.messages import (
     SiteProgress,
     SiteState,
 )
+from fedbnsl.pieces import JoinedMessage
 from fedbnsl.rounds import admm as admm_rounds
 from fedbnsl.rounds import refit as refit_rounds
 from fedbnsl.sparse import SparseMatrix
@@ -55,6 +57,18 @@ _TASK = RoundTask(1, admm_rounds.Task(_matrix(0.5, 1.5)), contributed=True)
 _UPDATE = LocalUpdate("north", 1, admm_rounds.Answer(_matrix(0.5, -0.5, 2.0)), ledger=_HEAD)
 _REFIT = LocalUpdate("north", 4, refit_rounds.Answer(_matrix(0.5), np.ones(D)))
 _STATUS = RunStatus("running", 1, 3, 0.5, 2, 1.5, (SiteProgress("north", True, False, 0.1, 10, 20),))
+
+
+def _piece(message: Message) -> federation.Piece:
+    data = message.SerializeToString()
+    return federation.Piece(digest=hashlib.sha256(data).digest(), n_bytes=len(data), data=data)
+
+
+def _joined(piece: federation.Piece) -> federation.Update:
+    whole = JoinedMessage(piece, most_bytes=codec.largest_update_bytes(D))
+    whole.add(piece)
+    return whole.parsed(federation.Update)
+
 
 DOORS = {
     "join": Door(federation.JoinRequest, codec.decode_join, codec.encode_join(_REQUEST)),
@@ -93,6 +107,11 @@ DOORS = {
         codec.encode_update(
             LocalUpdate("north", 1, admm_rounds.Answer(_full())), run=7, value_type="float64", dense=True
         ),
+    ),
+    "update in a piece": Door(
+        federation.Piece,
+        lambda wire: codec.decode_update(_joined(wire), n_variables=D),
+        _piece(codec.encode_update(_UPDATE, run=7, value_type="float64")),
     ),
     "status": Door(federation.StatusReply, codec.decode_status, codec.encode_status(_STATUS)),
 }

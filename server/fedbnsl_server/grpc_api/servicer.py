@@ -31,12 +31,14 @@ from fedbnsl.messages import (
     Finished,
     JoinReply,
     LedgerHead,
+    Phase,
     RoundTask,
     RunStatus,
     SiteProgress,
     SiteState,
     run_tag,
 )
+from fedbnsl.pieces import CutMessage, JoinedMessage, cut, is_last
 from fedbnsl.plan.plan import Plan
 from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl.security_log import Record, unrecorded
@@ -51,6 +53,9 @@ from fedbnsl_server.store.shortage import shortage
 from fedbnsl_server.store.site_ledgers import SiteLedgers
 
 Context = grpc.aio.ServicerContext[Any, Any]
+
+_Answer = RoundTask | Finished | None  # to a pull
+_Reply = tuple[federation.PullReply, CutMessage | None]  # all of it, or its first piece and all of it
 
 _log = logging.getLogger(__name__)
 
@@ -111,10 +116,14 @@ class Servicer:
     emit: Emit = silent
     name: str = ""  # of the run's folder
     why_paused: Callable[[], str] = lambda: ""  # what the coordinator lacks at present, without a path
+    phase: Callable[[], Phase | None] = lambda: None  # what takes time at present
 
     def __post_init__(self) -> None:
         self._plan_toml, self.plan_digest = self.plan.to_toml(), self.plan.digest()
-        self._task_replies: dict[bool, tuple[RoundTask, federation.PullReply]] = {}
+        self._task_replies: dict[bool, tuple[RoundTask, _Reply]] = {}
+        # By site, one message each way: a reply that it pulls in pieces, and what has come of its update.
+        self._outgoing: dict[str, tuple[_Answer, CutMessage]] = {}
+        self._incoming: dict[str, JoinedMessage] = {}
 
     async def Join(self, request: federation.JoinRequest, context: Context) -> federation.JoinReply:  # noqa: N802
         """Seat a site."""
@@ -126,6 +135,7 @@ class Servicer:
             if joining.ledger is not None:
                 self.ledgers.note(joining.site, joining.ledger)
             self.mailbox.take_over(joining.site)
+            self._forget_pieces(joining.site)
             seats = f"{len(self.roster.members)} of {self.roster.seats} sites"
             self.notice(f"{joining.site} joined with {joining.n_samples} rows ({seats})")
             self._record("joined", joining.site)
@@ -143,6 +153,10 @@ class Servicer:
                 ),
                 dense=self.plan.dense_messages,
             )
+            whole = self._cut(reply)
+            if whole is not None:
+                self._outgoing[joining.site] = None, whole
+                reply = federation.JoinReply(run=self.run, piece=whole.piece(0))
             self._count_control(joining.site, request, reply)
             return reply
 
@@ -150,35 +164,34 @@ class Servicer:
         """The next task, the end of the run, or after a while that there is nothing new."""
         async with refusals(context):
             self._admit(request.run, request.site)
-            answer = await self.mailbox.pull(request.site, request.last_round, LONG_POLL_S)
-            if answer is None:
-                reply = federation.PullReply(wait=federation.Wait())
-            elif isinstance(answer, Finished):
-                end = codec.encode_finished(answer, value_type=self.plan.value_type)
-                reply = federation.PullReply(finished=end)
+            site = request.site
+            if request.HasField("piece"):
+                answer, whole = self._kept_for(site, request.piece)
+                reply = federation.PullReply(piece=whole.piece(request.piece.start))
             else:
-                reply = self._task_reply(answer)
-                self.mailbox.traffic.down[request.site][answer.round] += reply.ByteSize()
-                self._count_control(request.site, request)
+                self._forget_pieces(site)
+                answer = await self.mailbox.pull(site, request.last_round, LONG_POLL_S)
+                reply, rest = self._reply(answer)
+                if rest is not None:
+                    self._outgoing[site] = answer, rest
+            if isinstance(answer, RoundTask):
+                self.mailbox.traffic.down[site][answer.round] += reply.ByteSize()
+                self._count_control(site, request)
                 return reply
-            self._count_control(request.site, request, reply)
+            if isinstance(answer, Finished) and (not reply.HasField("piece") or is_last(reply.piece)):
+                self.mailbox.told(site)
+            self._count_control(site, request, reply)
             return reply
 
     async def PushUpdate(self, request: federation.Update, context: Context) -> federation.PushReply:  # noqa: N802
         """Accept a site's update."""
         async with refusals(context):
             self._admit(request.run, request.site)
-            update = codec.decode_update(
-                request, n_variables=len(self.roster.variables), dense=self.plan.dense_messages
-            )
-            if update.round <= n_rounds(self.plan):  # or a site could fill the memory with rounds
-                # Late or refused, it crossed the wire all the same.
-                self.mailbox.traffic.up[request.site][update.round] += request.ByteSize()
-            if update.ledger is not None:  # late or refused, it was paid for
-                self.ledgers.note(request.site, update.ledger)
-            reply = federation.PushReply(duplicate=self.mailbox.push(update))
-            if not reply.duplicate:
-                self.emit("site answered", site=request.site, round=update.round, n_bytes=request.ByteSize())
+            self._outgoing.pop(request.site, None)  # the task is there, or it could not be answered
+            self._count_up(request)
+            if request.HasField("ledger"):  # late or refused, it was paid for
+                self.ledgers.note(request.site, codec.decode_ledger(request.ledger))
+            reply = self._piece_pushed(request) if request.HasField("piece") else self._pushed(request)
             self._count_control(request.site, reply)
             return reply
 
@@ -219,6 +232,7 @@ class Servicer:
             self._record("turned out", site, why="revoked or expired")
 
     def _let_go(self, site: str, because: str) -> None:
+        self._forget_pieces(site)
         self.roster.leave(site)
         self.mailbox.leave(site)
         self.notice(f"{site} left the run{because}")
@@ -255,6 +269,7 @@ class Servicer:
             time_unix_s=time.time(),
             reason=why_paused or self.mailbox.lacking,
             name=self.name,
+            phase=self.phase() if self.progress.ended is None else None,
         )
 
     async def last_looks(self, grace_s: float) -> None:
@@ -287,17 +302,93 @@ class Servicer:
         self.roster.heard(site, came_back=site in self.mailbox.left)
         self.mailbox.welcome(site)
 
-    def _task_reply(self, task: RoundTask) -> federation.PullReply:
+    def _reply(self, answer: _Answer) -> _Reply:
+        """What a site is told of the next task, of the end, or that there is nothing new."""
+        if isinstance(answer, RoundTask):
+            return self._task_reply(answer)
+        if isinstance(answer, Finished):
+            end = codec.encode_finished(answer, value_type=self.plan.value_type)
+            return self._in_pieces(federation.PullReply(finished=end))
+        phase = self.phase()
+        works = phase if phase is not None and phase.is_work else None
+        return federation.PullReply(wait=federation.Wait(phase=codec.encode_phase(works))), None
+
+    def _task_reply(self, task: RoundTask) -> _Reply:
         """A task as it is sent; encoded once a round for all sites whose last update entered W, once for the others."""
-        known, reply = self._task_replies.get(task.contributed, (None, federation.PullReply()))
-        if task != known:
+        known, reply = self._task_replies.get(task.contributed, (None, None))
+        if reply is None or task != known:
             wire = codec.encode_task(task, value_type=self.plan.value_type, dense=self.plan.dense_messages)
-            reply = federation.PullReply(task=wire)
+            reply = self._in_pieces(federation.PullReply(task=wire))
             self._task_replies[task.contributed] = task, reply
         return reply
 
+    def _in_pieces(self, reply: federation.PullReply) -> _Reply:
+        whole = self._cut(reply)
+        return (reply, None) if whole is None else (federation.PullReply(piece=whole.piece(0)), whole)
+
+    def _cut(self, reply: federation.JoinReply | federation.PullReply) -> CutMessage | None:
+        return cut(reply.SerializeToString(), most_bytes=codec.largest_reply_bytes(len(self.roster.variables)))
+
+    def _kept_for(self, site: str, wanted: federation.Piece) -> tuple[_Answer, CutMessage]:
+        answer, whole = self._outgoing.get(site, (None, None))
+        if whole is None or whole.digest != wanted.digest:  # another coordinator had begun it
+            raise StaleRoundError("the message that this piece is of is not kept any more; begin it anew")
+        return answer, whole
+
+    def _pushed(self, request: federation.Update) -> federation.PushReply:
+        update = codec.decode_update(request, n_variables=len(self.roster.variables), dense=self.plan.dense_messages)
+        reply = federation.PushReply(duplicate=self.mailbox.push(update))
+        if not reply.duplicate:
+            self.emit("site answered", site=request.site, round=update.round, n_bytes=request.ByteSize())
+        return reply
+
+    def _piece_pushed(self, request: federation.Update) -> federation.PushReply:
+        """Take a piece of an update, and with the last one the update: once, however often pieces come again."""
+        site, held = request.site, self._held(request)
+        if held is None:  # not its beginning
+            return federation.PushReply()
+        if request.piece.start != held.n_held:
+            return federation.PushReply(duplicate=held.is_whole, n_held=held.n_held)
+        held.add(request.piece)
+        if not held.is_whole:
+            return federation.PushReply(n_held=held.n_held)
+        try:
+            reply = self._pushed(_update_in(held, request))
+        except FedbnslError:
+            del self._incoming[site]
+            raise
+        reply.n_held = held.n_held
+        return reply
+
+    def _held(self, request: federation.Update) -> JoinedMessage | None:
+        """What is here of the update that a piece is of; None: nothing, and this is not its first piece."""
+        site, piece = request.site, request.piece
+        self.mailbox.stored(site, request.round)  # refuses a round that is over before all of it has come
+        if not piece.start:
+            most_bytes = codec.largest_update_bytes(len(self.roster.variables), self.plan.steps_sent)
+            self._incoming[site] = JoinedMessage(piece, most_bytes=most_bytes)
+        held = self._incoming.get(site)
+        return held if held is not None and held.is_of(piece) else None
+
+    def _forget_pieces(self, site: str) -> None:
+        self._outgoing.pop(site, None)
+        self._incoming.pop(site, None)
+
+    def _count_up(self, request: federation.Update) -> None:
+        if request.round <= n_rounds(self.plan):  # or a site could fill the memory with rounds
+            # Late or refused, it crossed the wire all the same.
+            self.mailbox.traffic.up[request.site][request.round] += request.ByteSize()
+
     def _count_control(self, site: str, *messages: Any) -> None:
         self.mailbox.traffic.control[site] += sum(message.ByteSize() for message in messages)
+
+
+def _update_in(held: JoinedMessage, last: federation.Update) -> federation.Update:
+    """The update whose last piece has come: for the site and round that its pieces were accepted for."""
+    update = held.parsed(federation.Update)
+    if (update.run, update.site, update.round) != (last.run, last.site, last.round):
+        raise MalformedMessageError("the pieces of an update hold one of another run, site or round")
+    return update
 
 
 @asynccontextmanager

@@ -277,7 +277,8 @@ class Mailbox:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._all_told.wait(), grace_s)
 
-    def _need_not_tell(self, site: str) -> None:
+    def told(self, site: str) -> None:
+        """A site has been sent the end of the run, or will not hear it."""
         self._untold.discard(site)
         if not self._untold:
             self._all_told.set()
@@ -329,10 +330,12 @@ class Mailbox:
         if self._open:
             self._check_enough()
         if self._finished is not None:
-            self._need_not_tell(site)
+            self.told(site)
 
     async def pull(self, site: str, last_round: int, wait_s: float) -> RoundTask | Finished | None:
         """The next task of a site, the end of the run, or None if nothing new came in `wait_s` seconds.
+
+        Whoever sends the end calls `told`.
 
         Raises
         ------
@@ -350,7 +353,6 @@ class Mailbox:
 
     def _pending(self, site: str, last_round: int) -> RoundTask | Finished | None:
         if self._finished is not None:
-            self._need_not_tell(site)
             return self._finished
         self._refuse_another_past(site, last_round)
         # A site that has seen the round but has no update here answered a coordinator that stopped before counting it.
@@ -378,6 +380,25 @@ class Mailbox:
         """End waiting pulls without an answer, so that the sites call the next coordinator."""
         self._announce()
 
+    def stored(self, site: str, t: int) -> LocalUpdate | None:
+        """The update of a site for round t that was accepted before; None if one is awaited.
+
+        Raises
+        ------
+        StaleRoundError
+            If neither.
+        SeatLostError
+            If the site has seen rounds that the run does not have.
+        """
+        self._refuse_another_past(site, t)
+        stored = self._updates.get(site) or self._last_accepted.get(site)
+        if stored is not None and stored.round == t:
+            return stored
+        if not self._open or t != self.round:
+            when = f"in round {self.round}" if t != self.round else "after that round had closed"
+            raise StaleRoundError(f"update for round {t} arrived {when}; pull the current task")
+        return None
+
     def push(self, update: LocalUpdate) -> bool:
         """Accept an update; True if it repeats one that was accepted before.
 
@@ -391,15 +412,11 @@ class Mailbox:
         SeatLostError
             If the site has seen rounds that the run does not have.
         """
-        self._refuse_another_past(update.site, update.round)
-        stored = self._updates.get(update.site) or self._last_accepted.get(update.site)
-        if stored is not None and stored.round == update.round:
+        stored = self.stored(update.site, update.round)
+        if stored is not None:
             if stored == update:
                 return True
             raise RemoteProtocolError(f"a second, different update of {update.site!r} for round {update.round}")
-        if not self._open or update.round != self.round:
-            when = f"in round {self.round}" if update.round != self.round else "after that round had closed"
-            raise StaleRoundError(f"update for round {update.round} arrived {when}; pull the current task")
         if update.site not in self._tasks or self._check is None:
             raise RemoteProtocolError(f"site {update.site!r} has no task")
         self._check(update)

@@ -35,7 +35,8 @@ def tasks(n_sites, rounds):
 def test_every_site_is_sent_the_bytes_of_its_own_task(servicer):
     for task in tasks(6, 3):
         wire = codec.encode_task(task, value_type="float64", dense=False)
-        assert servicer._task_reply(task).task.SerializeToString() == wire.SerializeToString()
+        reply, rest = servicer._task_reply(task)
+        assert (reply.task.SerializeToString(), rest) == (wire.SerializeToString(), None)
 
 
 def test_a_task_is_encoded_once_a_round_for_all_that_contributed_and_once_for_the_others(servicer, monkeypatch):

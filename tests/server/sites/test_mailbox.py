@@ -645,8 +645,11 @@ def test_the_end_reaches_sites_that_wait_and_sites_that_ask_later() -> None:
         finishing = asyncio.create_task(mailbox.finish(end, set(SITES), LONG_S))
         assert await pull is end
         assert await mailbox.pull("b", 0, LONG_S) is end
-        assert await waits(finishing), "one site has not heard it"
         assert await mailbox.pull("c", 99, LONG_S) is end
+        mailbox.told("a")
+        mailbox.told("b")
+        assert await waits(finishing), "one site has not been sent all of it"
+        mailbox.told("c")
         await asyncio.wait_for(finishing, LONG_S)
         assert await mailbox.pull("b", 0, LONG_S) is end, "as often as it asks"
 
@@ -659,6 +662,7 @@ def test_the_end_waits_neither_for_sites_that_left_nor_longer_than_its_grace() -
         finishing = asyncio.create_task(mailbox.finish(Finished(None, "lost"), set(SITES), LONG_S))
         for site in ("a", "c"):
             await mailbox.pull(site, 0, LONG_S)
+            mailbox.told(site)
         await asyncio.wait_for(finishing, LONG_S / 2)
         await asyncio.wait_for(mailbox.finish(Finished(None, "lost"), {"a", "d"}, SOON_S), LONG_S / 2)
 

@@ -1,0 +1,109 @@
+"""Every message in pieces: coordinator and sites are killed between two of them, and connections are cut."""
+
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from faults import invariants
+from faults.killable import Blow
+from faults.scene import COORDINATOR, SITES, Scene, guarded_plan, public_plan
+from fedbnsl import pieces
+from fedbnsl.plan.plan import Plan
+from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_experiments.simulate import simulate
+
+ALL_WELL = {COORDINATOR: [0], "north": [0], "south": [0]}
+SMALL = {"fedbnsl.pieces.PIECE_BYTES": 50}
+# At the coordinator: pieces that it hands out (of joins, tasks, the end) and takes.
+_AT_THE_COORDINATOR = [
+    "fedbnsl.pieces.CutMessage.piece:after:2",
+    "fedbnsl.pieces.CutMessage.piece:after:19",
+    "fedbnsl.pieces.JoinedMessage.add:after:1",
+    "fedbnsl.pieces.JoinedMessage.add:after:7",
+    "fedbnsl.pieces.JoinedMessage.parsed:after:4",
+]
+_AT_A_SITE = [
+    "fedbnsl_client.session.Session._pulled:after:1",
+    "fedbnsl_client.session.Session._pushed:before:2",
+    "fedbnsl_client.session.Session._pushed:after:5",
+]
+
+both_kinds = pytest.mark.parametrize("plan", [public_plan(), guarded_plan()], ids=["public", "private"])
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    """With messages as they are."""
+    with Scene(tmp_path_factory.mktemp("undisturbed"), public_plan()) as scene:
+        assert scene.perform() == ALL_WELL, scene.said
+        return scene
+
+
+def is_as_it_should_be(scene: Scene, undisturbed: Scene) -> None:
+    invariants.everybody_contributed(scene)
+    if scene.plan.privacy is None:
+        invariants.is_the_undisturbed_result(scene, undisturbed.run)
+    else:
+        invariants.budgets_held(scene)  # not even a payment for nothing
+        invariants.what_was_used_is_what_was_paid_for(scene)
+
+
+def bytes_of_rounds(result: dict[str, Any]) -> list[Any]:
+    return [entry["bytes"] for entry in result["rounds"]]
+
+
+def test_a_run_in_pieces_gives_the_same_bits_and_counts_every_byte_of_them(
+    undisturbed: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Scene(tmp_path, public_plan(), constants=SMALL) as scene:
+        assert scene.perform() == ALL_WELL, scene.said
+        is_as_it_should_be(scene, undisturbed)
+        monkeypatch.setattr(pieces, "PIECE_BYTES", 50)
+        tables = {site: Dataset.read(tmp_path / site / "table.csv") for site in SITES}
+        simulated = simulate(scene.plan, tables, tmp_path / "simulated")
+        counted = bytes_of_rounds(scene.result)
+        assert counted == bytes_of_rounds(simulated)
+        up = counted[0]["north"]["up"]["serialised"]
+        # 130 bytes in three pieces; each with run, site and round, the SHA-256, and fields of one to three bytes.
+        assert bytes_of_rounds(undisturbed.result)[0]["north"]["up"]["serialised"] == 130
+        assert 130 + 3 * (5 + 7 + 2 + 34) < up < 130 + 3 * (5 + 7 + 2 + 34 + 12)
+
+
+@both_kinds
+@pytest.mark.parametrize("step", _AT_THE_COORDINATOR)
+def test_a_coordinator_that_is_killed_between_two_pieces_is_sent_and_sends_them_again(
+    plan: Plan, step: str, undisturbed: Scene, tmp_path: Path
+) -> None:
+    with Scene(tmp_path, plan, constants=SMALL) as scene:
+        ends = scene.perform({COORDINATOR: [Blow.parse(step)]})
+        assert ends == {**ALL_WELL, COORDINATOR: [-signal.SIGKILL, 0]}, scene.said
+        is_as_it_should_be(scene, undisturbed)
+
+
+@both_kinds
+@pytest.mark.parametrize("step", _AT_A_SITE)
+def test_a_site_that_is_killed_between_two_pieces_sends_the_same_answer(
+    plan: Plan, step: str, undisturbed: Scene, tmp_path: Path
+) -> None:
+    with Scene(tmp_path, plan, constants=SMALL) as scene:
+        ends = scene.perform({"north": [Blow.parse(step)]})
+        assert ends == {**ALL_WELL, "north": [-signal.SIGKILL, 0]}, scene.said
+        is_as_it_should_be(scene, undisturbed)
+
+
+@both_kinds
+def test_connections_that_are_cut_between_pieces_change_nothing(plan: Plan, undisturbed: Scene, tmp_path: Path) -> None:
+    with Scene(tmp_path, plan, constants=SMALL) as scene:
+        scene.open()
+        for site in SITES:
+            scene.start(site)
+        scene.proxy.up.delay_s = 0.02  # so that the cuts fall into the rounds
+        cuts = 0
+        while cuts < 8:
+            time.sleep(0.15)
+            cuts += scene.proxy.cut()
+        assert scene.last() == ALL_WELL, scene.said
+        is_as_it_should_be(scene, undisturbed)

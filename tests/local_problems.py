@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedbnsl.sparse import Mask, Matrix
+from fedbnsl.sparse import Mask, Matrix, SparseMatrix
 from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_client.solvers import pgcd
 from oracles import literal_local_objective, literal_pgcd
@@ -28,11 +28,9 @@ class Problem:
         return SecondMoments.of(self.X)
 
     def solve(self, *, max_steps: int, tol: float) -> tuple[Matrix, int]:
-        return pgcd.solve(
+        B, steps = pgcd.solve(
             self.loss,
-            self.B,
-            self.W,
-            self.beta,
+            *(SparseMatrix.from_dense(one) for one in (self.B, self.W, self.beta)),
             lam=self.lam,
             rho_2=self.rho_2,
             gamma=self.gamma,
@@ -40,6 +38,7 @@ class Problem:
             tol=tol,
             allowed=self.allowed,
         )
+        return B.to_dense(), steps
 
     def literal(self, *, max_steps: int, tol: float) -> tuple[Matrix, int]:
         return literal_pgcd(

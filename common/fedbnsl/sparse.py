@@ -64,7 +64,7 @@ class SparseMatrix:
 
     def without_zeros(self) -> Self:
         """The same matrix without stored zeros."""
-        return self._keep(self.value != 0.0)
+        return self.keep(self.value != 0.0)
 
     def change_to(self, new: Self, tol: float) -> Self:
         """The entries of `new` that differ from this matrix by more than `tol`; a zero for an entry that disappears."""
@@ -74,11 +74,24 @@ class SparseMatrix:
 
     def changed_by(self, change: Self) -> Self:
         """The matrix with the entries of `change` replacing its own, without zeros. Repeating this has no effect."""
-        kept = self._keep(~np.isin(self.index, change.index, assume_unique=True))
+        kept = self.keep(~np.isin(self.index, change.index, assume_unique=True))
         index, values = aligned(kept, change)
         return type(self)(self.n_variables, index, values.sum(axis=0)).without_zeros()
 
-    def _keep(self, chosen: Mask) -> Self:
+    def plus(self, factor: float, A: Self, B: Self) -> Self:
+        """The sum of this matrix and factor (A - B), without zeros."""
+        index, (here, a, b) = aligned(self, A, B)
+        return type(self)(self.n_variables, index, here + factor * (a - b)).without_zeros()
+
+    def at(self, index: Index) -> Matrix:
+        """The values at these flat indices, zero where no entry is stored."""
+        if not self.nnz:
+            return np.zeros(index.size)
+        place = np.minimum(np.searchsorted(self.index, index), self.nnz - 1)
+        return np.where(self.index[place] == index, self.value[place], 0.0)
+
+    def keep(self, chosen: Mask) -> Self:
+        """The matrix of some of the entries, (nnz,)."""
         return self if chosen.all() else type(self)(self.n_variables, self.index[chosen], self.value[chosen])
 
     @property
@@ -89,6 +102,10 @@ class SparseMatrix:
     def as_float32(self) -> Self:
         """The matrix with every value rounded to the nearest float32 (still held as float64)."""
         return type(self)(self.n_variables, self.index, self.value.astype(np.float32).astype(np.float64))
+
+    def rounded_to(self, step: float) -> Self:
+        """The matrix with every value rounded to a multiple of `step`, a power of two (exactly); zeros stay stored."""
+        return type(self)(self.n_variables, self.index, np.rint(self.value / step) * step + 0.0)  # + 0.0: no -0
 
     def __eq__(self, other: object) -> bool:
         """Same shape and the same bits in every entry."""

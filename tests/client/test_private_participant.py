@@ -201,9 +201,8 @@ def test_with_a_seed_and_without_a_ledger_a_run_can_be_repeated(plan: Plan) -> N
 
 def test_real_runs_draw_from_the_operating_system() -> None:
     import inspect
-    import secrets
 
-    assert inspect.signature(Participant.__init__).parameters["randbelow"].default is secrets.randbelow
+    assert inspect.signature(Participant.__init__).parameters["randbelow"].default is randomness.system
     plays = [Participant("north", Dataset(NAMES, rows()), PLAN).handle(task(1)) for _ in range(2)]
     assert plays[0] != plays[1]
 

@@ -57,6 +57,23 @@ def test_a_support_keeps_zeros_and_drops_what_is_off_it() -> None:
     assert np.array_equal(matrix.support(), support)
 
 
+@given(dense_matrices(), st.data())
+def test_a_value_is_read_at_any_place(dense: Matrix, data: st.DataObject) -> None:
+    places = data.draw(st.lists(st.integers(0, dense.size - 1)))
+    read = SparseMatrix.from_dense(dense).at(np.array(places, dtype=np.int64))
+    assert read.tolist() == [dense.ravel()[k] for k in places]
+
+
+def test_a_multiple_of_a_difference_is_added_entry_by_entry_and_leaves_no_zeros() -> None:
+    rng = np.random.default_rng(3)
+    C, A, B = (np.where(rng.random((6, 6)) < 0.4, rng.standard_normal((6, 6)), 0.0) for _ in range(3))
+    C[0, 1], A[0, 1], B[0, 1] = -4.0, 3.0, 1.0
+    found = SparseMatrix.from_dense(C).plus(2.0, SparseMatrix.from_dense(A), SparseMatrix.from_dense(B))
+    assert np.array_equal(found.to_dense(), C + 2.0 * (A - B))
+    assert found.value.all()
+    assert 1 not in found.index
+
+
 def test_zeros_has_no_entries() -> None:
     matrix = SparseMatrix.zeros(3)
     assert matrix.nnz == 0

@@ -20,11 +20,10 @@ class Rounds(LocalRounds):
 
     def __init__(self, problem: LocalProblem, snapshot: SiteState) -> None:
         super().__init__(problem, snapshot)
-        self._B: Matrix = snapshot.local_weights.to_dense()
-        self._beta: Matrix = snapshot.consensus_dual.to_dense()
+        self._B, self._beta = snapshot.local_weights, snapshot.consensus_dual
         W = snapshot.global_weights
-        self._W: Matrix = np.zeros_like(self._B) if W is None else W.to_dense()
-        self._solvers: dict[int, LocalSolver] = {}
+        self._W = SparseMatrix.zeros(self._B.n_variables) if W is None else W
+        self._solvers: dict[int, LocalSolver | DpPgcd] = {}
 
     def begin(self, task: RoundTask, last: LocalUpdate | None) -> None:
         """Take over W; update B and beta if W includes this site's last answer.
@@ -35,15 +34,15 @@ class Rounds(LocalRounds):
         check_size(task, sent.value)
         start, step = self._start_of(task)
         if start and step == 1:  # another start from zero
-            self._B = self._beta = self._W = np.zeros_like(self._W)
+            self._B = self._beta = self._W = SparseMatrix.zeros(sent.n_variables)
             return
         self._W = self._told(self._W, sent)
         if task.contributed and last is not None and last.round == task.round - 1 and isinstance(last.content, Answer):
             self._B = self._told(self._B, last.content.weights)
-            self._beta = self._beta + plan.consensus_penalty * (self._B - self._W)  # Eq. beta, the round before
+            self._beta = self._beta.plus(plan.consensus_penalty, self._B, self._W)  # Eq. beta, the round before
         if plan.privacy is not None:
             problem = self.problem
-            require_usable(plan, plan.privacy, problem.X, problem.setup, self._B, self._W, self._beta)
+            require_usable(plan, plan.privacy, problem.X, problem.setup, *self._dense)
 
     def answer(self, task: RoundTask) -> Answer:
         """B_p, or its changes; with the steps that led to it, if the plan wants them.
@@ -55,38 +54,43 @@ class Rounds(LocalRounds):
         """
         plan = self.problem.plan
         solver, steps = self._solver_of(self._start_of(task)[0]), None
-        if plan.sends_steps and isinstance(solver, DpPgcd):
-            B, steps = solver.released(self._B, self._W, self._beta)
+        if isinstance(solver, DpPgcd):
+            dense, steps = solver.released(*self._dense)
+            sent = SparseMatrix.from_dense(dense)
         else:
-            B = solver(self._B, self._W, self._beta)
-        if not np.isfinite(B).all():
+            sent = solver(self._B, self._W, self._beta)
+        if not np.isfinite(sent.value).all():
             raise DivergenceError(f"the local weights of round {task.round} are not finite")
-        sent = SparseMatrix.from_dense(B)
+        if plan.send_step:
+            sent = sent.rounded_to(plan.send_step).without_zeros()
         if plan.value_type == "float32":
             sent = sent.as_float32()
         if plan.sends_changes:
-            sent = SparseMatrix.from_dense(self._B).change_to(sent, plan.send_tolerance)
-        return Answer(sent) if steps is None else Answer(sent, *steps).as_sent(plan.value_type)
+            sent = self._B.change_to(sent, plan.send_tolerance)
+        if steps is None or not plan.sends_steps:
+            return Answer(sent)
+        return Answer(sent, *steps).as_sent(plan.value_type)
+
+    @property
+    def _dense(self) -> tuple[Matrix, Matrix, Matrix]:
+        """(d, d) B, W and beta, as private steps take them."""
+        return self._B.to_dense(), self._W.to_dense(), self._beta.to_dense()
 
     def _start_of(self, task: RoundTask) -> tuple[int, int]:
         plan = self.problem.plan
         return start_of(plan, stage(plan, task.round).step)
 
-    def _told(self, before: Matrix, message: SparseMatrix) -> Matrix:
+    def _told(self, before: SparseMatrix, message: SparseMatrix) -> SparseMatrix:
         """A matrix after a message, which holds all of it or the entries that changed."""
-        if not self.problem.plan.sends_changes:
-            return message.to_dense()
-        after = before.copy()
-        after.flat[message.index] = message.value
-        return after
+        return before.changed_by(message) if self.problem.plan.sends_changes else message.without_zeros()
 
-    def _solver_of(self, start: int) -> LocalSolver:
+    def _solver_of(self, start: int) -> LocalSolver | DpPgcd:
         """The solver of a start, made in its first round."""
         if start not in self._solvers:
             self._solvers[start] = self._make_solver(self.problem.plan.of_start(start))
         return self._solvers[start]
 
-    def _make_solver(self, plan: Plan) -> LocalSolver:
+    def _make_solver(self, plan: Plan) -> LocalSolver | DpPgcd:
         problem, allowed = self.problem, self.problem.mask.allowed
         if plan.privacy is None:
             return local_solver(plan, problem.loss, allowed)

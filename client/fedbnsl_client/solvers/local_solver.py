@@ -9,9 +9,10 @@ from fedbnsl.errors import LocalProtocolError
 from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.privacy_settings import Privacy
 from fedbnsl.privacy.calibration import Price
-from fedbnsl.sparse import Mask, Matrix
+from fedbnsl.sparse import Mask, Matrix, SparseMatrix
 from fedbnsl_client.data.mapped_array import sum_over_rows
 from fedbnsl_client.losses.squared import SecondMoments
+from fedbnsl_client.privacy import lattice_products, many_gaussians
 from fedbnsl_client.privacy.noise import (
     ExponentialMechanism,
     Noise,
@@ -26,8 +27,8 @@ from fedbnsl_client.privacy.private_moments import release_covariance, release_s
 from fedbnsl_client.solvers import dp_pgcd, frank_wolfe, pgcd
 from fedbnsl_client.solvers.dp_pgcd import DpPgcd
 
-LocalSolver = Callable[[Matrix, Matrix, Matrix], Matrix]
-"""Minimises the local objective (Eq. Bp) of one site: (d, d) B_p, W and beta_p to the new (d, d) B_p."""
+LocalSolver = Callable[[SparseMatrix, SparseMatrix, SparseMatrix], SparseMatrix]
+"""Minimises the local objective (Eq. Bp) of one site: B_p, W and beta_p to the new B_p."""
 
 # An estimated second moment counts as at least this share of its bound: with noise it may come out as zero or less.
 _SMALLEST_SHARE = 0.005
@@ -38,6 +39,8 @@ def warm_up() -> None:
     pgcd.warm_up()
     frank_wolfe.warm_up()
     dp_pgcd.warm_up()
+    many_gaussians.warm_up()
+    lattice_products.warm_up()
 
 
 def local_solver(plan: Plan, loss: SecondMoments, allowed: Mask) -> LocalSolver:
@@ -46,19 +49,21 @@ def local_solver(plan: Plan, loss: SecondMoments, allowed: Mask) -> LocalSolver:
         from fedbnsl_client.solvers.closed_form import ClosedForm  # here: the only solver that needs scipy
 
         closed_form = ClosedForm.of(loss, plan.consensus_penalty)
-        return lambda B, W, beta: closed_form.solve(W, beta)
+        return lambda B, W, beta: SparseMatrix.from_dense(closed_form.solve(W.to_dense(), beta.to_dense()))
     if plan.local_solver == "frank-wolfe":
-        return lambda B, W, beta: frank_wolfe.solve(
-            loss,
-            B,
-            W,
-            beta,
-            lam=plan.l1_weight,
-            rho_2=plan.consensus_penalty,
-            max_steps=plan.local_steps,
-            tol=plan.local_tol,
-            allowed=allowed,
-        )[0]
+        return lambda B, W, beta: SparseMatrix.from_dense(
+            frank_wolfe.solve(
+                loss,
+                B.to_dense(),
+                W.to_dense(),
+                beta.to_dense(),
+                lam=plan.l1_weight,
+                rho_2=plan.consensus_penalty,
+                max_steps=plan.local_steps,
+                tol=plan.local_tol,
+                allowed=allowed,
+            )[0]
+        )
     return lambda B, W, beta: pgcd.solve(
         loss,
         B,
@@ -89,7 +94,7 @@ def release_setup(plan: Plan, privacy: Privacy, price: Price, X: Matrix, randbel
 
 def private_solver(
     plan: Plan, privacy: Privacy, price: Price, X: Matrix, allowed: Mask, setup: Matrix | None, randbelow: Randbelow
-) -> LocalSolver:
+) -> LocalSolver | DpPgcd:
     """The solver of a private plan.
 
     Parameters

@@ -11,28 +11,38 @@ the derivative by an edge between two of them is zero.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, Self
 
 import numpy as np
 
 from fedbnsl.graphs.graph import strong_components
-from fedbnsl.sparse import Index, Mask, Matrix
+from fedbnsl.sparse import Index, Matrix, SparseMatrix
 
 Measure = Literal["exponential", "log-det"]
 
 _DEGREES = (4, 8, 12, 16)
 _TAYLOR = np.array([[1 / math.factorial(4 * i + j) for j in range(1, 5)] for i in range(4)])
 _PRECISION = 2.0**-53
+# In components of more nodes than _SMALL, of whose pairs at most one in _FEW is an edge, the walks are summed over the
+# edges: as long as ||A||, which the number of terms grows with, is no more than _LARGEST_SUMMED.
+_SMALL, _FEW, _LARGEST_SUMMED = 64, 8, 50.0
 
 
 def acyclicity(W: Matrix, measure: Measure = "exponential") -> tuple[float, Matrix]:
     """Value and (d, d) gradient of h at a (d, d) matrix; infinity and a zero gradient where h is not defined."""
-    part = CyclicPart.of(W != 0)
+    part = CyclicPart.of(np.flatnonzero(W), len(W))
     w = W.flat[part.edges]
     h, slope = part.measured(w * w, measure)
     gradient = np.zeros_like(W)
     gradient.flat[part.edges] = 2.0 * w * slope
     return h, gradient
+
+
+def acyclicity_of(W: SparseMatrix, measure: Measure = "exponential") -> float:
+    """The value alone, without the gradient."""
+    part = CyclicPart.of(W.index, W.n_variables)
+    return part.measured(W.at(part.edges) ** 2, measure)[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +64,33 @@ class _Components:
     place: Index
     back: Index
 
+    @cached_property
+    def rows(self) -> tuple[Index, Index, Index]:
+        """Order of the edges by first node, where those of each node begin, and their second nodes."""
+        k, n, _ = self.shape
+        order = np.argsort(self.place)
+        node, second = np.divmod(self.place[order], n)
+        return order, np.searchsorted(node, np.arange(k * n + 1)), node // n * n + second
+
+    def measured(self, squares: Matrix, measure: Measure) -> tuple[float, Matrix]:
+        """As `CyclicPart.measured`, for the squared weights of these edges."""
+        k, n, _ = self.shape
+        if measure == "exponential" and n > _SMALL and _FEW * squares.size <= k * n * n:
+            order, start, second = self.rows
+            weight = squares[order]
+            norm = float(np.bincount(second, weight).max())
+            if norm <= _LARGEST_SUMMED:
+                # Here: it takes long to load, and only large graphs need it.
+                from fedbnsl_server.algorithm.walks import closed_walks
+
+                slope = np.empty_like(weight)
+                h, slope[order] = closed_walks(start, second, weight, n, norm)
+                return h, slope
+        blocks = np.zeros(self.shape)
+        blocks.flat[self.place] = squares
+        h, derivative = _MEASURES[measure](blocks)
+        return h, derivative.flat[self.back]
+
 
 @dataclass(frozen=True, eq=False)
 class CyclicPart:
@@ -71,10 +108,8 @@ class CyclicPart:
     components: tuple[_Components, ...]
 
     @classmethod
-    def of(cls, support: Mask) -> Self:
-        """The cyclic part of a (d, d) graph."""
-        d = support.shape[0]
-        flat = np.flatnonzero(support)
+    def of(cls, flat: Index, d: int) -> Self:
+        """The cyclic part of a graph of d nodes, from the flat indices of its edges."""
         label = strong_components(flat, d)
         i, j = np.divmod(flat, d)
         flat = flat[label[i] == label[j]]
@@ -107,17 +142,13 @@ class CyclicPart:
 
     def measured(self, squares: Matrix, measure: Measure) -> tuple[float, Matrix]:
         """h, and its derivatives by the (m,) squared weights of the edges, at least 0; infinity, zeros if undefined."""
-        walks = _MEASURES[measure]
         h = 0.0
         slope = np.zeros_like(squares)
         for group in self.components:
-            blocks = np.zeros(group.shape)
-            blocks.flat[group.place] = squares[group.edges]
-            value, derivative = walks(blocks)
+            value, slope[group.edges] = group.measured(squares[group.edges], measure)
             if math.isinf(value):
                 return math.inf, np.zeros_like(squares)
             h += value
-            slope[group.edges] = derivative.flat[group.back]
         return h, slope
 
 

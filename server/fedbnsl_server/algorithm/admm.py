@@ -12,7 +12,7 @@ from fedbnsl.messages import Seat, SiteState, Units
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Matrix, SparseMatrix, aligned
-from fedbnsl_server.algorithm.acyclicity import acyclicity
+from fedbnsl_server.algorithm.acyclicity import acyclicity_of
 from fedbnsl_server.algorithm.consensus import RobustRule
 from fedbnsl_server.algorithm.global_step import global_step
 from fedbnsl_server.search.confidence import Confidence
@@ -182,13 +182,14 @@ def advance_admm(
     B = {site: _told(old.local_weights, sent.get(site), plan) for site, old in state.sites.items()}
     beta = {site: before.consensus_dual for site, before in state.sites.items()}
     if rule is None:
-        A = mean_of(B.values(), rows) + mean_of(beta.values(), rows) / rho_2
+        index, (mean, dual) = aligned(mean_of(B.values(), rows), mean_of(beta.values(), rows))
+        A = SparseMatrix(mask.allowed.shape[0], index, mean + dual / rho_2)
     else:
         A = _robust_sum(rule, list(B.values()), list(beta.values()), rho_2)
     alpha, rho_1 = acyclicity_coefficients(plan, step, state.acyclicity_dual)
     W = global_step(
         A,
-        state.global_weights.to_dense(),
+        state.global_weights,
         n_participants=len(state.sites),
         rho_2=rho_2,
         alpha=alpha,
@@ -201,19 +202,21 @@ def advance_admm(
     )
     seen_now = plan.moments_rounds and step in (1, plan.rounds)
     neighbours = _with_neighbours(state.neighbours, W, plan) if seen_now else state.neighbours
-    told = SparseMatrix.from_dense(np.where(np.abs(W) < plan.zero_tolerance, 0.0, W))
+    told = W.keep(np.abs(W.value) >= plan.zero_tolerance)
+    if plan.send_step:
+        told = told.rounded_to(plan.send_step).without_zeros()
     if plan.value_type == "float32":
         told = told.as_float32()
     change = None
     if plan.sends_changes:
         change = state.global_weights.change_to(told, plan.send_tolerance)
         told = state.global_weights.changed_by(change)
-    h, _ = acyclicity(told.to_dense())
+    h = acyclicity_of(told)
     seen = None if change is None else told
     sites = {
         site: SiteState(
             B[site],
-            _dual(before.consensus_dual, B[site], told, rho_2) if site in sent else before.consensus_dual,
+            before.consensus_dual.plus(rho_2, B[site], told) if site in sent else before.consensus_dual,
             seen,
             before.units,
         )
@@ -221,7 +224,7 @@ def advance_admm(
     }
     alpha_next = 0.0
     if plan.acyclicity_schedule == "augmented":
-        alpha_next = alpha + rho_1 * acyclicity(told.to_dense(), plan.acyclicity)[0]  # Eq. alpha
+        alpha_next = alpha + rho_1 * acyclicity_of(told, plan.acyclicity)  # Eq. alpha
         if not math.isfinite(alpha_next):
             raise DivergenceError("the ADMM diverged: alpha is not finite")
     return replace(
@@ -235,9 +238,12 @@ def advance_admm(
     )
 
 
-def _with_neighbours(known: SparseMatrix | None, W: Matrix, plan: Plan) -> SparseMatrix:
-    support = threshold(W, plan.neighbour_threshold)
-    return SparseMatrix.on_support(W, support if known is None else support | known.support())
+def _with_neighbours(known: SparseMatrix | None, W: SparseMatrix, plan: Plan) -> SparseMatrix:
+    found = W.keep(threshold(W.value, plan.neighbour_threshold))
+    if known is None:
+        return found
+    index, _ = aligned(found, known)
+    return SparseMatrix(W.n_variables, index, W.at(index))
 
 
 def _told(before: SparseMatrix, sent: SparseMatrix | None, plan: Plan) -> SparseMatrix:
@@ -247,25 +253,21 @@ def _told(before: SparseMatrix, sent: SparseMatrix | None, plan: Plan) -> Sparse
     return before.changed_by(sent) if plan.sends_changes else sent
 
 
-def _dual(beta: SparseMatrix, B: SparseMatrix, W: SparseMatrix, rho_2: float) -> SparseMatrix:
-    """Eq. beta, linear in the number of entries. Same operations and order as at the site, so the bits are equal."""
-    index, (old, b, w) = aligned(beta, B, W)
-    return SparseMatrix(beta.n_variables, index, old + rho_2 * (b - w)).without_zeros()
-
-
-def _robust_sum(rule: RobustRule, B: Sequence[SparseMatrix], beta: Sequence[SparseMatrix], rho_2: float) -> Matrix:
+def _robust_sum(
+    rule: RobustRule, B: Sequence[SparseMatrix], beta: Sequence[SparseMatrix], rho_2: float
+) -> SparseMatrix:
     """(d, d): B_p + beta_p / rho_2, which is what a site pulls W to, by a robust rule over the sites."""
     index, values = aligned(*B, *beta)
-    A = np.zeros((B[0].n_variables, B[0].n_variables))
-    A.flat[index] = rule(values[: len(B)] + values[len(B) :] / rho_2)
-    return A
+    return SparseMatrix(B[0].n_variables, index, rule(values[: len(B)] + values[len(B) :] / rho_2))
 
 
-def mean_of(matrices: Iterable[SparseMatrix], weights: Sequence[float] | None = None) -> Matrix:
-    """(d, d) mean, weighted if weights are given; summed in the order given, in the number of entries."""
+def mean_of(matrices: Iterable[SparseMatrix], weights: Sequence[float] | None = None) -> SparseMatrix:
+    """(d, d) mean, weighted if weights are given; summed in the order given, with the entries of all matrices."""
     terms = list(matrices)
-    total = np.zeros((terms[0].n_variables, terms[0].n_variables))
-    entries = total.reshape(-1)
+    d = terms[0].n_variables
+    total, stored = np.zeros(d * d), np.zeros(d * d, dtype=bool)
     for matrix, weight in zip(terms, weights or [1.0] * len(terms), strict=True):
-        entries[matrix.index] += weight * matrix.value
-    return total / (sum(weights) if weights else len(terms))
+        total[matrix.index] += weight * matrix.value
+        stored[matrix.index] = True
+    index = np.flatnonzero(stored)
+    return SparseMatrix(d, index, total[index] / (sum(weights) if weights else len(terms)))

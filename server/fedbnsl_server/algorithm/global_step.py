@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedbnsl.errors import DivergenceError
-from fedbnsl.sparse import Mask, Matrix
+from fedbnsl.sparse import Mask, Matrix, SparseMatrix, aligned
 from fedbnsl_server.algorithm.acyclicity import CyclicPart, Measure
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ Objective = Callable[[Matrix], tuple[float, Matrix]]
 
 
 def global_step(
-    A: Matrix,
-    W: Matrix,
+    A: SparseMatrix,
+    W: SparseMatrix,
     *,
     n_participants: int,
     rho_2: float,
@@ -44,7 +44,7 @@ def global_step(
     max_iterations: int,
     least_gain: float = 0.1,
     measure: Measure = "exponential",
-) -> Matrix:
+) -> SparseMatrix:
     """Minimise over W from the last W, until an iteration gains little: the next round changes the problem.
 
     Parameters
@@ -67,26 +67,28 @@ def global_step(
     Returns
     -------
     W
-        (d, d) new array, zero off the support.
+        (d, d), without zeros.
 
     Raises
     ------
     DivergenceError
         If the minimiser is not finite.
     """
-    weight = n_participants * rho_2
-    result = np.where(allowed, np.sign(A) * np.maximum(np.abs(A) - l1_weight / weight, 0.0), 0.0)
-    size = np.where(allowed, np.maximum(np.abs(A), np.abs(W)), 0.0)
+    weight, d = n_participants * rho_2, A.n_variables
+    index, (a, w) = aligned(A, W)
+    may = allowed.flat[index]
+    index, a, w = index[may], a[may], w[may]
+    result = np.sign(a) * np.maximum(np.abs(a) - l1_weight / weight, 0.0)
+    size = np.maximum(np.abs(a), np.abs(w))
     # The duals leave rounding errors behind, which would tie components together.
-    part = CyclicPart.of(size > np.finfo(np.float64).eps * size.max())
+    part = CyclicPart.of(index[size > np.finfo(np.float64).eps * size.max(initial=0.0)], d)
     if part.edges.size:
-        smooth = _Smooth(part, A.flat[part.edges], weight, alpha, rho_1, measure)
-        result.flat[part.edges] = _minimum(
-            smooth, W.flat[part.edges], l1_weight, max_iterations=max_iterations, least_gain=least_gain
-        )
+        cyclic = np.searchsorted(index, part.edges)
+        smooth = _Smooth(part, a[cyclic], weight, alpha, rho_1, measure)
+        result[cyclic] = _minimum(smooth, w[cyclic], l1_weight, max_iterations=max_iterations, least_gain=least_gain)
     if not np.isfinite(result).all():
         raise DivergenceError("the global step diverged: W is not finite")
-    return result
+    return SparseMatrix(d, index, result).without_zeros()
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,8 +171,8 @@ def _minimum(smooth: _Smooth, w: Matrix, l1_weight: float, *, max_iterations: in
 
 def warm_up() -> None:
     """Load what a step needs of scipy. A coordinator calls it while its sites join, after it has opened its port."""
-    W = np.ones((2, 2)) - np.eye(2)
-    global_step(W, W, n_participants=1, rho_2=1.0, alpha=0.0, rho_1=1.0, allowed=W > 0, max_iterations=1)
+    W, free = SparseMatrix(2, np.array([1, 2]), np.ones(2)), ~np.eye(2, dtype=bool)
+    global_step(W, W, n_participants=1, rho_2=1.0, alpha=0.0, rho_1=1.0, allowed=free, max_iterations=1)
 
 
 def split_l1(smooth: Objective, l1_weight: float) -> Objective:

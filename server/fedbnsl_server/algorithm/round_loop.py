@@ -21,6 +21,7 @@ from fedbnsl_server.algorithm.consensus_graph import consensus_graph, present_we
 from fedbnsl_server.algorithm.influence import FEWEST_SITES, Influence, influences
 from fedbnsl_server.findings import Finding, findings_of
 from fedbnsl_server.rounds.kinds import Run, kind_of
+from fedbnsl_server.search.progress import Each, Progress, in_turn
 from fedbnsl_server.sites.mailbox import Exchange
 
 
@@ -52,6 +53,8 @@ class RoundRecord:
         Contributing sites that a robust rule left out of the result whole.
     undirected
         Edges without a direction, once a search has found a class of graphs.
+    ended_in
+        The part of its search in which the operator asked for its end; empty: it is complete.
     """
 
     round: int
@@ -69,6 +72,7 @@ class RoundRecord:
     influence: Mapping[str, Influence] = field(default_factory=dict[str, Influence])
     left_out: tuple[str, ...] = ()
     undirected: int = 0
+    ended_in: str = ""
 
 
 def run(
@@ -81,6 +85,8 @@ def run(
     state: AdmmState | None = None,
     certificates: Mapping[str, bytes] | None = None,
     lost: Sequence[Loss] = (),
+    follow: Callable[[Progress | None], None] = lambda progress: None,
+    each: Each = in_turn,
 ) -> AdmmState:
     """All rounds of a run.
 
@@ -98,6 +104,10 @@ def run(
         Of the sites that have one, DER: what secure sums tell the other sites of them.
     lost
         Sites that secure sums have lost; they are not among the participants any more.
+    follow
+        Given, before the answers of a round are worked on, what tells how far a search is; None once that is done.
+    each
+        Goes through the parts of a search; with threads, several at a time.
 
     Raises
     ------
@@ -106,7 +116,7 @@ def run(
     DivergenceError
         If an iterate is not finite.
     """
-    context = Run(plan, plan.edge_mask(variables), n_samples, certificates or {}, tuple(lost))
+    context = Run(plan, plan.edge_mask(variables), n_samples, certificates or {}, tuple(lost), each=each)
     if state is None:
         state = initial_state(len(variables), list(n_samples), sends_changes=plan.sends_changes)
     while state.round < n_rounds(plan):
@@ -124,7 +134,12 @@ def run(
         check = partial(_check, asked=content, units=state.units, run=context)
         updates = exchange.exchange(tasks, state.sites, check)
         received = time.perf_counter()
-        state = advance(state, updates, content, context)
+        progress = Progress()
+        follow(progress)
+        try:
+            state = advance(state, updates, content, replace(context, progress=progress))
+        finally:
+            follow(None)
         known, seen = _known(state, updates, content, context)
         entries_down, indexed_down = content.entries(dense=plan.dense_messages)
         entries_up = {site: updates[site].content.entries(dense=plan.dense_messages) for site in sorted(updates)}
@@ -145,6 +160,7 @@ def run(
             findings=findings_of(content, known, seen),
             influence=influence_of(state, known, content, seen),
             left_out=kind_of(kind).left_out(state, _answers(known), content, seen),
+            ended_in=progress.ended_in,
         )
         on_round(state, record)
     return state

@@ -49,11 +49,40 @@ def test_the_components_give_what_the_whole_matrix_gives(seed: int, sizes: tuple
     assert (h > 0) == (max(sizes) > 1)
 
 
+@pytest.mark.parametrize("largest", [0.01, 0.7, 2.0, 9.0])
+@pytest.mark.parametrize("sizes", [(65,), (150, 1, 3, 150), (70, 200)])
+def test_walks_over_the_edges_of_large_components_give_the_same(sizes: tuple[int, ...], largest: float) -> None:
+    rng = np.random.default_rng(len(sizes))
+    W = sparse_blocks(rng, sizes, largest)
+    part = CyclicPart.of(np.flatnonzero(W), len(W))
+    flat = W.flat[part.edges]
+    h, slope = part.measured(flat * flat, "exponential")
+    E = expm(W * W)
+    assert h == pytest.approx(float(np.trace(E)) - len(W), rel=1e-12, abs=1e-10)
+    assert slope == pytest.approx(E.T.flat[part.edges], rel=1e-11, abs=1e-13)
+    norm = (W * W).sum(axis=0).max()
+    assert (norm > 50.0) == (largest == 9.0), "beyond, powers of the blocks are squared instead"
+
+
+def sparse_blocks(rng: np.random.Generator, sizes: tuple[int, ...], largest: float) -> Matrix:
+    """Components of these sizes with three edges a node, of weights up to `largest`, the nodes shuffled."""
+    d, first = sum(sizes), 0
+    W = np.zeros((d, d))
+    for n in sizes:
+        own = first + np.arange(n)
+        for step in (1, *rng.integers(1, max(n, 2), 2)):
+            ends = first + (np.arange(n) + step) % n
+            W[own, ends] = np.where(own == ends, 0.0, rng.uniform(-largest, largest, n))
+        first += n
+    order = rng.permutation(d)
+    return W[np.ix_(order, order)]
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_components_are_those_of_the_graph(seed: int) -> None:
     sizes = (2, 5, 1, 2, 3, 1, 5, 2)
     W = shuffled_blocks(seed, sizes)
-    part = CyclicPart.of(W != 0)
+    part = CyclicPart.of(np.flatnonzero(W), len(W))
     assert sorted(n for group in part.components for n in [group.shape[1]] * group.shape[0]) == [2, 2, 2, 3, 5, 5]
     assert np.unique(part.edges).size == part.edges.size
     stacks = [np.zeros(group.shape) for group in part.components]
@@ -68,7 +97,7 @@ def test_the_components_are_those_of_the_graph(seed: int) -> None:
 def test_an_edge_between_components_has_no_part_in_h(seed: int) -> None:
     W = shuffled_blocks(seed, (3, 4, 2))
     between = W.copy()
-    between.flat[CyclicPart.of(W != 0).edges] = 0.0
+    between.flat[CyclicPart.of(np.flatnonzero(W), len(W)).edges] = 0.0
     assert np.count_nonzero(between) > 3
     for measure in ("exponential", "log-det"):
         h, gradient = acyclicity(0.5 * W, measure)

@@ -139,4 +139,4 @@ def test_the_entries_of_sparse_matrices_that_a_site_does_not_store_are_its_zeros
         [SparseMatrix.from_dense(beta) for beta in duals],
         1.5,
     )
-    assert A.tolist() == [[0.0, 2.0 + 2.0], [0.0, 0.0]]
+    assert A.to_dense().tolist() == [[0.0, 2.0 + 2.0], [0.0, 0.0]]

@@ -1,8 +1,8 @@
 """Prices once more, from the noise that a run really gets, and the order in which a site pays, draws and keeps."""
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
@@ -19,14 +19,14 @@ from fedbnsl.privacy import calibration as pricing
 from fedbnsl.privacy.calibration import Price
 from fedbnsl.rounds import residual_moments as residual_rounds
 from fedbnsl.rounds.kinds import KINDS, n_rounds, stage
-from fedbnsl.sparse import Matrix, SparseMatrix
+from fedbnsl.sparse import Index, Matrix, SparseMatrix
 from fedbnsl_client import participant
 from fedbnsl_client.budget import journal as run_journal
 from fedbnsl_client.budget.ledger import Ledger, Request
 from fedbnsl_client.budget.policy import DatasetPolicy
 from fedbnsl_client.budget.spending import Cap, Spending
 from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_client.privacy import noise, private_moments
+from fedbnsl_client.privacy import many_gaussians, noise, private_moments
 from fedbnsl_client.solvers import local_solver
 
 PriceOf = Callable[..., Price]
@@ -318,7 +318,13 @@ def counted_draws(module: Any) -> Iterator[list[int]]:
         drawn.append(variance)
         return int(genuine(variance, randbelow))
 
-    with mock.patch.object(module, "rounded_gaussian", draw):
+    def draw_many(variances: Sequence[int], which: Index, randbelow: noise.Randbelow) -> many_gaussians.Numbers:
+        drawn.extend(variances[k] for k in which.tolist())
+        return many_gaussians.rounded_gaussians(variances, which, randbelow)
+
+    with mock.patch.object(module, "rounded_gaussian", draw), ExitStack() as stack:
+        if hasattr(module, "rounded_gaussians"):
+            stack.enter_context(mock.patch.object(module, "rounded_gaussians", draw_many))
         yield drawn
 
 

@@ -21,7 +21,7 @@ from fedbnsl_client.budget import ledger, ledger_file, spending
 from fedbnsl_client.losses import clipped as clipped_gradient
 from fedbnsl_client.losses.clipped import ClippedGradient
 from fedbnsl_client.privacy import noise, private_moments
-from fedbnsl_client.rounds import kinds
+from fedbnsl_client.rounds import admm, kinds
 from fedbnsl_client.solvers import dp_pgcd, local_solver
 
 Plant = Callable[[Path], AbstractContextManager[None]]
@@ -305,6 +305,13 @@ def unclipped_nan(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
+def private_steps_by(solver: type) -> Iterator[None]:
+    """Another class in place of `DpPgcd`, wherever it is made or asked for."""
+    with mock.patch.object(local_solver, "DpPgcd", solver), mock.patch.object(admm, "DpPgcd", solver):
+        yield
+
+
+@contextmanager
 def admm_terms_inside_the_clip(folder: Path) -> Iterator[None]:
     inside = (
         "slope = released_slope + public[j, i]",
@@ -313,7 +320,7 @@ def admm_terms_inside_the_clip(folder: Path) -> Iterator[None]:
         "            slope = released_slope - exact + min(max(exact + public[j, i], -bound), bound)",
     )
     changed = rewritten(dp_pgcd, folder, inside)
-    with mock.patch.object(local_solver, "DpPgcd", changed.DpPgcd):
+    with private_steps_by(changed.DpPgcd):
         yield
 
 

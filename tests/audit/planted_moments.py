@@ -121,72 +121,59 @@ squares_bounded_by_the_largest = changed_moments(
 
 # ---- the noise of a release: of the paid width, a draw of its own for every number ----------------------------------
 
-_NOISE = "            noise = rounded_gaussian(variance if i == j else variance // 2, randbelow)\n"
-_ROW = "        for j in range(i, d):\n"
-_SYMMETRIC = "noisy[i, j] = noisy[j, i] = int(sums[i, j]) + noise"
+_NOISE = "    noise = rounded_gaussians((variance // 2, variance), (i == j).astype(np.int64), randbelow)\n"
+_SYMMETRIC = "noisy[i, j] = noisy[j, i] = (sums[i, j] + noise).astype(np.float64)\n"
+_D = "len(sums)"
 
 
-def changed_noise(name: str, noise: str) -> Plant:
-    return changed_moments(name, (_NOISE, f"            noise = {noise}\n"))
+def changed_noise(name: str, *changes: str) -> Plant:
+    """Statements that follow where the noise was drawn, and change it."""
+    return changed_moments(name, (_NOISE, _NOISE + "".join(f"    {change}\n" for change in changes)))
+
+
+def changed_widths(name: str, variances: str) -> Plant:
+    """Other variances off and on the diagonal."""
+    return changed_moments(name, ("(variance // 2, variance)", f"({variances})"))
 
 
 WRONG_WIDTHS: list[Plant] = [
-    changed_noise(
-        "none_off_the_diagonal_of_large_matrices",
-        "rounded_gaussian(variance if i == j else variance // 2, randbelow) if i == j or d <= 8 else 0",
-    ),
-    changed_noise("none_on_the_diagonal", "rounded_gaussian(variance // 2, randbelow) if i < j else 0"),
-    changed_noise(
-        "none_in_the_last_column", "rounded_gaussian(variance // (1 if i == j else 2), randbelow) * (j < d - 1)"
-    ),
-    changed_noise("half_the_variance_on_the_diagonal", "rounded_gaussian(variance // 2, randbelow)"),
-    changed_noise(
-        "a_quarter_of_the_variance_off_the_diagonal",
-        "rounded_gaussian(variance if i == j else variance // 4, randbelow)",
-    ),
-    changed_noise(
-        "the_root_for_the_variance",
-        "rounded_gaussian(int((variance if i == j else variance // 2) ** 0.5), randbelow)",
-    ),
+    changed_noise("none_off_the_diagonal_of_large_matrices", f"noise = noise * ((i == j) | ({_D} <= 8))"),
+    changed_noise("none_on_the_diagonal", "noise = noise * (i < j)"),
+    changed_noise("none_in_the_last_column", f"noise = noise * (j < {_D} - 1)"),
+    changed_widths("half_the_variance_on_the_diagonal", "variance // 2, variance // 2"),
+    changed_widths("a_quarter_of_the_variance_off_the_diagonal", "variance // 4, variance"),
+    changed_widths("the_root_for_the_variance", "int((variance // 2) ** 0.5), int(variance**0.5)"),
 ]
 entries_and_their_transposes_drawn_apart = changed_moments(
     "entries_and_their_transposes_drawn_apart",
     (
         _SYMMETRIC,
-        f"{_SYMMETRIC}\n            noisy[j, i] += i < j and rounded_gaussian(variance // 2, randbelow) - noise",
+        f"{_SYMMETRIC}    other = rounded_gaussians((variance // 2,), 0 * i, randbelow)\n"
+        "    noisy[j, i] += (i < j) * (other - noise)\n",
     ),
 )
 
 
 SHARED_NOISE: list[Plant] = [
-    changed_moments(
+    changed_noise(
         "one_draw_a_row",
-        (_ROW, f"        drawn = rounded_gaussian(variance // 2, randbelow)\n{_ROW}"),
-        (_NOISE, "            noise = rounded_gaussian(variance, randbelow) if i == j else drawn\n"),
+        f"rows = rounded_gaussians((variance // 2,), np.zeros({_D}, dtype=np.int64), randbelow)",
+        "noise = np.where(i == j, noise, rows[i])",
     ),
-    changed_moments(
-        "the_same_draws_in_every_row",
-        (
-            _ROW,
-            f"        drawn = drawn if i else [rounded_gaussian(variance // 2, randbelow) for _ in range(d)]\n{_ROW}",
-        ),
-        (_NOISE, "            noise = rounded_gaussian(variance, randbelow) if i == j else drawn[j]\n"),
-    ),
-    changed_moments(
+    changed_noise("the_same_draws_in_every_row", "noise = np.where(i == j, noise, noise[j])"),
+    changed_noise(
         "draws_mirrored_at_the_other_diagonal",
-        (
-            _NOISE,
-            f"{_NOISE}            p, q = d - 1 - j, d - 1 - i\n"
-            "            noise = int(noisy[p, q]) - int(sums[p, q]) if i < j and i + j >= d else noise\n",
-        ),
+        f"drawn = np.zeros(({_D}, {_D}), dtype=np.int64)",
+        "drawn[i, j] = noise",
+        f"p, q = {_D} - 1 - j, {_D} - 1 - i",
+        f"noise = np.where((i < j) & (i + j >= {_D}), drawn[p, q], noise)",
     ),
-    changed_moments(
+    changed_noise(
         "draws_turned_round_on_the_diagonal",
-        (
-            _NOISE,
-            f"{_NOISE}            p = d - 1 - i\n"
-            "            noise = int(sums[p, p]) - int(noisy[p, p]) if i == j and p < i else noise\n",
-        ),
+        f"drawn = np.zeros({_D}, dtype=np.int64)",
+        "drawn[i[i == j]] = noise[i == j]",
+        f"p = {_D} - 1 - i",
+        "noise = np.where((i == j) & (p < i), -drawn[p], noise)",
     ),
 ]
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from types import ModuleType
 from unittest import mock
 
-from audit.planted import Plant, rewritten
+from audit.planted import Plant, private_steps_by, rewritten
 from fedbnsl_client import participant
 from fedbnsl_client.rounds import admm, residual_moments, scales
-from fedbnsl_client.solvers import dp_pgcd, local_solver
+from fedbnsl_client.solvers import dp_pgcd
 
 
 @contextmanager
@@ -143,7 +143,7 @@ def changed_solver(name: str, old: str, new: str) -> Plant:
 
     @contextmanager
     def plant(folder: Path) -> Iterator[None]:
-        with mock.patch.object(local_solver, "DpPgcd", rewritten(dp_pgcd, folder, (old, new)).DpPgcd):
+        with private_steps_by(rewritten(dp_pgcd, folder, (old, new)).DpPgcd):
             yield
 
     plant.__name__ = name

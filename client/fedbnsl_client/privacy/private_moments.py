@@ -9,6 +9,8 @@ from fedbnsl.privacy.calibration import LATTICE, constant_residual
 from fedbnsl.privacy.site_shares import WHOLE
 from fedbnsl.sparse import Matrix
 from fedbnsl_client.data.mapped_array import sum_over_rows
+from fedbnsl_client.privacy.lattice_products import add_products
+from fedbnsl_client.privacy.many_gaussians import rounded_gaussians
 from fedbnsl_client.privacy.noise import Randbelow, rounded_gaussian
 
 
@@ -181,12 +183,10 @@ def _sums(X: Matrix, records: Callable[[Matrix], Matrix], d: int, norm_bound: fl
 
 def _noisy(sums: NDArray[np.int64], variance: int, randbelow: Randbelow) -> Matrix:
     """(d, d) symmetric sums with noise, from those for i <= j."""
-    d = len(sums)
-    noisy = np.empty((d, d))
-    for i in range(d):
-        for j in range(i, d):
-            noise = rounded_gaussian(variance if i == j else variance // 2, randbelow)
-            noisy[i, j] = noisy[j, i] = int(sums[i, j]) + noise
+    noisy = np.empty(sums.shape)
+    i, j = np.triu_indices(len(sums))
+    noise = rounded_gaussians((variance // 2, variance), (i == j).astype(np.int64), randbelow)
+    noisy[i, j] = noisy[j, i] = (sums[i, j] + noise).astype(np.float64)
     return noisy
 
 
@@ -196,6 +196,5 @@ def _lattice_sums(Z: Matrix, norm_bound: float) -> NDArray[np.int64]:
         norms = np.maximum(np.sqrt((Z * Z).sum(axis=1)), norm_bound)
         columns = np.ascontiguousarray(np.nan_to_num(Z / norms[:, None], nan=0.0).T) * LATTICE**0.5
     sums = np.zeros((Z.shape[1], Z.shape[1]), dtype=np.int64)
-    for i, column in enumerate(columns):
-        sums[i, i:] = np.rint(column * columns[i:]).sum(axis=1)
+    add_products(columns, sums)
     return sums

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import numpy as np
@@ -18,7 +18,7 @@ from fedbnsl.rounds.keys import Answer as Key
 from fedbnsl.rounds.keys import Task as Keys
 from fedbnsl.rounds.residual_moments import Task
 from fedbnsl.rounds.statistics import Task as Statistics
-from fedbnsl.sparse import Matrix, SparseMatrix
+from fedbnsl.sparse import Index, Matrix, SparseMatrix
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_client.privacy import private_moments, randomness
@@ -38,6 +38,7 @@ PRICE = price_of(PLAN, n_samples=ROWS, n_variables=D)
 @pytest.fixture
 def _without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(private_moments, "rounded_gaussian", lambda variance, randbelow: 0)
+    monkeypatch.setattr(private_moments, "rounded_gaussians", lambda variances, which, randbelow: 0 * which)
 
 
 without_noise = pytest.mark.usefixtures("_without_noise")
@@ -107,7 +108,11 @@ def test_each_release_has_the_noise_of_its_price(monkeypatch: pytest.MonkeyPatch
         drawn.append(variance)
         return 0
 
+    def draw_many(variances: Sequence[int], which: Index, randbelow: Callable[[int], int]) -> Index:
+        return np.array([draw(variances[k], randbelow) for k in which.tolist()])
+
     monkeypatch.setattr(private_moments, "rounded_gaussian", draw)
+    monkeypatch.setattr(private_moments, "rounded_gaussians", draw_many)
     asked = np.ones((5, D)), np.zeros((D, D)), np.ones(D), 1.0
     residual_sums(*asked, PRICE.moments_variance, randomness.system, (np.zeros(D), np.ones(D)), PRICE.means_variance)
     k = D + 1

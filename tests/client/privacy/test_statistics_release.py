@@ -24,7 +24,10 @@ SYSTEM = randomness.system
 
 @pytest.fixture
 def _without_noise():
-    with mock.patch.object(private_moments, "rounded_gaussian", return_value=0):
+    with (
+        mock.patch.object(private_moments, "rounded_gaussian", return_value=0),
+        mock.patch.object(private_moments, "rounded_gaussians", return_value=0),
+    ):
         yield
 
 
@@ -155,13 +158,20 @@ def test_an_outlier_moves_other_records_only_through_what_was_paid_for():
 def test_the_noise_is_that_of_the_price():
     price = price_of(PLAN, n_samples=200, n_variables=2)
     drawn: list[int] = []
-    genuine = private_moments.rounded_gaussian
+    genuine, many = private_moments.rounded_gaussian, private_moments.rounded_gaussians
 
     def draw(variance: int, randbelow: object) -> int:
         drawn.append(variance)
         return genuine(variance, randbelow)
 
-    with mock.patch.object(private_moments, "rounded_gaussian", draw):
+    def draw_many(variances: tuple[int, ...], which: np.ndarray, randbelow: object) -> np.ndarray:
+        drawn.extend(variances[k] for k in which)
+        return many(variances, which, randbelow)
+
+    with (
+        mock.patch.object(private_moments, "rounded_gaussian", draw),
+        mock.patch.object(private_moments, "rounded_gaussians", draw_many),
+    ):
         answers(np.random.default_rng(1).uniform(0, 1, (200, 2)))
     half = price.moments_variance // 2
     whole = price.moments_variance

@@ -27,7 +27,8 @@ from fedbnsl_client.secure_sum import cli as secure_sum_cli
 from fedbnsl_client.site import approval_cli, identity_cli
 
 if TYPE_CHECKING:
-    from fedbnsl.messages import RunOffer
+    from fedbnsl.messages import Phase, RunOffer
+    from fedbnsl.phase_display import PhaseDisplay
     from fedbnsl_client.data.dataset import Dataset
     from fedbnsl_client.site.admission import Admission
     from fedbnsl_client.site.identity import Link
@@ -209,7 +210,7 @@ def register(folder: Path, dataset_id: str | None, supersedes: bool) -> None:
     """
     from fedbnsl_client.site import folder as site_folder
 
-    with site_folder.opened(folder) as (policy, ledger):
+    with work_shown(), site_folder.opened(folder) as (policy, ledger):
         dataset_id = policy.dataset(dataset_id).id
         table = site_folder.read_table(folder, policy, dataset_id)
         for text in table.remarks():
@@ -371,6 +372,7 @@ def join(
         )
     # Refused before a record is read; and until the command ends, so that a slow hook does not hold up its last words.
     events = click.get_current_context().with_resource(listeners.listening("fedbnsl-participant"))
+    click.get_current_context().with_resource(work_shown())
     link = identity.link(folder or identity_folder, coordinator, insecure=insecure, passphrases=passphrases)
     own_folder = folder or identity_folder
     record = unrecorded if own_folder is None else once_each(site_folder.security_log(own_folder).enter)
@@ -398,6 +400,7 @@ def join(
                     offer=offer,
                     emit=events if listeners.are_named or web is not None else silent,
                     leaving=shown.leaving,
+                    aside=lambda text: tell(shown_lines(text), err=True),
                 )
             except LeftError as error:
                 tell(f"{error}. What it sent before stays with the coordinator. {error.remedy}", err=True)
@@ -490,7 +493,8 @@ def refit(
     from fedbnsl_client.refit import personalise
 
     graph_files.new_graph_folder(out)
-    dataset = _read(data, columns, min_rows, max_file_mib, dictionary, column_map).complete_cases()
+    with work_shown():
+        dataset = _read(data, columns, min_rows, max_file_mib, dictionary, column_map).complete_cases()
     learned = graph_files.read_edges(edges, dataset.columns.variables)
     fitted = personalise(dataset, dataset.columns.spread(learned.dag), intercept=intercept)
     if learned.marks is not None:
@@ -500,6 +504,28 @@ def refit(
         click.echo(lgbn_json(fitted), nl=False)
     else:
         click.echo(f"refitted {int(learned.dag.sum())} edges on {dataset.n_samples} rows; kept in {out}")
+
+
+@contextmanager
+def work_shown() -> Generator[None]:
+    """Show on standard error how far this site is with its own long work, such as reading a table."""
+    from fedbnsl_client.data.watched import watched
+
+    display: PhaseDisplay | None = None
+
+    def show(phase: Phase | None) -> None:
+        nonlocal display
+        if display is None and phase is not None:
+            from rich.console import Console
+
+            from fedbnsl.phase_display import PhaseDisplay
+
+            display = PhaseDisplay(Console(stderr=True), lambda text: tell(text, err=True))
+        if display is not None:
+            display.show("", phase)
+
+    with watched(show):
+        yield
 
 
 def column_names(columns: str | None) -> list[str]:

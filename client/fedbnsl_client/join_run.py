@@ -67,7 +67,7 @@ def take_part(
     offer: RunOffer | None = None,
     emit: Emit = silent,
     leaving: Leaving | None = None,
-    tells_of_table: bool = True,
+    aside: Callable[[str], None] | None = None,
 ) -> SparseMatrix:
     """Take part in one run until its end and return the learned graph with its consensus weights.
 
@@ -93,8 +93,8 @@ def take_part(
         Told what happens, under the name of the offer; see `fedbnsl.events`.
     leaving
         Asks to leave the run while it goes on.
-    tells_of_table
-        Whether `notice` may be told exact numbers of the table, as a person at the site may; not if it is a log.
+    aside
+        Told exact numbers of the table: for the person at the keyboard, not for a log or a page; None: `notice` is.
 
     Raises
     ------
@@ -151,8 +151,8 @@ def take_part(
             )
             # At the site alone, and before a private run pays for anything: Ctrl-C now costs nothing. A run without
             # privacy is in the ledger already.
-            for line in site_lines(table, plan, fit_of(table, plan)) if tells_of_table else ():
-                notice(line)
+            for line in site_lines(table, plan, fit_of(table, plan)):
+                (aside or notice)(line)
 
             first = (reply.run, reply.plan_digest, reply.variables)
 

@@ -92,12 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit the process."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in arguments
-    # At the default threshold of 700 objects, a fifth of numba's loading time is garbage collection that finds nothing.
-    gc.set_threshold(50_000)
-    # One thread for linear algebra unless asked otherwise: several processes share a machine in a demo, and results
-    # are the same bits whatever the number of cores. Set before numpy is imported by a command.
-    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ.setdefault(variable, "1")
+    before_loading()
     try:
         # Allowed anywhere on the line: to report an error, people repeat the command and append --debug.
         without_debug = [argument for argument in arguments if argument != "--debug"]
@@ -118,6 +113,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         bug.__cause__ = error
         sys.exit(report(bug, debug=debug))
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def before_loading() -> None:
+    """Set what has to be set before libraries are loaded."""
+    # At the default threshold of 700 objects, a fifth of numba's loading time is garbage collection that finds nothing.
+    gc.set_threshold(50_000)
+    # One thread for linear algebra unless asked otherwise: several processes share a machine in a demo, and results
+    # are the same bits whatever the number of cores. Set before numpy is imported by a command.
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(variable, "1")
 
 
 def _not_installed(error: Exception) -> SetupError | None:

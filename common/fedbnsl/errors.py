@@ -196,8 +196,15 @@ class IdentityError(FedbnslError):
 
 
 class InterruptedRunError(FedbnslError):
-    """A person or the system asked the run to stop."""
+    """A person or the system asked the run to stop.
 
+    Attributes
+    ----------
+    signal_number
+        Of the signal that asked; 0: it was none.
+    """
+
+    signal_number = 0
     exit_code = 130
     remedy = (
         "What was learned in finished rounds is in the coordinator's run folder, if it has one; a site continues with "

@@ -25,4 +25,6 @@ def interruptible() -> Generator[None]:
 
 
 def _interrupted(number: int, frame: object) -> None:
-    raise InterruptedRunError(f"interrupted by {signal.Signals(number).name}")
+    error = InterruptedRunError(f"interrupted by {signal.Signals(number).name}")
+    error.signal_number = number
+    raise error

@@ -13,7 +13,7 @@ from fedbnsl import __version__
 from fedbnsl.shown import steers_terminal
 from fedbnsl.sparse import Matrix, SparseMatrix
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 
 KEY_BYTES = 32
 """Of an X25519 public key."""
@@ -427,6 +427,43 @@ class RunOffer:
         return self.state in OPEN_STATES
 
 
+WAITING_FOR_SITES, ROUNDS = "waiting for sites", "rounds"
+LOADING = "loading compiled code (the first run compiles it)"
+"""Phases in which the coordinator waits for others, and the work that comes first; all others are parts of a search."""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """What takes time at present.
+
+    Attributes
+    ----------
+    what
+        WAITING_FOR_SITES, ROUNDS, or what is worked on, in words.
+    share
+        Of it that is done, 0 to 1; None: not known.
+    elapsed_s
+        Seconds since it began.
+    left_s
+        Seconds that it still takes, about; None: nobody can tell yet.
+    """
+
+    what: str
+    share: float | None
+    elapsed_s: float
+    left_s: float | None = None
+
+    @property
+    def is_work(self) -> bool:
+        """Whether it is the coordinator's own work, and not a wait for others."""
+        return self.what not in (WAITING_FOR_SITES, ROUNDS)
+
+    @property
+    def is_search(self) -> bool:
+        """Whether it can be ended early, with the best that there is."""
+        return self.is_work and self.what != LOADING
+
+
 @dataclass(frozen=True)
 class RunStatus:
     """Where a run stands.
@@ -453,6 +490,8 @@ class RunStatus:
         How many of the edges have no direction, once a search has found a class of graphs.
     name
         Of the run's folder at the coordinator.
+    phase
+        What takes time at present; None: nothing, or the coordinator does not say.
     """
 
     state: str
@@ -470,6 +509,7 @@ class RunStatus:
     reason: str = ""
     undirected: int = 0
     name: str = ""
+    phase: Phase | None = None
 
 
 @dataclass(frozen=True)

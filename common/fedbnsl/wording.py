@@ -1,4 +1,4 @@
-"""How a message names many things: the first few of them and how many more there are, or how many of which kind."""
+"""How a message names many things, the first few or how many of which kind, and a time."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -21,3 +21,12 @@ def counted_edges(n_edges: int, n_undirected: int) -> str:
     if not n_undirected:
         return f"{n_edges} edges"
     return f"{n_edges - n_undirected} directed edges, {n_undirected} undirected"
+
+
+def duration(seconds: float) -> str:
+    """Seconds for people: two units at most."""
+    minutes, rest = divmod(round(seconds), 60)
+    if not minutes:
+        return f"{rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"

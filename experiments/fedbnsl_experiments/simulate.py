@@ -1,16 +1,19 @@
 """A whole run in one process: the same rounds and the same participants, over an in-process Exchange."""
 
 import secrets
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fedbnsl import codec
 from fedbnsl.errors import DataError, InterruptedRunError, SchemaMismatchError
-from fedbnsl.messages import LocalUpdate, RoundTask, RunStatus, SiteProgress, SiteState
+from fedbnsl.messages import LOADING, LocalUpdate, RoundTask, RunStatus, SiteProgress, SiteState
 from fedbnsl.plan.plan import Plan
 from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl_client.data.dataset import Dataset
@@ -19,13 +22,17 @@ from fedbnsl_client.participant import Participant
 from fedbnsl_client.privacy import randomness
 from fedbnsl_client.privacy.noise import Randbelow
 from fedbnsl_client.solvers.local_solver import warm_up
+from fedbnsl_experiments.attended import attended
 from fedbnsl_server.algorithm import round_loop
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.round_loop import RoundRecord
+from fedbnsl_server.phases import ENDING, Phases
+from fedbnsl_server.search import graph_search, order_search
 from fedbnsl_server.sites.mailbox import Traffic, UpdateCheck
 from fedbnsl_server.sites.roster import check_rows, compare_variables
 from fedbnsl_server.store.results import RunRecorder
 from fedbnsl_server.store.run_folder import RunFolder
+from fedbnsl_server.threads import at_once
 
 
 class InProcessExchange:
@@ -35,10 +42,15 @@ class InProcessExchange:
     ----------
     threads
         How many sites compute at the same time. Each has its own state and its own noise: results do not depend on it.
+
+    Attributes
+    ----------
+    stopped
+        Whether no round is played any more.
     """
 
     def __init__(self, plan: Plan, participants: Mapping[str, Participant], *, run: int, threads: int = 1) -> None:
-        self.traffic = Traffic()
+        self.traffic, self.stopped = Traffic(), False
         self._plan = plan
         self._participants = participants
         self._run = run
@@ -48,6 +60,8 @@ class InProcessExchange:
         self, tasks: Mapping[str, RoundTask], snapshots: Mapping[str, SiteState], check: UpdateCheck
     ) -> Mapping[str, LocalUpdate]:
         """See `fedbnsl_server.sites.mailbox.Exchange`."""
+        if self.stopped:
+            raise InterruptedRunError("the simulation was interrupted")
         value_type, dense = self._plan.value_type, self._plan.dense_messages
         updates: dict[str, LocalUpdate] = {}
         for (site, task), update in zip(tasks.items(), self._answers(tasks), strict=True):
@@ -84,6 +98,7 @@ def simulate(
     seeds: Mapping[str, int] | None = None,
     noise_seed: int | None = None,
     threads: int = 1,
+    on_enough: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
     """Run a plan over the tables of all sites and return what result.json holds.
 
@@ -98,20 +113,39 @@ def simulate(
     out
         Run folder; must not hold a run yet.
     watch
-        Told after each round where the run stands.
+        Told after each round where the run stands, and several times a second how far a search is.
     follow
         Given the coordinator's state after each round.
     noise_seed
         Makes the noise of a private plan reproducible; None: the operating system's entropy.
     threads
         How many sites compute at the same time; results do not depend on it.
+    on_enough
+        Told that the first Ctrl-C while a search goes on ends that search alone, with the best graph so far; None: it
+        interrupts the run.
 
     Raises
     ------
     FedbnslError
         Whatever ended the run; the folder is readable all the same.
     """
-    warm_up()
+    began, phases = time.monotonic(), Phases(n_rounds(plan))
+    status = _status(plan, _nothing_yet(tables), Traffic(), 0.0)
+
+    def load() -> None:
+        warm_up()
+        if plan.graph_class == "cpdag":
+            order_search.warm_up()
+        if plan.moments_rounds:
+            graph_search.warm_up()
+
+    def look(first: tuple[str, None] | None = None) -> None:
+        now = time.monotonic()
+        phase = phases.look(status.round + 1, now, first=first)
+        if phase.is_work:
+            watch(replace(status, elapsed_s=now - began, time_unix_s=time.time(), phase=phase))
+
+    attended(load, look=partial(look, (LOADING, None)), goes_on=lambda: False)
     variables = plan.column_names or next(iter(tables.values())).variables
     used: dict[str, Dataset] = {}
     for site, table in tables.items():
@@ -138,12 +172,28 @@ def simulate(
     recorder = RunRecorder(RunFolder.create(out, plan), run=run, seeds=noted)
     exchange = InProcessExchange(plan, participants, run=run, threads=threads)
 
-    started = time.monotonic()
+    began, recording = time.monotonic(), threading.Lock()
 
     def after_round(state: AdmmState, record: RoundRecord) -> None:
-        recorder.on_round(state, record)
+        nonlocal status
+        with recording:
+            if exchange.stopped:  # and its record is complete
+                raise InterruptedRunError("stopped")
+            recorder.on_round(state, record)
         follow(state)
-        watch(_status(plan, record, exchange.traffic, time.monotonic() - started))
+        status = _status(plan, record, exchange.traffic, time.monotonic() - began)
+        watch(status)
+
+    def play() -> None:
+        round_loop.run(
+            plan, variables, n_samples, exchange, on_round=after_round, follow=phases.follow, each=at_once(threads)
+        )
+
+    def goes_on() -> bool:
+        if on_enough is None or not phases.end_search():
+            return False
+        on_enough(ENDING)
+        return True
 
     recorder.start(
         variables,
@@ -152,12 +202,20 @@ def simulate(
         uncounted=["a simulation keeps no ledger"] + ([] if noise_seed is None else ["its noise came from a seed"]),
     )
     try:
-        round_loop.run(plan, variables, n_samples, exchange, on_round=after_round)
+        attended(play, look=look, goes_on=goes_on)
     except BaseException as error:  # the folder is closed, whatever it was; in a notebook, Ctrl-C is not an Exception
         interrupted = isinstance(error, InterruptedRunError | KeyboardInterrupt)
-        recorder.finish("interrupted" if interrupted else "failed", str(error) or type(error).__name__)
+        with recording:  # the round that is being written down is not torn
+            exchange.stopped = True
+            recorder.finish("interrupted" if interrupted else "failed", str(error) or type(error).__name__)
+        phases.end_search()
         raise
     return recorder.finish("finished")
+
+
+def _nothing_yet(sites: Iterable[str]) -> RoundRecord:
+    """In place of a round, before the first."""
+    return RoundRecord(0, "", tuple(sites), {}, 0, 0.0, 0, 0.0, 0.0)
 
 
 def _status(plan: Plan, record: RoundRecord, traffic: Traffic, elapsed_s: float) -> RunStatus:

@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,8 @@ from fedbnsl_server.store import cli as order_cli
 from fedbnsl_server.variable_names import names_in, variables_in
 
 if TYPE_CHECKING:
+    from fedbnsl.messages import Phase
+    from fedbnsl.phase_display import PhaseDisplay
     from fedbnsl_server.algorithm.admm import AdmmState
     from fedbnsl_server.algorithm.round_loop import RoundRecord
     from fedbnsl_server.identity.enrolment import Federation
@@ -151,7 +154,8 @@ def serve(
 
     Sites dial in with `fedbnsl participant join`. Given the folder of a RUN instead of a PLAN, continue that run
     after its last complete round. SIGTERM pauses a run: its sites keep calling. Ctrl-C ends it and tells the sites.
-    In both cases what was learned so far is kept, and the run can be continued.
+    In both cases what was learned so far is kept, and the run can be continued. While the coordinator searches, the
+    first Ctrl-C ends the search alone: the run finishes with the best graph so far, and its result says so.
 
     With --runs it stays up and plays the runs of a folder, one after another or several at once; its sites need one
     agent each (`fedbnsl participant agent`). Both signals then pause its runs, and a new start continues them.
@@ -253,6 +257,7 @@ def serve(
         if page is not None:
             page.after_round(folder.name, state, record)
 
+    show_phase = _phase_display(say, err=as_json)
     with (
         observer_cli.metrics_port(metrics, metrics_token, federation) as port,
         observer_cli.runs_page(web, web_token, federation) as page,
@@ -270,6 +275,7 @@ def serve(
                 federation=federation,
                 on_listening=listening,
                 on_round=after_round,
+                on_phase=lambda phase: show_phase("", phase),
                 notice=say,
                 seeds=_parse_seeds(seeds),
                 site_ledgers=site_ledgers,
@@ -334,6 +340,7 @@ def _serve_runs(
         at_once=at_once,
         on_listening=listening,
         on_round=after_round,
+        on_phase=_phase_display(lambda text: say("", text), err=False),
         notice=say,
         site_ledgers=site_ledgers,
         security_log=security_log,
@@ -341,6 +348,24 @@ def _serve_runs(
         emit=events,
         page=page,
     )
+
+
+def _phase_display(say: "Callable[[str], None]", *, err: bool) -> "Callable[[str, Phase | None], None]":
+    """Shows what takes time at the coordinator; what draws is loaded once there is something."""
+    display: PhaseDisplay | None = None
+
+    def show(run: str, phase: "Phase | None") -> None:
+        nonlocal display
+        if display is None and phase is not None and phase.is_work:
+            from rich.console import Console
+
+            from fedbnsl.phase_display import PhaseDisplay
+
+            display = PhaseDisplay(Console(stderr=err), say)
+        if display is not None:
+            display.show(run, phase)
+
+    return show
 
 
 def _federation(folder: Path, passphrases: Passphrases) -> "Federation":
@@ -364,7 +389,7 @@ def _summarise(result: dict[str, Any], folder: Path) -> None:
     from fedbnsl_server.influence import in_one_line, outliers, who_was_left_out
     from fedbnsl_server.sites.ejection import left_in_the_result
 
-    for sentence in outliers(result["influence"]):
+    for sentence in [*result.get("verdict", {}).get("incomplete", []), *outliers(result["influence"])]:
         tell(f"be careful: {sentence}")
     tell(f"learned {edges_in_words(result['edges'])} in {result['seconds']['total']:.1f} s; results: {folder}")
     tell(f"influence: {in_one_line(result['influence'])}")

@@ -18,7 +18,8 @@ from typing import Any, Protocol, TypeVar
 
 from fedbnsl.errors import InterruptedRunError, QuorumLostError, ResultError
 from fedbnsl.events import Emit, silent
-from fedbnsl.messages import Finished
+from fedbnsl.graphs import files as graph_files
+from fedbnsl.messages import LOADING, WAITING_FOR_SITES, Finished, Phase
 from fedbnsl.plan.plan import Plan
 from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl.security_log import Record
@@ -30,7 +31,8 @@ from fedbnsl_server.goodbye import end_of, public_reason
 from fedbnsl_server.grpc_api.servicer import Servicer
 from fedbnsl_server.influence import outliers_now
 from fedbnsl_server.pause import Pause
-from fedbnsl_server.search import order_search
+from fedbnsl_server.phases import ENDING, Phases
+from fedbnsl_server.search import graph_search, order_search
 from fedbnsl_server.sites.ejection import losses
 from fedbnsl_server.sites.mailbox import Mailbox, RecalledError
 from fedbnsl_server.sites.roster import Member, Roster
@@ -38,10 +40,12 @@ from fedbnsl_server.store.results import RunRecorder
 from fedbnsl_server.store.run_folder import RunFolder
 from fedbnsl_server.store.shortage import shortage
 from fedbnsl_server.store.site_ledgers import SiteLedgers
+from fedbnsl_server.threads import at_once, processors
 
 _GOODBYE_S = 5.0
 _HASTY_GOODBYE_S = 0.5
 _LAST_LOOKS_S = 1.0
+_LOOK_S = 0.25  # from one look at how far a search is to the next
 
 _T = TypeVar("_T")
 
@@ -93,6 +97,8 @@ class Coordinator:
         Told who joins and who leaves.
     emit
         Told what happens, under the name of the run's folder; see `fedbnsl.events`.
+    on_phase
+        Told several times a second what takes time; in the end None.
     """
 
     def __init__(
@@ -104,6 +110,7 @@ class Coordinator:
         notice: Callable[[str], None],
         record: Record,
         emit: Emit = silent,
+        on_phase: Callable[[Phase | None], None] = lambda phase: None,
     ) -> None:
         plan, past, identity = folder.plan, folder.past, folder.identity
         self._plan = plan
@@ -118,6 +125,9 @@ class Coordinator:
         self._probing: asyncio.Future[None] | None = None
         self._broken: Exception | None = None
         self._named: set[str] = set()  # sites that were said to stand out
+        self._on_phase = on_phase
+        self._phases = Phases(n_rounds(plan))
+        self._is_loaded = False
         self._asked_to_stop: signal.Signals | None = None
         self._rounds: asyncio.Future[AdmmState] | None = None
         self._folder = folder
@@ -155,6 +165,7 @@ class Coordinator:
             emit=self._emit,
             name=folder.path.name,
             why_paused=lambda: self._pause.reason,
+            phase=self._phase,
         )
         self._orders = EjectOrders(
             folder,
@@ -182,7 +193,10 @@ class Coordinator:
             Whatever ended the run, once the results are written and the sites are told.
         """
         await door.open(self._servicer)
+        watching = asyncio.ensure_future(self._watch_phases())
         end = await self._play()
+        watching.cancel()
+        _to_the_log(lambda: self._on_phase(None))
         ended = time.monotonic()
         end, result = await self._write_results(end)
         self._pause.stop()
@@ -226,6 +240,19 @@ class Coordinator:
         finally:
             looking.cancel()
 
+    async def _watch_phases(self) -> None:
+        while True:
+            _to_the_log(lambda: self._on_phase(self._phase()))
+            await asyncio.sleep(_LOOK_S)
+
+    def _phase(self) -> Phase:
+        first: tuple[str, float | None] | None = None
+        if self._servicer.progress.state == "waiting for sites":
+            first = WAITING_FOR_SITES, len(self._roster.members) / self._roster.seats
+        elif not self._is_loaded:
+            first = LOADING, None
+        return self._phases.look(self._mailbox.round, time.monotonic(), first=first)
+
     def _as_asked(self) -> _End:
         if self._broken is not None:
             return _End("failed", error=self._broken)
@@ -241,6 +268,7 @@ class Coordinator:
             await self._wait_for_sites()
             await self._start()
         await loading
+        self._is_loaded = True
         plan, roster = self._plan, self._roster
         while True:
             self._orders.rounds_are_played = True
@@ -254,6 +282,8 @@ class Coordinator:
                 state=self._recorder.state,
                 certificates={site: member.certificate for site, member in roster.members.items()},
                 lost=losses(self._recorder.ejected) if plan.secure_sums else (),
+                each=at_once(processors()),
+                follow=self._phases.follow,
             )
             try:
                 state = await _in_daemon_thread(play)
@@ -352,10 +382,22 @@ class Coordinator:
                 end = self._as_asked()
             return replace(end, outcome="failed", error=end.error or unwritten), None
 
-    def stop(self, number: signal.Signals) -> None:
-        """Pause the run (SIGTERM) or end it and tell the sites; after its end, wait no longer for those to hear it."""
+    def stop(self, number: signal.Signals, *, at_once: bool = False) -> None:
+        """Pause the run (SIGTERM) or end it and tell the sites; after its end, wait no longer for those to hear it.
+
+        The first SIGINT while a search goes on ends that search alone, with the best graph so far: the run goes on.
+
+        Parameters
+        ----------
+        at_once
+            Also while a search goes on.
+        """
         if self._goodbye is not None:
             self._goodbye.cancel()
+            return
+        asked = self._asked_to_stop is not None
+        if number is signal.SIGINT and not at_once and not asked and self._phases.end_search():
+            self._note(ENDING)
             return
         self._asked_to_stop = self._asked_to_stop or number
         if number is signal.SIGTERM:
@@ -445,10 +487,13 @@ def _shown(acyclicity: float | None) -> float:
 
 
 def warm_up(plan: Plan) -> None:
-    """Load what the rounds of a plan need, so that none of them waits for a library or a compiler."""
+    """Load what the rounds of a plan and its files need, so that nobody waits then for a library or a compiler."""
     global_step.warm_up()
+    graph_files.warm_up()
     if plan.graph_class == "cpdag":
         order_search.warm_up()
+    if plan.moments_rounds:
+        graph_search.warm_up()
 
 
 async def _in_daemon_thread(work: Callable[[], _T]) -> _T:

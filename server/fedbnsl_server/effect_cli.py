@@ -157,6 +157,7 @@ def _verdict(
             f"{network.assumed} edges have their directions by the assumption of equal noise variances alone; without "
             "it, the effect may be another"
         )
+    sentences += [f"be careful: {doubt}" for doubt in network.doubts]
     return verdict, sentences
 
 

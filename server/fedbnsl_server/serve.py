@@ -15,7 +15,7 @@ from fedbnsl.channel import require_loopback, split_address
 from fedbnsl.errors import FedbnslError, IdentityError, ResultError, SetupError
 from fedbnsl.events import Emit, silent
 from fedbnsl.interrupt import signals_to_heed
-from fedbnsl.messages import Finished
+from fedbnsl.messages import Finished, Phase
 from fedbnsl.plan.plan import Plan
 from fedbnsl.security_log import NAME, Record, SecurityLog
 from fedbnsl.wording import first_few
@@ -47,6 +47,7 @@ def serve(
     federation: "Federation | None" = None,
     on_listening: Callable[[str], None],
     on_round: Callable[[AdmmState, RoundRecord], None] = lambda state, record: None,
+    on_phase: Callable[[Phase | None], None] = lambda phase: None,
     notice: Callable[[str], None] = lambda text: None,
     seeds: Mapping[str, int] | None = None,
     site_ledgers: Path | None = None,
@@ -59,7 +60,8 @@ def serve(
 
     An unfinished run of the same plan in the folder is continued. For a finished one, the sites that missed the end
     are told it again. SIGTERM pauses the run: the result says "interrupted", the sites are not told and keep calling.
-    SIGINT and SIGHUP end it. A paused or ended run can be continued later.
+    SIGINT and SIGHUP end it, but the first SIGINT while a search goes on ends that search alone, with the best graph so
+    far. A paused or ended run can be continued later.
 
     Parameters
     ----------
@@ -75,6 +77,8 @@ def serve(
         Called with the real address once sites can call.
     on_round
         Called after each round is saved.
+    on_phase
+        Told several times a second what takes time; None in the end.
     notice
         Called with a text when a site joins or leaves, and when a round waits for one.
     seeds
@@ -114,7 +118,7 @@ def serve(
             listen,
             federation,
             n_sites=plan.n_participants,
-            largest_bytes=codec.largest_call_bytes(plan.column_names),
+            largest_bytes=codec.largest_call_bytes(plan.column_names, plan.steps_sent),
             on_open=on_listening,
             log=log,
             metrics=metrics,
@@ -132,7 +136,9 @@ def serve(
                 await _repeat_the_end(server, folder, ledgers, notice, record)
                 outcome = "finished before"
                 return stored
-            coordinator = Coordinator(folder, ledgers, on_round=on_round, notice=notice, record=record, emit=emit)
+            coordinator = Coordinator(
+                folder, ledgers, on_round=on_round, on_phase=on_phase, notice=notice, record=record, emit=emit
+            )
             if live is not None:
                 live.follow(coordinator.servicer.status, asyncio.get_running_loop())
             heed_signals(coordinator.stop)

@@ -37,7 +37,7 @@ ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 PLAN = 'variables = ["a", "b", "c"]\nname = "seen"\nn_participants = 2\nrounds = 4\nrefit_rounds = 0\n'
 STATUS_KEYS = {
     "state", "round", "rounds", "acyclicity", "edges", "undirected", "elapsed_s", "time_left_s", "run",
-    "protocol_version", "version", "time_unix_s", "caller", "sites", "reason", "name",
+    "protocol_version", "version", "time_unix_s", "caller", "sites", "reason", "name", "phase",
 }  # fmt: skip
 SITE_KEYS = {
     "site", "online", "online_s", "last_seen_s", "answered", "left", "last_round", "bytes_up", "bytes_down",
@@ -128,6 +128,7 @@ def test_status_tells_a_script_all_there_is_under_stable_keys(serve, join, coord
     assert (seen["state"], seen["round"], seen["rounds"], seen["edges"]) == ("running", 2, 4, 1)
     assert seen["time_left_s"] == pytest.approx(3 * seen["elapsed_s"])
     assert (seen["protocol_version"], seen["version"], seen["caller"]) == (PROTOCOL_VERSION, __version__, "")
+    assert (seen["phase"]["what"], seen["phase"]["share"]) == ("rounds", 0.25)
     assert re.fullmatch("[0-9a-f]{8}", seen["run"])
     assert all(set(site) == SITE_KEYS for site in seen["sites"])
     by_site = {site["site"]: site for site in seen["sites"]}

@@ -139,7 +139,7 @@ class Part:
                 offer=self.offer,
                 emit=self._events(),
                 leaving=self.leaving,
-                tells_of_table=False,
+                aside=lambda text: None,  # they were shown when the plan was approved
             )
 
     def _why_leave(self) -> str:

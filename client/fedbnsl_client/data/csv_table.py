@@ -30,6 +30,12 @@ _ARROW_BLOCK_BYTES = 4 * 2**20
 _Converters = Mapping[int | str, Callable[[str], float]]
 
 
+class Read:
+    """How much of a file was read: `n` bytes or letters."""
+
+    n = 0
+
+
 class NotPlainError(Exception):
     """The fast reader cannot read the file; the slow one reads it, or says what is wrong."""
 
@@ -88,6 +94,13 @@ class CsvTable:
     def __init__(self, path: Path, *, named: bool) -> None:
         self.origin = str(path)
         self._path, self._named = path, named
+        self._read = Read()
+
+    @property
+    def share(self) -> float | None:
+        """Of the file's bytes, about: a letter counts as one."""
+        size = self._path.stat().st_size
+        return min(self._read.n / size, 1.0) if size else None
 
     def header(self) -> list[str]:
         """See `read_header`."""
@@ -101,22 +114,25 @@ class CsvTable:
         DataError
             If a row has more or fewer fields than the header, or a cell cannot be read; by column and count.
         """
-        done = 0
+        done, self._read.n = 0, 0
         with suppress(NotPlainError):
             for block in self._quick(header, chosen, readings):
                 done += len(block)
                 yield block
             return
-        for block in blocks(self._path, header, chosen, readings):  # the same rows again, from the first to the last
+        self._read.n = 0
+        for block in blocks(
+            self._path, header, chosen, readings, read=self._read
+        ):  # the same rows again, from the first to the last
             if done < len(block):
                 yield block[done:]
             done = max(done - len(block), 0)
 
     def _quick(self, header: Sequence[str], chosen: Sequence[int], readings: Sequence[Reading]) -> Iterator[Matrix]:
         if has_fast_reader(self._path):
-            return fast_blocks(self._path, header, chosen, readings)
+            return fast_blocks(self._path, header, chosen, readings, read=self._read)
         if all(reading.is_plain for reading in readings):
-            return plain_blocks(self._path, header, chosen)
+            return plain_blocks(self._path, header, chosen, read=self._read)
         raise NotPlainError
 
 
@@ -126,7 +142,12 @@ def has_fast_reader(path: Path) -> bool:
 
 
 def fast_blocks(
-    path: Path, header: Sequence[str], chosen: Sequence[int], readings: Sequence[Reading]
+    path: Path,
+    header: Sequence[str],
+    chosen: Sequence[int],
+    readings: Sequence[Reading],
+    *,
+    read: "Read | None" = None,
 ) -> Iterator[Matrix]:
     """Like `blocks`, but by pyarrow: several times faster, with the same bits.
 
@@ -142,7 +163,7 @@ def fast_blocks(
     kinds = [arrow.string() if reading.codes or reading.missing != MISSING else arrow.float64() for reading in readings]
     try:
         with (
-            _Utf8File(path) as file,
+            _Utf8File(path, read) as file,
             arrow_csv.open_csv(
                 file,
                 read_options=arrow_csv.ReadOptions(
@@ -156,10 +177,10 @@ def fast_blocks(
             ) as batches,
         ):
             for batch in batches:
-                read = [codes_of(column, reading) for column, reading in zip(batch.columns, readings, strict=True)]
-                if any(bad.any() for _, bad in read):
+                found = [codes_of(column, reading) for column, reading in zip(batch.columns, readings, strict=True)]
+                if any(bad.any() for _, bad in found):
                     raise NotPlainError
-                yield np.column_stack([codes for codes, _ in read])
+                yield np.column_stack([codes for codes, _ in found])
     except (arrow.ArrowException, UnicodeDecodeError) as error:
         raise NotPlainError from error
 
@@ -167,17 +188,21 @@ def fast_blocks(
 class _Utf8File(io.FileIO):
     """The bytes of a file, unchanged; refuses bytes that are not UTF-8."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, read: "Read | None") -> None:
         super().__init__(path)
+        self._read = read or Read()
         self._decoder = getincrementaldecoder("utf-8")()
 
     def read(self, size: int | None = -1, /) -> bytes:
         data = super().read(-1 if size is None else size) or b""
         self._decoder.decode(data, final=not data)
+        self._read.n += len(data)
         return data
 
 
-def plain_blocks(path: Path, header: Sequence[str], chosen: Sequence[int]) -> Iterator[Matrix]:
+def plain_blocks(
+    path: Path, header: Sequence[str], chosen: Sequence[int], *, read: "Read | None" = None
+) -> Iterator[Matrix]:
     """Like `blocks`, for numbers as they stand, without a missing value.
 
     Raises
@@ -186,12 +211,19 @@ def plain_blocks(path: Path, header: Sequence[str], chosen: Sequence[int]) -> It
         If any cell is no number.
     """
     try:
-        yield from _loaded(path, header, chosen, None)
+        yield from _loaded(path, header, chosen, None, read)
     except (ValueError, UnicodeDecodeError) as error:
         raise NotPlainError from error
 
 
-def blocks(path: Path, header: Sequence[str], chosen: Sequence[int], readings: Sequence[Reading]) -> Iterator[Matrix]:
+def blocks(
+    path: Path,
+    header: Sequence[str],
+    chosen: Sequence[int],
+    readings: Sequence[Reading],
+    *,
+    read: "Read | None" = None,
+) -> Iterator[Matrix]:
     """(rows, V) codes of the chosen columns, from the first row to the last; NaN where a value is missing.
 
     Raises
@@ -201,7 +233,7 @@ def blocks(path: Path, header: Sequence[str], chosen: Sequence[int], readings: S
     """
     converters: _Converters = {k: reading.code for k, reading in zip(chosen, readings, strict=True)}
     try:
-        yield from _loaded(path, header, chosen, converters)
+        yield from _loaded(path, header, chosen, converters, read)
     except UnicodeDecodeError:
         raise
     except ValueError:
@@ -212,12 +244,12 @@ def blocks(path: Path, header: Sequence[str], chosen: Sequence[int], readings: S
 
 
 def _loaded(
-    path: Path, header: Sequence[str], chosen: Sequence[int], converters: _Converters | None
+    path: Path, header: Sequence[str], chosen: Sequence[int], converters: _Converters | None, read: "Read | None"
 ) -> Iterator[Matrix]:
     rows = rows_a_block(len(chosen))
     with path.open(encoding="utf-8-sig", newline="") as file:
         next(csv.reader(file))
-        lines = _Lines(file, len(header))
+        lines = _Lines(file, len(header), read or Read())
         while True:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # "input contained no data": counted by the caller
@@ -248,12 +280,13 @@ class _Lines:
         At a line that does not have one field for each column.
     """
 
-    def __init__(self, lines: Iterable[str], width: int) -> None:
-        self._lines, self._width = iter(lines), width
+    def __init__(self, lines: Iterable[str], width: int, read: "Read") -> None:
+        self._lines, self._width, self._read = iter(lines), width, read
         self.quoted = False
 
     def __iter__(self) -> Iterator[str]:
         for line in self._lines:
+            self._read.n += len(line)
             if '"' in line:
                 self.quoted = True
             elif line.count(",") != self._width - 1 and line.strip("\r\n") and not self.quoted:

@@ -146,6 +146,11 @@ class DatabaseTable:
         self._folder = path.resolve().parent
         self._database = Database.load(path)
 
+    @property
+    def share(self) -> float | None:
+        """Not known: the number of rows is not asked for."""
+        return None
+
     def header(self) -> list[str]:
         """The names of the query's columns, checked.
 

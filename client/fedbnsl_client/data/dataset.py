@@ -39,6 +39,7 @@ from fedbnsl_client.data.mapped_array import (
 )
 from fedbnsl_client.data.reading import NO_DICTIONARY, SAME_NAMES, ColumnMap, Reading, readings
 from fedbnsl_client.data.source import bytes_of, source_of, state_of
+from fedbnsl_client.data.watched import followed
 
 MIN_ROWS = 20
 
@@ -153,7 +154,8 @@ class Dataset:
             header = source.header()
             names, chosen, reading = chosen_columns(source.origin, header, columns, dictionary, mapping)
             table = TablePass(source.origin, names, dictionary, min_rows=min_rows)
-            data = cls(table.columns, table.gathered(source.codes(header, chosen, reading)))
+            codes = source.codes(header, chosen, reading)
+            data = cls(table.columns, table.gathered(followed(f"reading {path.name}", codes, lambda: source.share)))
             after = state_of(path)
         if before != after:
             raise DataError(f"{path}: the file changed while it was read; wait until it is complete")
@@ -229,12 +231,17 @@ class Dataset:
             raise DataError(f"the table lacks {quoted(missing)}")
         position = {name: k for k, name in enumerate(self.variables)}
         order = [position[name] for name in variables]
-        if order == list(range(len(self.variables))) and lies_in_file(self.X):
+        is_here = not isinstance(self.X, RowsElsewhere)
+        if (
+            order == list(range(len(self.variables)))
+            and is_here
+            and (lies_in_file(self.X) or self.X.flags.c_contiguous)
+        ):
             return self
         if isinstance(self.X, RowsElsewhere):
             X: Matrix = self.X.columns(order)
         elif not lies_in_file(self.X):
-            X = np.ascontiguousarray(self.X[:, order])
+            X = np.take(self.X, order, axis=1)  # row by row in memory, in one pass; an index would give columns
         else:
             X = gathered((X[:, order] for X in row_blocks(self.X)), len(order))
         odd = [one if one.finding is None else replace(one, finding=one.finding.reordered(order)) for one in self.odd]

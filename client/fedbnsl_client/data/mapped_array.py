@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from fedbnsl.errors import DataError
 from fedbnsl.sparse import Matrix
+from fedbnsl_client.data.watched import followed
 
 MAPPED_BYTES = 256 * 2**20
 """A table with more bytes of values is kept in a file."""
@@ -133,10 +134,16 @@ def row_blocks(X: Matrix | RowsElsewhere) -> Iterator[Matrix]:
         yield X
         return
     rows = rows_a_block(X.shape[1])
-    starts = range(0, max(len(X) - rows, 0) + 1, rows)
-    for start in starts:
-        yield X[start : len(X) if start == starts[-1] else start + rows]
-        forget(X)
+    starts, done = range(0, max(len(X) - rows, 0) + 1, rows), 0
+
+    def blocks() -> Iterator[Matrix]:
+        nonlocal done
+        for start in starts:
+            done = start
+            yield X[start : len(X) if start == starts[-1] else start + rows]
+            forget(X)
+
+    yield from followed("going through the rows", blocks(), lambda: done / len(X))
 
 
 def sum_over_rows(X: Matrix | RowsElsewhere, f: Callable[[Matrix], Sums]) -> Sums:

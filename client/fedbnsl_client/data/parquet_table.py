@@ -5,7 +5,7 @@ other programs write it. Files and folders whose names begin with '_' or '.' are
 columns, in any order.
 """
 
-from collections.abc import Generator, Hashable, Iterator, Sequence
+from collections.abc import Generator, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -112,6 +112,11 @@ def names_of(file: File) -> list[str]:
         return read_names(file.path, [*parquet.schema_arrow.names, *(name for name, _ in file.of_folder)])
 
 
+def _rows_of(file: File) -> int:
+    with opened(file.path) as parquet:
+        return int(parquet.metadata.num_rows)
+
+
 def batches_of(
     file: File, header: Sequence[str], chosen: Sequence[int], row_groups: Sequence[int] | None = None
 ) -> Iterator[Any]:
@@ -141,6 +146,12 @@ class ParquetTable:
     def __init__(self, path: Path) -> None:
         self.origin = str(path)
         self._path = path
+        self._rows = self._read = 0
+
+    @property
+    def share(self) -> float | None:
+        """Of the rows that were read."""
+        return self._read / self._rows if self._rows else None
 
     def header(self) -> list[str]:
         """The column names of all files.
@@ -177,10 +188,18 @@ class ParquetTable:
             If cells cannot be read; by column and count, with rows counted over all files in their order.
         """
         found = CellProblems(header, "data row")
-        batches = (batch for file in files_of(self._path) for batch in batches_of(file, header, chosen))
+        files = files_of(self._path)
+        self._rows = sum(_rows_of(file) for file in files)
+        batches = self._counted(batch for file in files for batch in batches_of(file, header, chosen))
         yield from codes_of_batches(batches, found, chosen, readings)
         if problems := found.lines():
             raise UnreadableCellsError(f"{self.origin}: " + in_one_line(problems))
+
+    def _counted(self, batches: Iterable[Any]) -> Iterator[Any]:
+        self._read = 0
+        for batch in batches:
+            self._read += batch.num_rows
+            yield batch
 
     def _name(self, file: File) -> str:
         return repr(str(file.path.relative_to(self._path)))

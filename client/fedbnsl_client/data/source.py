@@ -19,6 +19,11 @@ class Source(Protocol):
         """What errors call it; no secret in it."""
         ...
 
+    @property
+    def share(self) -> float | None:
+        """Of the table, what `codes` has read so far, about; None: not known, as of a database."""
+        ...
+
     def header(self) -> list[str]:
         """Its column names, checked (`fedbnsl_client.data.columns.read_names`).
 

@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -217,8 +218,8 @@ def watch(
 ) -> None:
     """Watch the run of the coordinator at HOST:PORT (this machine, at the federation's port or 50051) until it ends.
 
-    On a terminal it is a live view, on a pipe a line now and then; with --json an object whenever round or state
-    change. Ctrl-C stops watching, never the run. Exit code 10 if the run failed, 6 if the coordinator stays away.
+    On a terminal it is a live view, on a pipe a line now and then; with --json an object whenever round, state or
+    phase change. Ctrl-C stops watching, never the run. Exit code 10 if the run failed, 6 if the coordinator stays away.
     """
     from rich.console import Console
 
@@ -255,14 +256,15 @@ def _until_the_end(
     as_json: bool,
     run: int,
 ) -> "RunStatus":
-    seen_at, said = time.monotonic(), ("", -1)
+    seen_at, said = time.monotonic(), ("", -1, "")
     seen: RunStatus | None = None
     if port is not None:
         port.look = lambda: None if seen is None else {seen.name: seen}
     while True:
         seen = observer.status(run)
-        if seen is not None and as_json and (seen.state, seen.round) != said:
-            said = seen.state, seen.round
+        step = None if seen is None else (seen.state, seen.round, seen.phase.what if seen.phase else "")
+        if seen is not None and as_json and step is not None and step != said:
+            said = step
             click.echo(json.dumps(_as_json(seen), ensure_ascii=False))
         if seen is not None and seen.state in ("finished", "failed"):
             display.show(seen)
@@ -321,6 +323,7 @@ def _as_json(seen: "RunStatus") -> dict[str, Any]:
         "undirected": seen.undirected,
         "elapsed_s": seen.elapsed_s,
         "time_left_s": seconds_left(seen),
+        "phase": None if seen.phase is None else asdict(seen.phase),
         "run": f"{seen.run:08x}",
         "protocol_version": seen.protocol_version,
         "version": seen.version,

@@ -45,6 +45,7 @@ class RunCollector(Collector):
             if status.state == "paused":
                 paused.add_metric([run, status.reason], 1.0)
         yield from (state, paused)
+        yield from _of_phases(runs)
         for name, what, value in _NUMBERS:
             family = GaugeMetricFamily(name, what, labels=["run"])
             for run, status in runs.items():
@@ -61,6 +62,24 @@ _NUMBERS: tuple[tuple[str, str, Callable[[RunStatus], float]], ...] = (
     ("fedbnsl_undirected_edges", "Edges without a direction among them.", lambda status: status.undirected),
     ("fedbnsl_elapsed_seconds", "Time since the first round.", lambda status: status.elapsed_s),
 )
+
+
+def _of_phases(runs: Mapping[str, RunStatus]) -> Iterable[Metric]:
+    """What takes time; a share and a time left only where they are known."""
+    one = ["run", "phase"]
+    elapsed = GaugeMetricFamily("fedbnsl_phase_seconds", "Time since the present phase began.", labels=one)
+    share = GaugeMetricFamily("fedbnsl_phase_share", "Share of the present phase that is done.", labels=one)
+    left = GaugeMetricFamily("fedbnsl_phase_left_seconds", "Time that the present phase still takes.", labels=one)
+    for run, status in runs.items():
+        phase = status.phase
+        if phase is None:
+            continue
+        elapsed.add_metric([run, phase.what], phase.elapsed_s)
+        if phase.share is not None:
+            share.add_metric([run, phase.what], phase.share)
+        if phase.left_s is not None:
+            left.add_metric([run, phase.what], phase.left_s)
+    yield from (elapsed, share, left)
 
 
 def _of_log(totals: Mapping[tuple[str, str], int]) -> Iterable[Metric]:

@@ -13,7 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from fedbnsl.messages import RunOffer, RunStatus, SiteProgress
-from fedbnsl.wording import counted_edges
+from fedbnsl.pace import SparseLines, in_words
+from fedbnsl.phase_display import bar_of
+from fedbnsl.wording import counted_edges, duration
 
 ZCDP_PER_UNIT = 1e-12
 
@@ -35,6 +37,7 @@ class RunDisplay:
         self._last_step: tuple[str, str, int] | None = None
         self._last_status: RunStatus | None = None
         self._last_trouble = ""
+        self._lines = SparseLines()
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
@@ -62,6 +65,12 @@ class RunDisplay:
         if step != self._last_step or back:
             self._last_step = step
             self._print(headline(status))
+        if status.phase is not None and status.phase.is_work and self._lines.is_due(status.phase):
+            self._print(in_words(status.phase))
+
+    def say(self, text: str) -> None:
+        """Print a line that stays."""
+        self._print(text)
 
     def show_trouble(self, trouble: str) -> None:
         """Show, above the last status, why it is out of date."""
@@ -84,9 +93,12 @@ def megabytes(n_bytes: float) -> str:
 
 
 def seconds_left(status: RunStatus) -> float | None:
-    """How long the remaining rounds take at the pace of those done; None before one is done, and after the end."""
+    """How long the remaining rounds take at the pace of those done.
+
+    None before one is done, after the end, and while the coordinator works: how long that takes, its phase says.
+    """
     done = status.round - 1
-    if status.state != "running" or done < 1:
+    if status.state != "running" or done < 1 or (status.phase is not None and status.phase.is_work):
         return None
     return status.elapsed_s / done * (status.rounds - done)
 
@@ -111,21 +123,15 @@ def _time(status: RunStatus) -> str:
     return f"{duration(status.elapsed_s)}" + ("" if left is None else f", about {duration(left)} left")
 
 
-def duration(seconds: float) -> str:
-    """Seconds for people: two units at most."""
-    minutes, rest = divmod(round(seconds), 60)
-    if not minutes:
-        return f"{rest} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
-
-
 def view(title: str, status: RunStatus) -> Group:
     """A run with its progress and its sites."""
     done = status.rounds if status.state == "finished" else max(0, status.round - 1)
     bar = Table.grid()  # a bare bar does not end its line
     bar.add_row(ProgressBar(total=max(1, status.rounds), completed=done, width=60))
-    parts: list[RenderableType] = [Text(title, style="bold"), bar, Text(headline(status)), _Sites(status)]
+    parts: list[RenderableType] = [Text(title, style="bold"), bar, Text(headline(status))]
+    if status.phase is not None and status.phase.is_work:
+        parts.append(bar_of(status.phase))
+    parts.append(_Sites(status))
     if any(site.spent_units is not None for site in status.sites):
         parts.append(
             Text("spent zCDP: from this dataset in this federation, as each site's ledger told it last", style="dim")

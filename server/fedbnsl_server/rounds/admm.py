@@ -42,7 +42,7 @@ def fault(answer: Answer, task: Task, run: Run) -> str:
     sent = answer.weights
     if not run.plan.dense_messages and not run.mask.allowed.flat[sent.index].all():
         return "has entries that the plan excludes"
-    if answer.index.size > (run.plan.local_steps if run.plan.sends_steps else 0):
+    if answer.index.size > run.plan.steps_sent:
         return f"has {answer.index.size} private steps, more than the plan asks for"
     if not run.mask.allowed.flat[answer.index].all():
         return "has private steps that the plan excludes"
@@ -94,6 +94,7 @@ def _searched(state: AdmmState, run: Run) -> AdmmState:
         state.global_weights.to_dense(),
         starts,
         threshold=plan.threshold,
+        progress=run.progress,
     )
     weights = SparseMatrix.on_support(found.weights, found.dag)
     return replace(state, refitted=weights.as_float32() if plan.value_type == "float32" else weights)

@@ -20,6 +20,7 @@ from fedbnsl_server.search.class_search import ClassSearch, edge_penalty
 from fedbnsl_server.search.confidence import confidence_of
 from fedbnsl_server.search.fitted_network import Accuracy, SiteMoments, pooled_accuracy
 from fedbnsl_server.search.graph_search import FoundGraph, search
+from fedbnsl_server.search.progress import Progress
 
 # A weight is at most a ratio of two sizes (1e27), times what a nearly singular regression may give (1e9 or so).
 _LARGEST_SQUARE = 1e27
@@ -62,7 +63,7 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     pooled = np.average(list(told.values()), axis=0, weights=pooling)
     if plan.graph_class == "cpdag":
         again = _class_search(told, weights, accuracy, task, run)
-        best = again.found(pooled)
+        best = again.found(pooled, progress=run.progress)
         found = _in_units(best, state)
     else:
         found = _equal_variance(state, list(told.values()), weights, task, run)
@@ -79,6 +80,8 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
         weights=pooling.tolist(),
         draws=plan.bootstrap,
         rng=np.random.default_rng(plan.search_seed),
+        progress=run.progress,
+        each=run.each,
     )
     if again is not None and best is not None:
         cost = _cost_of_knowledge(best, again, pooled, task, run)
@@ -108,21 +111,27 @@ def _class_search(told: Mapping[str, Matrix], rows: Matrix, accuracy: Accuracy, 
     plan, mask = run.plan, run.mask
     candidates, seed = parent_candidates(task.neighbours.support(), mask), plan.search_seed
     penalty = edge_penalty(
-        plan.edge_penalty, list(told.values()), rows.tolist(), candidates=candidates, mask=mask, seed=seed
-    )
+        plan.edge_penalty, list(told.values()), rows.tolist(), candidates=candidates, mask=mask, seed=seed,
+        progress=run.progress,
+    )  # fmt: skip
     return ClassSearch(candidates, mask, accuracy.n_samples, penalty, plan.threshold, seed)
 
 
 def _cost_of_knowledge(best: FoundGraph, search: ClassSearch, pooled: Matrix, task: Task, run: Run) -> float:
-    """By how much the score of all records would be lower without the plan's knowledge; NaN: it has none.
+    """By how much the score of all records would be lower without the plan's knowledge; NaN: not searched to the end.
 
     Pairs whose moments nobody was asked for, because of that knowledge, stay apart: without them, it would cost more.
     """
     mask, anything = run.mask, EdgeMask(Knowledge(), run.mask.columns)
-    if (mask.of_variables.allowed == anything.of_variables.allowed).all():
+    progress = Progress() if run.progress is None else run.progress
+    if (mask.of_variables.allowed == anything.of_variables.allowed).all() or progress.is_enough:
         return math.nan
+    progress.begin("searching without prior knowledge")
     free = replace(search, candidates=parent_candidates(task.neighbours.support(), anything), mask=anything)
-    without = free.on(pooled, Accuracy(search.n_samples)).found(start=topological_order(best.dag))
+    problem = free.on(pooled, Accuracy(search.n_samples))
+    without = problem.found(start=topological_order(best.dag), progress=progress)
+    if progress.is_enough:
+        return math.nan
     return max(search.n_samples * (best.score - without.score), 0.0)
 
 
@@ -157,6 +166,8 @@ def _equal_variance(state: AdmmState, matrices: Sequence[Matrix], rows: Matrix, 
         n_samples=n_samples,
         threshold=plan.threshold,
         size=size,
+        progress=run.progress,
+        each=run.each,
     )
 
 

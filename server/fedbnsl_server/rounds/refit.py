@@ -32,7 +32,7 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     if rule is None:
         rows = run.weights(answers)
         whole = mean_of((answer.weights for answer in answers.values()), rows)
-        weights = SparseMatrix.on_support(whole, task.graph.support())
+        weights = SparseMatrix(whole.n_variables, task.graph.index, whole.at(task.graph.index))
         variance = np.average(variances, axis=0, weights=rows)
     else:
         entries = rule(np.stack([answer.weights.value for answer in answers.values()]))

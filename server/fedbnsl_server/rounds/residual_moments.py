@@ -135,7 +135,9 @@ def _equal_variance(state: AdmmState, answers: Mapping[str, Answer], task: Task,
     release, all_sites, _ = _released(state, answers, task, run)
     releases, size = (*state.releases, release), None if state.units is None else state.units.scales
     search = EqualVarianceSearch(run.mask, run.plan.threshold, last, size)
-    found = search.found(releases, all_sites.n_samples, task.weights.support(), task.scales)
+    found = search.found(
+        releases, all_sites.n_samples, task.weights.support(), task.scales, progress=run.progress, each=run.each
+    )
     return _Searched(found.graph, found.pooled, found.asked, found.scales, releases)
 
 
@@ -145,7 +147,7 @@ def _class(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run
     release, all_sites, hidden = _released(state, answers, task, run)
     releases, n_samples = (*state.releases, release), all_sites.n_samples
     search = NoisyClassSearch(run.mask, plan.threshold if last else 0.0, plan.search_seed)
-    found, moments, accuracy, weight_error, of_residuals = search.found(releases, n_samples)
+    found, moments, accuracy, weight_error, of_residuals = search.found(releases, n_samples, progress=run.progress)
     pooled = PooledMoments(of_residuals.of_columns, of_residuals.noise_std, np.zeros((d, d), dtype=bool))
     asked = 1.0 / of_residuals.A.diagonal()
     scales = noisy_class_search.next_scales(found, release.noise_std, task.scales)
@@ -162,6 +164,8 @@ def _class(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run
         class_of=run.class_of,
         draws=plan.bootstrap,
         rng=np.random.default_rng(plan.search_seed),
+        progress=run.progress,
+        each=run.each,
     )
     return _Searched(found, pooled, asked, scales, releases, replace(confidence, uncounted=hidden))
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from fedbnsl.channel import MAX_MESSAGE_BYTES, require_loopback, split_address
 from fedbnsl.errors import FedbnslError, ResultError, SetupError
 from fedbnsl.events import Emit, silent
-from fedbnsl.messages import RunOffer, run_tag
+from fedbnsl.messages import Phase, RunOffer, run_tag
 from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl.security_log import NAME, Record, SecurityLog
 from fedbnsl.shown import shown
@@ -65,6 +65,7 @@ def serve_runs(
     at_once: int = 2,
     on_listening: Callable[[str], None],
     on_round: Callable[[str, AdmmState, RoundRecord], None] = lambda name, state, record: None,
+    on_phase: Callable[[str, Phase | None], None] = lambda name, phase: None,
     notice: Callable[[str, str], None] = lambda name, text: None,
     site_ledgers: Path | None = None,
     security_log: Path | None = None,
@@ -80,7 +81,7 @@ def serve_runs(
         How many runs are open at the same time; the others wait in their order.
     on_listening
         Called with the real address once sites can call.
-    on_round, notice
+    on_round, on_phase, notice
         Called with the name of the run, and as in `fedbnsl_server.serve.serve`.
     site_ledgers
         File that remembers the sites' privacy ledgers; None: in the folder.
@@ -122,6 +123,7 @@ def serve_runs(
             at_once=at_once,
             federation=federation,
             on_round=on_round,
+            on_phase=on_phase,
             notice=notice,
             record=partial(log.count, sync=True),
             emit=emit,
@@ -189,6 +191,7 @@ class Service:
         at_once: int,
         federation: "Federation | None",
         on_round: Callable[[str, AdmmState, RoundRecord], None],
+        on_phase: Callable[[str, Phase | None], None],
         notice: Callable[[str, str], None],
         record: Record,
         emit: Emit,
@@ -200,6 +203,7 @@ class Service:
         self._at_once = at_once
         self._federation = federation
         self._on_round = on_round
+        self._on_phase = on_phase
         self._notice = notice
         self._record = record
         self._emit = emit
@@ -274,7 +278,7 @@ class Service:
             played = self._played.get(run.name)
             if played is not None and run.wanted != "run" and not played.ending:
                 played.ending = run.wanted
-                played.coordinator.stop(signal.SIGTERM if run.wanted == "pause" else signal.SIGINT)
+                played.coordinator.stop(signal.SIGTERM if run.wanted == "pause" else signal.SIGINT, at_once=True)
             begins = run.name not in self._tasks and run.wanted == "run" and self._states[run.name] != "finished"
             waits = time.monotonic() < self._again.get(run.name, (0.0, 0.0))[1] or tags[run_tag(run.run)]
             if begins and not waits and self._busy() < self._at_once and len(self._tasks) < _MOST_OPEN:
@@ -343,6 +347,7 @@ class Service:
                 folder,
                 self._ledgers,
                 on_round=partial(self._on_round, name),
+                on_phase=partial(self._on_phase, name),
                 notice=partial(self._notice, name),
                 record=self._record,
                 emit=self._emit,

@@ -34,6 +34,8 @@ class LearnedNetwork:
         Edges whose directions only the assumption of equal variances gives.
     units
         What variables are measured in, in words, where the data dictionary says it.
+    doubts
+        What the run's verdict says against its graph: searches that were ended early, and what the data contradict.
     """
 
     columns: Columns
@@ -42,6 +44,7 @@ class LearnedNetwork:
     precision: Precision | None
     assumed: int
     units: Mapping[str, str]
+    doubts: tuple[str, ...] = ()
 
     @property
     def spread(self) -> Matrix:
@@ -71,6 +74,7 @@ def read_network(run: Path) -> LearnedNetwork:
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         raise ResultError(f"{path} cannot be read as a network over the run's columns: {error!r}") from None
     estimation: Mapping[str, Any] | None = result.get("estimation")
+    verdict = result.get("verdict", {})
     by_assumption = [edge for edge in result["edges"] if edge.get("directed_by", "assumption") == "assumption"]
     return LearnedNetwork(
         columns,
@@ -79,6 +83,7 @@ def read_network(run: Path) -> LearnedNetwork:
         None if estimation is None else Precision(estimation["n_samples"], estimation["noise_std"]),
         len(by_assumption),
         result.get("units", {}),
+        (*verdict.get("incomplete", ()), *verdict.get("contradicted", ())),
     )
 
 

@@ -39,6 +39,7 @@ def round_entry(
         "acyclicity": finite(record.acyclicity),
         "edges": record.edges,
         **({"undirected": record.undirected} if record.undirected else {}),
+        **({"ended_in": record.ended_in} if record.ended_in else {}),
         "local_s": round(record.local_s, 6),
         "global_s": round(record.global_s, 6),
         "bytes": {

@@ -21,6 +21,8 @@ from fedbnsl_server.store.warnings import units_of_variances
 _LEVEL = 0.01
 # True knowledge hardly costs so much by chance, an edge turned around mostly costs more.
 _DEAR = 5.0
+# Less than this share of its variance is left of a column that others determine; float32 leaves up to 1e-7.
+_DETERMINED = 1e-6
 _DIFFERING = "the differences between sites, "
 
 
@@ -30,6 +32,8 @@ def verdict_of(
     edges: Sequence[Mapping[str, Any]],
     confidence: Confidence | None,
     residual_variance: Matrix,
+    *,
+    incomplete: Sequence[str] = (),
 ) -> dict[str, Any]:
     """What result.json has under `verdict`.
 
@@ -41,6 +45,8 @@ def verdict_of(
         None: the plan has no search over moments, or it is still to come; then nothing is tested.
     residual_variance
         (d,) in squared units of the tables; empty: not known, and so not tested.
+    incomplete
+        Which searches were ended early, in words.
     """
     contradicted: list[str] = []
     if confidence is not None:
@@ -49,11 +55,13 @@ def verdict_of(
         differing = list(_sites_that_differ(columns, confidence, edges))
         contradicted += [*differing, *_unexplained(plan, columns, confidence, also="" if not differing else _DIFFERING)]
         contradicted += _dear_knowledge(confidence)
+        contradicted += _determined(columns, confidence)
     return {
         "assumed": list(_assumed(plan)),
         "tested": list(_tested(plan, confidence, residual_variance)),
         "contradicted": contradicted,
         "directed_by": directions(edges),
+        "incomplete": list(incomplete),
     }
 
 
@@ -103,6 +111,20 @@ def _dear_knowledge(confidence: Confidence) -> Iterator[str]:
         yield (
             "the plan's knowledge does not fit the data: without it, the logarithm of the likelihood, less what edges "
             f"cost, would be larger by {confidence.cost_of_knowledge:.3g} (more than {_DEAR:g} is not by chance)"
+        )
+
+
+def _determined(columns: Columns, confidence: Confidence) -> Iterator[str]:
+    """Columns that are functions of others but for rounding: one regression is as good as another among them."""
+    if confidence.noise_std:  # of a private run, which hides it
+        return
+    share = confidence.residual_variance / np.where(confidence.variance > 0.0, confidence.variance, np.inf)
+    names = sorted({_variable(columns, c) for c in np.flatnonzero((share > 0.0) & (share < _DETERMINED)).tolist()})
+    if names:
+        yield (
+            f"{first_few(map(repr, names))}: an exact function of other variables but for rounding, such as a sum or "
+            "another unit of theirs; edges, directions and effects among them and next to them are arbitrary: leave "
+            "one of them out and run again"
         )
 
 

@@ -16,6 +16,12 @@ from fedbnsl_server.sites.ejection import Ejected
 _FAINT = 0.1
 # Of a ratio of equal numbers; in single precision, and after several steps.
 _ROUNDING, _NEARLY = 1e-9, 1e-4
+# Parts of a search that change nothing of its graph.
+_AFTER_THE_SEARCH = {
+    "bootstrap": "how sure its edges are was not looked at to the end",
+    "without one site each": "whether it hangs on one site was not looked at to the end",
+    "searching without prior knowledge": "whether the tables contradict what was known beforehand was not looked at",
+}
 # The largest residual variance over the smallest, beyond which a result warns.
 _UNEQUAL_VARIANCES = 2.0
 
@@ -30,6 +36,29 @@ def of_sites_that_went(
         for site, t in turned_out.items()
         if site not in gone and site in contributed
     ]
+
+
+def of_ended_searches(plan: Plan, rounds: Sequence[Mapping[str, Any]], draws: int | None) -> list[str]:
+    """Searches that the coordinator's operator has ended before they were complete.
+
+    Parameters
+    ----------
+    rounds
+        Their entries in the result.
+    draws
+        Of the bootstrap; None: there is none yet.
+    """
+    found: list[str] = []
+    for entry in rounds:
+        if part := entry.get("ended_in"):
+            lost = _AFTER_THE_SEARCH.get(part)
+            what = "another graph may fit better" if lost is None else f"the graph is complete, but {lost}"
+            found.append(
+                f"the search of round {entry['round']} was ended early by the operator, in its part {part!r}: {what}"
+            )
+    if found and draws is not None and plan.graph_class == "cpdag" and draws < plan.bootstrap:
+        found[-1] += f"; {draws} of {plan.bootstrap} draws of the bootstrap were made"
+    return found
 
 
 def of_other_versions(site_versions: Mapping[str, Mapping[str, str]]) -> list[str]:

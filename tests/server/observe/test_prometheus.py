@@ -14,7 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fedbnsl.errors import SetupError
-from fedbnsl.messages import RunStatus, SiteProgress
+from fedbnsl.messages import Phase, RunStatus, SiteProgress
 from fedbnsl.web import metrics_port
 from fedbnsl_server.observe.metrics_port import MetricsPort
 from fedbnsl_server.observe.prometheus import from_loop
@@ -84,6 +84,22 @@ def test_a_paused_run_says_what_it_waits_for():
         got = scraped(port)
     assert got["fedbnsl_run_state", ("run", "cohort"), ("state", "paused")] == 1
     assert got["fedbnsl_run_paused", ("reason", "No space left on device"), ("run", "cohort")] == 1
+
+
+def test_what_takes_time_is_scraped_with_its_share_and_the_time_left_where_they_are_known():
+    with MetricsPort("127.0.0.1:0") as port:
+        port.look = lambda: {
+            "cohort": replace(STATUS, phase=Phase("bootstrap", 0.25, 4.0, 12.0)),
+            "other": replace(STATUS, phase=Phase("loading compiled code", None, 3.0)),
+        }
+        got = scraped(port)
+    one, other = (("phase", "bootstrap"), ("run", "cohort")), (("phase", "loading compiled code"), ("run", "other"))
+    assert {key: value for key, value in got.items() if "phase" in key[0]} == {
+        ("fedbnsl_phase_seconds", *one): 4,
+        ("fedbnsl_phase_share", *one): 0.25,
+        ("fedbnsl_phase_left_seconds", *one): 12,
+        ("fedbnsl_phase_seconds", *other): 3,
+    }
 
 
 def test_a_run_that_waits_for_a_quorum_is_not_paused():

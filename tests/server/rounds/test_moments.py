@@ -28,6 +28,7 @@ from fedbnsl_server.algorithm import round_loop
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.consensus_graph import consensus_graph
 from fedbnsl_server.algorithm.round_loop import RoundRecord
+from fedbnsl_server.search.progress import Progress
 from fedbnsl_server.sites.mailbox import UpdateCheck
 from fedbnsl_server.store import checkpoint
 from plain_sites import PlainSites, states_of_run
@@ -217,7 +218,25 @@ def test_while_another_start_is_under_way_the_last_whole_one_speaks() -> None:
 def test_knowledge_that_is_wrong_costs_and_knowledge_that_is_true_does_not(
     knowledge: dict[str, Any], low: float, high: float
 ) -> None:
-    """a -> c <- b, c -> d."""
+    cost = cost_of_knowledge(knowledge)
+    assert math.isnan(cost) if math.isnan(low) else low <= cost <= high
+
+
+@pytest.mark.parametrize("part", ["bootstrap", "without one site each", "searching without prior knowledge"])
+def test_knowledge_is_not_judged_by_a_search_that_was_ended_early(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = Progress.begin
+
+    def ended(self: Progress, what: str) -> None:
+        begin(self, what)
+        if what == part:
+            self.enough()
+
+    monkeypatch.setattr(Progress, "begin", ended)
+    assert math.isnan(cost_of_knowledge({"forbidden": [["a", "c"], ["c", "a"]]}))
+
+
+def cost_of_knowledge(knowledge: dict[str, Any]) -> float:
+    """In a run on a -> c <- b, c -> d."""
     rng = np.random.default_rng(0)
     tables: dict[str, Dataset] = {}
     for site in ("x", "y"):
@@ -230,5 +249,4 @@ def test_knowledge_that_is_wrong_costs_and_knowledge_that_is_true_does_not(
     rows = {site: table.n_samples for site, table in tables.items()}
     end = states_of_run(plan, sites, variables=tuple("abcd"), n_samples=rows)[-1]
     assert end.confidence is not None
-    cost = end.confidence.cost_of_knowledge
-    assert math.isnan(cost) if math.isnan(low) else low <= cost <= high
+    return end.confidence.cost_of_knowledge

@@ -260,9 +260,9 @@ def test_each_round_asks_with_what_the_round_before_has_found() -> None:
 def test_every_round_adds_its_release_to_those_that_the_search_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     given, found = list[int](), EqualVarianceSearch.found
 
-    def counted(search: EqualVarianceSearch, releases: Sequence[Release], *others: Any) -> Learned:
+    def counted(search: EqualVarianceSearch, releases: Sequence[Release], *others: Any, **options: Any) -> Learned:
         given.append(len(releases))
-        return found(search, releases, *others)
+        return found(search, releases, *others, **options)
 
     monkeypatch.setattr(EqualVarianceSearch, "found", counted)
     assert [len(state.releases) for state in run(PLAN, Sites(PLAN))] == [0, 1, 2, 3]

@@ -35,6 +35,7 @@ class Serving:
             at_once=2,
             federation=None,
             on_round=lambda name, state, record: None,
+            on_phase=lambda name, phase: None,
             notice=lambda name, text: self.said.append((name, text)),
             record=unrecorded,
             emit=silent,

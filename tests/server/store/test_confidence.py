@@ -180,6 +180,15 @@ def contradicted(plan: Plan, confidence: Confidence, residual_variance: np.ndarr
     return found
 
 
+@pytest.mark.parametrize("share", [1e-9, 1e-2])
+def test_a_variable_that_others_determine_is_named(share: float) -> None:
+    left = CONFIDENCE.variance * np.array([1.0, share, 1.0])
+    found = contradicted(CPDAG, replace(CONFIDENCE, residual_variance=left))
+    assert [COLUMNS.variables[1] in sentence for sentence in found] == ([True] if share < 1e-6 else [])
+    noisy = replace(CONFIDENCE, residual_variance=left, noise_std=0.1)
+    assert contradicted(CPDAG, noisy) == [], "noise hides it"
+
+
 def test_variances_that_differ_by_chance_contradict_nothing_and_a_real_difference_is_told_with_its_ratio() -> None:
     assert contradicted(LEAN, CONFIDENCE, np.array([1.0, 1.1, 0.9])) == []
     unequal = np.array([1.0, 2.0, 0.5])

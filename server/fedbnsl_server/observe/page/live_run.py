@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -206,6 +207,7 @@ class LiveRun:
             "stage": stage(self.plan, status.round).kind if status.round else "",
             "elapsed_s": round(status.elapsed_s, 1),
             "left_s": seconds_left(status),
+            "phase": None if self.outcome or status.phase is None else asdict(status.phase),
             "round_s": round(round_s, 4),
             "h": status.acyclicity,
             "edges": status.edges,

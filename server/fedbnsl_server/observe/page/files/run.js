@@ -39,8 +39,22 @@ function showNow(content) {
   setText("bytes", bytes(now.bytes));
   setText("elapsed", seconds(now.elapsed_s));
   setText("round-s", now.round_s ? seconds(now.round_s) : dash);
+  showPhase(isOver ? null : now.phase);
   showWarnings();
   showSites();
+}
+
+const WAITS = ["rounds", "waiting for sites"];
+function showPhase(phase) {
+  const works = Boolean(phase) && !WAITS.includes(phase.what);
+  byId("phase").hidden = !works;
+  if (!works) return;
+  const known = phase.share !== null;
+  if (known) byId("phase-share").value = phase.share;
+  else byId("phase-share").removeAttribute("value");
+  const share = known ? `${Math.floor(100 * phase.share)} %, ` : "";
+  const left = phase.left_s === null ? "" : `, about ${seconds(phase.left_s)} left`;
+  setText("phase-text", `${phase.what}: ${share}${seconds(phase.elapsed_s)}${left}`);
 }
 
 let warned = "";

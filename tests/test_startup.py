@@ -34,18 +34,23 @@ def test_a_coordinator_listens_before_it_loads_mathematics_and_never_loads_what_
     assert loaded(f"import fedbnsl_server.serve\n{warm}") == {"grpc", "numpy", "pydantic", "scipy"}
 
 
-@pytest.mark.parametrize("graph_class", ["cpdag", "dag-equal-variance"])
-def test_a_coordinator_loads_a_compiler_only_for_the_search_over_orders(graph_class: str):
+@pytest.mark.parametrize("searches", [True, False])
+def test_a_coordinator_loads_a_compiler_only_for_a_search(searches: bool):
     """While its sites join, so that no round waits for it."""
-    plan = f"Plan(n_participants=2, moments_rounds=1, refit_rounds=0, graph_class={graph_class!r})"
+    plan = f"Plan(n_participants=2, moments_rounds={int(searches)}, refit_rounds={int(not searches)})"
     warm = f"from fedbnsl.plan.plan import Plan\nfrom fedbnsl_server.coordinator import warm_up\nwarm_up({plan})"
-    assert ("numba" in loaded(warm)) == (graph_class == "cpdag")
+    assert ("numba" in loaded(warm)) == searches
 
 
 def test_a_site_loads_compiled_kernels_to_join_a_run_and_for_nothing_else():
     assert "numba" in loaded("import fedbnsl_client.join_run")
     other = "import fedbnsl_client.site.folder, fedbnsl_client.budget.report, fedbnsl_client.site.doctor"
     assert loaded(other) == {"cryptography", "grpc", "numpy", "pydantic"}
+
+
+def test_a_site_checks_the_graph_that_it_gets_without_the_mathematics():
+    check = "from fedbnsl.graphs.graph import has_cycle\nimport numpy as np\nassert not has_cycle(np.array([1]), 2)"
+    assert loaded(check) == {"numpy"}
 
 
 def test_the_demo_watches_its_processes_without_the_mathematics():

@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import tomli_w
 
 from fedbnsl.durable import make_folder, write_text
-from fedbnsl.errors import FedbnslError, RunAbandonedError, UnreachableError
+from fedbnsl.errors import FedbnslError, InterruptedRunError, RunAbandonedError, UnreachableError
 from fedbnsl.messages import RunStatus
 from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.privacy_settings import Privacy
@@ -23,14 +23,18 @@ from fedbnsl_client.budget.report import ledger_as_json
 from fedbnsl_client.cli import warnings_on_stderr
 from fedbnsl_client.data.csv_table import read_header
 from fedbnsl_client.site import folder as site_folder
+from fedbnsl_experiments.attended import is_ctrl_c
 from fedbnsl_experiments.tables.folder import DICTIONARY, column_file, csv_line
 from fedbnsl_server.observe.status_client import Observer
+from fedbnsl_server.phases import ENDING
 
 if TYPE_CHECKING:
+    from fedbnsl_experiments.fork_server import ForkServer
     from fedbnsl_server.identity.enrolment import Federation
 
 _START_S = 60.0
 _POLL_S = 0.1
+_LOOK_S = 0.01
 _TERMINATE_S = 2.0
 _LAST_WORDS_S = 5.0
 _DAYS = 7  # that the certificates of a run on one machine are valid
@@ -52,6 +56,17 @@ class ProcessError(FedbnslError):
         self.exit_code = code if code > 0 else 1  # ended by a signal: negative
 
 
+class _Process(Protocol):
+    """What a network does with a process: a part of `subprocess.Popen`."""
+
+    @property
+    def pid(self) -> int: ...
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def send_signal(self, sig: int) -> None: ...
+    def kill(self) -> None: ...
+
+
 class LocalNetwork:
     """The processes of one run; leaving the context ends every one of them.
 
@@ -59,11 +74,14 @@ class LocalNetwork:
     ----------
     logs
         Folder for one log file a process.
+    server
+        Starts the processes; None: each starts by itself, as on a machine of its own.
     """
 
-    def __init__(self, logs: Path) -> None:
+    def __init__(self, logs: Path, server: "ForkServer | None" = None) -> None:
         self._logs = logs
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._server = server
+        self._processes: dict[str, _Process] = {}
         self._files = ExitStack()
 
     def __enter__(self) -> "LocalNetwork":
@@ -77,6 +95,9 @@ class LocalNetwork:
     def start(self, name: str, arguments: Sequence[str | Path]) -> None:
         """Start `fedbnsl ARGUMENTS` in a session of its own, so that Ctrl-C reaches only the process that ends it."""
         log = self._files.enter_context(self._log(name).open("wb"))
+        if self._server is not None:
+            self._processes[name] = self._server.start(arguments, self._log(name))
+            return
         self._processes[name] = subprocess.Popen(  # noqa: S603
             [sys.executable, "-m", "fedbnsl", *arguments],
             stdin=subprocess.DEVNULL,
@@ -90,9 +111,19 @@ class LocalNetwork:
         """Process id."""
         return self._processes[name].pid
 
+    def send_signal(self, name: str, number: signal.Signals) -> None:
+        """Send a signal to a process, unless it has ended."""
+        self._processes[name].send_signal(number)
+
     def ended(self, name: str) -> bool:
         """Whether a process has ended."""
         return self._processes[name].poll() is not None
+
+    def wait_for_an_end(self, most_s: float) -> None:
+        """Wait until one more process has ended, but so many seconds at most."""
+        until, running = time.monotonic() + most_s, sum(not self.ended(name) for name in self._processes)
+        while time.monotonic() < until and sum(not self.ended(name) for name in self._processes) == running:
+            time.sleep(_LOOK_S)
 
     def check(self) -> None:
         """Raise ProcessError if a process has failed, for the one that made the others fail.
@@ -138,10 +169,12 @@ def run(
     out: Path,
     *,
     watch: Callable[[RunStatus], None],
+    on_enough: Callable[[str], None] = lambda text: None,
     seeds: Mapping[str, int],
     own_state: bool = False,
     web: str | None = None,
     on_page: Callable[[str], None] = lambda url: None,
+    server: "ForkServer | None" = None,
 ) -> None:
     """One run over loopback; on return `out` holds the coordinator's run folder.
 
@@ -153,12 +186,16 @@ def run(
 
     Parameters
     ----------
+    on_enough
+        Told that the first Ctrl-C while the coordinator searches ends that search alone.
     own_state
         Note how far ledgers are in out/state and not in the user's state directory: for tables that were generated.
     web
         host:port of the coordinator's page; None: it has none.
     on_page
         Told where that page is.
+    server
+        Starts the processes, and is ended once it has; None: each starts by itself.
 
     Raises
     ------
@@ -169,7 +206,7 @@ def run(
     """
     if not plan.column_names:
         plan = plan.with_settings(variables=read_header(next(iter(tables.values()))))
-    with _ledgers_noted(out / STATE if own_state else None), LocalNetwork(out / "logs") as network:
+    with _ledgers_noted(out / STATE if own_state else None), LocalNetwork(out / "logs", server) as network:
         dictionary, federation = _kept_dictionary(plan, out), _federation(plan, out)
         guards: dict[str, Path] = {}
         if plan.privacy is not None:
@@ -192,8 +229,10 @@ def run(
                 network.start(site, join)
             else:
                 network.start(site, [*join, f"--policy={guards[site]}"])
+        if server is not None:
+            server.end()
         credentials = None if federation is None else federation.credentials()
-        _watch(network, Observer(address, credentials), list(tables), watch)
+        _watch(network, Observer(address, credentials), list(tables), watch, on_enough)
 
 
 def start_coordinator(
@@ -327,17 +366,36 @@ def _await_address(address_file: Path, network: LocalNetwork) -> str:
         network.check()
         if time.monotonic() > until:
             raise FedbnslError(f"the coordinator did not start within {_START_S:g} s; see its log")
-        time.sleep(0.02)
+        time.sleep(_LOOK_S)
     return address_file.read_text(encoding="utf-8")
 
 
-def _watch(network: LocalNetwork, observer: Observer, sites: Sequence[str], watch: Callable[[RunStatus], None]) -> None:
+def _watch(
+    network: LocalNetwork,
+    observer: Observer,
+    sites: Sequence[str],
+    watch: Callable[[RunStatus], None],
+    on_enough: Callable[[str], None],
+) -> None:
+    seen: RunStatus | None = None
+    asked = False
     try:
         while not all(network.ended(name) for name in [COORDINATOR, *sites]):
-            network.check()
-            if not network.ended(COORDINATOR) and (status := observer.status()) is not None:
-                watch(status)
-            time.sleep(_POLL_S)
+            try:
+                network.check()
+                if network.ended(COORDINATOR):
+                    seen = None
+                elif (status := observer.status()) is not None:
+                    seen = status
+                    watch(status)
+                network.wait_for_an_end(_POLL_S)
+            except InterruptedRunError as error:
+                searches = seen is not None and seen.phase is not None and seen.phase.is_search
+                if asked or not (is_ctrl_c(error) and searches):
+                    raise
+                asked = True
+                network.send_signal(COORDINATOR, signal.SIGINT)
+                on_enough(ENDING)
         network.check()
     finally:
         observer.close()

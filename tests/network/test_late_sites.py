@@ -94,7 +94,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
             update = super().handle(task)
             if task.content.kind == "admm":
                 rounds: Any = self._rounds["admm"]
-                held = [rounds._B.copy(), rounds._beta.copy(), rounds._W.copy()]
+                held = [one.to_dense() for one in (rounds._B, rounds._beta, rounds._W)]
                 stage.held.append((self.site, task.round, held))
             return update
 

@@ -48,7 +48,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
         def handle(self, task: RoundTask) -> LocalUpdate:
             update = super().handle(task)
             if task.content.kind == "admm":
-                script.duals[self.site, task.round] = self._rounds["admm"]._beta.copy()
+                script.duals[self.site, task.round] = self._rounds["admm"]._beta.to_dense()
             return update
 
     class ScriptedSession(Session):

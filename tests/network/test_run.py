@@ -40,13 +40,23 @@ def in_one_process(plan: Plan, tables: dict[str, Path], out: Path) -> None:
     [
         {},
         {"value_type": "float32", "refit_rounds": 2},
+        {"send_tolerance": 0.02, "send_step": 0.0078125, "value_type": "float32"},
         {"acyclicity_schedule": "augmented", "refit_rounds": 0, "step_size": 0.5},
         {"knowledge": {"required": [["X1", "X2"]], "forbidden": [["X3", "X4"]], "tiers": [["X5"], ["X6", "X7"]]}},
         {"local_solver": "closed-form", "knowledge": {"forbidden": [["X3", "X4"]]}},
         {"local_solver": "closed-form", "value_type": "float32"},
         {"local_solver": "frank-wolfe", "local_steps": 1000, "knowledge": {"forbidden": [["X3", "X4"]]}},
     ],
-    ids=["default", "float32", "augmented", "knowledge", "closed-form", "closed-form float32", "frank-wolfe"],
+    ids=[
+        "default",
+        "float32",
+        "rounded",
+        "augmented",
+        "knowledge",
+        "closed-form",
+        "closed-form float32",
+        "frank-wolfe",
+    ],
 )
 def test_a_network_of_processes_and_one_process_give_the_same_bits(settings, tables, tmp_path):
     plan = Plan(n_participants=3, rounds=15).with_settings(**settings)

@@ -1,0 +1,106 @@
+"""Processes that a server has forked, against those that start by themselves."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fedbnsl.errors import FedbnslError
+from fedbnsl.plan.plan import Plan
+from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_experiments import localnet
+from fedbnsl_experiments.fork_server import Forked, ForkServer, is_available
+from fedbnsl_experiments.simulate import simulate
+from fedbnsl_experiments.tables.folder import site_files, write_federation
+from fedbnsl_experiments.tables.synthetic import synthesise
+
+pytestmark = pytest.mark.skipif(not is_available(), reason="needs a system whose processes adopt others")
+
+LONG_S = 60.0
+
+
+@pytest.fixture
+def server() -> Iterator[ForkServer]:
+    with ForkServer() as server:
+        yield server
+
+
+def ended(process: Forked) -> int:
+    return process.wait(LONG_S)
+
+
+def test_a_forked_command_prints_and_ends_as_one_that_starts_by_itself_now(
+    server: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")  # after the server has started
+    for words in (["--help"], ["plan", "show", "no-such-plan"], ["no-such-command"]):
+        log = tmp_path / "log"
+        log.unlink(missing_ok=True)
+        code = ended(server.start(words, log))
+        alone = subprocess.run(
+            [sys.executable, "-m", "fedbnsl", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+        )
+        assert (code, log.read_bytes()) == (alone.returncode, alone.stdout)
+        assert log.stat().st_size > 0
+
+
+def test_a_forked_process_is_a_child_with_a_session_of_its_own(server: ForkServer, tmp_path: Path) -> None:
+    process = server.start(["coordinator", "serve", "lean", *SERVE, f"--out={tmp_path / 'run'}"], tmp_path / "log")
+    server.end()
+    await_text(tmp_path / "log", "listening on")
+    stat = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    parent, session = int(stat[1]), int(stat[3])
+    assert (parent, session) == (os.getpid(), process.pid)
+    assert process.poll() is None
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.05)
+    process.send_signal(signal.SIGTERM)  # not SIGINT, which a test runner in the background ignores
+    assert ended(process) == 0, "its run is paused"
+    process.kill()  # it has ended: nothing happens, and to no other process
+
+
+def test_a_forked_process_that_is_killed_tells_by_which_signal(server: ForkServer, tmp_path: Path) -> None:
+    process = server.start(["coordinator", "serve", "lean", *SERVE, f"--out={tmp_path / 'run'}"], tmp_path / "log")
+    process.kill()
+    assert ended(process) == -signal.SIGKILL
+
+
+def test_two_forks_draw_different_keys(server: ForkServer, tmp_path: Path) -> None:
+    keys: list[bytes] = []
+    for name in ("one", "other"):
+        words = ["coordinator", "init", str(tmp_path / name), "--name=here", "--host=127.0.0.1"]
+        assert ended(server.start(words, tmp_path / "log")) == 0, (tmp_path / "log").read_text()
+        keys.append((tmp_path / name / "ca.key").read_bytes())
+    assert keys[0] != keys[1]
+
+
+def test_a_server_that_has_died_is_an_error_and_no_process(server: ForkServer, tmp_path: Path) -> None:
+    server.end()
+    with pytest.raises(FedbnslError, match="has died"):
+        server.start(["plan", "list"], tmp_path / "log")
+
+
+def test_a_run_of_forked_processes_gives_the_same_bits_as_one_process(server: ForkServer, tmp_path: Path) -> None:
+    write_federation(synthesise(8, 8, 3, 200, 7, weight_variance=0.05), tmp_path / "data")
+    tables, plan = site_files(tmp_path / "data"), Plan(n_participants=3, rounds=5)
+    localnet.run(plan, tables, tmp_path / "forked", watch=lambda status: None, seeds={}, server=server)
+    simulate(plan, {site: Dataset.read(path) for site, path in tables.items()}, tmp_path / "alone")
+    for name in ("weights.csv", "edges.csv", "lgbn.json"):
+        assert (tmp_path / "forked" / name).read_bytes() == (tmp_path / "alone" / name).read_bytes(), name
+    for site in tables:
+        assert "joined as" in (tmp_path / "forked" / "logs" / f"{site}.log").read_text(encoding="utf-8")
+
+
+SERVE = ("--insecure", "--listen=127.0.0.1:0", "--variables=a,b")
+
+
+def await_text(log: Path, text: str) -> None:
+    until = time.monotonic() + LONG_S
+    while text not in log.read_text(encoding="utf-8"):
+        assert time.monotonic() < until, log.read_text(encoding="utf-8")
+        time.sleep(0.02)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -28,6 +29,12 @@ if TYPE_CHECKING:
 @click.option("--case", "cases", multiple=True, help="Of the figure `networks`: a case, or a pattern such as 'er*'.")
 @click.option("--seeds", type=Seeds(), help="Of the figure `networks`: seeds, such as 0..9.  [default: as the case]")
 @click.option("--method", "methods", multiple=True, help="Of the figure `networks`: fedbnsl, FLOP, BOSS or GES alone.")
+@click.option(
+    "--with-python",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Of the figure `notears-admm`: a Python that can import its published code and torch; without it, only our "
+    "own seconds are measured.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a row.")
 def bench(
     figures: tuple[str, ...],
@@ -35,15 +42,16 @@ def bench(
     cases: tuple[str, ...],
     seeds: tuple[int, ...] | None,
     methods: tuple[str, ...],
+    with_python: Path | None,
     as_json: bool,
 ) -> None:
     """Measure the project's own figures: accuracy and bytes on generated data, Sachs, privacy, speed, many sites.
 
-    FIGURE is one of accuracy, tuning, sachs, local-solve, network, bytes, load, attacks, rows, sources, sites, privacy,
-    privacy-tuning, private-steps, global-step, d1000, lean, private-moments, unequal-noise, secure-sum, confidence,
-    robust, honest-sites, growth, startup, agents, pages, tables, networks, search; without one, all of them (more than
-    an hour on two cores). The Sachs figures, the end of tables, a part of networks, secure-sum and confidence need
-    FEDBNSL_DATA.
+    FIGURE is one of accuracy, tuning, sachs, local-solve, network, bytes, load, attacks, rows, sources, sites,
+    privacy, privacy-tuning, private-steps, global-step, d1000, d2000, lean, private-moments, unequal-noise, hubs,
+    secure-sum, confidence, robust, honest-sites, growth, startup, notears-admm, agents, pages, tables, networks,
+    search; without one, all of them (more than an hour on two cores). The Sachs figures, the end of tables, a part
+    of networks, secure-sum and confidence need FEDBNSL_DATA.
     """
     from rich.console import Console
 
@@ -55,6 +63,8 @@ def bench(
         raise click.BadParameter(f"{', '.join(unknown)}: choose from {', '.join(FIGURES)}", param_hint="FIGURES")
     if n_rows is not None and "sources" not in figures:
         raise click.BadParameter("it goes with the figure sources", param_hint="--rows")
+    if with_python is not None and "notears-admm" not in figures:
+        raise click.BadParameter("it goes with the figure notears-admm", param_hint="--with-python")
     for option, value in (("--case", cases), ("--seeds", seeds), ("--method", methods)):
         if value and "networks" not in figures:
             raise click.BadParameter("it goes with the figure networks", param_hint=option)
@@ -67,6 +77,8 @@ def bench(
                 given: dict[str, Any] = {}
                 if name == "sources" and n_rows is not None:
                     given["n_rows"] = n_rows
+                if name == "notears-admm":
+                    given["python"] = with_python
                 if name == "networks":
                     given = {"cases": cases, "seeds": seeds, "methods": methods, "follow": follow}
                 for row in FIGURES[name](**given):
@@ -80,11 +92,22 @@ def bench(
 @contextmanager
 def _watched(name: str, console: Console) -> Generator[Callable[[int, int, str], None]]:
     """Say that a figure is measured; what is given takes how much is done, of how much, and what is next."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
-    columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    from fedbnsl_experiments.working import working
+
+    times = TimeElapsedColumn(), TimeRemainingColumn()
+    columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), *times
     if name != "networks":
-        with console.status(f"measuring {name}"):
+        with working(f"measuring {name}"):
             yield lambda done, total, what: None
         return
     with Progress(*columns, console=console, transient=True) as bar:

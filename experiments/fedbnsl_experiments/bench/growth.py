@@ -16,6 +16,9 @@ from fedbnsl_experiments.tables.synthetic import synthesise
 from fedbnsl_experiments.trials.harness import N_SAMPLES, Row, exponent, megabytes_sent, run_plan
 
 _VARIABLES = (20, 50, 100, 200, 400)
+_MANY_VARIABLES = (200, 400, 1000)
+_MANY_SITES = 4
+_MANY_SAMPLES = 5000
 _ROUNDS = (5, 10, 20, 40, 80)
 _ROUNDS_VARIABLES = 100
 _SITES = (8, 32, 125, 500, 1000)
@@ -30,15 +33,17 @@ Costs = Mapping[str, float]
 
 
 def growth() -> Iterator[Row]:
-    """The lean plan by variables, rounds and sites, the default plan by rounds, and a table by rows."""
-    default, lean = Plan.load("fed-sparse"), Plan.load("lean")
+    """The lean plan by variables, rounds and sites, fed-sparse by rounds, and a table by rows."""
+    sparse, lean = Plan.load("fed-sparse"), Plan.load("lean")
 
     def by_rounds(plan: Plan, rounds: int) -> Costs:
         return _run(plan.with_settings(rounds=rounds), _ROUNDS_VARIABLES, _RUN_SITES, N_SAMPLES)
 
     title = f"lean plan, by variables; P={_RUN_SITES}, {N_SAMPLES} rows a site"
     yield grown(title, _VARIABLES, lambda d: _run(lean, d, _RUN_SITES, N_SAMPLES))
-    for plan in (lean, default):
+    title = f"lean plan, by many variables; P={_MANY_SITES}, {_MANY_SAMPLES} rows a site"
+    yield grown(title, _MANY_VARIABLES, lambda d: _run(lean, d, _MANY_SITES, _MANY_SAMPLES))
+    for plan in (lean, sparse):
         title = f"{plan.name} plan, by rounds; d={_ROUNDS_VARIABLES}, P={_RUN_SITES}, {N_SAMPLES} rows a site"
         yield grown(title, _ROUNDS, partial(by_rounds, plan))
     title = f"lean plan, by sites; d={_SITES_VARIABLES}, {_SITES_SAMPLES} rows a site"

@@ -11,6 +11,7 @@ from fedbnsl.compiled import exact_sums
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import price_of
 from fedbnsl_client.privacy import randomness
+from fedbnsl_client.solvers.dp_pgcd import DpPgcd
 from fedbnsl_client.solvers.local_solver import private_solver
 from fedbnsl_experiments.bench.generated import Generated
 from fedbnsl_experiments.private_plans import EPSILONS, private_plan, private_plan_200
@@ -77,6 +78,7 @@ def _time_of_a_step() -> Row:
     assert privacy is not None  # noqa: S101
     zero, allowed = np.zeros((d, d)), ~np.eye(d, dtype=bool)
     solve = private_solver(plan, privacy, price, X, allowed, None, randomness.system)
+    assert isinstance(solve, DpPgcd)  # noqa: S101
     M = (X * X).mean(axis=0) + plan.consensus_penalty
     literal = partial(
         oracles().literal_dp_pgcd,

@@ -13,6 +13,7 @@ import numpy as np
 
 from fedbnsl.plan.plan import Plan
 from fedbnsl.rounds.kinds import n_rounds
+from fedbnsl.sparse import SparseMatrix
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_client.solvers import pgcd
@@ -32,7 +33,8 @@ def local_solve() -> Iterator[Row]:
     plan = Plan.load("fed-sparse")
     d = 200
     X = synthesise(d, d, 1, N_SAMPLES, 2).tables[0]
-    zero, allowed = np.zeros((d, d)), ~np.eye(d, dtype=bool)
+    zero, allowed = SparseMatrix.zeros(d), ~np.eye(d, dtype=bool)
+    dense_zero = zero.to_dense()
     settings: Row = {
         "lam": plan.l1_weight,
         "rho_2": plan.consensus_penalty,
@@ -49,9 +51,9 @@ def local_solve() -> Iterator[Row]:
     for _ in range(5):
         seconds, (B, _) = timed(lambda: pgcd.solve(moments, zero, zero, zero, **settings))
         fast.append(seconds)
-        seconds, (B_literal, _) = timed(lambda: literal.literal_pgcd(X, zero, zero, zero, **settings))
+        seconds, (B_literal, _) = timed(lambda: literal.literal_pgcd(X, *[dense_zero] * 3, **settings))
         slow.append(seconds)
-        gap = max(gap, float(np.abs(B - B_literal).max()))
+        gap = max(gap, float(np.abs(B.to_dense() - B_literal).max()))
     whole: Row = {**settings, "max_steps": plan.local_steps}
     seconds, (_, steps) = timed(lambda: pgcd.solve(moments, zero, zero, zero, **whole))
     yield {

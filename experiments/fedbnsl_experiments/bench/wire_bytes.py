@@ -165,7 +165,7 @@ def _enrol(folder: Path, sites_folder: Path, sites: Sequence[str]) -> dict[str, 
 
 
 def wire() -> Iterator[Row]:
-    """The default plan on generated data at three sizes, over TLS and in plaintext."""
+    """The plan fed-sparse on generated data at three sizes, over TLS and in plaintext."""
     plan = Plan.load("fed-sparse")
     for d, tls in product((20, 100, 200), (True, False)):
         truth = synthesise(d, d, _SITES, N_SAMPLES, 2)

@@ -8,6 +8,7 @@ import pytest
 
 from fedbnsl.errors import ResultError
 from fedbnsl.plan.plan import Plan
+from fedbnsl.sparse import SparseMatrix
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.solvers import pgcd
 from fedbnsl_experiments.bench import accuracy, cli, generated, speed
@@ -124,7 +125,9 @@ def test_the_speed_figure_measures_both_solvers_on_the_same_problem(short, monke
         @staticmethod
         def literal_pgcd(X, B, W, beta, **settings):
             calls["literal"].append(settings)
-            B, steps = ours(speed.SecondMoments.of(X), B, W, beta, **settings)
+            start = (SparseMatrix.from_dense(one) for one in (B, W, beta))
+            found, steps = ours(speed.SecondMoments.of(X), *start, **settings)
+            B = found.to_dense()
             B[3, 4] += 0.125
             return B, steps
 
@@ -146,10 +149,10 @@ def test_the_literal_solver_is_that_of_the_tests_and_agrees_with_the_fast_one():
     zero, allowed = np.zeros((6, 6)), ~np.eye(6, dtype=bool)
     settings = {"lam": 0.1, "rho_2": 3.0, "gamma": 1.0, "max_steps": 25, "tol": 1e-9, "allowed": allowed}
     literal, n_literal = speed.oracles().literal_pgcd(X, zero, zero, zero, **settings)
-    fast, n_fast = pgcd.solve(speed.SecondMoments.of(X), zero, zero, zero, **settings)
+    fast, n_fast = pgcd.solve(speed.SecondMoments.of(X), *[SparseMatrix.zeros(6)] * 3, **settings)
     assert n_literal == n_fast == 25
     assert np.abs(literal).max() > 0.1
-    assert literal == pytest.approx(fast, abs=1e-12)
+    assert literal == pytest.approx(fast.to_dense(), abs=1e-12)
 
 
 def test_the_network_figure_divides_a_run_of_processes_by_the_same_run_in_one(short, tiny, monkeypatch):
@@ -177,7 +180,7 @@ def test_the_command_s_help_names_every_figure():
 def test_every_figure_that_the_command_offers_is_tested_here():
     assert set(FIGURES) == {
         "accuracy", "tuning", "sachs", "local-solve", "network", "bytes", "load", "rows", "sources", "sites", "privacy",
-        "privacy-tuning", "private-steps", "global-step", "d1000", "lean", "private-moments", "unequal-noise", "growth",
-        "startup", "agents", "pages", "attacks", "robust", "honest-sites", "tables", "networks", "search", "confidence",
-        "secure-sum",
+        "privacy-tuning", "private-steps", "global-step", "d1000", "d2000", "lean", "private-moments", "unequal-noise",
+        "growth", "startup", "agents", "pages", "attacks", "robust", "honest-sites", "tables", "networks", "search",
+        "confidence", "secure-sum", "notears-admm", "hubs",
     }  # fmt: skip

@@ -69,6 +69,7 @@ def test_the_sizes_are_those_that_the_project_states(monkeypatch):
     assert all(json.dumps(row, allow_nan=False) for row in rows)
     assert list(dict.fromkeys(asked)) == [
         *[("lean", 10, d, 8, 5000) for d in (20, 50, 100, 200, 400)],
+        *[("lean", 10, d, 4, 5000) for d in (200, 400, 1000)],
         *[("lean", rounds, 100, 8, 5000) for rounds in (5, 20, 40, 80)],  # and 10, as above
         *[("fed-sparse", rounds, 100, 8, 5000) for rounds in (5, 10, 20, 40, 80)],
         *[("lean", 10, 50, n_sites, 200) for n_sites in (8, 32, 125, 500, 1000)],

@@ -30,6 +30,7 @@ def asked(monkeypatch):
         yield from ({"figure": name} for name in plans)
 
     monkeypatch.setattr(bench_search, "_compared", compared)
+    monkeypatch.setattr(bench_search, "_alone", lambda name, data, plan: {"figure": name, "data": data, "plan": plan})
     return seen
 
 
@@ -70,6 +71,14 @@ def test_the_noise_of_a_private_plan_is_that_of_its_graph_s_seed(few_rows, monke
     assert noise == [("open", None), ("private-moments", 2), ("open", None), ("private-moments", 3)]
 
 
+def test_a_private_plan_by_itself_tells_what_a_site_sends_in_a_round(few_rows):
+    row = bench_search._alone("many", Generated(5, range(2, 4)), Plan.load("private-moments"))
+    numbers = 5 * 6 / 2
+    assert 4 * numbers < 1e6 * row["MB a site and round of moments"] < 4 * numbers + 150
+    assert row["MB serialised"] > 8 * 4 * 4 * numbers / 1e6
+    assert len(row["SHD by seed"].split()) == 2
+
+
 def test_the_lean_plan_is_set_against_the_default_one_and_so_is_each_of_its_causes(asked):
     rows = list(bench_search.lean())
     default = Plan.load("fed-sparse")
@@ -98,7 +107,9 @@ def test_the_lean_plan_is_set_against_the_default_one_and_so_is_each_of_its_caus
 
 
 def test_private_moments_are_set_against_the_private_steps_of_the_same_budget(asked):
-    list(bench_search.private_moments())
+    *_, many = bench_search.private_moments()
+    assert many["data"] == Generated(500, range(2, 4))
+    assert many["plan"].privacy.epsilon == 10.0
     assert [(data.d, [*data.seeds], data.n_sites) for data, *_ in asked] == [
         *[(20, [*range(2, 12)], 8)] * 5,
         (200, [2, 3], 8),

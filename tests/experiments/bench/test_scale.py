@@ -31,8 +31,9 @@ def test_the_problems_are_those_of_the_run(schedule):
             rho_1=problem.rho_1, allowed=~np.eye(6, dtype=bool), max_iterations=plan.global_iterations,
         )  # fmt: skip
         assert problem.round == after.round
-        assert after.global_weights.to_dense() == pytest.approx(W, abs=1e-9)
-        assert problem.value(W, 2 * plan.consensus_penalty) < problem.value(problem.W, 2 * plan.consensus_penalty)
+        assert after.global_weights.to_dense() == pytest.approx(W.to_dense(), abs=1e-9)
+        weight = 2 * plan.consensus_penalty
+        assert problem.value(W.to_dense(), weight) < problem.value(problem.W.to_dense(), weight)
 
 
 def test_the_step_figure_compares_both_on_rounds_of_a_run(few_rows):
@@ -46,7 +47,8 @@ def test_the_step_figure_compares_both_on_rounds_of_a_run(few_rows):
 
 
 def test_the_run_is_measured_in_a_process_of_its_own():
-    (row,) = bench_scale._whole_run(Plan(rounds=2), n_variables=6, seed=1)
+    (row,) = bench_scale._whole_run(Plan(rounds=2), n_variables=6, n_samples=50, seed=1)
+    assert "n_p=50" in row["figure"]
     assert row["rounds"] == 2
     assert row["s"] >= 0
     assert row["MiB at most"] > 20
@@ -54,12 +56,14 @@ def test_the_run_is_measured_in_a_process_of_its_own():
     assert json.dumps(row, allow_nan=False)
 
 
-def test_both_plans_are_run_with_a_thousand_variables(monkeypatch):
+def test_both_plans_are_run_with_a_thousand_variables_and_the_lean_one_with_two_thousand(monkeypatch):
     asked = []
     monkeypatch.setattr(
         bench_scale,
         "_whole_run",
-        lambda plan, *, n_variables, seed: asked.append((plan.name, n_variables, seed)) or iter(()),
+        lambda plan, *, n_variables, n_samples=5000, seed: (
+            asked.append((plan.name, n_variables, n_samples, seed)) or iter(())
+        ),
     )
-    assert not list(bench_scale.thousand())
-    assert asked == [("fed-sparse", 1000, 100), ("lean", 1000, 100)]
+    assert not [*bench_scale.thousand(), *bench_scale.two_thousand()]
+    assert asked == [("fed-sparse", 1000, 5000, 100), ("lean", 1000, 5000, 100), ("lean", 2000, 2000, 100)]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +13,7 @@ import click
 
 from fedbnsl.errors import SchemaMismatchError, SetupError
 from fedbnsl.plan.plan_options import PlanChoice, takes_plan
+from fedbnsl.plan.ready_files import DEFAULT_PLAN
 from fedbnsl_client.cli import column_names, columns_option
 from fedbnsl_experiments.option_types import Finite
 
@@ -204,11 +207,12 @@ def simulate(
 
     The code is that of a real network, and the results are the same, bit for bit; only the messages stay in memory.
     Each site's table must fit in memory at the same time. A private plan is simulated without ledgers and guarantees
-    nothing.
+    nothing. While it searches, the first Ctrl-C ends the search with the best graph so far, and the result says so; a
+    second one interrupts.
     """
     from rich.console import Console
 
-    from fedbnsl_client.cli import warnings_on_stderr
+    from fedbnsl_client.cli import warnings_on_stderr, work_shown
     from fedbnsl_experiments.plan_settings import for_sites, refuse_another_number
     from fedbnsl_experiments.repeat import command_kept
     from fedbnsl_experiments.simulate import simulate as run_simulation
@@ -230,14 +234,16 @@ def simulate(
     files = site_files(folder)
     refuse_another_number(choice, len(files))
     plan = for_sites(described_by(plan, folder), len(files))
-    with warnings_on_stderr():
+    with warnings_on_stderr(), work_shown():
         tables = tables_for(plan, files)
     reference = _reference(truth, folder, next(iter(tables.values())).columns.variables)
     title = f"{plan.name}: {len(files)} sites in one process"
     again = ["simulate", "plan.toml", *(["--public-data"] if plan.privacy else [])]
     again += [] if noise_seed is None else [f"--noise-seed={noise_seed}"]
     with RunDisplay(title, Console(stderr=True)) as display, command_kept(out, again, folder):
-        result = run_simulation(plan, tables, out, watch=display.show, noise_seed=noise_seed, threads=threads)
+        result = run_simulation(
+            plan, tables, out, watch=display.show, noise_seed=noise_seed, threads=threads, on_enough=display.say
+        )
     _print_result(result, out, reference, started=started, as_json=as_json)
 
 
@@ -250,7 +256,7 @@ def simulate(
 )
 @columns_option
 @_truth_option
-@takes_plan(as_option="Ready plan, or a file.  [default: fed-sparse, private: private-steps]")
+@takes_plan(as_option=f"Ready plan, or a file.  [default: {DEFAULT_PLAN}, private: private-steps]")
 @click.option(
     "--sites", type=click.IntRange(1, 64), help="Participants, when data is generated.  [default: 3, private: 8]"
 )
@@ -263,7 +269,9 @@ def simulate(
 @click.option("--out", type=_PATH, help="Run folder.  [default: runs/demo-<UTC time>]")
 @click.option("--web", metavar="HOST:PORT", help="Show the run in a browser there; port 0 takes a free one.")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
+@click.pass_context
 def demo(
+    context: click.Context,
     folder: Path | None,
     columns: str | None,
     truth: Path | None,
@@ -278,16 +286,22 @@ def demo(
     """Run a whole federation on this machine: a coordinator and its participants as separate processes over gRPC.
 
     Each participant reads its own table only and keeps its personalised weights in RUN/sites/<site>. Ctrl-C ends all
-    processes; the run folder stays readable. With --private, the noise comes from the operating system, each site's
-    policy and ledger are in RUN/sites/<site>/guard, and the summary says what was spent; without it, the tables are
-    taken as public.
+    processes; the run folder stays readable. While the coordinator searches, the first Ctrl-C ends the search alone.
+    With --private, the noise comes from the operating system, each site's policy and ledger are in
+    RUN/sites/<site>/guard, and the summary says what was spent; without it, the tables are taken as public.
 
     --private alone runs the paper's private method, DP-PGCD; --plan private is more accurate at the same epsilon.
     """
+    if folder is not None and sites is not None:
+        raise click.UsageError("--sites goes with generated data; the tables in --data say how many sites there are")
+    from fedbnsl_experiments.fork_server import ForkServer, is_available
+
+    server = context.with_resource(ForkServer()) if is_available() else None  # it loads while this process does, too
+
     from rich.console import Console
     from rich.text import Text
 
-    from fedbnsl_client.cli import warnings_on_stderr
+    from fedbnsl_client.cli import warnings_on_stderr, work_shown
     from fedbnsl_client.data.columns import choose
     from fedbnsl_experiments import localnet
     from fedbnsl_experiments.plan_settings import for_sites, refuse_another_number
@@ -298,9 +312,8 @@ def demo(
     from fedbnsl_server.store.run_folder import default_folder, refuse_existing_run
 
     started = time.perf_counter()
-    if folder is not None and sites is not None:
-        raise click.UsageError("--sites goes with generated data; the tables in --data say how many sites there are")
-    plan = choice.load(otherwise="private-steps" if private else "fed-sparse")
+    choice = choice.otherwise("private-steps" if private else DEFAULT_PLAN)
+    plan = choice.load()
     if private != (plan.privacy is not None):
         raise SetupError(
             "the plan has [privacy]: add --private" if plan.privacy else "--private needs a plan with [privacy]"
@@ -331,22 +344,25 @@ def demo(
     if tables is None:
         variables = plan.variables or federation_names
     else:
-        with warnings_on_stderr():  # a private site warns when its folder is made
+        with warnings_on_stderr(), work_shown():  # a private site warns when its folder is made
             variables = _variables_of(files, plan, warn=not private)
     reference = _reference(truth, folder, variables)
     text = Text(f"{len(files)} participants and a coordinator as separate processes; run folder {out}")
     console.print(text, soft_wrap=True)
     title = f"{plan.name}: {len(files)} sites over loopback gRPC"
+    threading.Thread(target=_load_summary, name="summary", daemon=True).start()  # while the run goes on
     with RunDisplay(title, console) as display, command_kept(out, again, tables, spends_budget=private):
         localnet.run(
             plan,
             files,
             out,
             watch=display.show,
+            on_enough=display.say,
             seeds=seeds,
             own_state=tables is None,
             web=web,
             on_page=lambda url: console.print(f"page: {url}", highlight=False, soft_wrap=True),
+            server=server,
         )
     result = json.loads((out / "result.json").read_text(encoding="utf-8"))
     if private:
@@ -392,6 +408,12 @@ def _reference(truth: Path | None, folder: Path, variables: Sequence[str]) -> Re
     beside = folder / "truth.csv"
     path = truth or (beside if beside.exists() else None)
     return None if path is None else read_reference(path, variables)
+
+
+def _load_summary() -> None:
+    """Load what `_print_result` needs."""
+    for room in ("report.summary", "scoring.class_scores", "scoring.evaluation"):
+        import_module(f"fedbnsl_experiments.{room}")
 
 
 def _print_result(
@@ -460,8 +482,10 @@ def evaluate(run: Path, truth: Path, threshold: float | None, as_json: bool) -> 
 
     from fedbnsl_experiments.scoring.evaluation import evaluate as evaluate_run
     from fedbnsl_experiments.scoring.evaluation import print_report
+    from fedbnsl_experiments.working import working
 
-    report = evaluate_run(run, truth, tau=threshold)
+    with working("scoring"):
+        report = evaluate_run(run, truth, tau=threshold)
     if as_json:
         click.echo(json.dumps(report, ensure_ascii=False))
     else:

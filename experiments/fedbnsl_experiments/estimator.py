@@ -1,8 +1,10 @@
 """`FedSparseBNSL`: a simulated federation as a scikit-learn estimator, for notebooks."""
 
+import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -14,6 +16,7 @@ from fedbnsl.errors import SetupError
 from fedbnsl.graphs.formats import LearnedGraph
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
+from fedbnsl.plan.ready_files import DEFAULT_PLAN
 from fedbnsl.sparse import Matrix
 from fedbnsl_client.data.checks import DataWarning
 from fedbnsl_client.data.dataset import Dataset
@@ -56,13 +59,14 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
     Parameters
     ----------
     rounds, l1_weight, consensus_penalty, threshold, local_steps, refit_rounds
-        Settings of the plan, as in a plan file. None: as in `plan`, by default 80, 0.1, 3.0, 0.3, 100000 and 1.
+        Settings of the plan, as in a plan file. None: as in `plan`, by default 10, 0.1, 3.0, 0.3, 1000000 and 0.
+        A refit goes with a plan that does not search, such as fed-sparse.
     epsilon
         Budget of a private plan, for each site's table. Without a `plan`, the ready plan private-steps is used, with
         the settings of the nearest budget that they were tuned for; None: as in `plan`, by default no privacy.
     plan
-        What all settings start from: a `Plan`, the name of a ready plan (`fedbnsl plan list`) or a path. None: the
-        default settings, as in fed-sparse; with `epsilon` private-steps.
+        What all settings start from: a `Plan`, the name of a ready plan (`fedbnsl plan list`) or a path. None: lean;
+        with `epsilon` private-steps.
     dictionary
         What each variable is, as in dictionary.toml: a `Dictionary`, a path, or a dict such as
         ``{"sex": {"kind": "binary", "levels": ["f", "m"]}, "age": {"range": [0, 110]}}``. With it, tables may hold
@@ -76,7 +80,7 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         Folder that keeps the run, for `fedbnsl report` and `fedbnsl evaluate`; it must not hold one yet. None: nothing
         is kept.
     progress
-        Show the rounds on standard error.
+        Show the rounds, and how far a search is, on standard error.
 
     Attributes
     ----------
@@ -166,6 +170,9 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
     def fit(self, tables: object, y: None = None) -> Self:
         """Run the federation. The results of an earlier fit stay until this one succeeds.
 
+        The first Ctrl-C (or interrupt of the notebook's kernel) while it searches ends the search with the best graph
+        so far, and `warnings_` says so; a second one interrupts.
+
         Parameters
         ----------
         tables
@@ -210,10 +217,17 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
             if self.progress:
                 with RunDisplay(f"{plan.name}: {len(datasets)} sites in one process", Console(stderr=True)) as display:
                     result = simulate(
-                        plan, datasets, out, noise_seed=self.noise_seed, follow=follow, watch=display.show
+                        plan,
+                        datasets,
+                        out,
+                        noise_seed=self.noise_seed,
+                        follow=follow,
+                        watch=display.show,
+                        on_enough=display.say,
                     )
             else:
-                result = simulate(plan, datasets, out, noise_seed=self.noise_seed, follow=follow)
+                say = partial(print, file=sys.stderr)
+                result = simulate(plan, datasets, out, noise_seed=self.noise_seed, follow=follow, on_enough=say)
         self._keep(plan, result, states[0], about_tables)
         return self
 
@@ -226,7 +240,8 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         if self.plan is not None:
             base = self.plan if isinstance(self.plan, Plan) else Plan.load(self.plan, epsilon=self.epsilon)
         else:
-            base = Plan() if self.epsilon is None else Plan.load("private-steps", epsilon=self.epsilon)
+            name = DEFAULT_PLAN if self.epsilon is None else "private-steps"
+            base = Plan.load(name, epsilon=self.epsilon)
         plan = with_dotted(base, {**replaced, **(self.settings or {})}, origin="FedSparseBNSL")
         given = self.dictionary
         if given is None:

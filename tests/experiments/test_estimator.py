@@ -42,7 +42,7 @@ def test_the_result_is_that_of_the_command_bit_for_bit(capsys, tmp_path, fitted)
     synth = ["--nodes", 5, "--edges", 5, "--sites", 3, "--rows", 200, "--seed", 100]
     assert run_command(capsys, "data", "synth", *synth, "--out", data).code == 0
     out = tmp_path / "run"
-    run_command(capsys, "simulate", "fed-sparse", "--data", data, "--set", "rounds=8", "--out", out)
+    run_command(capsys, "simulate", "lean", "--data", data, "--set", "rounds=8", "--out", out)
     result = json.loads((out / "result.json").read_text())
     assert fitted.edges_ == [(e["source"], e["target"], e["weight"]) for e in result["edges"]]
     assert len(fitted.edges_) > 0
@@ -170,6 +170,17 @@ def test_parameters_replace_settings_of_the_plan_and_the_rest_stays(tmp_path):
         FedSparseBNSL(settings={"round": 3}).fit(list(FEDERATION.tables))
     with pytest.raises(PlanError, match="l1_weight"):
         FedSparseBNSL(l1_weight=-1).fit(list(FEDERATION.tables))
+
+
+def test_without_a_plan_it_is_lean_and_a_private_run_is_never_made_of_it_in_passing():
+    tables = list(FEDERATION.tables)
+    assert FedSparseBNSL().fit(tables).plan_ == Plan.load("lean")
+    private = {"local_solver": "dp-pgcd", "privacy.epsilon": 1.0, "privacy.feature_bounds": [9.0]}
+    with pytest.raises(PlanError, match="send_step"):
+        FedSparseBNSL(rounds=2, local_steps=2, settings=private).fit(tables)
+    with pytest.warns(SimulationWarning):
+        used = FedSparseBNSL(rounds=2, local_steps=2, refit_rounds=0, plan="fed-sparse", settings=private).fit(tables)
+    assert used.plan_.moments_rounds == 0
 
 
 def test_a_private_fit_repeats_with_its_seed_and_says_that_it_guarantees_nothing():

@@ -5,15 +5,15 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import click
 
 from fedbnsl.errors import PlanError
 from fedbnsl.plan.plan_file import GivenSettings, read_settings
-from fedbnsl.plan.ready_files import READY_PLANS, ReadyFiles
+from fedbnsl.plan.ready_files import DEFAULT_PLAN, READY_PLANS, ReadyFiles
 
 if TYPE_CHECKING:
     from fedbnsl.plan.plan import Plan
@@ -63,15 +63,19 @@ class PlanChoice:
         """Whether an option replaces a setting."""
         return bool(self.overrides) or self.epsilon is not None or self.delta is not None or self.dictionary is not None
 
-    def read(self, otherwise: str = "fed-sparse") -> GivenSettings:
-        """The settings of the plan, or of a ready one if none was given; see `read_settings`."""
-        return read_settings(self.plan or otherwise, self.overrides, epsilon=self.epsilon, delta=self.delta)
+    def otherwise(self, ready: str) -> Self:
+        """The same choice, of this ready plan if none was given."""
+        return replace(self, plan=self.plan or ready)
 
-    def load(self, otherwise: str = "fed-sparse") -> Plan:
+    def read(self) -> GivenSettings:
+        """The settings of the plan, or of `DEFAULT_PLAN` if none was given; see `read_settings`."""
+        return read_settings(self.plan or DEFAULT_PLAN, self.overrides, epsilon=self.epsilon, delta=self.delta)
+
+    def load(self) -> Plan:
         """The plan of these settings; see `Plan.load`."""
         from fedbnsl.plan.plan import Plan
 
-        given = self.read(otherwise)
+        given = self.read()
         plan = Plan.parse(given.settings, origin=given.origin)
         if self.dictionary is None:
             return plan

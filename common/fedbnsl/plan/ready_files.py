@@ -77,3 +77,7 @@ READY_PLANS = ReadyFiles(
     files("fedbnsl.plan") / "ready",
     "fedbnsl plan list",
 )
+
+# What a plan file leaves out stays as in fed-sparse: a file that names no second moments never makes a site send any.
+DEFAULT_PLAN = "lean"
+"""The ready plan of `fedbnsl demo` and `FedSparseBNSL` where none is named; sites of their own always name theirs."""

@@ -28,9 +28,10 @@ def cautions(run: ReportedRun, scores: Mapping[str, Any] | None) -> list[str]:
     """Sentences, the most serious first; what holds for every run is in the page's template."""
     result = run.result
     found: list[str] = []
+    told = result.get("verdict", {}).get("incomplete", [])  # at the head of the page
     if result["state"] != "finished":
         found.append(f"The run did not finish ({result['reason'].rstrip('.')}): its graph is shown as it stood.")
-    found += [f"{warning[0].upper()}{warning[1:]}." for warning in result["warnings"]]
+    found += [f"{warning[0].upper()}{warning[1:]}." for warning in result["warnings"] if warning not in told]
     if result["dropped_edges"]:
         n = len(result["dropped_edges"])
         found.append(f"{n} edge{'s were' if n > 1 else ' was'} left out to break cycles: see the list above.")

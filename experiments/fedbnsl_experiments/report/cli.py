@@ -36,8 +36,9 @@ def report(run: Path, truth: Path | None, folder: Path | None, out: Path | None)
     from fedbnsl_client.cli import warnings_on_stderr
     from fedbnsl_experiments.report.page import write_page
     from fedbnsl_experiments.report.run_files import read_run
+    from fedbnsl_experiments.working import working
 
-    with warnings_on_stderr():
+    with warnings_on_stderr(), working("making the page"):
         read = read_run(run, truth=truth, data=folder)
         path = write_page(read, out)
     click.echo(f"wrote {path}")

@@ -95,7 +95,8 @@ def print_summary(
     for file, why in result["not_written"].items():
         lines.add_row("not written", f"{file}: {why}")
     took = result["seconds"]
-    for warning in (warning for warning in result["warnings"] if warning not in odd):
+    told = [*odd, *result.get("verdict", {}).get("incomplete", [])]
+    for warning in (warning for warning in result["warnings"] if warning not in told):
         lines.add_row("be careful", Text(warning, style="yellow"))
     lines.add_row("seconds", f"{seconds:.1f} in all, {took['total']:.1f} from the first round on")
     console.print(lines)
@@ -107,6 +108,8 @@ def print_summary(
 def _print_verdict(verdict: Verdict | None, console: Console) -> None:
     if verdict is None:
         return
+    for sentence in verdict.incomplete:
+        console.print(Text(sentence, style="bold red"), soft_wrap=True)
     if verdict.contradicted:
         told = " ".join(verdict.contradicted)
         console.print(Text(f"the data contradict what was assumed: {told}", style="bold red"), soft_wrap=True)

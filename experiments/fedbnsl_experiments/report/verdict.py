@@ -28,12 +28,15 @@ class Verdict:
         What of it the run could test, each as a clause; nothing without moments. None: an older result does not say.
     directed_by
         Number of edges by the keys of DIRECTED_BY; those of `nobody` are undirected.
+    incomplete
+        Which searches were ended early, in whole sentences.
     """
 
     assumed: Sequence[str]
     contradicted: Sequence[str]
     tested: Sequence[str] | None
     directed_by: Mapping[str, int]
+    incomplete: Sequence[str] = ()
 
     @property
     def held(self) -> str:
@@ -66,6 +69,7 @@ def verdict_of(result: Mapping[str, Any]) -> Verdict | None:
         [_sentence(text) for text in found.get("contradicted", [])],
         found.get("tested", None if result.get("estimation") else ()),
         {key: int(counts.get(key, 0)) for key in DIRECTED_BY},
+        [_sentence(text) for text in found.get("incomplete", [])],
     )
 
 

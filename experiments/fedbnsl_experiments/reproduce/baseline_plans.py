@@ -37,8 +37,8 @@ def paper_fed_bnsl(*, heterogeneous: bool = False) -> Plan:
 
 
 def tuned_fed_bnsl() -> Plan:
-    """Fed-BNSL with all other settings of our default plan, such as schedule, refit, rho_2 and lambda."""
-    return Plan.parse({"name": "tuned, Fed-BNSL", "local_solver": "closed-form"})
+    """Fed-BNSL with all other settings of fed-sparse, such as schedule, refit, rho_2 and lambda."""
+    return Plan.load("fed-sparse").with_settings(name="tuned, Fed-BNSL", local_solver="closed-form")
 
 
 def paper_fed_bnsl_fw(local_steps: int) -> Plan:

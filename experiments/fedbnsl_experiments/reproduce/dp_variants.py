@@ -39,7 +39,7 @@ GRID = PrivateGrid(
     values=STUDY_EPSILONS,
     quick_values=QUICK_EPSILONS,
     quick_methods=(OURS, LAPLACE),
-    reference=Plan(),
+    reference=Plan.load("fed-sparse"),
 )
 plan_of = GRID.plan_of
 
@@ -69,7 +69,7 @@ def compare(rows: Sequence[Row]) -> list[Comparison]:
         )
         for epsilon in sorted({row["epsilon"] for row in rows if row["epsilon"] is not None})
     ]
-    return [shd_of(select(rows, method=REFERENCE), REFERENCE, "the default plan"), *GRID.compare(rows), *ratios]
+    return [shd_of(select(rows, method=REFERENCE), REFERENCE, "fed-sparse"), *GRID.compare(rows), *ratios]
 
 
 def draw(rows: Sequence[Row]) -> Figure:

@@ -90,7 +90,7 @@ class PrivateGrid:
         """Of the reference, then method by method at every value."""
         found: list[Settings] = []
         if self.reference is not None:
-            found.append(Settings(REFERENCE, settings_of(self.reference), "the default plan of this program"))
+            found.append(Settings(REFERENCE, settings_of(self.reference), "fed-sparse, a plan of this program"))
         for method, value in self.cells(quick=quick):
             chosen, values = self.chosen[method], settings_of(self.plans[method](value))
             why = chosen if isinstance(chosen, str) else chosen[f"{value:g}"]
@@ -121,7 +121,7 @@ def accounted(plan: Plan) -> str:
 
 
 def settings_of(plan: Plan) -> dict[str, Any]:
-    """The settings of a plan that differ from the default plan, and always its rounds and threshold."""
+    """The settings of a plan that differ from the defaults, and always its rounds and threshold."""
     default = Plan().model_dump()
     values = {
         key: value

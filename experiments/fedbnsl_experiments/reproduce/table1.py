@@ -26,14 +26,14 @@ N_SITES = 8
 DIMENSIONS = (20, 200)
 QUICK_DIMENSIONS = (20, 50)
 
-_OURS = "Fed-Sparse-BNSL, default plan"
+_OURS = "Fed-Sparse-BNSL, fed-sparse"
 _PAPERS = "Fed-Sparse-BNSL, paper's settings"
 _FEW_STEPS = 150
 _FEW = f"Fed-Sparse-BNSL, paper's settings, {_FEW_STEPS} local steps"
 _DENSE = "Fed-BNSL, paper's settings"
 _TUNED = "Fed-BNSL, tuned here"
 _PLANS: dict[str, tuple[Plan, str]] = {
-    _OURS: (Plan(), "on graphs of seeds 100 and up; see fedbnsl bench tuning"),
+    _OURS: (Plan.load("fed-sparse"), "on graphs of seeds 100 and up; see fedbnsl bench tuning"),
     _PAPERS: (paper_plan(), f"{PAPER_CHOICE}; used at every d, as the paper names no others"),
     _FEW: (
         paper_plan().with_settings(name="paper, few steps", local_steps=_FEW_STEPS),
@@ -43,7 +43,7 @@ _PLANS: dict[str, tuple[Plan, str]] = {
     _DENSE: (paper_fed_bnsl(), f"{PAPER_CHOICE}; used at every d, as the paper names no others"),
     _TUNED: (
         tuned_fed_bnsl(),
-        "the schedule and the refit of our default plan; its rho_2 and lambda, too, which are among those with the "
+        "the schedule and the refit of fed-sparse; its rho_2 and lambda, too, which are among those with the "
         "lowest mean SHD at d=20 on seeds 1, 100, 400 (grid fed-bnsl)",
     ),
 }

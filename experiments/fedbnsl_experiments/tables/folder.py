@@ -4,8 +4,10 @@ import csv
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 
@@ -13,6 +15,7 @@ from fedbnsl.durable import make_folder
 from fedbnsl.errors import DataError, ResultError
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
+from fedbnsl.sparse import Matrix
 from fedbnsl_client.data import plan_fit
 from fedbnsl_client.data.checks import DataWarning, in_one_line
 from fedbnsl_client.data.csv_table import read_header, said_in_words, unreadable_cells
@@ -168,7 +171,7 @@ def write_federation(federation: SyntheticFederation, out: Path) -> list[Path]:
     paths: list[Path] = []
     for k, X in enumerate(federation.tables):
         paths.append(out / f"site-{k + 1}.csv")
-        _write_table(paths[-1], federation.variables, X.tolist())
+        _write_numbers(paths[-1], federation.variables, X)
     names = federation.variables
     pairs: list[list[int]] = np.argwhere(federation.W != 0).tolist()
     edges = [[names[i], names[j], repr(float(federation.W[i, j]))] for i, j in pairs]
@@ -236,11 +239,24 @@ def new_folder(out: Path) -> None:
         raise ResultError(f"folder {out} holds site tables already; choose another one")
 
 
-def _write_table(path: Path, header: Sequence[str], rows: Sequence[Sequence[str | float]]) -> None:
+def _write_numbers(path: Path, header: Sequence[str], X: Matrix) -> None:
+    """As `_write_table` would, in half the time: no number needs a quote."""
+    with _new_file(path) as file:
+        file.write(csv_line(header) + "\n")
+        file.writelines(",".join(map(repr, row)) + "\n" for row in X.tolist())
+
+
+def _write_table(path: Path, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    with _new_file(path) as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows(rows)
+
+
+@contextmanager
+def _new_file(path: Path) -> Generator[TextIO]:
     try:
         with path.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(header)
-            writer.writerows(rows)
+            yield file
     except OSError as error:
         raise ResultError(f"{path} cannot be written: {error.strerror}") from None

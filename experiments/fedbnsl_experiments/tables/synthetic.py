@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedbnsl.graphs.graph import topological_order
-from fedbnsl.sparse import Matrix
+from fedbnsl.sparse import Mask, Matrix
 
 WEIGHT_RANGE = (0.5, 2.0)
 
@@ -44,8 +44,13 @@ def random_weights(n_variables: int, expected_edges: float, rng: np.random.Gener
     earlier = np.triu(rng.random((d, d)) < probability, k=1)
     edges = np.zeros((d, d), dtype=bool)
     edges[np.ix_(order, order)] = earlier
+    return edge_weights(edges, rng, size=size)
+
+
+def edge_weights(edges: Mask, rng: np.random.Generator, *, size: float = 1.0) -> Matrix:
+    """(d, d) weights of a DAG's edges, uniform on both sides of zero; `size` multiplies them."""
     low, high = WEIGHT_RANGE
-    return np.where(edges, size * rng.uniform(low, high, (d, d)) * rng.choice([-1.0, 1.0], (d, d)), 0.0)
+    return np.where(edges, size * rng.uniform(low, high, edges.shape) * rng.choice([-1.0, 1.0], edges.shape), 0.0)
 
 
 def sample(W: Matrix, n_samples: int, rng: np.random.Generator, *, noise_std: Matrix | float = 1.0) -> Matrix:
@@ -95,6 +100,10 @@ def synthesise(
             W_site = np.where(W != 0, W + np.sqrt(weight_variance) * rng.standard_normal(W.shape), 0.0)
         tables.append(sample(W_site, n_samples, rng, noise_std=noise_std))
         site_weights.append(W_site)
+    return SyntheticFederation(variable_names(n_variables), W, tuple(tables), tuple(site_weights))
+
+
+def variable_names(n_variables: int) -> tuple[str, ...]:
+    """X1, X2, ..., of one width."""
     width = len(str(n_variables))
-    names = tuple(f"X{k + 1:0{width}d}" for k in range(n_variables))
-    return SyntheticFederation(names, W, tuple(tables), tuple(site_weights))
+    return tuple(f"X{k + 1:0{width}d}" for k in range(n_variables))

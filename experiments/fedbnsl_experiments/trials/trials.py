@@ -19,6 +19,8 @@ from threadpoolctl import threadpool_limits
 
 from fedbnsl.durable import make_folder
 from fedbnsl.errors import FedbnslError, InterruptedRunError, SetupError
+from fedbnsl.pace import Pace
+from fedbnsl.wording import duration
 from fedbnsl_experiments.trials import workers as trial_workers
 from fedbnsl_experiments.trials.harness import Row
 from fedbnsl_experiments.trials.store import TrialStore
@@ -168,6 +170,8 @@ def _lines(title: str, total: int, done: int, console: Console) -> Callable[[], 
     def step() -> int:
         return done * _LINES_WITHOUT_TERMINAL // total if total else 0
 
+    pace = Pace(title, time.monotonic())
+
     def tick() -> None:
         nonlocal done
         before = step()
@@ -176,7 +180,9 @@ def _lines(title: str, total: int, done: int, console: Console) -> Callable[[], 
             say()
 
     def say() -> None:
-        console.print(Text(f"{title}: {done}/{total} trials"), soft_wrap=True)
+        left_s = pace.phase(done / total if total else None, time.monotonic()).left_s
+        left = f", about {duration(left_s)} left" if left_s and done < total else ""
+        console.print(Text(f"{title}: {done}/{total} trials{left}"), soft_wrap=True)
 
     say()
     return tick

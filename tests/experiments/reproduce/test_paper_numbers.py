@@ -41,7 +41,7 @@ from fedbnsl_experiments.trials import harness as measure
 SEEDS = (2, 3, 4)
 SPREAD = math.sqrt(7)
 
-DEFAULT = "Fed-Sparse-BNSL, default plan"
+DEFAULT = "Fed-Sparse-BNSL, fed-sparse"
 SPARSE = "Fed-Sparse-BNSL, paper's settings"
 FEW = f"{SPARSE}, 150 local steps"
 DENSE = "Fed-BNSL, paper's settings"
@@ -181,7 +181,7 @@ def methods_of(study):
 
 
 def settings_of(study, method):
-    """A method's settings with the default plan's for what is not named."""
+    """A method's settings with the defaults for what is not named."""
     (mine,) = (s for s in study.settings(False) if s.method == method)
     return {**Plan().model_dump(), "privacy.clip": Privacy(epsilon=1.0).clip, **flat(mine.values)}
 

@@ -107,7 +107,7 @@ def test_every_method_has_a_plan_of_its_own_and_the_paper_s_settings_are_those_i
     assert (private.privacy.epsilon, private.privacy.clip, private.rounds, private.local_steps) == (5, 15000, 30, 30)
     assert (private.l1_weight, private.step_size, private.threshold) == (1, 0.1, 0)
     assert (noisy.privacy.epsilon, noisy.privacy.row_norm_bound, noisy.rounds, noisy.threshold) == (5, 4, 100, 0.1)
-    assert len({plan.digest() for plan in plans.values()}) == len(plans) - 2, "three share the default plan"
+    assert len({plan.digest() for plan in plans.values()}) == len(plans) - 2, "three share fed-sparse"
 
 
 def test_the_contiguous_split_is_run_once_where_no_noise_differs(small):
@@ -127,7 +127,7 @@ def test_other_data_settings_or_columns_are_other_trials(small, monkeypatch):
     def of_method(name):
         return {key for key in keys() if json.loads(key).get("method") == name}
 
-    before, notears, default = keys(), of_method(sachs_methods.NOTEARS), "Fed-Sparse-BNSL, default plan"
+    before, notears, default = keys(), of_method(sachs_methods.NOTEARS), "Fed-Sparse-BNSL, fed-sparse"
     own = of_method(default)
     assert len(before) == len(STUDY.trials((2, 3), False))
     lists = small / "edges-18-cdt.csv"

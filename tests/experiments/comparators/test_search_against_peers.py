@@ -45,6 +45,8 @@ def test_a_row_counts_who_ended_worse(monkeypatch: pytest.MonkeyPatch) -> None:
         "FLOP worse than fedbnsl": "0 of 3",
         "fedbnsl worse than BOSS": "0 of 3",
         "BOSS worse than fedbnsl": "2 of 3",
+        "seconds, fedbnsl / FLOP, median": 1.0,
+        "seconds, fedbnsl / BOSS, median": 1.0,
         **{f"s a search, {name}": 1.5 for name in seconds},
     }
 

@@ -51,6 +51,8 @@ class Columns:
 
     def spread(self, between_variables: Mask) -> Mask:
         """(d, d) the edges between the columns of variables that have a (V, V) edge; none within a variable."""
+        if not self.has_blocks:
+            return between_variables & ~np.eye(len(between_variables), dtype=bool)
         return between_variables[np.ix_(self.variable_of, self.variable_of)] & ~self.within()
 
     def within(self) -> Mask:

@@ -159,7 +159,11 @@ class EqualVarianceSearch:
             done = clear and (not self.last or not self._contradicted(one, releases, n_samples))
             if progress is not None and not done:
                 progress.begin("edges turned")
-            return one if done else turned(likelihood, one, progress=progress)
+            if done:
+                return one
+            if self.last:
+                return turned(likelihood, one, progress=progress)
+            return turned(likelihood, one, among=likelihood.turnable, progress=progress)
 
         straight = [one.unshortened(known) for one in releases]
         likelihood = ReleasedLikelihood(straight, n_samples, self.mask, fixed=True)

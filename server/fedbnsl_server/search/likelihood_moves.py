@@ -8,6 +8,7 @@ variances are free, and tells where they are known; and the parents that are not
 """
 
 import math
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -16,7 +17,7 @@ from fedbnsl.graphs.graph import is_acyclic
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_server.search.progress import Progress
-from fedbnsl_server.search.released_likelihood import CONVERGED, Explanation, inverse_of
+from fedbnsl_server.search.released_likelihood import CONVERGED, Explanation
 
 _STEPS_OF_A_MOVE, _STEPS_OF_A_TURN = 6, 4
 # Of the edges that might be added, so many are tried before none counts as good.
@@ -57,11 +58,23 @@ def improved(likelihood: Likelihood, found: Explanation, *, progress: Progress |
     return found
 
 
-def turned(likelihood: Likelihood, found: Explanation, *, progress: Progress | None = None) -> Explanation:
+def turned(
+    likelihood: Likelihood,
+    found: Explanation,
+    *,
+    among: Callable[[Explanation], Mask] = lambda found: found.dag,
+    progress: Progress | None = None,
+) -> Explanation:
     """Turn edges around, and drop and add others after each, as long as the score falls and nobody wants the end.
 
     An edge that was better left as it is is tried again once one of its ends has other parents.
+
+    Parameters
+    ----------
+    among
+        (V, V) the edges of a graph that are tried.
     """
+    tried = among(found)
     families = dict[tuple[int, int], bytes]()  # of edges that were better left as they are
     for sweep in range(_MOST_SWEEPS if math.isfinite(found.score) else 0):
         before = found
@@ -72,12 +85,12 @@ def turned(likelihood: Likelihood, found: Explanation, *, progress: Progress | N
             if progress is not None:
                 progress.at((sweep + k / len(edges)) / _MOST_SWEEPS)
             family = found.dag[:, [i, j]].tobytes()
-            if not found.dag[i, j] or families.get((i, j)) == family:
+            if not found.dag[i, j] or not tried[i, j] or families.get((i, j)) == family:
                 continue
             around = _turned_around(likelihood, found, i, j)
             other = found if around is None else improved(likelihood, around, progress=progress)
             if other.score < found.score - CONVERGED:
-                found = other
+                found, tried = other, among(other)
             else:
                 families[i, j] = family
         if found is before:
@@ -151,7 +164,7 @@ def _better(likelihood: Likelihood, found: Explanation, dag: Mask) -> Explanatio
 def losses(likelihood: Likelihood, found: Explanation) -> dict[tuple[int, int], float]:
     """By how much the misfit would grow without an edge, to second order (Wald)."""
     edges = np.argwhere(likelihood.mask.columns.spread(found.dag))
-    error = inverse_of(found.information, 0.0)[: len(edges), : len(edges)]
+    error = found.error[: len(edges), : len(edges)]
     weights = found.weights[edges[:, 0], edges[:, 1]]
     if not likelihood.mask.columns.has_blocks:
         of_edges = 0.5 * weights**2 / error.diagonal()

@@ -12,7 +12,7 @@ with B and V. A and W are sparse, so that none of these takes d^3 operations (`s
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -24,7 +24,8 @@ from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.sparse import Index, Mask, Matrix
 from fedbnsl_server.search.order_search import extended_penalty
 from fedbnsl_server.search.shortened_moments import shortening
-from fedbnsl_server.search.sparse_products import Rows, TotalEffects, add_information
+from fedbnsl_server.search.sparse_products import InnerProducts, Rows, TotalEffects
+from fedbnsl_server.search.turned_edges import ends_error, turned_growth
 
 # A residual variance falls to no less than this share of itself in one step.
 _LEAST_STEP = 0.2
@@ -37,7 +38,7 @@ _DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-4, 1e-6, 1e6
 CONVERGED = 1e-3
 """A move between graphs must gain more."""
 # A step that promises less ends a fit.
-_SETTLED = 1e-5
+_SETTLED = 1e-4
 REACH = 2.0
 """A target that takes more than so many times what the next step promises is out of reach.
 
@@ -49,6 +50,9 @@ _MOST_STEPS = 10
 _GAMMA = 1.0
 # Of the edges that might be added, so many are looked at.
 _CONSIDERED = 300
+# An edge is worth turning around if the misfit does not seem to grow by more than so many prices of an edge. With 8,
+# accepted turns of a misfit that fell by more than a price were kept but for one in twenty (20 to 500 variables).
+_MOST_PRICES = 8.0
 # The least share of a curvature that is left if other numbers follow.
 _LEAST_LEFT = 1e-3
 # A curvature that says nothing.
@@ -120,7 +124,7 @@ class Explanation:
     scales
         (T,) c of every release, that of the last one is 1.
     information
-        Of the weights, in the order of `Columns.spread(dag)`, and the residual covariances.
+        Of the weights, in the order of `Columns.spread(dag)`, the residual covariances, and the logarithms of scales.
     """
 
     dag: Mask
@@ -130,6 +134,11 @@ class Explanation:
     score: float
     scales: Matrix
     information: Matrix
+
+    @cached_property
+    def error(self) -> Matrix:
+        """(K, K) inverse of `information`."""
+        return inverse_of(self.information, 0.0)
 
     @cached_property
     def moments(self) -> Matrix:
@@ -187,9 +196,8 @@ class ReleasedLikelihood:
         target
             Misfit from which on an explanation is of use. Where it is out of reach, the score is infinite, too.
         """
-        columns = self.mask.columns
         edges, pairs = self.fitted(dag)
-        now, damping = self._at(np.where(columns.spread(dag), W, 0.0), V), _DAMPING
+        now, damping = self._at(np.where(self.mask.columns.spread(dag), W, 0.0), V), _DAMPING
         if not math.isfinite(now.misfit):
             return _beyond_use(dag, now)
         information, gradient = self._normal_equations(now, edges, pairs)
@@ -201,11 +209,7 @@ class ReleasedLikelihood:
             if now.misfit - target > REACH * promised:
                 return _beyond_use(dag, now)
             while now is before and damping <= _MOST_DAMPING:
-                other_W, other_V = now.weights.copy(), now.covariance.copy()
-                other_W[edges[:, 0], edges[:, 1]] += step[: len(edges)]
-                other_V[pairs[:, 0], pairs[:, 1]] += step[len(edges) :]
-                other_V[pairs[:, 1], pairs[:, 0]] = other_V[pairs[:, 0], pairs[:, 1]]
-                other = self._at(other_W, _no_less(other_V, now.covariance, self._least, columns))
+                other = self._at(*self._moved(now, edges, pairs, step))
                 if other.misfit < now.misfit:
                     now, damping = other, max(damping / 10.0, _LEAST_DAMPING)
                 else:
@@ -216,6 +220,17 @@ class ReleasedLikelihood:
             information, gradient = self._normal_equations(now, edges, pairs)
         price = float(self.prices[dag].sum())
         return Explanation(dag, now.weights, now.covariance, now.misfit, now.misfit + price, now.scales, information)
+
+    def _moved(self, point: "_Point", edges: Index, pairs: Index, step: Matrix) -> tuple[Matrix, Matrix]:
+        """Weights and covariances after a step; the scales follow from these."""
+        W, V = point.weights.copy(), point.covariance
+        W[edges[:, 0], edges[:, 1]] += step[: len(edges)]
+        if len(pairs) > 0:
+            V = V.copy()
+            V[pairs[:, 0], pairs[:, 1]] += step[len(edges) : len(edges) + len(pairs)]
+            V[pairs[:, 1], pairs[:, 0]] = V[pairs[:, 0], pairs[:, 1]]
+            V = _no_less(V, point.covariance, self._least, self.mask.columns)
+        return W, V
 
     def weight_errors(self, found: Explanation) -> Matrix:
         """(E,) standard errors of the weights, in the order of `Columns.spread(dag)`.
@@ -277,82 +292,158 @@ class ReleasedLikelihood:
         W, columns = found.weights, self.mask.columns
         edges, pairs = self.fitted(found.dag)
         point = self._at(W, found.covariance)
-        B, V = TotalEffects.of(W), Rows.of(found.covariance)
-        _, gradient = self._unexplained(point, B, V)
-        curvature, products = np.zeros_like(W), list[Matrix]()
-        for asked, weight in zip(self._asked, self._weights(found.scales), strict=True):
-            CC, QC, QQ = asked.inner_products(B, V)
-            curvature += weight * (np.outer(QQ.diagonal(), CC.diagonal()) + QC**2)
-            products.append(_together(CC, QC, QQ))
+        _, gradient = self._unexplained(point)
+        products = list(self._products(point))
+        curvature = np.zeros_like(W)
+        for K, weight in products:
+            curvature += weight * (np.outer(K.QQ.diagonal(), K.CC.diagonal()) + K.QC**2)
         # What is left of the curvature if all other numbers follow; it takes long, and few pairs are worth it.
         between = self.mask.of_variables
         may = between.allowed & ~(found.dag | found.dag.T | np.eye(len(found.dag), dtype=bool))
         plain = np.where(columns.spread(may), gradient**2 / curvature, 0.0)
         places = np.argsort(-plain, axis=None)[:_CONSIDERED]
         i, j = np.unravel_index(places, W.shape)
-        crossed = np.zeros((len(places), len(edges) + len(pairs)))
-        x, y, half = factor_places(len(W), edges, pairs)
-        i_of_Q = i + len(W)
-        for K, weight in zip(products, self._weights(found.scales), strict=True):
-            both = K[np.ix_(j, x)] * K[np.ix_(i_of_Q, y)] + K[np.ix_(j, y)] * K[np.ix_(i_of_Q, x)]
-            crossed += weight * both * half
+        crossed = self._crossed(point, products, j, i + len(W), factor_places(len(W), edges, pairs))
         of_columns = np.zeros_like(W)
-        gained = gain_left(gradient[i, j], curvature[i, j], crossed, found.information)
+        gained = gain_left(gradient[i, j], curvature[i, j], crossed, found.error)
         of_columns[i, j] = np.where(columns.spread(may)[i, j], gained, 0.0)
         owner = np.eye(len(columns.sizes))[columns.variable_of]
         return np.asarray(owner.T @ of_columns @ owner)
 
+    def turnable(self, found: Explanation) -> Mask:
+        """(V, V) the edges that may be worth turning around, where residual variances are known (`fixed`).
+
+        Given what both ends have as parents, x -> y with y = w x + e says of moments what x = b y + e' says, if it has
+        other residual variances. So the misfit grows by what it takes to move w and both variances there, to second
+        order, if all other numbers follow; b is the best one. What it gains by parents that both ends share is left
+        out. Edges between columns of nominal variables are all among them.
+        """
+        if self.mask.columns.has_blocks:
+            return found.dag
+        edges, pairs = self.fitted(found.dag)
+        point, own = self._at(found.weights, found.covariance), np.arange(len(found.weights))
+        products = list(self._products(point))
+        crossed = 0.5 * self._crossed(point, products, own, own, factor_places(len(own), edges, pairs))
+        follow = crossed @ found.error
+        left = -follow @ crossed.T  # information of the variances, if all others follow
+        for K, weight in products:
+            left += 0.5 * weight * K.CC**2
+        slope = 0.5 * self._unexplained(point)[0].diagonal()
+        i, j = edges.T
+        at = np.arange(len(edges))
+        error = ends_error(found.error.diagonal()[at], follow[i, at], follow[j, at], left[i, i], left[i, j], left[j, j])
+        variance = point.covariance.diagonal()
+        grown = turned_growth(found.weights[i, j], variance[i], variance[j], error, slope[i], slope[j])
+        turnable = np.zeros_like(found.dag)
+        turnable[i, j] = grown <= _MOST_PRICES * self.penalty
+        return turnable
+
     def fitted(self, dag: Mask) -> tuple[Index, Index]:
         """(E, 2) edges between columns, and (K, 2) columns with a residual covariance: what is fitted."""
         columns = self.mask.columns
-        pairs = np.zeros_like(columns.within()) if self._fixed else np.triu(columns.within())
-        return np.argwhere(columns.spread(dag)), np.argwhere(pairs)
+        pairs = np.argwhere(np.triu(columns.within())) if not self._fixed else np.zeros((0, 2), dtype=np.int64)
+        return np.argwhere(columns.spread(dag)), pairs
 
     def _at(self, W: Matrix, V: Matrix) -> "_Point":
         """These weights and covariances, in units in which the last release is not scaled; the other scales fitted."""
+        B, spread, scales = TotalEffects.of(W), Rows.of(V), np.ones(len(self.releases))
         if not (np.abs(W) <= _LARGEST_WEIGHT).all():  # a step too far
-            return _Point(W, V, np.ones(len(self.releases)), math.inf, ())
+            return _Point(W, V, scales, math.inf, (), scales, scales > 0.0, B, spread)
         with np.errstate(all="ignore"):
-            S, products = _moments(TotalEffects.of(W), Rows.of(V)), list[float]()
+            S, products, sizes = _moments(B, spread), list[float](), list[float]()
             told = [asked.of_residuals(S) for asked in self._asked]
             for one, P in zip(self.releases, told, strict=True):
-                products.append(float(np.nan_to_num((one.moments * P).sum() / np.square(P).sum())))
+                sizes.append(float(np.vdot(P, P)))
+                products.append(float(np.nan_to_num(np.vdot(one.moments, P) / sizes[-1])))
             # A release of noise alone may point anywhere.
-            scales = np.maximum(products, _LEAST_SHARE * max(*products, _LEAST_SCALE))
+            least = _LEAST_SHARE * max(*products, _LEAST_SCALE)
+            scales = np.maximum(products, least)
             left = tuple(one.moments - c * P for one, P, c in zip(self.releases, told, scales, strict=True))
-            squares = [float(np.square(D).sum()) / one.noise_std**2 for one, D in zip(self.releases, left, strict=True)]
+            squares = [float(np.vdot(D, D)) / one.noise_std**2 for one, D in zip(self.releases, left, strict=True)]
             misfit = 0.25 * self.share * sum(squares)
-            V, scales = V * scales[-1], scales / scales[-1]
-        return _Point(W, V, scales, misfit if math.isfinite(misfit) else math.inf, left)
+            free, explained = np.asarray(products) > least, scales**2 * sizes
+            V, spread, scales = V * scales[-1], spread.scaled(float(scales[-1])), scales / scales[-1]
+        if not self._fixed:  # that of the last release goes with the covariances
+            free[-1] = False
+        return _Point(W, V, scales, misfit if math.isfinite(misfit) else math.inf, left, explained, free, B, spread)
 
     def _normal_equations(self, point: "_Point", edges: Index, pairs: Index) -> tuple[Matrix, Matrix]:
-        """Information and gradient of the log-likelihood, by the weights of edges and the covariances of pairs."""
-        B, V = TotalEffects.of(point.weights), Rows.of(point.covariance)
-        x, y, half = factor_places(len(point.weights), edges, pairs)
-        of_pairs, of_edges = self._unexplained(point, B, V)
-        gradient = np.concatenate([of_edges[edges[:, 0], edges[:, 1]], of_pairs[pairs[:, 0], pairs[:, 1]]]) * half
-        information = np.zeros((len(x), len(x)))
-        for asked, weight in zip(self._asked, self._weights(point.scales), strict=True):
-            add_information(_together(*asked.inner_products(B, V)), x, y, half, weight, information)
+        """Information and gradient of the log-likelihood.
+
+        By the weights of edges, the covariances of pairs, and the logarithms of the scales. These are fitted at every
+        point, so that their gradient is zero; but steps must know what they have of the others' information: all
+        weights together are nearly a scale.
+        """
+        x, y, half = factors = factor_places(len(point.weights), edges, pairs)
+        of_pairs, of_edges = self._unexplained(point)
+        numbers, size = len(x), len(x) + len(self.releases)
+        information, gradient = np.zeros((size, size)), np.zeros(size)
+        gradient[:numbers] = half * np.append(of_edges[edges[:, 0], edges[:, 1]], of_pairs[pairs[:, 0], pairs[:, 1]])
+        products = list(self._products(point))
+        for K, weight in products:
+            K.add_information(*factors, weight, information)
+        scales = half * self._of_scales(point, products, x, y)
+        information[numbers:, :numbers], information[:numbers, numbers:] = scales, scales.T
+        for k, one in enumerate(self.releases, start=numbers):
+            explained = 0.5 * self.share * point.explained[k - numbers] / one.noise_std**2
+            information[k, k] = explained if point.free[k - numbers] else 1.0
         return information, gradient
+
+    def _products(self, point: "_Point") -> Iterator[tuple[InnerProducts, float]]:
+        """Of every release, and what the squares of its derivatives count for."""
+        for asked, weight in zip(self._asked, self._weights(point.scales), strict=True):
+            yield asked.inner_products(point.effects, point.spread), weight
+
+    def _crossed(
+        self,
+        point: "_Point",
+        products: "Products",
+        u: Index,
+        v: Index,
+        factors: tuple[Index, Index, Matrix],
+    ) -> Matrix:
+        """(N, K) information of N further numbers, of factors at u and v, with all K fitted ones."""
+        crossed = np.zeros((len(u), len(factors[0]) + len(products)))
+        for K, weight in products:
+            K.add_crossed(u, v, *factors, weight, crossed)
+        crossed[:, len(factors[0]) :] = self._of_scales(point, products, u, v).T
+        return crossed
+
+    def _of_scales(self, point: "_Point", products: "Products", u: Index, v: Index) -> Matrix:
+        """(T, N) information of N numbers, of factors at u and v, with log scales; 0 of those that are not fitted."""
+        rows = [
+            weight * K.through(point.spread, u, v) if free else np.zeros(len(u))
+            for (K, weight), free in zip(products, point.free, strict=True)
+        ]
+        return np.array(rows)
 
     def _weights(self, scales: Matrix) -> list[float]:
         """What the squares of the derivatives count for, by release."""
         return [self.share * c**2 / one.noise_std**2 for one, c in zip(self.releases, scales.tolist(), strict=True)]
 
-    def _unexplained(self, point: "_Point", B: TotalEffects, V: Rows) -> tuple[Matrix, Matrix]:
+    def _unexplained(self, point: "_Point") -> tuple[Matrix, Matrix]:
         """(d, d) sums over the releases of C D C' and of Q D C', with D what the point leaves, by its weight."""
         left = np.zeros_like(point.weights)
         for one, asked, c, D in zip(self.releases, self._asked, point.scales, point.left, strict=True):
-            left += (self.share * c / one.noise_std**2) * asked.of_columns(D)
-        around = B.times(B.times(left).T)
-        return around, B.transposed_times(V.times(around))
+            left += (self.share * c / one.noise_std**2) * asked.A.around(D)
+        around = point.effects.around(left)
+        return around, point.effects.transposed_times(point.spread.times(around))
 
 
 class _Point(NamedTuple):
-    """Weights and residual covariances, the scale of every release, minus the log-likelihood, and what is left of each.
+    """Weights and residual covariances, and how they explain the releases.
 
-    That is (d, d) D = M - c A'S A, by release.
+    Attributes
+    ----------
+    scales, misfit
+        The scale of every release, and minus the log-likelihood.
+    left
+        (d, d) D = M - c A'S A, by release.
+    explained, free
+        (T,) squared size of c A'S A, and whether c is fitted: it is not where it is at its least, nor where it goes
+        with covariances.
+    effects, spread
+        Of the weights, and the covariances by rows.
     """
 
     weights: Matrix
@@ -360,10 +451,18 @@ class _Point(NamedTuple):
     scales: Matrix
     misfit: float
     left: tuple[Matrix, ...]
+    explained: Matrix
+    free: Mask
+    effects: TotalEffects
+    spread: Rows
 
 
 def _beyond_use(dag: Mask, point: _Point) -> Explanation:
     return Explanation(dag, point.weights, point.covariance, point.misfit, math.inf, point.scales, np.zeros((0, 0)))
+
+
+Products = Sequence[tuple[InnerProducts, float]]
+"""By release, with what the squares of its derivatives count for."""
 
 
 class _Asked(NamedTuple):
@@ -377,32 +476,23 @@ class _Asked(NamedTuple):
     def of(cls, A: Matrix) -> "_Asked":
         """Of the residuals A'x."""
         rows = Rows.of(A)
-        return cls(rows, Rows.of(A.T), rows.times(A.T))
+        return cls(rows, rows.transposed, rows.times(A.T))
 
     def of_residuals(self, S: Matrix) -> Matrix:
-        """(d, d) A'S A for symmetric S."""
-        return self.transposed.times(self.transposed.times(S).T)
+        """(d, d) A'S A."""
+        return self.transposed.around(S)
 
-    def of_columns(self, D: Matrix) -> Matrix:
-        """(d, d) A D A' for symmetric D."""
-        return self.A.times(self.A.times(D).T)
-
-    def inner_products(self, B: TotalEffects, V: Rows) -> tuple[Matrix, Matrix, Matrix]:
-        """(d, d) each: C C', Q C' and Q Q' with C = B A and Q = S A = B'V C."""
-        CC = B.times(B.times(self.G).T)
+    def inner_products(self, B: TotalEffects, V: Rows) -> InnerProducts:
+        """Of the rows of C = B A and of Q = S A = B'V C."""
+        CC = B.around(self.G)
         QC = B.transposed_times(V.times(CC))
-        return CC, QC, B.transposed_times(V.times(QC.T))
-
-
-def _together(CC: Matrix, QC: Matrix, QQ: Matrix) -> Matrix:
-    """(2 d, 2 d) inner products of the rows of C and, after these, of Q."""
-    return np.block([[CC, QC.T], [QC, QQ]])
+        CQ = np.ascontiguousarray(QC.T)
+        return InnerProducts(CC, CQ, QC, B.transposed_times(V.times(CQ)))
 
 
 def _moments(B: TotalEffects, V: Rows) -> Matrix:
     """(d, d) S = B'V B."""
-    d = len(B.order)
-    return B.transposed_times(V.times(B.times(np.eye(d))))
+    return B.transposed_times(B.transposed_times(V.dense).T)
 
 
 def factor_places(d: int, edges: Index, pairs: Index) -> tuple[Index, Index, Matrix]:
@@ -438,27 +528,47 @@ def _squared(x: Matrix, y: Matrix) -> Matrix:
 
 def step_of(information: Matrix, gradient: Matrix, damping: float) -> Matrix:
     """(K,) `inverse_of(information, damping) @ gradient`, with less work."""
-    size = np.sqrt(np.maximum(information.diagonal(), np.finfo(np.float64).tiny))
-    relative = information / size / size[:, None] + (damping + _RIDGE) * np.eye(len(size))
-    return np.asarray(np.linalg.solve(relative, gradient / size) / size)
+    from scipy.linalg.lapack import dposv  # here: see `global_step.warm_up`
+
+    size, relative = _relative(information, damping)
+    _, step, failed = dposv(relative.T, gradient / size, overwrite_a=True)
+    if failed != 0:  # rounding, or numbers beyond use
+        return np.asarray(np.linalg.solve(_relative(information, damping)[1], gradient / size) / size)
+    return np.asarray(step / size)
 
 
 def inverse_of(information: Matrix, damping: float) -> Matrix:
     """Of (1 + damping) times the diagonal; in units of the diagonal, so that nothing is singular by its size alone."""
+    from scipy.linalg.lapack import dpotrf, dpotri
+
+    size, relative = _relative(information, damping)
+    L, failed = dpotrf(relative.T, lower=True, overwrite_a=True)
+    if failed != 0:
+        return np.asarray(np.linalg.inv(_relative(information, damping)[1]) / size / size[:, None])
+    lower, _ = dpotri(L, lower=True, overwrite_c=True)
+    return np.asarray((np.tril(lower) + np.tril(lower, -1).T) / size / size[:, None])
+
+
+def _relative(information: Matrix, damping: float) -> tuple[Matrix, Matrix]:
+    """(K,) units, and (K, K) information in these, damped."""
     size = np.sqrt(np.maximum(information.diagonal(), np.finfo(np.float64).tiny))
-    relative = information / size / size[:, None] + (damping + _RIDGE) * np.eye(len(size))
-    return np.asarray(np.linalg.inv(relative) / size / size[:, None])
+    relative = information / size
+    relative /= size[:, None]
+    relative[np.diag_indices(len(size))] += damping + _RIDGE
+    return size, relative
 
 
-def gain_left(gradient: Matrix, curvature: Matrix, crossed: Matrix, information: Matrix) -> Matrix:
+def gain_left(gradient: Matrix, curvature: Matrix, crossed: Matrix, error: Matrix) -> Matrix:
     """(N,) what a misfit loses by each of N further numbers, to second order, if all K fitted ones follow.
 
     Parameters
     ----------
-    gradient, curvature, crossed, information
-        (N,), (N,), (N, K) and (K, K) derivatives of the log-likelihood.
+    gradient, curvature, crossed
+        (N,), (N,) and (N, K) derivatives of the log-likelihood.
+    error
+        (K, K) inverse of the information of the fitted ones.
     """
-    followed = ((crossed @ inverse_of(information, 0.0)) * crossed).sum(axis=1)
+    followed = ((crossed @ error) * crossed).sum(axis=1)
     left = np.maximum(curvature - followed, _LEAST_LEFT * curvature)
     some = left > _NO_CURVATURE
     return np.asarray(np.divide(0.5 * gradient**2, left, out=np.zeros_like(left), where=some))

@@ -27,11 +27,34 @@ class Rows(NamedTuple):
 
         return cls(*rows_of(np.ascontiguousarray(M, dtype=np.float64)))
 
+    @property
+    def transposed(self) -> "Rows":
+        """Of the transpose of a square matrix."""
+        from fedbnsl_server.search.kernels.sparse_products import transposed
+
+        return Rows(*transposed(*self))
+
+    @property
+    def dense(self) -> Matrix:
+        """(d, d) the same."""
+        d = len(self.start) - 1
+        M = np.zeros((d, d))
+        M[np.repeat(np.arange(d), np.diff(self.start)), self.column] = self.value
+        return M
+
+    def scaled(self, factor: float) -> "Rows":
+        """All entries times a factor."""
+        return self._replace(value=self.value * factor)
+
     def times(self, X: Matrix) -> Matrix:
         """Product with X, from the left."""
         from fedbnsl_server.search.kernels.sparse_products import times
 
-        return np.asarray(times(self.start, self.column, self.value, np.ascontiguousarray(X)))
+        return np.asarray(times(*self, np.ascontiguousarray(X)))
+
+    def around(self, X: Matrix) -> Matrix:
+        """(d, d) M X M' for this matrix M and symmetric X."""
+        return self.times(self.times(X).T)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +84,8 @@ class TotalEffects:
         """
         from fedbnsl_server.search.kernels.sparse_products import parents_first
 
-        children, parents = Rows.of(W), Rows.of(W.T)
+        children = Rows.of(W)
+        parents = children.transposed
         order = parents_first(children.start, children.column, parents.start)
         if order[-1] < 0:
             raise ValueError("the weights of a graph with a cycle have no finite total effects")
@@ -83,19 +107,46 @@ class TotalEffects:
         follow(self.order, *self.parents, Y)
         return Y
 
+    def around(self, X: Matrix) -> Matrix:
+        """(d, d) B X B' for symmetric X."""
+        return self.times(self.times(X).T)
 
-def add_information(K: Matrix, x: Index, y: Index, half: Matrix, weight: float, information: Matrix) -> None:
-    """Add half the inner products of the derivatives u v' + v u', times a weight.
 
-    Parameters
-    ----------
-    K
-        (N, N) inner products of vectors.
-    x, y
-        (m,) places of u and v among these.
-    half
-        (m,) factors of v.
+class InnerProducts(NamedTuple):
+    """(d, d) each: inner products of 2 d vectors, the rows of C and, after these, of Q: C C', C Q', Q C' and Q Q'.
+
+    Two of these vectors, x and y, stand for the derivative x y' + y x'.
     """
-    from fedbnsl_server.search.kernels.sparse_products import add_squared
 
-    add_squared(K, x, y, half, weight, information)
+    CC: Matrix
+    CQ: Matrix
+    QC: Matrix
+    QQ: Matrix
+
+    def add_information(self, x: Index, y: Index, half: Matrix, weight: float, information: Matrix) -> None:
+        """Add half the inner products of derivatives, times a weight.
+
+        Parameters
+        ----------
+        x, y
+            (m,) places of their vectors.
+        half
+            (m,) factors of y.
+        information
+            (m, m), or larger: its first m rows and columns count.
+        """
+        from fedbnsl_server.search.kernels.sparse_products import add_squared
+
+        add_squared(*self, x, y, half, weight, information)
+
+    def add_crossed(self, u: Index, v: Index, x: Index, y: Index, half: Matrix, weight: float, crossed: Matrix) -> None:
+        """The same to (n, m), or more columns, between n derivatives, u and v, and m others, x and y times `half`."""
+        from fedbnsl_server.search.kernels.sparse_products import add_crossed
+
+        add_crossed(*self, u, v, x, y, half, weight, crossed)
+
+    def through(self, V: Rows, x: Index, y: Index) -> Matrix:
+        """(m,) x'P y with P = C'V C."""
+        from fedbnsl_server.search.kernels.sparse_products import through
+
+        return np.asarray(through(*self, *V, x, y))

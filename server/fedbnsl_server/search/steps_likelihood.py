@@ -133,7 +133,7 @@ class StepsLikelihood:
         added = added[:, : len(others)]
         gained = np.zeros_like(W)
         gained[others[:, 0], others[:, 1]] = gain_left(
-            added.T @ missed, np.square(added).sum(axis=0), added.T @ J, found.information
+            added.T @ missed, np.square(added).sum(axis=0), added.T @ J, found.error
         )
         return gained
 

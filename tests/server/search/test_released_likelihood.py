@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from fedbnsl.plan.columns import Columns
-from fedbnsl.sparse import Matrix
-from fedbnsl_server.search.released_likelihood import Release, ReleasedLikelihood, _Point
+from fedbnsl.sparse import Mask, Matrix
+from fedbnsl_server.search.released_likelihood import Release, ReleasedLikelihood
 from noisy_releases import BLOCKED, DAG, NAMES, D, V, W, likelihood, mask, moments, release
 
 
@@ -16,21 +16,19 @@ def perturbed(rng: np.random.Generator) -> tuple[Matrix, Matrix]:
     return W + np.where(DAG, rng.normal(0.0, 0.2, (D, D)), 0.0), V * rng.uniform(0.5, 2.0, D)
 
 
+@pytest.mark.parametrize("fixed", [False, True], ids=["free variances", "known variances"])
 @pytest.mark.parametrize("columns", [Columns.of(NAMES), BLOCKED], ids=["single columns", "a block"])
-def test_gradient_and_information_are_the_derivatives_of_the_misfit(columns: Columns) -> None:
-    """By finite differences; the information is exact where the releases are what the weights say."""
+def test_gradient_and_information_are_the_derivatives_of_the_misfit(columns: Columns, fixed: bool) -> None:
+    """The gradient by finite differences, the information by dense derivatives of what the releases should be."""
     S = moments(W, V)
-    given = likelihood(release(S, std=0.1, seed=1, c=0.8), release(S, std=0.2, seed=2), of=mask(columns))
-    edges, pairs = np.argwhere(DAG), np.argwhere(np.triu(columns.within()))
-    at, cov, scales, *_ = given._at(*perturbed(np.random.default_rng(3)))
-
-    def point(given: ReleasedLikelihood, W: Matrix, V: Matrix) -> _Point:
-        S = moments(W, V)
-        left = tuple(one.moments - c * one.A.T @ S @ one.A for one, c in zip(given.releases, scales, strict=True))
-        return _Point(W, V, scales, 0.0, left)
+    releases = release(S, std=0.1, seed=1, c=0.8), release(S, std=0.2, seed=2)
+    given = likelihood(*releases, of=mask(columns), fixed=fixed)
+    edges, pairs = given.fitted(columns.joined(DAG))
+    assert len(pairs) == (0 if fixed else len(np.argwhere(np.triu(columns.within()))))
+    point = given._at(*perturbed(np.random.default_rng(3)))
 
     def moved(k: int, h: float) -> tuple[Matrix, Matrix]:
-        other_W, other_V = at.copy(), cov.copy()
+        other_W, other_V = point.weights.copy(), point.covariance.copy()
         if k < len(edges):
             other_W[tuple(edges[k])] += h
         else:
@@ -39,28 +37,55 @@ def test_gradient_and_information_are_the_derivatives_of_the_misfit(columns: Col
             other_V[j, i] = other_V[i, j]
         return other_W, other_V
 
-    def gradient(W: Matrix, V: Matrix) -> Matrix:
-        return given._normal_equations(point(given, W, V), edges, pairs)[1]
-
     h, size = 1e-5, len(edges) + len(pairs)
+    information, gradient = given._normal_equations(point, edges, pairs)
     numeric = [(given._at(*moved(k, h)).misfit - given._at(*moved(k, -h)).misfit) / (2 * h) for k in range(size)]
-    assert -gradient(at, cov) == pytest.approx(numeric, rel=1e-5, abs=1e-6)
+    assert -gradient[:size] == pytest.approx(numeric, rel=1e-5, abs=1e-6)
+    assert (gradient[size:] == 0.0).all(), "scales are fitted"
 
-    exact = likelihood(
-        release(moments(at, cov), std=0.1, seed=1, c=scales[0], exact=True),
-        release(moments(at, cov), std=0.2, seed=2, exact=True),
-        of=mask(columns),
-    )
-    information = exact._normal_equations(point(exact, at, cov), edges, pairs)[0]
-    second = [
-        (
-            exact._normal_equations(point(exact, *moved(k, h)), edges, pairs)[1]
-            - exact._normal_equations(point(exact, *moved(k, -h)), edges, pairs)[1]
-        )
-        / (2 * h)
-        for k in range(size)
-    ]
-    assert information == pytest.approx(-np.array(second), rel=1e-4, abs=1e-4 * information.max())
+    def told(k: int, c: float, A: Matrix) -> Matrix:
+        up, down = (c * A.T @ moments(*moved(k, sign * h)) @ A for sign in (1, -1))
+        return (up - down) / (2 * h)
+
+    expected, free = np.zeros((size + 2, size + 2)), 2 if fixed else 1  # the last scale goes with free variances
+    for t, (one, c) in enumerate(zip(releases, point.scales.tolist(), strict=True)):
+        J = np.zeros((size + 2, D * D))
+        J[:size] = [told(k, c, one.A).ravel() for k in range(size)]
+        if t < free:
+            J[size + t] = (c * one.A.T @ moments(point.weights, point.covariance) @ one.A).ravel()
+        expected += 0.5 * given.share * J @ J.T / one.noise_std**2
+    if not fixed:
+        expected[-1, -1] = 1.0
+    assert information == pytest.approx(expected, rel=1e-5, abs=1e-5 * expected.max())
+
+
+def test_few_steps_are_enough() -> None:
+    """All weights together are nearly a scale: steps that do not know how scales follow get there by a share each."""
+    S = moments(W, V)
+    given = likelihood(release(S, std=0.01, seed=1, c=0.8), release(S, std=0.02, seed=2), fixed=True)
+    start = perturbed(np.random.default_rng(3))[0], V
+    soon, late = (given.explained(DAG, *start, steps=steps).misfit for steps in (5, 50))
+    assert given.explained(DAG, *start, steps=0).misfit > late + 100.0
+    assert soon == pytest.approx(late, abs=2e-4)
+
+
+def test_edges_that_may_be_turned_are_those_that_explain_as_much_the_other_way() -> None:
+    """What leaves a direction open: noise, and data that have it the other way."""
+    same = V.copy()
+
+    def turnable(variances: Matrix, std: float) -> Mask:
+        given = likelihood(release(moments(W, variances), std=std, seed=1), fixed=True)
+        return given.turnable(given.explained(DAG, W, same))
+
+    assert (turnable(same, 30.0) == DAG).all(), "noise tells no direction"
+    assert not turnable(same, 1e-4).any(), "nor is any open without noise"
+    w, dag = W[3, 4], np.zeros((D, D), dtype=bool)
+    dag[3, 4] = True
+    only = np.where(dag, W, 0.0)
+    turned = np.zeros((D, D))
+    turned[4, 3] = w * V[3, 3] / (w**2 * V[3, 3] + V[4, 4])
+    given = likelihood(release(moments(turned, V), std=1e-4, seed=1), fixed=True)
+    assert given.turnable(given.explained(dag, only, V))[3, 4], "the data have it the other way"
 
 
 def test_releases_without_noise_tell_everything() -> None:

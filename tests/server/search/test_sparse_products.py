@@ -19,6 +19,10 @@ def test_products_are_those_of_dense_matrices(d: int, edges: float) -> None:
     np.testing.assert_allclose(effects.times(X), B @ X, atol=1e-6, rtol=1e-9)
     np.testing.assert_allclose(effects.transposed_times(X), B.T @ X, atol=1e-6, rtol=1e-9)
     assert (before == X).all(), "nothing is written into what is multiplied"
+    S = X @ X.T
+    np.testing.assert_allclose(effects.around(S), B @ S @ B.T, atol=1e-6, rtol=1e-9)
+    np.testing.assert_allclose(Rows.of(W).around(S), W @ S @ W.T, atol=1e-9)
+    np.testing.assert_array_equal(Rows.of(W).transposed.dense, W.T)
 
 
 def test_a_cycle_is_refused() -> None:

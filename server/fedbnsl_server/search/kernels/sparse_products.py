@@ -49,14 +49,38 @@ def parents_first(start: Index, column: Index, of_parents: Index) -> Index:
 
 
 @compiled
+def transposed(start: Index, column: Index, value: Matrix) -> tuple[Index, Index, Matrix]:
+    """The transpose of a square sparse matrix by rows."""
+    d = start.size - 1
+    of_columns = np.zeros(d + 1, dtype=np.int64)
+    for k in range(column.size):
+        of_columns[column[k] + 1] += 1
+    for j in range(d):
+        of_columns[j + 1] += of_columns[j]
+    row, moved, filled = np.empty_like(column), np.empty_like(value), of_columns.copy()
+    for i in range(d):
+        for k in range(start[i], start[i + 1]):
+            place = filled[column[k]]
+            row[place], moved[place] = i, value[k]
+            filled[column[k]] += 1
+    return of_columns, row, moved
+
+
+@compiled
 def times(start: Index, column: Index, value: Matrix, X: Matrix) -> Matrix:
     """Product of a sparse matrix, by rows, and X."""
-    Y = np.zeros((start.size - 1, X.shape[1]))
+    Y = np.empty((start.size - 1, X.shape[1]))
     for i in range(start.size - 1):
+        if start[i] == start[i + 1]:
+            Y[i] = 0.0
         for k in range(start[i], start[i + 1]):
             row, w = X[column[k]], value[k]
-            for j in range(X.shape[1]):
-                Y[i, j] += w * row[j]
+            if k == start[i]:
+                for j in range(X.shape[1]):
+                    Y[i, j] = w * row[j]
+            else:
+                for j in range(X.shape[1]):
+                    Y[i, j] += w * row[j]
     return Y
 
 
@@ -71,12 +95,72 @@ def follow(order: Index, start: Index, column: Index, value: Matrix, Y: Matrix) 
 
 
 @compiled
-def add_squared(K: Matrix, x: Index, y: Index, half: Matrix, weight: float, information: Matrix) -> None:
-    """`sparse_products.add_information`."""
+def add_squared(
+    CC: Matrix, CQ: Matrix, QC: Matrix, QQ: Matrix, x: Index, y: Index, half: Matrix, weight: float, information: Matrix
+) -> None:
+    """`InnerProducts.add_information`."""
+    of_x, of_y = np.empty(2 * len(CC)), np.empty(2 * len(CC))
     for a in range(x.size):
+        _fill(CC, CQ, QC, QQ, x[a], of_x)
+        _fill(CC, CQ, QC, QQ, y[a], of_y)
         for b in range(a + 1):
-            crossed = K[x[a], y[b]] * K[y[a], x[b]]
-            told = weight * half[a] * half[b] * (K[x[a], x[b]] * K[y[a], y[b]] + crossed)
+            told = weight * half[a] * half[b] * (of_x[x[b]] * of_y[y[b]] + of_x[y[b]] * of_y[x[b]])
             information[a, b] += told
             if a != b:
                 information[b, a] += told
+
+
+@compiled
+def add_crossed(
+    CC: Matrix,
+    CQ: Matrix,
+    QC: Matrix,
+    QQ: Matrix,
+    u: Index,
+    v: Index,
+    x: Index,
+    y: Index,
+    half: Matrix,
+    weight: float,
+    crossed: Matrix,
+) -> None:
+    """`InnerProducts.add_crossed`."""
+    of_u, of_v = np.empty(2 * len(CC)), np.empty(2 * len(CC))
+    for a in range(u.size):
+        _fill(CC, CQ, QC, QQ, u[a], of_u)
+        _fill(CC, CQ, QC, QQ, v[a], of_v)
+        for b in range(x.size):
+            crossed[a, b] += weight * half[b] * (of_u[x[b]] * of_v[y[b]] + of_u[y[b]] * of_v[x[b]])
+
+
+@compiled
+def through(
+    CC: Matrix, CQ: Matrix, QC: Matrix, QQ: Matrix, start: Index, column: Index, value: Matrix, x: Index, y: Index
+) -> Matrix:
+    """`InnerProducts.through`."""
+    d = len(CC)
+    found, of_x, of_y, spread = np.empty(x.size), np.empty(2 * d), np.empty(2 * d), np.empty(d)
+    for a in range(x.size):
+        _fill(CC, CQ, QC, QQ, x[a], of_x)
+        _fill(CC, CQ, QC, QQ, y[a], of_y)
+        for i in range(d):
+            spread[i] = 0.0
+            for k in range(start[i], start[i + 1]):
+                spread[i] += value[k] * of_y[column[k]]
+        total = 0.0
+        for i in range(d):
+            total += of_x[i] * spread[i]
+        found[a] = total
+    return found
+
+
+@compiled
+def _fill(CC: Matrix, CQ: Matrix, QC: Matrix, QQ: Matrix, a: int, products: Matrix) -> None:
+    """The inner products of one vector with all: the first d are rows of C, the others are rows of Q."""
+    d = len(CC)
+    if a < d:
+        for j in range(d):
+            products[j], products[d + j] = CC[a, j], CQ[a, j]
+    else:
+        for j in range(d):
+            products[j], products[d + j] = QC[a - d, j], QQ[a - d, j]

@@ -353,16 +353,17 @@ class ReleasedLikelihood:
             S, products, sizes = _moments(B, spread), list[float](), list[float]()
             told = [asked.of_residuals(S) for asked in self._asked]
             for one, P in zip(self.releases, told, strict=True):
-                sizes.append(float(np.vdot(P, P)))
+                sizes.append(_squared_size(P))
                 products.append(float(np.nan_to_num(np.vdot(one.moments, P) / sizes[-1])))
             # A release of noise alone may point anywhere.
             least = _LEAST_SHARE * max(*products, _LEAST_SCALE)
             scales = np.maximum(products, least)
-            left = tuple(one.moments - c * P for one, P, c in zip(self.releases, told, scales, strict=True))
-            squares = [float(np.vdot(D, D)) / one.noise_std**2 for one, D in zip(self.releases, left, strict=True)]
+            left = tuple(one.moments - c * P for one, P, c in zip(self.releases, told, scales.tolist(), strict=True))
+            squares = [_squared_size(D) / one.noise_std**2 for one, D in zip(self.releases, left, strict=True)]
             misfit = 0.25 * self.share * sum(squares)
-            free, explained = np.asarray(products) > least, scales**2 * sizes
-            V, spread, scales = V * scales[-1], spread.scaled(float(scales[-1])), scales / scales[-1]
+            free, explained = np.array(products) > least, scales**2 * np.array(sizes)
+            last = scales.tolist()[-1]
+            V, spread, scales = V * last, spread.scaled(last), scales / last
         if not self._fixed:  # that of the last release goes with the covariances
             free[-1] = False
         return _Point(W, V, scales, misfit if math.isfinite(misfit) else math.inf, left, explained, free, B, spread)
@@ -488,6 +489,10 @@ class _Asked(NamedTuple):
         QC = B.transposed_times(V.times(CC))
         CQ = np.ascontiguousarray(QC.T)
         return InnerProducts(CC, CQ, QC, B.transposed_times(V.times(CQ)))
+
+
+def _squared_size(D: Matrix) -> float:
+    return float(np.vdot(D, D))
 
 
 def _moments(B: TotalEffects, V: Rows) -> Matrix:

@@ -298,7 +298,9 @@ def _kind(wire: federation.Task | federation.Update, what: str) -> Kind:
 
 def encode_finished(finished: Finished, *, value_type: str) -> federation.Finished:
     """Wire form of the end of a run."""
-    wire = federation.Finished(stopped_because=finished.stopped_because)
+    wire = federation.Finished(
+        stopped_because=finished.stopped_because, search_ended_early=finished.search_ended_early
+    )
     if finished.graph is not None:
         wire.graph.CopyFrom(encode_matrix(finished.graph, value_type=value_type))
     return wire
@@ -315,7 +317,7 @@ def decode_finished(wire: federation.Finished, *, n_variables: int) -> Finished:
     graph = decode_matrix(wire.graph, n_variables=n_variables) if wire.HasField("graph") else None
     if graph is not None and has_cycle(graph.index, n_variables):
         raise MalformedMessageError("the graph at the end of the run has a cycle; a Bayesian network has none")
-    return Finished(graph, wire.stopped_because)
+    return Finished(graph, wire.stopped_because, wire.search_ended_early)
 
 
 def encode_update(update: LocalUpdate, *, run: int, value_type: str, dense: bool = False) -> federation.Update:

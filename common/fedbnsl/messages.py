@@ -341,10 +341,14 @@ class RoundTask:
 
 @dataclass(frozen=True)
 class Finished:
-    """The run is over: the learned graph, or the public reason why there is none."""
+    """The run is over: the learned graph, or the public reason why there is none.
+
+    With a graph, `search_ended_early` says that the coordinator's operator ended a search for it before it was through.
+    """
 
     graph: SparseMatrix | None
     stopped_because: str = ""
+    search_ended_early: bool = False
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from fedbnsl_server.algorithm import global_step, round_loop
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.round_loop import RoundRecord
 from fedbnsl_server.eject_orders import EjectOrders
-from fedbnsl_server.goodbye import end_of, public_reason
+from fedbnsl_server.goodbye import end_of, public_reason, told
 from fedbnsl_server.grpc_api.servicer import Servicer
 from fedbnsl_server.influence import outliers_now
 from fedbnsl_server.pause import Pause
@@ -209,7 +209,7 @@ class Coordinator:
             self._emit("run over", outcome=end.outcome, reason="paused by its operator")
             await door.close_without_a_word(self._mailbox)
         else:
-            finished = end.finished if error is None else Finished(None, public_reason(error))
+            finished = Finished(None, public_reason(error)) if error else told(end.finished, result)
             grace_s = _GOODBYE_S if error is None else _HASTY_GOODBYE_S
             self._emit("run over", outcome=end.outcome, reason="" if error is None else str(error))
             self._goodbye = asyncio.ensure_future(self._mailbox.finish(finished, set(self._roster.members), grace_s))

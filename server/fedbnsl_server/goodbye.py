@@ -1,5 +1,9 @@
 """What the sites are told when a run is over."""
 
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
 from fedbnsl.errors import DivergenceError, FedbnslError, InterruptedRunError, QuorumLostError, ResultError
 from fedbnsl.messages import Finished
 from fedbnsl.plan.plan import Plan
@@ -17,6 +21,11 @@ _PUBLIC_REASONS: list[tuple[type[FedbnslError], str]] = [
 def end_of(state: AdmmState, plan: Plan, variables: tuple[str, ...]) -> Finished:
     """What the sites are told when all rounds are complete."""
     return Finished(consensus_graph(state, plan, plan.edge_mask(variables)).as_sparse())
+
+
+def told(end: Finished, result: Mapping[str, Any]) -> Finished:
+    """The same with what the written result says against its graph."""
+    return replace(end, search_ended_early=bool(result.get("verdict", {}).get("incomplete")))
 
 
 def public_reason(error: Exception) -> str:

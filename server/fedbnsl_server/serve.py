@@ -22,7 +22,7 @@ from fedbnsl.wording import first_few
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.round_loop import RoundRecord
 from fedbnsl_server.coordinator import Coordinator
-from fedbnsl_server.goodbye import end_of
+from fedbnsl_server.goodbye import end_of, told
 from fedbnsl_server.grpc_api.connections import make_room, most_connections
 from fedbnsl_server.grpc_api.server import CoordinatorServer
 from fedbnsl_server.grpc_api.servicer import Servicer
@@ -267,4 +267,5 @@ def finished_run(
     mailbox = Mailbox(plan, loop, complete_rounds=state.round, snapshots=state.sites, traffic=folder.past.traffic())
     servicer = Servicer(plan, identity.run, roster, mailbox, ledgers, notice, record, name=folder.path.name)
     servicer.progress.state = "finished"
-    return servicer, end_of(state, plan, roster.variables), plan.site_grace_s
+    end = told(end_of(state, plan, roster.variables), folder.finished_result() or {})
+    return servicer, end, plan.site_grace_s

@@ -827,6 +827,8 @@ def test_a_graph_with_a_cycle_is_no_end_of_a_run(edges: list[int]) -> None:
         assert codec.decode_finished(
             codec.encode_finished(Finished(acyclic), value_type="float64"), n_variables=3
         ) == Finished(acyclic)
+        cut = Finished(acyclic, search_ended_early=True)
+        assert codec.decode_finished(codec.encode_finished(cut, value_type="float64"), n_variables=3) == cut
     wire = codec.encode_finished(Finished(SparseMatrix(3, np.array(edges), np.zeros(len(edges)))), value_type="float64")
     with pytest.raises(MalformedMessageError, match="has a cycle"):
         codec.decode_finished(wire, n_variables=3)

@@ -94,7 +94,7 @@ class Searching:
         for k, site in enumerate(SITES):
             join = ["participant", "join", self.address, "--insecure", "--public-data", f"--site={site}"]
             network.start(site, [*join, f"--data={tables / f'site-{k + 1}.csv'}"])
-        self.observer = Observer(self.address)
+        self.observer, self.network = Observer(self.address), network
 
     def phase(self) -> Phase | None:
         seen = self.observer.status()
@@ -143,6 +143,9 @@ def test_the_first_ctrl_c_in_a_search_ends_the_search_and_the_run_finishes_and_s
     assert sentence.endswith(f"; {draws} of 100 draws of the bootstrap were made")
     assert sentence in result["warnings"]
     assert [entry["round"] for entry in result["rounds"] if "ended_in" in entry] == [13]
+    for site in SITES:
+        await_that(lambda site=site: one.network.ended(site))
+        assert "the coordinator's operator ended a search early" in "\n".join(one.network.said(site))
 
 
 def test_a_second_ctrl_c_interrupts_the_run_which_can_be_continued(searching):

@@ -633,8 +633,11 @@ class Finished(_message.Message):
 
     GRAPH_FIELD_NUMBER: _builtins.int
     STOPPED_BECAUSE_FIELD_NUMBER: _builtins.int
+    SEARCH_ENDED_EARLY_FIELD_NUMBER: _builtins.int
     stopped_because: _builtins.str
     """Empty after success, otherwise one public sentence."""
+    search_ended_early: _builtins.bool
+    """Whether the coordinator's operator ended a search for the graph before it was through."""
     @_builtins.property
     def graph(self) -> _values_pb2.SparseMatrix:
         """The learned DAG with its consensus weights; absent if the run ended without a result."""
@@ -644,10 +647,11 @@ class Finished(_message.Message):
         *,
         graph: _values_pb2.SparseMatrix | None = ...,
         stopped_because: _builtins.str = ...,
+        search_ended_early: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["graph", b"graph"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["graph", b"graph", "stopped_because", b"stopped_because"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["graph", b"graph", "search_ended_early", b"search_ended_early", "stopped_because", b"stopped_because"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

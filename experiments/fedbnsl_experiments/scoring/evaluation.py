@@ -55,6 +55,7 @@ def evaluate(run: Path, truth: Path, *, tau: float | None) -> dict[str, Any]:
         warnings.append(f"the reference {truth} has a directed cycle: no Bayesian network can match it in full")
     if result["state"] != "finished":
         warnings.append(f"the run is {result['state']}: its graph is scored as it stood ({result['reason']})")
+    warnings += result.get("verdict", {}).get("incomplete", [])
     if tau is None:
         estimate = learned_graph(result)
     else:

@@ -138,6 +138,11 @@ def test_a_run_that_did_not_finish_is_scored_as_it_stood_with_a_warning(run, tru
         assert "stopped in round 7" in warning
 
 
+def test_a_search_that_was_ended_early_is_scored_with_a_warning(run, truth):
+    rewrite(run, verdict={"incomplete": ["the search of round 2 was ended early"]})
+    assert evaluate(run, truth, tau=None)["warnings"] == ["the search of round 2 was ended early"]
+
+
 def test_a_run_that_ended_before_its_first_round_has_no_graph_to_score(run, truth):
     rewrite(run, state="failed", reason="0 of 3 sites joined", rounds=[], edges=[])
     with pytest.raises(ResultError, match="ended before its first round: 0 of 3 sites joined"):

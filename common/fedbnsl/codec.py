@@ -298,9 +298,7 @@ def _kind(wire: federation.Task | federation.Update, what: str) -> Kind:
 
 def encode_finished(finished: Finished, *, value_type: str) -> federation.Finished:
     """Wire form of the end of a run."""
-    wire = federation.Finished(
-        stopped_because=finished.stopped_because, search_ended_early=finished.search_ended_early
-    )
+    wire = federation.Finished(stopped_because=finished.stopped_because, search_ended_early=finished.search_ended_early)
     if finished.graph is not None:
         wire.graph.CopyFrom(encode_matrix(finished.graph, value_type=value_type))
     return wire

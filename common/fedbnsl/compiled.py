@@ -27,6 +27,7 @@ def _prepared(dispatcher: Any) -> Any:
     if _is_compiled(dispatcher):  # plain Python under NUMBA_DISABLE_JIT
         _for_any_number(dispatcher)
         _follow_callees(dispatcher)
+        _forget_what_is_gone(dispatcher)
     return dispatcher
 
 
@@ -50,6 +51,20 @@ def _follow_callees(dispatcher: Any) -> None:
     called = [one for one in known if _is_compiled(one) and one.py_func.__module__ != own]
     stamp = _cache_file(dispatcher)._source_stamp
     _cache_file(dispatcher)._source_stamp = (stamp, *dict.fromkeys(_cache_file(one)._source_stamp for one in called))
+
+
+def _forget_what_is_gone(dispatcher: Any) -> None:
+    """Compile a kernel again if what another version has cached names a class that is no more; numba would fail."""
+    cached = _cache_file(dispatcher)
+    load = cached._load_index
+
+    def load_index() -> dict[Any, Any]:
+        try:
+            return cast(dict[Any, Any], load())
+        except (AttributeError, ImportError):
+            return {}
+
+    cached._load_index = load_index
 
 
 def _cache_file(dispatcher: Any) -> Any:

@@ -11,7 +11,7 @@ from fedbnsl.graphs.graph import is_acyclic
 from fedbnsl.plan.columns import Columns
 from fedbnsl_server.search.families import Families
 from fedbnsl_server.search.graph_search import search
-from fedbnsl_server.search.kernels.change import Loss, refill, renew, room_to_work
+from fedbnsl_server.search.kernels.change import Loss, renew, room_to_work
 
 COLUMNS = Columns.of(["x", "b=1", "y", "b=2", "z"], {"b=1": "b", "b=2": "b"})
 EVERYTHING = ~np.eye(4, dtype=bool)
@@ -54,8 +54,7 @@ def test_a_residual_variance_is_a_ratio_of_determinants(seed: int):
                 found = families.residual_variances(dag)[0, j]
                 np.testing.assert_allclose(found, expected, rtol=1e-9)
                 graph = families.graph(dag)
-                refill(families.problem, graph, j)
-                renew(families.problem, LOSS, families.room(), graph, j, room_to_work(families.problem))
+                renew(families.problem, LOSS, families.room(), graph, j, -1, room_to_work(families.problem))
                 for e in np.flatnonzero(families.problem.child == j):
                     other = dag.copy()
                     other[families.problem.source[e], j] ^= True

@@ -91,8 +91,7 @@ def changes(families: Families, dag: Mask, loss: Loss) -> Graph:
     """What every move would change."""
     graph, work, given = families.graph(dag), room_to_work(families.problem), families.room()
     for j in range(len(dag)):
-        refill(families.problem, graph, j)
-        renew(families.problem, loss, given, graph, j, work)
+        renew(families.problem, loss, given, graph, j, -1, work)
     return graph
 
 
@@ -340,6 +339,34 @@ def test_ancestors_are_those_from_whom_a_path_leads(seed: int) -> None:
     for i, j in known.edges:
         others = nx.restricted_view(known, [], [(i, j)])
         assert leads_otherwise(families.problem, graph, ancestors, i, j) == nx.has_path(others, i, j)
+
+
+@pytest.mark.parametrize("unknown", [False, True], ids=["all known", "some unknown"])
+@pytest.mark.parametrize("seed", range(4))
+def test_what_moves_change_after_one_is_what_they_change_if_computed_anew(seed: int, unknown: bool) -> None:
+    """Parents come and go, near collinear ones among them."""
+    rng, d = np.random.default_rng(seed), 12
+    X = rng.normal(size=(2, 500, d)) @ np.where(random_dag(d, seed, share=0.6) != 0, 1.0, np.eye(d))
+    X[:, :, 1] = X[:, :, 0] + 0.005 * X[:, :, 1]
+    S = np.einsum("pni,pnj->pij", X, X) / 500.0
+    if unknown:
+        S[:, 2, 3] = S[:, 3, 2] = np.nan
+    families = Families(S, everything(d), ridge=1e-9)
+    loss = Loss.near(np.ones(2), logarithmic=True, n_samples=500.0, penalty=0.01)
+    problem, given, work = families.problem, families.room(), room_to_work(families.problem)
+    graph = families.graph(empty(d))
+    renew(problem, loss, given, graph, 5, -1, work)
+    for _ in range(200):
+        e = int(rng.integers(problem.start[5], problem.start[6]))
+        if np.isposinf(graph.change[e]):  # a moment is unknown: no descent does that
+            continue
+        graph.present[e] = not graph.present[e]
+        renew(problem, loss, given, graph, 5, int(problem.source[e]), work)
+        anew = families.graph(families.dag(graph))
+        renew(problem, loss, given, anew, 5, -1, room_to_work(problem))
+        assert graph.share[5] == pytest.approx(anew.share[5], rel=1e-8, abs=1e-9)
+        of_5 = slice(problem.start[5], problem.start[6])
+        assert graph.change[of_5] == pytest.approx(anew.change[of_5], rel=1e-6, abs=1e-8)
 
 
 # ---- families ------------------------------------------------------------------------------------------------------

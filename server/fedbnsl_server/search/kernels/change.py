@@ -12,22 +12,27 @@ import numpy as np
 from fedbnsl.compiled import compiled
 from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_server.search.kernels.family import (
-    Beside,
+    CLEAR_SHARE,
     Blocks,
     Given,
     Ints,
     child_left,
     condition,
     explain,
+    extend,
+    is_clear,
     left,
     left_beside,
     left_with,
-    left_without,
+    left_without_each,
     line_up,
+    move_pivot,
 )
 
 # Candidates that are looked at side by side.
 _WIDTH = 128
+# What parents leave of candidates is computed anew after so many changes: rounding errors add up.
+_MOST_TIMES = 32
 
 
 class Problem(NamedTuple):
@@ -127,30 +132,53 @@ class Graph(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Room for work: (V,) arrays, and for so many candidates side by side.
+    """Room for work.
 
-    `place` has an order in which parents come before their children.
+    Attributes
+    ----------
+    own, shared
+        (P, m) what the parents of each candidate edge's child leave of its source's variance, and of both ends' moment.
+    age
+        (V,) how often these were changed since they were computed anew, for the edges into each variable.
+    lone, without, inverse, weight
+        Of the parents of one child: without each of them, in their order and by variable; and for products.
+    rows
+        (d, w) for so many candidates side by side.
+    place
+        (V,) an order in which parents come before their children.
+    seen, ahead
+        (V,) for a walk.
     """
 
+    own: Matrix
+    shared: Matrix
+    age: Ints
     lone: Matrix
+    without: Matrix
     inverse: Matrix
+    weight: Matrix
+    rows: Matrix
     place: Ints
     seen: Ints
     ahead: Ints
-    beside: Beside
 
 
 @compiled
 def room_to_work(P: Problem) -> Work:
     """Room for work on a problem."""
-    V, d = len(P.start) - 1, P.R.shape[1]
+    V, d, n_edges = len(P.start) - 1, P.R.shape[1], len(P.source)
     return Work(
+        np.empty((len(P.R), n_edges)),
+        np.empty((len(P.R), n_edges)),
+        np.zeros(V, np.int64),
         np.empty(V),
         np.empty(V),
+        np.empty(V),
+        np.empty(d + V),
+        np.empty((d + 1, _WIDTH)),
         np.zeros(V, np.int64),
         np.zeros(V, np.int64),
         np.empty(V, np.int64),
-        Beside(np.empty(_WIDTH), np.empty(_WIDTH), np.empty((d + 1, _WIDTH))),
     )
 
 
@@ -165,15 +193,20 @@ def residual_variance(P: Problem, site: int, j: int, product: float) -> float:
 @compiled
 def term(P: Problem, loss: Loss, site: int, j: int, product: float) -> float:
     """What one site adds to the share of a child of as many columns; infinite if a moment is unknown."""
-    if math.isnan(product):
-        return math.inf
     apart = residual_variance(P, site, j, product) / float(loss.common[site])
-    if loss.logarithmic:
-        x = math.log(apart)
-        found = 0.5 * x + 0.5 * x * x / loss.n_samples + float(loss.log_common[site])
-    else:
-        found = 0.5 * apart
-    return found * int(P.blocks.sizes[j]) / len(loss.common)
+    part = int(P.blocks.sizes[j]) / len(loss.common)
+    return _of_share(loss.logarithmic, apart, float(loss.log_common[site]), loss.n_samples, part)
+
+
+@compiled
+def _of_share(logarithmic: bool, apart: float, log_common: float, n_samples: float, part: float) -> float:
+    """`term` by plain numbers: calls are many, and arrays take longer to hand over than this takes."""
+    if math.isnan(apart):
+        return math.inf
+    if not logarithmic:
+        return 0.5 * apart * part
+    x = math.log(apart)
+    return (0.5 * x + 0.5 * x * x / n_samples + log_common) * part
 
 
 @compiled
@@ -188,56 +221,101 @@ def refill(P: Problem, graph: Graph, j: int) -> None:
 
 
 @compiled
-def share(P: Problem, loss: Loss, given: Given, graph: Graph, j: int) -> float:
-    """What j adds to the score with the parents that it has."""
-    total = 0.0
-    for site in range(len(P.R)):
-        R = P.R[site]
-        n = condition(R, P.blocks, given, graph.parents[P.start[j] :], graph.n_parents[j], -1)
-        total += term(P, loss, site, j, child_left(R, P.blocks, given, j, 0, n))
-    return total
+def _look_at_candidates(P: Problem, site: int, given: Given, j: int, n: int, work: Work) -> None:
+    """Fill in what n pivots leave of all candidates of single columns, if j is one."""
+    R, begin, end = P.R[site], P.start[j], P.start[j + 1]
+    c = P.blocks.columns[P.blocks.first[j]]
+    for low in range(begin, end, _WIDTH):
+        high = min(low + _WIDTH, end)
+        at, own, shared = P.at[low:high], work.own[site, low:high], work.shared[site, low:high]
+        line_up(R, own, shared, at, c)
+        for t in range(n):
+            explain(R, given.L, own, shared, work.rows, at, c, given.pivots[t], t)
+
+
+@compiled
+def _look_again(P: Problem, site: int, given: Given, j: int, n: int, changed: int, is_new: bool, work: Work) -> bool:
+    """The same if all but one of the parents were there the last time; False: that would not be exact enough.
+
+    Parameters
+    ----------
+    changed, is_new
+        The parent that is new, and the last pivot; or the one that was dropped.
+    """
+    R, begin, end = P.R[site], P.start[j], P.start[j + 1]
+    p = P.blocks.columns[P.blocks.first[changed]]
+    before = n - 1 if is_new else n
+    if not is_clear(given, n):
+        return False
+    if not is_new:
+        extend(R, given, p, 0, n)
+        if left(R, given, p, n) <= CLEAR_SHARE:
+            return False
+    c, own, shared = P.blocks.columns[P.blocks.first[j]], work.own[site, begin:end], work.shared[site, begin:end]
+    move_pivot(R, given, own, shared, P.at[begin:end], c, p, before, -1.0 if is_new else 1.0, work.weight)
+    return True
 
 
 @compiled
 def _add_candidates(P: Problem, loss: Loss, site: int, given: Given, graph: Graph, j: int, n: int, work: Work) -> None:
     """Add to `change` what one site says of each candidate that is no parent; the parents are n pivots."""
     R, blocks, begin, end = P.R[site], P.blocks, P.start[j], P.start[j + 1]
-    sizes, c = blocks.sizes, blocks.columns[blocks.first[j]]
-    alone, (own, shared, rows) = sizes[j] == 1, work.beside
+    sizes, source, present, change = blocks.sizes, P.source, graph.present, graph.change
+    alone = sizes[j] == 1
     if alone:
-        residual = left(R, given, c, n)
-        for low in range(begin, end, _WIDTH):
-            high = min(low + _WIDTH, end)
-            at = P.at[low:high]
-            line_up(R, own, shared, at, c)
-            for t in range(n):
-                explain(R, given.L, own, shared, rows, at, c, given.pivots[t], t)
-            for e in range(low, high):
-                if not graph.present[e] and sizes[P.source[e]] == 1:
-                    graph.change[e] += term(P, loss, site, j, left_beside(work.beside, e - low, residual))
+        residual = left(R, given, blocks.columns[blocks.first[j]], n)
+        own, shared = work.own[site], work.shared[site]
+        unit, part = P.unit[site, j] / loss.common[site], 1.0 / len(loss.common)
+        logarithmic, log_common, n_samples = loss.logarithmic, loss.log_common[site], loss.n_samples
+        for e in range(begin, end):
+            if not present[e] and sizes[source[e]] == 1:
+                apart = unit * left_beside(own[e], shared[e], residual)
+                change[e] += _of_share(logarithmic, apart, log_common, n_samples, part)
     for e in range(begin, end):
-        if not graph.present[e] and not (alone and sizes[P.source[e]] == 1):
-            graph.change[e] += term(P, loss, site, j, left_with(R, blocks, given, P.source[e], j, 0, n))
+        if not present[e] and not (alone and sizes[source[e]] == 1):
+            change[e] += term(P, loss, site, j, left_with(R, blocks, given, source[e], j, 0, n))
 
 
 @compiled
-def renew(P: Problem, loss: Loss, given: Given, graph: Graph, j: int, work: Work) -> None:
-    """Compute again what adding or dropping each candidate parent of j would change, and its share."""
+def renew(P: Problem, loss: Loss, given: Given, graph: Graph, j: int, changed: int, work: Work) -> None:
+    """List the parents of j by `present`, and compute what adding or dropping each candidate changes, and its share.
+
+    Parameters
+    ----------
+    changed
+        The only parent that has come or gone since the last time; -1: there was no last time.
+    """
     blocks, begin, end = P.blocks, P.start[j], P.start[j + 1]
     sizes, change, total = blocks.sizes, graph.change, 0.0
+    refill(P, graph, j)
+    parents, m = graph.parents[begin:], graph.n_parents[j]
+    work.age[j] += 1
+    near, is_new = changed >= 0 and len(sizes) == len(blocks.columns) and work.age[j] < _MOST_TIMES, False
+    if near:
+        for s in range(m):
+            if parents[s] == changed or is_new:  # make it the last one
+                is_new = True
+                parents[s] = parents[s + 1] if s + 1 < m else changed
+        for e in range(begin, end):  # what was unknown with it is known again
+            near = near and (is_new or not math.isnan(P.R[0, blocks.columns[blocks.first[changed]], P.at[e]]))
     for e in range(begin, end):
         change[e] = 0.0
     for site in range(len(P.R)):
         R = P.R[site]
-        n = condition(R, blocks, given, graph.parents[begin:], graph.n_parents[j], -1)
-        total += term(P, loss, site, j, child_left(R, blocks, given, j, 0, n))
+        n = condition(R, blocks, given, parents, m, -1)
+        left_of_child = child_left(R, blocks, given, j, 0, n)
+        total += term(P, loss, site, j, left_of_child)
+        if not (near and _look_again(P, site, given, j, n, changed, is_new, work)) and sizes[j] == 1:
+            _look_at_candidates(P, site, given, j, n, work)
         _add_candidates(P, loss, site, given, graph, j, n, work)
-        left_without(R, blocks, given, j, graph.parents[begin:], graph.n_parents[j], work.inverse, work.lone)
-        s = 0
+        left_without_each(R, blocks, given, j, parents, m, left_of_child, work.inverse, work.lone)
+        for s in range(m):
+            work.without[parents[s]] = work.lone[s]
         for e in range(begin, end):
             if graph.present[e]:
-                change[e] += term(P, loss, site, j, work.lone[s])
-                s += 1
+                change[e] += term(P, loss, site, j, float(work.without[P.source[e]]))
+    if not near:
+        work.age[j] = 0
     for e in range(begin, end):
         edge = loss.penalty * sizes[P.source[e]] * sizes[j]
         change[e] += (-edge if graph.present[e] else edge) - total

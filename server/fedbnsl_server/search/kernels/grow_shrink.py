@@ -55,7 +55,8 @@ def _gain(P: Problem, room: Room, j: int, e: int, n: int, rest: float) -> float:
     """By how much the source of candidate edge e would lower the score of child j, of which n pivots leave `rest`."""
     i, sizes = P.source[e], P.blocks.sizes
     if sizes[j] == 1 and sizes[i] == 1:
-        after = left_beside(room.beside, e - P.start[j], rest)
+        k, (own, shared, _) = e - P.start[j], room.beside
+        after = left_beside(float(own[k]), float(shared[k]), rest)
     else:
         after = left_with(P.R, P.blocks, room.given, i, j, 0, n)
     gain: float = 0.5 * math.log(rest / after) - P.penalty * sizes[i] * sizes[j]

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from fedbnsl.compiled import compiled
 from fedbnsl.sparse import Matrix
-from fedbnsl_server.search.kernels.change import Graph, Loss, Problem, Work, refill, renew, room_to_work, share
+from fedbnsl_server.search.kernels.change import Graph, Loss, Problem, Work, renew, room_to_work
 from fedbnsl_server.search.kernels.family import Given
 
 Bits = NDArray[np.uint64]
@@ -118,9 +118,7 @@ def descend(P: Problem, loss: Loss, given: Given, graph: Graph, least: float, as
     turn_number = 0
     sizes, change, present = P.blocks.sizes, graph.change, graph.present
     for j in range(V):
-        refill(P, graph, j)
-    for j in range(V):
-        renew(P, loss, given, graph, j, work)
+        renew(P, loss, given, graph, j, -1, work)
     for j in range(V):
         _find_lowest(P, graph, j)
     sort(P, graph, work)
@@ -148,12 +146,12 @@ def descend(P: Problem, loss: Loss, given: Given, graph: Graph, least: float, as
             i, j, r = P.source[best], P.child[best], P.turned[best]
             before = graph.share[j] + (graph.share[i] if kind else 0.0)
             present[best] = not present[best]
-            refill(P, graph, j)
-            after = share(P, loss, given, graph, j)
+            renew(P, loss, given, graph, j, i, work)
+            after = graph.share[j]
             if kind:
                 present[r] = True
-                refill(P, graph, i)
-                after += share(P, loss, given, graph, i)
+                renew(P, loss, given, graph, i, j, work)
+                after += graph.share[i]
             elif present[best]:
                 after += loss.penalty * sizes[i] * sizes[j]
             else:
@@ -163,16 +161,14 @@ def descend(P: Problem, loss: Loss, given: Given, graph: Graph, least: float, as
             if after - before <= -least:
                 break
             present[best] = not present[best]
-            refill(P, graph, j)
+            renew(P, loss, given, graph, j, i, work)
             if kind:
                 present[r] = False
-                refill(P, graph, i)
+                renew(P, loss, given, graph, i, j, work)
             refused[kind, best] = turn_number
         if kind or work.place[i] > work.place[j]:
             sort(P, graph, work)
         find_ancestors(P, graph, work, ancestors)
-        renew(P, loss, given, graph, j, work)
         if kind:
-            renew(P, loss, given, graph, i, work)
             _find_lowest_near(P, graph, i)
         _find_lowest_near(P, graph, j)

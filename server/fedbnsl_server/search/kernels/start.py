@@ -12,7 +12,6 @@ from fedbnsl_server.search.kernels.change import (
     Problem,
     refill,
     residual_variance,
-    room_to_work,
     term,
 )
 from fedbnsl_server.search.kernels.family import (
@@ -33,7 +32,7 @@ _KEPT = 64
 def prune(P: Problem, loss: Loss, given: Given, graph: Graph) -> None:
     """Drop one parent after the other from each child, the least important first, as long as that lowers the score."""
     V, sizes = len(P.start) - 1, P.blocks.sizes
-    work, n_sites = room_to_work(P), len(P.R)
+    n_sites, inverse, lone = len(P.R), np.empty(V), np.empty(V)
     for j in range(V):
         refill(P, graph, j)
         begin, m = P.start[j], graph.n_parents[j]
@@ -63,10 +62,10 @@ def prune(P: Problem, loss: Loss, given: Given, graph: Graph) -> None:
             for site in range(n_sites):
                 before += term(P, loss, site, j, rest[site])
                 if not plain:
-                    left_without(P.R[site], P.blocks, given, j, parents, m, work.inverse, work.lone)
+                    left_without(P.R[site], P.blocks, given, j, parents, m, inverse, lone)
                 for s in range(m):
-                    lone = rest[site] + b[site, s] ** 2 / Q[site, s, s] if plain else work.lone[s]
-                    more[s] += term(P, loss, site, j, max(lone, LEAST_RESIDUAL))
+                    without = rest[site] + b[site, s] ** 2 / Q[site, s, s] if plain else lone[s]
+                    more[s] += term(P, loss, site, j, max(without, LEAST_RESIDUAL))
             worst, least = -1, 0.0
             for s in range(m):
                 gain = (more[s] - before) / sizes[parents[s]] - loss.penalty * sizes[j]

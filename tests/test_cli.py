@@ -553,7 +553,7 @@ def test_130_an_interrupted_run_keeps_what_it_has(which, fedbnsl, plan, tables, 
         outcome,
         130,
         f"interrupted by {which.name}",
-        "What was learned in finished rounds is in the coordinator's run folder, if it has one",
+        f"What its complete rounds learned is in {tmp_path / 'run'}; the same command with another --out begins anew.",
     )
     result = strict_json((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))
     assert result["state"] == "interrupted"

@@ -5,14 +5,16 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from fedbnsl.errors import InterruptedRunError
 from fedbnsl_server.store.command import another_folder, keep_commands
+from fedbnsl_server.store.run_folder import holds_a_round
 
 
 @contextmanager
 def command_kept(
     out: Path, words: Sequence[str], tables: Path | None, *, spends_budget: bool = False
 ) -> Generator[None]:
-    """Write command.txt when the run is over; a run that did not begin leaves none.
+    """Write command.txt when the run is over; a run that did not begin leaves none. Interrupted, say what there is.
 
     Parameters
     ----------
@@ -25,6 +27,10 @@ def command_kept(
     """
     try:
         yield
+    except InterruptedRunError as error:
+        learned = f"What its complete rounds learned is in {out}" if holds_a_round(out) else "No round was complete"
+        error.remedy = f"{learned}; the same command with another --out begins anew."
+        raise
     finally:
         if (out / "plan.toml").exists():
             data = [] if tables is None else ["--data", os.path.relpath(tables.resolve(), out.resolve())]

@@ -8,7 +8,7 @@ variances are free, and tells where they are known; and the parents that are not
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -49,9 +49,17 @@ class Likelihood(Protocol):
 
 
 def improved(likelihood: Likelihood, found: Explanation, *, progress: Progress | None = None) -> Explanation:
-    """Drop and add edges, one at a time and refitted each time, as long as the score falls and nobody wants the end."""
+    """Drop and add edges, one at a time and refitted each time, as long as the score falls and nobody wants the end.
+
+    `progress` is told how few are left of the edges that do not pay for themselves.
+    """
+    most = 1
     while math.isfinite(found.score) and not _is_enough(progress):
-        better = with_fewer(likelihood, found) or with_one_more(likelihood, found)
+        idle = _idle(likelihood, found)
+        most = max(most, len(idle))
+        if progress is not None:
+            progress.at(1.0 - len(idle) / most)
+        better = with_fewer(likelihood, found, idle) or with_one_more(likelihood, found)
         if better is None:
             return likelihood.explained(found.dag, found.weights, found.covariance)
         found = better
@@ -88,7 +96,8 @@ def turned(
             if not found.dag[i, j] or not tried[i, j] or families.get((i, j)) == family:
                 continue
             around = _turned_around(likelihood, found, i, j)
-            other = found if around is None else improved(likelihood, around, progress=progress)
+            step = None if progress is None else progress.step()
+            other = found if around is None else improved(likelihood, around, progress=step)
             if other.score < found.score - CONVERGED:
                 found, tried = other, among(other)
             else:
@@ -119,15 +128,21 @@ def _is_enough(progress: Progress | None) -> bool:
     return progress is not None and progress.is_enough
 
 
-def with_fewer(likelihood: Likelihood, found: Explanation) -> Explanation | None:
-    """The graph without the worse half of the edges that do not pay for themselves, or without the worst one."""
+def _idle(likelihood: Likelihood, found: Explanation) -> list[tuple[int, int]]:
+    """Edges that do not pay for themselves, the worst first."""
     required = likelihood.mask.of_variables.required
     prices = likelihood.prices
     may = {edge: loss for edge, loss in losses(likelihood, found).items() if not required[edge]}
-    idle = sorted((loss - prices[edge], edge) for edge, loss in may.items() if loss < prices[edge])
+    return [
+        edge for _, edge in sorted((loss - prices[edge], edge) for edge, loss in may.items() if loss < prices[edge])
+    ]
+
+
+def with_fewer(likelihood: Likelihood, found: Explanation, idle: Sequence[tuple[int, int]]) -> Explanation | None:
+    """The graph without the worse half of these edges, or without the first and worst one."""
     for size in sorted({math.ceil(len(idle) / 2), min(len(idle), 1)} - {0}, reverse=True):
         dag = found.dag.copy()
-        dag[tuple(np.array([edge for _, edge in idle[:size]]).T)] = False
+        dag[tuple(np.array(idle[:size]).T)] = False
         other = _better(likelihood, found, dag)
         if other is not None:
             return other

@@ -128,14 +128,12 @@ class NoisyClassSearch:
     ) -> Explanation:
         """What explains all releases best: the best so far, or a graph found in `given` and improved."""
         start = None if best is None else topological_order(best.dag)
+        step = None if progress is None else progress.step()
         for price in _PRICES:
-            found = self._problem(given, price).found(
-                patience=0 if start is None else _PATIENCE,
-                start=start,
-                progress=None if progress is None else progress.step(),
-            )
+            patience = 0 if start is None else _PATIENCE
+            found = self._problem(given, price).found(patience=patience, start=start, progress=step)
             one = likelihood.explained(found.dag, found.weights, np.diag(found.residual_variance))
-            one = improved(likelihood, one, progress=progress)
+            one = improved(likelihood, one, progress=step)
             if best is None or one.score < best.score:
                 best = one
         return cast(Explanation, best)

@@ -54,14 +54,15 @@ def search_steps(
     if len(W) > _MANY:
         one = improved(likelihood, likelihood.explained(distinct[0], W, V), progress=progress)
         return pruned(likelihood, one, threshold)
-    moved = (improved(likelihood, likelihood.explained(dag, W, V), progress=progress) for dag in distinct)
+    step = None if progress is None else progress.step()
+    moved = (improved(likelihood, likelihood.explained(dag, W, V), progress=step) for dag in distinct)
     ends = [turned(likelihood, one, progress=progress) for one in moved]
     best = min(ends, key=_score)
     apart = StepsLikelihood(steps, n_samples, mask, best.weights, best.covariance, fixed=False)
     free = apart.explained(best.dag, best.weights, best.covariance)
     if best.misfit - free.misfit * likelihood.share / apart.share > likelihood.penalty * (len(W) - 1):
         again = (apart.explained(one, best.weights, best.covariance) for one in (best.dag, *distinct))
-        ends = [improved(apart, one, progress=progress) for one in again]
+        ends = [improved(apart, one, progress=step) for one in again]
         likelihood, best = apart, turned(apart, min(ends, key=_score), progress=progress)
     return pruned(likelihood, best, threshold)
 

@@ -40,6 +40,29 @@ def test_losses_and_gains_say_about_what_a_refit_says() -> None:
     assert given.gains(poorer)[1, 2] > given.penalty
 
 
+def test_gains_know_how_scales_follow() -> None:
+    S = moments(W, np.eye(D))
+    given = likelihood(release(S, std=0.01, seed=1, c=0.9), release(S, std=0.02, seed=2, c=0.5), fixed=True)
+    poorer = given.explained(without(1, 2), W, np.eye(D))
+    expected = poorer.misfit - given.explained(DAG, W, np.eye(D)).misfit
+    assert given.gains(poorer)[1, 2] == pytest.approx(expected, rel=0.15)
+
+
+def test_progress_tells_how_few_edges_that_do_not_pay_are_left() -> None:
+    class Told(Progress):
+        def at(self, share: float) -> None:
+            shares.append(share)
+            super().at(share)
+
+    shares: list[float] = []
+    given = noisy()
+    start = given.explained(with_edge(1, 4) | with_edge(0, 4) | with_edge(1, 3), W, V)
+    improved(given, start, progress=Told())
+    assert shares[0] == 0.0
+    assert shares[-1] == 1.0
+    assert shares == sorted(shares)
+
+
 def test_a_move_adds_what_is_missing_and_drops_what_is_not_there() -> None:
     given = noisy()
     best = given.explained(DAG, W, V)

@@ -122,6 +122,18 @@ class Scene:
             self.start(site, _next(left, site))
         return self.last(left)
 
+    def perform_while_cut(self) -> dict[str, list[int]]:
+        """The whole run, while all connections are cut again and again; all exit codes by name."""
+        self.open()
+        for site in SITES:
+            self.start(site)
+        self.proxy.up.delay_s = 0.02  # so that the cuts fall into the rounds
+        cuts = 0
+        while cuts < 8:
+            time.sleep(0.15)
+            cuts += self.proxy.cut()
+        return self.last()
+
     def last(self, left: Mapping[str, list[Blow]] | None = None) -> dict[str, list[int]]:
         """Wait for the end of all processes, restarting whoever is killed; all exit codes by name."""
 

@@ -1,7 +1,6 @@
 """Every message in pieces: coordinator and sites are killed between two of them, and connections are cut."""
 
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -97,13 +96,5 @@ def test_a_site_that_is_killed_between_two_pieces_sends_the_same_answer(
 @both_kinds
 def test_connections_that_are_cut_between_pieces_change_nothing(plan: Plan, undisturbed: Scene, tmp_path: Path) -> None:
     with Scene(tmp_path, plan, constants=SMALL) as scene:
-        scene.open()
-        for site in SITES:
-            scene.start(site)
-        scene.proxy.up.delay_s = 0.02  # so that the cuts fall into the rounds
-        cuts = 0
-        while cuts < 8:
-            time.sleep(0.15)
-            cuts += scene.proxy.cut()
-        assert scene.last() == ALL_WELL, scene.said
+        assert scene.perform_while_cut() == ALL_WELL, scene.said
         is_as_it_should_be(scene, undisturbed)

@@ -1,7 +1,6 @@
 """What a network does to a run: lost replies, bytes that are repeated or missing, dead lines, sites slow or gone."""
 
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -72,15 +71,7 @@ def test_a_reply_that_is_lost_after_the_update_was_stored_is_asked_for_again(
 @both_kinds
 def test_connections_that_are_cut_again_and_again_change_nothing(plan: Plan, undisturbed: Path, tmp_path: Path) -> None:
     with Scene(tmp_path, plan) as scene:
-        scene.open()
-        for site in SITES:
-            scene.start(site)
-        scene.proxy.up.delay_s = 0.02  # so that the cuts fall into the rounds
-        cuts = 0
-        while cuts < 8:
-            time.sleep(0.15)
-            cuts += scene.proxy.cut()
-        assert scene.last() == ALL_WELL, scene.said
+        assert scene.perform_while_cut() == ALL_WELL, scene.said
         nothing_was_lost_and_nothing_came_twice(scene, undisturbed)
 
 

@@ -49,12 +49,18 @@ compose-demo: setup ## Two private runs of four containers over TLS, from key to
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(len(os.sched_getaffinity(0)) + 1)')
 IN_PARALLEL = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
 
+# Before tests run side by side: each of their processes would compile the same kernels.
+.PHONY: kernels
+kernels: $(RUN_STAMP)
+	$(BIN)/python -c "from fedbnsl_client.solvers.local_solver import warm_up; warm_up()"
+	$(BIN)/python -c "from fedbnsl.plan.plan import Plan; from fedbnsl_server.coordinator import warm_up; warm_up(Plan.load('private'))"
+
 .PHONY: test
-test: $(DEV_STAMP) ## All tests (set FEDBNSL_DATA to a folder with sachs/ to include the real data)
+test: $(DEV_STAMP) kernels ## All tests (set FEDBNSL_DATA to a folder with sachs/ to include the real data)
 	$(IN_PARALLEL) $(PYTEST_ARGS)
 
 .PHONY: test-fast
-test-fast: $(DEV_STAMP) ## The tests that start no processes and no containers and repeat no studies
+test-fast: $(DEV_STAMP) kernels ## The tests that start no processes and no containers and repeat no studies
 	$(IN_PARALLEL) -m "not audit and not long" $(PYTEST_ARGS)
 
 .PHONY: docs

@@ -32,7 +32,7 @@ from fedbnsl_server.grpc_api.servicer import Servicer
 from fedbnsl_server.influence import outliers_now
 from fedbnsl_server.pause import Pause
 from fedbnsl_server.phases import ENDING, Phases
-from fedbnsl_server.search import graph_search, order_search
+from fedbnsl_server.search import graph_search, order_search, sparse_products
 from fedbnsl_server.sites.ejection import losses
 from fedbnsl_server.sites.mailbox import Mailbox, RecalledError
 from fedbnsl_server.sites.roster import Member, Roster
@@ -493,7 +493,12 @@ def warm_up(plan: Plan) -> None:
     if plan.graph_class == "cpdag":
         order_search.warm_up()
     if plan.moments_rounds:
+        from fedbnsl_server.algorithm import walks  # here: loads a compiler, as the search does
+
         graph_search.warm_up()
+        walks.warm_up()
+        if plan.privacy is not None:
+            sparse_products.warm_up()
 
 
 async def _in_daemon_thread(work: Callable[[], _T]) -> _T:

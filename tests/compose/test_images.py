@@ -31,14 +31,15 @@ print(json.dumps({"uid": os.getuid(), "packages": packages, "writable": writable
 WARM_UP = {
     image: f"""
 import time
+from fedbnsl.plan.plan import Plan
 from {module} import warm_up
 started = time.perf_counter()
-warm_up()
+warm_up({plan})
 print(time.perf_counter() - started)
 """
-    for image, module in (
-        ("fedbnsl-coordinator", "fedbnsl_server.search.order_search"),
-        ("fedbnsl-site", "fedbnsl_client.solvers.local_solver"),
+    for image, module, plan in (
+        ("fedbnsl-coordinator", "fedbnsl_server.coordinator", "Plan.load('private')"),
+        ("fedbnsl-site", "fedbnsl_client.solvers.local_solver", ""),
     )
 }
 

@@ -302,7 +302,7 @@ class ReleasedLikelihood:
         may = between.allowed & ~(found.dag | found.dag.T | np.eye(len(found.dag), dtype=bool))
         plain = np.where(columns.spread(may), gradient**2 / curvature, 0.0)
         places = np.argsort(-plain, axis=None)[:_CONSIDERED]
-        i, j = np.unravel_index(places, W.shape)
+        i, j = (np.ascontiguousarray(one) for one in np.unravel_index(places, W.shape))
         crossed = self._crossed(point, products, j, i + len(W), factor_places(len(W), edges, pairs))
         of_columns = np.zeros_like(W)
         gained = gain_left(gradient[i, j], curvature[i, j], crossed, found.error)

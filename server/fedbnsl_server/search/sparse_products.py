@@ -150,3 +150,13 @@ class InnerProducts(NamedTuple):
         from fedbnsl_server.search.kernels.sparse_products import through
 
         return np.asarray(through(*self, *V, x, y))
+
+
+def warm_up() -> None:
+    """Compile the loops, or load them from the cache, before a round waits for them."""
+    one, place, half = TotalEffects.of(np.zeros((1, 1))), np.zeros(1, dtype=np.int64), np.ones(1)
+    V = Rows.of(np.eye(1))
+    K = InnerProducts(*(V.around(one.around(np.eye(1))),) * 4)
+    K.add_information(place, place, half, 1.0, np.zeros((1, 1)))
+    K.add_crossed(place, place, place, place, half, 1.0, np.zeros((1, 1)))
+    K.through(V, place, place)

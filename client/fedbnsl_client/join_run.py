@@ -191,7 +191,7 @@ def take_part(
     if n := _undirected(marks, table.columns):
         notice(f"{n} of the edges {'have' if n > 1 else 'has'} no direction: the data tell none")
     if end.search_ended_early:
-        notice("the coordinator's operator ended a search early: the result there says what it lacks")
+        notice("the coordinator's operator ended a search early: its result says which one, and what it lacks")
     if out is not None:
         _keep(out, table.complete_cases(), end.graph, plan, marks)
     return end.graph

@@ -234,6 +234,8 @@ def simulate(
     files = site_files(folder)
     refuse_another_number(choice, len(files))
     plan = for_sites(described_by(plan, folder), len(files))
+    if plan.privacy is not None and plan.preparation is not None:
+        plan.require_ranges(len(plan.column_names))  # before a table is read
     with warnings_on_stderr(), work_shown():
         tables = tables_for(plan, files)
     reference = _reference(truth, folder, next(iter(tables.values())).columns.variables)

@@ -157,6 +157,8 @@ def _verdict(
             f"{network.assumed} edges have their directions by the assumption of equal noise variances alone; without "
             "it, the effect may be another"
         )
+    if any(absent) and network.precision is not None and network.precision.noise_std:
+        sentences.append("be careful: the noise of privacy hides faint edges, and an effect along one would be missed")
     sentences += [f"be careful: {doubt}" for doubt in network.doubts]
     return verdict, sentences
 

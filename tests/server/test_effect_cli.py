@@ -89,8 +89,11 @@ def test_what_was_adjusted_for_is_said_in_words(sets, sources, words):
     assert _sets_in_words(sets, sources, "target") == words
 
 
-def test_an_effect_against_the_arrows_is_none(capsys, tmp_path):
-    report = asked(capsys, written(tmp_path / "run", DIRECTED), "c", "a")
+@pytest.mark.parametrize("noise_std", [0.0, 0.01])
+def test_an_effect_against_the_arrows_is_none_but_for_what_noise_hides(noise_std, capsys, tmp_path):
+    estimation = {"n_samples": 100, "noise_std": noise_std}
+    report = asked(capsys, written(tmp_path / "run", DIRECTED, estimation=estimation), "c", "a")
+    assert any("the noise of privacy hides faint edges" in line for line in report["in_words"]) == bool(noise_std)
     assert report["verdict"] == "identified"
     assert "no effect" in report["in_words"][0]
     assert report["effects"][0]["values"][0]["effect"] == 0.0

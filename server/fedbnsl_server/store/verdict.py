@@ -173,6 +173,13 @@ def _unexplained(plan: Plan, columns: Columns, confidence: Confidence, *, also: 
         return
     (i, j), r = confidence.unexplained[0].tolist(), float(confidence.unexplained_correlation[0])
     others = confidence.n_unexplained - 1
+    if abs(r) > 1.0:
+        yield (
+            f"{columns.names[i]} and {columns.names[j]}, which have no edge, vary together by more than is left of "
+            "their variances: one of them is nearly an exact function of other variables, or too small to be told "
+            "from noise; what the graph says about it is arbitrary"
+        )
+        return
     more = f"; so are {others} more such pairs" if others > 1 else "; so is one more such pair" if others else ""
     allowed = EdgeMask(plan.knowledge, columns).allowed
     edge = "a faint edge" if allowed[i, j] or allowed[j, i] else "an edge that the plan forbids"

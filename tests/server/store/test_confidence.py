@@ -228,6 +228,14 @@ def test_correlated_residuals_are_told_with_how_many_there_are() -> None:
     assert "differences between sites" not in sentence
 
 
+def test_more_than_all_of_two_residuals_in_common_is_no_correlation() -> None:
+    """The residual variance of an exact function of others is none that noise lets tell."""
+    one = replace(CONFIDENCE, unexplained=np.array([[0, 2]]), unexplained_correlation=np.array([52.0]), n_unexplained=1)
+    (sentence,) = contradicted(CPDAG, one)
+    assert "52" not in sentence
+    assert "a and c, which have no edge, vary together by more than is left of their variances" in sentence
+
+
 def test_what_is_assumed_follows_from_the_plan() -> None:
     def assumed(plan: Plan) -> str:
         return "; ".join(verdict_of(plan, COLUMNS, [], None, EQUAL)["assumed"])

@@ -347,7 +347,8 @@ def test_what_moves_change_after_one_is_what_they_change_if_computed_anew(seed: 
     """Parents come and go, near collinear ones among them."""
     rng, d = np.random.default_rng(seed), 12
     X = rng.normal(size=(2, 500, d)) @ np.where(random_dag(d, seed, share=0.6) != 0, 1.0, np.eye(d))
-    X[:, :, 1] = X[:, :, 0] + 0.005 * X[:, :, 1]
+    X[:, :, 1] = X[:, :, 0] + 0.0005 * X[:, :, 1]
+    X[:, :, 4] = X[:, :, 0] - X[:, :, 2] + 0.02 * X[:, :, 4]
     S = np.einsum("pni,pnj->pij", X, X) / 500.0
     if unknown:
         S[:, 2, 3] = S[:, 3, 2] = np.nan
@@ -364,7 +365,7 @@ def test_what_moves_change_after_one_is_what_they_change_if_computed_anew(seed: 
         renew(problem, loss, given, graph, 5, int(problem.source[e]), work)
         anew = families.graph(families.dag(graph))
         renew(problem, loss, given, anew, 5, -1, room_to_work(problem))
-        assert graph.share[5] == pytest.approx(anew.share[5], rel=1e-8, abs=1e-9)
+        assert graph.share[5] == anew.share[5], "the same bits: otherwise moves could gain by rounding, for ever"
         of_5 = slice(problem.start[5], problem.start[6])
         assert graph.change[of_5] == pytest.approx(anew.change[of_5], rel=1e-6, abs=1e-8)
 

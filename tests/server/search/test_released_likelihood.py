@@ -8,7 +8,9 @@ import pytest
 
 from fedbnsl.plan.columns import Columns
 from fedbnsl.sparse import Mask, Matrix
+from fedbnsl_server.search import released_likelihood
 from fedbnsl_server.search.released_likelihood import Release, ReleasedLikelihood
+from fedbnsl_server.search.turned_edges import turned_growth
 from noisy_releases import BLOCKED, DAG, NAMES, D, V, W, likelihood, mask, moments, release
 
 
@@ -57,6 +59,23 @@ def test_gradient_and_information_are_the_derivatives_of_the_misfit(columns: Col
     if not fixed:
         expected[-1, -1] = 1.0
     assert information == pytest.approx(expected, rel=1e-5, abs=1e-5 * expected.max())
+
+
+def test_turns_grow_the_misfit_about_as_much_as_a_refit_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two independent pairs: neither end of an edge has other parents, and both have variances of their own."""
+    dag = np.zeros((D, D), dtype=bool)
+    dag[0, 1] = dag[4, 3] = True
+    weights, told = np.where(dag, 0.4, 0.0), list[Matrix]()
+    given = likelihood(release(moments(weights, V), std=0.02, seed=3, exact=True), fixed=True)
+    found = given.explained(dag, weights, V, steps=50)
+    monkeypatch.setattr(released_likelihood, "turned_growth", lambda *of: told.append(turned_growth(*of)) or told[-1])
+    given.turnable(found)
+    refitted = []
+    for i, j in np.argwhere(dag).tolist():
+        other = dag.copy()
+        other[i, j], other[j, i] = False, True
+        refitted.append(given.explained(other, 0.5 * weights.T + 0.5 * weights, V, steps=50).misfit - found.misfit)
+    assert told[0] == pytest.approx(refitted, rel=0.2)
 
 
 def test_few_steps_are_enough() -> None:

@@ -12,14 +12,13 @@ import numpy as np
 from fedbnsl.compiled import compiled
 from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_server.search.kernels.family import (
-    CLEAR_SHARE,
     Blocks,
     Given,
     Ints,
+    add_variable,
     child_left,
     condition,
     explain,
-    extend,
     is_clear,
     left,
     left_beside,
@@ -140,8 +139,8 @@ class Work(NamedTuple):
         (P, m) what the parents of each candidate edge's child leave of its source's variance, and of both ends' moment.
     age
         (V,) how often these were changed since they were computed anew, for the edges into each variable.
-    lone, without, inverse, weight
-        Of the parents of one child: without each of them, in their order and by variable; and for products.
+    lone, inverse, weight
+        Of the parents of one child: what is left without each of them; and for products.
     rows
         (d, w) for so many candidates side by side.
     place
@@ -154,7 +153,6 @@ class Work(NamedTuple):
     shared: Matrix
     age: Ints
     lone: Matrix
-    without: Matrix
     inverse: Matrix
     weight: Matrix
     rows: Matrix
@@ -173,8 +171,7 @@ def room_to_work(P: Problem) -> Work:
         np.zeros(V, np.int64),
         np.empty(V),
         np.empty(V),
-        np.empty(V),
-        np.empty(d + V),
+        np.empty(d + 1 + V),
         np.empty((d + 1, _WIDTH)),
         np.zeros(V, np.int64),
         np.zeros(V, np.int64),
@@ -234,25 +231,22 @@ def _look_at_candidates(P: Problem, site: int, given: Given, j: int, n: int, wor
 
 
 @compiled
-def _look_again(P: Problem, site: int, given: Given, j: int, n: int, changed: int, is_new: bool, work: Work) -> bool:
+def _look_again(P: Problem, site: int, given: Given, j: int, n: int, changed: int, place: int, work: Work) -> bool:
     """The same if all but one of the parents were there the last time; False: that would not be exact enough.
 
     Parameters
     ----------
-    changed, is_new
-        The parent that is new, and the last pivot; or the one that was dropped.
+    changed, place
+        The parent that is new, and which pivot it is; or the one that was dropped, and -1.
     """
     R, begin, end = P.R[site], P.start[j], P.start[j + 1]
-    p = P.blocks.columns[P.blocks.first[changed]]
-    before = n - 1 if is_new else n
+    sign = -1.0
+    if place < 0:
+        n, place, sign = add_variable(R, P.blocks, given, changed, 0, n), n, 1.0
     if not is_clear(given, n):
         return False
-    if not is_new:
-        extend(R, given, p, 0, n)
-        if left(R, given, p, n) <= CLEAR_SHARE:
-            return False
     c, own, shared = P.blocks.columns[P.blocks.first[j]], work.own[site, begin:end], work.shared[site, begin:end]
-    move_pivot(R, given, own, shared, P.at[begin:end], c, p, before, -1.0 if is_new else 1.0, work.weight)
+    move_pivot(R, given, own, shared, P.at[begin:end], c, place, n, sign, work.weight)
     return True
 
 
@@ -290,14 +284,13 @@ def renew(P: Problem, loss: Loss, given: Given, graph: Graph, j: int, changed: i
     refill(P, graph, j)
     parents, m = graph.parents[begin:], graph.n_parents[j]
     work.age[j] += 1
-    near, is_new = changed >= 0 and len(sizes) == len(blocks.columns) and work.age[j] < _MOST_TIMES, False
-    if near:
-        for s in range(m):
-            if parents[s] == changed or is_new:  # make it the last one
-                is_new = True
-                parents[s] = parents[s + 1] if s + 1 < m else changed
+    near, place = changed >= 0 and len(sizes) == len(blocks.columns) and work.age[j] < _MOST_TIMES, -1
+    for t in range(m):
+        if parents[t] == changed:
+            place = t
+    if near and place < 0:
         for e in range(begin, end):  # what was unknown with it is known again
-            near = near and (is_new or not math.isnan(P.R[0, blocks.columns[blocks.first[changed]], P.at[e]]))
+            near = near and not math.isnan(P.R[0, blocks.columns[blocks.first[changed]], P.at[e]])
     for e in range(begin, end):
         change[e] = 0.0
     for site in range(len(P.R)):
@@ -305,15 +298,15 @@ def renew(P: Problem, loss: Loss, given: Given, graph: Graph, j: int, changed: i
         n = condition(R, blocks, given, parents, m, -1)
         left_of_child = child_left(R, blocks, given, j, 0, n)
         total += term(P, loss, site, j, left_of_child)
-        if not (near and _look_again(P, site, given, j, n, changed, is_new, work)) and sizes[j] == 1:
+        if not (near and _look_again(P, site, given, j, n, changed, place, work)) and sizes[j] == 1:
             _look_at_candidates(P, site, given, j, n, work)
         _add_candidates(P, loss, site, given, graph, j, n, work)
         left_without_each(R, blocks, given, j, parents, m, left_of_child, work.inverse, work.lone)
-        for s in range(m):
-            work.without[parents[s]] = work.lone[s]
+        s = 0
         for e in range(begin, end):
             if graph.present[e]:
-                change[e] += term(P, loss, site, j, float(work.without[P.source[e]]))
+                change[e] += term(P, loss, site, j, float(work.lone[s]))
+                s += 1
     if not near:
         work.age[j] = 0
     for e in range(begin, end):

@@ -196,35 +196,43 @@ def is_clear(given: Given, n: int) -> bool:
 
 @compiled
 def move_pivot(
-    R: Matrix, given: Given, own: Matrix, shared: Matrix, at: Ints, c: int, p: int, n: int, sign: float, weight: Matrix
+    R: Matrix, given: Given, own: Matrix, shared: Matrix, at: Ints, c: int, s: int, n: int, sign: float, weight: Matrix
 ) -> None:
-    """Take off what column p explains beyond n clear pivots (`sign` -1), or put it back (+1), for candidates `at`.
+    """Take off what pivot s of n clear ones explains beyond the others (`sign` -1), or put it back (+1).
 
-    With w the weights of p on the pivots, that is the square, or the product, of what R[p, k] - w'R[pivots, k] is for a
-    candidate and for the child's column c. It takes n operations a candidate, where going through all pivots anew takes
-    n^2 / 2.
+    With q its row of the inverse moments of all pivots, that is the square, or the product, of q'R[pivots, k] for a
+    candidate and for the child's column c, over q_s. It takes n operations a candidate, where going through all pivots
+    anew takes n^2 / 2.
 
     Parameters
     ----------
+    at, own, shared
+        Candidates; see `Beside`.
     weight
         Room for n numbers, and for the candidates.
     """
     L, pivots = given
-    left_of_p, with_child = left(R, given, p, n), R[p, c]
+    for t in range(s):
+        weight[t] = 0.0
+    for t in range(s, n):  # column s of L^-1
+        x = 1.0 if t == s else 0.0
+        for q in range(s, t):
+            x -= L[pivots[t], q] * weight[q]
+        weight[t] = x / L[pivots[t], t]
     for t in range(n - 1, -1, -1):
-        x = L[p, t]
+        x = weight[t]
         for q in range(t + 1, n):
             x -= L[pivots[q], t] * weight[q]
         weight[t] = x / L[pivots[t], t]
-    beyond = weight[n : n + len(at)]
+    beyond, with_child = weight[n : n + len(at)], 0.0
     for k in range(len(at)):
-        beyond[k] = R[p, at[k]]
+        beyond[k] = 0.0
     for t in range(n):
         w, row = weight[t], R[pivots[t]]
-        with_child -= w * row[c]
+        with_child += w * row[c]
         for k in range(len(at)):
-            beyond[k] -= w * row[at[k]]
-    scale = sign / left_of_p
+            beyond[k] += w * row[at[k]]
+    scale = sign / weight[s]
     for k in range(len(at)):
         own[k] += scale * beyond[k] * beyond[k]
         shared[k] += scale * beyond[k] * with_child

@@ -82,9 +82,11 @@ def turned(
     among
         (V, V) the edges of a graph that are tried.
     """
+    if not math.isfinite(found.score):
+        return found
     tried = among(found)
     families = dict[tuple[int, int], bytes]()  # of edges that were better left as they are
-    for sweep in range(_MOST_SWEEPS if math.isfinite(found.score) else 0):
+    for sweep in range(_MOST_SWEEPS):
         before = found
         edges = np.argwhere(before.dag).tolist()
         for k, (i, j) in enumerate(edges):

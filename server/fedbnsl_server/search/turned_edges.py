@@ -9,8 +9,9 @@ import numpy as np
 
 from fedbnsl.sparse import Matrix
 
-# Weights of turned edges, in units of the residuals' standard deviations: larger ones give no other moments of the two.
-_WEIGHTS = np.concatenate([-np.geomspace(2.0, 0.02, 20), np.geomspace(0.02, 2.0, 20)])
+# Weights of turned edges that are tried, in units of the residuals' standard deviations, and none.
+_SIZES = np.geomspace(1e-4, 2.0, 30)
+_WEIGHTS = np.concatenate([-_SIZES, [0.0], _SIZES])
 
 
 def ends_error(weight: Matrix, of_i: Matrix, of_j: Matrix, left_ii: Matrix, left_ij: Matrix, left_jj: Matrix) -> Matrix:

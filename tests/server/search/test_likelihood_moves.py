@@ -40,6 +40,29 @@ def test_losses_and_gains_say_about_what_a_refit_says() -> None:
     assert given.gains(poorer)[1, 2] > given.penalty
 
 
+def test_a_graph_beyond_use_is_left_as_it_is() -> None:
+    given = likelihood(release(moments(W, V), std=0.01, seed=1), fixed=True)
+    beyond = given.explained(DAG, W, V, target=-1e9)
+    assert beyond.score == np.inf
+    assert turned(given, beyond, among=given.turnable) is beyond
+
+
+def test_which_edges_are_tried_is_asked_again_after_each_turn() -> None:
+    given = likelihood(release(moments(W, np.eye(D)), std=0.01, seed=1), fixed=True)
+    wrong = DAG.copy()
+    wrong[0, 1], wrong[1, 0], wrong[3, 4], wrong[4, 3] = False, True, False, True
+    start, asked = given.explained(wrong, np.where(wrong, 0.5, 0.0), np.eye(D)), list[Mask]()
+
+    def among(found: Explanation) -> Mask:
+        asked.append(found.dag)
+        return found.dag
+
+    end = turned(given, start, among=among)
+    assert (end.dag == DAG).all()
+    assert len(asked) >= 2
+    assert any((dag == end.dag).all() for dag in asked)
+
+
 def test_gains_know_how_scales_follow() -> None:
     S = moments(W, np.eye(D))
     given = likelihood(release(S, std=0.01, seed=1, c=0.9), release(S, std=0.02, seed=2, c=0.5), fixed=True)

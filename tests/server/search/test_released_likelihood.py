@@ -9,7 +9,7 @@ import pytest
 from fedbnsl.plan.columns import Columns
 from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_server.search import released_likelihood
-from fedbnsl_server.search.released_likelihood import Release, ReleasedLikelihood
+from fedbnsl_server.search.released_likelihood import Release, ReleasedLikelihood, inverse_of, step_of
 from fedbnsl_server.search.turned_edges import turned_growth
 from noisy_releases import BLOCKED, DAG, NAMES, D, V, W, likelihood, mask, moments, release
 
@@ -86,6 +86,21 @@ def test_few_steps_are_enough() -> None:
     soon, late = (given.explained(DAG, *start, steps=steps).misfit for steps in (5, 50))
     assert given.explained(DAG, *start, steps=0).misfit > late + 100.0
     assert soon == pytest.approx(late, abs=2e-4)
+
+
+def test_without_noise_an_edge_of_nearly_no_weight_may_be_turned() -> None:
+    faint = np.where(DAG, W, 0.0)
+    faint[3, 4] = 1e-3
+    given = likelihood(release(moments(faint, np.eye(D)), std=2e-4, seed=1, exact=True), fixed=True)
+    found = given.turnable(given.explained(DAG, faint, np.eye(D)))
+    assert found[3, 4]
+    assert not (found & ~np.eye(D, dtype=bool))[0].any()
+
+
+def test_what_rounding_has_made_indefinite_is_inverted_all_the_same() -> None:
+    information = np.array([[1.0, 2.0], [2.0, 1.0]])
+    assert inverse_of(information, 0.0) @ information == pytest.approx(np.eye(2), abs=1e-6)
+    assert step_of(information, np.ones(2), 0.0) == pytest.approx(np.linalg.solve(information, np.ones(2)), rel=1e-6)
 
 
 def test_edges_that_may_be_turned_are_those_that_explain_as_much_the_other_way() -> None:

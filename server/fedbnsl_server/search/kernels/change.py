@@ -289,8 +289,9 @@ def renew(P: Problem, loss: Loss, given: Given, graph: Graph, j: int, changed: i
         if parents[t] == changed:
             place = t
     if near and place < 0:
-        for e in range(begin, end):  # what was unknown with it is known again
-            near = near and not math.isnan(P.R[0, blocks.columns[blocks.first[changed]], P.at[e]])
+        for site in range(len(P.R)):
+            for e in range(begin, end):  # what was unknown with it is known again
+                near = near and not math.isnan(P.R[site, blocks.columns[blocks.first[changed]], P.at[e]])
     for e in range(begin, end):
         change[e] = 0.0
     for site in range(len(P.R)):

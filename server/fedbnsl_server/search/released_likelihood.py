@@ -61,6 +61,10 @@ _NO_CURVATURE = 1e-100
 _RIDGE = 1e-10
 
 
+Products = Sequence[tuple[InnerProducts, float]]
+"""By release, with what the squares of its derivatives count for."""
+
+
 @dataclass(frozen=True, eq=False)
 class Release:
     """What one round released, over all records.
@@ -398,7 +402,7 @@ class ReleasedLikelihood:
     def _crossed(
         self,
         point: "_Point",
-        products: "Products",
+        products: Products,
         u: Index,
         v: Index,
         factors: tuple[Index, Index, Matrix],
@@ -410,7 +414,7 @@ class ReleasedLikelihood:
         crossed[:, len(factors[0]) :] = self._of_scales(point, products, u, v).T
         return crossed
 
-    def _of_scales(self, point: "_Point", products: "Products", u: Index, v: Index) -> Matrix:
+    def _of_scales(self, point: "_Point", products: Products, u: Index, v: Index) -> Matrix:
         """(T, N) information of N numbers, of factors at u and v, with log scales; 0 of those that are not fitted."""
         rows = [
             weight * K.through(point.spread, u, v) if free else np.zeros(len(u))
@@ -460,10 +464,6 @@ class _Point(NamedTuple):
 
 def _beyond_use(dag: Mask, point: _Point) -> Explanation:
     return Explanation(dag, point.weights, point.covariance, point.misfit, math.inf, point.scales, np.zeros((0, 0)))
-
-
-Products = Sequence[tuple[InnerProducts, float]]
-"""By release, with what the squares of its derivatives count for."""
 
 
 class _Asked(NamedTuple):

@@ -62,16 +62,26 @@ def test_9_a_line_that_was_changed_is_named(fedbnsl, lab) -> None:
     assert f"{log}, line 3: the chain is broken" in broken.err
 
 
-def test_9_a_head_that_was_noted_shows_that_the_end_is_missing(fedbnsl, lab) -> None:
+@pytest.mark.parametrize("kept", [0, -1])
+def test_9_a_log_whose_end_is_missing(fedbnsl, lab, kept: int) -> None:
     head = fedbnsl("coordinator", "audit-log", lab, "--verify").out.split()[-1]
     assert fedbnsl("coordinator", "audit-log", lab, "--verify", "--head", head).code == 0
     log = lab / security_log.NAME
-    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-1]))
-    assert fedbnsl("coordinator", "audit-log", lab, "--verify").code == 0
-    cut = fedbnsl("coordinator", "audit-log", lab, "--verify", "--head", head)
-    assert cut.code == 9
-    assert "its end was cut off" in cut.err
+    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:kept]))
+    for noted in ((), ("--head", head)):
+        cut = fedbnsl("coordinator", "audit-log", lab, "--verify", *noted)
+        assert cut.code == 9
+        assert "its end was cut off" in cut.err
     assert fedbnsl("coordinator", "audit-log", lab, "--head", head).code == 2
+
+
+def test_15_nobody_has_noted_where_a_log_ends(fedbnsl, lab, tmp_path) -> None:
+    copy = tmp_path / "copy" / security_log.NAME
+    copy.parent.mkdir()
+    copy.write_bytes((lab / security_log.NAME).read_bytes())
+    unknown = fedbnsl("coordinator", "audit-log", copy, "--verify")
+    assert unknown.code == 15
+    assert "nothing tells whether its end is there" in unknown.err
 
 
 def test_9_a_folder_without_a_log_is_named(fedbnsl, tmp_path) -> None:

@@ -195,6 +195,13 @@ class IdentityError(FedbnslError):
     remedy = "Correct what the message names and start again; nothing was changed."
 
 
+class UnknownEndError(FedbnslError):
+    """What is there of a security log is whole, but nothing tells whether its end is missing."""
+
+    exit_code = 15
+    remedy = "Pass a head that was noted before with --head, or verify as the user whose commands write the log."
+
+
 class InterruptedRunError(FedbnslError):
     """A person or the system asked the run to stop.
 

@@ -2,8 +2,9 @@
 
 One JSON object a line, in files that only their owner may read: `security-log.jsonl`, then `.1` to `.4`, the older the
 higher. Each entry holds the SHA-256 of the line before it, also from file to file, so that a line which is changed,
-removed or moved is found (`verify`). There is no key in it: whoever may write the files can compute a new chain, or cut
-off the end. Only a head (number and hash of the last line) that was noted elsewhere shows that.
+removed or moved is found (`verify`). A missing end is found by the head (number and hash of the last line), which this
+user notes in the state folder after each synced write, or by one that a person noted. There is no key in the chain:
+whoever may write the files and the note can compute a new one; only a head noted beyond their reach shows that.
 
 Nothing of a private table may enter: no value, no count that is private, no text of an error that may quote a table.
 """
@@ -22,7 +23,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from fedbnsl.errors import ResultError
+from fedbnsl import durable
+from fedbnsl.errors import ResultError, UnknownEndError
+from fedbnsl.state_folder import state_folder
 
 NAME = "security-log.jsonl"
 
@@ -31,8 +34,11 @@ N_FILES = 5
 _FIRST_LINK = "0" * 64
 _LONGEST_TEXT = 300
 _TAIL_BYTES = 2**16  # more than any line: texts are cut
-_LOCK_S = 0.5
+# A lock is held for milliseconds. What others cause must not wait for a process that hangs; what this side did may.
+_LOCK_S, _OWN_LOCK_S = 0.5, 10.0
 _RETRY_S = 10.0
+_MOST_WAITING = 1000
+_END_MISSING = "end missing"
 
 # Counts of what is repeated are written after the first span, then after twice as long, and so on up to the longest.
 _FIRST_SPAN_S = 60.0
@@ -65,6 +71,17 @@ def once_each(record: Record) -> Record:
     return first
 
 
+@dataclass(frozen=True)
+class Head:
+    """The last entry: what to note elsewhere, as `number:hash`."""
+
+    number: int
+    digest: str
+
+    def __str__(self) -> str:
+        return f"{self.number}:{self.digest}"
+
+
 @dataclass
 class _Repeated:
     fields: Mapping[str, object]
@@ -75,6 +92,8 @@ class _Repeated:
 
 class SecurityLog:
     """One log, which several processes may write to; an error of writing is said once and never raised.
+
+    Entries that cannot be written wait in memory, up to a limit beyond which they are counted as lost.
 
     Parameters
     ----------
@@ -101,7 +120,7 @@ class SecurityLog:
     def enter(self, event: str, /, **fields: object) -> None:
         """Write what this side did itself; on the disk when this returns."""
         self._waiting.append(_entry(event, fields))
-        self.flush(sync=True)
+        self._write(self._clock(), sync=True, patience_s=_OWN_LOCK_S)
 
     def count(self, event: str, /, *, times: int = 1, sync: bool = False, **fields: object) -> None:
         """Note what somebody else caused: written at the next `flush`; what is repeated is counted in one line.
@@ -144,7 +163,7 @@ class SecurityLog:
             one.until = now + one.span_s
             if one.span_s < _FIRST_SPAN_S:
                 del self._repeated[kind]
-        self._write(now, sync=sync)
+        self._write(now, sync=sync, patience_s=_LOCK_S)
 
     def close(self) -> None:
         """Write everything that is left."""
@@ -152,38 +171,42 @@ class SecurityLog:
             if one.times:
                 self._write_count(kind, one)
         self._repeated.clear()
-        self._failed_at = None
-        self._write(self._clock(), sync=True)
+        self._write(self._clock() + _RETRY_S, sync=True, patience_s=_OWN_LOCK_S)  # once more, whatever failed before
+        if self._waiting or self._lost:
+            _log.warning("%d entries are not in security log %s", len(self._waiting) + self._lost, self.path)
 
     def _write_count(self, kind: tuple[object, ...], one: _Repeated) -> None:
         self._waiting.append(_entry(str(kind[0]), {**one.fields, "times": one.times}))
         one.times = 0
 
-    def _write(self, now: float, *, sync: bool) -> None:
-        entries, self._waiting = self._waiting, []
-        if not entries:
+    def _write(self, now: float, *, sync: bool, patience_s: float) -> None:
+        if not self._waiting:
             return
-        if self._failed_at is not None and now - self._failed_at < _RETRY_S:
-            self._lost += len(entries)
-            return
-        if self._lost:
-            entries.insert(0, _entry("entries lost", {"times": self._lost, "why": "the log could not be written"}))
-        try:
-            self._append(entries, sync=sync)
-        except OSError as error:
-            if not self._lost:
-                _log.warning("security log %s cannot be written: %s; entries are lost", self.path, error.strerror)
-            self._lost += len(entries) - bool(self._lost)
-            self._failed_at = now
-        else:
-            self._lost, self._failed_at = 0, None
+        if self._failed_at is None or now - self._failed_at >= _RETRY_S:
+            entries = self._waiting
+            if self._lost:
+                lost = _entry("entries lost", {"times": self._lost, "why": "the log could not be written"})
+                entries = [*entries, lost]
+            try:
+                self._append(entries, sync=sync, patience_s=patience_s)
+            except OSError as error:
+                if self._failed_at is None:
+                    _log.warning("security log %s cannot be written: %s; entries wait", self.path, error.strerror)
+                self._failed_at = now
+            else:
+                self._waiting, self._lost, self._failed_at = [], 0, None
+        self._lost += len(self._waiting[_MOST_WAITING:])
+        del self._waiting[_MOST_WAITING:]
 
-    def _append(self, entries: list[Entry], *, sync: bool) -> None:
-        with _locked(self.path):
+    def _append(self, entries: list[Entry], *, sync: bool, patience_s: float) -> None:
+        with _locked(self.path, patience_s):
             cut = _remove_cut_line(self.path)
             if cut:
                 entries = [_entry("cut line removed", {"bytes": cut}), *entries]
             number, link = _end_of(self.path)
+            noted = _noted_head(self.path)
+            if noted is not None and (number, link) != (noted.number, noted.digest) and number <= noted.number:
+                entries = [_entry(_END_MISSING, {"expected": str(noted)}), *entries]
             written = b""
             for entry in entries:
                 number += 1
@@ -202,6 +225,8 @@ class SecurityLog:
                     os.fsync(descriptor)
             finally:
                 os.close(descriptor)
+            if sync:  # what is not on the disk may be lost without anybody's doing
+                _note_head(self.path, Head(number, link))
 
 
 def _entry(event: str, fields: Mapping[str, object]) -> Entry:
@@ -220,10 +245,10 @@ def _numbered(path: Path, k: int) -> Path:
 
 
 @contextmanager
-def _locked(path: Path) -> Generator[None]:
+def _locked(path: Path, patience_s: float = _LOCK_S) -> Generator[None]:
     descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        until = time.monotonic() + _LOCK_S
+        until = time.monotonic() + patience_s
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -283,6 +308,36 @@ def _end_of(path: Path) -> tuple[int, str]:
     return 0, _FIRST_LINK
 
 
+def _note_of(path: Path) -> Path | None:
+    """Where this user notes the head of the log at `path`; None: nowhere."""
+    state = state_folder()
+    if state is None:
+        return None
+    digest = hashlib.sha256(os.fsencode(path.resolve())).hexdigest()
+    return state / f"security-log-{digest[:32]}.head"
+
+
+def _noted_head(path: Path) -> Head | None:
+    """The head that this user noted last; None if there is none that can be read."""
+    note = _note_of(path)
+    if note is None:
+        return None
+    try:
+        number, digest = note.read_text(encoding="ascii").strip().split(":")
+        return Head(int(number), digest)
+    except (OSError, ValueError):
+        return None
+
+
+def _note_head(path: Path, head: Head) -> None:
+    """Note it where the state of ledgers is noted; without such a folder `verify` cannot tell if the end is there."""
+    note = _note_of(path)
+    if note is not None:
+        with suppress(OSError, ResultError):
+            note.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            durable.write_text(note, f"{head}\n", mode=durable.OWNER_ONLY)
+
+
 def _content(line: bytes) -> Entry:
     """The entry of a line; empty if it holds none."""
     try:
@@ -313,17 +368,6 @@ class Line:
     number: int
     text: bytes
     entry: Entry
-
-
-@dataclass(frozen=True)
-class Head:
-    """The last entry: what to note elsewhere, as `number:hash`."""
-
-    number: int
-    digest: str
-
-    def __str__(self) -> str:
-        return f"{self.number}:{self.digest}"
 
 
 def lines(path: Path) -> Iterator[Line]:
@@ -362,27 +406,40 @@ def verify(path: Path, noted: str = "") -> tuple[int, Head]:
     Parameters
     ----------
     noted
-        A head that was noted before, `number:hash`; empty: none.
+        A head that was noted before, `number:hash`; empty: the one in this user's state folder.
 
     Raises
     ------
     ResultError
         Naming the first line that is wrong, or the entry of the noted head if it is not there.
+    UnknownEndError
+        If the chain is whole, but no head was noted that shows whether its end is there.
     """
     head, oldest = Head(0, _FIRST_LINK), 0
-    found = not noted
+    expected = noted.strip().lower() or str(_noted_head(path) or "")
+    found = False
     for line in lines(path):
         number, previous = line.entry.get("n"), line.entry.get("previous")
         if not oldest and line.file == _numbered(path, N_FILES - 1) and isinstance(number, int):
             head = Head(number - 1, str(previous))  # those before it were rotated away
         if number != head.number + 1 or previous != head.digest:
             raise _broken(line, number, head)
+        if line.entry.get("event") == _END_MISSING:
+            raise ResultError(
+                f"{line.file}, line {line.number}: when entry {number} was written, entries up to "
+                f"{str(line.entry.get('expected', '')).partition(':')[0]} were missing",
+                remedy="The end of the log had been cut off, or the log was begun anew. Compare with a copy of it.",
+            )
         head = Head(head.number + 1, hashlib.sha256(line.text).hexdigest())
         oldest = oldest or head.number
-        found = found or str(head) == noted.strip().lower()
+        found = found or str(head) == expected
+    if not expected:
+        raise UnknownEndError(
+            f"{path}: the chain is whole, entries {oldest} to {head.number}, but nothing tells whether its end is there"
+        )
     if not found:
         raise ResultError(
-            f"{path}: the chain is whole, but has no entry {noted}: it was written anew, or its end was cut off",
+            f"{path}: the chain is whole, but has no entry {expected}: it was written anew, or its end was cut off",
             remedy="If older files were rotated away, compare with a copy of them; else do not trust this log.",
         )
     return oldest, head

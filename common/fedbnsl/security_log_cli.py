@@ -19,9 +19,14 @@ _NOT_SHOWN = ("n", "previous")
     "--verify",
     "check",
     is_flag=True,
-    help="Check the chain over all files instead of showing it; a broken one ends with exit code 9.",
+    help="Check the chain over all files instead of showing it. Exit code 9: it is broken, or its end is missing; 15: "
+    "it is whole, but this user has noted no head of it, so that a missing end would not show.",
 )
-@click.option("--head", metavar="NUMBER:HASH", help="With --verify: a head noted before must be in the log.")
+@click.option(
+    "--head",
+    metavar="NUMBER:HASH",
+    help="With --verify: a head noted before must be in the log; default: what this user's commands noted last.",
+)
 @click.option(
     "--since",
     metavar="DATE[THH:MM]",
@@ -35,8 +40,9 @@ def audit_log(log: Path, check: bool, head: str | None, since: datetime | None, 
     """Show the security log in FOLDER (or the file itself), the oldest entry first.
 
     FOLDER is a coordinator's federation or a site's own folder; for a coordinator without TLS, the one that holds its
-    run folders. The chain shows that no line was changed, removed or moved by somebody who did not compute it anew. So
-    note the head that --verify prints where the log's owner cannot write, and pass it later with --head.
+    run folders. The chain shows that no line was changed, removed or moved. The head that is noted in the state folder
+    of the user who writes the log shows that its end is there. Whoever can write both can hide what they did: note the
+    head that --verify prints where they cannot write, and pass it later with --head.
     """
     path = log / NAME if log.is_dir() else log
     if check:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fedbnsl import security_log
-from fedbnsl.errors import ResultError
+from fedbnsl.errors import ResultError, UnknownEndError
 from fedbnsl.security_log import SecurityLog, lines, verify
 from fedbnsl.shown import shown
 
@@ -41,6 +41,7 @@ def filled(path: Path, n: int = 6) -> SecurityLog:
     log = SecurityLog(path)
     for k in range(n):
         log.enter("approved", site=f"site-{k}")
+    log.close()
     return log
 
 
@@ -94,20 +95,55 @@ def test_the_first_line_is_named_that_does_not_follow_the_one_before(path: Path,
         verify(path)
 
 
-def test_a_chain_that_was_cut_off_or_written_anew_is_told_by_a_head_that_was_noted(path: Path) -> None:
+@pytest.mark.parametrize("kept", [0, 2, 5])
+def test_a_log_whose_end_was_cut_off_is_found_by_the_head_that_its_writer_noted(path: Path, kept: int) -> None:
+    log = filled(path)
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:kept]))
+    with pytest.raises(ResultError, match="its end was cut off"):
+        verify(path)
+    log.enter("approved", site="later")
+    expected = [f"site-{k}" for k in range(kept)] + [None, "later"]
+    assert [entry.get("site") for entry in entries(path)] == expected, "what is written later does not hide it"
+    with pytest.raises(ResultError, match=f"line {kept + 1}: when entry {kept + 1} was written, entries up to 6 were"):
+        verify(path)
+
+
+def test_a_chain_that_was_written_anew_is_told_by_a_head_that_was_noted(path: Path) -> None:
     filled(path)
     noted = str(verify(path)[1])
     filled(path, 2)
     assert verify(path, noted)[1].number == 8, "the log has grown since"
-    rows = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join(rows[:5]))
-    assert verify(path)[1].number == 5, "of itself, the shorter chain is whole"
-    with pytest.raises(ResultError, match="its end was cut off"):
-        verify(path, noted)
     path.unlink()
+    for note in security_log.state_folder().glob("security-log-*"):  # whoever can do this is told by a head elsewhere
+        note.unlink()
     filled(path)
+    verify(path)
     with pytest.raises(ResultError, match="written anew"):
         verify(path, noted)
+
+
+@pytest.mark.parametrize("note", [None, "", "six:abc"])
+def test_without_a_noted_head_nobody_claims_that_the_end_is_there(path: Path, monkeypatch, note: str | None) -> None:
+    filled(path)
+    copy = path.with_name("copy.jsonl")
+    copy.write_bytes(path.read_bytes())
+    if note is not None:
+        security_log._note_of(copy).write_text(note)
+    with pytest.raises(UnknownEndError, match="whole, entries 1 to 6, but nothing tells whether its end is there"):
+        verify(copy)
+    assert verify(copy, str(verify(path)[1]))[1].number == 6
+    monkeypatch.setattr(security_log, "state_folder", lambda: None)
+    filled(path)
+    with pytest.raises(UnknownEndError):
+        verify(path)
+
+
+def test_lines_that_a_power_cut_may_take_are_not_missed(path: Path) -> None:
+    log = filled(path, 2)
+    log.count("refused", why="malformed")
+    log.flush()
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:2]))
+    assert verify(path)[1].number == 2
 
 
 def test_there_is_nothing_to_verify_without_a_log(path: Path) -> None:
@@ -158,9 +194,7 @@ def test_processes_that_write_at_once_make_one_chain(path: Path) -> None:
     for writer in writers:
         writer.join()
         assert writer.exitcode == 0
-    written = sum(entry["event"] == "approved" for entry in entries(path))
-    lost = sum(int(str(entry["times"])) for entry in entries(path) if entry["event"] == "entries lost")
-    assert written + lost == 160
+    assert [entry["event"] for entry in entries(path)] == ["approved"] * 160
     verify(path)
 
 
@@ -230,7 +264,8 @@ def test_a_long_text_is_cut_and_no_character_of_it_acts_on_a_terminal(path: Path
     assert shown("süd, 北") == "süd, 北"
 
 
-def test_a_full_disk_ends_nothing_is_said_once_and_what_was_lost_is_counted(path: Path, monkeypatch, caplog) -> None:
+def test_a_full_disk_ends_nothing_and_what_waits_is_written_or_counted(path: Path, monkeypatch, caplog) -> None:
+    monkeypatch.setattr(security_log, "_MOST_WAITING", 20)
     clock = Clock()
     log = SecurityLog(path, clock=clock)
     log.enter("approved", site="before")
@@ -245,25 +280,34 @@ def test_a_full_disk_ends_nothing_is_said_once_and_what_was_lost_is_counted(path
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", full)
         for k in range(30):
-            log.enter("approved", site=f"lost-{k}")
+            log.enter("approved", site=f"late-{k}")
             clock.now += 1
     assert path.read_bytes() == whole, "half a line is taken back"
     assert caplog.text.count("cannot be written: No space left on device") == 1
     clock.now += 60
-    log.enter("approved", site="after")
-    assert [(e["event"], e.get("times")) for e in entries(path)[1:]] == [("entries lost", 30), ("approved", None)]
+    log.flush()
+    assert [entry.get("site") for entry in entries(path)[1:-1]] == [f"late-{k}" for k in range(20)]
+    assert (entries(path)[-1]["event"], entries(path)[-1]["times"]) == ("entries lost", 10)
     verify(path)
 
 
-def test_a_writer_that_hangs_holds_nobody_up(path: Path) -> None:
+def test_what_cannot_be_written_to_the_end_is_said(path: Path, caplog) -> None:
+    path.mkdir()
+    log = SecurityLog(path)
+    log.enter("approved")
+    log.close()
+    assert f"1 entries are not in security log {path}" in caplog.text
+
+
+def test_a_writer_that_hangs_holds_nobody_up_and_nothing_is_lost(path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(security_log, "_OWN_LOCK_S", 0.01)
     log = SecurityLog(path)
     with security_log._locked(path):
-        log.enter("approved", site="lost")
+        log.enter("approved", site="first")
+        log.enter("approved", site="second")
     assert not path.exists()
     log.close()
-    log._failed_at = None
-    log.enter("approved", site="next")
-    assert [entry["event"] for entry in entries(path)] == ["entries lost", "approved"]
+    assert [entry["site"] for entry in entries(path)] == ["first", "second"]
 
 
 def test_every_entry_is_a_json_object_with_number_time_and_event(path: Path) -> None:

@@ -5,13 +5,13 @@ ledger. A note is written after the ledger's own commit, so after a crash it may
 """
 
 import json
-import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fedbnsl import durable
 from fedbnsl.errors import LedgerError, ResultError
+from fedbnsl.state_folder import state_folder
 from fedbnsl_client.data.fingerprint import file_identity
 
 
@@ -56,12 +56,10 @@ def file_of(ledger_id: bytes) -> Path:
     LedgerError
         If the user has no home, and XDG_STATE_HOME is not set to an absolute path.
     """
-    named = Path(os.environ.get("XDG_STATE_HOME", ""))
-    try:
-        state = named if named.is_absolute() else Path.home() / ".local" / "state"
-    except RuntimeError:
-        raise _unusable("the user's state directory", "there is no home directory") from None
-    return state / "fedbnsl" / f"{ledger_id.hex()}.json"
+    state = state_folder()
+    if state is None:
+        raise _unusable("the user's state directory", "there is no home directory")
+    return state / f"{ledger_id.hex()}.json"
 
 
 def prepared(ledger_id: bytes) -> Path:

@@ -1,4 +1,4 @@
-"""TOML that somebody else may have written: size and depth are bounded, so that reading it always ends soon.
+"""Where all TOML is parsed. Size and depth are bounded, so that reading what somebody else wrote always ends soon.
 
 Python's parser goes down one call for each bracket, and its time grows with the square of the parts of a dotted key.
 """
@@ -7,6 +7,7 @@ import re
 import tomllib
 from typing import Any, cast
 
+_BYTE_ORDER_MARK = "\ufeff"  # some Windows programs begin a text file with it
 _MOST_BYTES = 2**20
 _MOST_DOTS = 100
 _DEEPEST = 16
@@ -21,13 +22,14 @@ _OR_INSTANCE = re.compile(r" or instance of \w+")
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """Plain values.
+    """Plain values; a byte order mark in front is skipped.
 
     Raises
     ------
     ValueError
         With the reason, if this is not TOML, larger than 1 MiB, nested too deeply, or holds an integer beyond 64 bits.
     """
+    text = text.removeprefix(_BYTE_ORDER_MARK)
     if len(text) > _MOST_BYTES or len(text.encode("utf-8", "replace")) > _MOST_BYTES:
         raise ValueError(f"it is larger than {_MOST_BYTES} bytes")
     if any(piece.count(".") > _MOST_DOTS for piece in _BETWEEN_KEYS.split(text)):

@@ -32,3 +32,7 @@ def test_what_plans_hold_is_read() -> None:
         "x": 1,
         "a": {"b": {"c": [[1, 2], ["d", "e"]], "e": {"f": {"g": -(2**63)}}}},
     }
+
+
+def test_a_byte_order_mark_in_front_is_skipped() -> None:
+    assert parse_toml("\ufeff[a]\nb = 1\n") == {"a": {"b": 1}}

@@ -3,7 +3,6 @@
 import difflib
 import itertools
 import re
-import tomllib
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -15,7 +14,7 @@ from fedbnsl.messages import SITE_NAME_RULE, is_site_name
 from fedbnsl.plan.plan import Plan, Solver
 from fedbnsl.privacy import zcdp
 from fedbnsl.privacy.calibration import Price
-from fedbnsl.toml_text import in_toml_words
+from fedbnsl.toml_text import in_toml_words, parse_toml
 from fedbnsl_client.budget import registrations
 from fedbnsl_client.budget.spending import Cap, Spending
 from fedbnsl_client.data.fingerprint import file_identity
@@ -139,11 +138,11 @@ class Policy(BaseModel):
     def parse(cls, text: str, *, origin: str) -> Self:
         """A policy from TOML text; see `load`."""
         try:
-            return cls.model_validate(tomllib.loads(text))
-        except tomllib.TOMLDecodeError as error:
-            raise _unusable(f"policy {origin} is not valid TOML: {error}") from None
+            return cls.model_validate(parse_toml(text))
         except ValidationError as error:
             raise _unusable(f"policy {origin} cannot be used:\n" + "\n".join(map(_in_words, error.errors()))) from None
+        except ValueError as error:
+            raise _unusable(f"policy {origin} is not valid TOML: {error}") from None
 
     def dataset(self, dataset_id: str | None) -> DatasetPolicy:
         """The dataset of that id; None: the only one.

@@ -12,7 +12,6 @@ No text of a database is repeated in an error unless it is known to name tables 
 """
 
 import re
-import tomllib
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module
@@ -25,6 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from fedbnsl.errors import DataError
 from fedbnsl.shown import shown
 from fedbnsl.sparse import Matrix
+from fedbnsl.toml_text import parse_toml
 from fedbnsl_client.data.arrow_cells import codes_of_batches
 from fedbnsl_client.data.cell_problems import CellProblems, UnreadableCellsError
 from fedbnsl_client.data.checks import in_one_line
@@ -110,7 +110,7 @@ class Database(BaseModel):
             If it cannot be read or used; by setting, and without what was set.
         """
         try:
-            content = tomllib.loads(path.read_text(encoding="utf-8"))
+            content = parse_toml(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             raise DataError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or 'not UTF-8'}") from None
         except ValueError as error:

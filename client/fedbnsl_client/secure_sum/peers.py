@@ -3,10 +3,8 @@
 The coordinator signs all certificates, so that it could invent sites. People compare fingerprints in another way.
 """
 
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import tomli_w
 from pydantic import TypeAdapter, ValidationError
@@ -14,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from fedbnsl import durable
 from fedbnsl.errors import SetupError
 from fedbnsl.messages import SITE_NAME_RULE, is_site_name
+from fedbnsl.toml_text import parse_toml
 
 _FILE = "peers.toml"
 _DIGITS = 64  # of a SHA-256
@@ -29,14 +28,14 @@ def confirmed(folder: Path) -> Mapping[str, str]:
     """
     path = folder / _FILE
     try:
-        found: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        found = parse_toml(path.read_text(encoding="utf-8"))
         return TypeAdapter(dict[str, str]).validate_python(found.get("confirmed", {}), strict=True)
     except FileNotFoundError:
         return {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SetupError(f"{path} cannot be read: {error}") from None
     except ValidationError:
         raise SetupError(f'{path}: expected [confirmed] with lines such as site-2 = "AB:CD:..."') from None
+    except (OSError, ValueError) as error:
+        raise SetupError(f"{path} cannot be read: {error}") from None
 
 
 def confirm(folder: Path, site: str, fingerprint: str) -> None:

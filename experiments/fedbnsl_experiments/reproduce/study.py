@@ -10,7 +10,6 @@ index.html          all of it on one page, with the settings and how they were c
 """
 
 import statistics
-import tomllib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from rich.console import Console
 from fedbnsl import __version__
 from fedbnsl.durable import write_text
 from fedbnsl.errors import ResultError
+from fedbnsl.toml_text import parse_toml
 from fedbnsl_experiments.pages import chart_files as figures
 from fedbnsl_experiments.pages.chart_files import Figure
 from fedbnsl_experiments.pages.render import render
@@ -175,7 +175,7 @@ class Study:
 
 def words(name: str) -> dict[str, Any]:
     """What words/NAME.toml holds: the texts of a study, and under "chosen" how settings were found."""
-    return tomllib.loads((_WORDS / f"{name}.toml").read_text(encoding="utf-8"))
+    return parse_toml((_WORDS / f"{name}.toml").read_text(encoding="utf-8"))
 
 
 def described(name: str, *, numbers: Mapping[str, Any] | None = None, **parts: Any) -> Study:

@@ -3,7 +3,6 @@
 import difflib
 import itertools
 import math
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from fedbnsl.plan.knowledge import Knowledge
 from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.preparation import Preparation
 from fedbnsl.plan.privacy_settings import Privacy
+from fedbnsl.toml_text import parse_toml
 from fedbnsl_experiments.plan_settings import with_dotted
 from fedbnsl_experiments.tuning.ready_grids import GRIDS
 
@@ -103,7 +103,7 @@ def read_grid(grid: str | Path) -> Grid:
         If the file cannot be read, or naming the first key that is no setting or has no usable candidates.
     """
     try:
-        content = tomllib.loads(GRIDS.file(grid).read_text(encoding="utf-8"))
+        content = parse_toml(GRIDS.file(grid).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise PlanError(f"grid {grid} cannot be read: {error}") from None
     candidates = {key: _candidates(f"{grid}: {key}", value) for key, value in _flat(str(grid), content)}

@@ -9,7 +9,6 @@ enrolment.json    the table of enrolment: see `fedbnsl_server.identity.enrolment
 """
 
 import ssl
-import tomllib
 from collections.abc import Sequence
 from datetime import datetime
 from functools import cached_property, lru_cache
@@ -44,6 +43,7 @@ from fedbnsl.identity.certificates import (
 )
 from fedbnsl.identity.passphrase import NOBODY_KNOWS, Passphrases
 from fedbnsl.security_log import NAME, SecurityLog
+from fedbnsl.toml_text import parse_toml
 from fedbnsl_server.identity.authority import Authority, alternative_name, self_signed
 from fedbnsl_server.identity.enrolment_table import EnrolmentEndedError, EnrolmentTable, Issued
 
@@ -149,7 +149,7 @@ class Federation:
         """
         path = folder / "federation.toml"
         try:
-            settings = tomllib.loads(read_file(path).decode())
+            settings = parse_toml(read_file(path).decode())
             name, address, hosts = str(settings["name"]), str(settings["address"]), [str(h) for h in settings["hosts"]]
         except (ValueError, KeyError, TypeError) as error:
             raise IdentityError(f"{path} cannot be used: {error}") from None

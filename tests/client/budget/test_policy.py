@@ -338,6 +338,7 @@ def test_what_is_left_is_told_for_either_kind() -> None:
         ('site = "../x"\n', "site = '../x'"),
         ("min_rows = 3\n", "site"),
         ("site = north\n", "is not valid TOML"),
+        ("x = " + "[" * 5_000 + "]" * 5_000, "is not valid TOML: it is nested too deeply"),
         ('site = "n"\n[[datasets]]\nid = "a"\npath = "a.csv"\n', "dataset 1: max_epsilon is missing"),
         (
             'site = "n"\n[[datasets]]\nid = "a"\npath = "a.csv"\n'

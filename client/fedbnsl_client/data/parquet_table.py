@@ -50,7 +50,9 @@ def opened(path: Path) -> Generator[Any]:
             f"{path}: a Parquet file, which needs pyarrow: pip install 'fedbnsl[parquet]', or save the table as CSV"
         ) from None
     try:
-        with parquet.ParquetFile(path, buffer_size=_BUFFER_BYTES, pre_buffer=False) as file:
+        with parquet.ParquetFile(
+            path, buffer_size=_BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True
+        ) as file:
             yield file
     except arrow.ArrowException as error:
         raise DataError(f"{path}: cannot be read as Parquet: {error}") from None

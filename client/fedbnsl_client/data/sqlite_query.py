@@ -6,7 +6,7 @@ The file is opened for reading only, and no statement but a SELECT is allowed.
 import re
 import sqlite3
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from fedbnsl_client.data.database import Answer
 from fedbnsl_client.data.mapped_array import rows_a_block
 
 _BUSY_S = 10.0
+_LARGEST_CELL_BYTES = 2**20
 _ALLOWED = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE})
 _ABOUT_NAMES = re.compile(r"no such (table|column|function): |ambiguous column name: ")
 
@@ -42,10 +43,14 @@ def answer(url: str, query: str, *, folder: Path) -> Generator[Answer]:
     with closing(connection):
         connection.text_factory = _text
         connection.set_authorizer(_only_reads)
-        with _said_in_words(path):
-            cursor = connection.execute(query)
-        names = [column[0] for column in cursor.description or ()]
-        yield Answer(names, _batches(path, cursor, names, arrow))
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LARGEST_CELL_BYTES)
+        try:
+            with _said_in_words(path):
+                cursor = connection.execute(query)
+            names = [column[0] for column in cursor.description or ()]
+            yield Answer(names, _batches(path, cursor, names, arrow))
+        except _TooLargeError:
+            raise DataError(f"{path.name}: {_too_large(connection, query)}") from None
 
 
 def _file(url: str, folder: Path) -> Path:
@@ -70,6 +75,27 @@ def _only_reads(action: int, *_: str | None) -> int:
 
 def _text(stored: bytes) -> str:
     return stored.decode(errors="replace")  # the driver's error would quote the cell
+
+
+class _TooLargeError(Exception):
+    """A cell is larger than is read; SQLite does not say in which column."""
+
+
+def _too_large(connection: sqlite3.Connection, query: str) -> str:
+    """Which columns hold such cells, found by asking for each by itself, and what to do."""
+    inner, found = f"({query.strip().removesuffix(';')}\n)", list[str]()
+    with suppress(sqlite3.Error):  # a query that cannot stand in another one, such as with a comment after its end
+        names = [column[0] for column in connection.execute(f"select * from {inner} limit 0").description]
+        for name in names:
+            column = '"' + name.replace('"', '""') + '"'
+            try:
+                connection.execute(f"select max({column}) from {inner}")
+            except sqlite3.Error:
+                found.append(repr(name))
+    return (
+        f"{'column ' + ', '.join(found) if found else 'a column'}: cells of more than "
+        f"{_LARGEST_CELL_BYTES / 2**20:.0f} MiB, which are no numbers and no levels; leave it out of the query"
+    )
 
 
 def _batches(path: Path, cursor: sqlite3.Cursor, names: Sequence[str], arrow: Any) -> Iterator[Any]:
@@ -97,6 +123,8 @@ def _said_in_words(path: Path, n_read: int | None = None) -> Generator[None]:
         yield
     except sqlite3.Error as error:
         text, code = str(error), getattr(error, "sqlite_errorcode", None)
+        if code == sqlite3.SQLITE_TOOBIG:
+            raise _TooLargeError from None
         if _ABOUT_NAMES.match(text):
             why = text
         elif code == sqlite3.SQLITE_AUTH:

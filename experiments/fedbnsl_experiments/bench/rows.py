@@ -161,8 +161,11 @@ def write_table(path: Path, n_rows: int, *, seed: int | None = None) -> None:
     names = [f"v{k}" for k in range(_VARIABLES)]
     schema = arrow.schema([(name, arrow.float64()) for name in names])
     rng = np.random.default_rng(n_rows if seed is None else seed)
-    module: Any = import_module("pyarrow.csv" if path.suffix == ".csv" else "pyarrow.parquet")
-    with (module.CSVWriter if path.suffix == ".csv" else module.ParquetWriter)(path, schema) as file:
+    if path.suffix == ".csv":
+        writer: Any = import_module("pyarrow.csv").CSVWriter(path, schema)
+    else:
+        writer = import_module("pyarrow.parquet").ParquetWriter(path, schema, write_page_checksum=True)
+    with writer as file:
         for start in range(0, n_rows, _CHUNK):
             X = rng.standard_normal((min(_CHUNK, n_rows - start), _VARIABLES))
             X[:, 1:] += 0.8 * X[:, :-1]

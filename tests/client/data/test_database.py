@@ -184,6 +184,16 @@ def inserted(rows: list[tuple[float, ...]]) -> str:
     return f"insert into people values {', '.join(f'({a!r}, {b!r}, {c!r})' for a, b, c in rows)};"
 
 
+@pytest.mark.parametrize("cell", ["zeroblob(900000000)", "photo"])
+def test_a_cell_too_large_to_be_a_level_is_refused_by_its_column(file: Path, table: Made, cell: str) -> None:
+    with sqlite3.connect(file) as connection:
+        connection.execute("create table photos as select age, zeroblob(1100000) as photo from visits")
+    connection.close()
+    text = refusal(lambda: codes(table(f"sqlite:///{file}", f"select age, {cell} as scan from photos;")))
+    assert "column 'scan': cells of more than 1 MiB" in text
+    assert "leave it out of the query" in text
+
+
 @pytest.mark.parametrize("kind", ["postgresql", "sqlite"])
 def test_a_registered_query_is_admitted_with_the_same_rows_in_any_order_and_refused_with_others(
     kind: str, request: pytest.FixtureRequest, fedbnsl: Callable[..., Outcome], file: Path, tmp_path: Path
@@ -246,6 +256,7 @@ def test_other_settings_of_the_file_are_refused_by_name_alone(table: Made, tmp_p
         (f"[other]\nurl = '{PASSWORD}'", "expected one [database] with url and query; found other"),
         (f"database = '{PASSWORD}'", "expected one [database]"),
         (f"[database]\nurl = {PASSWORD}", "not valid TOML"),
+        ("x = " + "[" * 5_000 + "]" * 5_000, "not valid TOML: it is nested too deeply"),
         ("[database]\nurl = 'sqlite:///a.db'", "query: Field required"),
     ):
         (tmp_path / "table.toml").write_text(text, "utf-8")

@@ -128,6 +128,20 @@ def test_a_damaged_file_is_refused(table: Matrix, write: Callable[..., Path]) ->
         assert "cannot be read" in refusal(path)
 
 
+def test_a_changed_byte_of_pages_with_checksums_is_never_read_as_another_number(
+    table: Matrix, write: Callable[..., Path]
+) -> None:
+    path = write(table, write_page_checksum=True)
+    whole = path.read_bytes()
+    for k in range(4, len(whole) - 4, 5):
+        path.write_bytes(whole[:k] + bytes([whole[k] ^ 0b100]) + whole[k + 1 :])
+        try:
+            found = Dataset.read(path)
+        except DataError:
+            continue
+        assert found.X.tobytes() == table.tobytes(), f"byte {k} of {len(whole)}"
+
+
 def test_without_pyarrow_the_extra_is_named(
     table: Matrix, write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,24 +2,25 @@
 
 What differs at a site is in its `columns.toml`, which stays there:
 
+    missing = ["*", "?"]              # in every column, beside the empty cell, NA and NaN
     [age]
     column = "Alter"                  # its name here
     factor = 12.0                     # unit here times this = the dictionary's unit
-    missing = ["-9", "unknown"]       # beside the empty cell, NA and NaN
+    missing = ["-9", "unknown"]       # in this column
     [sex]
     levels = { f = "weiblich", m = "maennlich" }   # spellings here; several: f = ["w", "weiblich"]
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
 from numbers import Real as RealNumber
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Any, Self, cast
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, RootModel, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fedbnsl.errors import DataError
 from fedbnsl.messages import composed
@@ -27,7 +28,7 @@ from fedbnsl.plan.dictionary import Dictionary, Entry
 from fedbnsl.plan.knowledge import VariableName
 from fedbnsl.plan.privacy_settings import Real
 from fedbnsl.shown import shown
-from fedbnsl.toml_text import parse_toml
+from fedbnsl.toml_text import in_toml_words, parse_toml
 
 MISSING = frozenset({"", "NA", "NaN", "nan"})
 """Cells, without the spaces around them, that stand for a missing value in every column."""
@@ -50,12 +51,31 @@ class SiteColumn(BaseModel):
     )
 
 
-class ColumnMap(RootModel[dict[VariableName, SiteColumn]]):
-    """A site's `columns.toml`: by variable, what differs from the dictionary; empty: nothing does."""
+class ColumnMap(BaseModel):
+    """A site's `columns.toml`; empty: nothing differs from the dictionary.
+
+    Attributes
+    ----------
+    missing
+        Cells that stand for a missing value in every column.
+    root
+        By variable, what differs.
+    """
 
     model_config = ConfigDict(frozen=True)
 
+    missing: tuple[Spelling, ...] = ()
     root: dict[VariableName, SiteColumn] = Field(default_factory=dict[str, SiteColumn])
+
+    @model_validator(mode="before")
+    @classmethod
+    def _parts(cls, content: Any) -> Any:
+        """A [table] is a variable's, also one called `missing`; a setting before the first table is of all columns."""
+        if not isinstance(content, Mapping):
+            return content
+        plain = dict(cast(Mapping[str, Any], content))
+        of_all = {} if isinstance(plain.get("missing", {}), Mapping | SiteColumn) else {"missing": plain.pop("missing")}
+        return {**of_all, "root": plain}
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -71,11 +91,7 @@ class ColumnMap(RootModel[dict[VariableName, SiteColumn]]):
         except (OSError, UnicodeDecodeError) as error:
             raise DataError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
         except ValidationError as error:
-            lines = [
-                f"  {shown('.'.join(map(str, problem['loc'])), 100)}: {problem['msg'].removeprefix('Value error, ')}"
-                for problem in error.errors()
-            ]
-            raise DataError("\n".join([f"{path} cannot be used:", *lines])) from None
+            raise DataError("\n".join([f"{path} cannot be used:", *_in_words(error)])) from None
         except ValueError as error:
             raise DataError(f"{path} is not valid TOML: {error}") from None
 
@@ -202,23 +218,30 @@ def readings(dictionary: Dictionary, mapping: ColumnMap, variables: Sequence[str
         As `ColumnMap.check`, and for two levels with one spelling.
     """
     mapping.check(dictionary)
-    return [_reading(name, dictionary[name], mapping.root.get(name, SiteColumn())) for name in variables]
+    missing = MISSING | frozenset(mapping.missing)
+    return [_reading(name, dictionary[name], mapping.root.get(name, SiteColumn()), missing) for name in variables]
 
 
-def _reading(name: str, entry: Entry, here: SiteColumn) -> Reading:
+def _reading(name: str, entry: Entry, here: SiteColumn, missing: frozenset[str]) -> Reading:
     codes: dict[str, float] = {}
     for position, level in enumerate(entry.levels):
         written = here.levels.get(level, level)
         for spelling in (written,) if isinstance(written, str) else written:
             if codes.setdefault(spelling, float(position)) != position:
                 raise DataError(f"columns.toml: {name!r} has two levels written {spelling!r}")
-    missing = MISSING | frozenset(here.missing)
+    missing |= frozenset(here.missing)
     clash = sorted(missing & codes.keys())
     if clash:
         raise DataError(
             f"columns.toml: {name!r} has a level written {clash[0]!r}, which also stands for a missing value"
         )
     return Reading(missing, codes, here.factor)
+
+
+def _in_words(error: ValidationError) -> Iterator[str]:
+    for problem in error.errors():
+        where = ".".join(str(part) for part in problem["loc"] if part != "root")
+        yield f"  {shown(where, 100)}: {in_toml_words(problem['msg'])}"
 
 
 def _without_point_zero(cell: str) -> str:

@@ -132,10 +132,36 @@ def test_cells_become_values(write: Callable[..., Path], cell: dict[str, str], c
 
 
 def test_what_stands_for_a_missing_value_in_one_column_is_a_number_in_others(write: Callable[..., Path]) -> None:
-    here = ColumnMap.model_validate({**HERE.model_dump(), "visits": {"missing": ["3"]}})
+    here = ColumnMap.model_validate({**HERE.root, "visits": {"missing": ["3"]}})
     data = read(write([ROW, *ward()]), mapping=here)
     assert np.isnan(data.X[0, 2])
     assert data.gaps.by_variable["visits"] == data.gaps.rows
+
+
+def test_a_code_before_the_first_table_stands_for_a_missing_value_in_every_column(
+    write: Callable[..., Path], tmp_path: Path
+) -> None:
+    columns = 'missing = ["*", "-1"]\n[age]\ncolumn = "Alter (Monate)"\nfactor = 0.08\n[sex]\ncolumn = "Geschlecht"\n'
+    columns += 'levels = { f = ["w", "weiblich"], m = "maennlich" }\n'
+    (tmp_path / "columns.toml").write_text(columns, encoding="utf-8")
+    here = ColumnMap.load(tmp_path / "columns.toml")
+    rows = ward()
+    rows[0][3] = rows[1][4] = rows[1][1] = rows[2][6] = "*"
+    rows[3][5] = "-1.0"
+    found = read(write(rows), mapping=here)
+    assert found.gaps.by_variable == {"age": 1, "crp": 1, "visits": 1, "sex": 1, "blood": 1}
+
+
+def test_a_column_map_that_cannot_be_used_says_where(tmp_path: Path) -> None:
+    path = tmp_path / "columns.toml"
+    for text, said in (
+        ('missing = "*"', "missing: input should be a valid array"),
+        ("[age]\nfactor = 0", "age.factor: "),
+        ('[missing]\ncolumn = ""\nunit = "m"', "missing.unit: "),
+    ):
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(DataError, match=said):
+            ColumnMap.load(path)
 
 
 def test_missing_levels_are_counted_once_a_variable(write: Callable[..., Path]) -> None:
@@ -185,7 +211,7 @@ def test_a_parquet_file_with_types_of_its_own_gives_what_the_text_gives(
     levels = {"I": "1", "II": "2", "III": "3"}
     here = ColumnMap.model_validate(
         {
-            **HERE.model_dump(),
+            **HERE.root,
             "sex": {"column": "Geschlecht", "levels": {"f": "false", "m": "true"}},
             "stage": {"levels": levels},
         }
@@ -259,7 +285,7 @@ def test_a_mapped_column_that_is_not_there_is_refused_with_its_variable_and_the_
 
 
 def test_two_variables_in_one_column_are_refused(write: Callable[..., Path]) -> None:
-    here = ColumnMap.model_validate({**HERE.model_dump(), "visits": {"column": "crp"}})
+    here = ColumnMap.model_validate({**HERE.root, "visits": {"column": "crp"}})
     assert "'crp' chosen more than once" in str(refusal(write(ward()), mapping=here))
 
 

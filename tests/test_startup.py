@@ -59,10 +59,29 @@ def test_the_demo_watches_its_processes_without_the_mathematics():
     assert loaded(f"{watches}\n{scores}") == {"grpc", "numpy", "pydantic", "rich"}
 
 
-def test_a_process_that_ends_does_not_look_for_garbage_first():
-    garbage = "class Found:\n    def __del__(self):\n        print('found')\nit = Found()\nit.own = it\ndel it"
-    found = [
-        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=True).stdout
-        for program in (garbage, f"import fedbnsl.cli\n{garbage}")
-    ]
-    assert found == ["found\n", ""]
+# A library whose destructor crashes, a thread that goes on, and an object that says when it is looked for.
+AT_THE_END = """
+import atexit, ctypes, sys, threading
+from fedbnsl import cli
+libc = ctypes.CDLL(None)
+libc.__cxa_atexit(ctypes.cast(libc.abort, ctypes.c_void_p), None, None)
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+cli.before_loading = lambda: atexit.register(print, "what a library has registered")
+class Found:
+    def __del__(self):
+        print("looked for garbage")
+it = Found()
+it.own = it
+del it
+sys.stdout.write("not flushed, ")
+cli.run(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(["--version"], 0), (["plan", "show", "no-such-plan"], 2)])
+def test_a_command_ends_with_its_code_whatever_libraries_and_threads_do_at_the_end(arguments, code):
+    command = [sys.executable, "-c", AT_THE_END, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == code, done.stderr
+    assert done.stdout.startswith("not flushed, ")
+    assert done.stdout.endswith("what a library has registered\n")

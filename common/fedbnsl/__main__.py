@@ -1,6 +1,6 @@
 """`python -m fedbnsl` is the command `fedbnsl`."""
 
-from fedbnsl.cli import main
+from fedbnsl.cli import run
 
 if __name__ == "__main__":
-    main()
+    run()

@@ -6,6 +6,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
@@ -37,10 +38,6 @@ Exit codes:
   13  budget exhausted: the dataset's privacy budget does not pay for the run
   14  identity: a certificate, a key or an enrolment is not valid
   130  interrupted"""
-
-
-# Python collects garbage once more at exit; with the objects of numba and scipy that takes a third of a second.
-atexit.register(gc.freeze)
 
 
 class _Commands(click.Group):
@@ -88,8 +85,32 @@ def fedbnsl(debug: bool) -> None:
     """Root of all commands; `main` reads --debug."""
 
 
+def run(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line as a whole process, which ends with the exit code whatever its other threads do.
+
+    A daemon thread may still be in a compiler or in linear algebra. Where Python tears itself down, the destructors of
+    those libraries pull the memory from under it, and a segmentation fault takes the place of the exit code.
+    """
+    codes: list[int] = []
+    atexit.register(_end_at_once, codes)  # before a command loads libraries: what they register is called earlier
+    try:
+        main(arguments)
+    except SystemExit as ended:
+        codes.append(ended.code if isinstance(ended.code, int) else 0)
+        raise
+
+
+def _end_at_once(codes: Sequence[int]) -> None:
+    """Skip what Python would still do: collect garbage, and run the destructors of libraries."""
+    if codes:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError, AttributeError):  # nobody reads it, it is closed, or there is none
+                stream.flush()
+        os._exit(codes[0])
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and exit the process."""
+    """Run the command line and raise SystemExit with the exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in arguments
     before_loading()

@@ -26,7 +26,7 @@ from typing import Self
 
 import click
 
-from fedbnsl.cli import before_loading, fedbnsl, main
+from fedbnsl.cli import before_loading, fedbnsl, run
 from fedbnsl.errors import FedbnslError
 from fedbnsl.interrupt import signals_to_heed
 
@@ -223,4 +223,4 @@ if __name__ == "__main__":
     _load()
     command = _serve(socket.socket(fileno=int(sys.argv[1])))
     sys.argv[:] = ["fedbnsl", *command]
-    main(command)
+    run(command)

@@ -122,7 +122,7 @@ def _child(
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for stream in (1, 2):
         os.dup2(descriptor, stream)
-    from fedbnsl.cli import main
+    from fedbnsl.cli import run
 
     for name, value in constants.items():
         module, _, constant = name.rpartition(".")
@@ -138,7 +138,7 @@ def _child(
     if most_file_bytes is not None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # so that the write fails instead
         resource.setrlimit(resource.RLIMIT_FSIZE, (most_file_bytes, resource.RLIM_INFINITY))
-    main(arguments)
+    run(arguments)
 
 
 class Command:

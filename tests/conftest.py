@@ -10,6 +10,9 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from command_line import Outcome, run_command
+from heeded_signals import heed_signals
+
+heed_signals()
 
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[variable] = "1"  # for the processes that tests start

@@ -541,14 +541,10 @@ def test_130_an_interrupted_run_keeps_what_it_has(which, fedbnsl, plan, tables, 
             asked.append(status.round)
             os.kill(os.getpid(), which)
 
-    # A test runner in the background ignores SIGINT, and so would the command.
-    outside = signal.signal(which, signal.SIG_DFL)
-    try:
-        monkeypatch.setattr(run_display.RunDisplay, "show", interrupt)
-        outcome = fedbnsl("simulate", plan, "--data", tables, "--out", tmp_path / "run", "--json")
-        assert signal.getsignal(which) is signal.SIG_DFL, "the handler of whoever called is back"
-    finally:
-        signal.signal(which, outside)
+    outside = signal.getsignal(which)
+    monkeypatch.setattr(run_display.RunDisplay, "show", interrupt)
+    outcome = fedbnsl("simulate", plan, "--data", tables, "--out", tmp_path / "run", "--json")
+    assert signal.getsignal(which) is outside, "the handler of whoever called is back"
     refused(
         outcome,
         130,
@@ -749,7 +745,6 @@ def signalled(number, *arguments):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a runner in the background ignores it
     )
     lines = [""]
     try:

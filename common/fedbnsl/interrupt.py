@@ -15,11 +15,19 @@ def signals_to_heed() -> list[signal.Signals]:
 
 @contextmanager
 def interruptible() -> Generator[None]:
-    """Let these signals raise InterruptedRunError in the main thread; restore the old handlers at the end."""
-    previous = {number: signal.signal(number, _interrupted) for number in signals_to_heed()}
+    """Let these signals raise InterruptedRunError in the main thread; restore the old handlers at the end.
+
+    Meanwhile, what a parent passed on by mistake is undone: a blocked signal would never arrive, and where SIGCHLD is
+    ignored, every child process seems to have ended well.
+    """
+    heeded = signals_to_heed()
+    previous = {number: signal.signal(number, _interrupted) for number in heeded}
+    previous[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    blocked = signal.pthread_sigmask(signal.SIG_UNBLOCK, heeded)
     try:
         yield
     finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         for number, handler in previous.items():
             signal.signal(number, handler)
 

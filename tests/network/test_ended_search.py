@@ -58,7 +58,6 @@ def slow(deaf_s: float, *arguments: str | Path) -> "subprocess.Popen[str]":
         stderr=subprocess.STDOUT,
         text=True,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # whoever runs the tests may not
     )
 
 

@@ -59,7 +59,7 @@ def test_a_forked_process_is_a_child_with_a_session_of_its_own(server: ForkServe
     assert process.poll() is None
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(0.05)
-    process.send_signal(signal.SIGTERM)  # not SIGINT, which a test runner in the background ignores
+    process.send_signal(signal.SIGTERM)
     assert ended(process) == 0, "its run is paused"
     process.kill()  # it has ended: nothing happens, and to no other process
 

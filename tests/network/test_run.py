@@ -108,7 +108,7 @@ def test_an_interrupted_demo_ends_every_process_within_3_s_and_leaves_a_readable
         [sys.executable, "-m", "fedbnsl", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        preexec_fn=lambda: signal.signal(which, signal.SIG_DFL),  # a test runner in the background ignores SIGINT
+        preexec_fn=lambda: signal.signal(which, signal.SIG_DFL),  # under nohup, SIGHUP is ignored
     )
     try:
         wait_until(lambda: (out / "events.jsonl").exists() and '"round": 5,' in (out / "events.jsonl").read_text())

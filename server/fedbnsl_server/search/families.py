@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedbnsl.sparse import Index, Mask, Matrix
+from fedbnsl_server.search.fitted_network import pseudo_inverse
 from fedbnsl_server.search.kernels.change import Graph, Problem, residuals
 from fedbnsl_server.search.kernels.family import LEAST_RESIDUAL, Given, blocks_of, room_for
 
@@ -130,7 +131,7 @@ class Families:
         """(P, k) coefficients on k columns, and (P,) residual variances, in units of size."""
         R = self.problem.R
         b = R[:, given, column]
-        coefficients: Matrix = np.asarray((_inverse(R[:, given[:, None], given]) @ b[:, :, None])[:, :, 0])
+        coefficients: Matrix = np.asarray((pseudo_inverse(R[:, given[:, None], given]) @ b[:, :, None])[:, :, 0])
         return coefficients, np.asarray(R[:, column, column] - (b * coefficients).sum(axis=1))
 
 
@@ -139,10 +140,3 @@ def _turned(source: Index, child: Index, n_variables: int) -> Index:
     number, turned = child * n_variables + source, source * n_variables + child
     place = np.minimum(np.searchsorted(number, turned), max(len(number) - 1, 0))
     return np.where(number[place] == turned, place, -1) if len(number) else place
-
-
-def _inverse(R: Matrix) -> Matrix:
-    try:
-        return np.asarray(np.linalg.inv(R), dtype=np.float64)
-    except np.linalg.LinAlgError:  # singular in spite of the ridge, as no moments of a table are
-        return np.asarray(np.linalg.pinv(R, hermitian=True), dtype=np.float64)

@@ -15,8 +15,13 @@ from fedbnsl.sparse import Index, Mask, Matrix
 
 # Added to the diagonal, as a share of it: as the search itself has it.
 _RIDGE = 1e-9
-# The least residual variance, as a share of the column's own.
+# The least residual variance, as a share of the column's own, or of 1 for a constant one.
 _LEAST_RESIDUAL = 1e-12
+# Moments of standardised columns with an eigenvalue nearer zero are singular: float32 leaves up to 1e-7 of an exact
+# relation.
+_SINGULAR = 1e-6
+# A column belongs to a relation if its coefficient is larger than this, among coefficients with squares that sum to 1.
+_IN_RELATION = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,16 +122,32 @@ def edges_of(dag: Mask) -> Index:
 
 
 def inverse(S: Matrix) -> Matrix:
-    """Of moments of some columns; stands up to columns that are constant or determine each other."""
+    """Of moments of some columns; the pseudo-inverse if some are constant or determine each other."""
     if not S.size:
         return S.copy()
     size = np.sqrt(np.maximum(S.diagonal(), np.finfo(np.float64).tiny))
-    R = S / size / size[:, None] + _RIDGE * np.eye(len(S))
-    try:
-        found = np.linalg.inv(R)
-    except np.linalg.LinAlgError:
-        found = np.linalg.pinv(R, hermitian=True)
-    return np.asarray(found / size / size[:, None])
+    return np.asarray(pseudo_inverse(S / size / size[:, None] + _RIDGE * np.eye(len(S))) / size / size[:, None])
+
+
+def pseudo_inverse(R: Matrix) -> Matrix:
+    """(..., k, k) inverses of moments of standardised columns, which ignore exact relations among these columns.
+
+    The regression coefficients that it gives are, of all that fit equally well, those with the smallest squares.
+    """
+    values = np.linalg.eigvalsh(R)
+    if (np.abs(values) >= _SINGULAR).all():
+        return np.asarray(np.linalg.inv(R), dtype=np.float64)
+    rcond = _SINGULAR / np.maximum(values[..., -1], _SINGULAR)
+    return np.asarray(np.linalg.pinv(R, rcond=rcond, hermitian=True), dtype=np.float64)
+
+
+def in_relation(S: Matrix) -> Mask:
+    """(k,) columns that are constant or take part in an exact linear relation: their coefficients are not identified."""
+    if not S.size:
+        return np.zeros(0, dtype=bool)
+    size = np.sqrt(np.maximum(S.diagonal(), np.finfo(np.float64).tiny))
+    values, vectors = np.linalg.eigh(S / size / size[:, None])
+    return np.asarray(np.linalg.norm(vectors[:, np.abs(values) < _SINGULAR], axis=1) > _IN_RELATION)
 
 
 def pooled(moments: Sequence[Matrix], weights: Sequence[float]) -> Matrix:
@@ -144,9 +165,10 @@ def pooled_accuracy(accuracies: Sequence[Accuracy], weights: Sequence[float]) ->
 
 def _positive(S: Matrix, squares: Matrix) -> Matrix:
     """The residual covariance of one variable's columns, with none of its eigenvalues near zero or below."""
+    squares = np.where(squares > 0.0, squares, 1.0)
     if len(S) == 1:
-        return np.maximum(S, np.maximum(_LEAST_RESIDUAL * squares, np.finfo(np.float64).tiny))
-    size = np.sqrt(np.maximum(squares, np.finfo(np.float64).tiny))
+        return np.maximum(S, _LEAST_RESIDUAL * squares)
+    size = np.sqrt(squares)
     values, vectors = np.linalg.eigh(_symmetric(S / size / size[:, None]))
     return _symmetric((vectors * np.maximum(values, _LEAST_RESIDUAL)) @ vectors.T) * size * size[:, None]
 

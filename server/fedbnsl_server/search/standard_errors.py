@@ -8,6 +8,8 @@ S_gg. The variance has two parts:
   Sites that weigh otherwise than as their rows each have a part of their own (the sandwich);
 - noise of a private run: E = back' N back with N independent of standard deviation s on the moments of the residuals.
   Parents have no residual of the child in them, so the variance is s^2 |back u|^2, in units of the child's scale.
+
+A coefficient on a parent that is a function of the other parents is not identified: its error is NaN.
 """
 
 from collections.abc import Sequence
@@ -15,7 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedbnsl.sparse import Index, Matrix
-from fedbnsl_server.search.fitted_network import Accuracy, FittedNetwork, SiteMoments, edges_of, families, inverse
+from fedbnsl_server.search.fitted_network import Accuracy, FittedNetwork, SiteMoments, edges_of, families, in_relation, inverse
 
 # Of the variance of a product of residuals: where the parents of one stand for the other, rounding is left.
 _LEAST_SHARE = 1e-3
@@ -29,7 +31,7 @@ def standard_errors(
     sites: Sequence[SiteMoments] = (),
     weights: Sequence[float] = (),
 ) -> Matrix:
-    """(E,) of the coefficients on the edges between columns, given the graph.
+    """(E,) of the coefficients on the edges between columns, given the graph; NaN where one is not identified.
 
     Parameters
     ----------
@@ -49,7 +51,8 @@ def standard_errors(
         else:
             free = max(accuracy.n_samples - len(given), 1.0)
             sampling = network.residual_variance[c] * inverted.diagonal() / free
-        variance[given, c] = sampling + _noise(network, accuracy, c, given, inverted)
+        found = sampling + _noise(network, accuracy, c, given, inverted)
+        variance[given, c] = np.where(in_relation(S[np.ix_(given, given)]), np.nan, found)
     i, j = edges_of(network.dag).T
     return np.asarray(np.sqrt(variance[i, j]))
 
@@ -108,20 +111,19 @@ def _of_site(network: FittedNetwork, S: Matrix, site: SiteMoments) -> tuple[Matr
     found, variance = np.full(S.shape, np.nan), np.full(S.shape, np.nan)
     own, accuracy = site.moments, site.accuracy
     for c, given in families(network.dag):
-        family = np.append(given, c)
-        if not (own[family, family] > 0.0).all() and not accuracy.noise_std:
+        if own[c, c] <= 0.0 and not accuracy.noise_std:
             continue  # a level that does not occur there
-        b = network.weights[given, c]
-        inverted = inverse((S if accuracy.noise_std else own)[np.ix_(given, given)])
+        b, S_gg = network.weights[given, c], (S if accuracy.noise_std else own)[np.ix_(given, given)]
+        inverted = inverse(S_gg)
         b = b + inverted @ (own[given, c] - own[np.ix_(given, given)] @ b)
         free = accuracy.n_samples - len(given)
         if free <= 0.0:
             continue
         left = network.residual_variance[c] if accuracy.noise_std else own[c, c] - own[given, c] @ b
-        found[given, c] = b
-        variance[given, c] = max(float(left), 0.0) * inverted.diagonal() / free + _noise(
-            network, accuracy, c, given, inverted
-        )
+        of_b = max(float(left), 0.0) * inverted.diagonal() / free + _noise(network, accuracy, c, given, inverted)
+        unidentified = in_relation(S_gg)  # such as a level that does not occur there
+        found[given, c] = np.where(unidentified, np.nan, b)
+        variance[given, c] = np.where(unidentified, np.nan, of_b)
     return found, np.where(variance > 0.0, variance, np.nan)
 
 

@@ -104,7 +104,9 @@ def test_a_site_has_its_own_regressions_and_a_level_that_it_lacks_has_none() -> 
     expected = np.linalg.lstsq(tables[0][:, :2], tables[0][:, 2], rcond=None)[0]
     of = {tuple(edge): k for k, edge in enumerate(np.argwhere(DAG).tolist())}
     assert estimates[0, [of[0, 2], of[1, 2]]] == pytest.approx(expected)
-    assert np.isnan(estimates[1, [of[0, 1], of[0, 2], of[1, 2]]]).all()
+    assert np.isnan(estimates[1, [of[0, 1], of[0, 2]]]).all()
+    alone = np.linalg.lstsq(tables[1][:, [1]], tables[1][:, 2], rcond=None)[0]
+    assert estimates[1, of[1, 2]] == pytest.approx(alone[0])  # of the others it tells what it can
     assert np.isfinite(errors[1, of[2, 3]])
 
 
@@ -180,3 +182,29 @@ def test_residuals_without_an_edge_are_correlated_by_chance_as_much_as_the_error
             ]
         )
     assert np.std(z, axis=0) == pytest.approx([1.0, 1.0, 1.0], rel=0.1)
+
+
+def test_coefficients_on_parents_that_are_functions_of_each_other_have_no_error_and_the_others_have() -> None:
+    """a and b twice the same; the regression on c and on one of the two tells what is identified."""
+    rng = np.random.default_rng(7)
+    X = rows(300, rng)
+    X[:, 1] = -3.0 * X[:, 0]
+    X[:, 3] = X[:, 0] + X[:, 2] + rng.standard_normal(300)
+    dag = np.zeros((4, 4), dtype=bool)
+    dag[:3, 3] = True
+    S = moments(X).astype(np.float32).astype(np.float64)  # as the wire rounds them
+    of_network, sites = fitted(dag, S, COLUMNS), [SiteMoments(S, Accuracy(150))] * 2
+    g = X[:, [0, 2]]
+    b, rest, _, _ = np.linalg.lstsq(g, X[:, 3], rcond=None)
+    error = np.sqrt(rest[0] / (300 - 3) * np.linalg.inv(g.T @ g)[1, 1])
+    for found in (
+        standard_errors(of_network, S, Accuracy(300)),
+        standard_errors(of_network, S, Accuracy(300), sites=sites, weights=[1, 1]),
+    ):
+        assert np.isnan(found[:2]).all()
+        assert found[2] == pytest.approx(error, rel=0.05)
+    assert of_network.weights[2, 3] == pytest.approx(b[1], rel=1e-3)
+    assert X[:, :3] @ of_network.weights[:3, 3] == pytest.approx(g @ b, rel=1e-2, abs=1e-3)
+    estimates, errors = site_estimates(of_network, S, sites)
+    assert np.isnan(estimates[:, :2]).all()
+    assert np.isfinite(errors[:, 2]).all()

@@ -1,7 +1,4 @@
-"""Structured events, one JSON object a line. A field may hold only what the coordinator was sent or made itself.
-
-JSON knows neither infinity nor NaN: such a number has to be None.
-"""
+"""Structured events, one JSON object a line. A field may hold only what the coordinator was sent or made itself."""
 
 import json
 import os
@@ -10,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from fedbnsl.errors import ResultError
+from fedbnsl.json_numbers import finite
 
 
 class EventLog:
@@ -34,10 +32,9 @@ class EventLog:
         ------
         ResultError
             If it cannot be written.
-        ValueError
-            For a number that is not finite.
         """
-        line = json.dumps({**fields, "event": event, "time": _now()}, ensure_ascii=False, allow_nan=False) + "\n"
+        content = finite({**fields, "event": event, "time": _now()})
+        line = json.dumps(content, ensure_ascii=False, allow_nan=False) + "\n"
         try:
             self._append(line.encode())
         except OSError as error:

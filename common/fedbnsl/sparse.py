@@ -94,6 +94,16 @@ class SparseMatrix:
         """The matrix of some of the entries, (nnz,)."""
         return self if chosen.all() else type(self)(self.n_variables, self.index[chosen], self.value[chosen])
 
+    def over(self, kept: Index) -> Self:
+        """(k, k) the entries between some of the variables, zeros included."""
+        both = np.ix_(kept, kept)
+        return self.on_support(self.to_dense()[both], self.support()[both])
+
+    def among(self, places: Index, n_variables: int) -> Self:
+        """The same entries in a matrix of more variables, in which these have such places, ascending."""
+        i, j = np.divmod(self.index, self.n_variables)
+        return type(self)(n_variables, places[i] * n_variables + places[j], self.value)
+
     @property
     def nnz(self) -> int:
         """Number of entries."""

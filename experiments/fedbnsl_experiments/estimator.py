@@ -28,7 +28,7 @@ from fedbnsl_experiments.plan_settings import for_sites, with_dotted
 from fedbnsl_experiments.scoring.evaluation import columns_of, learned_graph, scales_of
 from fedbnsl_experiments.simulate import simulate
 from fedbnsl_experiments.tables.notebook import site_tables, table_over
-from fedbnsl_server.algorithm.admm import AdmmState
+from fedbnsl_server.algorithm.admm import AdmmState, of_result
 from fedbnsl_server.algorithm.consensus_graph import consensus_graph, raw_weights
 from fedbnsl_server.observe.terminal import RunDisplay
 from fedbnsl_server.store.result_file import learned_class
@@ -255,6 +255,7 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
     def _keep(self, plan: Plan, result: dict[str, Any], state: AdmmState, about_tables: list[str]) -> None:
         names: list[str] = result["variables"]
         columns = columns_of(result)
+        state, _ = of_result(state, plan.columns(plan.column_names or columns.names))
         edges = [(edge["source"], edge["target"], edge["weight"]) for edge in result["edges"]]
         graph: nx.DiGraph[str] = nx.DiGraph()
         graph.add_nodes_from(names)

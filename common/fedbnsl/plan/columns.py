@@ -45,6 +45,10 @@ class Columns:
         """(V,) how many columns each variable has."""
         return np.bincount(self.variable_of, minlength=len(self.variables))
 
+    def over(self, kept: Index) -> Self:
+        """Some of the columns, ascending, of which every variable has at least one."""
+        return type(self)(tuple(self.names[k] for k in kept.tolist()), self.variables, self.variable_of[kept])
+
     def members(self) -> list[Index]:
         """The columns of each variable, ascending."""
         return [np.flatnonzero(self.variable_of == v) for v in range(len(self.variables))]

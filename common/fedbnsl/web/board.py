@@ -16,6 +16,8 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from fedbnsl.json_numbers import finite
+
 _log = logging.getLogger(__name__)
 
 _FRESH_S = 0.4
@@ -158,15 +160,4 @@ class Board:
 
 def as_json(content: Any) -> bytes:
     """JSON on one line; a number that is not finite becomes null, which JSON has no other word for."""
-    return json.dumps(_finite(content), ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
-
-
-def _finite(content: Any) -> Any:
-    held: Any = content  # beside its type, which says nothing of what is in it
-    if isinstance(content, float):
-        return content if math.isfinite(content) else None
-    if isinstance(content, Mapping):
-        return {str(key): _finite(value) for key, value in held.items()}
-    if isinstance(content, list | tuple):
-        return [_finite(value) for value in held]
-    return content
+    return json.dumps(finite(content), ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()

@@ -22,7 +22,7 @@ from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_experiments.plan_settings import for_sites
 from fedbnsl_experiments.simulate import simulate
 from fedbnsl_experiments.trials.harness import Row, megabytes_sent
-from fedbnsl_server.algorithm.admm import AdmmState
+from fedbnsl_server.algorithm.admm import AdmmState, of_result
 from fedbnsl_server.algorithm.consensus_graph import consensus_graph
 
 
@@ -49,9 +49,10 @@ def held_out_row(plan: Plan, tables: Mapping[str, Dataset], *, noise_seed: int |
                 noise_seed=noise_seed,
                 follow=states.append,
             )
-        names = plan.column_names or next(iter(others.values())).variables
-        graph = consensus_graph(states[-1], plan, plan.edge_mask(names))
-        variance = states[-1].residual_variance
+        columns = plan.columns(plan.column_names or next(iter(others.values())).variables)
+        state, names = of_result(states[-1], columns)
+        graph = consensus_graph(state, plan, plan.edge_mask(names))
+        variance = state.residual_variance
         if not variance.size:
             variance = _pooled_variance(graph.weights, [_moments(table, plan, names) for table in others.values()])
         moments, n = _moments(tables[left_out], plan, names)

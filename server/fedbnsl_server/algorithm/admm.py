@@ -9,13 +9,15 @@ import numpy as np
 from fedbnsl.errors import DivergenceError
 from fedbnsl.graphs.graph import threshold
 from fedbnsl.messages import Seat, SiteState, Units
+from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
-from fedbnsl.sparse import Matrix, SparseMatrix, aligned
+from fedbnsl.sparse import Index, Matrix, SparseMatrix, aligned
 from fedbnsl_server.algorithm.acyclicity import acyclicity_of
 from fedbnsl_server.algorithm.consensus import RobustRule
 from fedbnsl_server.algorithm.global_step import global_step
 from fedbnsl_server.search.confidence import Confidence
+from fedbnsl_server.search.degenerate_columns import NO_UNUSED, Unused
 from fedbnsl_server.search.released_likelihood import Release
 
 
@@ -63,7 +65,10 @@ class AdmmState:
         (N, 4) released private steps of each site that counted, in their order: see `ReleasedSteps.of_site`; only for
         plans that search the graph that explains them.
     confidence
-        In the graph of the last search, in units of the run's columns; None before it, and in plans without one.
+        In the graph of the last search, between the used columns, in units of the run's columns; None before it, and in
+        plans without one.
+    unused
+        Which columns the result is not about; never any in a private run.
     """
 
     round: int
@@ -84,6 +89,7 @@ class AdmmState:
     releases: tuple[Release, ...] = ()
     confidence: Confidence | None = None
     steps: Mapping[str, Matrix] = field(default_factory=dict[str, Matrix])
+    unused: Unused = NO_UNUSED
 
     @property
     def units(self) -> Units | None:
@@ -116,11 +122,38 @@ def without(state: AdmmState, sites: Collection[str]) -> AdmmState:
     return replace(state, sites=left, contributed=state.contributed - set(sites), steps=steps)
 
 
+def over_columns(state: AdmmState, kept: Index) -> AdmmState:
+    """What the state says of some of its columns, for the search and the result of the run."""
+
+    def of(numbers: Matrix) -> Matrix:
+        return numbers[kept] if numbers.size else numbers
+
+    units = state.units
+    shown = replace(
+        state,
+        global_weights=state.global_weights.over(kept),
+        found=tuple(one.over(kept) for one in state.found),
+        neighbours=None if state.neighbours is None else state.neighbours.over(kept),
+        refitted=None if state.refitted is None else state.refitted.over(kept),
+        residual_variance=of(state.residual_variance),
+        scales=of(state.scales),
+        mean_squares=of(state.mean_squares),
+    )
+    return in_units(shown, None if units is None else Units(of(units.centres), of(units.scales)))
+
+
+def of_result(state: AdmmState, columns: Columns) -> tuple[AdmmState, tuple[str, ...]]:
+    """What the result of a run is about: the state between its used columns, and their names."""
+    used = state.unused.kept(columns)
+    return over_columns(state, used), columns.over(used).names
+
+
 def begin_start(state: AdmmState) -> AdmmState:
     """Everything zero again for the next start, with W of the one that is over kept."""
     zero = initial_state(state.global_weights.n_variables, list(state.sites), sends_changes=state.change is not None)
     found = (*state.found, state.global_weights)
-    kept = replace(zero, round=state.round, found=found, neighbours=state.neighbours, complete_rows=state.complete_rows)
+    kept = replace(zero, round=state.round, found=found, neighbours=state.neighbours)
+    kept = replace(kept, complete_rows=state.complete_rows, unused=state.unused)
     return in_units(kept, state.units)
 
 

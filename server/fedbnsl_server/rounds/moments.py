@@ -12,12 +12,13 @@ from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl.rounds.kinds import stage
 from fedbnsl.rounds.moments import Answer, Task
 from fedbnsl.sparse import Mask, Matrix, SparseMatrix
-from fedbnsl_server.algorithm.admm import AdmmState
+from fedbnsl_server.algorithm.admm import AdmmState, over_columns
 from fedbnsl_server.algorithm.consensus_graph import graphs_to_search
 from fedbnsl_server.algorithm.influence import Compared, distances, pairs, sampling_variance, variance_of_squares
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.search.class_search import ClassSearch, edge_penalty
 from fedbnsl_server.search.confidence import confidence_of
+from fedbnsl_server.search.degenerate_columns import unused_columns
 from fedbnsl_server.search.fitted_network import Accuracy, SiteMoments, pooled_accuracy
 from fedbnsl_server.search.graph_search import FoundGraph, search
 from fedbnsl_server.search.progress import Progress
@@ -52,12 +53,39 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     a matrix that may have negative eigenvalues: with it, a graph of 20 edges had up to 18 wrong. Applied to the scores
     of families, it would prefer one direction by chance where the moments leave both open.
     """
-    plan, needed, rows, rule = run.plan, _needed(task, run), run.rows(answers), run.rule(answers)
-    out = left_out(state, answers, task, run)
-    kept = [k for k, site in enumerate(answers) if site not in out]
+    rows, rule, out = run.rows(answers), run.rule(answers), left_out(state, answers, task, run)
+    needed, kept = _needed(task, run), [k for k, site in enumerate(answers) if site not in out]
     told = {site: symmetric(answer.moments, needed) for site, answer in answers.items() if site not in out}
     weights = (np.array(rows, dtype=np.float64) if rule is None else rule.weights)[kept]
-    pooling = weights if plan.weighs_rows else np.ones(len(kept))
+    unused = unused_columns(np.average(list(told.values()), axis=0, weights=weights), run.mask.columns)
+    used = unused.kept(run.mask.columns)
+    columns = run.mask.columns.over(used)
+    near = columns.spread(
+        run.mask.columns.joined(task.neighbours.support())
+    )  # also where an unused column has the edge
+    found = _searched(
+        over_columns(state, used),
+        {site: S[np.ix_(used, used)] for site, S in told.items()},
+        weights,
+        Task(SparseMatrix.on_support(near.astype(np.float64), near)),
+        replace(run, mask=EdgeMask(run.plan.knowledge, columns)),
+    )
+    d, variance = len(run.mask.allowed), np.zeros(len(run.mask.allowed))
+    variance[used] = found.residual_variance
+    refitted = None if found.refitted is None else found.refitted.among(used, d)
+    return replace(state, refitted=refitted, residual_variance=variance, confidence=found.confidence, unused=unused)
+
+
+def _searched(state: AdmmState, told: Mapping[str, Matrix], weights: Matrix, task: Task, run: Run) -> AdmmState:
+    """The state between used columns after a search, and in the last round the numbers of confidence in its graph.
+
+    Parameters
+    ----------
+    told, weights
+        Moments of the sites, and how much each counts.
+    """
+    plan = run.plan
+    pooling = weights if plan.weighs_rows else np.ones(len(weights))
     accuracies = [Accuracy(n) for n in run.free_rows(told)]  # not the weights, which a robust rule may have capped
     accuracy, again, best = pooled_accuracy(accuracies, pooling.tolist()), None, None
     pooled = np.average(list(told.values()), axis=0, weights=pooling)

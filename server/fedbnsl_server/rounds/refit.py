@@ -12,6 +12,7 @@ from fedbnsl_server.algorithm.admm import AdmmState, mean_of
 from fedbnsl_server.algorithm.consensus_graph import graph_to_refit
 from fedbnsl_server.algorithm.influence import Compared, pairs, sampling_variance
 from fedbnsl_server.rounds.kinds import Run
+from fedbnsl_server.search.degenerate_columns import Unused
 
 
 def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
@@ -38,6 +39,8 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
         entries = rule(np.stack([answer.weights.value for answer in answers.values()]))
         weights = SparseMatrix(task.graph.n_variables, task.graph.index, entries)
         variance = rule(variances)
+    # Nothing is left of them, and no parent explains it: a level that occurs nowhere.
+    constant = np.flatnonzero((variance == 0.0) & ~weights.to_dense().any(axis=0)).tolist()
     if state.units is not None:
         support = task.graph.support()
         weights = SparseMatrix.on_support(state.units.weights_of_tables(weights.to_dense()), support)
@@ -46,6 +49,7 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
         state,
         refitted=weights.as_float32() if run.plan.value_type == "float32" else weights,
         residual_variance=variance,
+        unused=Unused(tuple(sorted({*state.unused.constant, *constant}))),
     )
 
 

@@ -16,10 +16,12 @@ from fedbnsl.plan.preparation import Preparation
 from fedbnsl.privacy.calibration import LATTICE
 from fedbnsl.rounds.kinds import LARGEST
 from fedbnsl.rounds.statistics import Answer, Task, as_one
+from fedbnsl.sparse import Mask, Matrix
 from fedbnsl.wording import first_few
 from fedbnsl_server.algorithm.admm import AdmmState, in_units
 from fedbnsl_server.algorithm.influence import Compared, counted_rows, sampling_variance, variance_of_squares
 from fedbnsl_server.rounds.kinds import Run
+from fedbnsl_server.search.degenerate_columns import Unused
 from fedbnsl_server.search.pooled_moments import mean_over_records, mean_square_noise
 
 
@@ -66,7 +68,7 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     Raises
     ------
     RemoteProtocolError
-        If a column does not vary at any site of a run without privacy.
+        If fewer than two variables vary in a run without privacy, or one varies too little.
     """
     preparation, rule = _preparation(run), run.rule(answers)
     if run.plan.privacy is not None:
@@ -87,15 +89,33 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     mean = np.average(variances, axis=0, weights=rows)
     pooled = mean if rule is None else rule(variances)
     pooled = np.where(pooled > 1 / LARGEST, pooled, mean)  # a level that occurs at few sites alone
-    constant = [name for name, v in zip(run.mask.columns.names, pooled.tolist(), strict=True) if not v > 1 / LARGEST]
-    if constant:
-        raise RemoteProtocolError(
-            f"column(s) {first_few(map(repr, constant))}: one value in all rows of all sites, so that nothing can be "
-            "learned about them",
-            remedy="Leave them out of the plan's `variables` (--columns), or their levels out of the data dictionary.",
-        )
+    constant = mean <= 0.0
+    _require_variation(run, pooled, constant)
+    pooled = np.where(constant, 1.0, pooled)
+    state = replace(state, unused=Unused(tuple(np.flatnonzero(constant).tolist())))
     scales = np.sqrt(pooled) if preparation.scale == "pooled" else np.ones_like(pooled)
     return in_units(state, Units(centres, scales))
+
+
+def _require_variation(run: Run, variances: Matrix, constant: Mask) -> None:
+    """Raise RemoteProtocolError for columns that vary too little to be divided by it, or if hardly any varies."""
+    columns = run.mask.columns
+    faint = [columns.names[k] for k in np.flatnonzero(~constant & ~(variances > 1 / LARGEST)).tolist()]
+    if faint:
+        raise RemoteProtocolError(
+            f"column(s) {first_few(map(repr, faint))}: a variance of {1 / LARGEST:g} or less over all sites, which "
+            "is too small to compute with",
+            remedy="Give them in a smaller unit (`factor` in columns.toml), or leave them out of the plan's "
+            "`variables` (--columns).",
+        )
+    varying = {columns.variables[v] for v in columns.variable_of[~constant].tolist()}
+    if len(varying) < 2:
+        what = f"{next(iter(varying))!r} alone varies" if varying else "none of them varies"
+        raise RemoteProtocolError(
+            f"of {len(columns.variables)} variables {what} in the rows that are used: there is nothing to learn",
+            remedy="Rows with a missing value are left out: leave out variables that are often missing (--columns), or "
+            "bring more rows.",
+        )
 
 
 def _private(state: AdmmState, answers: Mapping[str, Answer], run: Run) -> AdmmState:

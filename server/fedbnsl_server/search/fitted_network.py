@@ -13,13 +13,14 @@ import numpy as np
 from fedbnsl.plan.columns import Columns
 from fedbnsl.sparse import Index, Mask, Matrix
 
+SINGULAR = 1e-6
+"""Moments of standardised columns with an eigenvalue nearer zero are singular: float32 leaves up to 1e-7 of an exact
+relation."""
+
 # Added to the diagonal, as a share of it: as the search itself has it.
 _RIDGE = 1e-9
 # The least residual variance, as a share of the column's own, or of 1 for a constant one.
 _LEAST_RESIDUAL = 1e-12
-# Moments of standardised columns with an eigenvalue nearer zero are singular: float32 leaves up to 1e-7 of an exact
-# relation.
-_SINGULAR = 1e-6
 # A column belongs to a relation if its coefficient is larger than this, among coefficients with squares that sum to 1.
 _IN_RELATION = 1e-3
 
@@ -135,19 +136,19 @@ def pseudo_inverse(R: Matrix) -> Matrix:
     The regression coefficients that it gives are, of all that fit equally well, those with the smallest squares.
     """
     values = np.linalg.eigvalsh(R)
-    if (np.abs(values) >= _SINGULAR).all():
+    if (np.abs(values) >= SINGULAR).all():
         return np.asarray(np.linalg.inv(R), dtype=np.float64)
-    rcond = _SINGULAR / np.maximum(values[..., -1], _SINGULAR)
+    rcond = SINGULAR / np.maximum(values[..., -1], SINGULAR)
     return np.asarray(np.linalg.pinv(R, rcond=rcond, hermitian=True), dtype=np.float64)
 
 
 def in_relation(S: Matrix) -> Mask:
-    """(k,) columns that are constant or take part in an exact linear relation: their coefficients are not identified."""
+    """(k,) columns in an exact linear relation, constant ones too: their coefficients are not identified."""
     if not S.size:
         return np.zeros(0, dtype=bool)
     size = np.sqrt(np.maximum(S.diagonal(), np.finfo(np.float64).tiny))
     values, vectors = np.linalg.eigh(S / size / size[:, None])
-    return np.asarray(np.linalg.norm(vectors[:, np.abs(values) < _SINGULAR], axis=1) > _IN_RELATION)
+    return np.asarray(np.linalg.norm(vectors[:, np.abs(values) < SINGULAR], axis=1) > _IN_RELATION)
 
 
 def pooled(moments: Sequence[Matrix], weights: Sequence[float]) -> Matrix:

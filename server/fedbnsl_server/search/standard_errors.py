@@ -17,7 +17,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedbnsl.sparse import Index, Matrix
-from fedbnsl_server.search.fitted_network import Accuracy, FittedNetwork, SiteMoments, edges_of, families, in_relation, inverse
+from fedbnsl_server.search.fitted_network import (
+    Accuracy,
+    FittedNetwork,
+    SiteMoments,
+    edges_of,
+    families,
+    in_relation,
+    inverse,
+)
 
 # Of the variance of a product of residuals: where the parents of one stand for the other, rounding is left.
 _LEAST_SHARE = 1e-3

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -14,6 +14,7 @@ from fedbnsl.messages import Seat, SiteState, Units
 from fedbnsl.sparse import Matrix, SparseMatrix
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.search.confidence import Confidence
+from fedbnsl_server.search.degenerate_columns import Unused
 from fedbnsl_server.search.released_likelihood import Release
 
 _SCHEMA = "fedbnsl.checkpoint/2"
@@ -55,6 +56,7 @@ def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
         "sites": list(state.sites),
         "complete_rows": dict(state.complete_rows),
         "complete_share": state.complete_share,
+        "unused": asdict(state.unused),
         "seats": [[one.site, one.n_samples, *(part.hex() for part in _bytes_of(one))] for one in state.seats],
         "steps": {site: len(told) for site, told in state.steps.items()},
     }
@@ -134,6 +136,7 @@ def load(path: Path, *, plan_digest: bytes) -> AdmmState:
         residual_variance=residual_variance,
         complete_rows=head.get("complete_rows", {}),  # as above
         complete_share=head.get("complete_share", 1.0),
+        unused=Unused(**{name: tuple(columns) for name, columns in head.get("unused", {}).items()}),
         confidence=_confidence(arrays),
         releases=_releases(arrays),
         steps=_steps(head.get("steps", {}), arrays),  # as above

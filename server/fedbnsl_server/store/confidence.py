@@ -3,6 +3,7 @@
 They are computed in units of the run's columns; here they get the units of the tables, as weights have.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -165,6 +166,8 @@ class _OfPairs:
 
     def _errors(self, told: Mapping[str, Any], pair: _Pair) -> dict[str, Any]:
         error = float(self._confidence.standard_error[self._of_edge[pair]])
+        if math.isnan(error):  # not identified: see `standard_errors`
+            return dict.fromkeys(("standard_error", "interval", "standardised_interval"))
         of_tables = error * self._unit(pair)
         factor = None if self._to_no_units is None else float(self._to_no_units[pair])
         return {

@@ -22,9 +22,11 @@ import numpy as np
 from fedbnsl import durable
 from fedbnsl.errors import InterruptedRunError, ResultError
 from fedbnsl.graphs.formats import ORIENTATION
+from fedbnsl.json_numbers import finite, not_finite
 from fedbnsl.privacy.report import guarantees
 from fedbnsl.rounds.kinds import n_rounds
-from fedbnsl_server.algorithm.admm import AdmmState, without
+from fedbnsl.wording import first_few
+from fedbnsl_server.algorithm.admm import AdmmState, of_result, without
 from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph, consensus_graph
 from fedbnsl_server.algorithm.round_loop import RoundRecord
 from fedbnsl_server.findings import sentences
@@ -41,9 +43,10 @@ from fedbnsl_server.store.manifest import manifest
 from fedbnsl_server.store.preparation import preparation_of
 from fedbnsl_server.store.privacy_loss import privacy_loss
 from fedbnsl_server.store.result_file import SCHEMA
-from fedbnsl_server.store.round_entry import finite, round_entry, total
+from fedbnsl_server.store.round_entry import round_entry, total
 from fedbnsl_server.store.run_folder import RunFolder
 from fedbnsl_server.store.shortage import shortage
+from fedbnsl_server.store.unused import unused_entries, unused_sentences
 from fedbnsl_server.store.verdict import verdict_of
 
 
@@ -270,19 +273,20 @@ class RunRecorder:
         self._ended = True
         self._outcome = outcome
         graph: ConsensusGraph | None = None
-        if self._state is not None:
-            graph = consensus_graph(self._state, self._plan, self._plan.edge_mask(self._variables))
+        state, names = self._used
+        if state is not None:
+            graph = consensus_graph(state, self._plan, self._plan.edge_mask(names))
         unwritten: ResultError | None = None
         try:
-            if graph is not None and self._state is not None:
+            if graph is not None and state is not None:
                 try:
-                    write_graph(graph, self._state, self._plan, self._variables, self._folder.path)
+                    write_graph(graph, state, self._plan, names, self._folder.path)
                 except ResultError as error:
                     if shortage(error):
                         raise
                     # Raised below: first result.json says what happened.
                     unwritten, outcome, reason = error, "failed", str(error)
-            result = self._result(outcome, reason, graph)
+            result = _without_gaps(self._result(outcome, reason, graph))
             text = json.dumps(result, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
             durable.write_text(self._folder.path / "result.json", text)
             self._folder.events.write(outcome, reason=reason)
@@ -294,6 +298,17 @@ class RunRecorder:
         if unwritten is not None:
             raise unwritten
         return result
+
+    @property
+    def _used(self) -> tuple[AdmmState | None, tuple[str, ...]]:
+        """The state and the names of the columns that the result is about."""
+        if self._state is None:
+            return None, self._variables
+        return of_result(self._state, self._plan.columns(self._variables))
+
+    @property
+    def _unused(self) -> list[dict[str, Any]]:
+        return [] if self._state is None else unused_entries(self._state.unused, self._plan, self._variables)
 
     def _elapsed_s(self) -> float:
         """Seconds of all rounds, without the time in which no coordinator ran."""
@@ -307,10 +322,10 @@ class RunRecorder:
 
     def _result(self, outcome: str, reason: str, graph: ConsensusGraph | None) -> dict[str, Any]:
         self._count_late()
-        names, rounds = self._variables, self._rounds
+        (state, names), rounds = self._used, self._rounds
         columns = self._plan.columns(names)
-        confidence = None if self._state is None else self._state.confidence
-        variance = np.empty(0) if self._state is None else self._state.residual_variance
+        confidence = None if state is None else state.confidence
+        variance = np.empty(0) if state is None else state.residual_variance
         edges: list[dict[str, Any]] = []
         if graph is not None:
             named = named_edges(graph, columns, to_no_units(graph, confidence))
@@ -331,13 +346,14 @@ class RunRecorder:
             "unsure": [] if graph is None else unsure(confidence, graph, columns),
             "fit": {} if graph is None else fit_of(confidence, graph, columns, variance),
             "estimation": estimation_of(confidence),
-            "dropped_edges": dropped_edges(graph, self._state, self._plan, names),
-            "preparation": preparation_of(self._state, self._plan, names),
+            "unused": self._unused,
+            "dropped_edges": dropped_edges(graph, state, self._plan, names),
+            "preparation": preparation_of(state, self._plan, names),
             "warnings": self._warnings(edges),
             "influence": self._influence,
             "not_written": files_not_written(self._state, self._plan, self._outcome),
             "privacy": self._privacy(),
-            "acyclicity": None if self._state is None else finite(self._state.acyclicity),
+            "acyclicity": None if self._state is None else self._state.acyclicity,
             "sites": {site: {"n_samples": n, **self._part_of(site)} for site, n in self._n_samples.items()},
             "ejected": [
                 {
@@ -433,10 +449,24 @@ class RunRecorder:
         found += sentences(self._rounds) + warnings.of_other_versions(self._site_versions)
         found += warnings.of_shortened_levels(self._plan, {edge["target"] for edge in edges})
         found += warnings.of_required_in_vain(self._plan, edges)
-        state = self._state
+        found += unused_sentences(self._unused)
+        state, names = self._used
         if state is None:
             return found
-        found += warnings.of_hidden_scales(self._plan, self._variables, state.mean_squares)
+        found += warnings.of_hidden_scales(self._plan, names, state.mean_squares)
         if state.confidence is not None:  # the verdict has a test of its own
             return found + warnings.of_uncounted_sites(state.confidence.uncounted)
-        return found + warnings.of_unequal_variances(self._plan, self._variables, state.residual_variance, state.units)
+        return found + warnings.of_unequal_variances(self._plan, names, state.residual_variance, state.units)
+
+
+def _without_gaps(result: dict[str, Any]) -> dict[str, Any]:
+    """The result with null for every number that is not finite; `not_known` says where, and a warning that it is so."""
+    places = [path for path in not_finite(result) if not path.endswith("acyclicity")]  # of W that has diverged
+    told: dict[str, Any] = {**finite(result), "not_known": places}
+    if places:
+        told["warnings"] = [
+            *told["warnings"],
+            f"numbers that cannot be computed from these tables are null in result.json: {first_few(places, 3)}; "
+            "columns that are constant or functions of each other are the usual reason",
+        ]
+    return told

@@ -1,6 +1,5 @@
 """What result.json and events.jsonl say of a round: who contributed, what was sent, and what it led to."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -36,7 +35,7 @@ def round_entry(
         "round": t,
         "kind": record.kind,
         "contributed": list(record.contributed),
-        "acyclicity": finite(record.acyclicity),
+        "acyclicity": record.acyclicity,
         "edges": record.edges,
         **({"undirected": record.undirected} if record.undirected else {}),
         **({"ended_in": record.ended_in} if record.ended_in else {}),
@@ -57,11 +56,6 @@ def round_entry(
             for site in sites
         },
     }
-
-
-def finite(value: float) -> float | None:
-    """The value; None for one that left the finite numbers, which JSON does not know."""
-    return value if math.isfinite(value) else None
 
 
 def total(entries: Sequence[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:

@@ -84,11 +84,23 @@ def test_sites_weigh_as_their_complete_rows_once_these_are_known():
     np.testing.assert_allclose(after.units.scales**2, 1.3, rtol=1e-12)
 
 
-def test_a_column_may_be_constant_at_one_site_but_not_at_all():
+def test_a_column_may_be_constant_at_one_site_and_is_unused_if_it_is_constant_at_all():
     run = Run(Plan().with_settings(preparation={}), EdgeMask(Knowledge(), ["x", "y", "z"]), ROWS)
     varies, constant = Answer(np.empty(0), np.ones(3), 200.0), Answer(np.empty(0), np.array([1.0, 0.0, 1.0]), 200.0)
     assert not statistics.fault(constant, Task(), run)
     state = initial_state(3, ["a", "b"])
-    assert statistics.advance(state, {"a": varies, "b": constant}, Task(), run).units is not None
-    with pytest.raises(RemoteProtocolError, match="'y': one value in all rows of all sites"):
-        statistics.advance(state, {"a": constant, "b": constant}, Task(), run)
+    at_one, at_all = (statistics.advance(state, {"a": a, "b": constant}, Task(), run) for a in (varies, constant))
+    assert (at_one.unused.constant, at_all.unused.constant) == ((), (1,))
+    assert at_all.units is not None
+    assert at_all.units.scales.tolist() == [1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("variances", "words"),
+    [([1.0, 0.0, 0.0], "of 3 variables 'x' alone varies"), ([1.0, 1e-31, 1.0], "'y': a variance of 1e-30 or less")],
+)
+def test_columns_that_leave_nothing_to_compute_end_the_run_with_a_reason(variances, words):
+    run = Run(Plan().with_settings(preparation={}), EdgeMask(Knowledge(), ["x", "y", "z"]), ROWS)
+    answers = dict.fromkeys("ab", Answer(np.empty(0), np.array(variances), 200.0))
+    with pytest.raises(RemoteProtocolError, match=words):
+        statistics.advance(initial_state(3, ["a", "b"]), answers, Task(), run)

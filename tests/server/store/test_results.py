@@ -111,7 +111,7 @@ def test_the_schema_is_versioned_and_its_keys_are_those_of_version_1(finished: P
     assert result["schema"] == "fedbnsl.result/1"
     assert set(result) == {
         "schema", "state", "reason", "orientation", "variables", "columns", "units", "graph_class", "verdict", "edges",
-        "unsure", "fit", "estimation", "dropped_edges", "preparation", "warnings",
+        "unsure", "fit", "estimation", "unused", "dropped_edges", "preparation", "warnings", "not_known",
         "privacy", "not_written", "influence", "acyclicity", "sites", "ejected", "bytes", "seconds", "rounds",
         "manifest",
     }  # fmt: skip

@@ -1,0 +1,130 @@
+"""Levels and variables that the tables do not have: a run ends as if the data dictionary did not have them either."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedbnsl.errors import RemoteProtocolError
+from fedbnsl.plan.dictionary import Dictionary
+from fedbnsl.plan.plan import Plan
+from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_experiments.report.page import write_report
+from fedbnsl_experiments.simulate import simulate
+from fedbnsl_server.store.learned_network import read_network
+
+LEVELS = "ABCDE"
+
+
+def described(**levels: Sequence[str]) -> Dictionary:
+    nominal = {name: {"kind": "nominal", "levels": list(of)} for name, of in levels.items()}
+    return Dictionary.model_validate({**nominal, **{name: {} for name in "xyz"}})
+
+
+def drawn(seed: int, rows: int, present: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """x from k, m from x, y from both, z apart; each level that is present about as often as the others."""
+    rng = np.random.default_rng(seed)
+    k = rng.choice(list(present["k"]), rows)
+    x = rng.normal(size=rows) + rng.normal(size=9)[[LEVELS.index(level) for level in k]]
+    cut = np.searchsorted(np.quantile(x, np.linspace(0, 1, len(present["m"]) + 1)[1:-1]), x + rng.normal(size=rows))
+    m = np.array(list(present["m"]))[cut]
+    return {"k": k, "m": m, "x": x, "y": 0.8 * x + rng.normal(size=rows), "z": rng.normal(size=rows)}
+
+
+def tables(cells: Mapping[str, Any], dictionary: Dictionary, n_sites: int = 3) -> dict[str, Dataset]:
+    columns, values = dictionary.columns(), list[Any]()
+    for name, entry in dictionary.items():
+        codes = [entry.levels.index(cell) for cell in cells[name]] if entry.levels else cells[name]
+        values.append(entry.values(np.array(codes, dtype=np.float64)))
+    X = np.hstack(values)
+    names = tuple(column.name for column in columns)
+    return {f"site-{k}": Dataset(names, np.ascontiguousarray(X[k::n_sites])) for k in range(n_sites)}
+
+
+def result_of(
+    out: Path, cells: Mapping[str, Any], dictionary: Dictionary, *, plan: str = "standard", **settings: Any
+) -> dict[str, Any]:
+    """What result.json holds, read as strictly as JSON is meant."""
+    settings = {"bootstrap": 0, **settings} if plan == "standard" else settings
+    run = Plan.load(plan).with_settings(n_participants=3, **settings).with_dictionary(dictionary, origin="here")
+    simulate(run, tables(cells, dictionary), out)
+
+    def refuse(constant: str) -> float:
+        raise AssertionError(constant)
+
+    return json.loads((out / "result.json").read_text(encoding="utf-8"), parse_constant=refuse)
+
+
+def numbers(result: Mapping[str, Any]) -> dict[tuple[str, str], list[float]]:
+    """Weights and intervals of all coefficients, by their columns."""
+    told = [one for edge in result["edges"] for one in edge.get("coefficients") or [edge]]
+    return {(one["source"], one["target"]): [one["weight"], *one["interval"]] for one in told}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_levels_that_occur_nowhere_change_no_number_and_are_named(tmp_path: Path, seed: int) -> None:
+    """The first ones of two nominal variables, and others by chance."""
+    rng = np.random.default_rng(seed)
+    present = {name: [LEVELS[k] for k in sorted(rng.choice(4, 3, replace=False) + 1)] for name in "km"}
+    cells = drawn(seed, 180, present)
+    found = result_of(tmp_path / "all", cells, described(k=LEVELS, m=LEVELS))
+    lean = result_of(tmp_path / "present", cells, described(**present))
+    assert [(edge["source"], edge["target"], edge["directed"]) for edge in found["edges"]] == [
+        (edge["source"], edge["target"], edge["directed"]) for edge in lean["edges"]
+    ]
+    assert numbers(found) == {pair: pytest.approx(told, rel=1e-4, abs=1e-6) for pair, told in numbers(lean).items()}
+    assert (found["not_known"], lean["unused"]) == ([], [])
+    named = {(one["variable"], one["level"], one["why"]) for one in found["unused"]}
+    absent = {name: [level for level in LEVELS[1:] if level not in present[name]] for name in "km"}
+    assert named == {(name, level, "no_row") for name in "km" for level in absent[name]} | {
+        (name, present[name][0], "reference") for name in "km"
+    }
+    told = " ".join(found["warnings"])
+    assert all(f"'{level}' of '{name}'" in told for name, level, _ in named)
+
+
+def test_a_variable_with_one_value_everywhere_is_named_and_changes_no_number(tmp_path: Path) -> None:
+    cells = drawn(1, 180, {"k": "ABC", "m": "ABC"})
+    constant = {**cells, "z": np.full(180, 0.1), "m": ["B"] * 180}
+    found = result_of(tmp_path / "all", constant, described(k="ABC", m="ABC"))
+    few = Dictionary.model_validate({"k": {"kind": "nominal", "levels": list("ABC")}, "x": {}, "y": {}})
+    lean = result_of(tmp_path / "varying", constant, few)
+    assert numbers(found) == {pair: pytest.approx(told, rel=1e-4, abs=1e-6) for pair, told in numbers(lean).items()}
+    assert (found["variables"], found["not_known"]) == (["k", "m", "x", "y", "z"], [])
+    assert found["unused"] == [{"variable": name, "level": None, "why": "constant"} for name in "mz"]
+    assert any(text.startswith("'m', 'z': one value in all rows") for text in found["warnings"])
+    assert found["fit"]["z"]["r2"] is None
+
+
+def test_a_level_or_a_number_that_varies_at_some_sites_alone_is_used(tmp_path: Path) -> None:
+    """Level C of k at no row of the first site, and z constant there: what the other sites tell counts."""
+    cells = drawn(2, 360, {"k": "ABC", "m": "ABC"})
+    first = np.arange(360) % 3 == 0
+    cells["k"] = np.where(first & (cells["k"] == "C"), "B", cells["k"])
+    cells["z"] = np.where(first, 0.1, cells["z"])
+    cells["y"] = cells["y"] + cells["z"]
+    found = result_of(tmp_path / "run", cells, described(k="ABC", m="ABC"))
+    assert (found["unused"], found["not_known"]) == ([], [])
+    by_pair = {(edge["source"], edge["target"]): edge for edge in found["edges"]}
+    assert set(by_pair["z", "y"]["sites"]["estimates"]) == {"site-1", "site-2"}  # site-0 has nothing to tell
+
+
+@pytest.mark.parametrize("plan", ["fed-sparse", "standard"])
+def test_no_plan_ends_without_a_result_where_levels_are_absent(tmp_path: Path, plan: str) -> None:
+    cells = drawn(3, 180, {"k": "BC", "m": "BCD"})
+    found = result_of(tmp_path / "run", cells, described(k=LEVELS, m=LEVELS), plan=plan)
+    assert (found["state"], found["not_known"]) == ("finished", [])
+    page = write_report(tmp_path / "run").read_text(encoding="utf-8")
+    assert all(text[1:].replace("'", "&#39;")[:60] in page for text in found["warnings"] if text.startswith("level"))
+    assert np.isfinite(read_network(tmp_path / "run").covariance).all()
+
+
+def test_a_run_in_which_one_variable_varies_ends_with_a_reason(tmp_path: Path) -> None:
+    cells = {"k": ["A"] * 60, "x": np.arange(60.0), "y": np.full(60, 2.0)}
+    dictionary = Dictionary.model_validate({"k": {"kind": "nominal", "levels": list("ABC")}, "x": {}, "y": {}})
+    with pytest.raises(RemoteProtocolError, match="of 3 variables 'x' alone varies"):
+        result_of(tmp_path / "run", cells, dictionary)
+    assert json.loads((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))["state"] == "failed"

@@ -5,16 +5,17 @@ Everything is computed at the coordinator from moments that it has: it costs no 
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from fedbnsl.plan.columns import Columns
 from fedbnsl.sparse import Index, Mask, Matrix
 from fedbnsl_server.search.bootstrap import Search, bootstrap
-from fedbnsl_server.search.fitted_network import Accuracy, FittedNetwork, SiteMoments, edges_of, fitted
+from fedbnsl_server.search.fitted_network import SINGULAR, Accuracy, FittedNetwork, SiteMoments, edges_of, fitted
 from fedbnsl_server.search.heterogeneity import MOST_LEFT_OUT, cochran, holm, kept_without_a_site, tails
 from fedbnsl_server.search.progress import Each, Progress, in_turn
+from fedbnsl_server.search.relations import relations
 from fedbnsl_server.search.standard_errors import (
     correlation_errors,
     log_variance_errors,
@@ -73,6 +74,8 @@ class Confidence:
         How many there are: at most twenty are named.
     uncounted
         Names of sites of a private run whose last release the noise hides: it is in none of these numbers.
+    related, exact
+        (R, d) sets of columns that a linear relation ties, and (R,) whether it is exact; none where noise hides it.
     cost_of_knowledge
         By how much the score of all records would be lower without the plan's knowledge; NaN: there is none, or it was
         not searched without.
@@ -100,6 +103,8 @@ class Confidence:
     unexplained_correlation: Matrix
     n_unexplained: int
     uncounted: tuple[str, ...] = ()
+    related: Mask = field(default_factory=lambda: np.empty((0, 0), dtype=bool))
+    exact: Mask = field(default_factory=lambda: np.empty(0, dtype=bool))
     cost_of_knowledge: float = math.nan
 
 
@@ -178,6 +183,7 @@ def confidence_of(
     n_apart, unexplained, correlations = _unexplained(
         network, moments, moments if seen is None else seen, accuracy, columns
     )
+    tied = relations(dag if not accuracy.noise_std else np.zeros_like(dag), moments, columns)
     return Confidence(
         n_samples=accuracy.n_samples,
         noise_std=accuracy.noise_std,
@@ -202,6 +208,8 @@ def confidence_of(
         unexplained=unexplained[:_MOST_UNEXPLAINED],
         unexplained_correlation=correlations[:_MOST_UNEXPLAINED],
         n_unexplained=len(unexplained),
+        related=tied.members,
+        exact=tied.exact,
     )
 
 
@@ -215,6 +223,9 @@ def _unexplained(
     """How many pairs of columns have no edge, and those whose residuals are correlated beyond error, and how much."""
     size = np.sqrt(network.residual_variance)
     R = network.of_residuals(seen) / size / size[:, None]
+    if not accuracy.noise_std:  # of what others determine, rounding is left
+        R[network.residual_variance < SINGULAR * moments.diagonal()] = np.nan
+        R[:, network.residual_variance < SINGULAR * moments.diagonal()] = np.nan
     apart = np.triu(~(network.dag | network.dag.T | columns.within()) & np.isfinite(R), k=1)
     i, j = np.nonzero(apart)
     p = holm(tails(R[i, j] / correlation_errors(network, moments, accuracy)[i, j]))

@@ -17,12 +17,14 @@ SINGULAR = 1e-6
 """Moments of standardised columns with an eigenvalue nearer zero are singular: float32 leaves up to 1e-7 of an exact
 relation."""
 
+IN_RELATION = 1e-3
+"""A column belongs to a relation if its coefficient is larger than this, among coefficients with squares that sum to
+1."""
+
 # Added to the diagonal, as a share of it: as the search itself has it.
 _RIDGE = 1e-9
 # The least residual variance, as a share of the column's own, or of 1 for a constant one.
 _LEAST_RESIDUAL = 1e-12
-# A column belongs to a relation if its coefficient is larger than this, among coefficients with squares that sum to 1.
-_IN_RELATION = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +150,7 @@ def in_relation(S: Matrix) -> Mask:
         return np.zeros(0, dtype=bool)
     size = np.sqrt(np.maximum(S.diagonal(), np.finfo(np.float64).tiny))
     values, vectors = np.linalg.eigh(S / size / size[:, None])
-    return np.asarray(np.linalg.norm(vectors[:, np.abs(values) < SINGULAR], axis=1) > _IN_RELATION)
+    return np.asarray(np.linalg.norm(vectors[:, np.abs(values) < SINGULAR], axis=1) > IN_RELATION)
 
 
 def pooled(moments: Sequence[Matrix], weights: Sequence[float]) -> Matrix:

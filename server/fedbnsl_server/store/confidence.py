@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedbnsl.plan.columns import Columns
-from fedbnsl.sparse import Matrix
+from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph
 from fedbnsl_server.search.confidence import Confidence
 from fedbnsl_server.search.heterogeneity import chi_square_tails
@@ -35,6 +35,15 @@ def to_no_units(graph: ConsensusGraph, confidence: Confidence | None) -> Matrix 
     if confidence is not None and confidence.noise_std:
         size = size * np.sqrt(confidence.variance)
     return np.asarray(size[:, None] / size)
+
+
+def unidentified(confidence: Confidence | None, graph: ConsensusGraph) -> Mask:
+    """(d, d) weights that the moments leave open: of parents that are functions of each other."""
+    found = np.zeros(graph.dag.shape, dtype=bool)
+    if confidence is not None:
+        i, j = confidence.edges[np.isnan(confidence.standard_error)].T
+        found[i, j] = True
+    return found
 
 
 def with_confidence(
@@ -131,6 +140,7 @@ class _OfPairs:
     def __init__(self, confidence: Confidence, graph: ConsensusGraph, columns: Columns) -> None:
         self._confidence, self._graph = confidence, graph
         self._to_no_units = to_no_units(graph, confidence)
+        self._open = unidentified(confidence, graph)
         self._column = {name: k for k, name in enumerate(columns.names)}
         self._variable = {name: k for k, name in enumerate(columns.variables)}
         self._members = columns.members()
@@ -157,7 +167,9 @@ class _OfPairs:
         weights = self._graph.weights * factor
         pairs = [(i, j) for i in self._members[v].tolist() for j in self._members[w].tolist()]
         return max(
-            (pair for pair in pairs if pair in self._of_edge), key=lambda pair: abs(float(weights[pair])), default=None
+            (pair for pair in pairs if pair in self._of_edge),
+            key=lambda pair: (not self._open[pair], abs(float(weights[pair]))),
+            default=None,
         )
 
     def _coefficient(self, one: Mapping[str, Any]) -> dict[str, Any]:

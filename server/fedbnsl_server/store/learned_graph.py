@@ -6,11 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
+
 from fedbnsl.graphs import files as graph_files
 from fedbnsl.graphs.formats import LearnedGraph
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.plan import Plan
-from fedbnsl.sparse import Matrix
+from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph, DirectedBy, graph_to_refit, raw_weights
 
@@ -42,7 +44,9 @@ def write_graph(graph: ConsensusGraph, state: AdmmState, plan: Plan, variables: 
     graph_files.write_weights(variables, W, folder / "weights.csv")
 
 
-def named_edges(graph: ConsensusGraph, columns: Columns, to_no_units: Matrix | None = None) -> list[dict[str, Any]]:
+def named_edges(
+    graph: ConsensusGraph, columns: Columns, to_no_units: Matrix | None = None, unidentified: Mask | None = None
+) -> list[dict[str, Any]]:
     """Edges between variables, by decreasing absolute weight; where columns have units, of the weight without any.
 
     An edge of a variable with several columns has the weight of largest size, and all of them under `coefficients`.
@@ -52,9 +56,12 @@ def named_edges(graph: ConsensusGraph, columns: Columns, to_no_units: Matrix | N
     ----------
     to_no_units
         (d, d) what a weight is multiplied by to have no unit; None: weights have no other form.
+    unidentified
+        (d, d) weights that the moments leave open: an edge has one of them only if it has no other; None: none is.
     """
     shown = graph.weights if to_no_units is None else graph.weights * to_no_units
     members, sizes = columns.members(), columns.sizes
+    told = np.ones(graph.dag.shape, dtype=bool) if unidentified is None else ~unidentified
 
     def coefficient(i: int, j: int) -> dict[str, Any]:
         without = {} if to_no_units is None else {"standardised": float(shown[i, j])}
@@ -67,7 +74,7 @@ def named_edges(graph: ConsensusGraph, columns: Columns, to_no_units: Matrix | N
         sources: list[int] = members[v].tolist()
         targets: list[int] = members[w].tolist()
         pairs = [(i, j) for i in sources for j in targets]
-        largest = max(pairs, key=lambda pair: abs(shown[pair]))
+        largest = max(pairs, key=lambda pair: (told[pair], abs(shown[pair])))
         edge = {
             **coefficient(*largest),
             "source": columns.variables[v],

@@ -36,7 +36,7 @@ from fedbnsl_server.sites.ejection import Ejected
 from fedbnsl_server.sites.mailbox import Traffic
 from fedbnsl_server.sites.roster import Member
 from fedbnsl_server.store import checkpoint, warnings
-from fedbnsl_server.store.confidence import estimation_of, fit_of, to_no_units, unsure, with_confidence
+from fedbnsl_server.store.confidence import estimation_of, fit_of, to_no_units, unidentified, unsure, with_confidence
 from fedbnsl_server.store.history import TURNED_OUT
 from fedbnsl_server.store.learned_graph import dropped_edges, files_not_written, named_edges, write_graph
 from fedbnsl_server.store.manifest import manifest
@@ -328,7 +328,7 @@ class RunRecorder:
         variance = np.empty(0) if state is None else state.residual_variance
         edges: list[dict[str, Any]] = []
         if graph is not None:
-            named = named_edges(graph, columns, to_no_units(graph, confidence))
+            named = named_edges(graph, columns, to_no_units(graph, confidence), unidentified(confidence, graph))
             edges = with_confidence(named, confidence, graph, columns)
         return {
             "schema": SCHEMA,

@@ -9,7 +9,7 @@ import numpy as np
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
-from fedbnsl.sparse import Matrix
+from fedbnsl.sparse import Mask, Matrix
 from fedbnsl.wording import first_few
 from fedbnsl_server.search.confidence import Confidence
 from fedbnsl_server.search.heterogeneity import chi_square_tails, holm
@@ -21,8 +21,6 @@ from fedbnsl_server.store.warnings import units_of_variances
 _LEVEL = 0.01
 # True knowledge hardly costs so much by chance, an edge turned around mostly costs more.
 _DEAR = 5.0
-# Less than this share of its variance is left of a column that others determine; float32 leaves up to 1e-7.
-_DETERMINED = 1e-6
 _DIFFERING = "the differences between sites, "
 
 
@@ -55,7 +53,7 @@ def verdict_of(
         differing = list(_sites_that_differ(columns, confidence, edges))
         contradicted += [*differing, *_unexplained(plan, columns, confidence, also="" if not differing else _DIFFERING)]
         contradicted += _dear_knowledge(confidence)
-        contradicted += _determined(columns, confidence)
+        contradicted += _related(columns, confidence)
     return {
         "assumed": list(_assumed(plan)),
         "tested": list(_tested(plan, confidence, residual_variance)),
@@ -114,18 +112,35 @@ def _dear_knowledge(confidence: Confidence) -> Iterator[str]:
         )
 
 
-def _determined(columns: Columns, confidence: Confidence) -> Iterator[str]:
-    """Columns that are functions of others but for rounding: one regression is as good as another among them."""
-    if confidence.noise_std:  # of a private run, which hides it
-        return
-    share = confidence.residual_variance / np.where(confidence.variance > 0.0, confidence.variance, np.inf)
-    names = sorted({_variable(columns, c) for c in np.flatnonzero((share > 0.0) & (share < _DETERMINED)).tolist()})
-    if names:
-        yield (
-            f"{first_few(map(repr, names))}: an exact function of other variables but for rounding, such as a sum or "
-            "another unit of theirs; edges, directions and effects among them and next to them are arbitrary: leave "
-            "one of them out and run again"
-        )
+def _related(columns: Columns, confidence: Confidence) -> Iterator[str]:
+    """Sets of variables that are functions of each other: one regression is as good as another among them."""
+    for members, exact in zip(confidence.related, confidence.exact.tolist(), strict=True):
+        names = first_few(_in_words(columns, members), 12)
+        has_levels = bool((columns.sizes[columns.variable_of[members]] > 1).any())
+        if exact:
+            yield (
+                f"{names} are functions of each other{', at least in some levels,' if has_levels else ''} but for "
+                "rounding, such as a sum, a code or another unit: edges, directions and effects among them and next to "
+                f"them are arbitrary; leave one of them out{' or merge such levels' if has_levels else ''}, and run "
+                "again"
+            )
+        else:
+            yield (
+                f"{names} are nearly functions of each other (less than a thousandth of their variation is left): "
+                "small errors of measurement decide edges and directions among them, which are arbitrary; leave all "
+                "but one of them out, or replace them by one, and run again"
+            )
+
+
+def _in_words(columns: Columns, members: Mask) -> Iterator[str]:
+    """The variables of these columns; of one with at most half of its columns among them, which levels."""
+    for name, own in zip(columns.variables, columns.members(), strict=True):
+        inside = own[members[own]]
+        if 0 < inside.size <= own.size / 2:
+            levels = first_few((repr(columns.names[c].removeprefix(f"{name}=")) for c in inside.tolist()), 4)
+            yield f"{name!r} (level{'s' * (inside.size > 1)} {levels})"
+        elif inside.size:
+            yield repr(name)
 
 
 def _unequal_variances(plan: Plan, columns: Columns, confidence: Confidence, variance: Matrix) -> Iterator[str]:

@@ -180,13 +180,22 @@ def contradicted(plan: Plan, confidence: Confidence, residual_variance: np.ndarr
     return found
 
 
-@pytest.mark.parametrize("share", [1e-9, 1e-2])
-def test_a_variable_that_others_determine_is_named(share: float) -> None:
-    left = CONFIDENCE.variance * np.array([1.0, share, 1.0])
-    found = contradicted(CPDAG, replace(CONFIDENCE, residual_variance=left))
-    assert [COLUMNS.variables[1] in sentence for sentence in found] == ([True] if share < 1e-6 else [])
-    noisy = replace(CONFIDENCE, residual_variance=left, noise_std=0.1)
-    assert contradicted(CPDAG, noisy) == [], "noise hides it"
+def test_sets_of_variables_that_are_functions_of_each_other_are_named_whole() -> None:
+    sets = replace(CONFIDENCE, related=np.array([[True, False, True]]), exact=np.array([True]))
+    (told,) = contradicted(CPDAG, sets)
+    assert told.startswith("'a', 'c' are functions of each other but for rounding")
+    (nearly,) = contradicted(CPDAG, replace(sets, exact=np.array([False])))
+    assert nearly.startswith("'a', 'c' are nearly functions of each other")
+    columns = Columns.of(
+        ["k=x", "k=y", "m=x", "m=y", "m=z"], {"k=x": "k", "k=y": "k"} | dict.fromkeys(["m=x", "m=y", "m=z"], "m")
+    )
+    sets = replace(
+        sets, related=np.array([[True, False, False, True, False]]), q=np.zeros(2), degrees=np.zeros(2, np.int64)
+    )
+    (levels,) = verdict_of(CPDAG, columns, [], sets, EQUAL)["contradicted"]
+    assert levels.startswith(
+        "'k' (level 'x'), 'm' (level 'y') are functions of each other, at least in some levels, but"
+    )
 
 
 def test_variances_that_differ_by_chance_contradict_nothing_and_a_real_difference_is_told_with_its_ratio() -> None:

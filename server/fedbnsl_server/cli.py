@@ -388,12 +388,13 @@ def _summarise(result: dict[str, Any], folder: Path) -> None:
     from fedbnsl.wording import edges_in_words
     from fedbnsl_server.influence import in_one_line, outliers, who_was_left_out
     from fedbnsl_server.sites.ejection import left_in_the_result
+    from fedbnsl_server.store.unused import unused_sentences
 
     for sentence in [*result.get("verdict", {}).get("incomplete", []), *outliers(result["influence"])]:
         tell(f"be careful: {sentence}")
     tell(f"learned {edges_in_words(result['edges'])} in {result['seconds']['total']:.1f} s; results: {folder}")
     tell(f"influence: {in_one_line(result['influence'])}")
-    for sentence in who_was_left_out(result["rounds"]):
+    for sentence in [*unused_sentences(result["unused"]), *who_was_left_out(result["rounds"])]:
         tell(sentence)
     for one in result["ejected"]:
         tell(left_in_the_result(one["site"], one["after_round"]))

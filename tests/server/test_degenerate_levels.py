@@ -2,18 +2,26 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
-from fedbnsl.errors import RemoteProtocolError
+from fedbnsl.errors import RemoteProtocolError, ResultError
+from fedbnsl.graphs.files import read_edges
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_experiments.report.page import write_report
+from fedbnsl_experiments.report.summary import print_summary
+from fedbnsl_experiments.scoring.evaluation import evaluate
 from fedbnsl_experiments.simulate import simulate
+from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph, consensus_graph
+from fedbnsl_server.store import results
 from fedbnsl_server.store.learned_network import read_network
 
 LEVELS = "ABCDE"
@@ -118,7 +126,8 @@ def test_no_plan_ends_without_a_result_where_levels_are_absent(tmp_path: Path, p
     found = result_of(tmp_path / "run", cells, described(k=LEVELS, m=LEVELS), plan=plan)
     assert (found["state"], found["not_known"]) == ("finished", [])
     page = write_report(tmp_path / "run").read_text(encoding="utf-8")
-    assert all(text[1:].replace("'", "&#39;")[:60] in page for text in found["warnings"] if text.startswith("level"))
+    head = page[: page.index('class="lead"')]
+    assert all(text[1:].replace("'", "&#39;")[:60] in head for text in found["warnings"] if text.startswith("level"))
     assert np.isfinite(read_network(tmp_path / "run").covariance).all()
 
 
@@ -128,3 +137,32 @@ def test_a_run_in_which_one_variable_varies_ends_with_a_reason(tmp_path: Path) -
     with pytest.raises(RemoteProtocolError, match="of 3 variables 'x' alone varies"):
         result_of(tmp_path / "run", cells, dictionary)
     assert json.loads((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))["state"] == "failed"
+
+
+def test_weights_that_are_not_finite_are_null_and_all_readers_of_the_run_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*args: Any) -> ConsensusGraph:
+        graph = consensus_graph(*args)
+        return replace(graph, weights=np.where(graph.dag, np.nan, 0.0))
+
+    monkeypatch.setattr(results, "consensus_graph", broken)
+    run, truth = tmp_path / "run", tmp_path / "truth.csv"
+    found = result_of(run, drawn(4, 180, {"k": "ABC", "m": "ABC"}), described(k="ABC", m="ABC"))
+    assert found["state"] == "finished"
+    assert all(edge["weight"] is None for edge in found["edges"])
+    assert "edges/0/weight" in found["not_known"]
+    assert any("null in result.json" in text for text in found["warnings"])
+    assert "not finite" in found["not_written"]["lgbn.json"]
+    assert not (run / "lgbn.json").exists()
+    edges = read_edges(run / "edges.csv", found["variables"])
+    assert np.isnan(edges.weights[edges.dag]).all()
+    assert "nan" not in "".join((run / name).read_text("utf-8") for name in ("edges.csv", "graph.dot", "graph.graphml"))
+    assert "not known" in write_report(run).read_text(encoding="utf-8")
+    with StringIO() as text:
+        print_summary(found, run, Console(file=text), seconds=1.0)
+        assert "not known" in text.getvalue()
+    truth.write_text("source,target\nx,y\n", encoding="utf-8")
+    assert evaluate(run, truth, tau=None)["scores"]["n_edges"] == len(found["edges"])
+    with pytest.raises(ResultError, match="not finite"):
+        read_network(run)

@@ -45,7 +45,7 @@ _FORMATS: Mapping[str, Callable[[LearnedGraph], str]] = {
 def write_all(graph: LearnedGraph, folder: Path, *, columns: Columns | None = None, mode: int = 0o666) -> None:
     """Write edges.csv, graph.graphml, graph.dot, dagitty.txt and lgbn.json into an existing folder.
 
-    Without residual variances lgbn.json is left out, because its readers need them.
+    Without residual variances, or with a weight that is not finite, lgbn.json is left out: its readers need them.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def write_all(graph: LearnedGraph, folder: Path, *, columns: Columns | None = No
         If a file cannot be written.
     """
     for name, as_text in _FORMATS.items():
-        if name == LGBN and graph.residual_variance is None:
+        if name == LGBN and not graph.is_network:
             continue
         shown = graph if columns is None or name == LGBN else graph.joined(columns)
         write_text(folder / name, as_text(shown), mode=mode)
@@ -99,7 +99,7 @@ def read_edges(path: Path, variables: Sequence[str] | None = None) -> LearnedGra
     """Read edges.csv, as written here or by hand, where the column `directed` may be left out: all edges are directed.
 
     Where some edges are undirected, `dag` is one of the graphs that these marks stand for: the one with every source
-    and target as the file names them, if that is one. A weight is that of its row.
+    and target as the file names them, if that is one. A weight is that of its row; NaN for an empty cell.
 
     Parameters
     ----------
@@ -178,7 +178,7 @@ def _edges(path: Path, rows: Sequence[tuple[int, list[str]]]) -> dict[tuple[str,
         first = edges.get((source, target)) or (back if back and not (back[2] and directed == "1") else None)
         if first is not None:
             raise ResultError(f"{here}: the edge {source!r} -> {target!r} is on line {first[0]} already; keep one")
-        edges[source, target] = line, _finite(weight, here), directed == "1"
+        edges[source, target] = line, _finite(weight, here) if weight else math.nan, directed == "1"
     return edges
 
 

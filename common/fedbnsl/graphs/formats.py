@@ -9,6 +9,7 @@ change the order in which a text is read: a table with such a name is refused wh
 
 import csv
 import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO, StringIO
@@ -67,6 +68,12 @@ class LearnedGraph:
         return LearnedGraph(columns.variables, dag, weights, marks=marks)
 
     @property
+    def is_network(self) -> bool:
+        """Whether all numbers are known that a linear Gaussian network has."""
+        variance = self.residual_variance
+        return variance is not None and bool(np.isfinite(variance).all() and np.isfinite(self.weights[self.dag]).all())
+
+    @property
     def undirected(self) -> Mask:
         """(d, d) edges of the DAG without a direction in its class."""
         return np.zeros_like(self.dag) if self.marks is None else self.dag & self.marks.T
@@ -84,9 +91,9 @@ class LearnedGraph:
 
 
 def edges_csv(graph: LearnedGraph) -> str:
-    """One line an edge: source,target,weight,directed (1 or 0), the weight in full precision."""
+    """One line an edge: source,target,weight,directed (1 or 0), the weight in full precision; empty: not known."""
     edges = (
-        [as_cell(source), as_cell(target), repr(weight), str(int(directed))]
+        [as_cell(source), as_cell(target), _number(weight), str(int(directed))]
         for source, target, weight, directed in graph.edges_of_class()
     )
     return _csv([EDGES_HEADER, *edges])
@@ -99,7 +106,7 @@ def weights_csv(variables: Sequence[str], W: Matrix) -> str:
     def cells(row: Matrix) -> list[str]:
         texts = ["0.0"] * row.size  # as nearly all of many variables' weights are
         for j in np.flatnonzero(row).tolist():
-            texts[j] = repr(float(row[j]))
+            texts[j] = _number(float(row[j]))
         return texts
 
     rows = ([name, *cells(row)] for name, row in zip(names, W, strict=True))
@@ -117,7 +124,8 @@ def graphml(graph: LearnedGraph) -> str:
     for name in graph.variables:
         network.add_node(name, name=name, label=name)
     for source, target, weight, directed in graph.edges_of_class():
-        network.add_edge(source, target, weight=weight, directed=directed)
+        known = {"weight": weight} if math.isfinite(weight) else {}
+        network.add_edge(source, target, **known, directed=directed)
     xml = BytesIO()
     nx.write_graphml_xml(network, xml)
     return xml.getvalue().decode() + "\n"
@@ -135,7 +143,8 @@ def dot(graph: LearnedGraph) -> str:
         lines.append(f"  {_dot_quoted(name)} [label={_dot_quoted(name.replace('&', '&amp;'))}];")
     for source, target, weight, directed in graph.edges_of_class():
         style = (", style=dashed" if weight < 0 else "") + ("" if directed else ", dir=none")
-        lines.append(f'  {_dot_quoted(source)} -> {_dot_quoted(target)} [label="{weight:.3g}"{style}];')
+        label = f"{weight:.3g}" if math.isfinite(weight) else "?"
+        lines.append(f'  {_dot_quoted(source)} -> {_dot_quoted(target)} [label="{label}"{style}];')
     return "\n".join([*lines, "}", ""])
 
 
@@ -157,7 +166,8 @@ def dagitty(graph: LearnedGraph) -> str:
     for source, target, weight, directed in graph.edges_of_class():
         arrow = "->" if directed else "--"
         # Unquoted, DAGitty would read -1e-05 as -1e.
-        lines.append(f'{_dagitty_quoted(ids[source])} {arrow} {_dagitty_quoted(ids[target])} [beta="{weight!r}"]')
+        beta = f' [beta="{weight!r}"]' if math.isfinite(weight) else ""
+        lines.append(f"{_dagitty_quoted(ids[source])} {arrow} {_dagitty_quoted(ids[target])}{beta}")
     return "\n".join([*lines, "}", ""])
 
 
@@ -203,6 +213,11 @@ def _csv(rows: Iterable[Sequence[str]]) -> str:
     text = StringIO(newline="")
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()
+
+
+def _number(weight: float) -> str:
+    """In full precision; an empty cell, which pandas and R read as missing, for a weight that is not finite."""
+    return repr(weight) if math.isfinite(weight) else ""
 
 
 def _dot_quoted(name: str) -> str:

@@ -115,8 +115,9 @@ def confidence_of(edge: Mapping[str, Any]) -> Confidence:
     )
 
 
-def _interval(found: list[float] | None) -> Interval | None:
-    return None if found is None else (found[0], found[1])
+def _interval(found: Sequence[float | None] | None) -> Interval | None:
+    low, high = found or (None, None)
+    return None if low is None or high is None else (low, high)
 
 
 def unsure_pairs(run: ReportedRun) -> list[UnsurePair]:
@@ -206,8 +207,10 @@ def heterogeneity(known: Confidence) -> str:
     return f"I\u00b2\u00a0{percent(known.sites.i2)}, {p}"
 
 
-def signed(value: float, interval: Interval | None = None) -> str:
+def signed(value: float | None, interval: Interval | None = None) -> str:
     """A weight with three decimals, or as many as its interval needs; very small and large ones with three digits."""
+    if value is None:
+        return "not known"
     if interval is not None:
         places = _places(interval)
     elif value and not _FINE <= abs(value) < _LARGE:

@@ -24,6 +24,7 @@ from fedbnsl_experiments.report.run_files import ReportedRun, read_run
 from fedbnsl_experiments.report.verdict import DIRECTED_BY, as_typeset, verdict_of
 from fedbnsl_experiments.scoring.evaluation import evaluate
 from fedbnsl_server.store.command import COMMAND, another_folder
+from fedbnsl_server.store.unused import unused_sentences
 
 # A longer table is set small, in a box that scrolls.
 _LONG = 60
@@ -113,6 +114,7 @@ def report_page(run: ReportedRun) -> str:
         n_used=report_preparation.rows_used(result),
         reason=result["reason"].rstrip("."),
         learned_sentence=sentences.learned_sentence(run, learned, missing),
+        unused=list(unused_sentences(result.get("unused", []))),
         verdict=as_typeset(verdict_of(result)),
         learned=learned,
         columns=_columns(learned),

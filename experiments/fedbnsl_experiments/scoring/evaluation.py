@@ -143,7 +143,7 @@ def learned_weights(result: Mapping[str, Any]) -> Matrix:
     position = {name: k for k, name in enumerate(result["variables"])}
     W = np.zeros((len(position), len(position)))
     for edge in result["edges"]:
-        W[position[edge["source"]], position[edge["target"]]] = edge["weight"]
+        W[position[edge["source"]], position[edge["target"]]] = edge["weight"] or 0.0  # null: not known
     return W
 
 
@@ -178,7 +178,7 @@ def read_weights(path: Path, variables: Sequence[str]) -> Matrix:
     try:
         with path.open(encoding="utf-8", newline="") as file:
             header, *rows = csv.reader(file)
-        W = np.array([[float(x) for x in row[1:]] for row in rows])
+        W = np.array([[float(x or 0.0) for x in row[1:]] for row in rows])  # empty: not known
     except (OSError, ValueError, csv.Error) as error:
         raise ResultError(f"{path} cannot be read as a matrix of weights: {error}") from None
     names = list(variables)

@@ -231,7 +231,9 @@ def inconsistency(q: float, degrees: int) -> float:
     return max(0.0, (q - degrees) / q) if q > 0.0 else 0.0
 
 
-def _interval(value: float, error: float) -> list[float]:
+def _interval(value: float, error: float) -> list[float] | None:
+    if not math.isfinite(value + error):
+        return None
     return [value - _WIDTH * error, value + _WIDTH * error]
 
 

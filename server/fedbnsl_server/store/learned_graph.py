@@ -30,18 +30,21 @@ def write_graph(graph: ConsensusGraph, state: AdmmState, plan: Plan, variables: 
     ResultError
         If one cannot be written.
     """
-    variance, columns = state.residual_variance, plan.columns(variables)
-    learned = LearnedGraph(
-        variables,
+    graph_files.write_all(_learned(graph, state, plan), folder, columns=graph.mask.columns)
+    W = raw_weights(state, plan).to_dense()
+    graph_files.write_weights(variables, W, folder / "weights.csv")
+
+
+def _learned(graph: ConsensusGraph, state: AdmmState, plan: Plan) -> LearnedGraph:
+    variance, columns = state.residual_variance, graph.mask.columns
+    return LearnedGraph(
+        columns.names,
         graph.dag,
         graph.weights,
         variance if variance.size else None,
         variance_note=_NOISY_VARIANCES if plan.privacy else "",
         marks=columns.spread(graph.marks),
     )
-    graph_files.write_all(learned, folder, columns=columns)
-    W = raw_weights(state, plan).to_dense()
-    graph_files.write_weights(variables, W, folder / "weights.csv")
 
 
 def named_edges(
@@ -112,10 +115,15 @@ def dropped_edges(
     ]
 
 
-def files_not_written(state: AdmmState | None, plan: Plan, outcome: str) -> dict[str, str]:
+def files_not_written(
+    graph: ConsensusGraph | None, state: AdmmState | None, plan: Plan, outcome: str
+) -> dict[str, str]:
     """Files of the graph that the run has no numbers for, with the reason."""
-    if state is None or state.residual_variance.size:
+    if state is None or graph is None:
         return {}
+    if state.residual_variance.size:
+        whole = _learned(graph, state, plan).is_network
+        return {} if whole else {graph_files.LGBN: "one of the weights or residual variances is not finite"}
     if plan.privacy is not None and not plan.moments_rounds:
         why = "releasing them would cost privacy"
     elif plan.privacy is not None and state.refitted is not None:

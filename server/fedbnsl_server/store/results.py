@@ -351,7 +351,7 @@ class RunRecorder:
             "preparation": preparation_of(state, self._plan, names),
             "warnings": self._warnings(edges),
             "influence": self._influence,
-            "not_written": files_not_written(self._state, self._plan, self._outcome),
+            "not_written": files_not_written(graph, state, self._plan, self._outcome),
             "privacy": self._privacy(),
             "acyclicity": None if self._state is None else self._state.acyclicity,
             "sites": {site: {"n_samples": n, **self._part_of(site)} for site, n in self._n_samples.items()},

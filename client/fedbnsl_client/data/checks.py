@@ -11,10 +11,9 @@ import numpy as np
 
 from fedbnsl.errors import DataError
 from fedbnsl.messages import FindingCode, TableFinding
+from fedbnsl.plan.limits import LARGEST_VALUE, LEAST_SPREAD
 from fedbnsl.sparse import Matrix
 from fedbnsl_client.data.mapped_array import sum_over_rows
-
-LARGEST_VALUE = 1e100
 
 _CATEGORICAL_LEVELS = 10
 
@@ -22,6 +21,11 @@ _ROUNDING = 1e-5  # of values written with six digits; by chance, one column in 
 
 
 _ROWS_NAMED = 3
+_OTHER_UNIT = (
+    "If such a value is a code for a missing one, say so: missing = [...] in columns.toml, or a range in the data "
+    "dictionary. Otherwise give the column in another unit: factor = ... in columns.toml, which goes with a data "
+    "dictionary. Nothing of the table was sent."
+)
 
 
 class DataWarning(UserWarning):
@@ -86,6 +90,7 @@ class TableChecks:
         self._origin, self._variables, self._described = origin, variables, described
         self._n = self._n_all = 0
         self._infinite, self._huge = ([Places() for _ in range(d)] for _ in range(2))
+        # Of differences from the first row: squares of large values would hide a small spread.
         self._sum, self._square_sum = np.zeros(d), np.zeros(d)
         self._first = np.full(d, np.nan)
         self._constant = np.ones(d, dtype=bool)
@@ -116,8 +121,9 @@ class TableChecks:
             self._first = block[0].copy()
         self._n += len(block)
         with np.errstate(over="ignore", invalid="ignore"):  # a table that overflows is refused
-            self._sum += block.sum(axis=0)
-            self._square_sum += np.einsum("ij,ij->j", block, block)
+            shifted = block - self._first
+            self._sum += shifted.sum(axis=0)
+            self._square_sum += np.einsum("ij,ij->j", shifted, shifted)
         for k in np.flatnonzero(self._constant).tolist():
             self._constant[k] = (block[:, k] == self._first[k]).all()
         self._compare_columns(block)
@@ -152,8 +158,10 @@ class TableChecks:
         if not self._n:
             self._first = later._first
         self._n += later._n
-        self._sum += later._sum
-        self._square_sum += later._square_sum
+        with np.errstate(over="ignore", invalid="ignore"):
+            shift = later._first - self._first
+            self._square_sum += later._square_sum + shift * (2.0 * later._sum + later._n * shift)
+            self._sum += later._sum + later._n * shift
         self._constant &= later._constant & (self._first == later._first)
         both = self._content.keys() & later._content.keys()
         self._keep_twins({k: _digest(self._content[k], later._content[k]) for k in sorted(both)})
@@ -178,17 +186,17 @@ class TableChecks:
                 f"{self._origin}: {self._n_all} rows{complete}; at least {needed} are needed "
                 "(participant join --min-rows)"
             )
-        problems = [*self._problems(), *(() if self._described else self._constant_columns())]
+        beyond = list(self._beyond_limits())
+        problems = [*beyond, *(() if self._described else self._constant_columns())]
         if not self._described:
             problems = problems or list(self._identical_columns())
         if problems:
-            raise DataError(f"{self._origin}: " + in_one_line(problems))
+            raise DataError(f"{self._origin}: " + in_one_line(problems), remedy=_OTHER_UNIT if beyond else None)
         described = (*self._constant_columns(), *self._identical_columns()) if self._described else ()
         return (*self._odd(), *(Oddity(None, text) for text in described))
 
     def _odd(self) -> tuple[Oddity, ...]:
-        # |mean| > sd: mean^2 > E x^2 - mean^2
-        far = np.flatnonzero(2.0 * (self._sum / self._n) ** 2 > self._square_sum / self._n).tolist()
+        far = np.flatnonzero((self._first + self._sum / self._n) ** 2 > self._spread() ** 2).tolist()
         odd: list[Oddity] = []
         if far:
             names = quoted([self._variables[k] for k in far])
@@ -207,14 +215,23 @@ class TableChecks:
             odd.append(Oddity(TableFinding(FindingCode.LOOKS_CATEGORICAL, (k,)), text))
         return tuple(odd)
 
-    def _problems(self) -> Iterator[str]:
+    def _spread(self) -> Matrix:
+        """(d,) standard deviations."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            variances = self._square_sum / self._n - (self._sum / self._n) ** 2
+        return np.asarray(np.sqrt(np.maximum(variances, 0.0)))
+
+    def _beyond_limits(self) -> Iterator[str]:
+        small = (self._spread() < LEAST_SPREAD) & ~self._constant & (not self._described)
         for k, name in enumerate(self._variables):
             for places, what in (
-                (self._huge[k], f"beyond {LARGEST_VALUE:g}, whose squares overflow"),
+                (self._huge[k], f"beyond {LARGEST_VALUE:g}, the largest number that a run takes"),
                 (self._infinite[k], "are infinite"),
             ):
                 if places.count:  # "data rows": those after the header, counted from 1
                     yield f"column {name!r}: {places.count} row(s) {what} {places.said('data row')}"
+            if small[k]:
+                yield f"column {name!r}: its standard deviation is below {LEAST_SPREAD:g}, the least that a run takes"
 
     def _constant_columns(self) -> Iterator[str]:
         for k, name in enumerate(self._variables):

@@ -27,6 +27,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, RootModel, Va
 from fedbnsl.errors import PlanError
 from fedbnsl.messages import composed, is_variable_name
 from fedbnsl.plan.knowledge import VariableName
+from fedbnsl.plan.limits import LARGEST_VALUE, LEAST_SPREAD
 from fedbnsl.plan.privacy_settings import Real
 from fedbnsl.shown import shown, steers_terminal
 from fedbnsl.sparse import Mask, Matrix
@@ -123,6 +124,12 @@ class Entry(BaseModel):
             above, rule = self.least
             if not low > above:
                 raise ValueError(f"range = {list(self.range)}: transform = '{self.applied}' needs values {rule}")
+            first, last = TRANSFORMS[self.applied](np.array(self.range, dtype=np.float64)).tolist()
+            if max(-first, last) > LARGEST_VALUE or last - first < LEAST_SPREAD:
+                raise ValueError(
+                    f"range = {list(self.range)}: a run takes numbers up to {LARGEST_VALUE:g}, and ranges from "
+                    f"{LEAST_SPREAD:g} on; choose another unit, or the range that is possible"
+                )
         return self
 
     @property

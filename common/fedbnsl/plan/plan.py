@@ -22,6 +22,7 @@ from fedbnsl.messages import SITE_NAME_RULE, is_site_name, is_variable_name
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.dictionary import Column, Dictionary, Entry
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge, VariableName
+from fedbnsl.plan.limits import LARGEST_SQUARE
 from fedbnsl.plan.plan_file import read_settings, read_toml
 from fedbnsl.plan.preparation import Preparation
 from fedbnsl.plan.privacy_settings import Positive, Privacy, Real, Unit
@@ -49,8 +50,6 @@ PRIVATE_SOLVERS = ("dp-pgcd", "dp-pgcd-laplace", "noisy-covariance")
 _MOST_PRIVATE_STEPS = 10_000
 
 
-# Released numbers are at most about a bound, times a factor of d, plus noise; float32 ends at 3.4e38.
-_LARGEST_FLOAT32 = 1e30
 _PRINTABLE = "without control or bidirectional characters"
 
 
@@ -408,9 +407,8 @@ class Plan(BaseModel):
                 given = len(getattr(self.privacy, setting))
                 if given not in (0, 1, len(self.column_names)):
                     raise ValueError(f"privacy.{setting}: must be one value for all, or one for each column")
-            released = max((*self.privacy.feature_bounds, self.privacy.moments_norm_bound**2))
-            if self.value_type == "float32" and released > _LARGEST_FLOAT32:
-                raise ValueError(f"value_type = 'float32': bounds above {_LARGEST_FLOAT32:g} need float64")
+            if self.value_type == "float32" and self.privacy.moments_norm_bound**2 > LARGEST_SQUARE:
+                raise ValueError(f"value_type = 'float32': squared bounds above {LARGEST_SQUARE:g} need float64")
             if (
                 solver != "noisy-covariance"
                 and self.privacy.smoothness == "estimated"

@@ -6,6 +6,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from fedbnsl.plan.limits import LARGEST_SQUARE, LEAST_SPREAD
+
 
 @dataclass(frozen=True)
 class Unit:
@@ -20,14 +22,15 @@ Positive = Annotated[Real, Field(gt=0)]
 Share = Annotated[Real, Field(gt=0, lt=1)]
 
 
-def _far_from_the_ends(value: float) -> float:
-    if not 1e-100 <= value <= 1e100:
-        raise ValueError("must lie between 1e-100 and 1e100")
+def _within_limits(value: float) -> float:
+    if not LEAST_SPREAD**2 <= value <= LARGEST_SQUARE:
+        raise ValueError(f"must lie between {LEAST_SPREAD**2:g} and {LARGEST_SQUARE:g}")
     return value
 
 
-# Wide enough for any table, but far from the limits of floating point: an underflow would understate a sensitivity.
-Scale = Annotated[Real, Field(gt=0), AfterValidator(_far_from_the_ends)]
+# As wide as the squares of a table, and far from the limits of floating point: an underflow would understate a
+# sensitivity.
+Scale = Annotated[Real, Field(gt=0), AfterValidator(_within_limits)]
 
 
 _SQUARES = Unit("squared units")

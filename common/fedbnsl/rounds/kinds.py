@@ -8,10 +8,11 @@ from fedbnsl import rounds
 from fedbnsl.errors import LocalProtocolError
 from fedbnsl.matrix_codec import Encoding
 from fedbnsl.messages import Content
+from fedbnsl.plan.limits import LARGEST_SQUARE
 from fedbnsl.plan.plan import Plan
 from fedbnsl.wire import federation_pb2 as federation
 
-LARGEST = 1e30
+LARGEST = LARGEST_SQUARE
 """Limit for the numbers of tasks and private answers, so that nothing overflows; scales are at least 1 / LARGEST."""
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from fedbnsl.graphs.family_moments import needed_moments, parent_candidates, symmetric, within_two_steps
 from fedbnsl.graphs.graph import topological_order
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
+from fedbnsl.plan.limits import LARGEST_SQUARE, LEAST_SQUARE
 from fedbnsl.rounds.kinds import stage
 from fedbnsl.rounds.moments import Answer, Task
 from fedbnsl.sparse import Mask, Matrix, SparseMatrix
@@ -22,9 +23,6 @@ from fedbnsl_server.search.degenerate_columns import unused_columns
 from fedbnsl_server.search.fitted_network import Accuracy, SiteMoments, pooled_accuracy
 from fedbnsl_server.search.graph_search import FoundGraph, search
 from fedbnsl_server.search.progress import Progress
-
-# A weight is at most a ratio of two sizes (1e27), times what a nearly singular regression may give (1e9 or so).
-_LARGEST_SQUARE = 1e27
 
 
 def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
@@ -42,8 +40,11 @@ def fault(answer: Answer, task: Task, run: Run) -> str:
     if answer.moments.size != needed.sum():
         return f"has {answer.moments.size} moments; {needed.sum()} were asked for"
     levels = bool(run.plan.dictionary)  # a level need not occur at every site
+    # In pooled units, a column may be far smaller at one site than at another.
+    least = LEAST_SQUARE if run.plan.preparation is None else math.ulp(0.0)
     S = symmetric(answer.moments, needed)
-    return "" if _are_moments(S, constant_columns=levels) else "has numbers that cannot be second moments"
+    usable = _are_moments(S, constant_columns=levels, least=least)
+    return "" if usable else "has numbers that cannot be second moments"
 
 
 def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> AdmmState:
@@ -238,19 +239,22 @@ def _needed(task: Task, run: Run) -> Mask:
     return needed_moments(parent_candidates(task.neighbours.support(), run.mask), run.mask.columns)
 
 
-def _are_moments(S: Matrix, *, constant_columns: bool) -> bool:
+def _are_moments(S: Matrix, *, constant_columns: bool, least: float) -> bool:
     """Whether each known entry can be a mean of x_i x_j, given the means of x_i^2 and x_j^2, up to rounding.
 
-    Sizes are bounded, so that no weight between two variables is beyond float32.
+    Sizes of raw columns are bounded, so that no weight between two variables is beyond float32: it is at most a ratio
+    of two of them (1e28), times what a nearly singular regression may give (1e9 or so).
 
     Parameters
     ----------
     constant_columns
         Whether a mean square may be zero, and with it all products of its column.
+    least
+        Of any other mean square.
     """
     squares = S.diagonal()
     constant = (squares == 0.0) & constant_columns
-    if np.isinf(S).any() or not (constant | ((squares >= 1 / _LARGEST_SQUARE) & (squares <= _LARGEST_SQUARE))).all():
+    if np.isinf(S).any() or not (constant | ((squares >= least) & (squares <= LARGEST_SQUARE))).all():
         return False
     if (np.nan_to_num(S[constant]) != 0.0).any():
         return False

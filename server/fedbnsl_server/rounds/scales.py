@@ -34,7 +34,9 @@ def fault(answer: Answer, task: Task, run: Run) -> str:
     found, d = answer.mean_squares.size, len(run.mask.allowed)
     if found != d:
         return f"has {found} mean squares; {d} were asked for"
-    return f"has mean squares beyond {LARGEST:g}" if (np.abs(answer.mean_squares) > LARGEST).any() else ""
+    # Noise may be larger than what it hides: mean squares count in their bounds.
+    too_large = (np.abs(answer.mean_squares / run.feature_bounds) > LARGEST).any()
+    return f"has mean squares beyond {LARGEST:g} times their bounds" if too_large else ""
 
 
 def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> AdmmState:

@@ -51,7 +51,9 @@ def fault(answer: Answer, task: Task, run: Run) -> str:
         return "has means where the plan has none, or none where it has them"
     if bool(answer.variances.size) != preparation.needs_variances:
         return "has variances where the plan has none, or none where it has them"
-    if (np.abs(answer.variances) > LARGEST).any() or (not private and (answer.variances < 0.0).any()):
+    # Noise may be larger than what it hides: then a variance counts in squares of the column's half range.
+    sizes = answer.variances / run.half_ranges**2 if private else answer.variances
+    if (np.abs(sizes) > LARGEST).any() or (not private and (sizes < 0.0).any()):
         return f"has a variance below 0, or beyond {LARGEST:g}"
     if (np.abs(answer.means) > LARGEST).any():
         return f"has a mean beyond {LARGEST:g}"

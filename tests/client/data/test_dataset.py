@@ -82,7 +82,9 @@ def test_a_table_is_read_bit_for_bit(table: Matrix, write: Callable[..., Path]) 
     table=hnp.arrays(
         np.float64,
         st.tuples(st.integers(2, 6), st.integers(2, 4)),
-        elements=st.floats(allow_nan=False, allow_infinity=False, min_value=-1e9, max_value=1e9).map(lambda v: v + 0.5),
+        elements=st.floats(allow_nan=False, allow_infinity=False, min_value=-1e9, max_value=1e9).map(
+            lambda v: round(v, 6) + 0.5
+        ),
         unique=True,
     )
 )
@@ -407,8 +409,23 @@ def test_checks_are_over_rows_without_a_missing_value(table: Matrix, write: Call
     assert f"{N} rows, {N - 1} of them without a missing value; at least {N}" in refusal(write(rows), min_rows=N)
     rows[9][2], rows[7][2] = "inf", "1e200"
     text = refusal(write(rows))
-    assert "column 'mass': 1 row(s) beyond 1e+100, whose squares overflow (data row 8)" in text
+    assert "column 'mass': 1 row(s) beyond 1e+15, the largest number that a run takes (data row 8)" in text
     assert "column 'mass': 1 row(s) are infinite (data row 10)" in text
+
+
+@pytest.mark.parametrize("scale", [1e30, 1e20, 1e-90, 1e-15])
+def test_units_in_which_no_run_could_calculate_are_refused_by_column_with_a_remedy(
+    table: Matrix, write: Callable[..., Path], scale: float
+) -> None:
+    table[:, 1] *= scale
+    with pytest.raises(DataError) as caught:
+        Dataset.read(write(table), warn=False)
+    what = (
+        "row(s) beyond 1e+15, the largest number" if scale > 1 else "its standard deviation is below 1e-13, the least"
+    )
+    assert "column 'dose': " in str(caught.value)
+    assert f"{what} that a run takes" in str(caught.value)
+    assert "factor = ... in columns.toml" in caught.value.remedy
 
 
 @pytest.mark.parametrize("infinity", ["inf", "-inf", "Infinity", "1e999"])

@@ -51,6 +51,26 @@ def test_public_bounds_come_from_range_and_levels_after_the_transform():
     assert DICTIONARY.without_range() == ["visits"]
 
 
+@pytest.mark.parametrize(
+    ("setting", "fits"),
+    [
+        ("range = [-1e15, 1e15]", True),
+        ("range = [0, 1.01e15]", False),
+        ("range = [0, 1e300]", False),
+        ("range = [-1e90, 0]", False),
+        ("range = [0, 1e-14]", False),
+        ("transform = 'log'\nrange = [1e-300, 1e300]", True),
+    ],
+)
+def test_a_range_whose_numbers_no_run_could_take_is_refused_with_the_dictionary(setting: str, fits: bool):
+    text = f"{TEXT}[mass]\n{setting}\n"
+    if fits:
+        assert "mass" in Dictionary.parse(text, origin="x")
+    else:
+        with pytest.raises(PlanError, match=r"mass: range = .* a run takes numbers up to 1e\+15"):
+            Dictionary.parse(text, origin="x")
+
+
 def test_what_was_read_becomes_values_by_range_first_and_transform_second():
     crp = DICTIONARY["crp"].values(np.array([-3.0, 0.0, math.e - 1.0, 900.0, np.nan]))
     np.testing.assert_allclose(crp[:, 0], [np.nan, 0.0, 1.0, np.nan, np.nan], rtol=1e-15)

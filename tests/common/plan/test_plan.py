@@ -667,9 +667,15 @@ def test_a_plan_has_five_times_and_no_more() -> None:
     assert said == times, "a time under another name"
 
 
-@pytest.mark.parametrize("bound", [{"feature_bounds": [1e31]}, {"feature_bounds": [1.0], "moments_norm_bound": 1e16}])
-def test_what_float32_cannot_carry_is_refused_before_anything_is_paid_for(bound: dict[str, Any]) -> None:
+def test_what_float32_cannot_carry_is_refused_before_anything_is_paid_for() -> None:
+    bound = {"feature_bounds": [1.0], "moments_norm_bound": 1e16}
     plan = {**SPENDING, "moments_rounds": 1, "privacy": {"epsilon": 1.0, **bound}}
     Plan.parse(plan)
-    with pytest.raises(PlanError, match="bounds above 1e\\+30 need float64"):
+    with pytest.raises(PlanError, match="squared bounds above 1e\\+30 need float64"):
         Plan.parse({**plan, "value_type": "float32"})
+
+
+@pytest.mark.parametrize("bound", [1.01e30, 0.99e-26])
+def test_bounds_beyond_what_a_table_may_hold_are_refused_with_the_plan(bound: float) -> None:
+    with pytest.raises(PlanError, match="must lie between 1e-26 and 1e\\+30"):
+        Plan.parse({**SPENDING, "privacy": {"epsilon": 1.0, "feature_bounds": [bound]}})

@@ -5,6 +5,7 @@ import pytest
 
 from fedbnsl.graphs.family_moments import needed_moments, parent_candidates
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
+from fedbnsl.plan.limits import LARGEST_VALUE, LEAST_SPREAD
 from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.privacy_settings import Privacy
 from fedbnsl.rounds import admm, moments, refit
@@ -80,12 +81,18 @@ def answer_of(S: Matrix) -> moments.Answer:
     return moments.Answer(S[needed])
 
 
-@pytest.mark.parametrize("square", [1e-90, 1e28, 0.0])
+@pytest.mark.parametrize("square", [1e-90, 1.01e30, 0.0])
 def test_moments_of_a_size_that_no_weight_could_be_told_in_are_refused(square: float) -> None:
     size = np.array([1.0, 1.0, np.sqrt(square)])
     assert "cannot be second moments" in moments_round.fault(
         answer_of(np.eye(D) * size * size[:, None]), moments.Task(GRAPH), RUN
     )
+
+
+@pytest.mark.parametrize("size", [LARGEST_VALUE, LEAST_SPREAD])
+def test_moments_of_columns_that_a_site_may_have_are_taken(size: float) -> None:
+    sizes = np.array([1.0, 1.0, size])
+    assert not moments_round.fault(answer_of(np.eye(D) * sizes * sizes[:, None]), moments.Task(GRAPH), RUN)
 
 
 @pytest.mark.parametrize("beyond", [0.0, 1e-9, 9e-6])

@@ -1,5 +1,6 @@
 """Private rounds of moments: the search over pooled moments, and whole runs with real participants and seeded noise."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -148,8 +149,9 @@ def test_small_weights_stay_until_the_last_round() -> None:
 
 
 def task_and_answer(kind: str, number: float) -> tuple[Any, Any]:
-    if kind == "scales":
-        return scales_rounds.Task(), scales_rounds.Answer(np.array([1.0] * 7 + [number]))
+    if kind == "scales":  # which count in the bounds of the columns
+        bound = PLAN.privacy.feature_bounds[0] if PLAN.privacy else math.nan
+        return scales_rounds.Task(), scales_rounds.Answer(np.array([1.0] * 7 + [number * bound]))
     task = residual_rounds.Task(SparseMatrix.zeros(8), np.ones(8))
     return task, residual_rounds.Answer(np.array([1.0] * 35 + [number]), task.digest)
 

@@ -1,0 +1,16 @@
+"""How large and how small the numbers of a table may be: one limit for dictionaries, tables and messages.
+
+Squares, and their products with each other, then stay far from the ends of floating point, and whole numbers within the
+limit are exact. A table is checked at its site, so that no honest site sends what the coordinator would refuse.
+"""
+
+LARGEST_VALUE = 1e15
+"""Of a value of a column, after factor and transform."""
+
+LEAST_SPREAD = 1e-13
+"""Of a column's standard deviation; with less, its values count as one."""
+
+LARGEST_SQUARE = LARGEST_VALUE**2
+
+LEAST_SQUARE = LEAST_SPREAD**2 / 2.0
+"""Of a mean square, with room for rounding."""

@@ -6,7 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
+
+LONG_MS = 120_000.0  # for what happens on a page, beside any other load
+expect.set_options(timeout=LONG_MS)
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 
@@ -24,6 +27,8 @@ def chromium_path() -> str:
 def chromium() -> Iterator[Browser]:
     path = chromium_path()
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        # In a container, its shared memory may be too small for a page.
+        args = ["--no-sandbox", "--disable-dev-shm-usage"]
+        browser = playwright.chromium.launch(executable_path=path, args=args, timeout=LONG_MS)
         yield browser
         browser.close()

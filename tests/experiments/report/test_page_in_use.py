@@ -4,7 +4,9 @@ import re
 
 import networkx as nx
 import pytest
+from playwright.sync_api import expect
 
+from browser import LONG_MS
 from class_runs import NAMES, SMALL, small_run
 from fedbnsl_experiments.report.page import write_report
 
@@ -24,6 +26,7 @@ def opened(browser, path):
 
     def open_at(size=SCREEN, **options):
         context = browser.new_context(viewport={"width": size[0], "height": size[1]}, **options)
+        context.set_default_timeout(LONG_MS)
         contexts.append(context)
         page = context.new_page()
         page.on("request", lambda request: requests.append(request.url))
@@ -71,7 +74,10 @@ A_TO_C = " \u00b7 ".join(
 
 def point_at(page, edge):
     """Move the mouse onto the middle of the line, where a person would."""
-    edge.evaluate("e => e.scrollIntoView({block: 'center'})")
+    edge.evaluate(
+        "async e => { e.scrollIntoView({block: 'center'});"  # and once it is drawn there:
+        "await new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done))); }"
+    )
     x, y = edge.locator("path").first.evaluate(
         "e => { const p = e.getPointAtLength(e.getTotalLength() / 2).matrixTransform(e.getScreenCTM());"
         "return [p.x, p.y]; }"
@@ -83,9 +89,9 @@ def test_pointing_at_an_edge_shows_its_numbers(opened):
     page = opened()
     assert "0.900" not in page.locator("#told").inner_text()
     point_at(page, line(page, "a", "c"))
-    assert words(page.locator("#told-edge").inner_text()) == A_TO_C
+    expect(page.locator("#told-edge")).to_have_text(A_TO_C)
     point_at(page, line(page, "d", "f"))
-    assert words(page.locator("#told-edge").inner_text()).startswith("d \u2014 f: weight +0.250")
+    expect(page.locator("#told-edge")).to_contain_text("d \u2014 f: weight +0.250")
     assert page.locator("#told").evaluate("e => e.getBoundingClientRect().bottom <= innerHeight")
 
 
@@ -241,10 +247,12 @@ def test_a_script_that_got_onto_the_page_would_not_run(browser, path, tmp_path):
     changed = tmp_path / "page.html"
     bad = '<script>document.title = "bad"</script><img src="data:," onerror="document.title = \'bad\'">'
     changed.write_text(path.read_text(encoding="utf-8").replace("<main>", f"<main>{bad}"), encoding="utf-8")
-    context = browser.new_context()
+    context, refused = browser.new_context(), []
     page = context.new_page()
-    page.goto(changed.as_uri())
-    page.wait_for_timeout(200)
+    page.on("console", lambda message: refused.append("Content Security Policy" in message.text))
+    page.goto(changed.as_uri(), timeout=LONG_MS)  # until everything on it is loaded, the wrong image too
+    page.evaluate("0")  # what the console was told before has arrived
+    assert refused == [True, True]
     assert page.title() == "a plan: report of a run"
     context.close()
 

@@ -5,6 +5,7 @@ from itertools import combinations
 
 import pytest
 
+from browser import LONG_MS
 from class_runs import large_run
 from fedbnsl_experiments.report.page import write_report
 from report_runs import HARD_NAMES, PRIVATE, make_run
@@ -38,6 +39,7 @@ def path(request, pages):
 def opened(browser, path):
     """Opens the page in a window of a size; fails on any complaint or request of the page."""
     context = browser.new_context()
+    context.set_default_timeout(LONG_MS)
     requests, complaints = [], []
 
     def open_at(size):

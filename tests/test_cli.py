@@ -1,5 +1,6 @@
 """The command `fedbnsl` as a person or a script meets it: help, exit codes, JSON, messages."""
 
+import io
 import json
 import os
 import re
@@ -20,6 +21,7 @@ import pytest
 from command_line import Outcome, run_unread
 from fedbnsl import errors
 from fedbnsl.cli import fedbnsl as root
+from fedbnsl.cli import main
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_experiments.tables import synthetic
@@ -799,3 +801,16 @@ def test_0_a_paused_coordinator_says_how_to_go_on_and_a_run_takes_no_other_setti
     refused(fedbnsl("coordinator", "serve", tmp_path, "--insecure"), 9, "holds no run that can be continued")
     other = ("coordinator", "serve", plan, "--insecure", "--listen=127.0.0.1:0", "--set=rounds=9", VARIABLES)
     refused(fedbnsl(*other, "--out", run), 9, "holds the run of another plan")
+
+
+def test_letters_that_the_terminal_lacks_are_replaced_and_end_no_command(tmp_path, monkeypatch):
+    """As in a Windows console, or with its output in a file there."""
+    path = tmp_path / "plan.toml"
+    path.write_text('name = "Ω → δ"\nrounds = 3\n', encoding="utf-8")
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="cp1252"))
+    with pytest.raises(SystemExit) as ended:
+        main(["plan", "show", str(path), "--all"])
+    sys.stdout.flush()
+    assert ended.value.code == 0
+    assert '"? ? ?"' in written.getvalue().decode("cp1252")

@@ -2,6 +2,7 @@
 
 import atexit
 import gc
+import io
 import os
 import sys
 import traceback
@@ -113,6 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and raise SystemExit with the exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in arguments
+    _write_what_can_be_written()
     before_loading()
     try:
         # Allowed anywhere on the line: to report an error, people repeat the command and append --debug.
@@ -134,6 +136,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         bug.__cause__ = error
         sys.exit(report(bug, debug=debug))
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _write_what_can_be_written() -> None:
+    """Replace letters that a terminal or file in another encoding than UTF-8 lacks: they must not end a run."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="replace")
 
 
 def before_loading() -> None:

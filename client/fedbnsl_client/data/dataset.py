@@ -38,10 +38,12 @@ from fedbnsl_client.data.mapped_array import (
     sum_over_rows,
 )
 from fedbnsl_client.data.reading import NO_DICTIONARY, SAME_NAMES, ColumnMap, Reading, readings
+from fedbnsl_client.data.repeats import copied_records, numbered_columns
 from fedbnsl_client.data.source import bytes_of, source_of, state_of
 from fedbnsl_client.data.watched import followed
 
 MIN_ROWS = 20
+_ROUNDING = 1e-6  # of a count, by a factor between units or single precision
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,7 @@ class Dataset:
             after = state_of(path)
         if before != after:
             raise DataError(f"{path}: the file changed while it was read; wait until it is complete")
-        data = replace(data, odd=table.odd(), gaps=table.gaps, dictionary=table.dictionary)
+        data = replace(data, odd=table.odd(), gaps=table.gaps, dictionary=table.dictionary)._with_repeats()
         return data._said() if warn else data
 
     @classmethod
@@ -197,7 +199,7 @@ class Dataset:
         table = TablePass(origin, variables, dictionary, min_rows=min_rows)
         rows = rows_a_block(len(variables))
         values = table.gathered(X[start : start + rows] for start in range(0, len(X), rows))
-        data = cls(table.columns, values, table.odd(), table.gaps, table.dictionary)
+        data = cls(table.columns, values, table.odd(), table.gaps, table.dictionary)._with_repeats()
         return data._said() if warn else data
 
     def complete_cases(self) -> Self:
@@ -255,6 +257,17 @@ class Dataset:
             dictionary=self.dictionary.over(columns.variables) if self.dictionary else self.dictionary,
         )
 
+    def _with_repeats(self) -> Self:
+        """With what is odd about how often its records and values occur; a table in a file is not looked at."""
+        if lies_in_file(self.X):
+            return self
+        X = complete_rows(self.X)
+        numbers = [
+            k for k, name in enumerate(self.variables) if not self.dictionary or _measures(self.dictionary, name)
+        ]
+        said = [*copied_records(X), *numbered_columns([self.variables[k] for k in numbers], X[:, numbers])]
+        return replace(self, odd=(*self.odd, *(Oddity(None, text) for text in said)))
+
     def _said(self) -> Self:
         """Itself, after a warning for each thing that a person should look at."""
         for text in self.remarks():
@@ -293,7 +306,7 @@ class TablePass:
         self._checks = TableChecks(origin, self.columns, described=bool(dictionary))
         self._missing = np.zeros(len(names), dtype=np.int64)
         self._outside = np.zeros(len(names), dtype=np.int64)
-        self._wrong = {name: Places() for name in names}
+        self._wrong, self._broken = ({name: Places() for name in names} for _ in range(2))
         self._n = self._n_gaps = 0
 
     def gathered(self, blocks: Iterable[Matrix]) -> Matrix:
@@ -324,6 +337,10 @@ class TablePass:
             else:
                 wrong = np.isinf(cells) | (cells <= least)
             self._wrong[name].add((self._n + 1 + np.flatnonzero(wrong)).tolist())
+            if entry.kind == "count":
+                with np.errstate(invalid="ignore"):
+                    broken = (np.abs(cells - np.round(cells)) > _ROUNDING) | (cells < 0.0)
+                self._broken[name].add((self._n + 1 + np.flatnonzero(broken)).tolist())
             columns.append(entry.values(np.where(wrong, np.nan, cells)))
         return np.column_stack(columns)
 
@@ -331,6 +348,7 @@ class TablePass:
         """Count the rows that another pass has counted, as those that come after these."""
         for name, places in self._wrong.items():
             places.join(later._wrong[name], self._n)
+            self._broken[name].join(later._broken[name], self._n)
         self._missing += later._missing
         self._outside += later._outside
         self._n += later._n
@@ -365,7 +383,13 @@ class TablePass:
             if not outside:
                 raise
             raise DataError(f"{refusal}; {text}", remedy=refusal.remedy) from None  # perhaps in another unit
-        return (*odd, Oddity(None, text)) if outside else odd
+        broken = [
+            f"column {name!r}: {places.count} row(s) are no whole numbers from 0 on, as counts are "
+            f"{places.said('data row')}: correct the cells, or call the variable continuous in the data dictionary"
+            for name, places in self._broken.items()
+            if places.count
+        ]
+        return (*odd, *(Oddity(None, one) for one in ([text] if outside else []) + broken))
 
     @property
     def gaps(self) -> Gaps:
@@ -374,6 +398,10 @@ class TablePass:
 
     def _by_variable(self, counts: Index) -> dict[str, int]:
         return {name: k for name, k in zip(self._names, counts.tolist(), strict=True) if k}
+
+
+def _measures(dictionary: Dictionary, name: str) -> bool:
+    return name in dictionary and not dictionary[name].has_levels and dictionary[name].applied == "none"
 
 
 def _refuse_unknown(names: Sequence[str], dictionary: Dictionary) -> None:

@@ -1,0 +1,49 @@
+"""Copies of records are told at the site, a table of few categories is left alone, and row numbers are asked about."""
+
+import numpy as np
+import pytest
+
+from fedbnsl.plan.dictionary import Dictionary
+from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.data.repeats import copied_records, numbered_columns
+
+DRAWN = np.random.default_rng(3).standard_normal((60, 4))
+
+
+@pytest.mark.parametrize("n_rare", [0, 300])
+def test_records_that_are_copies_are_told_with_their_numbers(n_rare: int) -> None:
+    more = np.random.default_rng(4).standard_normal((n_rare, 4))
+    (text,) = copied_records(np.vstack([np.repeat(DRAWN, 10, axis=0), more]))
+    assert f"600 of {600 + n_rare} records occur more than once, up to 10 times each; {60 + n_rare} are" in text
+
+
+def test_tables_without_copies_or_of_few_categories_do_not_alarm() -> None:
+    rng = np.random.default_rng(5)
+    levels = (rng.random((2000, 6)) < 0.1).astype(float)
+    years = np.column_stack([rng.integers(20, 90, 2000), rng.integers(0, 2, (2000, 3))]).astype(float)
+    chain = np.repeat(rng.integers(0, 3, (2000, 1)), 12, axis=1).astype(float)  # functions of each other
+    for X in (DRAWN, levels, years, chain, np.round(rng.standard_normal((2000, 6)), 1)):
+        assert list(copied_records(X)) == []
+
+
+def test_a_row_number_is_asked_about_and_a_measurement_is_not() -> None:
+    X = np.column_stack([np.arange(60.0), DRAWN[:, 0], np.round(10 * DRAWN[:, 1])])
+    (text,) = numbered_columns(("id", "dose", "score"), X)
+    assert "column 'id': whole numbers, each in one row only. Is it a row number" in text
+
+
+def test_nothing_of_it_leaves_the_site() -> None:
+    data = Dataset.of_values(tuple("abcd"), np.repeat(DRAWN, 10, axis=0), origin="x", warn=False)
+    (told,) = [one for one in data.odd if "occur more than once" in one.text]
+    assert told.finding is None
+
+
+def test_a_count_that_is_no_whole_number_is_warned_of_with_rows() -> None:
+    dictionary = Dictionary.from_plain({"k": {"kind": "count", "range": [0, 50]}, "y": {}}, origin="x")
+    X = np.column_stack([np.arange(60.0) % 7, DRAWN[:, 0]])
+    X[[3, 40], 0] = 2.5, 3.0 + 1e-9  # the second by rounding
+    data = Dataset.of_values(("k", "y"), X, origin="x", dictionary=dictionary, warn=False)
+    assert [one.text for one in data.odd if "data row 4)" in one.text] == [
+        "column 'k': 1 row(s) are no whole numbers from 0 on, as counts are (data row 4): correct the cells, or call "
+        "the variable continuous in the data dictionary"
+    ]

@@ -32,7 +32,7 @@ from fedbnsl_server.serve import serve
 from federation_folder import clock_off, enrol, enrol_at, make_federation
 
 LONG_S = 30.0
-SOON_S = 8.0  # for what must not wait for its patience of LONG_S
+ENDLESS_S = 1e6  # patience that is not spent on what waiting cannot mend, or a test never ends
 __all__ = ["start"]  # a fixture
 
 SITES = ("a", "b", "c")
@@ -57,7 +57,7 @@ def members(tmp_path: Path) -> Federation:
 def connect() -> Iterator[Callable[..., Session]]:
     sessions: list[Session] = []
 
-    def connecting(address: str, credentials: Credentials | None, *, patience_s: float = LONG_S) -> Session:
+    def connecting(address: str, credentials: Credentials | None, *, patience_s: float = ENDLESS_S) -> Session:
         sessions.append(Session(address, credentials, patience_s=patience_s, notice=lambda text: None))
         return sessions[-1]
 
@@ -70,11 +70,9 @@ def request(site: str) -> JoinRequest:
     return JoinRequest(site, NAMES, 50)
 
 
-def refused_soon(error: type[FedbnslError], call: Callable[[], object], match: str) -> FedbnslError:
-    began = time.monotonic()
+def refused(error: type[FedbnslError], call: Callable[[], object], match: str) -> FedbnslError:
     with pytest.raises(error, match=match) as caught:
         call()
-    assert time.monotonic() - began < SOON_S, "no patience is spent on what nobody's waiting can mend"
     return caught.value
 
 
@@ -194,7 +192,7 @@ def test_a_certificate_of_a_namesake_federation_is_worth_nothing_on_either_side(
     own = enrol(members, tmp_path / "own").credentials()
     foreign = enrol(make_federation(tmp_path / "namesake"), tmp_path / "foreign").credentials()
     coordinator = start(members)
-    refused_soon(
+    refused(
         IdentityError,
         lambda: connect(coordinator.address, foreign).join(request("north")),
         "not of this site's federation",
@@ -212,7 +210,7 @@ def test_another_federations_coordinator_is_refused_at_once(members, start, conn
     other = make_federation(tmp_path / "other", name="other")
     stranger = enrol(other, tmp_path / "stranger").credentials()
     coordinator = start(members)
-    refused_soon(IdentityError, lambda: connect(coordinator.address, stranger).look(), "not of this site's federation")
+    refused(IdentityError, lambda: connect(coordinator.address, stranger).look(), "not of this site's federation")
 
 
 def test_a_site_whose_certificate_expires_on_its_way_is_not_let_in(members, start, connect, tmp_path) -> None:
@@ -231,7 +229,7 @@ def test_a_site_whose_certificate_expires_on_its_way_is_not_let_in(members, star
 def test_plaintext_and_tls_do_not_meet(members, start, connect, tmp_path) -> None:
     credentials = enrol(members, tmp_path / "site").credentials()
     secured, plain = start(members), start(None)
-    refused_soon(IdentityError, lambda: connect(plain.address, credentials).join(request("north")), "not speak TLS")
+    refused(IdentityError, lambda: connect(plain.address, credentials).join(request("north")), "not speak TLS")
     with pytest.raises(UnreachableError):
         connect(secured.address, None, patience_s=0.0).join(request("north"))
     assert not secured.roster.members
@@ -241,9 +239,7 @@ def test_plaintext_and_tls_do_not_meet(members, start, connect, tmp_path) -> Non
 def test_a_sites_certificate_makes_no_coordinator(members, start, connect, tmp_path) -> None:
     credentials = enrol(members, tmp_path / "site").credentials()
     impostor = start(members, load=enrol(members, tmp_path / "impostor", "impostor").credentials)
-    refused_soon(
-        IdentityError, lambda: connect(impostor.address, credentials).join(request("north")), "not of this site's"
-    )
+    refused(IdentityError, lambda: connect(impostor.address, credentials).join(request("north")), "not of this site's")
     assert not impostor.roster.members
 
 
@@ -254,7 +250,7 @@ def test_a_coordinator_under_another_host_name_is_refused_at_once(members, start
         patch.setattr(authority, "_LOCAL_NAMES", ())
         elsewhere.renew(days=10)
     coordinator = start(elsewhere)
-    refused_soon(IdentityError, lambda: connect(coordinator.address, site.credentials()).look(), "for other host names")
+    refused(IdentityError, lambda: connect(coordinator.address, site.credentials()).look(), "for other host names")
 
 
 @pytest.mark.parametrize(("by_days", "words"), [(-20, "has expired"), (+20, "not valid yet")])
@@ -267,7 +263,7 @@ def test_a_coordinator_whose_certificate_is_not_valid_now_is_refused_at_once(
         members.renew(days=10)
         outdated = members.credentials()
     coordinator = start(members, load=lambda: outdated)
-    refused_soon(IdentityError, lambda: connect(coordinator.address, credentials).look(), words)
+    refused(IdentityError, lambda: connect(coordinator.address, credentials).look(), words)
 
 
 # ---- under which name --------------------------------------------------------------------------------------------
@@ -300,7 +296,7 @@ def test_a_site_cannot_speak_for_another(call, named, members, start, connect, t
 def test_a_site_that_says_another_name_learns_it_as_an_identity_error(members, start, connect, tmp_path) -> None:
     coordinator = start(members)
     north = connect(coordinator.address, enrol(members, tmp_path / "north").credentials())
-    error = refused_soon(IdentityError, lambda: north.join(request("south")), "the message speaks for 'south'")
+    error = refused(IdentityError, lambda: north.join(request("south")), "the message speaks for 'south'")
     assert error.exit_code == 14
     assert north.join(request("north")).run == RUN
 
@@ -347,7 +343,7 @@ def test_whoever_is_not_enrolled_gets_no_answer_to_any_call(state, members, star
     words = {"never enrolled": "is not enrolled with this certificate"}.get(state, f"is {state}")
     with clock_off(enrolment_table, authority, by=off):
         for call in (session.look, lambda: session.pull(0), lambda: session.join(request("north"))):
-            error = refused_soon(IdentityError, call, words)
+            error = refused(IdentityError, call, words)
             assert error.exit_code == 14
         with channel.open_channel(coordinator.address, credentials) as again, pytest.raises(grpc.RpcError) as caught:
             calls_as("north", federation_grpc.FederationStub(again))["Leave"]()
@@ -368,7 +364,7 @@ def test_a_renewed_site_goes_on_with_either_certificate_until_the_old_one_is_rev
     before, after = (connect(coordinator.address, one.credentials()) for one in (old, new))
     assert before.look().site == after.look().site == "north"
     members.revoke("north", keep_newest=True)
-    refused_soon(IdentityError, before.look, "is revoked")
+    refused(IdentityError, before.look, "is revoked")
     assert after.look().site == "north"
 
 
@@ -438,7 +434,7 @@ def test_what_looks_misconfigured_after_first_contact_is_an_outage_that_patience
     members.renew(days=10)
     expired = start(members, load=lambda: outdated)
     fresh = connect(expired.address, credentials)
-    refused_soon(IdentityError, lambda: fresh.join(request("north")), "has expired")
+    refused(IdentityError, lambda: fresh.join(request("north")), "has expired")
     fresh._run = run_tag(RUN)  # as after a join
     fresh._back_off.patience_s = 0.3
     began = time.monotonic()
@@ -451,7 +447,7 @@ def test_a_configuration_error_is_not_retried_even_with_endless_patience(members
     plain = start(None)
     credentials = enrol(members, tmp_path / "site").credentials()
     session = connect(plain.address, credentials, patience_s=float("inf"))
-    refused_soon(IdentityError, lambda: session.join(request("north")), "does not speak TLS")
+    refused(IdentityError, lambda: session.join(request("north")), "does not speak TLS")
 
 
 def test_a_seat_is_refused_over_tls_with_the_same_words_as_in_plaintext(members, start, connect, tmp_path) -> None:

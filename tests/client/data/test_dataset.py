@@ -2,7 +2,6 @@
 
 import csv
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -193,9 +192,7 @@ def test_a_file_of_2_gb_is_refused_before_it_is_read(
         raise AssertionError("the file was opened")
 
     monkeypatch.setattr(Path, "open", opened)
-    started = time.perf_counter()
     text = refusal(path, max_file_bytes=2**30)
-    assert time.perf_counter() - started < 1
     assert "2,048 MiB; at most 1,024 MiB are read" in text
 
 

@@ -266,9 +266,7 @@ def test_a_port_whose_packets_are_dropped(site, check, monkeypatch) -> None:
 
 def test_a_listener_that_never_answers(site, silent, check, monkeypatch) -> None:
     monkeypatch.setattr(doctor, "_CONNECT_S", 0.3)
-    began = time.monotonic()
     check(site, silent).assert_failed("tls", 6, "sends nothing within 0.3 s", "not a coordinator")
-    assert time.monotonic() - began < 5
 
 
 def test_a_coordinator_without_tls(site, start, check) -> None:

@@ -47,7 +47,8 @@ class Columns:
 
     def over(self, kept: Index) -> Self:
         """Some of the columns, ascending, of which every variable has at least one."""
-        return type(self)(tuple(self.names[k] for k in kept.tolist()), self.variables, self.variable_of[kept])
+        places: list[int] = kept.tolist()
+        return type(self)(tuple(self.names[k] for k in places), self.variables, self.variable_of[kept])
 
     def members(self) -> list[Index]:
         """The columns of each variable, ascending."""

@@ -110,7 +110,8 @@ def _require_variation(run: Run, variances: Matrix, constant: Mask) -> None:
             remedy="Give them in a smaller unit (`factor` in columns.toml), or leave them out of the plan's "
             "`variables` (--columns).",
         )
-    varying = {columns.variables[v] for v in columns.variable_of[~constant].tolist()}
+    of_varying: list[int] = columns.variable_of[~constant].tolist()
+    varying = {columns.variables[v] for v in of_varying}
     if len(varying) < 2:
         what = f"{next(iter(varying))!r} alone varies" if varying else "none of them varies"
         raise RemoteProtocolError(

@@ -44,8 +44,8 @@ def relations(dag: Mask, S: Matrix, columns: Columns) -> Relations:
     it is no part of one that holds exactly.
     """
     exact, near = list[Mask](), list[Mask]()
-    for v in np.flatnonzero(dag.any(axis=0)).tolist():
-        family = np.flatnonzero(np.isin(columns.variable_of, [v, *np.flatnonzero(dag[:, v])]))
+    for v in np.flatnonzero(dag.any(axis=0)):
+        family = np.flatnonzero(np.isin(columns.variable_of, np.append(np.flatnonzero(dag[:, v]), v)))
         exact += _sets(S, family, columns, 0.0, SINGULAR, IN_RELATION)
         near += _sets(S, family, columns, SINGULAR, _NEARLY, _IN_NEAR_RELATION)
     told = _united(exact, columns)

@@ -28,7 +28,8 @@ def unused_entries(unused: Unused, plan: Plan, names: Sequence[str]) -> list[dic
         if constant.issuperset(own.tolist()):
             found.append({"variable": variable, "level": None, "why": "constant"})
             continue
-        levels = {c: names[c].removeprefix(f"{variable}=") for c in own.tolist()}
+        places: list[int] = own.tolist()
+        levels = {c: names[c].removeprefix(f"{variable}=") for c in places}
         found += [{"variable": variable, "level": levels[c], "why": "no_row"} for c in own.tolist() if c in constant]
         of_own = [c for c in redundant if c in levels]
         found += [

@@ -137,7 +137,8 @@ def _in_words(columns: Columns, members: Mask) -> Iterator[str]:
     for name, own in zip(columns.variables, columns.members(), strict=True):
         inside = own[members[own]]
         if 0 < inside.size <= own.size / 2:
-            levels = first_few((repr(columns.names[c].removeprefix(f"{name}=")) for c in inside.tolist()), 4)
+            places: list[int] = inside.tolist()
+            levels = first_few((repr(columns.names[c].removeprefix(f"{name}=")) for c in places), 4)
             yield f"{name!r} (level{'s' * (inside.size > 1)} {levels})"
         elif inside.size:
             yield repr(name)

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 
 from fedbnsl.graphs.family_moments import needed_moments, parent_candidates, symmetric, within_two_steps
-from fedbnsl.graphs.graph import topological_order
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl.plan.limits import LARGEST_SQUARE, LEAST_SQUARE
 from fedbnsl.rounds.kinds import stage
@@ -17,12 +16,16 @@ from fedbnsl_server.algorithm.admm import AdmmState, over_columns
 from fedbnsl_server.algorithm.consensus_graph import graphs_to_search
 from fedbnsl_server.algorithm.influence import Compared, distances, pairs, sampling_variance, variance_of_squares
 from fedbnsl_server.rounds.kinds import Run
+from fedbnsl_server.search.bootstrap import Draws
 from fedbnsl_server.search.class_search import ClassSearch, edge_penalty
 from fedbnsl_server.search.confidence import confidence_of
 from fedbnsl_server.search.degenerate_columns import unused_columns
-from fedbnsl_server.search.fitted_network import Accuracy, SiteMoments, pooled_accuracy
+from fedbnsl_server.search.fitted_network import Accuracy, SiteMoments, fitted, pooled_accuracy
 from fedbnsl_server.search.graph_search import FoundGraph, search
 from fedbnsl_server.search.progress import Progress
+
+# A graph is better than another by more than this share of an edge's penalty: less is rounding.
+_BETTER = 1e-3
 
 
 def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
@@ -86,17 +89,20 @@ def _searched(state: AdmmState, told: Mapping[str, Matrix], weights: Matrix, tas
         Moments of the sites, and how much each counts.
     """
     plan = run.plan
+    last = stage(plan, state.round + 1).step == plan.moments_rounds  # others only tell the next what to ask for
     pooling = weights if plan.weighs_rows else np.ones(len(weights))
     accuracies = [Accuracy(n) for n in run.free_rows(told)]  # not the weights, which a robust rule may have capped
-    accuracy, again, best = pooled_accuracy(accuracies, pooling.tolist()), None, None
+    accuracy, again, best, rivals = pooled_accuracy(accuracies, pooling.tolist()), None, None, None
     pooled = np.average(list(told.values()), axis=0, weights=pooling)
     if plan.graph_class == "cpdag":
         again = _class_search(told, weights, accuracy, task, run)
         best = again.found(pooled, progress=run.progress)
+        if last and plan.bootstrap:
+            best, rivals = among_rivals(best, again, pooled, accuracy, run)
         found = _in_units(best, state)
     else:
         found = _equal_variance(state, list(told.values()), weights, task, run)
-    if stage(plan, state.round + 1).step < plan.moments_rounds:  # only tells the next round what to ask for
+    if not last:
         return _with_graph(state, found, run)
     confidence = confidence_of(
         found.dag,
@@ -109,6 +115,7 @@ def _searched(state: AdmmState, told: Mapping[str, Matrix], weights: Matrix, tas
         weights=pooling.tolist(),
         draws=plan.bootstrap,
         rng=np.random.default_rng(plan.search_seed),
+        rivals=rivals,
         progress=run.progress,
         each=run.each,
     )
@@ -146,6 +153,31 @@ def _class_search(told: Mapping[str, Matrix], rows: Matrix, accuracy: Accuracy, 
     return ClassSearch(candidates, mask, accuracy.n_samples, penalty, plan.threshold, seed)
 
 
+def among_rivals(
+    best: FoundGraph, search: ClassSearch, pooled: Matrix, accuracy: Accuracy, run: Run
+) -> tuple[FoundGraph, list[Mask]]:
+    """The best graph among this one and its rivals in draws of the bootstrap; and all of these, the best first.
+
+    A search that starts at one place may end at a graph that is far from a better one, over graphs that are worse than
+    either. Other moments have other barriers.
+    """
+    draws = Draws(
+        network=fitted(best.dag, pooled, run.mask.columns),
+        S=pooled,
+        accuracy=accuracy,
+        dag=best.dag,
+        search=search,
+        class_of=run.class_of,
+        generators=np.random.default_rng(run.plan.search_seed).spawn(run.plan.bootstrap),
+    )
+    rivals, problem = draws.rivals(progress=run.progress, each=run.each), search.on(pooled, accuracy)
+    nearest = rivals[int(np.argmin(problem.scores(rivals)))]
+    other = problem.found(patience=0, start=nearest, progress=run.progress)
+    if other.score > best.score - _BETTER * search.penalty:
+        return best, rivals
+    return other, [other.dag, *rivals]
+
+
 def _cost_of_knowledge(best: FoundGraph, search: ClassSearch, pooled: Matrix, task: Task, run: Run) -> float:
     """By how much the score of all records would be lower without the plan's knowledge; NaN: not searched to the end.
 
@@ -158,7 +190,7 @@ def _cost_of_knowledge(best: FoundGraph, search: ClassSearch, pooled: Matrix, ta
     progress.begin("searching without prior knowledge")
     free = replace(search, candidates=parent_candidates(task.neighbours.support(), anything), mask=anything)
     problem = free.on(pooled, Accuracy(search.n_samples))
-    without = problem.found(start=topological_order(best.dag), progress=progress)
+    without = problem.found(start=best.dag, progress=progress)
     if progress.is_enough:
         return math.nan
     return max(search.n_samples * (best.score - without.score), 0.0)

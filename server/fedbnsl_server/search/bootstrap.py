@@ -10,19 +10,21 @@ between: the fitted network, and of each correlation of its residuals what stand
 
 Two graphs may explain moments about equally well and yet be far from each other, over graphs that are worse than
 either: a search that starts at one of them hardly finds the other, and shares would be too sure. So rivals of the graph
-are searched first, in draws, from the graph and from anywhere; then all of them are asked in every draw.
+are searched first, in draws, from the graph and from anywhere; then all of them are asked in every draw. One that fits
+the moments as they came better than the graph takes its place (`better_rival`).
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 
-from fedbnsl.graphs.graph import topological_order
 from fedbnsl.sparse import Index, Mask, Matrix
 from fedbnsl_server.search.class_search import ClassProblem
 from fedbnsl_server.search.fitted_network import Accuracy, FittedNetwork
+from fedbnsl_server.search.order_search import canonical_order
 from fedbnsl_server.search.progress import Each, Progress, in_turn
 from fedbnsl_server.search.standard_errors import correlation_errors
 
@@ -85,98 +87,138 @@ def centre(network: FittedNetwork, S: Matrix, accuracy: Accuracy) -> Matrix:
     return lifted(own + left)
 
 
-def draw(network: FittedNetwork, around: Matrix, accuracy: Accuracy, rng: np.random.Generator) -> Matrix:
-    """(d, d) moments with the errors of `accuracy`, around `centre`."""
-    size = np.sqrt(network.residual_variance)
-    S_e = _wishart(np.asarray(np.linalg.cholesky(around), dtype=np.float64), accuracy.n_samples, rng)
-    if accuracy.noise_std:
-        share = network.units(accuracy) / size
-        S_e = lifted(S_e + accuracy.noise_std * share * share[:, None] * _noise(len(S_e), rng))
-    return network.of_columns(S_e * size * size[:, None])
-
-
-def bootstrap(
+def draw(
     network: FittedNetwork,
-    S: Matrix,
+    around: Matrix,
     accuracy: Accuracy,
-    *,
-    dag: Mask,
-    search: Search,
-    class_of: Callable[[Mask], Mask],
-    draws: int,
     rng: np.random.Generator,
-    progress: Progress | None = None,
-    each: Each = in_turn,
-) -> Shares:
-    """Count what the best graphs of so many draws have; of fewer, once it is enough.
+    order: Index | None = None,
+) -> Matrix:
+    """(d, d) moments with the errors of `accuracy`, around `centre`.
 
     Parameters
     ----------
-    S
-        (d, d) moments that the graph was found in; moments that are unknown there are unknown to every draw.
+    order
+        (d,) in which numbers are drawn for the columns; None: as they are.
+    """
+    size = np.sqrt(network.residual_variance)
+    order = np.arange(len(around)) if order is None else order
+    ordered, back = np.ix_(order, order), np.argsort(order)
+    as_before = np.ix_(back, back)
+    L = np.asarray(np.linalg.cholesky(around[ordered]), dtype=np.float64)
+    S_e = _wishart(L, accuracy.n_samples, rng)[as_before]
+    if accuracy.noise_std:
+        share = network.units(accuracy) / size
+        noise = _noise(len(S_e), rng)[as_before]
+        S_e = lifted(S_e + accuracy.noise_std * share * share[:, None] * noise)
+    return network.of_columns(S_e * size * size[:, None])
+
+
+@dataclass(frozen=True, eq=False)
+class Draws:
+    """Moments drawn again and again around a graph, and the search that is asked for the best graph of each.
+
+    Attributes
+    ----------
+    network, S, accuracy
+        Of the graph, fitted to the (d, d) moments that it was found in. What is unknown there is unknown to every draw.
     dag
         (V, V) the graph.
+    search
+        What found it.
     class_of
         The (V, V) marks of the class of a DAG: both ways where it is undirected.
-    rng
-        Every draw has a generator of its own from it: what is drawn does not depend on how many draws there are.
-    progress
-        Told how far the draws are; asked whether that is enough.
-    each
-        Goes through the draws; with threads, several at a time.
+    generators
+        One for each draw: what is drawn does not depend on how many draws there are.
     """
-    progress = Progress() if progress is None else progress
-    around, unknown, generators = centre(network, S, accuracy), np.isnan(S), rng.spawn(draws)
 
-    def drawn(own: np.random.Generator) -> ClassProblem:
+    network: FittedNetwork
+    S: Matrix
+    accuracy: Accuracy
+    dag: Mask
+    search: Search
+    class_of: Callable[[Mask], Mask]
+    generators: Sequence[np.random.Generator]
+
+    def problem(self, k: int) -> ClassProblem:
+        """What the search asks of draw k: another time, of the same moments, for all of them take much memory."""
+        own = self.generators[k]
         state = own.bit_generator.state
-        moments = draw(network, around, accuracy, own)
-        own.bit_generator.state = state  # another time, the same moments: all of them together take much memory
-        moments[unknown] = np.nan
-        return search.on(moments, accuracy, dag)
+        moments = draw(self.network, self._around, self.accuracy, own, self._order)
+        own.bit_generator.state = state
+        moments[np.isnan(self.S)] = np.nan
+        return self.search.on(moments, self.accuracy, self.dag)
 
-    near, rivals = topological_order(dag), {class_of(dag).tobytes(): dag}
-    asked = generators[: max(_SEARCHED // len(dag), _LEAST_SEARCHED)]
-    anywhere = [rng.permutation(len(dag)).tolist() for _ in asked]
-    n_parts = len(asked) + len(generators)
+    def rivals(self, *, progress: Progress | None = None, each: Each = in_turn) -> list[Mask]:
+        """DAGs of different classes that are found in some of the draws; first the graph itself."""
+        progress = Progress() if progress is None else progress
+        progress.begin("searching for rivals")
+        n_asked = min(max(_SEARCHED // len(self.dag), _LEAST_SEARCHED), len(self.generators))
 
-    def searched(k: int) -> list[Mask]:
-        if progress.is_enough:
-            return []
-        problem = drawn(asked[k])
-        found = [
-            problem.found(patience=_PATIENCE, start=near, progress=progress.step()).dag,
-            problem.found(patience=0, start=anywhere[k], progress=progress.step()).dag,
-        ]
-        progress.at(k / n_parts)
-        return found
+        def searched(k: int) -> list[Mask]:
+            if progress.is_enough:
+                return []
+            problem = self.problem(k)
+            anywhere = self.generators[k].spawn(1)[0].permutation(len(self.dag)).tolist()
+            found = [
+                problem.found(patience=_PATIENCE, start=self.dag, progress=progress.step()).dag,
+                problem.found(patience=0, start=anywhere, progress=progress.step()).dag,
+            ]
+            progress.at(k / n_asked)
+            return found
 
-    def marks(k: int) -> Mask | None:
-        if progress.is_enough:
-            return None
-        found = class_of(best_of(drawn(generators[k]), candidates, progress))
-        if progress.is_enough:  # perhaps before its search was at its end
-            return None
-        progress.at((len(asked) + k) / n_parts)
-        return found
+        rivals = {self.class_of(self.dag).tobytes(): self.dag}
+        for found in each(searched, range(n_asked)):
+            for one in found:
+                rivals.setdefault(self.class_of(one).tobytes(), one)
+        return list(rivals.values())
 
-    progress.begin("bootstrap")
-    for found in each(searched, range(len(asked))):
-        for one in found:
-            rivals.setdefault(class_of(one).tobytes(), one)
-    candidates = list(rivals.values())
-    told = [found for found in each(marks, range(draws)) if found is not None]
-    shares = Shares(np.zeros(dag.shape, np.int64), np.zeros(dag.shape, np.int64), candidates, len(told))
-    for of_draw in told:
-        shares.adjacent[...] += of_draw | of_draw.T
-        shares.directed[...] += of_draw & ~of_draw.T
-    return shares
+    def shares(self, rivals: Sequence[Mask], *, progress: Progress | None = None, each: Each = in_turn) -> Shares:
+        """Count what the best graphs of the draws have; of fewer, once it is enough.
+
+        Parameters
+        ----------
+        progress
+            Told how far the draws are; asked whether that is enough.
+        each
+            Goes through the draws; with threads, several at a time.
+        """
+        draws = len(self.generators)
+        progress = Progress() if progress is None else progress
+        progress.begin("bootstrap")
+
+        def marks(k: int) -> Mask | None:
+            if progress.is_enough:
+                return None
+            found = self.class_of(best_of(self.problem(k), rivals, progress))
+            if progress.is_enough:  # perhaps before its search was at its end
+                return None
+            progress.at(k / draws)
+            return found
+
+        told = [found for found in each(marks, range(draws)) if found is not None]
+        shape = self.dag.shape
+        shares = Shares(np.zeros(shape, np.int64), np.zeros(shape, np.int64), rivals, len(told))
+        for of_draw in told:
+            shares.adjacent[...] += of_draw | of_draw.T
+            shares.directed[...] += of_draw & ~of_draw.T
+        return shares
+
+    @cached_property
+    def _around(self) -> Matrix:
+        return centre(self.network, self.S, self.accuracy)
+
+    @cached_property
+    def _order(self) -> Index:
+        size = np.sqrt(self.S.diagonal())
+        size = np.where(size > 0.0, size, 1.0)
+        return canonical_order(self.S / size / size[:, None], [np.array([c]) for c in range(len(size))])
 
 
 def best_of(problem: ClassProblem, rivals: Sequence[Mask], progress: Progress) -> Mask:
     """The best graph near the best of (V, V) DAGs; once it is enough, one on the way there."""
     nearest = rivals[int(np.argmin(problem.scores(rivals)))]
-    return problem.found(patience=0, start=topological_order(nearest), progress=progress.step()).dag
+    return problem.found(patience=0, start=nearest, progress=progress.step()).dag
 
 
 def lifted(R: Matrix) -> Matrix:

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 _MANY_ROWS = 100
 # More sites are left out in groups of about equal rows.
 _MOST_GROUPS = 10
+# Rows for each column of a variable's parents, at least: with fewer, chance alone explains much of a child, a graph of
+# many edges fits best, and the search for it takes very long.
+_ROWS_A_PARENT = 5.0
 # The penalties between which they choose: shares of the way from BIC's to that of the extended BIC, which is gamma of
 # Foygel and Drton from 0 to 1/2.
 _SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -61,6 +64,8 @@ class ClassProblem:
         Added to the moments' diagonal, as a share of it.
     judged
         (d, d) moments in which `scores` compares graphs; None: S.
+    n_samples
+        Rows that the moments come from: few rows allow few parents.
     """
 
     S: Matrix
@@ -71,9 +76,14 @@ class ClassProblem:
     seed: int
     ridge: float = 1e-9
     judged: Matrix | None = None
+    n_samples: float = math.inf
 
     def found(
-        self, *, patience: int | None = None, start: Sequence[int] | None = None, progress: Progress | None = None
+        self,
+        *,
+        patience: int | None = None,
+        start: Mask | Sequence[int] | None = None,
+        progress: Progress | None = None,
     ) -> FoundGraph:
         """A DAG of the class of least score, and its weights, in units of the columns; for settings see `best_dag`."""
         columns, required = self.mask.columns, self.mask.of_variables.required
@@ -86,6 +96,7 @@ class ClassProblem:
             seed=self.seed,
             patience=patience,
             start=start,
+            most_parents=int(min(max(self.n_samples / _ROWS_A_PARENT, 1.0), len(self.S))),
             progress=progress,
         )
         families = self._families(dag)
@@ -141,7 +152,9 @@ class ClassSearch:
     def on(self, moments: Matrix, accuracy: Accuracy, near: Mask | None = None, /) -> ClassProblem:
         """The same question to other moments, with a penalty for as many records as they have; see `Search`."""
         penalty = self.penalty * self.n_samples / accuracy.n_samples
-        return ClassProblem(moments, self.candidates, self.mask, penalty, self.threshold, self.seed)
+        return ClassProblem(
+            moments, self.candidates, self.mask, penalty, self.threshold, self.seed, n_samples=accuracy.n_samples
+        )
 
 
 def edge_penalty(
@@ -180,7 +193,7 @@ def edge_penalty(
         there = sum((rows[k] * moments[k] for k in group), np.zeros_like(S))
         misfit = dict[float, float]()
         for penalty in left_out:
-            problem = ClassProblem(S, candidates, mask, penalty * n / rest, threshold=0.0, seed=seed)
+            problem = ClassProblem(S, candidates, mask, penalty * n / rest, threshold=0.0, seed=seed, n_samples=rest)
             found = problem.found(patience=1, progress=progress.step())
             if progress.is_enough:
                 return extended

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedbnsl.plan.columns import Columns
 from fedbnsl.sparse import Index, Mask, Matrix
-from fedbnsl_server.search.bootstrap import Search, bootstrap
+from fedbnsl_server.search.bootstrap import Draws, Search
 from fedbnsl_server.search.fitted_network import SINGULAR, Accuracy, FittedNetwork, SiteMoments, edges_of, fitted
 from fedbnsl_server.search.heterogeneity import MOST_LEFT_OUT, cochran, holm, kept_without_a_site, tails
 from fedbnsl_server.search.progress import Each, Progress, in_turn
@@ -122,6 +122,7 @@ def confidence_of(
     seen: Matrix | None = None,
     draws: int,
     rng: np.random.Generator,
+    rivals: Sequence[Mask] | None = None,
     progress: Progress | None = None,
     each: Each = in_turn,
 ) -> Confidence:
@@ -153,8 +154,10 @@ def confidence_of(
         Of the bootstrap.
     rng
         For these draws.
+    rivals
+        (V, V) graphs that each draw is asked about, the graph itself first; None: they are searched before.
     progress, each
-        See `bootstrap`. Once it is enough, the numbers of draws and of searches without a site are smaller.
+        See `Draws`. Once it is enough, the numbers of draws and of searches without a site are smaller.
     """
     network = fitted(dag, moments, columns)
     several = list(sites.values()) if sites is not None and len(sites) > 1 else []
@@ -166,18 +169,16 @@ def confidence_of(
     q, degrees = cochran(estimates, site_errors) if several else _no_test(len(errors))
     told = len(several) if len(several) <= _MOST_TOLD else 0
     draws = 0 if search is None else draws
-    counts, rivals = np.zeros((*dag.shape, 4), dtype=np.int64), [dag]
+    counts, asked = np.zeros((*dag.shape, 4), dtype=np.int64), [dag]
     if search is not None and draws:
-        found = bootstrap(
-            network, moments, accuracy, dag=dag, search=search, class_of=class_of, draws=draws, rng=rng,
-            progress=progress, each=each,
-        )  # fmt: skip
+        drawn = Draws(network, moments, accuracy, dag, search, class_of, rng.spawn(draws))
+        asked = drawn.rivals(progress=progress, each=each) if rivals is None else list(rivals)
+        found = drawn.shares(asked, progress=progress, each=each)
         draws = found.draws
         counts[..., :3] = np.stack([found.adjacent, found.directed, found.directed.T], axis=-1)
-        rivals = list(found.rivals)
     left_out = 0
     if search is not None and shares and len(several) <= MOST_LEFT_OUT:
-        left_out, counts[..., 3] = kept_without_a_site(several, shares, rivals, search, progress=progress, each=each)
+        left_out, counts[..., 3] = kept_without_a_site(several, shares, asked, search, progress=progress, each=each)
     pairs = np.argwhere(np.triu(counts.any(axis=-1), k=1))
     spread = np.sqrt(network.residual_variance)
     n_apart, unexplained, correlations = _unexplained(

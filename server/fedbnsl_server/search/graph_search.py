@@ -148,7 +148,7 @@ def search(
         progress.begin("searching for an order")
         given.append(
             best_dag(
-                mean, penalty=cost, candidates=reachable, required=required, members=members, seed=0, start=order,
+                mean, penalty=cost, candidates=reachable, required=required, members=members, seed=0, start=along,
                 progress=progress,
             )
         )  # fmt: skip

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedbnsl.graphs.graph import topological_order
 from fedbnsl.sparse import Index, Mask, Matrix
 from fedbnsl_server.search.bootstrap import Search, best_of
 from fedbnsl_server.search.fitted_network import SiteMoments, pooled, pooled_accuracy
@@ -59,7 +58,7 @@ def kept_without_a_site(
         left = [weight for k, weight in enumerate(weights) if k != p]
         accuracy = pooled_accuracy([one.accuracy for one in others], left)
         problem = search.on(pooled([one.moments for one in others], left), accuracy, rivals[0])
-        start, step = topological_order(rivals[0]), progress.step()
+        start, step = rivals[0], progress.step()
         alone = [problem.found(start=start, progress=step).dag] if len(rivals) == 1 else []
         found = best_of(problem, [*rivals, *alone], progress)
         if progress.is_enough:  # perhaps before its search was at its end

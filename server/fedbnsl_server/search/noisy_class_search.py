@@ -17,7 +17,6 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from fedbnsl.graphs.graph import topological_order
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_server.search.class_search import ClassProblem
@@ -127,7 +126,7 @@ class NoisyClassSearch:
         progress: Progress | None,
     ) -> Explanation:
         """What explains all releases best: the best so far, or a graph found in `given` and improved."""
-        start = None if best is None else topological_order(best.dag)
+        start = None if best is None else best.dag
         step = None if progress is None else progress.step()
         for price in _PRICES:
             patience = 0 if start is None else _PATIENCE

@@ -13,6 +13,9 @@ moving one variable to its best place (BOSS: Andrews et al. 2023). Where no move
 variable is shuffled and the search goes on (iterated local search, as in FLOP: Wienoebst, Henckel and Weichwald 2025).
 Equally good orders are accepted, so the search walks through a class. All of it is compiled
 (`kernels.order_search`), runs in one thread and depends on its seed alone. It takes O(V^2 + d^2) memory.
+
+The search numbers the variables by the moments themselves (`canonical_order`), so that the same table with its columns
+in another order, with other names, units or reference levels gives the same graph.
 """
 
 import math
@@ -20,6 +23,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fedbnsl.graphs.graph import topological_order
 from fedbnsl.sparse import Index, Mask, Matrix
 from fedbnsl_server.search.progress import Progress
 
@@ -30,6 +34,8 @@ _SHUFFLES, _LEAST_PASSES, _MOST_PASSES = 1000, 5, 40
 _FEWEST = 2.0
 # A gain must be more than this share of an edge's penalty.
 _LEAST_GAIN = 1e-6
+# What rounding may leave of the variance of a column that the others of its variable determine.
+_ROUNDING = 1e-6
 
 
 def best_dag(
@@ -41,7 +47,8 @@ def best_dag(
     members: Sequence[Index] | None = None,
     seed: int,
     patience: int | None = None,
-    start: Sequence[int] | None = None,
+    start: Mask | Sequence[int] | None = None,
+    most_parents: int | None = None,
     progress: Progress | None = None,
 ) -> Mask:
     """(V, V) DAG of least score among those that were tried.
@@ -64,7 +71,9 @@ def best_dag(
         Passes over all neighbourhoods without a better graph, after which the search ends; 0: no shuffles; None: 40, of
         more than 25 variables fewer, of 200 or more 5.
     start
-        Order of the V variables to start from; None: as they are.
+        (V, V) DAG to start from; or an order of the V variables, each by its place in `canonical_order`; None: that.
+    most_parents
+        Columns that the parents of a variable may have, but for required ones; None: any number.
     progress
         Told how far the search is, if it finds nothing better; asked whether that is enough.
 
@@ -81,16 +90,24 @@ def best_dag(
     from fedbnsl_server.search.kernels.order_state import Problem, Room, State
 
     V = len(candidates)
+    members = [np.array([v]) for v in range(V)] if members is None else members
     size = np.sqrt(S.diagonal())
     size = np.where(size > 0.0, size, 1.0)
+    R = np.ascontiguousarray(S / size / size[:, None])
+    canonical = canonical_order(R, members)
+    ordered = np.ix_(canonical, canonical)
+    candidates, required = (candidates | required)[ordered], required[ordered]
     problem = Problem.of(
-        np.ascontiguousarray(S / size / size[:, None]),
-        blocks_of([np.array([v]) for v in range(V)] if members is None else members),
-        candidates=candidates | required,
+        R,
+        blocks_of([members[v] for v in canonical.tolist()]),
+        candidates=candidates,
         required=required,
         penalty=penalty,
         least=_LEAST_GAIN * penalty,
+        most=len(S) if most_parents is None else most_parents,
     )
+    if isinstance(start, np.ndarray):
+        start = topological_order(start[ordered])
     order = np.arange(V) if start is None else np.array(start, dtype=np.int64)
     draw = 1 + (2_654_435_761 * (seed + 1)) % (2**31 - 2)  # seeds that are near each other begin far apart
     n_edges = len(problem.source)
@@ -102,8 +119,33 @@ def best_dag(
     dag = np.zeros((V, V), dtype=bool)
     for j in range(V):
         first = problem.start[j]
-        dag[best.parents[first : first + best.n_parents[j]], j] = True
+        dag[canonical[best.parents[first : first + best.n_parents[j]]], canonical[j]] = True
     return dag
+
+
+def canonical_order(R: Matrix, members: Sequence[Index]) -> Index:
+    """(V,) variables by what they share with all others, most first.
+
+    That is the sum of their squared canonical correlations with each other variable, which no order, name, unit or
+    reference level changes.
+
+    Parameters
+    ----------
+    R
+        (d, d) moments in units of each column's size; NaN where unknown, which counts as 0.
+    members
+        The columns of each variable.
+    """
+    shared = np.nan_to_num(R)
+    for block in members:
+        if len(block) > 1:
+            values, vectors = np.linalg.eigh(shared[np.ix_(block, block)])
+            whitened = vectors / np.sqrt(np.maximum(values, _ROUNDING))
+            shared[block] = whitened.T @ shared[block]
+            shared[:, block] = shared[:, block] @ whitened
+    squares = shared**2
+    with_others = [float(squares[block].sum() - squares[np.ix_(block, block)].sum()) for block in members]
+    return np.argsort(-np.array(with_others), kind="stable")
 
 
 def warm_up() -> None:

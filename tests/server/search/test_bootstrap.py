@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from fedbnsl.graphs.cpdag import cpdag
-from fedbnsl.graphs.graph import topological_order
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
-from fedbnsl_server.search.bootstrap import Shares, bootstrap, centre, draw
+from fedbnsl_server.search.bootstrap import Draws, Shares, centre, draw
 from fedbnsl_server.search.class_search import ClassSearch
 from fedbnsl_server.search.fitted_network import Accuracy, FittedNetwork, fitted
 from fedbnsl_server.search.graph_search import FoundGraph
@@ -103,8 +102,9 @@ class Answers:
 
 
 def shares(search: Answers, draws: int, S: np.ndarray = S) -> Shares:
-    rng = np.random.default_rng(3)
-    return bootstrap(network(), S, Accuracy(100), dag=DAG, search=search, class_of=cpdag, draws=draws, rng=rng)
+    generators = np.random.default_rng(3).spawn(draws)
+    drawn = Draws(network(), S, Accuracy(100), DAG, search, cpdag, generators)
+    return drawn.shares(drawn.rivals())
 
 
 COLLIDER = np.array([[0, 1, 0], [0, 0, 0], [0, 1, 0]], dtype=bool)
@@ -134,17 +134,15 @@ def test_graphs_far_apart_that_fit_about_equally_well_share_the_draws_as_full_se
     search = ClassSearch(~np.eye(d, dtype=bool), anything, n, bic_penalty(n), 0.0, 0)
     dag = search.found(S).dag
     near, full, from_graph = fitted(dag, S, anything.columns), np.zeros((d, d)), np.zeros((d, d))
-    drawn = [draw(near, centre(near, S, accuracy), accuracy, own) for own in np.random.default_rng(3).spawn(100)]
-    for moments in drawn:
-        problem = search.on(moments, accuracy)
+    again = Draws(near, S, accuracy, dag, search, cpdag, np.random.default_rng(3).spawn(100))
+    for problem in map(again.problem, range(100)):
         for total, found in (
             (full, problem.found()),
-            (from_graph, problem.found(patience=0, start=topological_order(dag))),
+            (from_graph, problem.found(patience=0, start=dag)),
         ):
             marks = cpdag(found.dag)
             total += marks & ~marks.T
-    rng = np.random.default_rng(3)
-    found = bootstrap(near, S, accuracy, dag=dag, search=search, class_of=cpdag, draws=100, rng=rng)
+    found = again.shares(again.rivals())
     assert np.abs(from_graph - full).max() >= 25
     assert np.abs(found.directed - full).max() <= 5
 
@@ -158,29 +156,24 @@ def test_a_draw_does_not_depend_on_how_many_there_are() -> None:
     assert drawn(5)[:3] == drawn(3)
 
 
-def searched_draws(draws: int, *, moments: np.ndarray = S, **settings: Any) -> Shares:
-    """Of full searches in moments of 100 records."""
+def draws_of(draws: int, moments: np.ndarray = S) -> Draws:
+    """For full searches in moments of 100 records."""
     anything = EdgeMask(Knowledge(), list("abc"))
     search = ClassSearch(~np.eye(3, dtype=bool), anything, 100, bic_penalty(100), 0.0, 0)
-    rng = np.random.default_rng(3)
-    return bootstrap(
-        network(moments),
-        moments,
-        Accuracy(100),
-        dag=DAG,
-        search=search,
-        class_of=cpdag,
-        draws=draws,
-        rng=rng,
-        **settings,
-    )
+    generators = np.random.default_rng(3).spawn(draws)
+    return Draws(network(moments), moments, Accuracy(100), DAG, search, cpdag, generators)
+
+
+def searched_draws(draws: int, moments: np.ndarray, **settings: Any) -> Shares:
+    drawn = draws_of(draws, moments)
+    return drawn.shares(drawn.rivals(**settings), **settings)
 
 
 def test_threads_change_no_share() -> None:
     weak = np.array([[1, 0.3, 0.1], [0.3, 1, 0.25], [0.1, 0.25, 1]])
-    alone = searched_draws(40, moments=weak)
+    alone = searched_draws(40, weak)
     with ThreadPoolExecutor(4) as threads:
-        together = searched_draws(40, moments=weak, each=threads.map)
+        together = searched_draws(40, weak, each=threads.map)
     assert (together.adjacent == alone.adjacent).all()
     assert (together.directed == alone.directed).all()
     assert len(alone.rivals) > 1
@@ -199,7 +192,7 @@ def test_draws_that_were_enough_are_counted_and_no_others() -> None:
             yield function(item)
             seen.append(progress.done)
 
-    found = searched_draws(40, progress=progress, each=until_half)
+    found = draws_of(40).shares([DAG], progress=progress, each=until_half)
     assert seen == sorted(seen)
     assert progress.part == "bootstrap"
     assert 0 < found.draws < 40

@@ -123,3 +123,18 @@ def test_graphs_are_judged_in_other_moments_where_there_are_some() -> None:
     assert np.argmin(seen.scores(graphs)) == 1
     assert np.argmin(judged.scores(graphs)) == 0
     assert judged.found().dag.any()
+
+
+@pytest.mark.parametrize("width", [1, 2])
+def test_few_rows_allow_few_parents_whatever_an_edge_costs(width: int) -> None:
+    """30 rows of 24 columns without a relation: chance alone explains each column by the others."""
+    V, n = 24 // width, 30
+    X = np.random.default_rng(1).standard_normal((n, 24))
+    columns = Columns.of([f"x{k}" for k in range(24)], {f"x{k}": f"v{k // width}" for k in range(24)})
+    mask, candidates = EdgeMask(Knowledge(), columns), ~np.eye(V, dtype=bool)
+    found = {
+        rows: ClassProblem(X.T @ X / n, candidates, mask, 0.01, 0.0, 0, n_samples=rows).found(patience=1).dag
+        for rows in (n, 1e9)
+    }
+    assert 1 <= width * found[n].sum(axis=0).max() <= n // 5
+    assert width * found[1e9].sum(axis=0).max() > n // 5

@@ -101,13 +101,15 @@ def grow_and_shrink(P: Problem, room: Room, j: int, parents: Ints, m: int, gains
         while gained:  # grow
             best = -1
             if plain:
-                k = _most_explaining(own, shared, P.source[begin:end], chosen, rank, rank[j], _worth(rest, enough))
+                k = -1
+                if n < P.most:
+                    k = _most_explaining(own, shared, P.source[begin:end], chosen, rank, rank[j], _worth(rest, enough))
                 best = -1 if k < 0 else begin + k
             else:
                 best_gain = P.least
                 for e in range(begin, end):
                     i = P.source[e]
-                    if not chosen[i] and rank[i] < rank[j]:
+                    if not chosen[i] and rank[i] < rank[j] and n + sizes[i] <= P.most:
                         gain = _gain(P, room, j, e, n, rest)
                         if gain > best_gain:
                             best, best_gain = e, gain
@@ -123,7 +125,8 @@ def grow_and_shrink(P: Problem, room: Room, j: int, parents: Ints, m: int, gains
             chosen[i] = True
             m += 1
         for k in range(end - begin):  # now: shrinking needs the room
-            gains[k] = not chosen[P.source[begin + k]]
+            i = P.source[begin + k]
+            gains[k] = not chosen[i] and n + sizes[i] <= P.most
         if plain:
             _mark_explaining(own, shared, _worth(rest, enough), gains)
         else:

@@ -14,6 +14,8 @@ from fedbnsl_server.search.kernels.order_state import Problem, Room, State
 # Of a neighbourhood, at most so many variables change places at once in every other pass. Few stay near what is good,
 # all of them reach graphs that few do not.
 _MOST_SHUFFLED = 4
+# A bound on the work where better graphs follow each other in small steps, as with hardly more rows than variables.
+_MOST_TURNS = 20
 
 
 @compiled
@@ -139,7 +141,8 @@ def improve(P: Problem, room: Room, state: State, asked: Matrix) -> None:
             continue
         stale[v] = False
         start, begin, width = place[v], P.start[v], P.start[v + 1] - P.start[v]
-        best_place, best_change, best_m, best_score = start, -P.least, 0, 0.0
+        # Equally good places differ by rounding: the first of them is taken, on every processor.
+        best_place, best_change, best_m, best_score = start, 0.0, 0, 0.0
         for step in (-1, 1):
             m, change, score = n_parents[v], 0.0, scores[v]
             for k in range(m):
@@ -173,7 +176,7 @@ def improve(P: Problem, room: Room, state: State, asked: Matrix) -> None:
                         m, score = grow_and_shrink(P, room, v, own, m, own_gains)
                 if n_new[u] >= 0:
                     change += new_scores[u] - scores[u]
-                if change + score - scores[v] < best_change:
+                if change + score - scores[v] < best_change - P.least:
                     best_place, best_change, best_m, best_score = k, change + score - scores[v], m, score
                     for s in range(m):
                         room.best_own[s] = own[s]
@@ -291,7 +294,7 @@ def search(
     """Iterated local search: improve, shuffle a neighbourhood, improve again; keep what is no worse.
 
     One pass shuffles the neighbourhood of each variable once. The search ends after `patience` passes that found
-    nothing better.
+    nothing better, and after `_MOST_TURNS` times as many shuffles in all.
 
     Parameters
     ----------
@@ -310,10 +313,11 @@ def search(
     for j in range(V):
         room.changed[j] = True
     _copy_changes(P, room, best, tried)
-    least, unimproved, v = _total(best.scores), 0, 0
-    while unimproved < patience * V and asked[0] == 0.0:
+    least, unimproved, v, turns = _total(best.scores), 0, 0, 0
+    while unimproved < patience * V and turns < _MOST_TURNS * patience * V and asked[0] == 0.0:
         v = (v + 1) % V
         unimproved += 1
+        turns += 1
         share[0] = max(share[0], unimproved / (patience * V))  # what is better begins a count anew
         n = _neighbourhood(P, best, v, room.places)
         if n < 3:  # two variables: their order alone tells nothing new

@@ -30,6 +30,8 @@ class Problem(NamedTuple):
         Of an edge, for each pair of a column of one end and one of the other, in units of the score of a row.
     least
         A smaller gain is none.
+    most
+        Columns that the parents of a variable may have; required ones may have more.
     """
 
     R: Matrix
@@ -42,9 +44,12 @@ class Problem(NamedTuple):
     binds: bool
     penalty: float
     least: float
+    most: int
 
     @classmethod
-    def of(cls, R: Matrix, blocks: Blocks, *, candidates: Mask, required: Mask, penalty: float, least: float) -> Self:
+    def of(
+        cls, R: Matrix, blocks: Blocks, *, candidates: Mask, required: Mask, penalty: float, least: float, most: int
+    ) -> Self:
         """From (V, V) edges, the required ones among the candidates."""
         child, source = map(np.ascontiguousarray, np.nonzero(candidates.T))  # else an array of one is of another kind
         edge = np.full(candidates.shape, -1, dtype=np.int64)
@@ -52,7 +57,7 @@ class Problem(NamedTuple):
         ends = np.cumsum([0, *candidates.sum(axis=0)]).astype(np.int64)
         at = blocks.columns[blocks.first[source]]
         must = required[source, child]
-        return cls(R, blocks, ends, source, at, edge, must, bool(must.any()), float(penalty), float(least))
+        return cls(R, blocks, ends, source, at, edge, must, bool(must.any()), float(penalty), float(least), most)
 
 
 class State(NamedTuple):

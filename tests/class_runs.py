@@ -63,6 +63,7 @@ SMALL = {
         "assumed": ASSUMED,
         "tested": ["whether the sites' coefficients differ"],
         "contradicted": [],
+        "not_testable": ["common causes that no table has", "effects that are not linear"],
         "directed_by": {"data": 3, "knowledge": 1, "assumption": 0, "nobody": 1},
     },
     "estimation": {"n_samples": 900, "noise_std": 0.0, "draws": 100},

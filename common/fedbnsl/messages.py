@@ -13,7 +13,7 @@ from fedbnsl import __version__
 from fedbnsl.shown import steers_terminal
 from fedbnsl.sparse import Matrix, SparseMatrix
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 
 KEY_BYTES = 32
 """Of an X25519 public key."""

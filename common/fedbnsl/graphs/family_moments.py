@@ -56,9 +56,29 @@ def needed_moments(candidates: Mask, columns: Columns | None = None) -> Mask:
     return np.triu(pairs)
 
 
+def asked_moments(neighbours: Mask, mask: EdgeMask) -> Mask:
+    """(d, d) upper triangle: what a search among neighbours needs, also one without what is known beforehand.
+
+    That tells whether the tables contradict the knowledge. No pair is asked for that a run without it would not ask
+    for, but those that `forbidden_pairs` adds to the neighbours.
+    """
+    near = mask.columns.joined(neighbours) | mask.of_variables.required
+    near = near | near.T
+    return needed_moments(near & ~np.eye(len(near), dtype=bool), mask.columns)
+
+
+def forbidden_pairs(mask: EdgeMask) -> Mask:
+    """(d, d) pairs i < j of columns whose variables knowledge keeps apart; none where these are very many."""
+    apart = ~(mask.of_variables.allowed | mask.of_variables.allowed.T)
+    np.fill_diagonal(apart, False)
+    if apart.sum() > _FEW * (_FEW - 1):  # as many as all pairs of few
+        apart[:] = False
+    return np.triu(mask.columns.spread(apart), k=1)
+
+
 def chosen_moments(S: Matrix, neighbours: Mask, mask: EdgeMask) -> Matrix:
     """What a site sends of its (d, d) second moments, row by row."""
-    return S[needed_moments(parent_candidates(neighbours, mask), mask.columns)]
+    return S[asked_moments(neighbours, mask)]
 
 
 def symmetric(values: Matrix, needed: Mask) -> Matrix:

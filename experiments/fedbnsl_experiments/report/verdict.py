@@ -13,6 +13,9 @@ DIRECTED_BY: Mapping[str, str] = {
 }
 """Who can direct an edge, as in result.json, and how it is said."""
 
+# What older results did not say.
+_MOST_IMPORTANT = "common causes that no table has"
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -30,6 +33,8 @@ class Verdict:
         Number of edges by the keys of DIRECTED_BY; those of `nobody` are undirected.
     incomplete
         Which searches were ended early, in whole sentences.
+    not_testable
+        What no run can see in the tables, each as a clause, what matters most first.
     """
 
     assumed: Sequence[str]
@@ -37,16 +42,18 @@ class Verdict:
     tested: Sequence[str] | None
     directed_by: Mapping[str, int]
     incomplete: Sequence[str] = ()
+    not_testable: Sequence[str] = (_MOST_IMPORTANT,)
 
     @property
     def held(self) -> str:
-        """What was tested, and whether nothing was contradicted."""
+        """What was tested, whether nothing was contradicted, and what was not testable: never one without the other."""
         holds = "" if self.contradicted else "Nothing in the data contradicts it."
+        hidden = f"Not testable: {'; '.join(self.not_testable)}."
         if self.tested is None:
-            return holds
+            return f"{holds} {hidden}".lstrip()
         if not self.tested:
             return "Whether the data contradict it was not tested."
-        return " ".join([f"Tested: {'; '.join(self.tested)}.", *[holds] * bool(holds), "The rest was not tested."])
+        return " ".join([f"Tested: {'; '.join(self.tested)}.", *[holds] * bool(holds), hidden])
 
     @property
     def in_words(self) -> str:
@@ -70,6 +77,7 @@ def verdict_of(result: Mapping[str, Any]) -> Verdict | None:
         found.get("tested", None if result.get("estimation") else ()),
         {key: int(counts.get(key, 0)) for key in DIRECTED_BY},
         [_sentence(text) for text in found.get("incomplete", [])],
+        found.get("not_testable") or (_MOST_IMPORTANT,),
     )
 
 

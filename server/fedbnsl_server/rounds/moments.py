@@ -3,10 +3,18 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from fedbnsl.graphs.family_moments import needed_moments, parent_candidates, symmetric, within_two_steps
+from fedbnsl.graphs.cpdag import cpdag
+from fedbnsl.graphs.family_moments import (
+    asked_moments,
+    forbidden_pairs,
+    parent_candidates,
+    symmetric,
+    within_two_steps,
+)
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl.plan.limits import LARGEST_SQUARE, LEAST_SQUARE
 from fedbnsl.rounds.kinds import stage
@@ -26,14 +34,23 @@ from fedbnsl_server.search.progress import Progress
 
 # A graph is better than another by more than this share of an edge's penalty: less is rounding.
 _BETTER = 1e-3
+# This share of an edge's penalty keeps no edge out that explains anything.
+_NEARLY_NOTHING = 1e-3
+# Edges that knowledge forbids and the tables show: so many are kept.
+_MOST_AGAINST = 20
 
 
 def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
-    """The neighbours that the ADMM rounds found; later, who is within two steps of another in the last graph."""
+    """The neighbours that the ADMM rounds found; later, who is within two steps of another in the last graph.
+
+    In the last round also those that the plan's knowledge keeps apart: otherwise nothing could contradict it.
+    """
     if state.refitted is None:
         near = (state.neighbours or SparseMatrix.zeros(state.global_weights.n_variables)).support()
     else:
         near = within_two_steps(state.refitted.support())
+    if stage(run.plan, state.round + 1).step == run.plan.moments_rounds:
+        near = near | forbidden_pairs(run.mask)
     return state, Task(SparseMatrix.on_support(near.astype(np.float64), near))
 
 
@@ -120,8 +137,7 @@ def _searched(state: AdmmState, told: Mapping[str, Matrix], weights: Matrix, tas
         each=run.each,
     )
     if again is not None and best is not None:
-        cost = _cost_of_knowledge(best, again, pooled, task, run)
-        confidence = replace(confidence, cost_of_knowledge=cost)
+        confidence = replace(confidence, **_cost_of_knowledge(best, again, pooled, task, run))
     return replace(_with_graph(state, found, run), confidence=confidence)
 
 
@@ -178,22 +194,36 @@ def among_rivals(
     return other, [other.dag, *rivals]
 
 
-def _cost_of_knowledge(best: FoundGraph, search: ClassSearch, pooled: Matrix, task: Task, run: Run) -> float:
-    """By how much the score of all records would be lower without the plan's knowledge; NaN: not searched to the end.
+def _cost_of_knowledge(best: FoundGraph, search: ClassSearch, pooled: Matrix, task: Task, run: Run) -> dict[str, Any]:
+    """What `Confidence` has of a search without the plan's knowledge; nothing where it was not searched to the end.
 
-    Pairs whose moments nobody was asked for, because of that knowledge, stay apart: without them, it would cost more.
+    Nor where knowledge keeps so many pairs apart that they were not asked for.
     """
     mask, anything = run.mask, EdgeMask(Knowledge(), run.mask.columns)
     progress = Progress() if run.progress is None else run.progress
-    if (mask.of_variables.allowed == anything.of_variables.allowed).all() or progress.is_enough:
-        return math.nan
+    between, near = mask.of_variables, mask.columns.joined(task.neighbours.support())
+    near = near | near.T | between.required | between.required.T
+    apart = ~(between.allowed | between.allowed.T) & anything.of_variables.allowed
+    if (between.allowed == anything.of_variables.allowed).all() or (apart & ~near).any() or progress.is_enough:
+        return {}
     progress.begin("searching without prior knowledge")
-    free = replace(search, candidates=parent_candidates(task.neighbours.support(), anything), mask=anything)
+    free = replace(search, candidates=near & anything.of_variables.allowed, mask=anything)
     problem = free.on(pooled, Accuracy(search.n_samples))
     without = problem.found(start=best.dag, progress=progress)
+    pairs = without.dag | without.dag.T
+    same = replace(search, candidates=(pairs & between.allowed) | between.required)
+    same = replace(same, penalty=_NEARLY_NOTHING * search.penalty)
+    on_same = same.on(pooled, Accuracy(search.n_samples)).found(start=best.dag, progress=progress)
     if progress.is_enough:
-        return math.nan
-    return max(search.n_samples * (best.score - without.score), 0.0)
+        return {}
+    misfit = replace(problem, penalty=0.0).scores([on_same.dag, without.dag])
+    marks = cpdag(without.dag)
+    against = (marks & ~marks.T & ~between.allowed) | (marks & marks.T & apart)
+    return {
+        "cost_of_knowledge": max(search.n_samples * (best.score - without.score), 0.0),
+        "cost_on_same_pairs": max(search.n_samples * float(misfit[0] - misfit[1]), 0.0),
+        "against_knowledge": np.argwhere(against)[:_MOST_AGAINST],
+    }
 
 
 def _in_units(found: FoundGraph, state: AdmmState) -> FoundGraph:
@@ -268,7 +298,7 @@ def left_out(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: R
 
 
 def _needed(task: Task, run: Run) -> Mask:
-    return needed_moments(parent_candidates(task.neighbours.support(), run.mask), run.mask.columns)
+    return asked_moments(task.neighbours.support(), run.mask)
 
 
 def _are_moments(S: Matrix, *, constant_columns: bool, least: float) -> bool:

@@ -79,6 +79,12 @@ class Confidence:
     cost_of_knowledge
         By how much the score of all records would be lower without the plan's knowledge; NaN: there is none, or it was
         not searched without.
+    cost_on_same_pairs
+        By how much more likely all records are under the graph without it than under the best graph with it that has
+        edges between the same variables: the difference of the logarithms, without what edges cost.
+    against_knowledge
+        (K, 2) edges between variables which the class without knowledge has and knowledge forbids, both ways if
+        undirected; at most twenty.
     """
 
     n_samples: float
@@ -106,6 +112,8 @@ class Confidence:
     related: Mask = field(default_factory=lambda: np.empty((0, 0), dtype=bool))
     exact: Mask = field(default_factory=lambda: np.empty(0, dtype=bool))
     cost_of_knowledge: float = math.nan
+    cost_on_same_pairs: float = math.nan
+    against_knowledge: Index = field(default_factory=lambda: np.empty((0, 2), dtype=np.int64))
 
 
 def confidence_of(

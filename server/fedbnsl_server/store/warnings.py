@@ -22,6 +22,8 @@ _AFTER_THE_SEARCH = {
     "without one site each": "whether it hangs on one site was not looked at to the end",
     "searching without prior knowledge": "whether the tables contradict what was known beforehand was not looked at",
 }
+# With fewer rows for each column of the tables, results are warned of.
+_ROWS_A_COLUMN = 5
 # The largest residual variance over the smallest, beyond which a result warns.
 _UNEQUAL_VARIANCES = 2.0
 
@@ -92,6 +94,23 @@ def of_too_much_noise(plan: Plan, rows: Sequence[int], d: int) -> list[str]:
     return [
         f"the noise hides correlations of residuals below {hidden:.2g}, which is more than the threshold "
         f"{plan.threshold:g}: most edges are lost; {remedy}"
+    ]
+
+
+def of_few_rows(rows: int, n_columns: int) -> list[str]:
+    """Rows that are too few to choose among so many edges.
+
+    Parameters
+    ----------
+    rows
+        Of all sites together, those that were used.
+    """
+    if rows >= _ROWS_A_COLUMN * n_columns:
+        return []
+    return [
+        f"{rows} rows for {n_columns} columns are few: below {_ROWS_A_COLUMN} rows a column (here {_ROWS_A_COLUMN * n_columns}) most "
+        "faint edges are missed, some are there by chance, and directions are hardly known; bring more rows, or choose "
+        "fewer variables beforehand"
     ]
 
 

@@ -60,10 +60,20 @@ def summary_of(run, width=200):
 def test_page_and_terminal_begin_with_what_was_assumed_and_who_directed_the_edges(run):
     for text in (page_of(run).text.split("Contents")[0], " ".join(summary_of(run).split())):
         assert "elations are linear with Gaussian noise, of any variance. No common cause of two variables" in text
-        assert "Tested: whether the sites' coefficients differ. Nothing in the data contradicts it. The rest" in text
+        assert (
+            "Tested: whether the sites' coefficients differ. Nothing in the data contradicts it. "
+            "Not testable: common causes that no table has; effects that are not linear."
+        ) in text
         assert "Directed by the data: 3 of 5 edges; by knowledge: 1; by equal variances: none; by nobody: 1." in text
         assert "contradict what" not in text
     assert "5 edges among 6 variables, 4 of them directed" in page_of(run).text
+
+
+def test_an_older_result_that_nothing_contradicts_says_what_was_not_testable_all_the_same(run):
+    older = {key: value for key, value in SMALL["verdict"].items() if key not in ("not_testable", "tested")}
+    complete(run, verdict=older, estimation={"n_samples": 10.0, "noise_std": 0.0})
+    for text in (page_of(run).text, " ".join(summary_of(run).split())):
+        assert "Nothing in the data contradicts it. Not testable: common causes that no table has." in text
 
 
 def test_an_assumption_that_the_data_contradict_is_said_in_a_box_of_its_own(run):

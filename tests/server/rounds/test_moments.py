@@ -1,5 +1,6 @@
 """Several starts, and the moments round that chooses among their graphs: over an Exchange with real participants."""
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from fedbnsl.errors import RemoteProtocolError
+from fedbnsl.graphs import family_moments
 from fedbnsl.graphs.family_moments import needed_moments, parent_candidates
 from fedbnsl.graphs.graph import extract_dag, threshold
 from fedbnsl.messages import Content, LocalUpdate, RoundTask, SiteState
@@ -28,6 +30,7 @@ from fedbnsl_server.algorithm import round_loop
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.consensus_graph import consensus_graph
 from fedbnsl_server.algorithm.round_loop import RoundRecord
+from fedbnsl_server.search.confidence import Confidence
 from fedbnsl_server.search.progress import Progress
 from fedbnsl_server.sites.mailbox import UpdateCheck
 from fedbnsl_server.store import checkpoint
@@ -213,6 +216,7 @@ def test_while_another_start_is_under_way_the_last_whole_one_speaks() -> None:
         ({"tiers": [["a", "b"], ["c", "d"]]}, 0.0, 0.5),
         ({"required": [["c", "a"]]}, 2.0, 10.0),  # an edge more, between a and b
         ({"forbidden": [["a", "c"], ["c", "a"]]}, 100.0, 1e4),
+        ({"forbidden": [list(pair) for pair in itertools.permutations("abcd", 2)]}, 500.0, 1e4),  # no edge is left
     ],
 )
 def test_knowledge_that_is_wrong_costs_and_knowledge_that_is_true_does_not(
@@ -235,7 +239,37 @@ def test_knowledge_is_not_judged_by_a_search_that_was_ended_early(part: str, mon
     assert math.isnan(cost_of_knowledge({"forbidden": [["a", "c"], ["c", "a"]]}))
 
 
+def test_tiers_that_reverse_a_collider_are_far_less_likely_on_the_same_pairs() -> None:
+    """One more edge, between a and b, makes up for it: with the price of that edge the difference stays small."""
+    found = judged({"tiers": [["c"], ["a", "b", "d"]]})
+    assert 0.0 < found.cost_of_knowledge < math.log(2000) / 2 + math.log(4)
+    assert found.cost_on_same_pairs > 20.0
+    assert found.against_knowledge.tolist() == [[0, 2], [1, 2]]
+    true = judged({"tiers": [["a", "b"], ["c", "d"]]})
+    assert true.cost_on_same_pairs == pytest.approx(0.0, abs=1e-6)
+    assert true.against_knowledge.size == 0
+
+
+def test_pairs_that_knowledge_keeps_apart_are_looked_at_for_what_it_leaves_out() -> None:
+    found = judged({"forbidden": [list(pair) for pair in itertools.permutations("abcd", 2)]})
+    assert found.n_apart == 6
+    assert {(0, 2), (1, 2), (2, 3)} <= {tuple(pair) for pair in found.unexplained.tolist()}
+
+
+def test_where_very_many_pairs_are_kept_apart_they_are_not_asked_for_and_no_claim_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(family_moments, "_FEW", 2)
+    found = judged({"forbidden": [list(pair) for pair in itertools.permutations("abcd", 2)]})
+    assert found.n_apart == 0
+    assert math.isnan(found.cost_of_knowledge)
+
+
 def cost_of_knowledge(knowledge: dict[str, Any]) -> float:
+    return judged(knowledge).cost_of_knowledge
+
+
+def judged(knowledge: dict[str, Any]) -> Confidence:
     """In a run on a -> c <- b, c -> d."""
     rng = np.random.default_rng(0)
     tables: dict[str, Dataset] = {}
@@ -249,4 +283,4 @@ def cost_of_knowledge(knowledge: dict[str, Any]) -> float:
     rows = {site: table.n_samples for site, table in tables.items()}
     end = states_of_run(plan, sites, variables=tuple("abcd"), n_samples=rows)[-1]
     assert end.confidence is not None
-    return end.confidence.cost_of_knowledge
+    return end.confidence

@@ -133,6 +133,8 @@ def test_confidence_survives_the_disk_bit_for_bit(tmp_path: Path, state: AdmmSta
         n_unexplained=0,
         uncounted=("zoë",),
         cost_of_knowledge=1.5,
+        cost_on_same_pairs=30.25,
+        against_knowledge=np.array([[2, 0]]),
     )
     for kept in (confidence, replace(confidence, sites=(), site_estimate=np.empty((0, 2)))):
         checkpoint.save(tmp_path / "state", replace(state, confidence=kept), plan_digest=DIGEST)

@@ -282,6 +282,24 @@ def test_knowledge_that_costs_more_than_chance_is_said_not_to_fit() -> None:
     assert "whether a graph without the plan's knowledge fits better" in tested
 
 
+def test_knowledge_that_holds_only_where_effects_cancel_is_said_with_the_edges_that_it_forbids() -> None:
+    collider = replace(CONFIDENCE, cost_of_knowledge=4.6, against_knowledge=np.array([[0, 1], [2, 1], [1, 2]]))
+    assert contradicted(CPDAG, collider) == []
+    assert contradicted(CPDAG, replace(collider, cost_on_same_pairs=19.0)) == [], "hardly less likely"
+    (told,) = contradicted(CPDAG, replace(collider, cost_on_same_pairs=88.7))
+    assert told.startswith("the plan's knowledge fits the data only if effects along several paths cancel: ")
+    assert told.endswith("without it, the data give a -> b, b -- c")
+    few = replace(collider, cost_of_knowledge=3.0, cost_on_same_pairs=88.7)
+    assert contradicted(CPDAG, few) == [], "one edge's worth by chance"
+
+
+def test_what_no_run_can_test_is_in_every_verdict_hidden_causes_first() -> None:
+    for confidence in (CONFIDENCE, None):
+        verdict = verdict_of(CPDAG, COLUMNS, [], confidence, EQUAL)
+        assert verdict["not_testable"][0].startswith("common causes that no table has")
+        assert len(verdict["not_testable"]) == 4
+
+
 def test_a_pair_whose_edge_the_plan_forbids_is_said_to_be_forbidden() -> None:
     one = replace(CONFIDENCE, unexplained=np.array([[0, 2]]), unexplained_correlation=np.array([0.1]), n_unexplained=1)
     both = CPDAG.with_settings(knowledge=Knowledge(forbidden=(("a", "c"), ("c", "a"))).model_dump())

@@ -32,6 +32,7 @@ def problem() -> Problem:
         required=np.zeros_like(apart),
         penalty=PENALTY,
         least=1e-6 * PENALTY,
+        most=5,
     )
 
 

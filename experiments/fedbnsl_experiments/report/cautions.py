@@ -12,6 +12,7 @@ from fedbnsl_experiments.report import charts as report_charts
 from fedbnsl_experiments.report.learned import learned_edges
 from fedbnsl_experiments.report.run_files import ReportedRun
 from fedbnsl_experiments.report.threshold_path import acyclic_edges
+from fedbnsl_experiments.report.verdict import at_the_head
 from fedbnsl_experiments.scoring.metrics import score
 
 _TAUS = 80
@@ -28,7 +29,7 @@ def cautions(run: ReportedRun, scores: Mapping[str, Any] | None) -> list[str]:
     """Sentences, the most serious first; what holds for every run is in the page's template."""
     result = run.result
     found: list[str] = []
-    told = result.get("verdict", {}).get("incomplete", [])  # at the head of the page
+    told = at_the_head(result)
     if result["state"] != "finished":
         found.append(f"The run did not finish ({result['reason'].rstrip('.')}): its graph is shown as it stood.")
     found += [f"{warning[0].upper()}{warning[1:]}." for warning in result["warnings"] if warning not in told]

@@ -12,7 +12,7 @@ from rich.text import Text
 from fedbnsl.wording import edges_in_words
 from fedbnsl_experiments.report.confidence import between, confidence_of, percent, signed
 from fedbnsl_experiments.report.prepared import in_short
-from fedbnsl_experiments.report.verdict import Verdict, is_directed, verdict_of
+from fedbnsl_experiments.report.verdict import Verdict, at_the_head, is_directed, verdict_of
 from fedbnsl_experiments.scoring.class_scores import ClassScores
 from fedbnsl_experiments.scoring.metrics import Scores
 from fedbnsl_server.influence import in_one_line, outliers, who_was_left_out
@@ -95,7 +95,7 @@ def print_summary(
     for file, why in result["not_written"].items():
         lines.add_row("not written", f"{file}: {why}")
     took = result["seconds"]
-    told = [*odd, *result.get("verdict", {}).get("incomplete", [])]
+    told = [*odd, *at_the_head(result)]
     for warning in (warning for warning in result["warnings"] if warning not in told):
         lines.add_row("be careful", Text(warning, style="yellow"))
     lines.add_row("seconds", f"{seconds:.1f} in all, {took['total']:.1f} from the first round on")
@@ -108,7 +108,7 @@ def print_summary(
 def _print_verdict(verdict: Verdict | None, console: Console) -> None:
     if verdict is None:
         return
-    for sentence in verdict.incomplete:
+    for sentence in (*verdict.incomplete, *verdict.few_rows):
         console.print(Text(sentence, style="bold red"), soft_wrap=True)
     if verdict.contradicted:
         told = " ".join(verdict.contradicted)

@@ -33,6 +33,8 @@ class Verdict:
         Number of edges by the keys of DIRECTED_BY; those of `nobody` are undirected.
     incomplete
         Which searches were ended early, in whole sentences.
+    few_rows
+        A warning of few rows, as a whole sentence, if they are.
     not_testable
         What no run can see in the tables, each as a clause, what matters most first.
     """
@@ -43,6 +45,7 @@ class Verdict:
     directed_by: Mapping[str, int]
     incomplete: Sequence[str] = ()
     not_testable: Sequence[str] = (_MOST_IMPORTANT,)
+    few_rows: Sequence[str] = ()
 
     @property
     def held(self) -> str:
@@ -78,7 +81,14 @@ def verdict_of(result: Mapping[str, Any]) -> Verdict | None:
         {key: int(counts.get(key, 0)) for key in DIRECTED_BY},
         [_sentence(text) for text in found.get("incomplete", [])],
         found.get("not_testable") or (_MOST_IMPORTANT,),
+        [_sentence(text) for text in found.get("few_rows", [])],
     )
+
+
+def at_the_head(result: Mapping[str, Any]) -> list[str]:
+    """Warnings that summary and page have with their verdict, and so not among the others."""
+    verdict: Mapping[str, Any] = result.get("verdict") or {}
+    return [*verdict.get("incomplete", ()), *verdict.get("few_rows", ())]
 
 
 def as_typeset(verdict: Verdict | None) -> Verdict | None:

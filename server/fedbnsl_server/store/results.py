@@ -341,7 +341,15 @@ class RunRecorder:
             else None,
             "units": {name: entry.measure for name, entry in self._plan.dictionary.items() if entry.measure},
             "graph_class": self._plan.graph_class,
-            "verdict": verdict_of(self._plan, columns, edges, confidence, variance, incomplete=self._ended_searches()),
+            "verdict": verdict_of(
+                self._plan,
+                columns,
+                edges,
+                confidence,
+                variance,
+                incomplete=self._ended_searches(),
+                few_rows=self._few_rows(),
+            ),
             "edges": edges,
             "unsure": [] if graph is None else unsure(confidence, graph, columns),
             "fit": {} if graph is None else fit_of(confidence, graph, columns, variance),
@@ -439,9 +447,14 @@ class RunRecorder:
         confidence = None if self._state is None else self._state.confidence
         return warnings.of_ended_searches(self._plan, self._rounds, None if confidence is None else confidence.draws)
 
+    def _few_rows(self) -> list[str]:
+        used = [self._part_of(site)["rows_used"] for site in self._n_samples]
+        rows = [n if one is None else one for one, n in zip(used, self._n_samples.values(), strict=True)]
+        return warnings.of_few_rows(sum(rows), len(self._variables)) if rows else []
+
     def _warnings(self, edges: Sequence[Mapping[str, Any]]) -> list[str]:
         """What a person should know before believing these edges and their directions."""
-        found = self._ended_searches() + outliers(self._influence) + many_rows(self._n_samples)
+        found = self._ended_searches() + self._few_rows() + outliers(self._influence) + many_rows(self._n_samples)
         found += [f"no privacy guarantee: {reason}" for reason in self._no_guarantee() if self._plan.privacy]
         contributed = {site for entry in self._rounds for site in entry["contributed"]} & self._n_samples.keys()
         found += warnings.of_sites_that_went(self._ejected, self._turned_out, contributed)

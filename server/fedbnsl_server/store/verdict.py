@@ -43,6 +43,7 @@ def verdict_of(
     residual_variance: Matrix,
     *,
     incomplete: Sequence[str] = (),
+    few_rows: Sequence[str] = (),
 ) -> dict[str, Any]:
     """What result.json has under `verdict`.
 
@@ -56,6 +57,8 @@ def verdict_of(
         (d,) in squared units of the tables; empty: not known, and so not tested.
     incomplete
         Which searches were ended early, in words.
+    few_rows
+        A warning of few rows, if they are.
     """
     contradicted: list[str] = []
     if confidence is not None:
@@ -72,6 +75,7 @@ def verdict_of(
         "not_testable": list(_NOT_TESTABLE),
         "directed_by": directions(edges),
         "incomplete": list(incomplete),
+        "few_rows": list(few_rows),
     }
 
 

@@ -108,9 +108,9 @@ def of_few_rows(rows: int, n_columns: int) -> list[str]:
     if rows >= _ROWS_A_COLUMN * n_columns:
         return []
     return [
-        f"{rows} rows for {n_columns} columns are few: below {_ROWS_A_COLUMN} rows a column (here {_ROWS_A_COLUMN * n_columns}) most "
-        "faint edges are missed, some are there by chance, and directions are hardly known; bring more rows, or choose "
-        "fewer variables beforehand"
+        f"{rows:,} rows are few for {n_columns} columns, fewer than {_ROWS_A_COLUMN} a column "
+        f"({_ROWS_A_COLUMN * n_columns:,}): faint edges are missed, some edges are there by chance, and directions are "
+        "hardly known; bring more rows, or choose fewer variables beforehand"
     ]
 
 

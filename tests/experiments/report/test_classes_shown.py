@@ -69,6 +69,15 @@ def test_page_and_terminal_begin_with_what_was_assumed_and_who_directed_the_edge
     assert "5 edges among 6 variables, 4 of them directed" in page_of(run).text
 
 
+def test_few_rows_are_told_once_at_the_head(run):
+    told = "60 rows are few for 50 columns"
+    complete(run, verdict={**SMALL["verdict"], "few_rows": [told]}, warnings=[told])
+    assert summary_of(run).splitlines()[0] == f"{told}."
+    for text in (page_of(run).text, summary_of(run)):
+        assert text.count(told) == 1
+    assert told in page_of(run).text.split("Contents")[0]
+
+
 def test_an_older_result_that_nothing_contradicts_says_what_was_not_testable_all_the_same(run):
     older = {key: value for key, value in SMALL["verdict"].items() if key not in ("not_testable", "tested")}
     complete(run, verdict=older, estimation={"n_samples": 10.0, "noise_std": 0.0})

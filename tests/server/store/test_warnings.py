@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedbnsl.plan.plan import Plan
-from fedbnsl_server.store.warnings import of_required_in_vain, of_too_much_noise, of_unequal_variances
+from fedbnsl_server.store.warnings import of_few_rows, of_required_in_vain, of_too_much_noise, of_unequal_variances
 
 
 def plan(graph_class: str, threshold: float) -> Plan:
@@ -42,3 +42,9 @@ def test_a_required_edge_that_the_data_do_not_show_is_named() -> None:
     for other in ([0.1, 0.2], [-0.5, -0.1], None):
         assert of_required_in_vain(knowing, [{**edge, "interval": other}]) == []
     assert of_required_in_vain(knowing, [{**edge, "source": "c"}, {**edge, "coefficients": []}]) == []
+
+
+def test_fewer_than_five_rows_a_column_are_told_with_both_numbers() -> None:
+    assert of_few_rows(250, 50) == []
+    (told,) = of_few_rows(249, 50)
+    assert told.startswith("249 rows are few for 50 columns, fewer than 5 a column (250): ")

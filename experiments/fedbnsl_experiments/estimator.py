@@ -16,18 +16,17 @@ from fedbnsl.errors import SetupError
 from fedbnsl.graphs.formats import LearnedGraph
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
-from fedbnsl.plan.ready_files import DEFAULT_PLAN
 from fedbnsl.sparse import Matrix
 from fedbnsl_client.data.checks import DataWarning
 from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_client.data.plan_fit import rows_for
+from fedbnsl_client.data.plan_fit import remarks, rows_for
 from fedbnsl_client.data.preparation import column_means, has_intercept
 from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_client.refit import personalise
 from fedbnsl_experiments.plan_settings import for_sites, with_dotted
 from fedbnsl_experiments.scoring.evaluation import columns_of, learned_graph, scales_of
 from fedbnsl_experiments.simulate import simulate
-from fedbnsl_experiments.tables.notebook import site_tables, table_over
+from fedbnsl_experiments.tables.notebook import categories_of, site_tables, table_over
 from fedbnsl_server.algorithm.admm import AdmmState, of_result
 from fedbnsl_server.algorithm.consensus_graph import consensus_graph, raw_weights
 from fedbnsl_server.observe.terminal import RunDisplay
@@ -49,6 +48,9 @@ class SimulationWarning(UserWarning):
     """What a private plan promises does not hold for a simulation."""
 
 
+_DEFAULT = "standard"  # for tables of your own, which a notebook has
+
+
 class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Learn one Bayesian network from the tables of several sites, simulated in this process.
 
@@ -59,19 +61,20 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
     Parameters
     ----------
     rounds, l1_weight, consensus_penalty, threshold, local_steps, refit_rounds
-        Settings of the plan, as in a plan file. None: as in `plan`, by default 10, 0.1, 3.0, 0.3, 1000000 and 0.
+        Settings of the plan, as in a plan file. None: as in `plan`.
         A refit goes with a plan that does not search, such as fed-sparse.
     epsilon
         Budget of a private plan, for each site's table. Without a `plan`, the ready plan private-steps is used, with
         the settings of the nearest budget that they were tuned for; None: as in `plan`, by default no privacy.
     plan
-        What all settings start from: a `Plan`, the name of a ready plan (`fedbnsl plan list`) or a path. None: lean;
-        with `epsilon` private-steps.
+        What all settings start from: a `Plan`, the name of a ready plan (`fedbnsl plan list`) or a path. None:
+        standard, for tables of your own; with `epsilon` private-steps.
     dictionary
         What each variable is, as in dictionary.toml: a `Dictionary`, a path, or a dict such as
         ``{"sex": {"kind": "binary", "levels": ["f", "m"]}, "age": {"range": [0, 110]}}``. With it, tables may hold
         text, categories and truth values, and columns that it does not name are not used. None: that of `plan`, if
-        any; otherwise all columns are numbers.
+        any; otherwise columns of pandas' type category have its levels, where the plan is not private, and all others
+        are numbers.
     settings
         Any other settings of the plan by name, such as ``{"value_type": "float32", "privacy.clip": 5.0}``.
     noise_seed
@@ -128,7 +131,7 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
     >>> def table(n):
     ...     cause, noise = rng.standard_normal((2, n))
     ...     return np.column_stack([cause, 1.5 * cause + noise])
-    >>> model = FedSparseBNSL(rounds=20).fit([table(500), table(800)])
+    >>> model = FedSparseBNSL(plan="lean", rounds=20).fit([table(500), table(800)])
     >>> [(source, target, round(weight, 1)) for source, target, weight in model.edges_]
     [('X1', 'X2', 1.5)]
     >>> model.personalised(table(300)).dag.tolist()
@@ -195,39 +198,37 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         plan = self._plan()
         if plan.privacy is None and self.noise_seed is not None:
             raise SetupError("noise_seed: the plan has no privacy, and so no noise")
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", DataWarning)
-            datasets = site_tables(tables, columns=plan.variables, dictionary=plan.dictionary)
-        about_tables: list[str] = []
-        for warning in caught:
-            warnings.warn(warning.message, warning.category, stacklevel=2)
-            if issubclass(warning.category, DataWarning):
-                about_tables.append(str(warning.message))
+        if plan.privacy is None and not plan.dictionary and (found := categories_of(tables)):
+            plan = plan.with_dictionary(found.over(plan.variables or found.variables), origin="the tables' categories")
+        datasets = site_tables(tables, columns=plan.variables, dictionary=plan.dictionary)
+        about_tables = [f"{site}: {text}" for site, table in datasets.items() for text in remarks(table, plan)]
+        for text in about_tables:
+            warnings.warn(text, DataWarning, stacklevel=2)
         if plan.privacy is not None:
             text = "this simulation guarantees nothing: one process holds all tables, and no ledger counts their budget"
             warnings.warn(text, SimulationWarning, stacklevel=2)
         plan = for_sites(plan, len(datasets))
-        states: list[AdmmState] = []
+        states, seed = list[AdmmState](), cast(int | None, _plain(self.noise_seed))
 
         def follow(state: AdmmState) -> None:
             states[:] = [state]
 
         with tempfile.TemporaryDirectory() as scratch:
-            out = Path(scratch, "run") if self.out is None else Path(self.out)
+            out = Path(scratch, "run") if self.out is None else Path(self.out).expanduser()
             if self.progress:
                 with RunDisplay(f"{plan.name}: {len(datasets)} sites in one process", Console(stderr=True)) as display:
                     result = simulate(
                         plan,
                         datasets,
                         out,
-                        noise_seed=self.noise_seed,
+                        noise_seed=seed,
                         follow=follow,
                         watch=display.show,
                         on_enough=display.say,
                     )
             else:
                 say = partial(print, file=sys.stderr)
-                result = simulate(plan, datasets, out, noise_seed=self.noise_seed, follow=follow, on_enough=say)
+                result = simulate(plan, datasets, out, noise_seed=seed, follow=follow, on_enough=say)
         self._keep(plan, result, states[0], about_tables)
         return self
 
@@ -235,19 +236,20 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         """The base plan with what the parameters replace."""
         named = ("rounds", "l1_weight", "consensus_penalty", "threshold", "local_steps", "refit_rounds")
         replaced = {name: value for name in named if (value := getattr(self, name)) is not None}
-        if self.epsilon is not None:
-            replaced["privacy.epsilon"] = self.epsilon
-        if self.plan is not None:
-            base = self.plan if isinstance(self.plan, Plan) else Plan.load(self.plan, epsilon=self.epsilon)
+        epsilon = cast(float | None, _plain(self.epsilon))
+        if epsilon is not None:
+            replaced["privacy.epsilon"] = epsilon
+        if isinstance(self.plan, Plan):
+            base = self.plan
         else:
-            name = DEFAULT_PLAN if self.epsilon is None else "private-steps"
-            base = Plan.load(name, epsilon=self.epsilon)
-        plan = with_dotted(base, {**replaced, **(self.settings or {})}, origin="FedSparseBNSL")
+            base = Plan.load(self.plan or (_DEFAULT if epsilon is None else "private-steps"), epsilon=epsilon)
+        settings = {name: _plain(value) for name, value in {**replaced, **(self.settings or {})}.items()}
+        plan = with_dotted(base, settings, origin="FedSparseBNSL")
         given = self.dictionary
         if given is None:
             return plan
         if isinstance(given, Path | str):
-            given = Dictionary.load(Path(given))
+            given = Dictionary.load(Path(given).expanduser())
         elif not isinstance(given, Dictionary):
             given = Dictionary.from_plain(given, origin="FedSparseBNSL: dictionary")
         return plan.with_dictionary(given, origin="FedSparseBNSL")
@@ -340,6 +342,11 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
 
     def _names(self) -> list[str]:
         return list(vars(self)["result_"]["variables"])
+
+
+def _plain(value: object) -> object:
+    """A setting as Python's own number, list or truth value: grids of settings are often arrays of numpy."""
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
 def _round(entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -175,7 +175,7 @@ def test_a_model_takes_a_dictionary_as_a_dict_a_path_or_itself(tmp_path: Path) -
     assert model.score([tables[0]]) == pytest.approx(-left.sum() / (2 * len(X)), rel=1e-9)
 
 
-@pytest.mark.parametrize("kind", ["category", "string", object])
+@pytest.mark.parametrize("kind", ["string", object])
 def test_text_without_a_dictionary_is_refused_with_the_way_on(tmp_path: Path, kind: Any) -> None:
     table = pd.read_csv(write_ward(tmp_path / "ward.csv", 2), dtype={"blood": kind})[["age", "blood"]]
     with pytest.raises(DataError, match=r"site-1: column 'blood': \d+ row\(s\) are not numbers") as refused:

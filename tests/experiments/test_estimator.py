@@ -25,7 +25,7 @@ from fedbnsl_experiments.estimator import FedSparseBNSL, SimulationWarning
 from fedbnsl_experiments.tables.synthetic import synthesise
 
 FEDERATION = synthesise(5, 5, 3, 200, 100)
-FAST = {"rounds": 8}
+FAST = {"plan": "lean", "rounds": 8}
 
 
 def frame(X, names=FEDERATION.variables):
@@ -172,12 +172,12 @@ def test_parameters_replace_settings_of_the_plan_and_the_rest_stays(tmp_path):
         FedSparseBNSL(l1_weight=-1).fit(list(FEDERATION.tables))
 
 
-def test_without_a_plan_it_is_lean_and_a_private_run_is_never_made_of_it_in_passing():
+def test_without_a_plan_it_is_standard_and_a_private_run_is_never_made_of_it_in_passing():
     tables = list(FEDERATION.tables)
-    assert FedSparseBNSL().fit(tables).plan_ == Plan.load("lean")
+    assert FedSparseBNSL().fit(tables).plan_ == Plan.load("standard")
     private = {"local_solver": "dp-pgcd", "privacy.epsilon": 1.0, "privacy.feature_bounds": [9.0]}
     with pytest.raises(PlanError, match="send_step"):
-        FedSparseBNSL(rounds=2, local_steps=2, settings=private).fit(tables)
+        FedSparseBNSL(plan="lean", rounds=2, local_steps=2, settings=private).fit(tables)
     with pytest.warns(SimulationWarning):
         used = FedSparseBNSL(rounds=2, local_steps=2, refit_rounds=0, plan="fed-sparse", settings=private).fit(tables)
     assert used.plan_.moments_rounds == 0
@@ -284,3 +284,32 @@ def test_a_path_among_the_tables_is_answered_with_how_to_read_it(kind):
     with pytest.raises(DataError, match="site-1: expected a data frame or an array, got a path") as caught:
         FedSparseBNSL().fit([kind("north.csv")])
     assert "pandas.read_csv('north.csv'), after `pip install pandas`" in str(caught.value)
+
+
+def test_settings_may_be_numbers_of_numpy_as_in_grids(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    number = np.int64(2)
+    model = FedSparseBNSL(plan="lean", rounds=number, threshold=np.float64(0.2), settings={"n_participants": number})
+    model.set_params(out="~/run").fit(list(FEDERATION.tables[:2]))
+    assert (model.plan_.rounds, model.plan_.threshold) == (2, 0.2)
+    assert (tmp_path / "run" / "result.json").is_file(), "~ is the home folder"
+
+
+def test_under_standard_no_table_is_said_to_lack_an_intercept():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        FedSparseBNSL(plan="standard").fit([X + 100.0 for X in FEDERATION.tables])
+    with pytest.warns(DataWarning) as caught:
+        FedSparseBNSL(**FAST).fit([X + 100.0 for X in FEDERATION.tables])
+    assert [str(one.message)[:8] for one in caught] == ["site-1: ", "site-2: ", "site-3: "]
+
+
+def test_under_privacy_rows_without_a_value_are_said_to_count_as_zeros():
+    tables = [frame(X) for X in FEDERATION.tables]
+    tables[0].loc[3, "X2"] = np.nan
+    dictionary = {name: {"range": [-20.0, 20.0]} for name in FEDERATION.variables}
+    with pytest.warns((DataWarning, SimulationWarning)) as caught:
+        FedSparseBNSL(plan="private", epsilon=5.0, dictionary=dictionary, noise_seed=1).fit(tables)
+    texts = [str(one.message) for one in caught]
+    assert any("site-1: 1 row(s) count as zeros" in text for text in texts)
+    assert not any("left out" in text for text in texts)

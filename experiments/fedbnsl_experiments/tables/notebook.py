@@ -1,5 +1,6 @@
 """Tables as a notebook holds them (data frames, arrays), checked as the files of a site are."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -22,6 +23,10 @@ _MISSING = ("NoneType", "NAType", "NaTType")
 _DESCRIBE = (
     "Say what text and categories stand for: FedSparseBNSL(dictionary=...), with kind and levels of each variable "
     "(docs/how-to/tables.md), or leave the column out."
+)
+_CORRECT = (
+    "Correct the table, or say what its columns are: FedSparseBNSL(dictionary=...), where a range makes what lies "
+    "outside missing (docs/how-to/tables.md)."
 )
 
 
@@ -101,13 +106,52 @@ def _columns(site: str, table: Any) -> tuple[list[str], list[Any]]:
         )
     if hasattr(table, "columns") and hasattr(table, "__getitem__"):
         labels = list(table.columns)
-        return read_names(site, [str(label) for label in labels]), [table[label] for label in labels]
+        return read_names(site, [_name(label) for label in labels]), [table[label] for label in labels]
     values = np.asarray(table)
     if values.ndim != 2:
         raise DataError(
             f"{site}: expected a data frame or an array of rows and columns; got {values.ndim} dimension(s)"
         )
     return [f"X{k + 1}" for k in range(values.shape[1])], list(values.T)
+
+
+def _name(label: Any) -> str:
+    """Of a column; empty, which is refused, where there is none: pandas makes NaN of a label None."""
+    nameless = type(label).__name__ in _MISSING or (isinstance(label, float) and math.isnan(label))
+    return "" if nameless else str(label)
+
+
+def categories_of(tables: object) -> Dictionary:
+    """What the columns of pandas' type category say of themselves; empty if there is none.
+
+    Levels are those of all tables, in the order of the first that has them; ordered ones are ordinal. Other columns
+    are continuous.
+    """
+    entries = dict[str, dict[str, Any]]()
+    for site, table in _named(tables).items():
+        for name, cells in zip(*_columns(site, table), strict=True):
+            entry = entries.setdefault(name, {})
+            categories = getattr(getattr(cells, "dtype", None), "categories", None)
+            if categories is not None:
+                levels = [_level(level) for level in categories.tolist()]
+                entry["levels"] = list(dict.fromkeys([*entry.get("levels", []), *levels]))
+                entry["kind"] = "ordinal" if cells.dtype.ordered else "nominal"
+    for entry in entries.values():
+        n_levels = len(entry.get("levels", ()))
+        if n_levels == 2:
+            entry["kind"] = "binary"
+        elif n_levels < 2:
+            entry.clear()
+    if not any(entries.values()):
+        return NO_DICTIONARY
+    return Dictionary.from_plain(entries, origin="the tables' categories")
+
+
+def _level(category: object) -> str:
+    """As `Reading.value` spells a cell."""
+    if isinstance(category, float):
+        return str(int(category)) if category.is_integer() else repr(category)
+    return str(category)
 
 
 def _dataset(
@@ -120,10 +164,13 @@ def _dataset(
         found.add(names.index(name), how, [row for row, _ in wrong], [cell for _, cell in wrong])
         codes.append(values)
     if problems := found.lines():
-        remedy = None if dictionary else _DESCRIBE
-        raise DataError(f"{site}: " + in_one_line(problems), remedy=remedy)
+        remedy = "" if dictionary else _DESCRIBE
+        raise DataError(f"{site}: " + in_one_line(problems), remedy=remedy or _CORRECT)
     X = np.column_stack(codes) if codes else np.empty((0, 0))
-    return Dataset.of_values(variables, X, origin=site, dictionary=dictionary)
+    try:
+        return Dataset.of_values(variables, X, origin=site, dictionary=dictionary, warn=False)
+    except DataError as error:
+        raise DataError(str(error), remedy=_CORRECT) from None
 
 
 def _codes(column: Any, reading: Reading, *, text_is_read: bool) -> tuple[Matrix, list[tuple[int, object]]]:
@@ -139,7 +186,8 @@ def _codes(column: Any, reading: Reading, *, text_is_read: bool) -> tuple[Matrix
         try:
             if isinstance(cell, str) and not text_is_read:
                 raise ValueError("text")
-            codes[k] = known[cell] if cell in known else known.setdefault(cell, reading.value(cell))
+            key = type(cell), cell  # True equals 1, and may be another level
+            codes[k] = known[key] if key in known else known.setdefault(key, reading.value(cell))
         except (ValueError, TypeError):  # what cannot be hashed is no number either
             wrong.append((k + 1, cell))
     return codes, wrong

@@ -1,6 +1,7 @@
 """`fedbnsl effect`: what a learned network says of the total effect of one variable on another."""
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,7 +98,8 @@ def _report(
                 continue
             values: list[dict[str, Any]] = []
             for one in effects:
-                error = None if one.standard_error is None else float(one.standard_error[a, b])
+                told = math.nan if one.standard_error is None else float(one.standard_error[a, b])
+                error = None if math.isnan(told) else told
                 value, scale = float(one.value[a, b]), float(spread[i] / spread[j])
                 low_high = None if error is None else [value - _NORMAL_95 * error, value + _NORMAL_95 * error]
                 values.append(

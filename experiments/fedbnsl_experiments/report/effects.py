@@ -138,7 +138,7 @@ def _row(network: LearnedNetwork, spread: Matrix, source: int, target: int, effe
     of_pair, factor = values[:, a, b], float(scale[a, b])
     interval = None
     errors = [one.standard_error[a, b] for one in effects if one.standard_error is not None]
-    if len(errors) == len(effects):
+    if len(errors) == len(effects) and np.isfinite(errors).all():
         half = _NORMAL_95 * np.array(errors)
         interval = (float((of_pair - half).min()), float((of_pair + half).max()))
     low, high = float(of_pair.min()), float(of_pair.max())

@@ -17,6 +17,7 @@ from fedbnsl.errors import ResultError
 from fedbnsl.graphs.class_members import consistent_extension, descendants, directed_at
 from fedbnsl.plan.columns import Columns
 from fedbnsl.sparse import Index, Mask, Matrix
+from fedbnsl_server.search.fitted_network import in_relation
 
 # Effects this near, as a share of the larger one, are one value: rounding apart, they are the same function of the
 # covariance.
@@ -50,7 +51,8 @@ class Effect:
         (a, b) effect of each column of the sources on each column of the target, in units of the target for a unit of
         the source.
     standard_error
-        (a, b); None where nothing tells it, 0 where the target is no descendant.
+        (a, b); None where nothing tells it, NaN where the effect is not identified, 0 where the target is no
+        descendant.
     adjusted_for
         The sets of variables with which the covariance gives this value: for a single source its parents, for several
         the parents of each.
@@ -182,7 +184,11 @@ def _single(
         np.linalg.solve(covariance[np.ix_(regressors, regressors)], covariance[np.ix_(regressors, of_target)]),
         dtype=np.float64,
     )
-    error = None if variance is None else np.sqrt(variance[:, of_target])
+    if variance is None:
+        return Effect(coefficients[: of_source.size], None, (parents,))
+    error = np.sqrt(np.maximum(variance[:, of_target], 0.0))
+    # Where a column of the source is a function of the parents, any effect of it fits as well.
+    error[in_relation(covariance[np.ix_(regressors, regressors)])[: of_source.size]] = np.nan
     return Effect(coefficients[: of_source.size], error, (parents,))
 
 

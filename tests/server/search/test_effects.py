@@ -205,3 +205,18 @@ def test_a_variable_that_comes_later_has_no_effect_and_that_is_certain():
     dag = np.array([[False, True], [False, False]])
     (effect,) = total_effects(np.array([[1.0, 0.5], [0.5, 1.0]]), dag, [1], 0, Columns.of("ab"), Precision(10.0, 0.0))
     assert (effect.value.item(), effect.standard_error.item()) == (0.0, 0.0)
+
+
+def test_the_effect_of_a_function_of_its_parents_has_no_error_and_others_keep_theirs():
+    """p -> a -> y and p -> y with a = 2 p but for rounding: y may be a function of either."""
+    dag = np.zeros((3, 3), dtype=bool)
+    dag[0, 1] = dag[0, 2] = dag[1, 2] = True
+    W = np.zeros((3, 3))
+    W[0, 1], W[1, 2] = 2.0, 1.0
+    covariance = implied_covariance(W, np.array([1.0, 1e-12, 1.0]))
+    columns, precision = Columns.of(["p", "a", "y"]), Precision(400.0, 0.0)
+    (of_a,) = total_effects(covariance, dag, [1], 2, columns, precision)
+    (of_p,) = total_effects(covariance, dag, [0], 2, columns, precision)
+    assert of_a.standard_error is not None
+    assert np.isnan(of_a.standard_error).all()
+    assert of_p.standard_error == pytest.approx(1.0 / 20.0, rel=0.01)

@@ -5,7 +5,7 @@ show a little (see `search.centring`), the weights of ADMM rounds nothing. They 
 as in the result: with a robust one, a single wrong site neither makes nor hides a finding about all.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +13,16 @@ import numpy as np
 
 from fedbnsl.graphs.family_moments import symmetric
 from fedbnsl.messages import Content, LocalUpdate
-from fedbnsl.rounds import residual_moments, scales
+from fedbnsl.rounds import moments, residual_moments, scales, statistics
 from fedbnsl.wording import first_few
+from fedbnsl_server.algorithm.influence import FEWEST_SITES
 from fedbnsl_server.rounds.kinds import Run
+from fedbnsl_server.rounds.moments import mean_squares
 from fedbnsl_server.search.centring import in_one_direction, near_bounds
 from fedbnsl_server.search.pooled_moments import mean_over_records, mean_square_noise
+
+# A standard deviation so many times as large or small as at every other site is told, where those are alike.
+_APART, _ALIKE = 5.0, 2.5
 
 _SENTENCES = {
     "means_far_from_zero": "means of {variables} further from zero than the standard deviation (at {sites}), and "
@@ -26,6 +31,12 @@ _SENTENCES = {
     "quantities",
     "near_bounds": "released mean squares of {variables} above half of their feature_bounds: values are cut off there, "
     "or lie far from zero, and regressions have no intercept",
+    "constant_at_a_site": "{variables} with one value in all rows (at {sites}), but not elsewhere: ask how it is coded "
+    "there; what the graph says about it comes from the other sites, and from the difference between them",
+    "other_spread": "standard deviations of {variables} (at {sites}) at least 5 times as large or as small as at every "
+    "other site: perhaps another unit or coding, or a value that stands for a missing one",
+    "same_numbers": "{sites} sent exactly the same numbers as another site, as copies of one table do: its rows then "
+    "count twice, and intervals are too narrow",
     "in_one_direction": "records point in one direction more than centred Gaussian ones would, by the moments "
     "released: means may lie far from zero, and regressions have no intercept; `fedbnsl participant check` tells each "
     "site",
@@ -46,7 +57,8 @@ def findings_of(asked: Content, updates: Mapping[str, LocalUpdate], run: Run) ->
     sites = sorted(updates)
     if run.plan.privacy is None:
         told = ((site, found) for site in sites for found in updates[site].findings)
-        return tuple(Finding(found.code.name.lower(), found.variables, site) for site, found in told)
+        own = (Finding(found.code.name.lower(), found.variables, site) for site, found in told)
+        return (*own, *_beside_each_other(asked, {site: updates[site].content for site in sites}, run))
     if run.plan.preparation is not None or not isinstance(asked, scales.Task | residual_moments.Task):
         return ()  # prepared columns have their means taken off, and the dictionary's ranges
     d, rows, rule = len(run.mask.allowed), run.rows(sites), run.rule(sites)
@@ -71,6 +83,36 @@ def findings_of(asked: Content, updates: Mapping[str, LocalUpdate], run: Run) ->
         rule=rule,
     )
     return (Finding("in_one_direction"),) if one else ()
+
+
+def _beside_each_other(asked: Content, answers: Mapping[str, Any], run: Run) -> Iterator[Finding]:
+    """What exact variances of the sites' columns show beside each other, and equal numbers of several sites."""
+    if isinstance(asked, statistics.Task):
+        numbers = variances = {site: answer.variances for site, answer in answers.items()}
+    elif isinstance(asked, moments.Task):
+        numbers = {site: answer.moments for site, answer in answers.items()}
+        prepared = run.plan.preparation is not None  # then statistics have told it
+        variances = {} if prepared else {site: mean_squares(answer, asked, run) for site, answer in answers.items()}
+    else:
+        return
+    for site, one in numbers.items():
+        if one.size and any(np.array_equal(one, other) for name, other in numbers.items() if name != site):
+            yield Finding("same_numbers", (), site)
+    alone, continuous = run.mask.columns.sizes[run.mask.columns.variable_of] == 1, ~run.indicators
+    for site, one in variances.items():
+        others = np.array([other for name, other in variances.items() if name != site])
+        if not one.size or not len(others):
+            continue
+        constant = np.flatnonzero((one <= 0.0) & alone & (others > 0.0).any(axis=0)).tolist()
+        if constant:
+            yield Finding("constant_at_a_site", tuple(constant), site)
+        if len(others) + 1 < FEWEST_SITES:  # of two, nothing tells which one is odd
+            continue
+        low, high = others.min(axis=0), others.max(axis=0)
+        alike = (low > 0.0) & (high <= _ALIKE**2 * low) & continuous & (one > 0.0)
+        odd = np.flatnonzero(alike & ((one >= _APART**2 * high) | (one <= low / _APART**2))).tolist()
+        if odd:
+            yield Finding("other_spread", tuple(odd), site)
 
 
 def as_entries(findings: Iterable[Finding], variables: Sequence[str]) -> list[dict[str, Any]]:

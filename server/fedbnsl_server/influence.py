@@ -5,18 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from fedbnsl.rounds.kinds import KINDS
 from fedbnsl.wording import first_few
 from fedbnsl_server.algorithm.influence import FEWEST_SITES, LIMIT, Influence
 
-_NUMBERS = {
-    "keys": "keys",
-    "statistics": "variances",
-    "admm": "weights",
-    "refit": "weights and residual variances",
-    "moments": "second moments",
-    "scales": "released mean squares",
-    "residual_moments": "released moments",
-}
 # More rows than so many times the median of the others is worth a question.
 _MANY_ROWS = 10.0
 
@@ -57,13 +49,34 @@ def table(rounds: Iterable[Mapping[str, Any]], sites: Iterable[str], *, summed: 
 
 
 def outliers(influence: Mapping[str, Any]) -> list[str]:
-    """A sentence for each site of `table` above the limit, the largest influence first."""
+    """A sentence for each site of `table` above the limit, the largest influence first; then one for the odd site."""
     above = [(site, of) for site, of in influence["sites"].items() if of["largest"] > influence["limit"]]
     above.sort(key=lambda one: -one[1]["largest"])
     return [
         f"{_stands_out(site, of['kind'], of['round'], of['largest'], of['variables'])}. The result may be this site's "
         "alone: compare its columns, units and coding with the others'; if they are wrong, run again without this site"
         for site, of in above
+    ] + _differs_alone(influence.get("odd"))  # older runs do not have it
+
+
+def _differs_alone(odd: Mapping[str, Any] | None) -> list[str]:
+    if odd is None:
+        return []
+
+    def pairs(key: str) -> str:
+        return first_few((f"{one} -- {other}" for one, other in odd[key]), 4)
+
+    without = [
+        f"{what} {pairs(key)}"
+        for key, what in (("edges_lost_without", "lacks"), ("edges_gained_without", "also has"))
+        if odd[key]
+    ]
+    median = "would leave it out" if odd["left_out_by_median"] else "would not leave it out"
+    return [
+        f"{odd['site']} differs from all other sites in {pairs('differs_in')}: without it the others agree"
+        + (f", and the graph {' and '.join(without)}" if without else "")
+        + ". Compare its columns, units and coding with the others'; if they are wrong, run again without this site "
+        f'(`consensus = "median"` {median})'
     ]
 
 
@@ -79,8 +92,8 @@ def outliers_now(influence: Mapping[str, Influence], kind: str, t: int, variable
 
 def _stands_out(site: str, kind: str, t: int, ratio: float, variables: Sequence[str]) -> str:
     return (
-        f"{site} stands out: its {_NUMBERS[kind]} of round {t} lie {ratio:.3g} times as far from the other sites' as "
-        f"these from each other, most in {', '.join(map(repr, variables))}"
+        f"{site} stands out: its {KINDS[kind].NUMBERS} of round {t} lie {ratio:.3g} times as far from the other sites' "
+        f"as these from each other, most in {', '.join(map(repr, variables))}"
     )
 
 
@@ -97,7 +110,7 @@ def who_was_left_out(rounds: Iterable[Mapping[str, Any]]) -> list[str]:
     """A sentence for each round of result.json whose result holds nothing of some sites that answered."""
     return [
         f"{', '.join(entry['left_out'])}: left out of the search of round {entry['round']} by the plan's consensus, as "
-        f"the {_NUMBERS[entry['kind']]} farthest from the other sites'"
+        f"the {KINDS[entry['kind']].NUMBERS} farthest from the other sites'"
         for entry in rounds
         if entry.get("left_out")
     ]

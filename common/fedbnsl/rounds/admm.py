@@ -25,6 +25,7 @@ from fedbnsl.sparse import Index, Matrix, SparseMatrix
 from fedbnsl.wire import federation_pb2 as federation
 
 PLACE = 10
+NUMBERS = "weights"
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,6 +13,7 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl.wire import federation_pb2 as federation
 
 PLACE = 2
+NUMBERS = "keys"
 
 _LONGEST_SIGNATURE = 128  # bytes; ECDSA over P-256 has at most 72
 

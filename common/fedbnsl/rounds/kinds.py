@@ -27,9 +27,12 @@ class Kind(Protocol):
     ----------
     PLACE
         Order within a run: kinds with a lower place come first.
+    NUMBERS
+        What a site sends in such a round, in words.
     """
 
     PLACE: int
+    NUMBERS: str
     Task: type[Content]
     Answer: type[Content]
 

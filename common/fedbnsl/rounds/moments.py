@@ -12,6 +12,7 @@ from fedbnsl.sparse import Matrix, SparseMatrix
 from fedbnsl.wire import federation_pb2 as federation
 
 PLACE = 30
+NUMBERS = "second moments"
 
 
 @dataclass(frozen=True, eq=False)

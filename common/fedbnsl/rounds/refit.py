@@ -10,6 +10,7 @@ from fedbnsl.sparse import Matrix, SparseMatrix
 from fedbnsl.wire import federation_pb2 as federation
 
 PLACE = 20
+NUMBERS = "weights and residual variances"
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,6 +15,7 @@ from fedbnsl.sparse import Matrix, SparseMatrix
 from fedbnsl.wire import federation_pb2 as federation
 
 PLACE = 50
+NUMBERS = "released moments"
 
 
 @dataclass(frozen=True, eq=False)

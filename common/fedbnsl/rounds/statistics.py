@@ -14,6 +14,7 @@ from fedbnsl.sparse import Matrix
 from fedbnsl.wire import federation_pb2 as federation
 
 PLACE = 5
+NUMBERS = "variances"
 
 
 @dataclass(frozen=True, eq=False)

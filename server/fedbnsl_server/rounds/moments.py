@@ -21,6 +21,7 @@ from fedbnsl.rounds.kinds import stage
 from fedbnsl.rounds.moments import Answer, Task
 from fedbnsl.sparse import Mask, Matrix, SparseMatrix
 from fedbnsl_server.algorithm.admm import AdmmState, over_columns
+from fedbnsl_server.algorithm.consensus import RobustRule
 from fedbnsl_server.algorithm.consensus_graph import graphs_to_search
 from fedbnsl_server.algorithm.influence import Compared, distances, pairs, sampling_variance, variance_of_squares
 from fedbnsl_server.rounds.kinds import Run
@@ -94,7 +95,11 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     d, variance = len(run.mask.allowed), np.zeros(len(run.mask.allowed))
     variance[used] = found.residual_variance
     refitted = None if found.refitted is None else found.refitted.among(used, d)
-    return replace(state, refitted=refitted, residual_variance=variance, confidence=found.confidence, unused=unused)
+    confidence = found.confidence
+    if confidence is not None and confidence.odd_site:
+        far = _farthest(RobustRule.of("median", rows), state, answers, task, run)
+        confidence = replace(confidence, odd_left_out=confidence.odd_site in far)
+    return replace(state, refitted=refitted, residual_variance=variance, confidence=confidence, unused=unused)
 
 
 def _searched(state: AdmmState, told: Mapping[str, Matrix], weights: Matrix, task: Task, run: Run) -> AdmmState:
@@ -130,6 +135,7 @@ def _searched(state: AdmmState, told: Mapping[str, Matrix], weights: Matrix, tas
         class_of=run.class_of,
         sites={site: SiteMoments(S, one) for (site, S), one in zip(told.items(), accuracies, strict=True)},
         weights=pooling.tolist(),
+        level_variance=_level_variance(pooled, state, run),
         draws=plan.bootstrap,
         rng=np.random.default_rng(plan.search_seed),
         rivals=rivals,
@@ -280,6 +286,14 @@ def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: R
     return [Compared(values, spread * of_rows, places, one_vote=not run.plan.weighs_rows)]
 
 
+def _level_variance(S: Matrix, state: AdmmState, run: Run) -> Matrix:
+    """(d,) variances of the columns of zeros and ones, in squared units of the tables; NaN: another column."""
+    squares, preparation = S.diagonal() * (1.0 if state.units is None else state.units.scales**2), run.plan.preparation
+    if preparation is None or preparation.intercept == "none":  # mean squares of zeros and ones are their means
+        squares = squares * (1.0 - squares)
+    return np.where(run.indicators, np.clip(squares, 0.0, 0.25), np.nan)
+
+
 def _spread_of_squares(state: AdmmState, run: Run) -> Matrix:
     """(d,) n times the variance of a mean square in units of its size."""
     indicators = run.indicators
@@ -291,10 +305,19 @@ def _spread_of_squares(state: AdmmState, run: Run) -> Matrix:
 def left_out(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> tuple[str, ...]:
     """Those whose moments are farthest from the others', if there is a robust rule."""
     rule = run.rule(answers)
-    if rule is None:
-        return ()
+    return () if rule is None else _farthest(rule, state, answers, task, run)
+
+
+def _farthest(
+    rule: RobustRule, state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run
+) -> tuple[str, ...]:
     kept = rule.nearest(distances(compared(state, answers, task, run)[0]))
     return tuple(site for k, site in enumerate(answers) if k not in kept)
+
+
+def mean_squares(answer: Answer, task: Task, run: Run) -> Matrix:
+    """(d,) of the columns of one site."""
+    return np.asarray(symmetric(answer.moments, _needed(task, run)).diagonal())
 
 
 def _needed(task: Task, run: Run) -> Mask:

@@ -13,21 +13,18 @@ from fedbnsl.plan.columns import Columns
 from fedbnsl.sparse import Index, Mask, Matrix
 from fedbnsl_server.search.bootstrap import Draws, Search
 from fedbnsl_server.search.fitted_network import SINGULAR, Accuracy, FittedNetwork, SiteMoments, edges_of, fitted
-from fedbnsl_server.search.heterogeneity import MOST_LEFT_OUT, cochran, holm, kept_without_a_site, tails
+from fedbnsl_server.search.heterogeneity import MOST_LEFT_OUT, holm, kept_without_a_site, tails
 from fedbnsl_server.search.progress import Each, Progress, in_turn
 from fedbnsl_server.search.relations import relations
-from fedbnsl_server.search.standard_errors import (
-    correlation_errors,
-    log_variance_errors,
-    site_estimates,
-    standard_errors,
-)
+from fedbnsl_server.search.site_agreement import site_agreement
+from fedbnsl_server.search.standard_errors import correlation_errors, log_variance_errors, standard_errors
 
 # Sites whose estimates are kept one by one; of more, Q alone.
 _MOST_TOLD = 100
 # A correlation of residuals stands out if chance gives one as large, anywhere in the graph, less often than this.
 _LEVEL = 0.01
 _MOST_UNEXPLAINED = 20
+_NO_PAIRS: Index = np.empty((0, 2), dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +52,17 @@ class Confidence:
         (P, E) coefficients of each site alone and their standard errors, NaN where it tells none.
     q, degrees
         (E,) Cochran's Q over the sites and its degrees of freedom; 0 degrees: not known.
+    differ_apart
+        (A, 2) pairs of columns without an edge whose residuals vary together differently at the sites.
+    odd_site
+        Name of the one site without which the coefficients of the others agree; empty: there is none.
+    odd_in
+        (O, 2) pairs of columns in which it differs, most first.
+    odd_lost, odd_gained
+        (L, 2) and (G, 2) pairs of variables, the first before the second, that are an edge with this site and none
+        without it, and the other way round; empty where nothing was searched without it.
+    odd_left_out
+        Whether `consensus = "median"` would leave this site out of the search.
     draws
         Of the bootstrap; 0: none.
     left_out
@@ -114,6 +122,12 @@ class Confidence:
     cost_of_knowledge: float = math.nan
     cost_on_same_pairs: float = math.nan
     against_knowledge: Index = field(default_factory=lambda: np.empty((0, 2), dtype=np.int64))
+    differ_apart: Index = field(default_factory=lambda: _NO_PAIRS)
+    odd_site: str = ""
+    odd_in: Index = field(default_factory=lambda: _NO_PAIRS)
+    odd_lost: Index = field(default_factory=lambda: _NO_PAIRS)
+    odd_gained: Index = field(default_factory=lambda: _NO_PAIRS)
+    odd_left_out: bool = False
 
 
 def confidence_of(
@@ -128,6 +142,7 @@ def confidence_of(
     weights: Sequence[float] | None = None,
     weight_error: Matrix | None = None,
     seen: Matrix | None = None,
+    level_variance: Matrix | None = None,
     draws: int,
     rng: np.random.Generator,
     rivals: Sequence[Mask] | None = None,
@@ -158,6 +173,9 @@ def confidence_of(
         (E,) standard errors of the weights, where they do not follow from the accuracy of the moments.
     seen
         (d, d) moments as they came, for what the graph does not explain; None: `moments`.
+    level_variance
+        (d,) variances of columns of zeros and ones, in squared units of the table; NaN: another column. None: all are
+        other columns.
     draws
         Of the bootstrap.
     rng
@@ -173,8 +191,15 @@ def confidence_of(
     errors = weight_error
     if errors is None:
         errors = standard_errors(network, moments, accuracy, sites=several if shares else [], weights=shares)
-    estimates, site_errors = site_estimates(network, moments, several)
-    q, degrees = cochran(estimates, site_errors) if several else _no_test(len(errors))
+    agreement = site_agreement(network, moments, several, columns, level_variance) if several else None
+    estimates = site_errors = np.empty((0, len(errors)))
+    q, degrees = _no_test(len(errors))
+    odd, odd_in, odd_lost, odd_gained = None, _NO_PAIRS, _NO_PAIRS, _NO_PAIRS
+    if agreement is not None:
+        estimates, site_errors = agreement.of_edges()
+        q, degrees = agreement.q()
+        odd = agreement.odd_site()
+        odd_in = _NO_PAIRS if odd is None else agreement.where_odd(odd)
     told = len(several) if len(several) <= _MOST_TOLD else 0
     draws = 0 if search is None else draws
     counts, asked = np.zeros((*dag.shape, 4), dtype=np.int64), [dag]
@@ -186,7 +211,11 @@ def confidence_of(
         counts[..., :3] = np.stack([found.adjacent, found.directed, found.directed.T], axis=-1)
     left_out = 0
     if search is not None and shares and len(several) <= MOST_LEFT_OUT:
-        left_out, counts[..., 3] = kept_without_a_site(several, shares, asked, search, progress=progress, each=each)
+        kept = kept_without_a_site(several, shares, asked, search, progress=progress, each=each)
+        left_out, counts[..., 3] = len(kept), sum(kept.values(), np.zeros(dag.shape, dtype=np.int64))
+        if odd in kept:
+            odd_lost = np.argwhere(np.triu((dag | dag.T) & ~kept[odd]))
+            odd_gained = np.argwhere(np.triu(kept[odd] & ~(dag | dag.T)))
     pairs = np.argwhere(np.triu(counts.any(axis=-1), k=1))
     spread = np.sqrt(network.residual_variance)
     n_apart, unexplained, correlations = _unexplained(
@@ -209,6 +238,11 @@ def confidence_of(
         site_error=site_errors[:told],
         q=q,
         degrees=degrees,
+        differ_apart=_NO_PAIRS if agreement is None else agreement.differing(),
+        odd_site="" if odd is None or sites is None else list(sites)[odd],
+        odd_in=odd_in,
+        odd_lost=odd_lost,
+        odd_gained=odd_gained,
         draws=draws,
         left_out=left_out,
         pairs=pairs,

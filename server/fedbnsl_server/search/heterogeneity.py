@@ -36,10 +36,10 @@ def kept_without_a_site(
     *,
     progress: Progress | None = None,
     each: Each = in_turn,
-) -> tuple[int, Index]:
-    """Searches without one site each, and (V, V) symmetric how many of them have the pair adjacent.
+) -> dict[int, Mask]:
+    """By the place of a site: (V, V) symmetric which pairs a search without it has adjacent.
 
-    There are as many as sites, or fewer, once it is enough.
+    There are as many searches as sites, or fewer, once it is enough.
 
     Parameters
     ----------
@@ -66,8 +66,7 @@ def kept_without_a_site(
         progress.at(p / len(sites))
         return found | found.T
 
-    kept = [found for found in each(without, range(len(sites))) if found is not None]
-    return len(kept), np.array(kept, dtype=np.int64).reshape(-1, *rivals[0].shape).sum(axis=0)
+    return {p: found for p, found in enumerate(each(without, range(len(sites)))) if found is not None}
 
 
 def holm(p: Matrix) -> Matrix:

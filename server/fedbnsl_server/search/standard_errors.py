@@ -65,20 +65,6 @@ def standard_errors(
     return np.asarray(np.sqrt(variance[i, j]))
 
 
-def site_estimates(network: FittedNetwork, S: Matrix, sites: Sequence[SiteMoments]) -> tuple[Matrix, Matrix]:
-    """(P, E) coefficients and standard errors of each site alone, given the graph; NaN where it tells none.
-
-    Without noise these are the site's own regressions. Moments of one site with noise may be far from positive: then
-    its coefficients are one step away from the common ones, with the common moments of the parents.
-    """
-    edges = edges_of(network.dag)
-    estimates, errors = np.empty((len(sites), len(edges))), np.empty((len(sites), len(edges)))
-    for p, site in enumerate(sites):
-        found, variance = _of_site(network, S, site)
-        estimates[p], errors[p] = found[edges[:, 0], edges[:, 1]], np.sqrt(variance[edges[:, 0], edges[:, 1]])
-    return estimates, errors
-
-
 def log_variance_errors(network: FittedNetwork, accuracy: Accuracy) -> Matrix:
     """(d,) standard errors of the logarithms of the residual variances.
 
@@ -112,27 +98,6 @@ def correlation_errors(network: FittedNetwork, S: Matrix, accuracy: Accuracy) ->
         earlier = network.back[j] == 0.0
         variance[earlier, j] = variance[j, earlier] = np.maximum(of_j, least[:, j])[earlier]
     return np.asarray(np.sqrt(variance / np.outer(v, v)))
-
-
-def _of_site(network: FittedNetwork, S: Matrix, site: SiteMoments) -> tuple[Matrix, Matrix]:
-    """(d, d) coefficients of one site on the edges, and their variances."""
-    found, variance = np.full(S.shape, np.nan), np.full(S.shape, np.nan)
-    own, accuracy = site.moments, site.accuracy
-    for c, given in families(network.dag):
-        if own[c, c] <= 0.0 and not accuracy.noise_std:
-            continue  # a level that does not occur there
-        b, S_gg = network.weights[given, c], (S if accuracy.noise_std else own)[np.ix_(given, given)]
-        inverted = inverse(S_gg)
-        b = b + inverted @ (own[given, c] - own[np.ix_(given, given)] @ b)
-        free = accuracy.n_samples - len(given)
-        if free <= 0.0:
-            continue
-        left = network.residual_variance[c] if accuracy.noise_std else own[c, c] - own[given, c] @ b
-        of_b = max(float(left), 0.0) * inverted.diagonal() / free + _noise(network, accuracy, c, given, inverted)
-        unidentified = in_relation(S_gg)  # such as a level that does not occur there
-        found[given, c] = np.where(unidentified, np.nan, b)
-        variance[given, c] = np.where(unidentified, np.nan, of_b)
-    return found, np.where(variance > 0.0, variance, np.nan)
 
 
 def _sampling(network: FittedNetwork, site: SiteMoments, c: int, given: Index, inverted: Matrix) -> Matrix:

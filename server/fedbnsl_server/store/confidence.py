@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedbnsl.plan.columns import Columns
-from fedbnsl.sparse import Mask, Matrix
+from fedbnsl.sparse import Index, Mask, Matrix
 from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph
 from fedbnsl_server.search.confidence import Confidence
 from fedbnsl_server.search.heterogeneity import chi_square_tails
@@ -126,6 +126,24 @@ def estimation_of(confidence: Confidence | None) -> dict[str, Any] | None:
         "n_samples": confidence.n_samples,
         "noise_std": confidence.noise_std,
         "draws": confidence.draws,
+    }
+
+
+def odd_site(confidence: Confidence | None, columns: Columns) -> dict[str, Any] | None:
+    """What result.json says of the one site without which the others agree; null: there is none."""
+    if confidence is None or not confidence.odd_site:
+        return None
+
+    def named(pairs: Index) -> list[list[str]]:
+        names = [tuple(columns.variables[v] for v in pair) for pair in pairs.tolist()]
+        return [list(pair) for pair in dict.fromkeys(names)]
+
+    return {
+        "site": confidence.odd_site,
+        "differs_in": named(np.sort(columns.variable_of[confidence.odd_in], axis=1)),
+        "edges_lost_without": named(confidence.odd_lost),
+        "edges_gained_without": named(confidence.odd_gained),
+        "left_out_by_median": confidence.odd_left_out,
     }
 
 

@@ -36,7 +36,15 @@ from fedbnsl_server.sites.ejection import Ejected
 from fedbnsl_server.sites.mailbox import Traffic
 from fedbnsl_server.sites.roster import Member
 from fedbnsl_server.store import checkpoint, warnings
-from fedbnsl_server.store.confidence import estimation_of, fit_of, to_no_units, unidentified, unsure, with_confidence
+from fedbnsl_server.store.confidence import (
+    estimation_of,
+    fit_of,
+    odd_site,
+    to_no_units,
+    unidentified,
+    unsure,
+    with_confidence,
+)
 from fedbnsl_server.store.history import TURNED_OUT
 from fedbnsl_server.store.learned_graph import dropped_edges, files_not_written, named_edges, write_graph
 from fedbnsl_server.store.manifest import manifest
@@ -399,7 +407,9 @@ class RunRecorder:
 
     @property
     def _influence(self) -> dict[str, Any]:
-        return table(self._rounds, self._n_samples, summed=self._plan.secure_sums)
+        state, names = self._used
+        odd = odd_site(None if state is None else state.confidence, self._plan.columns(names))
+        return {**table(self._rounds, self._n_samples, summed=self._plan.secure_sums), "odd": odd}
 
     def _part_of(self, site: str) -> dict[str, Any]:
         """Rows, rounds and bytes of a site, also of an ejected one: of the rounds that are still in the record.

@@ -70,7 +70,7 @@ def verdict_of(
         contradicted += _related(columns, confidence)
     return {
         "assumed": list(_assumed(plan)),
-        "tested": list(_tested(plan, confidence, residual_variance)),
+        "tested": list(_tested(plan, columns, confidence, residual_variance)),
         "contradicted": contradicted,
         "not_testable": list(_NOT_TESTABLE),
         "directed_by": directions(edges),
@@ -105,18 +105,30 @@ def _assumed(plan: Plan) -> Iterator[str]:
         yield f"the plan's knowledge is true: {', '.join(known)}"
 
 
-def _tested(plan: Plan, confidence: Confidence | None, residual_variance: Matrix) -> Iterator[str]:
+def _tested(plan: Plan, columns: Columns, confidence: Confidence | None, residual_variance: Matrix) -> Iterator[str]:
     """What `contradicted` would tell."""
     if confidence is None:
         return
     if confidence.n_apart:
         yield "whether residuals are correlated beyond chance where there is no edge"
-    if (confidence.degrees > 0).any():
-        yield "whether the sites' coefficients differ"
+    yield from _tested_between_sites(columns, confidence)
     if plan.graph_class == "dag-equal-variance" and residual_variance.size > 1:
         yield "whether noise variances are equal"
     if not math.isnan(confidence.cost_of_knowledge):
         yield "whether a graph without the plan's knowledge fits better"
+
+
+def _tested_between_sites(columns: Columns, confidence: Confidence) -> Iterator[str]:
+    named = [f"{_variable(columns, i)} -- {_variable(columns, j)}" for i, j in confidence.edges.tolist()]
+    tested = {name for name, degrees in zip(named, confidence.degrees.tolist(), strict=True) if degrees}
+    untested = [name for name in named if name not in tested] if len(confidence.sites) > 1 else []
+    why = "too few rows of a site are expected to have the rarer value"
+    if tested:
+        yield "whether the sites' coefficients differ" + (
+            f" (not of {first_few(untested, 4)}: {why})" if untested else ""
+        )
+    elif untested:
+        yield f"not whether the sites' coefficients differ: {why}"
 
 
 def _dear_knowledge(columns: Columns, confidence: Confidence) -> Iterator[str]:
@@ -191,8 +203,6 @@ def _unequal_variances(plan: Plan, columns: Columns, confidence: Confidence, var
 def _sites_that_differ(columns: Columns, confidence: Confidence, edges: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Edges whose coefficients differ between sites, by Cochran's Q with Holm's correction."""
     tested = np.flatnonzero(confidence.degrees > 0)
-    if not tested.size:
-        return
     q, degrees = confidence.q[tested], confidence.degrees[tested]
     p = holm(chi_square_tails(q, degrees))
     undirected = {(edge["source"], edge["target"]) for edge in edges if not edge["directed"]}
@@ -208,6 +218,12 @@ def _sites_that_differ(columns: Columns, confidence: Confidence, edges: Sequence
         yield (
             f"sites differ more than chance{_noisy(confidence)} gives in the coefficients of {named}: there the graph "
             "tells a mean of what differs"
+        )
+    apart = [f"{_variable(columns, i)} and {_variable(columns, j)}" for i, j in confidence.differ_apart.tolist()]
+    if apart:
+        yield (
+            f"sites differ more than chance{_noisy(confidence)} gives in how {first_few(apart, 4)} vary together, "
+            "which have no edge: some sites may have one"
         )
 
 

@@ -5,10 +5,10 @@ import pytest
 
 from fedbnsl.plan.columns import Columns
 from fedbnsl_server.search.fitted_network import Accuracy, FittedNetwork, SiteMoments, fitted
+from fedbnsl_server.search.site_agreement import site_agreement
 from fedbnsl_server.search.standard_errors import (
     correlation_errors,
     log_variance_errors,
-    site_estimates,
     standard_errors,
 )
 
@@ -94,37 +94,6 @@ def test_the_error_of_a_log_variance_is_what_simulations_show() -> None:
     assert log_variance_errors(network(S), Accuracy(200)) == pytest.approx(np.std(logs, axis=0), rel=0.08)
 
 
-def test_a_site_has_its_own_regressions_and_a_level_that_it_lacks_has_none() -> None:
-    rng = np.random.default_rng(6)
-    tables = [rows(500, rng) for _ in range(2)]
-    tables[1][:, 0] = 0.0
-    sites = [SiteMoments(moments(X), Accuracy(500)) for X in tables]
-    S = moments(np.vstack(tables))
-    estimates, errors = site_estimates(network(S), S, sites)
-    expected = np.linalg.lstsq(tables[0][:, :2], tables[0][:, 2], rcond=None)[0]
-    of = {tuple(edge): k for k, edge in enumerate(np.argwhere(DAG).tolist())}
-    assert estimates[0, [of[0, 2], of[1, 2]]] == pytest.approx(expected)
-    assert np.isnan(estimates[1, [of[0, 1], of[0, 2]]]).all()
-    alone = np.linalg.lstsq(tables[1][:, [1]], tables[1][:, 2], rcond=None)[0]
-    assert estimates[1, of[1, 2]] == pytest.approx(alone[0])  # of the others it tells what it can
-    assert np.isfinite(errors[1, of[2, 3]])
-
-
-def test_one_site_with_noise_is_near_its_coefficients_with_the_spread_that_it_says() -> None:
-    rng, noise = np.random.default_rng(7), 0.25
-    S = BACK.T @ np.diag(STD**2) @ BACK
-    estimates, errors = [], []
-    for _ in range(2000):
-        N = rng.standard_normal((4, 4))
-        noisy = moments(rows(2000, rng)) + BACK.T @ (noise * STD * STD[:, None] * (N + N.T) / np.sqrt(2)) @ BACK
-        one, error = site_estimates(network(S), S, [SiteMoments(noisy, Accuracy(2000, noise, STD))])
-        estimates.append(one[0])
-        errors.append(error[0])
-    off = (np.mean(estimates, axis=0) - W[DAG]) / np.mean(errors, axis=0)
-    assert np.abs(off).max() < 4 / np.sqrt(2000)
-    assert np.mean(errors, axis=0) == pytest.approx(np.std(estimates, axis=0), rel=0.12)
-
-
 def test_columns_of_one_variable_keep_the_covariance_of_their_residuals() -> None:
     columns = Columns.of(["a", "b1", "b2", "c"], {"b1": "b", "b2": "b"})
     rng = np.random.default_rng(8)
@@ -205,6 +174,6 @@ def test_coefficients_on_parents_that_are_functions_of_each_other_have_no_error_
         assert found[2] == pytest.approx(error, rel=0.05)
     assert of_network.weights[2, 3] == pytest.approx(b[1], rel=1e-3)
     assert X[:, :3] @ of_network.weights[:3, 3] == pytest.approx(g @ b, rel=1e-2, abs=1e-3)
-    estimates, errors = site_estimates(of_network, S, sites)
+    estimates, errors = site_agreement(of_network, S, sites, COLUMNS).of_edges()
     assert np.isnan(estimates[:, :2]).all()
     assert np.isfinite(errors[:, 2]).all()

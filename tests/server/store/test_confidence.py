@@ -11,8 +11,9 @@ from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl.plan.plan import Plan
 from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph
+from fedbnsl_server.influence import outliers
 from fedbnsl_server.search.confidence import Confidence
-from fedbnsl_server.store.confidence import estimation_of, fit_of, to_no_units, unsure, with_confidence
+from fedbnsl_server.store.confidence import estimation_of, fit_of, odd_site, to_no_units, unsure, with_confidence
 from fedbnsl_server.store.learned_graph import named_edges
 from fedbnsl_server.store.verdict import verdict_of
 
@@ -267,10 +268,50 @@ def test_what_was_tested_is_said_and_nothing_else() -> None:
     residuals, sites, variances = tested(LEAN, replace(CONFIDENCE, degrees=np.array([4, 4])))
     assert ("residuals are correlated" in residuals, "sites" in sites, "variances" in variances) == (True, True, True)
     assert tested(CPDAG, replace(CONFIDENCE, degrees=np.array([4, 4]))) == [residuals, sites]
-    assert tested(CPDAG, replace(CONFIDENCE, degrees=np.array([0, 0]))) == [residuals]
-    assert tested(LEAN, replace(CONFIDENCE, degrees=np.array([0, 0])), np.empty(0)) == [residuals]
+    alone = replace(CONFIDENCE, degrees=np.array([0, 0]), sites=())
+    assert tested(CPDAG, alone) == [residuals]
+    assert tested(LEAN, alone, np.empty(0)) == [residuals]
     assert tested(LEAN, None) == []
-    assert tested(CPDAG, replace(CONFIDENCE, degrees=np.array([0, 0]), n_apart=0)) == []
+    assert tested(CPDAG, replace(alone, n_apart=0)) == []
+
+
+def test_an_edge_whose_sites_have_too_few_events_is_said_not_to_be_tested() -> None:
+    def sites(degrees: list[int]) -> str:
+        return verdict_of(CPDAG, COLUMNS, [], replace(CONFIDENCE, degrees=np.array(degrees)), EQUAL)["tested"][-1]
+
+    assert sites([1, 1]) == "whether the sites' coefficients differ"
+    assert sites([1, 0]).startswith("whether the sites' coefficients differ (not of b -- c: too few rows")
+    assert sites([0, 0]).startswith("not whether the sites' coefficients differ")
+
+
+def test_pairs_without_an_edge_that_differ_between_sites_are_named() -> None:
+    (sentence,) = contradicted(CPDAG, replace(CONFIDENCE, differ_apart=np.array([[0, 2]])))
+    assert "in how a and c vary together, which have no edge" in sentence
+
+
+def test_the_odd_site_is_told_with_what_hangs_on_it() -> None:
+    assert odd_site(None, COLUMNS) is None
+    assert odd_site(CONFIDENCE, COLUMNS) is None
+    odd = replace(
+        CONFIDENCE,
+        odd_site="y",
+        odd_in=np.array([[1, 0], [0, 2]]),
+        odd_lost=np.array([[0, 1]]),
+        odd_gained=np.array([[0, 2], [1, 2]]),
+        odd_left_out=True,
+    )
+    told = odd_site(odd, COLUMNS)
+    assert told == {
+        "site": "y",
+        "differs_in": [["a", "b"], ["a", "c"]],
+        "edges_lost_without": [["a", "b"]],
+        "edges_gained_without": [["a", "c"], ["b", "c"]],
+        "left_out_by_median": True,
+    }
+    (sentence,) = outliers({"limit": 6.0, "sites": {}, "odd": told})
+    assert sentence.startswith("y differs from all other sites in a -- b, a -- c: without it the others agree, and ")
+    assert "the graph lacks a -- b and also has a -- c, b -- c. " in sentence
+    assert '(`consensus = "median"` would leave it out)' in sentence
 
 
 def test_knowledge_that_costs_more_than_chance_is_said_not_to_fit() -> None:

@@ -1,0 +1,74 @@
+"""What exact answers of several sites show beside each other: constant columns, other units, copies of a table."""
+
+from typing import Any
+
+import numpy as np
+
+from fedbnsl.graphs.family_moments import needed_moments
+from fedbnsl.messages import Content, LocalUpdate
+from fedbnsl.plan.knowledge import EdgeMask
+from fedbnsl.plan.plan import Plan
+from fedbnsl.rounds import moments, statistics
+from fedbnsl.sparse import SparseMatrix
+from fedbnsl_server.findings import Finding, findings_of, sentences
+from fedbnsl_server.rounds.kinds import Run
+
+NAMES = ("x", "y", "z")
+SITES = ("east", "north", "south")
+DICTIONARY: dict[str, Any] = {"x": {}, "y": {"kind": "binary", "levels": ["no", "yes"]}, "z": {}}
+
+
+def run_of(plan: Plan) -> Run:
+    return Run(plan, EdgeMask(plan.knowledge, plan.columns(NAMES)), dict.fromkeys(SITES, 500))
+
+
+def found(asked: Content, answers: list[Content], plan: Plan) -> tuple[Finding, ...]:
+    updates = {site: LocalUpdate(site, 1, answer) for site, answer in zip(SITES, answers, strict=False)}
+    return findings_of(asked, updates, run_of(plan))
+
+
+def of_variances(*variances: list[float]) -> tuple[Finding, ...]:
+    plan = Plan.load("standard").with_settings(dictionary=DICTIONARY)
+    answers = [statistics.Answer(np.empty(0), np.array(one), 500.0) for one in variances]
+    return found(statistics.Task(), [*answers], plan)
+
+
+def test_sites_that_are_alike_raise_nothing() -> None:
+    assert of_variances([1.0, 0.2, 3.0], [1.5, 0.25, 2.0], [0.7, 0.001, 4.0]) == ()
+
+
+def test_a_column_that_is_constant_at_one_site_reaches_the_result() -> None:
+    told = of_variances([1.0, 0.2, 3.0], [1.5, 0.0, 2.0], [0.7, 0.2, 4.0])
+    assert told == (Finding("constant_at_a_site", (1,), "north"),)
+    entry = {"findings": [{"code": "constant_at_a_site", "variables": ["y"], "site": "north"}]}
+    (sentence,) = sentences([entry])
+    assert sentence.startswith("'y' with one value in all rows (at north), but not elsewhere")
+
+
+def test_a_factor_of_ten_in_a_column_of_one_site_is_told_and_honest_differences_are_not() -> None:
+    assert of_variances([1.0, 0.2, 3.0], [1.5, 0.2, 300.0], [0.7, 0.2, 4.0]) == (
+        Finding("other_spread", (2,), "north"),
+    )
+    assert of_variances([0.01, 0.2, 3.0], [1.5, 0.2, 2.0], [1.0, 0.2, 4.0]) == (Finding("other_spread", (0,), "east"),)
+    assert of_variances([1.0, 0.2, 3.0], [1.5, 0.2, 30.0], [0.7, 0.2, 300.0]) == (), "they all differ"
+    assert of_variances([1.0, 0.2, 3.0], [1.5, 0.2, 300.0]) == (), "of two, nothing tells which one is odd"
+
+
+def test_copies_of_a_table_are_told() -> None:
+    told = of_variances([1.0, 0.2, 3.0], [1.5, 0.25, 2.0], [1.0, 0.2, 3.0])
+    assert told == (Finding("same_numbers", (), "east"), Finding("same_numbers", (), "south"))
+    (sentence,) = sentences([{"findings": [{"code": "same_numbers", "variables": [], "site": "east"}]}] * 2)
+    assert sentence.startswith("east sent exactly the same numbers as another site")
+
+
+def test_without_a_round_of_statistics_moments_tell_the_same() -> None:
+    plan = Plan.load("lean")
+    near = np.ones((3, 3)) - np.eye(3)
+    S = np.diag([1.0, 2.0, 3.0]) + 0.1
+    needed = needed_moments(near.astype(bool), plan.columns(NAMES))
+    other, scaled = S * 1.1, S * np.outer([1, 10, 1], [1, 10, 1])
+    task = moments.Task(SparseMatrix.from_dense(near))
+    told = found(task, [moments.Answer(one[needed]) for one in (S, other, scaled)], plan)
+    assert told == (Finding("other_spread", (1,), "south"),)
+    told = found(task, [moments.Answer(one[needed]) for one in (S, other, S)], plan)
+    assert [finding.code for finding in told] == ["same_numbers", "same_numbers"]

@@ -1,4 +1,4 @@
-"""Tables in CSV, a block of rows at a time: UTF-8, commas, column names in the first line."""
+"""Tables in CSV, a block of rows at a time: UTF-8, column names in the first line, commas or another `csv_form`."""
 
 import csv
 import io
@@ -19,6 +19,7 @@ from fedbnsl_client.data.arrow_cells import codes_of
 from fedbnsl_client.data.cell_problems import CellProblems, UnreadableCellsError
 from fedbnsl_client.data.checks import in_one_line
 from fedbnsl_client.data.columns import read_names
+from fedbnsl_client.data.csv_form import USUAL, Decimals, Form, form_of, opened
 from fedbnsl_client.data.mapped_array import rows_a_block
 from fedbnsl_client.data.reading import MISSING, Reading
 
@@ -53,25 +54,31 @@ def said_in_words(path: Path) -> Generator[None]:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
-def read_header(path: Path, *, named: bool = False) -> list[str]:
+def read_header(path: Path, *, named: bool = False, any_form: bool = False) -> list[str]:
     """The column names of a table.
 
     Parameters
     ----------
     named
         Whether the columns to use are named elsewhere: names may all be numbers then.
+    any_form
+        Whether the file may have another form than the usual one.
 
     Raises
     ------
     DataError
         If the file cannot be read, or its first line is not a usable header.
     """
-    with said_in_words(path), path.open(encoding="utf-8-sig", newline="") as file:
-        header = next(csv.reader(file), list[str]())
+    with said_in_words(path):
+        form = form_of(path)
+        with opened(path, form) as file:
+            header = next(csv.reader(file, delimiter=form.separator), list[str]())
+    if form.before and not any_form:
+        raise DataError(f"{path}: the first line is no header but 'sep={form.separator}': delete it")
     if not header:
         raise DataError(f"{path}: the file is empty; expected a line of column names and at least one row")
-    if len(header) == 1 and any(mark in header[0] for mark in ";\t"):
-        mark = "semicolons" if ";" in header[0] else "tabs"
+    if form.separator != "," and not any_form:
+        mark = "semicolons" if form.separator == ";" else "tabs"
         raise DataError(f"{path}: the columns are separated by {mark}; use commas, and points in decimal numbers")
     if not named and all(_is_number(name) for name in header):
         raise DataError(
@@ -104,7 +111,7 @@ class CsvTable:
 
     def header(self) -> list[str]:
         """See `read_header`."""
-        return read_header(self._path, named=self._named)
+        return read_header(self._path, named=self._named, any_form=True)
 
     def codes(self, header: Sequence[str], chosen: Sequence[int], readings: Sequence[Reading]) -> Iterator[Matrix]:
         """(rows, V) codes of the chosen columns, from the first row to the last.
@@ -129,6 +136,8 @@ class CsvTable:
             done = max(done - len(block), 0)
 
     def _quick(self, header: Sequence[str], chosen: Sequence[int], readings: Sequence[Reading]) -> Iterator[Matrix]:
+        if form_of(self._path) != USUAL:
+            raise NotPlainError
         if has_fast_reader(self._path):
             return fast_blocks(self._path, header, chosen, readings, read=self._read)
         if all(reading.is_plain for reading in readings):
@@ -231,9 +240,12 @@ def blocks(
     DataError
         If a row has more or fewer fields than the header, or a cell cannot be read; by column and count.
     """
-    converters: _Converters = {k: reading.code for k, reading in zip(chosen, readings, strict=True)}
+    form = form_of(path)
+    decimals = Decimals(path, form)
+    converters: _Converters = {k: decimals.code(reading) for k, reading in zip(chosen, readings, strict=True)}
     try:
-        yield from _loaded(path, header, chosen, converters, read)
+        yield from _loaded(path, header, chosen, converters, read, form)
+        decimals.require_one()
     except UnicodeDecodeError:
         raise
     except ValueError:
@@ -244,18 +256,23 @@ def blocks(
 
 
 def _loaded(
-    path: Path, header: Sequence[str], chosen: Sequence[int], converters: _Converters | None, read: "Read | None"
+    path: Path,
+    header: Sequence[str],
+    chosen: Sequence[int],
+    converters: _Converters | None,
+    read: "Read | None",
+    form: Form = USUAL,
 ) -> Iterator[Matrix]:
     rows = rows_a_block(len(chosen))
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        next(csv.reader(file))
-        lines = _Lines(file, len(header), read or Read())
+    with opened(path, form) as file:
+        next(csv.reader(file, delimiter=form.separator))
+        lines = _Lines(file, len(header), read or Read(), form.separator)
         while True:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # "input contained no data": counted by the caller
                 X = np.loadtxt(
                     lines,
-                    delimiter=",",
+                    delimiter=form.separator,
                     usecols=chosen,
                     ndmin=2,
                     comments=None,
@@ -268,11 +285,12 @@ def _loaded(
             if len(X) < rows:
                 break
     if lines.quoted:
-        _check_widths(path, len(header))
+        _check_widths(path, len(header), form)
 
 
 class _Lines:
-    """Lines of a file, with their commas counted: numpy ignores surplus fields. Files with quotes are checked later.
+    """Lines of a file, with their separators counted: numpy ignores surplus fields. Files with quotes are checked
+    later.
 
     Raises
     ------
@@ -280,8 +298,8 @@ class _Lines:
         At a line that does not have one field for each column.
     """
 
-    def __init__(self, lines: Iterable[str], width: int, read: "Read") -> None:
-        self._lines, self._width, self._read = iter(lines), width, read
+    def __init__(self, lines: Iterable[str], width: int, read: "Read", separator: str) -> None:
+        self._lines, self._width, self._read, self._separator = iter(lines), width, read, separator
         self.quoted = False
 
     def __iter__(self) -> Iterator[str]:
@@ -289,20 +307,20 @@ class _Lines:
             self._read.n += len(line)
             if '"' in line:
                 self.quoted = True
-            elif line.count(",") != self._width - 1 and line.strip("\r\n") and not self.quoted:
+            elif line.count(self._separator) != self._width - 1 and line.strip("\r\n") and not self.quoted:
                 raise ValueError("a row of another width")
             yield line
 
 
-def _check_widths(path: Path, width: int) -> None:
+def _check_widths(path: Path, width: int, form: Form) -> None:
     """Refuse lines with more or fewer fields than the header."""
     count = first = 0
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file)
+    with opened(path, form) as file:
+        reader = csv.reader(file, delimiter=form.separator)
         for row in reader:
             if row and len(row) != width:
                 count += 1
-                first = first or reader.line_num
+                first = first or form.before + reader.line_num
     if count:
         raise DataError(f"{path}: {count} row(s) without exactly {width} fields, the first in line {first}")
 
@@ -317,17 +335,19 @@ def unreadable_cells(
     DataError
         If a row has more or fewer fields than the header.
     """
-    _check_widths(path, len(header))
-    found = CellProblems(header, "line")
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        rows = csv.reader(file)
+    form = form_of(path)
+    _check_widths(path, len(header), form)
+    decimals, found = Decimals(path, form), CellProblems(header, "line")
+    codes = [decimals.code(reading) for reading in readings]
+    with opened(path, form) as file:
+        rows = csv.reader(file, delimiter=form.separator)
         next(rows)
         for row in rows:
-            for k, reading in zip(chosen, readings, strict=True) if row else ():
+            for k, reading, code in zip(chosen, readings, codes, strict=True) if row else ():
                 try:
-                    reading.code(row[k])
+                    code(row[k])
                 except ValueError:
-                    found.add(k, reading, [rows.line_num], [row[k]])
+                    found.add(k, reading, [form.before + rows.line_num], [row[k]])
     return found.lines()
 
 

@@ -339,15 +339,38 @@ def test_a_single_column_is_refused(table: Matrix, write: Callable[..., Path]) -
     assert "one column" in refusal(write(table), columns=["age"])
 
 
-@pytest.mark.parametrize(("mark", "name"), [(";", "separated by semicolons"), ("\t", "separated by tabs")])
-def test_another_separator_is_refused_by_its_name(
-    table: Matrix, write: Callable[..., Path], mark: str, name: str
+@pytest.mark.parametrize("mark", [";", "\t"])
+@pytest.mark.parametrize("decimals", [".", ","])
+@pytest.mark.parametrize("first", ["", "sep={}\n"])
+def test_semicolons_tabs_and_decimal_commas_are_read_where_the_first_line_leaves_no_doubt(
+    table: Matrix, write: Callable[..., Path], mark: str, decimals: str, first: str
 ) -> None:
     path = write(table)
-    path.write_text(path.read_text(encoding="utf-8").replace(",", mark), encoding="utf-8")
-    text = refusal(path)
-    assert name in text
-    assert "use commas" in text
+    text = path.read_text(encoding="utf-8").replace(",", mark).replace(".", decimals)
+    path.write_text(first.format(mark) + text, encoding="utf-8")
+    assert Dataset.read(path).X.tobytes() == table.tobytes()
+    path.write_text(first.format(mark) + text + mark.join(["1", "x", "2"]) + "\n", encoding="utf-8")
+    line = N + 2 + bool(first)
+    assert f"column 'dose': 1 row(s) are not numbers (line {line})" in refusal(path)
+
+
+def test_a_first_line_that_names_the_comma_is_skipped(table: Matrix, write: Callable[..., Path]) -> None:
+    path = write(table)
+    path.write_text("sep=,\n" + path.read_text(encoding="utf-8"), encoding="utf-8")
+    assert Dataset.read(path).X.tobytes() == table.tobytes()
+
+
+def test_commas_and_points_in_the_numbers_of_one_file_are_refused(table: Matrix, write: Callable[..., Path]) -> None:
+    path = write(table)
+    text = path.read_text(encoding="utf-8").replace(",", ";")
+    path.write_text(text + "1,234;5.6;7\n", encoding="utf-8")
+    assert "some numbers have a comma and others a point" in refusal(path)
+
+
+def test_a_comma_in_a_number_of_a_file_with_commas_is_no_decimal(table: Matrix, write: Callable[..., Path]) -> None:
+    path = write(table)
+    path.write_text(path.read_text(encoding="utf-8") + '"1,5",2,3\n', encoding="utf-8")
+    assert "1 row(s) are not numbers" in refusal(path)
 
 
 # ---- the values ----------------------------------------------------------------------------------------------------

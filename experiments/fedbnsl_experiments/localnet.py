@@ -107,6 +107,10 @@ class LocalNetwork:
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
         )
 
+    def scratch(self) -> Path:
+        """A new folder for as long as the processes: one may still use a file there that another has read."""
+        return Path(self._files.enter_context(tempfile.TemporaryDirectory()))
+
     def pid(self, name: str) -> int:
         """Process id."""
         return self._processes[name].pid
@@ -248,16 +252,16 @@ def start_coordinator(
 
     With a federation's folder it speaks TLS, otherwise plaintext. With `web`, host:port, it has a page: `page_of`.
     """
-    with tempfile.TemporaryDirectory() as scratch:
-        plan_file, address_file = Path(scratch, "plan.toml"), Path(scratch, "address")
-        plan_file.write_text(plan.to_toml(), encoding="utf-8")
-        noted = [f"--seed={name}={seed}" for name, seed in seeds.items()]
-        serve: list[str | Path] = ["coordinator", "serve", plan_file, "--listen=127.0.0.1:0"]
-        serve.append("--insecure" if federation is None else f"--federation={federation}")
-        serve += [f"--out={out}", f"--address-file={address_file}", f"--site-ledgers={out / 'site-ledgers.json'}"]
-        serve += [f"--security-log={out / NAME}", *([] if web is None else [f"--web={web}"])]
-        network.start(COORDINATOR, [*serve, *noted])
-        return _await_address(address_file, network)
+    scratch = network.scratch()
+    plan_file, address_file = scratch / "plan.toml", scratch / "address"
+    plan_file.write_text(plan.to_toml(), encoding="utf-8")
+    noted = [f"--seed={name}={seed}" for name, seed in seeds.items()]
+    serve: list[str | Path] = ["coordinator", "serve", plan_file, "--listen=127.0.0.1:0"]
+    serve.append("--insecure" if federation is None else f"--federation={federation}")
+    serve += [f"--out={out}", f"--address-file={address_file}", f"--site-ledgers={out / 'site-ledgers.json'}"]
+    serve += [f"--security-log={out / NAME}", *([] if web is None else [f"--web={web}"])]
+    network.start(COORDINATOR, [*serve, *noted])
+    return _await_address(address_file, network)
 
 
 def page_of(network: LocalNetwork) -> str:

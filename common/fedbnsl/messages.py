@@ -39,12 +39,18 @@ def is_site_name(name: str) -> bool:
     return _SITE_NAME.fullmatch(name) is not None
 
 
+LONGEST_NAME = 500
+
+
 def is_variable_name(name: str) -> bool:
     """Whether a terminal and every graph file can carry a variable's name.
 
-    It is not blank, holds no control, line-separating or bidirectional characters, and is not '(Intercept)'.
+    It is not blank or longer than LONGEST_NAME, holds no control, line-separating or bidirectional characters, and is
+    not '(Intercept)'.
     """
-    return bool(name.strip()) and name != "(Intercept)" and not any(map(_unwritable, name))
+    return (
+        bool(name.strip()) and len(name) <= LONGEST_NAME and name != "(Intercept)" and not any(map(_unwritable, name))
+    )
 
 
 def composed(name: str) -> str:

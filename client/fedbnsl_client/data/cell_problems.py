@@ -13,6 +13,9 @@ from fedbnsl_client.data.checks import Places
 from fedbnsl_client.data.reading import Reading
 
 _SPELLINGS = 3
+_OFTEN_MISSING = frozenset(
+    {"null", "none", "n/a", "#n/a", "na", "nan", ".", "?", "*", "-", "--", "missing", "unknown", "nd", "n.d."}
+)
 _LONGEST = 40
 _WORDS = (
     "If a column holds words, such as yes and no, a data dictionary says what they stand for: --dictionary FILE, or "
@@ -49,12 +52,15 @@ class CellProblems:
         self._header, self._unit = header, unit
         self._places: dict[int, Places] = {}
         self._levels: dict[int, list[str]] = {}
+        self._often_missing: dict[int, dict[str, None]] = {}
 
     def add(self, column: int, reading: Reading, rows: Sequence[int], cells: Sequence[object]) -> None:
         """Take note of the rows of a column that cannot be read, and of cells that may be quoted."""
         if not rows:
             return
         self._places.setdefault(column, Places()).add(rows)
+        often = (str(cell).strip() for cell in cells if str(cell).strip().casefold() in _OFTEN_MISSING)
+        self._often_missing.setdefault(column, {}).update(dict.fromkeys(often))
         if reading.codes:
             spellings = self._levels.setdefault(column, [])
             for cell in cells:
@@ -66,6 +72,8 @@ class CellProblems:
         """Take note of what was found in the rows after so many others."""
         for column, places in later._places.items():
             self._places.setdefault(column, Places()).join(places, offset)
+        for column, often in later._often_missing.items():
+            self._often_missing.setdefault(column, {}).update(often)
         for column, spellings in later._levels.items():
             known = self._levels.setdefault(column, [])
             known += [one for one in spellings if one not in known][: _SPELLINGS - len(known)]
@@ -74,8 +82,13 @@ class CellProblems:
         """One a column, in the order of the header."""
         return [
             f"column {self._header[k]!r}: {places.count} row(s) are {self._what(k)} {places.said(self._unit)}"
+            f"{self._perhaps_missing(k)}"
             for k, places in sorted(self._places.items())
         ]
+
+    def _perhaps_missing(self, column: int) -> str:
+        often = ", ".join(f'"{cell}"' for cell in self._often_missing.get(column, ()))
+        return f" (where these stand for a missing value, columns.toml says so: missing = [{often}])" if often else ""
 
     def _what(self, column: int) -> str:
         if column not in self._levels:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedbnsl.errors import DataError
-from fedbnsl.messages import composed, is_variable_name
+from fedbnsl.messages import LONGEST_NAME, composed, is_variable_name
 from fedbnsl_client.data.checks import quoted
 
 _NAMES_SHOWN = 20
@@ -54,9 +54,14 @@ def check_names(origin: Path | str, header: Sequence[str]) -> None:
     unusable = [name for name in header if not is_variable_name(name)]
     if unusable:
         raise DataError(
-            f"{origin}: column {quoted(unusable)}: a name must not be '(Intercept)' or hold control or bidirectional "
-            "characters: graph files cannot hold them"
+            f"{origin}: column {quoted([_begin(name) for name in unusable])}: a name must not be '(Intercept)', hold "
+            f"control or bidirectional characters, or have more than {LONGEST_NAME} characters: graph files and pages "
+            "cannot hold them"
         )
+
+
+def _begin(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else f"{name[:40]}..."
 
 
 def choose(

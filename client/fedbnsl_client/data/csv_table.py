@@ -289,8 +289,9 @@ def _loaded(
 
 
 class _Lines:
-    """Lines of a file, with their separators counted: numpy ignores surplus fields. Files with quotes are checked
-    later.
+    """Lines of a file, with their separators counted: numpy ignores surplus fields.
+
+    Files with quotes are checked later.
 
     Raises
     ------

@@ -25,7 +25,7 @@ import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, RootModel, ValidationError, model_validator
 
 from fedbnsl.errors import PlanError
-from fedbnsl.messages import composed, is_variable_name
+from fedbnsl.messages import LONGEST_NAME, composed, is_variable_name
 from fedbnsl.plan.knowledge import VariableName
 from fedbnsl.plan.limits import LARGEST_VALUE, LEAST_SPREAD
 from fedbnsl.plan.privacy_settings import Real
@@ -218,7 +218,13 @@ class Dictionary(RootModel[dict[VariableName, Entry]]):
             raise ValueError(f"two columns would be called {twice[0]!r}: rename a variable or a level")
         for name in names:
             if not is_variable_name(name):
-                raise ValueError(f"{shown(name)!r}: a name must not be blank or hold control characters")
+                raise ValueError(
+                    f"{shown(name, 100)!r}: a name must not be blank, hold control characters, or have more than "
+                    f"{LONGEST_NAME} characters"
+                )
+        for name in self.root:
+            if name != name.strip():
+                raise ValueError(f"{name!r}: a name must not begin or end with a space, which headers are read without")
         return self
 
     def __bool__(self) -> bool:

@@ -584,3 +584,24 @@ def test_columns_from_which_their_own_means_were_subtracted_are_found() -> None:
     gaps = np.where(np.arange(200)[:, None] % 7 == 0, np.nan, 50 + 10 * plain[:, :2])
     gaps[:, 1] -= np.nanmean(gaps[:, 1])
     assert columns_without_mean(["raw", "centred"], gaps) == ["centred"]
+
+
+@pytest.mark.parametrize("cell", ["null", "NULL", "None", ".", "N/A", "?", "*"])
+def test_what_often_stands_for_a_missing_value_is_suggested_with_its_column(
+    table: Matrix, write: Callable[..., Path], cell: str
+) -> None:
+    rows = as_text(table)
+    rows[3][1] = rows[5][1] = cell
+    rows[7][0] = "x"
+    text = refusal(write(rows))
+    assert "'dose': 2 row(s) are not numbers (lines 5, 7) (where these stand for a missing value" in text
+    assert f'missing = ["{cell}"]' in text
+    assert "'age': 1 row(s) are not numbers (line 9);" in text
+
+
+def test_a_name_of_thousands_of_letters_is_refused_in_a_short_message(
+    table: Matrix, write: Callable[..., Path]
+) -> None:
+    text = refusal(write(table, f"age,dose,{'m' * 5000}"))
+    assert "more than 500 characters" in text
+    assert len(text) < 500

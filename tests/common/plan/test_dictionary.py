@@ -186,3 +186,12 @@ def test_what_is_known_of_a_nominal_variable_holds_for_its_columns():
     assert not mask.allowed[3, 1]
     with pytest.raises(PlanError, match="not a variable of this run"):
         EdgeMask(Knowledge(forbidden=(("b=1", "y"),)), COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("a ", "begin or end with a space"), ("a" * 501, "more than 500 characters")]
+)
+def test_a_name_that_no_header_or_page_can_have_is_refused(name: str, said: str):
+    with pytest.raises(PlanError, match=said) as refused:
+        Dictionary.parse(f'{TEXT}["{name}"]\n', origin="x")
+    assert len(str(refused.value)) < 400

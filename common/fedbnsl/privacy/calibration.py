@@ -19,6 +19,14 @@ from fedbnsl.privacy import gaussian_dp, zcdp
 
 LATTICE = 2**20
 
+WHOLE_SHARE = 256
+"""The share of a site in a secure sum that counts in full; see `fedbnsl.privacy.site_shares`."""
+
+MOST_COLUMNS_IN_SHARES = math.isqrt(2 * (LATTICE // WHOLE_SHARE) ** 2) - 1
+"""With more columns d, rounding a site's scaled sums may move them by more than scaling takes off: by d + 1, where a
+record moves sums by sqrt(2) LATTICE, and the largest share below the whole makes that sqrt(2) LATTICE / WHOLE_SHARE
+less."""
+
 # For Laplace noise on scores: one record moves a score by LATTICE; rounding before and after adds less than 4.
 SCORE_SENSITIVITY = LATTICE + 4
 
@@ -224,7 +232,13 @@ def price_of(plan: Plan, *, n_samples: int, n_variables: int) -> Price:
         rounds = f"{plan.rounds} rounds of {plan.local_steps} steps"
         moments = f" and {plan.moments_rounds} of residual moments" if plan.moments_rounds else ""
         raise PlanError(f"privacy.epsilon = {privacy.epsilon:g} is too small for {rounds}{moments}")
-    return replace(_shared(price, plan), n_samples=n_samples, n_variables=n_variables)
+    shared = _shared(price, plan)
+    if shared.n_honest > 1 and price.means_variance and n_variables > MOST_COLUMNS_IN_SHARES:
+        raise PlanError(
+            f"{n_variables} columns are too many for secure sums of moments: at most {MOST_COLUMNS_IN_SHARES} are "
+            "possible, levels of nominal variables counted one by one. Leave some out, or set privacy.secure_sum=false"
+        )
+    return replace(shared, n_samples=n_samples, n_variables=n_variables)
 
 
 def _shared(price: Price, plan: Plan) -> Price:

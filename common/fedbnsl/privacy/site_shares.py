@@ -7,11 +7,12 @@ the square of their error stays in its moments: of few rows it outweighs what th
 import math
 from collections.abc import Sequence
 
-from fedbnsl.privacy.calibration import LATTICE, Price, constant_residual
+from fedbnsl.privacy.calibration import LATTICE, WHOLE_SHARE, Price, constant_residual
 
-WHOLE = 256
+WHOLE = WHOLE_SHARE
 """The share of a site that counts in full. Sums that are scaled down by less than 1 / WHOLE would not make up for
-their rounding: it moves each of (d + 1)^2 numbers by at most 1, and a record moves them by sqrt(2) LATTICE."""
+their rounding: it moves each of (d + 1)^2 numbers by at most 1, and a record moves them by sqrt(2) LATTICE. So
+`calibration` refuses plans with more than MOST_COLUMNS_IN_SHARES columns."""
 
 FAINT = WHOLE // 4
 """A site with a smaller share hardly counts."""

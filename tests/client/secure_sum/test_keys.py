@@ -105,6 +105,19 @@ def _of_other_sites(members: Members) -> tuple[Seat, ...]:
     return tuple(east.signed(others) if seat.site == "east" else seat for seat in members.seats)
 
 
+def _of_another_federation(members: Members) -> tuple[Seat, ...]:
+    """Signed with the same key, for a federation whose authority has another fingerprint."""
+
+    class Elsewhere(Enrolled):
+        authority = "SHA256:another"
+
+    east = members.sites["east"]
+    vouching = Elsewhere.__new__(Elsewhere)
+    vars(vouching).update(vars(east.member.vouching))
+    member = replace(east.member, vouching=vouching)
+    return tuple(east.signed(members.without_keys, member=member) if s.site == "east" else s for s in members.seats)
+
+
 ATTACKS: dict[str, tuple[Callable[[Members], tuple[Seat, ...]], str]] = {
     "a key of the coordinator's": (
         lambda m: changed(m.seats, "east", public_key=keys.public_key(keys.new_private_key())),
@@ -117,6 +130,7 @@ ATTACKS: dict[str, tuple[Callable[[Members], tuple[Seat, ...]], str]] = {
     "no signature": (lambda m: changed(m.seats, "east", signature=b""), "'east' was not signed"),
     "a key of another run": (_of_another_run, "'east' was not signed"),
     "a key for another plan": (_of_another_plan, "'east' was not signed"),
+    "a key for another federation": (_of_another_federation, "'east' was not signed"),
     "a key for other sites": (_of_other_sites, "'east' was not signed"),
     "another site's certificate": (
         lambda m: changed(m.seats, "east", certificate=m.sites["west"].certificate),

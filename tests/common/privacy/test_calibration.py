@@ -320,3 +320,39 @@ def test_a_plan_may_lose_no_more_sites_than_may_collude() -> None:
         Plan.load("private-moments", settings)
     assert Plan.load("private-moments", [*settings, "privacy.colluding=2"]).retries == 2
     assert Plan.load("private-moments", []).retries == 0
+
+
+def private(epsilon: float, **settings: object) -> Plan:
+    ranges = {f"x{k}": {"range": [0.0, 1.0]} for k in range(3)}
+    return Plan.load("private", epsilon=epsilon).with_settings(dictionary=ranges, **settings)
+
+
+def test_each_sites_part_of_the_noise_of_a_secure_sum_is_256_lattice_units_wide_or_the_plan_is_refused() -> None:
+    """For each of the sites that share it: else rounding changes probabilities by more than the docs say."""
+    refused, least = 0, math.inf
+    for n_sites in range(10, 800, 10):
+        try:
+            price = price_of(private(1000.0, n_participants=n_sites), n_samples=1000, n_variables=3)
+        except PlanError:
+            refused += 1
+            continue
+        smallest = min(price.setup_variance, price.moments_variance // 2) / price.n_honest
+        least = min(least, smallest)
+        assert smallest >= 256.0**2
+    assert refused
+    assert least < 2 * 256.0**2, "the grid comes near the limit"
+
+
+@pytest.mark.parametrize(("columns", "fits"), [(5791, True), (5792, False)])
+def test_scaled_shares_move_sums_no_further_than_a_record_of_a_site_that_counts_in_full(
+    columns: int, fits: bool
+) -> None:
+    """The largest share below the whole takes sqrt(2) 2^20 / 256 off; rounding (d + 1)^2 numbers adds d + 1."""
+    assert (math.sqrt(2.0) * 2**20 * 255 / 256 + columns + 1 <= math.sqrt(2.0) * 2**20) == fits
+    ranges = {f"x{k}": {"range": [0.0, 1.0]} for k in range(columns)}
+    plan = Plan.load("private", epsilon=1.0).with_settings(dictionary=ranges)
+    if fits:
+        assert price_of(plan, n_samples=1000, n_variables=columns).n_honest > 1
+    else:
+        with pytest.raises(PlanError, match="5792 columns are too many for secure sums of moments: at most 5791"):
+            price_of(plan, n_samples=1000, n_variables=columns)

@@ -1,131 +1,49 @@
-"""A first draft of dictionary.toml, from tables that anybody may see.
+"""A first draft of dictionary.toml, from tables that anybody may see, and of the column maps that read them by it.
 
 Kinds are guessed, levels are those that occur. Ranges are left open: they must come from public knowledge, since one
 that follows the data would tell the smallest and the largest value.
 """
 
-import csv
-import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
-from fedbnsl.errors import DataError, ResultError
+import numpy as np
+
+from fedbnsl.errors import ResultError
 from fedbnsl.messages import composed
 from fedbnsl.plan.dictionary import Dictionary, Kind
 from fedbnsl.shown import shown
+from fedbnsl.sparse import Index, Mask
 from fedbnsl.wording import first_few
-from fedbnsl_client.data.csv_table import read_header, said_in_words
+from fedbnsl_client.data.cell_forms import is_mark
+from fedbnsl_client.data.costly_columns import costly_columns
+from fedbnsl_client.data.csv_table import read_header
 from fedbnsl_client.data.reading import MISSING
-from fedbnsl_experiments.tables.toml_entry import toml_entry
+from fedbnsl_experiments.tables.column_cells import codes_of_all, rows_of, scan
+from fedbnsl_experiments.tables.guess import Guess, guess
+from fedbnsl_experiments.tables.relations import MOST_VALUES, Relations
+from fedbnsl_experiments.tables.toml_entry import toml_entry, toml_settings
 
-_MOST_LEVELS = 20
-_FEW_WHOLE_NUMBERS = 10
-_MOST_KEPT = 1000
-_MOSTLY = 0.9  # share of numbers beyond which other cells are taken for codes of missing values
+_OFTEN = 0.2  # a column that fewer rows lack is not left out for them
+_ENOUGH_COMPLETE = 0.5
+_MOST_CODES = 20  # that are said on the terminal
 
 _HEAD = """\
 # A draft, made from tables that anybody may see: {files}.
 # Kinds are guesses, and levels are only those that occur there: read every entry, add what is lacking.
 # Ranges are left open. Fill them in from public knowledge, never from the data: a private plan needs them.
 """
-_OPEN_RANGE = "range = [lowest, highest]  # possible values, from public knowledge, never from the data"
-
-
-@dataclass(frozen=True)
-class Guess:
-    """What one column seems to be.
-
-    Attributes
-    ----------
-    kind
-        None: it is no variable, and left out.
-    levels
-        Ascending; empty: the cells are numbers.
-    comments
-        What a person has to decide.
-    """
-
-    kind: Kind | None
-    levels: tuple[str, ...] = ()
-    comments: tuple[str, ...] = ()
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """What is written of it."""
-        if self.levels:
-            return {"kind": self.kind, "levels": list(self.levels)}
-        return {"kind": self.kind, **({"unit": ""} if self.kind == "continuous" else {})}
-
-
-@dataclass
-class _Cells:
-    """What is kept of one column while tables are read: its size does not grow with the rows."""
-
-    n_numbers: int = 0
-    n_texts: int = 0
-    whole: bool = True
-    numbers: set[float] = field(default_factory=set[float])
-    texts: set[str] = field(default_factory=set[str])
-
-    def add(self, cell: str) -> None:
-        cell = composed(cell.strip())
-        if cell in MISSING:
-            return
-        try:
-            number = math.nan if "_" in cell else float(cell)
-        except ValueError:
-            number = math.nan
-        if math.isfinite(number):
-            self.n_numbers += 1
-            self.whole &= number >= 0 and number.is_integer()
-            if len(self.numbers) <= _MOST_KEPT:
-                self.numbers.add(number)
-        else:
-            self.n_texts += 1
-            if len(self.texts) <= _MOST_KEPT:
-                self.texts.add(cell)
-
-    def guess(self) -> Guess:
-        n = self.n_numbers + self.n_texts
-        if len(self.numbers) + len(self.texts) < 2:
-            return Guess(None, comments=("left out: it has no two values",))
-        if self.n_texts and (self.n_numbers < _MOSTLY * n or len(self.numbers) <= _FEW_WHOLE_NUMBERS):
-            return self._of_texts()
-        if len(self.numbers) == 2 and not self.texts:
-            return Guess("binary", tuple(f"{number:g}" for number in sorted(self.numbers)))
-        comments: list[str] = []
-        if self.texts:
-            cells = first_few((shown(repr(text), 40) for text in sorted(self.texts)), most=5)
-            comments.append(
-                f"{self.n_texts} cell(s) are no numbers ({cells}): `missing` of columns.toml names such codes"
-            )
-        if not self.whole:
-            return Guess("continuous", comments=(_OPEN_RANGE, *comments))
-        comments.append("whole numbers: if they are measured, such as an age, it is continuous")
-        if len(self.numbers) <= _FEW_WHOLE_NUMBERS:
-            levels = ", ".join(f'"{number:g}"' for number in sorted(self.numbers))
-            comments.append(f"if they are grades, it is ordinal, and if they are codes, nominal: levels = [{levels}]")
-        elif len(self.numbers) == n:
-            comments.append("no value occurs twice: an identifier is no variable, remove it")
-        return Guess("count", comments=(_OPEN_RANGE, *comments))
-
-    def _of_texts(self) -> Guess:
-        levels = tuple(sorted(self.texts | {f"{number:g}" for number in self.numbers}))
-        if len(levels) > _MOST_LEVELS:
-            most = f"more than {_MOST_LEVELS} different texts"
-            return Guess(None, comments=(f"left out: {most}; a name, a date or free text is no variable",))
-        if len(levels) == 2:
-            return Guess("binary", levels)
-        return Guess(
-            "nominal", levels, ("if the levels have an order, it is ordinal: put them in it, the lowest first",)
-        )
+_MAP_HEAD = """\
+# A draft: how {file} differs from {dictionary}. It stays at this site.
+"""
 
 
 @dataclass(frozen=True)
 class Draft:
-    """A dictionary that a person has to finish.
+    """A dictionary that a person has to finish, and what differs from it in the tables.
 
     Attributes
     ----------
@@ -133,11 +51,18 @@ class Draft:
         By column, in the order in which the tables have them.
     lacking
         Columns that not every table has, and the tables without them.
+    n_rows, n_complete
+        Rows of all tables, and those without a missing value in the columns that are used.
+    codes
+        Cells that a person has named: they stand for a missing value in every column.
     """
 
     tables: tuple[Path, ...]
     guesses: dict[str, Guess]
     lacking: dict[str, list[str]]
+    n_rows: int
+    n_complete: int
+    codes: tuple[str, ...]
 
     @property
     def text(self) -> str:
@@ -146,71 +71,231 @@ class Draft:
         return "\n".join([_HEAD.format(files=files), *self._entries()])
 
     def _entries(self) -> Iterator[str]:
-        for name, guess in self.guesses.items():
+        for name, found in self.guesses.items():
             lacking = [f"not in {', '.join(map(shown, self.lacking[name]))}"] if name in self.lacking else []
-            if guess.kind is None:
-                yield f"# {shown(name)}: {'; '.join([*guess.comments, *lacking])}\n"
-            else:
-                yield toml_entry(name, guess.settings, [*guess.comments, *lacking])
+            comments = [*found.asks, *found.comments, *lacking]
+            if gaps := _gaps(found):
+                comments.append(gaps)
+            if found.is_used:
+                yield toml_entry(name, found.settings, comments)
+                continue
+            yield f"# {shown(name)}: {'; '.join([f'left out: {found.left_out}', *lacking])}"
+            if found.kind is not None and len(found.levels) < MOST_VALUES:
+                entry = toml_entry(name, found.settings).rstrip("\n")
+                yield "\n".join(f"# {line}" for line in entry.split("\n"))
+            yield ""
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Cells that stand for a missing value wherever they occur: no column has them as a level."""
+        levels = {text for found in self._used.values() for text in _spelled(found)}
+        codes = dict.fromkeys(
+            code for found in self._used.values() for code in found.missing if is_mark(code, among_words=False)
+        )
+        return tuple(code for code in dict.fromkeys([*self.codes, *codes]) if code not in levels)
+
+    @property
+    def _used(self) -> dict[str, Guess]:
+        return {name: found for name, found in self.guesses.items() if found.is_used}
+
+    def column_map(self) -> str:
+        """Content of a columns.toml, without its head; empty: nothing differs."""
+        everywhere = self.missing
+        entries = [toml_settings({"missing": list(everywhere)}) + "\n"] if everywhere else []
+        for name, found in self._used.items():
+            codes = [code for code in found.missing if code not in everywhere]
+            settings: dict[str, Any] = {"missing": codes} if codes else {}
+            if found.spellings:
+                settings["levels"] = {level: list(texts) for level, texts in found.spellings.items()}
+            if settings:
+                entries.append(toml_entry(name, settings))
+        return "\n".join(entries)
 
     def said(self) -> Iterator[str]:
-        """Lines for a person: kinds, what is left out, and where tables differ."""
+        """Lines for a person: kinds, missing values, what is left out, what to decide, and where tables differ."""
         for kind in get_args(Kind):
-            if names := [shown(name) for name, guess in self.guesses.items() if guess.kind == kind]:
+            names = [
+                shown(name) + (f" ({g.transform})" * bool(g.transform))
+                for name, g in self._used.items()
+                if g.kind == kind
+            ]
+            if names:
                 yield f"{kind}: {', '.join(names)}"
-        for name, guess in self.guesses.items():
-            if guess.kind is None:
-                yield f"{shown(name)}: {'; '.join(guess.comments)}"
-        for name, files in self.lacking.items():
-            yield f"{shown(name)}: not in {', '.join(map(shown, files))}"
+        if any(found.kind == "count" for found in self._used.values()):
+            yield '  log1p: used as log(1 + count), for zeros and a long tail; transform = "none" uses it as it is'
+        if by_code := self._coded():
+            yield "stand for a missing value, by the column map:"
+            for code, cells in by_code.items():
+                columns = first_few(f"{shown(name)} {n:,}" for name, n in cells.items())
+                yield f"  {shown(repr(code), 40)}: {sum(cells.values()):,} cell(s) ({columns})"
+        if left_out := _by_reason({name: found.left_out for name, found in self.guesses.items() if not found.is_used}):
+            yield "left out:"
+            yield from left_out
+        asked = [(name, ask) for name, found in self._used.items() for ask in found.asks]
+        if asked:
+            yield "to decide:"
+            yield from (f"  {shown(name)}: {ask}" for name, ask in asked)
+        for name, tables in self.lacking.items():
+            yield f"{shown(name)}: not in {', '.join(map(shown, tables))}"
+        if self.n_complete < self.n_rows:
+            yield f"rows without a missing value in these columns: {self.n_complete:,} of {self.n_rows:,}"
 
-    def write(self, path: Path) -> None:
-        """Write dictionary.toml.
+    def _coded(self) -> dict[str, dict[str, int]]:
+        """By code of a missing value, how many cells of which columns have it; the most frequent codes first."""
+        found: dict[str, dict[str, int]] = {}
+        for name, one in self._used.items():
+            for code, n in one.missing.items():
+                found.setdefault(code, {})[name] = n
+        return dict(sorted(found.items(), key=lambda item: -sum(item[1].values()))[:_MOST_CODES])
+
+    def write(self, path: Path) -> list[Path]:
+        """Write dictionary.toml, and beside each table that needs it TABLE.columns.toml; returns the files.
 
         Raises
         ------
         PlanError
             If the tables do not make a dictionary of at least two variables.
         ResultError
-            If the file is there already, or cannot be written.
+            If a file is there already, or cannot be written.
         """
         text = self.text
         Dictionary.parse(text, origin="what these tables would make")
+        files = {path: text}
+        if columns := self.column_map():
+            for table in self.tables:
+                head = _MAP_HEAD.format(file=shown(table.name, 60), dictionary=shown(path.name, 60))
+                files[column_map_of(table)] = f"{head}\n{columns}"
+        write_new(files)
+        return list(files)
+
+
+def write_new(files: Mapping[Path, str]) -> None:
+    """Write files that are not there yet: all of them, or none.
+
+    Raises
+    ------
+    ResultError
+        If one is there already, or cannot be written.
+    """
+    there = [str(path) for path in files if path.exists()]
+    if there:
+        raise ResultError(f"{first_few(there)}: there already; move it away, or choose another name by --out")
+    made: list[Path] = []
+    for path, text in files.items():
         try:
             with path.open("x", encoding="utf-8") as file:
+                made.append(path)
                 file.write(text)
-        except FileExistsError:
-            raise ResultError(f"{path} is there already; move it away, or choose another name by --out") from None
         except OSError as error:
+            for one in made:
+                one.unlink(missing_ok=True)
             raise ResultError(f"{path} cannot be written: {error.strerror}") from None
 
 
-def draft(tables: Sequence[Path]) -> Draft:
+def column_map_of(table: Path) -> Path:
+    """Where the column map of a table lies: `site-1.columns.toml` beside `site-1.csv`."""
+    return table.with_name(f"{table.stem}.columns.toml")
+
+
+def draft(tables: Sequence[Path], *, missing: Sequence[str] = (), merge_below: int = 0) -> Draft:
     """What the columns of these CSV tables seem to be; levels are those of all tables.
+
+    Parameters
+    ----------
+    missing
+        Cells that stand for a missing value, in every column, or in one: `column=cell`.
+    merge_below
+        Levels of a nominal variable in fewer rows become one.
 
     Raises
     ------
     DataError
         If a table cannot be read.
     """
-    found: dict[str, _Cells] = {}
-    headers: dict[Path, list[str]] = {}
-    for path in tables:
-        headers[path] = read_header(path)
-        columns = [found.setdefault(name, _Cells()) for name in headers[path]]
-        with said_in_words(path), path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file)
-            next(reader)
-            for row in filter(None, reader):
-                if len(row) != len(columns):
-                    raise DataError(
-                        f"{path}, line {reader.line_num}: {len(row)} cells; expected {len(columns)}, as in the header"
-                    )
-                for column, cell in zip(columns, row, strict=True):
-                    column.add(cell)
-    lacking = {name: [path.name for path in tables if name not in headers[path]] for name in found}
-    return Draft(
-        tuple(tables),
-        {name: cells.guess() for name, cells in found.items()},
-        {name: files for name, files in lacking.items() if files},
-    )
+    headers = {path: read_header(path) for path in tables}
+    cells = scan(headers, missing)
+    guesses = {name: guess(name, found, merge_below=merge_below) for name, found in cells.items()}
+    few = [
+        name
+        for name, found in guesses.items()
+        if found.is_used and len(cells[name].numbers) + len(cells[name].texts) <= MOST_VALUES
+    ]
+    relations, gaps = Relations(few), Counter[bytes]()
+    for path, header in headers.items():
+        place = {name: k for k, name in enumerate(header)}
+        for row in rows_of(path, header):
+            values = {name: _value(row[k], guesses[name]) for name, k in place.items()}
+            relations.add([values.get(name) for name in few])
+            gaps[np.packbits([values.get(name, "") is None for name in guesses]).tobytes()] += 1
+    guesses = _without_twins(guesses, relations)
+    packed = np.frombuffer(b"".join(gaps), dtype=np.uint8).reshape(len(gaps), -1)
+    lacking = np.unpackbits(packed, axis=1, count=len(guesses)).astype(bool)
+    counts = np.array(list(gaps.values()), dtype=np.int64)
+    guesses, complete = _without_costly(guesses, lacking, counts)
+    without = {name: [path.name for path, header in headers.items() if name not in header] for name in guesses}
+    without = {name: files for name, files in without.items() if files}
+    return Draft(tuple(tables), guesses, without, int(counts.sum()), complete, codes_of_all(cells, missing))
+
+
+def _value(cell: str, found: Guess) -> str | None:
+    cell = composed(cell.strip())
+    return None if cell in MISSING or cell in found.missing else cell
+
+
+def _without_twins(guesses: Mapping[str, Guess], relations: Relations) -> dict[str, Guess]:
+    """Of columns that are one-to-one the one that a run makes the fewest columns of stays; functions are named."""
+    tells = relations.functions()
+    order = sorted(guesses, key=lambda name: (guesses[name].n_columns, list(guesses).index(name)))
+    marked = dict(guesses)
+    for name in order:
+        twin = next((a for a, b in tells if b == name and (b, a) in tells and order.index(a) < order.index(name)), "")
+        if twin:
+            reason = f"one-to-one with {shown(repr(twin), 60)}, which stays: the same variable twice"
+            marked[name] = replace(marked[name], left_out=marked[name].left_out or reason)
+    for name, found in marked.items():
+        known_by = [shown(repr(a), 60) for a, b in tells if b == name and marked[a].is_used]
+        if known_by and found.is_used:
+            ask = f"an exact function of {first_few(known_by)} in these tables: were they made of each other?"
+            marked[name] = replace(found, asks=(*found.asks, ask))
+    return marked
+
+
+def _without_costly(guesses: Mapping[str, Guess], lacking: Mask, counts: Index) -> tuple[dict[str, Guess], int]:
+    """Leave out columns that many rows lack, so that half of the rows are complete; and how many rows then are."""
+    names, n = list(guesses), int(counts.sum())
+    lacking = lacking & [found.is_used for found in guesses.values()]
+    share = counts @ lacking / max(n, 1)
+    out = np.flatnonzero(share > _ENOUGH_COMPLETE).tolist()
+    rest = lacking.copy()
+    rest[:, out] = False
+    more = costly_columns(rest, counts, _ENOUGH_COMPLETE * n, may_go=np.flatnonzero(share >= _OFTEN).tolist())
+    rest[:, more] = False
+    complete = int(counts[~rest.any(axis=1)].sum())
+    if complete < _ENOUGH_COMPLETE * n:  # leaving them out would not help
+        rest[:, more], more = lacking[:, more], []
+        complete = int(counts[~rest.any(axis=1)].sum())
+    marked = dict(guesses)
+    for k in (*out, *more):
+        reason = f"{share[k]:.0%} of the rows lack it, and `standard` uses rows that lack nothing"
+        marked[names[k]] = replace(marked[names[k]], left_out=reason)
+    return marked, complete
+
+
+def _by_reason(left_out: Mapping[str, str]) -> list[str]:
+    names: dict[str, list[str]] = {}
+    for name, reason in left_out.items():
+        names.setdefault(reason, []).append(shown(name))
+    return [f"  {', '.join(ones)}: {reason}" for reason, ones in names.items()]
+
+
+def _gaps(found: Guess) -> str:
+    """Which cells stand for a missing value."""
+    if not found.missing:
+        return ""
+    codes = first_few((shown(repr(code), 40) for code in found.missing), most=5)
+    return f"{sum(found.missing.values()):,} cell(s) are {codes}, which stand for a missing value in the column map"
+
+
+def _spelled(found: Guess) -> Iterator[str]:
+    for level in found.levels:
+        yield from found.spellings.get(level, (level,))

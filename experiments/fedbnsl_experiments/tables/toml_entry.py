@@ -13,8 +13,12 @@ def toml_entry(name: str, settings: Mapping[str, Any], comments: Sequence[str] =
 
     Names and texts must not hold control characters.
     """
-    lines = [f"[{_key(name)}]", *(f"{_key(key)} = {_value(value)}" for key, value in settings.items())]
-    return "\n".join([*lines, *(f"# {comment}" for comment in comments)]) + "\n"
+    return "\n".join([f"[{_key(name)}]", toml_settings(settings), *(f"# {comment}" for comment in comments)]) + "\n"
+
+
+def toml_settings(settings: Mapping[str, Any]) -> str:
+    """The settings alone, one a line."""
+    return "\n".join(f"{_key(key)} = {_value(value)}" for key, value in settings.items())
 
 
 def _key(name: str) -> str:

@@ -1,13 +1,19 @@
-"""A drafted dictionary: kinds guessed, levels of all tables, ranges left open, nothing without a confirmation."""
+"""A drafted dictionary: kinds, levels and missing codes guessed, ranges left open, nothing without a confirmation."""
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
 from fedbnsl.cli import fedbnsl
+from fedbnsl.errors import ResultError
 from fedbnsl.plan.dictionary import Dictionary
+from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.data.reading import ColumnMap
+from fedbnsl_experiments.tables.draft import Draft, draft
 
 TABLE = {
     "height": ["1.71", "1.8", "NA", "1.65", "1.9", "1.77"],
@@ -17,9 +23,11 @@ TABLE = {
     "visits": ["0", "3", "12", "7", "9", "4"],
     "site": ["x"] * 6,
 }
+N = 400
+DRAWN = np.random.default_rng(5)
 
 
-def write(path: Path, table: dict[str, list[str]]) -> Path:
+def write(path: Path, table: Mapping[str, Sequence[str]]) -> Path:
     rows = [table.keys(), *zip(*table.values(), strict=True)]
     path.write_text("\n".join(map(",".join, rows)) + "\n", encoding="utf-8")
     return path
@@ -27,6 +35,16 @@ def write(path: Path, table: dict[str, list[str]]) -> Path:
 
 def run(*arguments: object) -> Result:
     return CliRunner().invoke(fedbnsl, ["data", "dictionary", *map(str, arguments)])
+
+
+def drafted(folder: Path, table: Mapping[str, Sequence[str]], **options: object) -> Draft:
+    """Of a table with a column of measurements beside those that are named."""
+    beside = {"measured": [f"{x:.3f}" for x in DRAWN.normal(size=len(next(iter(table.values()))))]}
+    return draft([write(folder / "a.csv", {**beside, **table})], **options)  # type: ignore[arg-type]
+
+
+def whole(numbers: Sequence[int] | np.ndarray) -> list[str]:
+    return [str(int(number)) for number in numbers]
 
 
 def test_kinds_are_guessed_and_ranges_are_left_open(tmp_path: Path) -> None:
@@ -39,7 +57,7 @@ def test_kinds_are_guessed_and_ranges_are_left_open(tmp_path: Path) -> None:
         "sex": ("binary", ("f", "m")),
         "flag": ("binary", ("0", "1")),
         "group": ("nominal", ("0", "A", "AB", "B")),
-        "visits": ("count", ()),
+        "visits": ("continuous", ()),
     }
     text = out.read_text(encoding="utf-8")
     assert all(entry.range is None and not entry.unit for _, entry in Dictionary.load(out).items())
@@ -48,6 +66,7 @@ def test_kinds_are_guessed_and_ranges_are_left_open(tmp_path: Path) -> None:
     assert not {"1.65", "1.9", "12"} & set(text.replace(",", " ").split()), "no value of the table"
     assert "# site: left out: it has no two values" in text
     assert "it is ordinal" in text.partition("[group]")[2].partition("[visits]")[0]
+    assert not (tmp_path / "a.columns.toml").exists(), "nothing differs"
 
 
 def test_levels_are_those_of_all_tables_and_other_columns_are_told(tmp_path: Path) -> None:
@@ -58,25 +77,185 @@ def test_levels_are_those_of_all_tables_and_other_columns_are_told(tmp_path: Pat
     assert told["variables"]["group"]["levels"] == ["0", "A", "AB", "B", "C"]
     assert told["variables"]["sex"] == {"kind": "nominal", "levels": ["f", "m", "x"]}
     assert told["lacking"] == {"flag": ["b.csv"], "visits": ["b.csv"], "site": ["b.csv"]}
-    assert told["left_out"] == ["site"]
+    assert told["left_out"] == {"site": "it has no two values"}
     assert "# not in b.csv" in (tmp_path / "d.toml").read_text(encoding="utf-8").partition("[flag]")[2]
 
 
-def test_names_identifiers_and_codes_among_numbers_are_left_to_a_person(tmp_path: Path) -> None:
-    table = {
-        "name": [f"N{k}" for k in range(100)],
-        "id": [str(k) for k in range(100)],
-        "x": [f"{k / 7:.3f}" for k in range(97)] + ["unknown"] * 3,
-        "grade": [str(k % 4) for k in range(100)],
-    }
+# ---- kinds ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [
+        (whole(DRAWN.integers(18, 90, N)), "continuous"),  # ages: no zeros
+        (whole(DRAWN.integers(0, 18, N)), "continuous"),  # ages of children: zeros, but no tail
+        (whole(DRAWN.negative_binomial(1, 0.1, N)), "count"),  # days in hospital
+        (whole(DRAWN.integers(1, 5, N)), "ordinal"),
+        (whole(DRAWN.integers(-2, 3, N)), "ordinal"),
+        (whole(DRAWN.choice([10, 21, 35, 50], N)), "nominal"),
+        (whole(DRAWN.choice([1, 2], N)), "binary"),
+        (["y" if x else "n" for x in DRAWN.integers(0, 2, N)], "binary"),
+        ([f"{x:.1f}" for x in DRAWN.choice([0.5, 1.0, 1.5], N)], "continuous"),
+        (whole([3, 5, 9, 4, 8, 11, 30, 2, 7, 6]), "continuous"),  # ten rows tell nothing of grades
+    ],
+)
+def test_whole_numbers_are_what_their_values_say(column: list[str], kind: str, tmp_path: Path) -> None:
+    assert drafted(tmp_path, {"x": column}).guesses["x"].kind == kind
+
+
+def test_a_count_says_that_it_is_used_as_a_logarithm_in_the_file_and_on_the_terminal(tmp_path: Path) -> None:
+    table = {"days": whole(DRAWN.negative_binomial(1, 0.1, N)), "age": whole(DRAWN.integers(18, 90, N))}
     found = run(write(tmp_path / "a.csv", table), "--public-data", "--out", tmp_path / "d.toml")
-    assert found.exit_code == 0
+    assert "count: days (log1p)" in found.output
+    assert "used as log(1 + count)" in found.output
     text = (tmp_path / "d.toml").read_text(encoding="utf-8")
-    assert "# name: left out: more than 20 different texts" in text
-    assert "an identifier is no variable" in text.partition("[id]")[2].partition("[")[0] + text
-    assert "3 cell(s) are no numbers ('unknown')" in text
-    assert 'if they are grades, it is ordinal, and if they are codes, nominal: levels = ["0", "1", "2", "3"]' in text
-    assert Dictionary.load(tmp_path / "d.toml")["x"].kind == "continuous"
+    assert 'transform = "log1p"' in text
+    assert "# " in next(line for line in text.splitlines() if "log(1 + count)" in line)
+
+
+def test_dates_names_and_identifiers_are_no_levels(tmp_path: Path) -> None:
+    table = {
+        "name": [f"N{k}" for k in range(N)],
+        "few_names": [*(f"N{k}" for k in range(12)), *[""] * (N - 12)],
+        "born": [f"{1 + k % 12:02d}.03.19{k % 90:02d}" for k in range(N)],
+        "seen": [("2024-01-03", "2024-02-03")[k % 2] for k in range(N)],
+        "compact": [f"2024{1 + k % 12:02d}15" for k in range(N)],
+        "row": whole(DRAWN.permutation(N)),
+        "patient": whole(DRAWN.choice(10**7, N, replace=False)),
+    }
+    found = drafted(tmp_path, table)
+    assert not any(found.guesses[name].is_used for name in table)
+    reasons = {name: found.guesses[name].left_out for name in table}
+    assert all("a text of its own" in reasons[name] for name in ("name", "few_names"))
+    assert all("dates" in reasons[name] for name in ("born", "seen", "compact"))
+    assert all("none of them twice" in reasons[name] for name in ("row", "patient"))
+    text = found.text
+    assert "# [row]\n# kind" in text, "the entry is ready where it is a variable after all"
+
+
+def test_a_row_number_of_many_rows_is_seen_and_a_sampling_weight_asked_about(tmp_path: Path) -> None:
+    n = 3000
+    table = {"row": whole(DRAWN.permutation(n)), "fnlwgt": whole(DRAWN.integers(10_000, 15_000, n))}
+    found = drafted(tmp_path, table)
+    assert "row number" in found.guesses["row"].left_out
+    assert found.guesses["fnlwgt"].is_used
+    assert "sampling weight" in found.guesses["fnlwgt"].asks[0]
+
+
+def test_columns_that_are_functions_of_each_other_are_named(tmp_path: Path) -> None:
+    city = DRAWN.integers(0, 8, N)
+    table = {
+        "town": [f"town {k}" for k in city],
+        "code": whole(city),
+        "region": [("north", "south", "west")[k % 3] for k in city],
+        "unrelated": whole(DRAWN.integers(0, 8, N)),
+    }
+    found = drafted(tmp_path, table)
+    assert found.guesses["town"].left_out == "one-to-one with 'code', which stays: the same variable twice"
+    assert found.guesses["code"].is_used
+    assert any("an exact function of 'code'" in ask for ask in found.guesses["region"].asks)
+    assert not found.guesses["unrelated"].asks
+    assert not any("function" in ask for ask in found.guesses["code"].asks)
+
+
+# ---- missing values ------------------------------------------------------------------------------------------------
+
+
+def test_marks_of_missing_values_are_found_counted_and_read_by_the_column_map(tmp_path: Path) -> None:
+    rows = range(N)
+    table = {
+        "lab": ["*" if k % 40 == 0 else f"{DRAWN.normal():.2f}" for k in rows],
+        "grade": ["?" if k % 100 == 0 else str(k % 3) for k in rows],
+        "work": ["?" if k % 50 == 0 else ("private", "state", "self")[k // 3 % 3] for k in rows],
+        "late": ["ask doctor" if k in (3, 4) else f"{DRAWN.normal():.2f}" for k in rows],
+        "limit": ["<0.1" if k in (5, 6, 7) else f"{DRAWN.normal():.2f}" for k in rows],
+        "result": [("-", "+")[k % 2] for k in rows],
+    }
+    path, out = write(tmp_path / "a.csv", table), tmp_path / "d.toml"
+    found = run(path, "--public-data", "--out", out)
+    assert found.exit_code == 0, found.output
+    dictionary = Dictionary.load(out)
+    assert (dictionary["grade"].kind, dictionary["work"].levels) == ("ordinal", ("private", "self", "state"))
+    assert dictionary["result"].levels == ("+", "-"), "a minus beside a plus is a result"
+    assert "'*': 10 cell(s) (lab 10)" in found.output
+    assert "'?': 12 cell(s) (grade 4, work 8)" in found.output
+    assert "limit: 3 cell(s) among its numbers are limits, such as <0.1 ('<0.1')" in found.output
+    here = ColumnMap.load(tmp_path / "a.columns.toml")
+    assert set(here.missing) == {"*", "?"}
+    read = Dataset.read(path, dictionary=dictionary, mapping=here, warn=False)
+    assert read.gaps.by_variable == {"lab": 10, "grade": 4, "work": 8, "late": 2, "limit": 3}
+
+
+def test_a_code_can_be_named_for_all_columns_or_for_one(tmp_path: Path) -> None:
+    a, b, c = (
+        ["-9", "1", "2", "3"] * 100,
+        ["7", "1", "2", "3", "7", "2", "3", "1"] * 50,
+        ["7", "8", "9", "-9", "8", "-9", "7", "9"] * 50,
+    )
+    table = {"a": a, "b": b, "c": [*c[:200], *sorted(c[200:])]}
+    found = drafted(tmp_path, table, missing=["-9", "b=7"])
+    assert {name: dict(found.guesses[name].missing) for name in "abc"} == {
+        "a": {"-9": 100},
+        "b": {"7": 100},
+        "c": {"-9": 100},
+    }
+    assert [found.guesses[name].levels for name in "abc"] == [("1", "2", "3"), ("1", "2", "3"), ("7", "8", "9")]
+    here = found.column_map()
+    assert here == 'missing = ["-9"]\n\n[b]\nmissing = ["7"]\n'
+
+
+@pytest.mark.parametrize("code", ["999", "-9", "0"])
+def test_a_number_far_from_all_others_is_asked_about(code: str, tmp_path: Path) -> None:
+    column = [*whole(DRAWN.integers(60, 140, N)), code, code, code]
+    asks = drafted(tmp_path, {"x": column}).guesses["x"].asks
+    assert asks == (f"3 cell(s) are {code}, far from all others: does it stand for a missing value?",)
+    assert not drafted(tmp_path, {"x": column[:N]}).guesses["x"].asks
+
+
+def test_columns_with_many_gaps_are_left_out_so_that_half_of_the_rows_are_complete(tmp_path: Path) -> None:
+    table = {
+        "often": ["" if k % 10 < 7 else str(k % 7) for k in range(N)],
+        "now_and_then": ["" if k % 10 < 3 else str(k % 5) for k in range(N)],
+        "then": ["" if k % 10 >= 7 else str(k % 5) for k in range(N)],
+        "seldom": ["" if k % 20 == 0 else str(k % 3) for k in range(N)],
+    }
+    found = drafted(tmp_path, table)
+    out = [name for name in table if not found.guesses[name].is_used]
+    assert out == ["often"] + ["now_and_then"] * ("now_and_then" in out) + ["then"] * ("then" in out)
+    complete = [k for k in range(N) if all(table[name][k] for name in table if name not in out)]
+    assert found.n_complete == len(complete) >= N / 2
+    assert found.guesses["often"].left_out.startswith("70% of the rows lack it")
+
+
+# ---- levels --------------------------------------------------------------------------------------------------------
+
+
+def test_more_than_twenty_levels_offer_to_merge_rare_ones_and_are_merged_when_asked(tmp_path: Path) -> None:
+    country = ["home"] * 250 + ["near"] * 120 + [f"far {k}" for k in range(30)]
+    offered = drafted(tmp_path, {"country": country}).guesses["country"]
+    assert offered.left_out.startswith("32 different texts; --merge-rare 20 keeps 2 and makes one")
+    merged = drafted(tmp_path, {"country": country}, merge_below=20)
+    assert merged.guesses["country"].levels == ("home", "near", "other")
+    assert "30 levels in fewer than 20 rows are one, 'other'" in merged.guesses["country"].asks
+    files = merged.write(tmp_path / "d.toml")
+    read = Dataset.read(
+        tmp_path / "a.csv", dictionary=Dictionary.load(files[0]), mapping=ColumnMap.load(files[1]), warn=False
+    )
+    assert read.X[:, -1].sum() == 30
+
+
+def test_rare_levels_and_spellings_that_differ_in_case_are_said(tmp_path: Path) -> None:
+    table = {"smoker": ["Never"] * 300 + ["never"] * 40 + ["NEVER"] * 5 + ["daily"] * 50 + ["pipe"] * 3 + ["cigar"] * 2}
+    found = drafted(tmp_path, table)
+    assert found.guesses["smoker"].levels == ("Never", "cigar", "daily", "pipe")
+    assert any(
+        "'NEVER', 'Never', 'never' are taken for the level 'Never'" in ask for ask in found.guesses["smoker"].asks
+    )
+    assert any("'cigar' 2, 'pipe' 3; --merge-rare 20" in ask for ask in found.guesses["smoker"].asks)
+    assert 'levels = { "Never" = ["Never", "never", "NEVER"] }'.replace('"Never" =', "Never =") in found.column_map()
+
+
+# ---- files ---------------------------------------------------------------------------------------------------------
 
 
 def test_nothing_is_drafted_without_a_confirmation_or_over_another_file(tmp_path: Path) -> None:
@@ -87,8 +266,16 @@ def test_nothing_is_drafted_without_a_confirmation_or_over_another_file(tmp_path
     assert not out.exists()
     out.write_text("mine", encoding="utf-8")
     found = run(table, "--public-data", "--out", out)
-    assert "is there already" in str(found.exception)
+    assert "there already" in str(found.exception)
     assert out.read_text(encoding="utf-8") == "mine"
+
+
+def test_no_file_is_written_where_one_of_them_is_there(tmp_path: Path) -> None:
+    found = drafted(tmp_path, {"x": ["1", "2", "?"] * 10})
+    (tmp_path / "a.columns.toml").write_text("mine", encoding="utf-8")
+    with pytest.raises(ResultError, match=r"a\.columns\.toml: there already"):
+        found.write(tmp_path / "d.toml")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.columns.toml", "a.csv"]
 
 
 def test_names_and_levels_that_need_quotes_survive(tmp_path: Path) -> None:

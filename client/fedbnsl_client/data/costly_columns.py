@@ -1,0 +1,53 @@
+"""Which columns to leave out so that enough rows are without a missing value."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedbnsl.sparse import Index, Mask
+
+
+def costly_columns(lacking: Mask, counts: Index, needed: float, *, may_go: Sequence[int] | None = None) -> list[int]:
+    """Positions of few columns without which at least `needed` rows are complete, the costliest first.
+
+    Found greedily, so that there may be fewer: the column that most incomplete rows lack goes first, and one that turns
+    out not to be needed comes back.
+
+    Parameters
+    ----------
+    lacking
+        (p, V) which values are missing, one row for each pattern that occurs.
+    counts
+        (p,) how many rows of the table have each pattern.
+    may_go
+        Positions that may be left out; None: all. If that is not enough, all of these that cost a row are.
+    """
+    free = np.zeros(lacking.shape[1], dtype=bool)
+    free[range(lacking.shape[1]) if may_go is None else list(may_go)] = True
+    kept, out = np.ones(lacking.shape[1], dtype=bool), list[int]()
+
+    def complete() -> int:
+        return int(counts[~lacking[:, kept].any(axis=1)].sum())
+
+    while complete() < needed:
+        costs = np.where(free & kept, counts @ lacking, 0)
+        if not costs.any():
+            break
+        out.append(int(costs.argmax()))
+        kept[out[-1]] = False
+    for k in out.copy():
+        before = complete()
+        kept[k] = True
+        if complete() < min(needed, before):
+            kept[k] = False
+        else:
+            out.remove(k)
+    return out
+
+
+def patterns(lacking: Mask) -> tuple[Mask, Index]:
+    """The (p, V) distinct rows of (n, V) flags, and how often each occurs."""
+    packed = np.packbits(lacking, axis=1)
+    found, counts = np.unique(packed, axis=0, return_counts=True)
+    flags = np.unpackbits(found, axis=1, count=lacking.shape[1]).astype(bool)
+    return flags, np.asarray(counts, dtype=np.int64)

@@ -1,0 +1,170 @@
+"""What is kept of one column while tables are read: counts of its cells, and moments of its numbers."""
+
+import csv
+import math
+from collections import Counter
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fedbnsl.errors import DataError
+from fedbnsl.messages import composed
+from fedbnsl_client.data.csv_table import said_in_words
+from fedbnsl_client.data.reading import MISSING
+
+MOST_TEXTS = 1000
+MOST_NUMBERS = 2**17
+"""Of whole numbers: only identifiers, amounts and weights have so many."""
+
+_LARGEST = 1e90  # its third power is a number, too
+
+
+def as_number(cell: str) -> float | None:
+    """The finite number that a cell without the spaces around it holds; None: it holds none."""
+    try:
+        number = math.nan if "_" in cell else float(cell)  # 1_000 is a number only in Python
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def written(number: float) -> str:
+    """A number as a table has it."""
+    return str(int(number)) if number.is_integer() else repr(number)
+
+
+@dataclass
+class ColumnCells:
+    """Its size is bounded, whatever the number of rows.
+
+    Attributes
+    ----------
+    codes
+        Cells that are known to stand for a missing value.
+    gaps
+        How many cells do, the empty ones included.
+    coded
+        Those of `codes`, and how many cells hold each.
+    numbers, texts
+        How often each occurs: at most `MOST_NUMBERS` whole numbers, and `MOST_TEXTS` others; `overflows`: not all are
+        kept.
+    rising
+        Whether each number is above the one before it.
+    """
+
+    codes: Collection[str] = ()
+    gaps: int = 0
+    coded: Counter[str] = field(default_factory=Counter[str])
+    numbers: Counter[float] = field(default_factory=Counter[float])
+    texts: Counter[str] = field(default_factory=Counter[str])
+    n_numbers: int = 0
+    n_texts: int = 0
+    whole: bool = True
+    rising: bool = True
+    overflows: bool = False
+    _last: float = math.nan
+    _sums: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
+
+    def add(self, cell: str) -> None:
+        """Count one cell."""
+        cell = cell.strip()
+        if cell in MISSING:
+            self.gaps += 1
+            return
+        cell = composed(cell)
+        if cell in self.codes or cell.removesuffix(".0") in self.codes:
+            self.gaps += 1
+            self.coded[cell] += 1
+            return
+        number = as_number(cell)
+        if number is None:
+            self.n_texts += 1
+            if cell in self.texts or len(self.texts) < MOST_TEXTS:
+                self.texts[cell] += 1
+            else:
+                self.overflows = True
+            return
+        self.n_numbers += 1
+        self.whole &= number.is_integer()
+        self.rising &= not number <= self._last
+        self._last = number
+        bounded = max(min(number, _LARGEST), -_LARGEST)
+        self._sums = [total + bounded**k for k, total in enumerate(self._sums, start=1)]
+        if number in self.numbers or len(self.numbers) < (MOST_NUMBERS if self.whole else MOST_TEXTS):
+            self.numbers[number] += 1
+        else:
+            self.overflows = True
+
+    @property
+    def n(self) -> int:
+        """Cells with a value."""
+        return self.n_numbers + self.n_texts
+
+    @property
+    def skewness(self) -> float:
+        """Of the numbers; 0 where they do not vary."""
+        n, (a, b, c) = max(self.n_numbers, 1), self._sums
+        mean = a / n
+        variance = b / n - mean**2
+        if not variance > 1e-12 * (b / n):
+            return 0.0
+        third: float = c / n - 3 * mean * b / n + 2 * mean**3
+        return third / math.sqrt(variance) ** 3
+
+
+def scan(headers: Mapping[Path, Sequence[str]], missing: Sequence[str] = ()) -> dict[str, ColumnCells]:
+    """The columns of CSV tables by name, in the order in which the tables have them.
+
+    Parameters
+    ----------
+    headers
+        By table.
+    missing
+        Cells that stand for a missing value, in every column, or in one: `column=cell`.
+
+    Raises
+    ------
+    DataError
+        If a table cannot be read.
+    """
+    names = list(dict.fromkeys(name for header in headers.values() for name in header))
+    everywhere = codes_of_all(names, missing)
+    found = {name: ColumnCells({*everywhere, *_codes_of(name, missing)}) for name in names}
+    for path, header in headers.items():
+        columns = [found[name] for name in header]
+        for row in rows_of(path, header):
+            for column, cell in zip(columns, row, strict=True):
+                column.add(cell)
+    return found
+
+
+def rows_of(path: Path, header: Sequence[str]) -> Iterator[list[str]]:
+    """The rows of a CSV table after its header, without empty lines.
+
+    Raises
+    ------
+    DataError
+        If it cannot be read, or a row has another width than the header.
+    """
+    with said_in_words(path), path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file)
+        next(reader)
+        for row in filter(None, reader):
+            if len(row) != len(header):
+                raise DataError(
+                    f"{path}, line {reader.line_num}: {len(row)} cells; expected {len(header)}, as in the header"
+                )
+            yield row
+
+
+def _codes_of(name: str, missing: Iterable[str]) -> set[str]:
+    return {code.partition("=")[2].strip() for code in missing if code.partition("=")[0] == name}
+
+
+def codes_of_all(names: Container[str], missing: Iterable[str]) -> tuple[str, ...]:
+    """Those of the named cells that stand for a missing value in every column, and not in one alone."""
+    return tuple(code.strip() for code in missing if not _is_of_one(code, names))
+
+
+def _is_of_one(code: str, names: Container[str]) -> bool:
+    return "=" in code and code.partition("=")[0] in names

@@ -40,7 +40,7 @@ class Relations:
 def relations(dag: Mask, S: Matrix, columns: Columns) -> Relations:
     """Those among the families of a (V, V) DAG, from (d, d) moments, known within them and without noise.
 
-    Sets that share a column are one, and so are those of the same variables. A set that holds nearly is told only where
+    Sets that share a column are one, and so are those of which one has all variables of the other. A set that holds nearly is told only where
     it is no part of one that holds exactly.
     """
     exact, near = list[Mask](), list[Mask]()
@@ -81,7 +81,9 @@ def _united(sets: Sequence[Mask], columns: Columns) -> list[Mask]:
         while joins := [
             k
             for k, other in enumerate(found)
-            if (joined & other).any() or _variables(joined, columns) == _variables(other, columns)
+            if (joined & other).any()
+            or _variables(joined, columns) <= _variables(other, columns)
+            or _variables(joined, columns) >= _variables(other, columns)
         ]:
             for k in reversed(joins):
                 joined = joined | found.pop(k)

@@ -83,3 +83,12 @@ def test_strong_but_ordinary_dependence_and_rare_levels_are_no_relation() -> Non
     assert found(blocks, ["xy", "xz", "kz", "ky"]) == [({"x", "k1", "k2", "z"}, True)]
     blocks["z"] = x + codes + RNG.standard_normal(N)
     assert found(blocks, ["xy", "xz", "kz", "ky"]) == []
+
+
+def test_relations_of_two_levels_join_a_set_of_the_same_variables() -> None:
+    k = RNG.integers(0, 6, N)
+    j = np.where(k == 5, 4, np.minimum(k, 3))  # a level for itself, and one that joins two
+    blocks = {"k": indicators(k, 6), "j": indicators(j, 5), "t": (k == 1) + 2.0 * (k == 2) + RNG.standard_normal(N)}
+    ((members, exact),) = found(blocks, ["kj", "kt", "jt"])
+    assert exact
+    assert {name[0] for name in members} == {"k", "j"}

@@ -179,9 +179,9 @@ def _show(report: dict[str, Any], console: Any) -> None:
     for end in ends:
         table.add_column({"source": "of", "target": "on"}[end], overflow="fold")
     for number in ("effect", "without units"):
-        table.add_column(number, justify="right")
+        table.add_column(number, justify="right", overflow="fold")
         if known:
-            table.add_column("95 %", justify="right")
+            table.add_column("95 %", justify="right", overflow="fold")
     table.add_column("adjusted for", overflow="fold")
     for row in rows:
         for value in row["values"]:

@@ -191,8 +191,8 @@ class Reading:
         if not isinstance(cell, RealNumber | Decimal):
             raise ValueError("not a number")
         number = float(cell)
-        if self.codes:
-            return self.code(str(int(number)) if number.is_integer() else repr(number))
+        if self.codes:  # from the cell: of whole numbers beyond 2^53, several are one in floating point
+            return self.code(str(int(cell)) if number.is_integer() and cell == int(cell) else repr(number))
         return math.nan if number in self.missing_numbers else number * self.factor
 
     @cached_property

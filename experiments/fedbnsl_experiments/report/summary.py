@@ -138,9 +138,9 @@ def _table_of(edges: Sequence[Mapping[str, Any]], units: Mapping[str, str], *, s
     table = Table(title=title, title_justify="left")
     heads = ["source", *[""] * has["link"], "target"]
     for name in heads:
-        table.add_column(name)
+        table.add_column(name, overflow="fold")
     for name in (*numbers, *["95 %"] * has["interval"], *["bootstrap"] * has["share"]):
-        table.add_column(_HEADS.get(name, name), justify="right")
+        table.add_column(_HEADS.get(name, name), justify="right", overflow="fold")
     for edge, one in list(zip(edges, known, strict=True))[:_EDGES_SHOWN]:
         target = measured(edge["target"])
         if "coefficients" in edge:

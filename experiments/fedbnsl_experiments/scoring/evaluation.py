@@ -228,7 +228,7 @@ def print_report(report: Mapping[str, Any], console: Console) -> None:
     of_classes = report["class_scores"]
     classes_first = report["graph_class"] == "cpdag" and of_classes is not None
     for name in ("this run", "empty graph", "random DAG, as dense"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", overflow="fold")
     if of_classes is not None:
         for row in _class_rows(of_classes, all_of_them=classes_first):
             table.add_row(*row)

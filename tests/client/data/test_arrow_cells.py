@@ -119,3 +119,10 @@ def test_unreadable_cells_are_noted_by_row_over_all_batches_and_quoted_only_wher
         + " (data rows 2, 3)",
         "column 'age': 1 row(s) are not numbers (data row 2)",
     ]
+
+
+def test_whole_numbers_that_floating_point_takes_for_one_keep_their_levels() -> None:
+    """2^53 and 2^53 + 1."""
+    large = [9007199254740992, 9007199254740993]
+    found = codes_of(pyarrow.array(large), Reading(codes={str(cell): float(k) for k, cell in enumerate(large)}))
+    assert found[0].tolist() == [0.0, 1.0]

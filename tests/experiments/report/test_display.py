@@ -92,3 +92,11 @@ def test_a_long_list_of_edges_ends_with_where_to_find_the_rest(tmp_path):
     shown = len(set(re.findall(r"s\d{3}", text)))
     assert 10 <= shown < 300
     assert re.search(rf"\.\.\. {300 - shown} more +│ in edges\.csv", text)
+
+
+def test_a_narrow_terminal_cuts_no_number(tmp_path):
+    text = summary(a_result([("a" * 30, "b" * 30, -12345.678), ("b" * 30, "c" * 30, 0.25)]), folder=tmp_path, width=24)
+    rows = [[cell.strip() for cell in re.split("[│┃]", line)[1:-1]] for line in text.splitlines() if "│" in line]
+    folded = ["".join(column) for column in zip(*rows, strict=True)]
+    assert "…" not in text
+    assert folded == ["a" * 30 + "b" * 30, "b" * 30 + "c" * 30, "-12300+0.250"]

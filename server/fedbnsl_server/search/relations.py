@@ -40,8 +40,8 @@ class Relations:
 def relations(dag: Mask, S: Matrix, columns: Columns) -> Relations:
     """Those among the families of a (V, V) DAG, from (d, d) moments, known within them and without noise.
 
-    Sets that share a column are one, and so are those of which one has all variables of the other. A set that holds nearly is told only where
-    it is no part of one that holds exactly.
+    Sets that share a column are one, and so are those of which one has all variables of the other. A set that holds
+    nearly is told only where it is no part of one that holds exactly.
     """
     exact, near = list[Mask](), list[Mask]()
     for v in np.flatnonzero(dag.any(axis=0)):

@@ -143,7 +143,7 @@ def _searched(state: AdmmState, told: Mapping[str, Matrix], weights: Matrix, tas
         each=run.each,
     )
     if again is not None and best is not None:
-        confidence = replace(confidence, **_cost_of_knowledge(best, again, pooled, task, run))
+        confidence = replace(confidence, **cost_of_knowledge(best, again, pooled, task, run))
     return replace(_with_graph(state, found, run), confidence=confidence)
 
 
@@ -200,7 +200,7 @@ def among_rivals(
     return other, [other.dag, *rivals]
 
 
-def _cost_of_knowledge(best: FoundGraph, search: ClassSearch, pooled: Matrix, task: Task, run: Run) -> dict[str, Any]:
+def cost_of_knowledge(best: FoundGraph, search: ClassSearch, pooled: Matrix, task: Task, run: Run) -> dict[str, Any]:
     """What `Confidence` has of a search without the plan's knowledge; nothing where it was not searched to the end.
 
     Nor where knowledge keeps so many pairs apart that they were not asked for.

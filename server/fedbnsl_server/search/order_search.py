@@ -90,16 +90,16 @@ def best_dag(
     from fedbnsl_server.search.kernels.order_state import Problem, Room, State
 
     V = len(candidates)
-    members = [np.array([v]) for v in range(V)] if members is None else members
+    blocks: list[Index] = [np.array([v]) for v in range(V)] if members is None else list(members)
     size = np.sqrt(S.diagonal())
     size = np.where(size > 0.0, size, 1.0)
     R = np.ascontiguousarray(S / size / size[:, None])
-    canonical = canonical_order(R, members)
+    canonical = canonical_order(R, blocks)
     ordered = np.ix_(canonical, canonical)
     candidates, required = (candidates | required)[ordered], required[ordered]
     problem = Problem.of(
         R,
-        blocks_of([members[v] for v in canonical.tolist()]),
+        blocks_of([blocks[v] for v in canonical.tolist()]),
         candidates=candidates,
         required=required,
         penalty=penalty,

@@ -258,7 +258,7 @@ def _excess(variances: Matrix, rows: Matrix) -> tuple[Matrix, Matrix]:
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = (counted * values).sum(axis=0) / counted.sum(axis=0)  # by rows, whatever the sites weigh in the graph
         squares = (counted * (values / mean - 1.0) ** 2).sum(axis=0)
-        largest = 2.0 * chdtri(degrees, _KURTOSIS_LEVEL) / degrees
+        largest = 2.0 * np.asarray(chdtri(degrees, _KURTOSIS_LEVEL), dtype=np.float64) / degrees
         return np.where(degrees > 0, squares / degrees - 2.0, np.nan), np.where(degrees > 0, largest - 2.0, 0.0)
 
 

@@ -135,8 +135,8 @@ def odd_site(confidence: Confidence | None, columns: Columns) -> dict[str, Any] 
         return None
 
     def named(pairs: Index) -> list[list[str]]:
-        names = [tuple(columns.variables[v] for v in pair) for pair in pairs.tolist()]
-        return [list(pair) for pair in dict.fromkeys(names)]
+        names = {(columns.variables[int(v)], columns.variables[int(w)]): None for v, w in pairs}
+        return [list(pair) for pair in names]
 
     return {
         "site": confidence.odd_site,

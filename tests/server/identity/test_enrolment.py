@@ -80,10 +80,10 @@ def test_an_init_that_did_not_end_says_so_and_its_key_is_kept(
 ) -> None:
     write = durable.write_text
 
-    def dies(path: Path, text: str) -> None:
+    def dies(path: Path, text: str, *, mode: int = 0o666) -> None:
         if path.name == died_at:
             raise KeyboardInterrupt
-        write(path, text)
+        write(path, text, mode=mode)
 
     with monkeypatch.context() as patch:
         patch.setattr(durable, "write_text", dies)

@@ -208,7 +208,7 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
             text = "this simulation guarantees nothing: one process holds all tables, and no ledger counts their budget"
             warnings.warn(text, SimulationWarning, stacklevel=2)
         plan = for_sites(plan, len(datasets))
-        states, seed = list[AdmmState](), cast(int | None, _plain(self.noise_seed))
+        states, seed = list[AdmmState](), _plain(self.noise_seed)
 
         def follow(state: AdmmState) -> None:
             states[:] = [state]
@@ -236,7 +236,7 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         """The base plan with what the parameters replace."""
         named = ("rounds", "l1_weight", "consensus_penalty", "threshold", "local_steps", "refit_rounds")
         replaced = {name: value for name in named if (value := getattr(self, name)) is not None}
-        epsilon = cast(float | None, _plain(self.epsilon))
+        epsilon = _plain(self.epsilon)
         if epsilon is not None:
             replaced["privacy.epsilon"] = epsilon
         if isinstance(self.plan, Plan):
@@ -344,9 +344,9 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         return list(vars(self)["result_"]["variables"])
 
 
-def _plain(value: object) -> object:
+def _plain(value: object) -> Any:
     """A setting as Python's own number, list or truth value: grids of settings are often arrays of numpy."""
-    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
+    return cast(Any, value).tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
 def _round(entry: Mapping[str, Any]) -> dict[str, Any]:

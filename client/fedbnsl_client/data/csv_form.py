@@ -5,7 +5,7 @@ tabs. In such files a comma in a number marks its decimals, as half of Europe wr
 """
 
 import csv
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, TextIO
@@ -38,7 +38,7 @@ def form_of(path: Path) -> Form:
 
 
 @contextmanager
-def opened(path: Path, form: Form) -> Iterator[TextIO]:
+def opened(path: Path, form: Form) -> Generator[TextIO]:
     """A file from its header on."""
     with path.open(encoding="utf-8-sig", newline="") as file:
         for _ in range(form.before):

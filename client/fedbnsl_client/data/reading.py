@@ -192,7 +192,8 @@ class Reading:
             raise ValueError("not a number")
         number = float(cell)
         if self.codes:  # from the cell: of whole numbers beyond 2^53, several are one in floating point
-            return self.code(str(int(cell)) if number.is_integer() and cell == int(cell) else repr(number))
+            exact: Any = cell
+            return self.code(str(int(exact)) if number.is_integer() and exact == int(exact) else repr(number))
         return math.nan if number in self.missing_numbers else number * self.factor
 
     @cached_property

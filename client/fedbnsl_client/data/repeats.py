@@ -46,8 +46,9 @@ def numbered_columns(names: Sequence[str], X: Matrix) -> Iterator[str]:
     """Ask of columns of whole numbers without a repeat whether they are row numbers or identifiers."""
     n = len(X)
     for name, column in zip(names, X.T, strict=True):
-        whole = n >= _FEWEST_ROWS and (column >= 0.0).all() and (column == np.round(column)).all()
-        if whole and len(np.unique(column)) == n:
+        numbers: Matrix = np.asarray(column)
+        whole = np.array_equal(np.abs(np.round(numbers)), numbers)
+        if n >= _FEWEST_ROWS and whole and len(np.unique(column)) == n:
             yield (
                 f"column {name!r}: whole numbers, each in one row only. Is it a row number or an identifier? Then "
                 "leave it out (--columns, or the data dictionary): it may get edges, and they mean nothing"

@@ -186,7 +186,7 @@ def _codes(column: Any, reading: Reading, *, text_is_read: bool) -> tuple[Matrix
         try:
             if isinstance(cell, str) and not text_is_read:
                 raise ValueError("text")
-            key = type(cell), cell  # True equals 1, and may be another level
+            key = type(cell).__name__, cell  # True equals 1, and may be another level
             codes[k] = known[key] if key in known else known.setdefault(key, reading.value(cell))
         except (ValueError, TypeError):  # what cannot be hashed is no number either
             wrong.append((k + 1, cell))

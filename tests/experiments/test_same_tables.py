@@ -6,6 +6,7 @@ import numpy as np
 
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
+from fedbnsl.sparse import Matrix
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_experiments.simulate import simulate
 
@@ -19,8 +20,8 @@ def table(seed: int, n: int = 250) -> np.ndarray:
     age, ward = rng.normal(50, 10, n), rng.integers(0, 3, n)
     smoker = rng.random(n) < 1 / (1 + np.exp((age - 50) / 10))
     crp = np.array([0.0, 1.5, -1.0])[ward] + smoker + rng.normal(0, 1, n)
-    visits = rng.poisson(np.exp(0.4 * smoker + 0.2 * (ward == 1)))
-    pain = 0.3 * crp + 0.4 * visits + rng.normal(0, 1, n)
+    visits: Matrix = rng.poisson(np.exp(0.4 * smoker + 0.2 * (ward == 1)))
+    pain: Matrix = 0.3 * crp + 0.4 * visits + rng.normal(0, 1, n)
     X = np.column_stack([age, ward, smoker, crp, visits, pain])
     X[rng.random(X.shape) < 0.01] = np.nan
     return X

@@ -99,7 +99,7 @@ def best_dag(
     candidates, required = (candidates | required)[ordered], required[ordered]
     problem = Problem.of(
         R,
-        blocks_of([blocks[v] for v in canonical.tolist()]),
+        blocks_of([blocks[int(v)] for v in canonical]),
         candidates=candidates,
         required=required,
         penalty=penalty,

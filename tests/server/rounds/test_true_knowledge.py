@@ -18,7 +18,7 @@ def is_said(X: Matrix, tiers: list[list[int]]) -> bool:
     n, d = X.shape
     knowledge = Knowledge(tiers=tuple(tuple(f"x{j}" for j in tier) for tier in tiers))
     mask = EdgeMask(knowledge, Columns.of([f"x{j}" for j in range(d)]))
-    S = np.corrcoef(X.T)
+    S: Matrix = np.asarray(np.corrcoef(X.T))
     search = ClassSearch(mask.allowed, mask, n, extended_penalty(n, d), 0.0, 0)
     everything = SparseMatrix.from_dense(1.0 - np.eye(d))
     found = cost_of_knowledge(search.found(S), search, S, Task(everything), Run(Plan.load("standard"), mask, {}))

@@ -7,7 +7,7 @@ from fedbnsl.graphs.cpdag import cpdag
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl.plan.plan import Plan
-from fedbnsl.sparse import Matrix
+from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.rounds.moments import among_rivals
 from fedbnsl_server.search.class_search import ClassProblem, ClassSearch
@@ -23,16 +23,20 @@ def mixed(seed: int) -> list[Matrix]:
     rng = np.random.default_rng(seed)
     W = np.triu(rng.choice([0.0, 0.4, -0.8], (V, V)), k=1)
     Z = rng.standard_normal((N, V)) @ np.linalg.inv(np.eye(V) - W)
-    kinds = [
-        lambda z: z[:, None],
-        lambda z: (z > 0.3)[:, None] * 1.0,
-        lambda z: (np.digitize(z, [-0.5, 0.5])[:, None] == [1, 2]) * 1.0,
-        lambda z: np.log1p(rng.poisson(np.exp(0.5 * z / z.std())))[:, None],
-    ]
-    return [kinds[int(rng.integers(4))](Z[:, v]) for v in rng.permutation(V)]
+    return [columns_of(Z[:, v], int(rng.integers(4)), rng) for v in rng.permutation(V)]
 
 
-def found(variables: list[Matrix], order: list[int]) -> Matrix:
+def columns_of(z: Matrix, kind: int, rng: np.random.Generator) -> Matrix:
+    if kind == 0:
+        return z[:, None]
+    if kind == 1:
+        return np.asarray((z > 0.3)[:, None] * 1.0, dtype=np.float64)
+    if kind == 2:
+        return np.asarray(np.digitize(z, [-0.5, 0.5])[:, None] == np.array([1, 2]), dtype=np.float64)
+    return np.asarray(np.log1p(rng.poisson(np.exp(0.5 * z / float(np.std(z)))))[:, None])
+
+
+def found(variables: list[Matrix], order: list[int]) -> Mask:
     """Marks of the class, by variable, of a search in which they come in this order.
 
     Without shuffles: they would find the best graph of most tables from any start, and hide what a start changes.

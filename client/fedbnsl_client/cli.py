@@ -59,18 +59,15 @@ for _command in (
 
 
 columns_option = click.option("--columns", help="Comma-separated names of the columns to use.  [default: all]")
+min_rows_option = click.option(
+    "--min-rows", type=click.IntRange(min=2), default=20, show_default=True, help="Refuse a table with fewer rows."
+)
 
 
 def _table_options(command: click.decorators.FC) -> click.decorators.FC:
     options = [
         columns_option,
-        click.option(
-            "--min-rows",
-            type=click.IntRange(min=2),
-            default=20,
-            show_default=True,
-            help="Refuse a table with fewer rows.",
-        ),
+        min_rows_option,
         click.option(
             "--max-file-mib",
             type=click.IntRange(min=1),

@@ -15,7 +15,7 @@ from fedbnsl.errors import SchemaMismatchError, SetupError
 from fedbnsl.plan.plan_options import PlanChoice, takes_plan
 from fedbnsl.plan.ready_files import DEFAULT_PLAN
 from fedbnsl.wording import first_few
-from fedbnsl_client.cli import column_names, columns_option
+from fedbnsl_client.cli import column_names, columns_option, min_rows_option
 from fedbnsl_experiments.option_types import Finite
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 # What the settings of the private demo were tuned for: noise averages out over sites.
 _PRIVATE_SITES = 8
+_MIN_ROWS = 20
 
 _PATH = click.Path(path_type=Path)
 
@@ -253,6 +254,7 @@ def _draft_column_maps(
 @click.option(
     "--public-data", is_flag=True, help="Confirm that anybody may see the tables: a private plan needs it here."
 )
+@min_rows_option
 @click.option("--noise-seed", type=click.IntRange(min=0), help="Make a private plan's noise reproducible.")
 @click.option(
     "--threads",
@@ -269,6 +271,7 @@ def simulate(
     truth: Path | None,
     out: Path | None,
     public_data: bool,
+    min_rows: int,
     noise_seed: int | None,
     threads: int,
     as_json: bool,
@@ -307,10 +310,11 @@ def simulate(
     if plan.privacy is not None and plan.preparation is not None:
         plan.require_ranges(len(plan.column_names))  # before a table is read
     with warnings_on_stderr(), work_shown():
-        tables = tables_for(plan, files)
+        tables = tables_for(plan, files, min_rows=min_rows)
     reference = _reference(truth, folder, next(iter(tables.values())).columns.variables)
     title = f"{plan.name}: {len(files)} sites in one process"
     again = ["simulate", "plan.toml", *(["--public-data"] if plan.privacy else [])]
+    again += [] if min_rows == _MIN_ROWS else [f"--min-rows={min_rows}"]
     again += [] if noise_seed is None else [f"--noise-seed={noise_seed}"]
     with RunDisplay(title, Console(stderr=True)) as display, command_kept(out, again, folder):
         result = run_simulation(

@@ -182,10 +182,7 @@ class TableChecks:
         """
         if self._n < (needed := max(min_rows, 1)):
             complete = f", {self._n} of them without a missing value" if self._n < self._n_all else ""
-            raise DataError(
-                f"{self._origin}: {self._n_all} rows{complete}; at least {needed} are needed "
-                "(participant join --min-rows)"
-            )
+            raise DataError(f"{self._origin}: {self._n_all} rows{complete}; at least {needed} are needed (--min-rows)")
         beyond = list(self._beyond_limits())
         problems = [*beyond, *(() if self._described else self._constant_columns())]
         if not self._described:

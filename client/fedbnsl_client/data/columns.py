@@ -1,10 +1,12 @@
 """Check the column names of a table, and choose the columns to use."""
 
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 
 from fedbnsl.errors import DataError
 from fedbnsl.messages import LONGEST_NAME, composed, is_variable_name
+from fedbnsl.wording import first_few
 from fedbnsl_client.data.checks import quoted
 
 _NAMES_SHOWN = 20
@@ -87,9 +89,11 @@ def choose(
         if column not in header
     ]
     if missing:
+        alike = first_few(repr(one) for name in here if name not in header for one in like(name, header))
+        meant = f" (did you mean {alike}?)" if alike else ""
         there = quoted(header[:_NAMES_SHOWN]) + (", ..." if len(header) > _NAMES_SHOWN else "")
         raise DataError(
-            f"{origin}: no column {', '.join(missing)} among the {len(header)} of the header: {there}",
+            f"{origin}: no column {', '.join(missing)} among the {len(header)} of the header{meant}: {there}",
             remedy=_NAME_OR_MAP if called else None,
         )
     repeated = sorted({name for name in here if here.count(name) > 1})
@@ -99,3 +103,9 @@ def choose(
     if len(chosen) < 2:
         raise DataError(f"{origin}: one column; a network needs at least two")
     return chosen
+
+
+def like(name: str, names: Sequence[str]) -> list[str]:
+    """At most two of these names that a name may stand for: the same but for case, otherwise close ones."""
+    same = [one for one in names if one.casefold() == name.casefold()]
+    return same[:2] or get_close_matches(name, names, n=2, cutoff=0.8)

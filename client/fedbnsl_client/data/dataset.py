@@ -27,7 +27,8 @@ from fedbnsl_client.data.checks import (
     quoted,
     zeros_for_gaps,
 )
-from fedbnsl_client.data.columns import check_names, choose
+from fedbnsl_client.data.columns import check_names, choose, like
+from fedbnsl_client.data.costly_columns import costly_columns, patterns
 from fedbnsl_client.data.csv_table import said_in_words
 from fedbnsl_client.data.mapped_array import (
     RowsElsewhere,
@@ -158,10 +159,11 @@ class Dataset:
             table = TablePass(source.origin, names, dictionary, min_rows=min_rows)
             codes = source.codes(header, chosen, reading)
             data = cls(table.columns, table.gathered(followed(f"reading {path.name}", codes, lambda: source.share)))
+            odd = table.odd(data.X)
             after = state_of(path)
         if before != after:
             raise DataError(f"{path}: the file changed while it was read; wait until it is complete")
-        data = replace(data, odd=table.odd(), gaps=table.gaps, dictionary=table.dictionary)._with_repeats()
+        data = replace(data, odd=odd, gaps=table.gaps, dictionary=table.dictionary)._with_repeats()
         return data._said() if warn else data
 
     @classmethod
@@ -199,7 +201,7 @@ class Dataset:
         table = TablePass(origin, variables, dictionary, min_rows=min_rows)
         rows = rows_a_block(len(variables))
         values = table.gathered(X[start : start + rows] for start in range(0, len(X), rows))
-        data = cls(table.columns, values, table.odd(), table.gaps, table.dictionary)._with_repeats()
+        data = cls(table.columns, values, table.odd(values), table.gaps, table.dictionary)._with_repeats()
         return data._said() if warn else data
 
     def complete_cases(self) -> Self:
@@ -355,8 +357,13 @@ class TablePass:
         self._n_gaps += later._n_gaps
         self._checks.join(later._checks)
 
-    def odd(self) -> tuple[Oddity, ...]:
+    def odd(self, X: Matrix | None = None) -> tuple[Oddity, ...]:
         """What is odd about the whole table.
+
+        Parameters
+        ----------
+        X
+            (n, d) its values, which tell what to leave out where too few rows are complete; None: they are not here.
 
         Raises
         ------
@@ -380,9 +387,11 @@ class TablePass:
         try:
             odd = self._checks.require(self._min_rows)
         except DataError as refusal:
-            if not outside:
+            costs = [] if X is None else self._costs(X)
+            if not outside and not costs:
                 raise
-            raise DataError(f"{refusal}; {text}", remedy=refusal.remedy) from None  # perhaps in another unit
+            more = [text] if outside else []  # perhaps in another unit
+            raise DataError("; ".join([str(refusal), *costs, *more]), remedy=refusal.remedy) from None
         broken = [
             f"column {name!r}: {places.count} row(s) are no whole numbers from 0 on, as counts are "
             f"{places.said('data row')}: correct the cells, or call the variable continuous in the data dictionary"
@@ -390,6 +399,22 @@ class TablePass:
             if places.count
         ]
         return (*odd, *(Oddity(None, one) for one in ([text] if outside else []) + broken))
+
+    def _costs(self, X: Matrix) -> list[str]:
+        """Which variables to leave out, where too few rows are complete: so that half of them are."""
+        needed = max(self._min_rows, self._n / 2)
+        if self._n - self._n_gaps >= self._min_rows or self._n < self._min_rows:
+            return []
+        missing = np.concatenate([np.isnan(block) for block in row_blocks(X)])
+        columns = _columns(self.dictionary, self.columns)
+        of_variable = [missing[:, columns.variable_of == v].any(axis=1) for v in range(len(columns.variables))]
+        lacking, counts = patterns(np.column_stack(of_variable))
+        out = costly_columns(lacking, counts, needed)
+        kept = np.ones(len(of_variable), dtype=bool)
+        kept[out] = False
+        complete, by_variable = int(counts[~lacking[:, kept].any(axis=1)].sum()), counts @ lacking
+        names = ", ".join(f"{columns.variables[k]!r} (missing in {int(by_variable[k])})" for k in out)
+        return [f"without {names}, {complete} rows are complete: leave them out (of the dictionary, or by --columns)"]
 
     @property
     def gaps(self) -> Gaps:
@@ -407,8 +432,10 @@ def _measures(dictionary: Dictionary, name: str) -> bool:
 def _refuse_unknown(names: Sequence[str], dictionary: Dictionary) -> None:
     unknown = [name for name in names if name not in dictionary]
     if unknown:
+        alike = first_few(repr(one) for name in unknown for one in like(name, dictionary.variables))
+        meant = f" (did you mean {alike}?)" if alike else ""
         raise DataError(
-            f"the data dictionary has no variable {quoted(unknown)}; it has {first_few(dictionary.variables)}",
+            f"the data dictionary has no variable {quoted(unknown)}{meant}; it has {first_few(dictionary.variables)}",
             remedy="With a dictionary, --columns (and `columns` in policy.toml) names its variables, not the file's "
             "columns. Nothing of the table was sent.",
         )

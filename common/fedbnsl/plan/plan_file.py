@@ -65,7 +65,7 @@ def read_settings(
         if "privacy" not in settings and not any(other.startswith("privacy.") for other in changed):
             raise PlanError(
                 f"{origin} has no [privacy], and so no {name}",
-                remedy="Take a private plan, such as private-moments; fedbnsl plan list shows the ready ones.",
+                remedy="Take a private plan, such as private (fedbnsl plan list shows the ready ones).",
             )
         changes.append(_Change(setting, value, f"--{name}"))
     if by_epsilon is not None:
@@ -144,7 +144,13 @@ def _parsed(override: str) -> tuple[str, Any]:
         raise PlanError(f"--set {override!r}: expected key=value, such as --set rounds=50")
     try:
         return key, parse_toml(f"value = {text}")["value"]
-    except ValueError:
+    except ValueError as error:
+        if text.strip().startswith(("[", "{")):  # no text that a setting takes begins so
+            raise PlanError(
+                f"--set {override}: the value is not valid TOML: {error}",
+                remedy="Texts in a list need quotation marks, and the shell quotes around the whole: "
+                """--set 'knowledge.tiers=[["age", "sex"], ["stage"]]'.""",
+            ) from None
         return key, text.strip()
 
 

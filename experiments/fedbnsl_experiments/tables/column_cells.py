@@ -152,7 +152,7 @@ def rows_of(path: Path, header: Sequence[str]) -> Iterator[list[str]]:
         for row in filter(None, reader):
             if len(row) != len(header):
                 raise DataError(
-                    f"{path}, line {reader.line_num}: {len(row)} cells; expected {len(header)}, as in the header"
+                    f"{path}: line {reader.line_num}: {len(row)} cells; expected {len(header)}, as in the header"
                 )
             yield row
 

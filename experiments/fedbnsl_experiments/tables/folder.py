@@ -4,7 +4,7 @@ import csv
 import io
 import re
 import warnings
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
@@ -16,15 +16,21 @@ from fedbnsl.errors import DataError, ResultError
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Matrix
+from fedbnsl.wording import first_few
 from fedbnsl_client.data import plan_fit
-from fedbnsl_client.data.checks import DataWarning, in_one_line
-from fedbnsl_client.data.csv_table import read_header, said_in_words, unreadable_cells
-from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_client.data.reading import NO_DICTIONARY, SAME_NAMES, ColumnMap, Reading
+from fedbnsl_client.data.cell_forms import FORMS_IN_WORDS, Form, form_of
+from fedbnsl_client.data.checks import DataWarning
+from fedbnsl_client.data.csv_table import read_header, said_in_words
+from fedbnsl_client.data.dataset import MIN_ROWS, Dataset
+from fedbnsl_client.data.reading import MISSING, NO_DICTIONARY, SAME_NAMES, ColumnMap
+from fedbnsl_experiments.tables.column_cells import as_number, rows_of
 from fedbnsl_experiments.tables.synthetic import SyntheticFederation
 
 _NAMES_SHOWN = 5
 DICTIONARY = "dictionary.toml"
+_SITE_WORDS = frozenset(
+    ["site", "center", "centre", "hospital", "clinic", "institution", "ward", "cohort", "batch", "lab"]
+)
 
 # Unit noise and weights up to 2 leave most columns of a sparse network within 10.
 _GENERATED = (-20.0, 20.0)
@@ -96,6 +102,7 @@ def read_tables(
     check: Callable[[Dataset], object] = lambda table: None,
     remarks: Callable[[Dataset], Iterable[str]] = Dataset.remarks,
     warn: bool = True,
+    min_rows: int = MIN_ROWS,
 ) -> dict[str, Dataset]:
     """The tables of all sites; what is odd about one is a DataWarning that begins with the name of its site.
 
@@ -111,6 +118,8 @@ def read_tables(
         What is odd about a table.
     warn
         False: no warnings.
+    min_rows
+        A table with fewer rows without a missing value is refused.
 
     Raises
     ------
@@ -123,7 +132,9 @@ def read_tables(
         try:
             here = column_file(path) if dictionary else None
             mapping = SAME_NAMES if here is None else ColumnMap.load(here)
-            tables[site] = Dataset.read(path, columns=columns, dictionary=dictionary, mapping=mapping, warn=False)
+            tables[site] = Dataset.read(
+                path, columns=columns, dictionary=dictionary, mapping=mapping, warn=False, min_rows=min_rows
+            )
             _checked(tables[site], check, origin=path)
         except DataError as error:
             unusable.append(error)
@@ -140,7 +151,9 @@ def read_tables(
     return tables
 
 
-def tables_for(plan: Plan, files: Mapping[str, Path], *, warn: bool = True) -> dict[str, Dataset]:
+def tables_for(
+    plan: Plan, files: Mapping[str, Path], *, warn: bool = True, min_rows: int = MIN_ROWS
+) -> dict[str, Dataset]:
     """The tables of a run of the plan, read by its dictionary; see `read_tables`. A table it would refuse is named."""
     return read_tables(
         files,
@@ -149,6 +162,7 @@ def tables_for(plan: Plan, files: Mapping[str, Path], *, warn: bool = True) -> d
         check=lambda table: plan_fit.rows_for(table, plan),
         remarks=lambda table: plan_fit.remarks(table, plan),
         warn=warn,
+        min_rows=min_rows,
     )
 
 
@@ -197,18 +211,15 @@ def split(path: Path, n_sites: int, out: Path, *, seed: int | None) -> dict[str,
         If the output folder holds tables already, or cannot be written.
     """
     names = read_header(path)
-    with said_in_words(path):
-        problems = unreadable_cells(path, names, range(len(names)), [Reading()] * len(names))
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            header, *rows = [row for row in csv.reader(file) if row]  # the header is written to the sites unchanged
+    rows = list(rows_of(path, names))
+    with said_in_words(path), path.open(encoding="utf-8-sig", newline="") as file:
+        header = next(csv.reader(file))  # written to the sites unchanged
     if len(rows) < n_sites:
         raise DataError(f"{path}: {len(rows)} rows cannot be split over {n_sites} sites")
-    if problems:
-        text = (
-            f"{path}: {in_one_line(problems)}. The parts are written as they stand; a run refuses these columns: mend "
-            "the table, or leave them out (--columns)"
-        )
+    for text in _no_numbers(path, names, rows, out):
         warnings.warn(text, DataWarning, stacklevel=2)
+    if seed is not None and (text := _hidden_sites(names, rows)):
+        warnings.warn(f"{path}: {text}", DataWarning, stacklevel=2)
     order = np.arange(len(rows)) if seed is None else np.random.default_rng(seed).permutation(len(rows))
     new_folder(out)
     sizes: dict[str, int] = {}
@@ -217,6 +228,44 @@ def split(path: Path, n_sites: int, out: Path, *, seed: int | None) -> dict[str,
         _write_table(out / f"site-{k + 1}.csv", header, [rows[r] for r in part])
         sizes[f"site-{k + 1}"] = len(part)
     return sizes
+
+
+def _no_numbers(path: Path, names: Sequence[str], rows: Sequence[Sequence[str]], out: Path) -> Iterator[str]:
+    """Columns with cells that are no numbers, grouped by what these are."""
+    columns: dict[Form, dict[str, int]] = {}
+    for k, name in enumerate(names):
+        for row in rows:
+            cell = row[k].strip()
+            if cell not in MISSING and as_number(cell) is None:
+                found = columns.setdefault(form_of(cell), {})
+                found[name] = found.get(name, 0) + 1
+    if not columns:
+        return
+    groups = [
+        f"{FORMS_IN_WORDS[form]} in {len(found)} ({first_few(f'{name!r} {n:,} rows' for name, n in found.items())})"
+        for form, found in columns.items()
+    ]
+    n = len({name for found in columns.values() for name in found})
+    yield (
+        f"{path}: {n} of {len(names)} columns hold cells that are no numbers: {'; '.join(groups)}. The parts are "
+        f"written as they stand, and a run reads them by a data dictionary: `fedbnsl data dictionary {out}/site-*.csv "
+        f"--public-data --out {out}/{DICTIONARY}` drafts one if anybody may see the table. Without one, leave the "
+        "columns out (--columns)"
+    )
+
+
+def _hidden_sites(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A column that may say where a row is from: a shift between those places becomes a hidden cause when mixed."""
+    for k, name in enumerate(names):
+        if not _SITE_WORDS.isdisjoint(re.split(r"[^a-z]+", name.casefold())):
+            places = {row[k].strip() for row in rows}
+            if 2 <= len(places) <= len(rows) / 5:
+                return (
+                    f"column {name!r} looks like the site of a row ({len(places)} values). Mixed anew, shifts "
+                    "between them are no longer taken off, and join columns that they move: to learn as the sites "
+                    "would, write one site-N.csv for each of its values"
+                )
+    return ""
 
 
 def csv_line(names: Sequence[str]) -> str:

@@ -679,3 +679,15 @@ def test_what_float32_cannot_carry_is_refused_before_anything_is_paid_for() -> N
 def test_bounds_beyond_what_a_table_may_hold_are_refused_with_the_plan(bound: float) -> None:
     with pytest.raises(PlanError, match="must lie between 1e-26 and 1e\\+30"):
         Plan.parse({**SPENDING, "privacy": {"epsilon": 1.0, "feature_bounds": [bound]}})
+
+
+def test_a_list_of_bare_words_is_refused_with_the_quotation_marks_that_it_lacks() -> None:
+    with pytest.raises(PlanError, match="not valid TOML") as refused:
+        Plan.load("standard", ["knowledge.tiers=[[sex],[age]]"])
+    assert """'knowledge.tiers=[["age", "sex"], ["stage"]]'""" in refused.value.remedy
+
+
+def test_an_epsilon_without_privacy_names_the_plan_for_tables_of_your_own() -> None:
+    with pytest.raises(PlanError) as refused:
+        Plan.load("standard", epsilon=1.0)
+    assert "such as private (" in refused.value.remedy

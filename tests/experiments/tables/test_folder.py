@@ -104,8 +104,42 @@ def test_a_split_names_the_cells_that_a_run_will_refuse(tmp_path):
     with pytest.warns(DataWarning) as said:
         sizes = split(tmp_path / "table.csv", 2, tmp_path / "out", seed=None)
     assert sizes == {"site-1": 2, "site-2": 2}
-    for part in ("'b': 1 row(s) are not numbers (line 2)", "'c': 1 row(s) are not numbers (line 5)"):
-        assert part in str(said[0].message)
+    text = str(said[0].message)
+    assert "2 of 3 columns hold cells that are no numbers: words or codes in 2 ('b' 1 rows, 'c' 1 rows)" in text
+    assert "`fedbnsl data dictionary" in text
+
+
+def test_a_split_that_mixes_the_sites_of_a_table_says_so(tmp_path):
+    rows = [[f"ward {k % 3}", str(k), str(k * k % 7)] for k in range(60)]
+    table = write(tmp_path / "table.csv", [["Centre", "a", "b"], *rows])
+    with pytest.warns(DataWarning) as said:
+        split(table, 2, tmp_path / "out", seed=1)
+    assert "column 'Centre' looks like the site of a row (3 values)" in str(said[-1].message)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        split(table, 2, tmp_path / "blocks", seed=None)
+    assert not any("looks like the site" in str(one.message) for one in said)
+
+
+def test_rows_that_gaps_cost_are_told_with_the_columns_to_leave_out(tmp_path):
+    rows = [[str(k), "" if k % 4 else "1.5", "" if k == 1 else str(k % 7), str(k % 11)] for k in range(40)]
+    write(tmp_path / "site-1.csv", [["a", "often", "once", "b"], *rows])
+    with pytest.raises(DataError, match=r"without 'often' \(missing in 30\), 39 rows are complete"):
+        read_tables(site_files(tmp_path), ())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        assert read_tables(site_files(tmp_path), ("a", "once", "b"))["site-1"].n_samples == 40
+    write(tmp_path / "site-1.csv", [["a", "b"], *([str(k), str(k * k % 7)] for k in range(12))])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        assert read_tables(site_files(tmp_path), (), min_rows=10)["site-1"].n_samples == 12
+
+
+@pytest.mark.parametrize(("asked", "meant"), [("IQ", "'iq'"), ("heigth", "'height'")])
+def test_a_column_that_is_not_there_is_answered_by_the_one_that_was_meant(asked, meant, tmp_path):
+    write(tmp_path / "site-1.csv", [["iq", "height", "b"], *([str(k), str(k % 9), str(k % 7)] for k in range(30))])
+    with pytest.raises(DataError, match=rf"did you mean {meant}\?"):
+        read_tables(site_files(tmp_path), (asked, "b"))
 
 
 def sites(folder, **broken):
@@ -158,7 +192,7 @@ def test_fewer_rows_than_sites_are_refused_and_nothing_is_written(tmp_path):
         (None, "cannot be read: No such file"),
         (b"", "the file is empty"),
         (b"a;b\n1;2\n", "the columns are separated by semicolons; use commas, and points in decimal numbers"),
-        (b"a,b\n1,2\n3\n", r"1 row\(s\) without exactly 2 fields"),
+        (b"a,b\n1,2\n3\n", "line 3: 1 cells; expected 2, as in the header"),
         (b"a,b\n\xff,1\n", "not UTF-8"),
         (b'a,b\n"' + b"1,2\n" * 40_000, "not a table in CSV form"),
     ],

@@ -22,6 +22,10 @@ _WORDS = (
     "dictionary.toml in the folder of tables; `fedbnsl data dictionary` drafts one, from a PUBLIC sample only. "
     "Otherwise correct the cells, or leave the column out with --columns; nothing of it was sent."
 )
+_DESCRIBED = (
+    "Say in columns.toml what is different here (docs/how-to/tables.md): `fedbnsl data dictionary TABLE --dictionary "
+    "dictionary.toml` drafts it from this table, at this site. Nothing of the table was sent."
+)
 
 
 class UnreadableCellsError(DataError):
@@ -30,11 +34,11 @@ class UnreadableCellsError(DataError):
 
 @contextmanager
 def words_have_a_remedy(dictionary: Dictionary) -> Generator[None]:
-    """Without a data dictionary, an UnreadableCellsError says that words need one."""
+    """Say with an UnreadableCellsError what makes the table one that is read."""
     try:
         yield
     except UnreadableCellsError as error:
-        raise error if dictionary else UnreadableCellsError(str(error), remedy=_WORDS) from None
+        raise UnreadableCellsError(str(error), remedy=_DESCRIBED if dictionary else _WORDS) from None
 
 
 class CellProblems:

@@ -27,6 +27,9 @@ levels = ["early", "late", "unknown"]
 kind = "binary"
 levels = ["female", "male"]
 """
+NAMES = ColumnMap.model_validate(
+    {name: {"column": name.title()} for name in ("age", "smoker")} | {"crp": {"column": "CRP"}}
+)
 ROWS = [
     f"{20 + k % 50},{'<5' if k % 30 == 0 else '*' if k % 9 == 0 else k % 41},{'JN'[k % 2]},"
     f"{('Early', 'late ', 'unknown', '?')[k % 4]},{('FEMALE', 'male')[k // 2 % 2]}"
@@ -44,8 +47,9 @@ def written(folder: Path, *, rows: list[str] = ROWS) -> tuple[Path, Path]:
 def test_one_command_at_the_site_makes_a_refused_table_one_that_is_read(tmp_path: Path) -> None:
     table, dictionary = written(tmp_path)
     described = Dictionary.load(dictionary)
-    with pytest.raises(DataError):
-        Dataset.read(table, dictionary=described)
+    with pytest.raises(DataError) as refused:
+        Dataset.read(table, dictionary=described, mapping=NAMES)
+    assert "`fedbnsl data dictionary TABLE --dictionary dictionary.toml` drafts it" in refused.value.remedy
     found = CliRunner().invoke(fedbnsl, ["data", "dictionary", str(table), "--dictionary", str(dictionary)])
     assert found.exit_code == 0, found.output
     assert "It stays here" in found.output

@@ -24,7 +24,7 @@ _WORDS = (
 )
 _DESCRIBED = (
     "Say in columns.toml what is different here (docs/how-to/tables.md): `fedbnsl data dictionary TABLE --dictionary "
-    "dictionary.toml` drafts it from this table, at this site. Nothing of the table was sent."
+    "dictionary.toml` drafts it from this table, at this site; nothing of it was sent."
 )
 
 

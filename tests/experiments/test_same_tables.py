@@ -20,7 +20,7 @@ def table(seed: int, n: int = 250) -> np.ndarray:
     age, ward = rng.normal(50, 10, n), rng.integers(0, 3, n)
     smoker = rng.random(n) < 1 / (1 + np.exp((age - 50) / 10))
     crp = np.array([0.0, 1.5, -1.0])[ward] + smoker + rng.normal(0, 1, n)
-    visits: Matrix = rng.poisson(np.exp(0.4 * smoker + 0.2 * (ward == 1)))
+    visits: Matrix = np.asarray(rng.poisson(np.exp(0.4 * smoker + 0.2 * (ward == 1))), dtype=np.float64)
     pain: Matrix = 0.3 * crp + 0.4 * visits + rng.normal(0, 1, n)
     X = np.column_stack([age, ward, smoker, crp, visits, pain])
     X[rng.random(X.shape) < 0.01] = np.nan
@@ -36,8 +36,8 @@ def edges(out: Path, rng: np.random.Generator | None) -> set[tuple[str, str, boo
         entries[name] = {"kind": "nominal" if len(levels) > 2 else "binary", "levels": list(levels)}
     named = dict(zip(NAMES, NAMES, strict=True))
     if rng is not None:
-        order = rng.permutation(order).tolist()
-        sites = [rng.permutation(sites[k]) for k in rng.permutation(3)]
+        order = [int(k) for k in rng.permutation(len(NAMES))]
+        sites = [np.asarray(rng.permutation(sites[k])) for k in (2, 0, 1)]
         for j, name in enumerate(NAMES):
             if name in LEVELS:
                 places = rng.permutation(len(LEVELS[name]))
@@ -50,7 +50,7 @@ def edges(out: Path, rng: np.random.Generator | None) -> set[tuple[str, str, boo
     dictionary = Dictionary.model_validate({named[NAMES[j]]: entries[NAMES[j]] for j in order})
     read = {
         f"site-{k}": Dataset.of_values(
-            names, X[:, order], origin="here", dictionary=dictionary, warn=False
+            names, np.asarray(X[:, order], dtype=np.float64), origin="here", dictionary=dictionary, warn=False
         ).complete_cases()
         for k, X in enumerate(sites)
     }

@@ -38,6 +38,7 @@ Exit codes:
   12  refused by the site's own policy
   13  budget exhausted: the dataset's privacy budget does not pay for the run
   14  identity: a certificate, a key or an enrolment is not valid
+  15  unknown end: nothing tells whether the end of a security log is missing
   130  interrupted"""
 
 

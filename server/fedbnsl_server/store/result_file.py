@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+from pydantic import ValidationError
 
 from fedbnsl.errors import ResultError
 from fedbnsl.plan.columns import Columns
 from fedbnsl.sparse import Mask
+from fedbnsl.wording import first_few
+from fedbnsl_server.store.result_schema import Result
 
 SCHEMA = "fedbnsl.result/1"
 
@@ -20,7 +23,7 @@ def read_result(run: Path) -> dict[str, Any]:
     Raises
     ------
     ResultError
-        If there is none, it is no result, or it has no graph.
+        If there is none, it is not what a run writes (`result_schema`), or it has no graph.
     """
     path = run / "result.json"
     try:
@@ -32,9 +35,14 @@ def read_result(run: Path) -> dict[str, Any]:
     result = cast(dict[str, Any], content) if isinstance(content, dict) else {}
     if result.get("schema") != SCHEMA:
         raise ResultError(f"{path} has the format {result.get('schema')!r}; expected {SCHEMA!r}")
-    lacking = [key for key in ("state", "reason", "variables", "edges", "rounds") if key not in result]
-    if lacking:
-        raise ResultError(f"{path} is damaged: it lacks {', '.join(lacking)}")
+    try:
+        Result.model_validate(result)
+    except ValidationError as error:
+        places = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}".lstrip(": ") for one in error.errors())
+        raise ResultError(
+            f"{path} is damaged: {first_few(places, 3)}",
+            remedy="Take the file as the run wrote it, or a copy of it; a changed one is not shown.",
+        ) from None
     if not result["rounds"]:
         raise ResultError(
             f"the run in {run} ended before its first round: {result['reason']}",

@@ -47,13 +47,46 @@ def weights_text(variables=VARIABLES, weights=WEIGHTS):
 
 def result(**changes):
     edges = [{"source": s, "target": t, "weight": WEIGHTS[s, t]} for s, t in LEARNED]
+    nothing = {"formula": 0, "serialised": 0}
     content = {
         "schema": "fedbnsl.result/1",
         "state": "finished",
         "reason": "",
+        "orientation": "",
         "variables": list(VARIABLES),
         "edges": edges,
-        "rounds": [{"round": 1, "kind": "admm"}],
+        "dropped_edges": [],
+        "warnings": [],
+        "privacy": None,
+        "influence": {"limit": 6.0, "unknown_because": "one site", "sites": {}},
+        "acyclicity": 0.0,
+        "sites": {},
+        "bytes": {"up": nothing, "down": nothing, "control": 0, "meaning": ""},
+        "seconds": {"total": 0.0, "local": 0.0, "global": 0.0},
+        "rounds": [
+            {
+                "round": 1,
+                "kind": "admm",
+                "contributed": [],
+                "acyclicity": 0.0,
+                "edges": 2,
+                "local_s": 0.0,
+                "global_s": 0.0,
+                "bytes": {},
+            }
+        ],
+        "manifest": {
+            "run": "0",
+            "plan_digest": "",
+            "private": False,
+            "seeds": {},
+            "resumed_at": [],
+            "versions": {},
+            "site_versions": {},
+            "created_at": "2026-11-25T13:00:00+00:00",
+            "ended_at": "2026-11-25T13:00:01+00:00",
+            "sha256": {},
+        },
     }
     return {**content, **changes}
 
@@ -139,7 +172,8 @@ def test_a_run_that_did_not_finish_is_scored_as_it_stood_with_a_warning(run, tru
 
 
 def test_a_search_that_was_ended_early_is_scored_with_a_warning(run, truth):
-    rewrite(run, verdict={"incomplete": ["the search of round 2 was ended early"]})
+    verdict = {"assumed": [], "tested": [], "contradicted": [], "directed_by": {}}
+    rewrite(run, verdict={**verdict, "incomplete": ["the search of round 2 was ended early"]})
     assert evaluate(run, truth, tau=None)["warnings"] == ["the search of round 2 was ended early"]
 
 
@@ -166,7 +200,10 @@ def test_a_folder_without_a_result_is_named(tmp_path, truth):
         (b'{"schema": "fedbnsl.result/2", "rounds": []}', "has the format 'fedbnsl.result/2'"),
         (b'{"schema": "fedbnsl.result/10", "rounds": []}', "has the format 'fedbnsl.result/10'"),
         (b'{"schema": 1, "rounds": []}', "has the format 1"),
-        (b'{"schema": "fedbnsl.result/1", "state": "finished", "edges": []}', "it lacks reason, variables, rounds"),
+        (
+            b'{"schema": "fedbnsl.result/1", "state": "finished", "edges": []}',
+            "is damaged: reason: Field required, orientation: Field required",
+        ),
     ],
 )
 def test_a_result_of_another_format_is_refused(content, complaint, run, truth):

@@ -14,6 +14,7 @@ Numbers = list[Number]
 Pair = Annotated[Numbers, Field(min_length=2, max_length=2)]
 Count = Annotated[int, Field(ge=0)]
 Texts = list[str]
+Names = Annotated[Texts, Field(min_length=2, max_length=2)]
 
 
 def _time(text: str) -> str:
@@ -124,6 +125,8 @@ class Verdict(_Part):
     contradicted: Texts
     directed_by: dict[str, Count]
     incomplete: Texts = []
+    not_testable: Texts = []
+    few_rows: Texts = []
 
 
 class Preparation(_Part):
@@ -186,12 +189,23 @@ class Largest(_Part):
     variables: Texts
 
 
+class Odd(_Part):
+    """The one site without which all others agree."""
+
+    site: str
+    differs_in: list[Names]
+    edges_lost_without: list[Names]
+    edges_gained_without: list[Names]
+    left_out_by_median: bool
+
+
 class Influence(_Part):
     """Of the sites."""
 
     limit: float
     unknown_because: str
     sites: dict[str, Largest]
+    odd: Odd | None = None
 
 
 class InfluenceNow(_Part):
@@ -312,8 +326,8 @@ class Result(_Part):
             yield "two variables have the same name"
         if self.columns and {*self.columns.values()} != variables:
             yield "columns and variables do not belong together"
-        edges = [*self.edges, *self.unsure, *self.dropped_edges]
-        if any(name not in variables for edge in edges for name in (edge.source, edge.target)):
+        pairs = [(one.source, one.target) for part in (self.edges, self.unsure, self.dropped_edges) for one in part]
+        if any(name not in variables for pair in pairs for name in pair):
             yield "an edge has an end that is no variable"
         ends = [name for edge in self.edges for one in edge.coefficients for name in (one.source, one.target)]
         if any(name not in columns for name in ends):

@@ -89,6 +89,9 @@ class RunFolder:
                 lock = _locked(path)
                 refuse_existing_run(path)  # again: another coordinator may have made one just before
                 run_id.write(path / _RUN_ID, identity)
+            if _ended_before_its_first_round(path):
+                for name in (_EVENTS, "result.json"):
+                    (path / name).unlink(missing_ok=True)
             durable.write_text(path / _PLAN, plan.to_toml())
             folder = cls(path, plan, identity, lock=lock)
             folder.events  # noqa: B018  # fail here if the file cannot be opened
@@ -266,7 +269,7 @@ def load_plan(path: Path) -> Plan:
 
 
 def refuse_existing_run(path: Path) -> None:
-    """Results are never overwritten.
+    """Results are never overwritten. A run that ended before its first round, and cannot be continued, left none.
 
     Raises
     ------
@@ -274,10 +277,22 @@ def refuse_existing_run(path: Path) -> None:
         If the folder holds a run or a graph already.
     """
     try:
+        if _ended_before_its_first_round(path):
+            return
         if any((path / name).exists() for name in (_PLAN, "result.json", "edges.csv")):
             raise ResultError(f"folder {path} holds a run already; results are never overwritten")
     except OSError as error:
         raise ResultError(f"run folder {path} cannot be used: {error.strerror}") from None
+
+
+def _ended_before_its_first_round(path: Path) -> bool:
+    if (path / _RUN_ID).exists() or holds_a_round(path) or (path / "edges.csv").exists():
+        return False
+    try:
+        result: Any = json.loads((path / "result.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(result, dict) and result.get("rounds") == []
 
 
 def is_worked_on(path: Path) -> bool:

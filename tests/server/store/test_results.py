@@ -669,10 +669,12 @@ def test_a_folder_with_a_run_is_never_overwritten(finished: Path, tables: dict[s
     assert {file.name: (file.read_bytes(), file.stat().st_mtime_ns) for file in finished.iterdir()} == before
 
 
-def test_a_run_that_ended_before_its_first_round_is_not_overwritten_either(tmp_path: Path) -> None:
-    RunRecorder(RunFolder.create(tmp_path / "run", Plan()), run=5).finish("failed", "no site came")
-    with pytest.raises(ResultError, match="never overwritten"):
-        RunFolder.create(tmp_path / "run", Plan())
+def test_a_run_that_ended_before_its_first_round_has_no_results_to_keep(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    RunRecorder(RunFolder.create(run, Plan()), run=5).finish("failed", "a column was refused")
+    RunFolder.create(run, Plan()).events.close()
+    assert not (run / "result.json").exists()
+    assert (run / "events.jsonl").read_text() == "", "nothing of the first try is in the record of the second"
 
 
 def test_a_new_folder_is_made_with_its_parents_and_an_empty_one_is_used(tmp_path: Path) -> None:

@@ -289,10 +289,10 @@ def _ended_before_its_first_round(path: Path) -> bool:
     if (path / _RUN_ID).exists() or holds_a_round(path) or (path / "edges.csv").exists():
         return False
     try:
-        result: Any = json.loads((path / "result.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        result: dict[str, Any] = json.loads((path / "result.json").read_text(encoding="utf-8"))
+        return result["rounds"] == []
+    except (OSError, ValueError, TypeError, KeyError):
         return False
-    return isinstance(result, dict) and result.get("rounds") == []
 
 
 def is_worked_on(path: Path) -> bool:

@@ -146,7 +146,7 @@ def hospital(troubles: tuple[str, ...], seed: int, out: Path, as_json: bool) -> 
 
 
 @data.command("dictionary")
-@click.argument("tables", nargs=-1, required=True, type=_PATH, metavar="TABLE...")
+@click.argument("tables", nargs=-1, required=True, type=_PATH, metavar="TABLE... | FOLDER")
 @click.option("--public-data", is_flag=True, help="Confirm that anybody may see these tables.")
 @click.option(
     "--dictionary",
@@ -168,7 +168,11 @@ def hospital(troubles: tuple[str, ...], seed: int, out: Path, as_json: bool) -> 
     metavar="ROWS",
     help="Make one level, other, of the levels of a nominal variable that occur in fewer rows.",
 )
-@click.option("--out", type=_PATH, help="File to write.  [default: dictionary.toml; with --dictionary, see above]")
+@click.option(
+    "--out",
+    type=_PATH,
+    help="File to write.  [default: FOLDER/dictionary.toml, or dictionary.toml here; with --dictionary, see above]",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print what was guessed as JSON.")
 def dictionary_command(
     tables: tuple[Path, ...],
@@ -181,14 +185,19 @@ def dictionary_command(
 ) -> None:
     """Draft a data dictionary from CSV tables that anybody may see, such as a published or an invented sample.
 
-    Kinds are guessed; levels are those that occur. Units and ranges are left open for a person to fill in, from public
-    knowledge. Where cells stand for a missing value, or levels are written in more than one way, a column map is
-    written beside each table: site-1.columns.toml for site-1.csv. Never use it on private tables: the dictionary is
-    public, and its levels would be theirs.
+    FOLDER stands for its site-1.csv, site-2.csv, and so on. Kinds are guessed; levels are those that occur. Units and
+    ranges are left open for a person to fill in, from public knowledge. Where cells stand for a missing value, or
+    levels are written in more than one way, a column map is written beside each table: site-1.columns.toml for
+    site-1.csv. Never use it on private tables: the dictionary is public, and its levels would be theirs.
 
     With --dictionary, at a site and on its own table: a column map alone is written, TABLE.columns.toml. It stays at
     the site, and nothing is sent.
     """
+    from fedbnsl_experiments.tables.folder import site_files
+
+    folder = tables[0] if len(tables) == 1 and tables[0].is_dir() else None
+    if folder is not None:
+        tables = tuple(site_files(folder).values())
     if described_by is not None:
         _draft_column_maps(tables, described_by, missing, out, as_json=as_json)
         return
@@ -202,7 +211,7 @@ def dictionary_command(
     from fedbnsl_experiments.tables.draft import draft
 
     drafted = draft(tables, missing=missing, merge_below=merge_rare or 0)
-    files = drafted.write(out := out or Path("dictionary.toml"))
+    files = drafted.write(out := out or (folder or Path()) / "dictionary.toml")
     if as_json:
         used = {name: found for name, found in drafted.guesses.items() if found.is_used}
         found = {

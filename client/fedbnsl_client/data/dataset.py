@@ -44,6 +44,7 @@ from fedbnsl_client.data.source import bytes_of, source_of, state_of
 from fedbnsl_client.data.watched import followed
 
 MIN_ROWS = 20
+_MOST_LEFT_OUT = 8  # beyond, a list of variables to leave out is no advice
 _ROUNDING = 1e-6  # of a count, by a factor between units or single precision
 
 
@@ -413,7 +414,13 @@ class TablePass:
         kept = np.ones(len(of_variable), dtype=bool)
         kept[out] = False
         complete, by_variable = int(counts[~lacking[:, kept].any(axis=1)].sum()), counts @ lacking
-        names = ", ".join(f"{columns.variables[k]!r} (missing in {int(by_variable[k])})" for k in out)
+        names = first_few(f"{columns.variables[k]!r} (missing in {int(by_variable[k])})" for k in out)
+        if len(out) > _MOST_LEFT_OUT:
+            return [
+                f"nearly every row lacks some value: {len(out)} of the {len(out) + kept.sum()} variables would have to "
+                f"be left out for half of the rows to be complete, first {names}. Choose the variables that the "
+                "question needs, the same at all sites (in the dictionary, or by --columns)"
+            ]
         return [f"without {names}, {complete} rows are complete: leave them out (of the dictionary, or by --columns)"]
 
     @property

@@ -248,8 +248,8 @@ def _no_numbers(path: Path, names: Sequence[str], rows: Sequence[Sequence[str]],
     n = len({name for found in columns.values() for name in found})
     yield (
         f"{path}: {n} of {len(names)} columns hold cells that are no numbers: {'; '.join(groups)}. The parts are "
-        f"written as they stand, and a run reads them by a data dictionary: `fedbnsl data dictionary {out}/site-*.csv "
-        f"--public-data --out {out}/{DICTIONARY}` drafts one if anybody may see the table. Without one, leave the "
+        f"written as they stand, and a run reads them by a data dictionary: `fedbnsl data dictionary {out} "
+        f"--public-data` drafts one if anybody may see the table. Without one, leave the "
         "columns out (--columns)"
     )
 

@@ -135,6 +135,14 @@ def test_rows_that_gaps_cost_are_told_with_the_columns_to_leave_out(tmp_path):
         assert read_tables(site_files(tmp_path), (), min_rows=10)["site-1"].n_samples == 12
 
 
+def test_gaps_all_over_a_wide_table_are_told_in_one_line_and_not_by_a_list_of_its_columns(tmp_path):
+    rows = [["" if (j - k) % 40 == 0 else str(j * k % 97) for j in range(40)] for k in range(40)]
+    write(tmp_path / "site-1.csv", [[f"v{j}" for j in range(40)], *rows])
+    with pytest.raises(DataError, match="20 of the 40 variables would have to be left out for half") as refused:
+        read_tables(site_files(tmp_path), ())
+    assert len(str(refused.value)) < 700
+
+
 @pytest.mark.parametrize(("asked", "meant"), [("IQ", "'iq'"), ("heigth", "'height'")])
 def test_a_column_that_is_not_there_is_answered_by_the_one_that_was_meant(asked, meant, tmp_path):
     write(tmp_path / "site-1.csv", [["iq", "height", "b"], *([str(k), str(k % 9), str(k % 7)] for k in range(30))])

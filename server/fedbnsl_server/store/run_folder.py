@@ -290,7 +290,7 @@ def _ended_before_its_first_round(path: Path) -> bool:
         return False
     try:
         result: dict[str, Any] = json.loads((path / "result.json").read_text(encoding="utf-8"))
-        return result["rounds"] == []
+        return bool(result["rounds"] == [])
     except (OSError, ValueError, TypeError, KeyError):
         return False
 

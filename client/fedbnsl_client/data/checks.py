@@ -21,6 +21,11 @@ _ROUNDING = 1e-5  # of values written with six digits; by chance, one column in 
 
 
 _ROWS_NAMED = 3
+_FEW_ROWS = (
+    "Bring more rows (of one table, `fedbnsl data split` makes fewer and larger sites) or leave out columns that are "
+    "often empty. --min-rows lets fewer pass, but hardly anything that so few rows show can be trusted. Nothing of the "
+    "table was sent."
+)
 _OTHER_UNIT = (
     "If such a value is a code for a missing one, say so: missing = [...] in columns.toml, or a range in the data "
     "dictionary. Otherwise give the column in another unit: factor = ... in columns.toml, which goes with a data "
@@ -182,7 +187,10 @@ class TableChecks:
         """
         if self._n < (needed := max(min_rows, 1)):
             complete = f", {self._n} of them without a missing value" if self._n < self._n_all else ""
-            raise DataError(f"{self._origin}: {self._n_all} rows{complete}; at least {needed} are needed (--min-rows)")
+            raise DataError(
+                f"{self._origin}: {self._n_all} rows{complete}; at least {needed} are needed (--min-rows)",
+                remedy=_FEW_ROWS,
+            )
         beyond = list(self._beyond_limits())
         problems = [*beyond, *(() if self._described else self._constant_columns())]
         if not self._described:

@@ -276,11 +276,11 @@ def test_a_renewal_of_a_site_goes_through_the_same_commands(fedbnsl, lab, tmp_pa
         (("participant", "enrol", ".", "absent.toml"), 2, "does not exist"),
         (("participant", "enrol", ".", "-", "--fingerprint", "AB"), 14, "is not a bundle"),
         (("participant", "check", "absent"), 2, "does not exist"),
-        (("participant", "leave", "."), 14, "is not enrolled"),
+        (("participant", "leave", "."), 2, "is not enrolled"),
         (("participant", "leave", ".", "--insecure"), 2, "name the coordinator"),
         (("participant", "leave", ".", "127.0.0.1:1", "--insecure"), 2, "--site NAME is needed"),
         (("participant", "join", "127.0.0.1:1", "--data", "x", "--public-data", "--site", "n"), 2, "--identity"),
-        (("participant", "join", "--data", "x", "--public-data", "--identity", "."), 14, "is not enrolled"),
+        (("participant", "join", "--data", "x", "--public-data", "--identity", "."), 2, "is not enrolled"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

@@ -74,8 +74,10 @@ class Identity:
 
         Raises
         ------
+        SetupError
+            If the site is not enrolled yet.
         IdentityError
-            If the site is not enrolled yet, or a file cannot be read.
+            If a file cannot be read.
         """
         folder = site_folder / FOLDER
         path = folder / _BUNDLE
@@ -83,8 +85,8 @@ class Identity:
             from fedbnsl_client.site.folder import POLICY  # here: it loads the ledger
 
             site = "" if (site_folder / POLICY).exists() else " --site SITE"
-            raise IdentityError(
-                f"{site_folder} is not enrolled in a federation: {path} is missing",
+            raise SetupError(
+                f"{site_folder} is not enrolled in a federation yet: {path} is missing",
                 remedy=f"In this order: {_command('request', site_folder)} --federation NAME{site}; send the file that "
                 "it writes to the coordinator's operator; "
                 f"{_command('enrol', site_folder)} BUNDLE, with the file that comes back. On loopback, "
@@ -193,9 +195,9 @@ def link(
     Raises
     ------
     SetupError
-        If plaintext is asked for without an address, or TLS without a folder.
+        If plaintext is asked for without an address, or TLS without the folder of a site that is enrolled.
     IdentityError
-        If the site is not enrolled, or its certificate cannot be used now.
+        If the site's certificate cannot be used now.
     """
     if insecure:
         if address is None:

@@ -185,8 +185,12 @@ def test_nothing_of_a_table_is_sent(members, start, check, tmp_path, monkeypatch
 # ---- files and expiry --------------------------------------------------------------------------------------------
 
 
-def test_a_site_that_is_not_enrolled(check, tmp_path) -> None:
-    check(tmp_path, "127.0.0.1:1").assert_failed("files", 14, "is not enrolled", "fedbnsl participant request")
+def test_a_site_that_is_not_enrolled_yet_has_no_invalid_identity_and_its_table_is_checked(check, tmp_path) -> None:
+    make_site(tmp_path)
+    report = check(tmp_path, "127.0.0.1:1")
+    report.assert_failed("files", 2, "is not enrolled in a federation yet", "fedbnsl participant request")
+    assert "participant enrol" in report.findings["files"]["remedy"]
+    assert (report.findings["policy"]["state"], report.findings["data"]["state"]) == ("ok", "ok")
 
 
 def test_a_missing_key(site, check) -> None:

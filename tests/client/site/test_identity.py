@@ -270,7 +270,7 @@ def test_a_lost_key_is_an_error_with_the_way_to_a_new_certificate(tmp_path: Path
 
 
 def test_a_site_that_is_not_enrolled_learns_how(tmp_path: Path) -> None:
-    with pytest.raises(IdentityError, match="is not enrolled in a federation") as caught:
+    with pytest.raises(SetupError, match="is not enrolled in a federation") as caught:
         Identity.open(tmp_path)
     assert "participant request" in caught.value.remedy
 

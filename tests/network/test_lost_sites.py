@@ -23,6 +23,7 @@ from fedbnsl.errors import (
 )
 from fedbnsl.messages import LocalUpdate, Loss, MaskedSum, RoundTask, Seat, SiteState
 from fedbnsl.plan.plan import Plan
+from fedbnsl.privacy import zcdp
 from fedbnsl.privacy.calibration import price_of
 from fedbnsl.privacy.report import guarantee_sentence
 from fedbnsl.sparse import SparseMatrix
@@ -43,6 +44,7 @@ from fedbnsl_server.sites.ejection import Ejected, losses, round_to_go_on_after
 from fedbnsl_server.store import checkpoint, orders
 from fedbnsl_server.store.history import read_past
 from fedbnsl_server.store.kept_checkpoints import KeptCheckpoints
+from fedbnsl_server.store.privacy_loss import privacy_loss
 from federation_folder import make_federation
 from private_site import DATASET
 from secure_sites import (
@@ -127,6 +129,29 @@ def test_a_round_that_is_answered_anew_is_paid_again_within_the_price(lost_in: i
             assert ledger.spent(DATASET) == sum(map(PRICE.units_of, range(PRICE.last_round + 1))) + again
             assert ledger.spent(DATASET) <= PRICE.units
             assert ledger.spending_against_all(DATASET).units <= PRICE.share_units
+
+
+@pytest.mark.parametrize("lost_in", [1, 2, 3, PRICE.last_round])
+def test_the_result_counts_what_sites_paid_for_a_round_that_was_given_up(lost_in: int, tmp_path: Path) -> None:
+    """The ledgers of the sites are the judge; of the lost site the result cannot know whether it still answered."""
+    journals, ledgers = journals_of(tmp_path)
+    played(LossyExchange(sites_of(journals), lost_in=lost_in))
+    rounds = [
+        {"round": t, "contributed": [site for site in SITES if site != GONE or t < lost_in]}
+        for t in range(1, PRICE.last_round + 1)
+    ]
+    told = privacy_loss(
+        PLAN,
+        5,
+        dict.fromkeys(SITES, 400),
+        rounds,
+        paid_rounds=PRICE.last_round,
+        lost=[Loss(GONE, lost_in)],
+        no_guarantee=[],
+    )
+    for site, ledger in ledgers.items():
+        counted, paid = told["sites"][site]["contributed_zcdp"], zcdp.zcdp_of(ledger.spent(DATASET))
+        assert counted >= paid * (1 - 1e-12) if site == GONE else counted == pytest.approx(paid, rel=1e-12), site
 
 
 def test_a_late_answer_to_the_round_that_was_given_up_is_stale_and_not_a_fault() -> None:

@@ -32,7 +32,7 @@ from fedbnsl_server.algorithm.round_loop import RoundRecord
 from fedbnsl_server.findings import sentences
 from fedbnsl_server.influence import many_rows, outliers, table
 from fedbnsl_server.sites import membership_log
-from fedbnsl_server.sites.ejection import Ejected
+from fedbnsl_server.sites.ejection import Ejected, losses
 from fedbnsl_server.sites.mailbox import Traffic
 from fedbnsl_server.sites.roster import Member
 from fedbnsl_server.store import checkpoint, warnings
@@ -448,8 +448,7 @@ class RunRecorder:
             rows,
             self._rounds,
             paid_rounds=min(rounds, n_rounds(self._plan)),
-            lost=len(lost),
-            repeated=sum(one.after_round > 0 for one in lost),  # keys are not released
+            lost=losses(lost),
             no_guarantee=self._no_guarantee(),
         )
 

@@ -803,7 +803,7 @@ def test_0_a_paused_coordinator_says_how_to_go_on_and_a_run_takes_no_other_setti
     refused(fedbnsl(*other, "--out", run), 9, "holds the run of another plan")
 
 
-def test_letters_that_the_terminal_lacks_are_replaced_and_end_no_command(tmp_path, monkeypatch):
+def test_letters_that_the_terminal_lacks_are_written_as_escapes_and_end_no_command(tmp_path, monkeypatch):
     """As in a Windows console, or with its output in a file there."""
     path = tmp_path / "plan.toml"
     path.write_text('name = "Ω → δ"\nrounds = 3\n', encoding="utf-8")
@@ -813,4 +813,4 @@ def test_letters_that_the_terminal_lacks_are_replaced_and_end_no_command(tmp_pat
         main(["plan", "show", str(path), "--all"])
     sys.stdout.flush()
     assert ended.value.code == 0
-    assert '"? ? ?"' in written.getvalue().decode("cp1252")
+    assert r'"\u03a9 \u2192 \u03b4"' in written.getvalue().decode("cp1252"), "TOML and JSON read it back"

@@ -98,7 +98,7 @@ def run(arguments: Sequence[str] | None = None) -> None:
     try:
         main(arguments)
     except SystemExit as ended:
-        codes.append(ended.code if isinstance(ended.code, int) else 0)
+        codes.append(ended.code if isinstance(ended.code, int) else int(ended.code is not None))
         raise
 
 
@@ -140,10 +140,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _write_what_can_be_written() -> None:
-    """Replace letters that a terminal or file in another encoding than UTF-8 lacks: they must not end a run."""
+    r"""Write letters that a terminal or file in another encoding than UTF-8 lacks as \u03b2, and end no run for them."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
-            stream.reconfigure(errors="replace")
+            stream.reconfigure(errors="backslashreplace")
 
 
 def before_loading() -> None:

@@ -205,7 +205,7 @@ class SecurityLog:
                 entries = [_entry("cut line removed", {"bytes": cut}), *entries]
             number, link = _end_of(self.path)
             noted = _noted_head(self.path)
-            if noted is not None and (number, link) != (noted.number, noted.digest) and number <= noted.number:
+            if noted is not None and not _has(self.path, noted, Head(number, link)):
                 entries = [_entry(_END_MISSING, {"expected": str(noted)}), *entries]
             written = b""
             for entry in entries:
@@ -214,10 +214,10 @@ class SecurityLog:
                 line = json.dumps({"n": number, **entry, "previous": link}).encode()
                 link = hashlib.sha256(line).hexdigest()
                 written += line + b"\n"
-            size = self.path.stat().st_size if self.path.exists() else 0
+            size, is_new = (self.path.stat().st_size, False) if self.path.exists() else (0, True)
             if size and size + len(written) > MAX_BYTES:
                 _rotate(self.path)
-                size = 0
+                size, is_new = 0, True
             descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 _write_whole(descriptor, written, size)
@@ -225,6 +225,8 @@ class SecurityLog:
                     os.fsync(descriptor)
             finally:
                 os.close(descriptor)
+            if is_new and sync:
+                durable.sync_folder(self.path.parent)
             if sync:  # what is not on the disk may be lost without anybody's doing
                 _note_head(self.path, Head(number, link))
 
@@ -327,6 +329,18 @@ def _noted_head(path: Path) -> Head | None:
         return Head(int(number), digest)
     except (OSError, ValueError):
         return None
+
+
+def _has(path: Path, noted: Head, end: Head) -> bool:
+    """Whether a log with this end has the noted entry. Of later lines without sync, only the tail is read."""
+    if end.number <= noted.number:
+        return end == noted
+    for newest in (path, _numbered(path, 1)):
+        if newest.exists():
+            for line in _tail(newest).removesuffix(b"\n").split(b"\n")[1:]:
+                if _content(line).get("n") == noted.number:
+                    return hashlib.sha256(line).hexdigest() == noted.digest
+    return True  # it is farther back than the tail
 
 
 def _note_head(path: Path, head: Head) -> None:

@@ -108,6 +108,30 @@ def test_a_log_whose_end_was_cut_off_is_found_by_the_head_that_its_writer_noted(
         verify(path)
 
 
+def test_a_longer_chain_that_was_written_anew_is_found_by_the_next_entry(path: Path) -> None:
+    log = filled(path, 5)
+    noted = security_log._noted_head(path)
+    path.unlink()
+    other = path.with_name("other.jsonl")
+    filled(other, 7)
+    other.rename(path)
+    log.enter("approved", site="later")
+    assert noted is not None
+    assert entries(path)[7]["expected"] == str(noted)
+    with pytest.raises(ResultError, match="entries up to 5 were missing"):
+        verify(path)
+
+
+def test_entries_that_were_not_synced_are_no_sign_of_a_missing_end(path: Path) -> None:
+    log = filled(path, 2)
+    for k in range(3):
+        log.count("refused", why=f"reason {k}")
+        log.flush()
+    log.enter("approved", site="later")
+    assert [entry["event"] for entry in entries(path)] == ["approved"] * 2 + ["refused"] * 3 + ["approved"]
+    verify(path)
+
+
 def test_a_chain_that_was_written_anew_is_told_by_a_head_that_was_noted(path: Path) -> None:
     filled(path)
     noted = str(verify(path)[1])

@@ -25,16 +25,26 @@ from fedbnsl.errors import (
 from fedbnsl.events import Emit, silent
 from fedbnsl.graphs import files as graph_files
 from fedbnsl.graphs.cpdag import class_of
+from fedbnsl.graphs.draws import undecided
 from fedbnsl.graphs.formats import LearnedGraph, edges_csv
-from fedbnsl.messages import Finished, JoinReply, JoinRequest, LeaveReason, LocalUpdate, RoundTask, RunOffer, run_tag
-from fedbnsl.plan.columns import Columns
+from fedbnsl.messages import (
+    EdgeDraws,
+    Finished,
+    JoinReply,
+    JoinRequest,
+    LeaveReason,
+    LocalUpdate,
+    RoundTask,
+    RunOffer,
+    run_tag,
+)
 from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.plan_table import shown_settings
 from fedbnsl.privacy.zcdp import zcdp_of
 from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl.security_log import Record, unrecorded
 from fedbnsl.shown import shown
-from fedbnsl.sparse import Mask, SparseMatrix
+from fedbnsl.sparse import SparseMatrix
 from fedbnsl.versions import own_versions
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.plan_fit import fit_of, site_lines
@@ -187,13 +197,15 @@ def take_part(
         emit("run over", outcome=outcome, reason="")
     if end.graph is None:
         raise RunAbandonedError(f"the run ended without a result: {shown(end.stopped_because)}")
-    marks = _class_of(end.graph.support(), table.columns, plan)
-    if n := _undirected(marks, table.columns):
-        notice(f"{n} of the edges {'have' if n > 1 else 'has'} no direction: the data tell none")
+    learned = _learned(end.graph, table, plan, end.draws)
+    if n := int(learned.joined(table.columns).undirected.sum()):
+        notice(
+            f"{n} of the edges {'have' if n > 1 else 'has'} no direction: the data tell none, or too few draws agree"
+        )
     if end.search_ended_early:
         notice("the coordinator's operator ended a search early: its result says which one, and what it lacks")
     if out is not None:
-        _keep(out, table.complete_cases(), end.graph, plan, marks)
+        _keep(out, table.complete_cases(), learned, plan)
     return end.graph
 
 
@@ -324,29 +336,35 @@ def _reason(error: BaseException) -> LeaveReason:
     return LeaveReason.LOCAL_ERROR
 
 
-def _keep(out: Path, table: Dataset, graph: SparseMatrix, plan: Plan, marks: Mask | None) -> None:
-    dag, columns = graph.support(), table.columns
-    consensus = LearnedGraph(table.variables, dag, graph.to_dense(), marks=marks)
-    own = replace(personalise(table, dag, intercept=has_intercept(plan.preparation)), marks=marks)
-    durable.write_text(out / "personalised-edges.csv", edges_csv(own.joined(columns)), mode=durable.OWNER_ONLY)
+def _keep(out: Path, table: Dataset, learned: LearnedGraph, plan: Plan) -> None:
+    fitted = personalise(table, learned.dag, intercept=has_intercept(plan.preparation))
+    own = replace(learned, weights=fitted.weights, residual_variance=fitted.residual_variance)
+    durable.write_text(out / "personalised-edges.csv", edges_csv(own.joined(table.columns)), mode=durable.OWNER_ONLY)
     # Last: a folder with it is whole, and is kept.
-    durable.write_text(out / "edges.csv", edges_csv(consensus.joined(columns)))
+    durable.write_text(out / "edges.csv", edges_csv(learned.joined(table.columns)))
 
 
-def _undirected(marks: Mask | None, columns: Columns) -> int:
-    """Edges between variables that the class of the graph leaves open; `marks` between columns."""
-    if marks is None:
-        return 0
-    between = columns.joined(marks)
-    return int((between & between.T).sum()) // 2
-
-
-def _class_of(dag: Mask, columns: Columns, plan: Plan) -> Mask | None:
-    """Which of the DAG's edges are directed: the class is not sent, as the DAG and the plan tell it."""
-    if plan.graph_class != "cpdag":
-        return None
-    known = plan.edge_mask(columns.names).of_variables
-    try:
-        return columns.spread(class_of(columns.joined(dag), known.allowed, known.required))
-    except ValueError:
-        raise RemoteProtocolError("the graph at the end of the run does not keep the knowledge of its plan") from None
+def _learned(graph: SparseMatrix, table: Dataset, plan: Plan, drawn: EdgeDraws | None) -> LearnedGraph:
+    """The graph with its class, which is not sent, as the DAG and the plan tell it, and with what the draws say."""
+    columns, known, support = table.columns, plan.edge_mask(table.columns.names).of_variables, graph.support()
+    dag = columns.joined(support)
+    marks = dag
+    if plan.graph_class == "cpdag":
+        try:
+            marks = class_of(dag, known.allowed, known.required)
+        except ValueError:
+            raise RemoteProtocolError(
+                "the graph at the end of the run does not keep the knowledge of its plan"
+            ) from None
+    if drawn is not None and len(drawn.counts) != dag.sum():
+        raise RemoteProtocolError(
+            f"the end of the run tells the draws of {len(drawn.counts)} edges; its graph has {int(dag.sum())}"
+        )
+    return LearnedGraph(
+        table.variables,
+        support,
+        graph.to_dense(),
+        marks=columns.spread(marks),
+        undecided=columns.spread(undecided(dag, marks, known.required | ~known.allowed.T, drawn)),
+        shares={} if drawn is None else drawn.shares(dag, columns.variables),
+    )

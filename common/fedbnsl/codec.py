@@ -20,6 +20,7 @@ from fedbnsl.messages import (
     DIGEST_BYTES,
     RUN_STATES,
     Content,
+    EdgeDraws,
     FindingCode,
     Finished,
     JoinReply,
@@ -301,6 +302,9 @@ def encode_finished(finished: Finished, *, value_type: str) -> federation.Finish
     wire = federation.Finished(stopped_because=finished.stopped_because, search_ended_early=finished.search_ended_early)
     if finished.graph is not None:
         wire.graph.CopyFrom(encode_matrix(finished.graph, value_type=value_type))
+    if finished.draws is not None:
+        counts = (count for of_edge in finished.draws.counts for count in of_edge)
+        wire.draws.CopyFrom(federation.EdgeDraws(draws=finished.draws.draws, counts=counts))
     return wire
 
 
@@ -310,12 +314,25 @@ def decode_finished(wire: federation.Finished, *, n_variables: int) -> Finished:
     Raises
     ------
     MalformedMessageError
-        If the graph is no matrix over the run's variables, or has a cycle.
+        If the graph is no matrix over the run's variables, or has a cycle, or counts of draws are impossible.
     """
     graph = decode_matrix(wire.graph, n_variables=n_variables) if wire.HasField("graph") else None
     if graph is not None and has_cycle(graph.index, n_variables):
         raise MalformedMessageError("the graph at the end of the run has a cycle; a Bayesian network has none")
-    return Finished(graph, wire.stopped_because, wire.search_ended_early)
+    draws = _decode_draws(wire.draws) if wire.HasField("draws") else None
+    return Finished(graph, wire.stopped_because, wire.search_ended_early, draws)
+
+
+def _decode_draws(wire: federation.EdgeDraws) -> EdgeDraws:
+    counts = list(wire.counts)
+    of_edges = tuple(zip(counts[::3], counts[1::3], counts[2::3], strict=False))
+    possible = all(one + other <= adjacent <= wire.draws for adjacent, one, other in of_edges)
+    if not wire.draws or len(counts) % 3 or not possible:
+        raise MalformedMessageError(
+            f"{len(counts)} counts of {wire.draws} draws at the end of the run; expected at least one draw and three "
+            "counts an edge: with an edge, directed like it, the other way"
+        )
+    return EdgeDraws(wire.draws, of_edges)
 
 
 def encode_update(update: LocalUpdate, *, run: int, value_type: str, dense: bool = False) -> federation.Update:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedbnsl import __version__
 from fedbnsl.shown import steers_terminal
-from fedbnsl.sparse import Matrix, SparseMatrix
+from fedbnsl.sparse import Mask, Matrix, SparseMatrix
 
 PROTOCOL_VERSION = 5
 
@@ -346,15 +346,42 @@ class RoundTask:
 
 
 @dataclass(frozen=True)
+class EdgeDraws:
+    """How many bootstrap draws have what on the edges of a DAG between variables.
+
+    Attributes
+    ----------
+    draws
+        How many there are, at least 1.
+    counts
+        For each edge, row by row of the DAG: draws with an edge between the two, directed as in the DAG, and directed
+        the other way.
+    """
+
+    draws: int
+    counts: tuple[tuple[int, int, int], ...]
+
+    def shares(self, dag: Mask, names: Sequence[str]) -> dict[tuple[str, str], tuple[float, float, float]]:
+        """The counts as shares of the draws, by source and target."""
+        pairs: list[list[int]] = np.argwhere(dag).tolist()
+        return {
+            (names[i], names[j]): (adjacent / self.draws, forward / self.draws, backward / self.draws)
+            for (i, j), (adjacent, forward, backward) in zip(pairs, self.counts, strict=True)
+        }
+
+
+@dataclass(frozen=True)
 class Finished:
     """The run is over: the learned graph, or the public reason why there is none.
 
-    With a graph, `search_ended_early` says that the coordinator's operator ended a search for it before it was through.
+    With a graph, `search_ended_early` says that the coordinator's operator ended a search for it before it was through,
+    and `draws` what the bootstrap has on its edges; None: no draws.
     """
 
     graph: SparseMatrix | None
     stopped_because: str = ""
     search_ended_early: bool = False
+    draws: EdgeDraws | None = None
 
 
 @dataclass(frozen=True)

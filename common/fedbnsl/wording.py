@@ -11,6 +11,11 @@ def first_few(names: Iterable[str], most: int = 8) -> str:
     return ", ".join(distinct[:most]) + (f" and {more} more" if more > 0 else "")
 
 
+def counted(n: int, one: str, several: str = "") -> str:
+    """`1 edge`, `2 edges`; where the plural has another form than an s, `several` is it."""
+    return f"{n:,} {one if n == 1 else several or one + 's'}"
+
+
 def edges_in_words(edges: Sequence[Mapping[str, Any]]) -> str:
     """`17 directed edges, 3 undirected` of the edges of a result; where all are directed, `17 edges`."""
     return counted_edges(len(edges), sum(not edge.get("directed", True) for edge in edges))
@@ -19,8 +24,8 @@ def edges_in_words(edges: Sequence[Mapping[str, Any]]) -> str:
 def counted_edges(n_edges: int, n_undirected: int) -> str:
     """The same of numbers of edges, the undirected among them."""
     if not n_undirected:
-        return f"{n_edges} edges"
-    return f"{n_edges - n_undirected} directed edges, {n_undirected} undirected"
+        return counted(n_edges, "edge")
+    return f"{counted(n_edges - n_undirected, 'directed edge')}, {n_undirected} undirected"
 
 
 def duration(seconds: float) -> str:

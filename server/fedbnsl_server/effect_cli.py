@@ -1,7 +1,6 @@
 """`fedbnsl effect`: what a learned network says of the total effect of one variable on another."""
 
 import json
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,10 +10,7 @@ import click
 from fedbnsl.errors import SetupError
 
 if TYPE_CHECKING:
-    from fedbnsl_server.search.effects import Effect
     from fedbnsl_server.store.learned_network import LearnedNetwork
-
-_NORMAL_95 = 1.959963984540054
 
 
 @click.command()
@@ -34,14 +30,15 @@ def effect(run: Path, sources: tuple[str, ...], target: str, as_json: bool) -> N
 
     It is by how many units the mean of the target changes if the source is set one unit higher by an intervention.
     Where the graph leaves directions open, each graph that it stands for gives an effect: one value for all of them is
-    identified, otherwise all values are shown. The 95 % intervals are those of the coefficients given the graph; noise
+    identified, otherwise all values are shown. An effect that rests on an arrow which too few bootstrap draws agree
+    with is open. The 95 % intervals are those of the coefficients given the graph; noise
     of a private run is part of them.
 
     All of this holds if no common cause of two variables is missing from the tables.
     """
     from rich.console import Console
 
-    from fedbnsl_server.search.effects import total_effects
+    from fedbnsl_server.effect_report import effect_report
     from fedbnsl_server.store.learned_network import read_network
 
     network = read_network(run)
@@ -49,10 +46,8 @@ def effect(run: Path, sources: tuple[str, ...], target: str, as_json: bool) -> N
     places = [variable for variable, _ in named]
     if len(set(places)) < len(places):
         raise SetupError("--from and --to: expected different variables, each of them once")
-    effects = total_effects(
-        network.covariance, network.marks, places[:-1], places[-1], network.columns, network.precision
-    )
-    report = _report(network, effects, places[:-1], places[-1], {k for _, columns in named for k in columns})
+    asked = {k for _, columns in named for k in columns}
+    report = effect_report(network, places[:-1], places[-1], asked)
     if as_json:
         click.echo(json.dumps({"run": str(run), **report}, ensure_ascii=False))
     else:
@@ -81,88 +76,6 @@ def _place(name: str, network: "LearnedNetwork") -> tuple[int, list[int]]:
             "the others are compared with"
         )
     raise SetupError(f"{name!r} is not a variable of the run, which has {first_few(map(repr, columns.variables))}")
-
-
-def _report(
-    network: "LearnedNetwork", effects: "Sequence[Effect]", sources: Sequence[int], target: int, asked: set[int]
-) -> dict[str, Any]:
-    """JSON-ready: the verdict in words, and all values for each column that is asked for of source and target."""
-    columns = network.columns
-    members = columns.members()
-    spread = network.spread
-    of_sources = [k for source in sources for k in members[source].tolist()]
-    rows: list[dict[str, Any]] = []
-    for a, i in enumerate(of_sources):
-        for b, j in enumerate(members[target].tolist()):
-            if not {i, j} <= asked:
-                continue
-            values: list[dict[str, Any]] = []
-            for one in effects:
-                told = math.nan if one.standard_error is None else float(one.standard_error[a, b])
-                error = None if math.isnan(told) else told
-                value, scale = float(one.value[a, b]), float(spread[i] / spread[j])
-                low_high = None if error is None else [value - _NORMAL_95 * error, value + _NORMAL_95 * error]
-                values.append(
-                    {
-                        "effect": value,
-                        "standard_error": error,
-                        "interval": low_high,
-                        "standardised": value * scale,
-                        "standardised_interval": None if low_high is None else [end * scale for end in low_high],
-                        "adjusted_for": [
-                            [[columns.variables[k] for k in of_source] for of_source in parents]
-                            for parents in one.adjusted_for
-                        ],
-                    }
-                )
-            rows.append({"source": columns.names[i], "target": columns.names[j], "values": values})
-    verdict, sentences = _verdict(network, effects, sources, target)
-    return {
-        "from": [columns.variables[k] for k in sources],
-        "to": columns.variables[target],
-        "units": {name: network.units.get(name) for name in (columns.variables[k] for k in (*sources, target))},
-        "verdict": verdict,
-        "in_words": sentences,
-        "effects": rows,
-    }
-
-
-def _verdict(
-    network: "LearnedNetwork", effects: "Sequence[Effect]", sources: Sequence[int], target: int
-) -> tuple[str, list[str]]:
-    """identified, range or not identified; and what a reader should know, in sentences."""
-    from fedbnsl_server.search.effects import certainty
-
-    names = network.columns.variables
-    source, goal = " and ".join(repr(names[k]) for k in sources), repr(names[target])
-    absent = [not one.value.any() for one in effects]
-    verdict = certainty(effects)
-    if verdict == "identified":
-        if absent[0]:
-            sentences = [f"no effect: in no graph of the class does a directed path lead from {source} to {goal}"]
-        else:
-            sentences = ["identified: every graph of the class gives the same effect"]
-    elif verdict == "range":
-        sentences = [f"a range: the graphs of the class give {len(effects)} different effects, all of the same sign"]
-    else:
-        sentences = [f"not identified: the graphs of the class give {len(effects)} different effects"]
-        if any(absent):
-            sentences.append(f"0 is among them: in some graphs no directed path leads from {source} to {goal}")
-        else:
-            sentences.append("their signs differ, or some are 0")
-    if network.precision is None:
-        sentences.append("no intervals: the run does not say what its coefficients were estimated from")
-    elif len(sources) > 1:
-        sentences.append("no intervals: they are not computed for variables that are set together")
-    if network.assumed:
-        sentences.append(
-            f"{network.assumed} edges have their directions by the assumption of equal noise variances alone; without "
-            "it, the effect may be another"
-        )
-    if any(absent) and network.precision is not None and network.precision.noise_std:
-        sentences.append("be careful: the noise of privacy hides faint edges, and an effect along one would be missed")
-    sentences += [f"be careful: {doubt}" for doubt in network.doubts]
-    return verdict, sentences
 
 
 def _show(report: dict[str, Any], console: Any) -> None:

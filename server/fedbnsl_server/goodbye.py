@@ -20,7 +20,8 @@ _PUBLIC_REASONS: list[tuple[type[FedbnslError], str]] = [
 
 def end_of(state: AdmmState, plan: Plan, variables: tuple[str, ...]) -> Finished:
     """What the sites are told when all rounds are complete."""
-    return Finished(consensus_graph(state, plan, plan.edge_mask(variables)).as_sparse())
+    graph = consensus_graph(state, plan, plan.edge_mask(variables))
+    return Finished(graph.as_sparse(), draws=graph.drawn)
 
 
 def told(end: Finished, result: Mapping[str, Any]) -> Finished:

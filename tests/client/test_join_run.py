@@ -1,5 +1,7 @@
 """A site's whole run, where it can be seen without a coordinator."""
 
+import csv
+
 import grpc
 import numpy as np
 import pytest
@@ -19,7 +21,7 @@ from fedbnsl.errors import (
     SeatLostError,
     UnreachableError,
 )
-from fedbnsl.messages import Finished, JoinReply, LeaveReason, RunOffer, SiteState
+from fedbnsl.messages import EdgeDraws, Finished, JoinReply, LeaveReason, RunOffer, SiteState
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl.wire import federation_pb2 as federation
@@ -27,7 +29,10 @@ from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.join_run import take_part
 from fedbnsl_client.session import Session
 from fedbnsl_client.site.admission import PublicTable
+from fedbnsl_experiments.simulate import simulate
 from fedbnsl_experiments.tables.synthetic import synthesise
+from fedbnsl_server.goodbye import end_of
+from fedbnsl_server.store import checkpoint
 
 NOWHERE = "127.0.0.1:1"  # nobody listens on the first port
 
@@ -207,10 +212,13 @@ def test_a_graph_that_is_none_is_refused_and_not_kept(graph, said, dataset, tmp_
     assert not list((tmp_path / "kept").iterdir())
 
 
-def end_with(monkeypatch, dataset, plan, edges):
+def end_with(monkeypatch, dataset, plan, edges, draws=None):
+    tell(monkeypatch, dataset, plan, Finished(SparseMatrix(4, np.array(edges), np.full(len(edges), 0.5)), draws=draws))
+
+
+def tell(monkeypatch, dataset, plan, finished):
     joined(monkeypatch, dataset, plan=plan)
-    graph = SparseMatrix(4, np.array(edges), np.full(len(edges), 0.5))
-    end = federation.PullReply(finished=codec.encode_finished(Finished(graph), value_type="float64"))
+    end = federation.PullReply(finished=codec.encode_finished(finished, value_type="float64"))
     monkeypatch.setattr(Session, "_call", lambda self, call: end)
 
 
@@ -221,8 +229,35 @@ def test_a_site_keeps_the_class_of_the_graph_that_it_is_told(dataset, tmp_path, 
     part(dataset, out=tmp_path / "kept")
     for name in ("edges.csv", "personalised-edges.csv"):
         header, *rows = (tmp_path / "kept" / name).read_text(encoding="utf-8").splitlines()
-        assert header == "source,target,weight,directed"
-        assert [(*row.split(",")[:2], row[-1]) for row in rows] == [("X2", "X1", "0"), ("X3", "X4", "1")]
+        assert header.startswith("source,target,weight,directed,")
+        cells = [row.split(",") for row in rows]
+        assert [(*row[:2], row[3]) for row in cells] == [("X2", "X1", "0"), ("X3", "X4", "1")]
+
+
+def test_a_site_keeps_the_same_edges_as_the_coordinator_with_what_the_draws_say(tmp_path, monkeypatch):
+    """a -> c <- b, so faint that about half of the draws with b -> c have it so."""
+    names, rng = ("a", "b", "c", "d"), np.random.default_rng(0)
+    a, b, e = (x - x.mean() for x in rng.normal(size=(3, 60)))
+    X = np.stack([a, b, 0.35 * a + 0.35 * b + e, rng.normal(size=60)], axis=1)
+    plan, tables = (
+        Plan.load("standard", ["bootstrap=30"]),
+        {"one": Dataset(names, X[:30]), "two": Dataset(names, X[30:])},
+    )
+    simulate(plan, tables, tmp_path / "run")
+    plan = Plan.from_toml((tmp_path / "run" / "plan.toml").read_text(encoding="utf-8"))
+    state = checkpoint.load(tmp_path / "run" / "checkpoint.npz", plan_digest=plan.digest())
+    tell(monkeypatch, tables["one"], plan, end_of(state, plan, names))
+    part(tables["one"], out=tmp_path / "kept")
+    consensus = (tmp_path / "run" / "edges.csv").read_text(encoding="utf-8")
+    assert (tmp_path / "kept" / "edges.csv").read_text(encoding="utf-8") == consensus
+    assert [row[4] for row in csv.reader(consensus.splitlines()) if row[:2] == ["b", "c"]] == ["1"]
+
+
+def test_draws_of_another_number_of_edges_are_refused_and_not_kept(dataset, tmp_path, monkeypatch):
+    end_with(monkeypatch, dataset, Plan(), [4, 11], EdgeDraws(10, ((10, 10, 0),)))
+    with pytest.raises(RemoteProtocolError, match="tells the draws of 1 edges; its graph has 2"):
+        part(dataset, out=tmp_path / "kept")
+    assert not list((tmp_path / "kept").iterdir())
 
 
 def test_a_graph_against_the_knowledge_of_its_plan_is_refused_and_not_kept(dataset, tmp_path, monkeypatch):

@@ -19,6 +19,7 @@ from fedbnsl.graphs.graph import topological_order
 from fedbnsl.messages import (
     RUN_STATES,
     Content,
+    EdgeDraws,
     FindingCode,
     Finished,
     JoinReply,
@@ -834,6 +835,23 @@ def test_a_graph_with_a_cycle_is_no_end_of_a_run(edges: list[int]) -> None:
         codec.decode_finished(wire, n_variables=3)
 
 
+def test_what_the_draws_have_on_the_edges_survives_the_wire() -> None:
+    graph = SparseMatrix(3, np.array([1, 5]), np.ones(2))
+    end = Finished(graph, draws=EdgeDraws(100, ((100, 60, 40), (7, 0, 0))))
+    assert codec.decode_finished(codec.encode_finished(end, value_type="float64"), n_variables=3) == end
+
+
+@pytest.mark.parametrize(
+    ("draws", "counts"),
+    [(0, []), (10, [5, 5]), (10, [11, 0, 0]), (10, [5, 3, 3])],
+    ids=["no draw", "not three an edge", "more than there are", "more directions than edges"],
+)
+def test_impossible_counts_of_draws_are_refused(draws: int, counts: list[int]) -> None:
+    wire = federation.Finished(draws=federation.EdgeDraws(draws=draws, counts=counts))
+    with pytest.raises(MalformedMessageError, match=f"{len(counts)} counts of {draws} draws at the end of the run"):
+        codec.decode_finished(wire, n_variables=3)
+
+
 @pytest.mark.parametrize(
     "phase",
     [
@@ -925,7 +943,8 @@ def _valid_messages() -> dict[Callable[[bytes], None], bytes]:
             JoinReply(1, "rounds = 1", b"12", names, SiteState(matrix, matrix), 4), dense=True
         ),
         check_end: codec.encode_finished(
-            Finished(SparseMatrix(3, np.array([1, 2, 7]), matrix.value), "why"), value_type="float64"
+            Finished(SparseMatrix(3, np.array([1, 2, 7]), matrix.value), "why", draws=EdgeDraws(9, ((9, 5, 4),))),
+            value_type="float64",
         ),
         check_status: codec.encode_status(progress),
     }

@@ -8,6 +8,7 @@ import pytest
 from command_line import run_command
 from fedbnsl.graphs.files import LearnedGraph, write_all
 from fedbnsl_server.effect_cli import _sets_in_words
+from least_result import LEAST_RESULT
 
 WEIGHTS = {("a", "b"): 0.5, ("b", "c"): 2.0}
 
@@ -19,8 +20,7 @@ def written(folder, edges, *, weights=WEIGHTS, names="abc", **changes):
     W = np.array([[weights.get((s, t), 0.0) for t in names] for s in names])
     write_all(LearnedGraph(tuple(names), dag, W, np.array([4.0, 3.0, 12.0])[: len(names)]), folder)
     result = {
-        "schema": "fedbnsl.result/1", "state": "finished", "reason": "", "variables": list(names), "edges": edges,
-        "rounds": [{"round": 1, "kind": "moments"}], "not_written": {}, "graph_class": "cpdag", **changes,
+        **LEAST_RESULT, "variables": list(names), "edges": edges, "graph_class": "cpdag", **changes,
     }  # fmt: skip
     (folder / "result.json").write_text(json.dumps(result), encoding="utf-8")
     return folder
@@ -45,7 +45,7 @@ def asked(capsys, run, source, target, *more):
 
 def test_an_identified_effect_is_the_product_along_the_path_with_its_interval(capsys, tmp_path):
     """With n = 100: var = (2^2 var(a to b) + 0.5^2 var(b to c)), of which 100 times are 3 / 4 and 12 / 4."""
-    run = written(tmp_path / "run", DIRECTED, estimation={"n_samples": 100, "noise_std": 0.0})
+    run = written(tmp_path / "run", DIRECTED, estimation={"n_samples": 100, "noise_std": 0.0, "draws": 0})
     report = asked(capsys, run, "a", "c")
     assert report["verdict"] == "identified"
     (row,) = report["effects"]
@@ -64,8 +64,10 @@ def test_levels_of_a_nominal_variable_have_the_intervals_of_their_correlated_col
     weights = {("a", "y"): 0.5, ("b", "y"): 2.0}
     run = written(
         tmp_path / "run", [{**edge("x", "y"), "weight": 2.0}], weights=weights, names="aby",
-        columns={"a": "x", "b": "x", "y": "y"}, estimation={"n_samples": 100, "noise_std": 0.0},
-        fit={"x": {"residual_correlation": [[1.0, -0.6], [-0.6, 1.0]]}},
+        columns={"a": "x", "b": "x", "y": "y"}, estimation={"n_samples": 100, "noise_std": 0.0, "draws": 0},
+        fit={"x": {
+            "r2": None, "intercept": None, "residual_variance": None, "residual_correlation": [[1.0, -0.6], [-0.6, 1.0]]
+        }},
     )  # fmt: skip
     result = json.loads((run / "result.json").read_text(encoding="utf-8"))
     (run / "result.json").write_text(json.dumps({**result, "variables": ["x", "y"]}), encoding="utf-8")
@@ -74,6 +76,52 @@ def test_levels_of_a_nominal_variable_have_the_intervals_of_their_correlated_col
     assert asked(capsys, run, "b", "y")["effects"] == rows[1:], "of one level, named by its column"
     errors = [row["values"][0]["standard_error"] for row in rows]
     assert errors == pytest.approx([np.sqrt(12 / 100 / (one * (1 - 0.36))) for one in (4, 3)])
+
+
+def test_each_level_has_a_verdict_of_its_own(capsys, tmp_path):
+    """x - y undirected: either effect is there or 0. Of a, 0 there as well, every graph says 0."""
+    weights = {("a", "y"): 0.0, ("b", "y"): 2.0}
+    run = written(
+        tmp_path / "run", [{**edge("x", "y", "nobody"), "weight": 2.0}], weights=weights, names="aby",
+        columns={"a": "x", "b": "x", "y": "y"}, variables=["x", "y"],
+    )  # fmt: skip
+    report = asked(capsys, run, "x", "y")
+    assert [(row["source"], row["verdict"]) for row in report["effects"]] == [
+        ("a", "identified"),
+        ("b", "not identified"),
+    ]
+    assert report["verdict"] == "differs by column"
+    assert any(line.startswith("of a on y, no effect") for line in report["in_words"])
+    assert any(line.startswith("of b on y, not identified") for line in report["in_words"])
+
+
+def test_an_effect_names_the_undecided_arrows_that_it_rests_on_and_is_open(capsys, tmp_path):
+    """a -- b -> c, where the class has a -> b: whichever way it points, c has no effect on a."""
+    shares = {"adjacent": 1.0, "forward": 0.6, "backward": 0.4}
+    open_edge = {**edge("a", "b", "undecided"), "directed": False, "bootstrap": shares}
+    verdict = {"assumed": [], "tested": [], "contradicted": [], "directed_by": {}, "draws": 50, "majority": 0.75}
+    run = written(
+        tmp_path / "run", [open_edge, edge("b", "c")], verdict=verdict, paths={"a": {"c": 0.6}, "b": {"c": 1.0}}
+    )
+    report = asked(capsys, run, "a", "c")
+    assert (report["verdict"], report["undecided"]) == ("open", [["a", "b"]])
+    assert report["effects"][0]["in_best_class"] == "identified"
+    assert report["effects"][0]["values"][0]["effect"] == pytest.approx(1.0)
+    assert "less than 75 % of the bootstrap draws agree with a -> b" in report["in_words"][0]
+    assert any("from 'a' to 'c' in 60 % of the 50 bootstrap draws" in line for line in report["in_words"])
+    back = asked(capsys, run, "b", "a")
+    assert (back["verdict"], back["undecided"]) == ("open", [["a", "b"]])
+    assert "no effect" in back["in_words"][1]
+    assert asked(capsys, run, "c", "a")["verdict"] == "identified"
+
+
+def test_an_effect_that_most_draws_have_the_other_way_is_open_without_an_undecided_arrow(capsys, tmp_path):
+    verdict = {"assumed": [], "tested": [], "contradicted": [], "directed_by": {}, "draws": 50, "majority": 0.75}
+    run = written(tmp_path / "run", DIRECTED, verdict=verdict, paths={"a": {"b": 1.0}, "c": {"a": 0.3}})
+    assert asked(capsys, run, "a", "b")["verdict"] == "identified"
+    report = asked(capsys, run, "c", "a")
+    assert (report["verdict"], report["undecided"]) == ("open", [])
+    assert "do not agree with the best class" in report["in_words"][0]
 
 
 @pytest.mark.parametrize(
@@ -91,7 +139,7 @@ def test_what_was_adjusted_for_is_said_in_words(sets, sources, words):
 
 @pytest.mark.parametrize("noise_std", [0.0, 0.01])
 def test_an_effect_against_the_arrows_is_none_but_for_what_noise_hides(noise_std, capsys, tmp_path):
-    estimation = {"n_samples": 100, "noise_std": noise_std}
+    estimation = {"n_samples": 100, "noise_std": noise_std, "draws": 0}
     report = asked(capsys, written(tmp_path / "run", DIRECTED, estimation=estimation), "c", "a")
     assert any("the noise of privacy hides faint edges" in line for line in report["in_words"]) == bool(noise_std)
     assert report["verdict"] == "identified"

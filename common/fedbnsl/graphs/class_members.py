@@ -11,8 +11,8 @@ from itertools import islice
 import numpy as np
 
 from fedbnsl.graphs.cpdag import cpdag
-from fedbnsl.graphs.graph import is_acyclic
-from fedbnsl.graphs.meek import PartlyDirected, bits
+from fedbnsl.graphs.graph import is_acyclic, topological_order
+from fedbnsl.graphs.meek import PartlyDirected, bits, numbers_of, rows_of
 from fedbnsl.sparse import Mask
 
 
@@ -97,6 +97,16 @@ def _directions(graph: PartlyDirected, nodes: Sequence[int]) -> Iterator[PartlyD
         further = graph.copy()
         further.direct([edge])
         yield from _directions(further, nodes)
+
+
+def arrows_lead(marks: Mask) -> Mask:
+    """(d, d) [i, j]: a path of directed edges leads from i to j; in every DAG of a class with these marks, then."""
+    arrows = marks & ~marks.T
+    reached = numbers_of(arrows)
+    for i in reversed(topological_order(arrows)):
+        for j in bits(reached[i]):
+            reached[i] |= reached[j]
+    return rows_of(reached)
 
 
 def descendants(dag: Mask, node: int) -> Mask:

@@ -2,6 +2,7 @@
 
     edges.csv      pandas.read_csv and R's read.csv, without arguments
     weights.csv    the same, with the first column as row names
+    strength.csv   bnlearn's boot.strength; only where there are bootstrap draws
     graph.graphml  Gephi, Cytoscape, igraph, networkx
     graph.dot      Graphviz
     dagitty.txt    dagitty.net and R's dagitty
@@ -22,16 +23,28 @@ from fedbnsl.durable import make_folder, write_text
 from fedbnsl.errors import ResultError
 from fedbnsl.graphs.class_members import as_named
 from fedbnsl.graphs.csv_names import from_cell
-from fedbnsl.graphs.formats import EDGES_HEADER, LearnedGraph, dagitty, dot, edges_csv, graphml, lgbn_json, weights_csv
+from fedbnsl.graphs.formats import (
+    EDGES_HEADER,
+    LearnedGraph,
+    dagitty,
+    dot,
+    edges_csv,
+    graphml,
+    lgbn_json,
+    strength_csv,
+    weights_csv,
+)
 from fedbnsl.graphs.graph import cyclic_edges
 from fedbnsl.messages import composed
 from fedbnsl.plan.columns import Columns
 from fedbnsl.sparse import Matrix
 from fedbnsl.wording import first_few
 
-__all__ = ["LGBN", "LearnedGraph", "new_graph_folder", "read_edges", "write_all", "write_weights"]
+__all__ = ["LGBN", "LearnedGraph", "new_graph_folder", "read_edges", "write_all", "write_strength", "write_weights"]
 
 LGBN = "lgbn.json"
+
+_LEAST_COLUMNS = 3  # of edges.csv
 
 _FORMATS: Mapping[str, Callable[[LearnedGraph], str]] = {
     "edges.csv": edges_csv,
@@ -82,6 +95,17 @@ def write_weights(variables: Sequence[str], W: Matrix, path: Path) -> None:
     write_text(path, weights_csv(variables, W))
 
 
+def write_strength(shares: Mapping[tuple[str, str], tuple[float, float, float]], path: Path) -> None:
+    """Write strength.csv: of every pair of variables that any bootstrap draw joins, as `strength_csv` takes it.
+
+    Raises
+    ------
+    ResultError
+        If the file cannot be written.
+    """
+    write_text(path, strength_csv(shares))
+
+
 def new_graph_folder(path: Path) -> None:
     """Make a folder for a graph; results are never overwritten.
 
@@ -96,10 +120,11 @@ def new_graph_folder(path: Path) -> None:
 
 
 def read_edges(path: Path, variables: Sequence[str] | None = None) -> LearnedGraph:
-    """Read edges.csv, as written here or by hand, where the column `directed` may be left out: all edges are directed.
+    """Read edges.csv, as written here or by hand, where the columns from `directed` on may be left out.
 
-    Where some edges are undirected, `dag` is one of the graphs that these marks stand for: the one with every source
-    and target as the file names them, if that is one. A weight is that of its row; NaN for an empty cell.
+    Without `directed` all edges are directed. Where some edges are undirected, `dag` is one of the graphs that these
+    marks stand for: the one with every source and target as the file names them, if that is one. An undecided edge is
+    directed in them. A weight is that of its row, NaN for an empty cell; shares are not read.
 
     Parameters
     ----------
@@ -125,15 +150,15 @@ def read_edges(path: Path, variables: Sequence[str] | None = None) -> LearnedGra
     edges = _edges(path, rows)
     names = tuple(variables) if variables is not None else tuple(dict.fromkeys(name for edge in edges for name in edge))
     position = {name: k for k, name in enumerate(names)}
-    arrows, lines, named = np.zeros((3, len(names), len(names)), dtype=bool)
+    arrows, lines, named, undecided = np.zeros((4, len(names), len(names)), dtype=bool)
     weights = np.zeros((len(names), len(names)))
-    for (source, target), (line, weight, directed) in edges.items():
+    for (source, target), (line, weight, directed, is_undecided) in edges.items():
         for name in (source, target):
             if name not in position:
                 raise ResultError(f"{path}: line {line}: {name!r} is not one of the {len(names)} variables")
         i, j = position[source], position[target]
         (arrows if directed else lines)[i, j] = True
-        named[i, j] = True
+        named[i, j], undecided[i, j] = True, is_undecided
         weights[i, j] = weight
         if not directed:
             lines[j, i] = True
@@ -143,25 +168,26 @@ def read_edges(path: Path, variables: Sequence[str] | None = None) -> LearnedGra
         raise ResultError(
             f"{path}: a Bayesian network has no cycle; remove one of the edges that form one: {first_few(cyclic)}"
         )
+    open_arrows = undecided if undecided.any() else None
     if not lines.any():
-        return LearnedGraph(names, arrows, weights)
+        return LearnedGraph(names, arrows, weights, undecided=open_arrows)
     marks = arrows | lines
     try:
         dag = as_named(named, marks)
     except ValueError as error:
         raise ResultError(f"{path}: {error}; give one of the undirected edges a direction, or remove it") from None
-    return LearnedGraph(names, dag, np.where(dag, weights, 0.0), marks=marks)
+    return LearnedGraph(names, dag, np.where(dag, weights, 0.0), marks=marks, undecided=open_arrows)
 
 
-def _edges(path: Path, rows: Sequence[tuple[int, list[str]]]) -> dict[tuple[str, str], tuple[int, float, bool]]:
-    """Line and weight of each edge, and whether it is directed; no edge twice, none to itself."""
+def _edges(path: Path, rows: Sequence[tuple[int, list[str]]]) -> dict[tuple[str, str], tuple[int, float, bool, bool]]:
+    """Line, weight, whether its class directs it, whether it is undecided; no edge twice, none to itself."""
     header = rows[0][1] if rows else []
-    if header not in (EDGES_HEADER, EDGES_HEADER[:3]):
+    if len(header) < _LEAST_COLUMNS or header != EDGES_HEADER[: len(header)]:
         raise ResultError(
-            f"{path}: expected the header {','.join(EDGES_HEADER)} on the first line (directed may be left out), got "
-            f"{','.join(header)!r}"
+            f"{path}: expected the header {','.join(EDGES_HEADER)} on the first line (all from directed on may be left "
+            f"out), got {','.join(header)!r}"
         )
-    edges: dict[tuple[str, str], tuple[int, float, bool]] = {}
+    edges: dict[tuple[str, str], tuple[int, float, bool, bool]] = {}
     for line, row in rows[1:]:
         if not row:
             continue
@@ -169,16 +195,20 @@ def _edges(path: Path, rows: Sequence[tuple[int, list[str]]]) -> dict[tuple[str,
         if len(row) != len(header):
             raise ResultError(f"{here}: expected {len(header)} cells ({','.join(header)}), got {len(row)}")
         source, target, weight = composed(from_cell(row[0])), composed(from_cell(row[1])), row[2]
-        directed = row[3] if len(row) > 3 else "1"
+        directed, undecided = row[3] if len(row) > 3 else "1", row[4] if len(row) > 4 else "0"
         if directed not in ("0", "1"):
             raise ResultError(f"{here}: directed is {directed!r}; expected 1, or 0 for an edge without a direction")
+        if undecided not in ("0", "1"):
+            raise ResultError(f"{here}: undecided is {undecided!r}; expected 0 or 1")
+        directed = "1" if undecided == "1" else directed
         if source == target:
             raise ResultError(f"{here}: the edge {source!r} -> {target!r}; no variable is its own parent")
         back = edges.get((target, source))
         first = edges.get((source, target)) or (back if back and not (back[2] and directed == "1") else None)
         if first is not None:
             raise ResultError(f"{here}: the edge {source!r} -> {target!r} is on line {first[0]} already; keep one")
-        edges[source, target] = line, _finite(weight, here) if weight else math.nan, directed == "1"
+        number = _finite(weight, here) if weight else math.nan
+        edges[source, target] = line, number, directed == "1", undecided == "1"
     return edges
 
 

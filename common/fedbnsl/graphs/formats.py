@@ -1,7 +1,8 @@
 """A learned network as text, in the formats of other tools; each says which end of a directed edge is the parent.
 
 An edge whose direction nothing tells comes once, and each format says in its own way that it is undirected. Its source
-and target, and so its weight, are those that it has in one DAG of the class: the one of lgbn.json.
+and target, and so its weight, are those that it has in one DAG of the class: the one of lgbn.json. So does an undecided
+edge, which the class directs, but too few bootstrap draws (`fedbnsl.graphs.draws`).
 
 Names may hold any character but control characters, U+FFFE and U+FFFF, which XML or DAGitty cannot hold, and those that
 change the order in which a text is read: a table with such a name is refused when it is read.
@@ -10,8 +11,8 @@ change the order in which a text is read: a table with such a name is refused wh
 import csv
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from io import BytesIO, StringIO
 
 import numpy as np
@@ -22,12 +23,13 @@ from fedbnsl.sparse import Mask, Matrix
 
 ORIENTATION = "edge source -> target: source is the parent"
 
-EDGES_HEADER = ["source", "target", "weight", "directed"]
+EDGES_HEADER = ["source", "target", "weight", "directed", "undecided", "adjacent", "forward", "backward"]
 _WEIGHTS_CORNER = r"source\target"
 _INTERCEPT = "(Intercept)"
 _ONE_OF_ITS_CLASS = (
-    "one DAG of the learned class, all of which fit the data equally well: edges that the other files show as "
-    "undirected point the other way in others of them"
+    "one DAG of the learned class, all of which fit the data equally well; an edge that the other files show as "
+    "undirected points the other way in others of them or, where edges.csv has undecided = 1, in too many of the "
+    "bootstrap draws"
 )
 _DAGITTY_RESERVED = ("graph", "node")
 
@@ -50,6 +52,11 @@ class LearnedGraph:
         What a reader must know about the residual variances; empty: nothing.
     marks
         (d, d) the class that `dag` stands for, with [i, j] and [j, i] for an undirected edge; None: `dag` itself.
+    undecided
+        (d, d) directed edges of the class that are shown without a direction; None: none.
+    shares
+        Of the bootstrap draws, by (source, target) of an edge between variables: with an edge between them, directed
+        like this, and the other way. Empty without draws.
     """
 
     variables: tuple[str, ...]
@@ -58,6 +65,10 @@ class LearnedGraph:
     residual_variance: Matrix | None = None
     variance_note: str = ""
     marks: Mask | None = None
+    undecided: Mask | None = None
+    shares: Mapping[tuple[str, str], tuple[float, float, float]] = field(
+        default_factory=dict[tuple[str, str], tuple[float, float, float]]
+    )
 
     def joined(self, columns: Columns) -> "LearnedGraph":
         """The graph between the variables of these columns, each edge with the largest weight of its columns'."""
@@ -65,7 +76,8 @@ class LearnedGraph:
             return self
         dag, marks = columns.joined(self.dag), None if self.marks is None else columns.joined(self.marks)
         weights = np.where(dag, columns.largest(self.weights * self.dag), 0.0)
-        return LearnedGraph(columns.variables, dag, weights, marks=marks)
+        undecided = None if self.undecided is None else columns.joined(self.undecided)
+        return LearnedGraph(columns.variables, dag, weights, marks=marks, undecided=undecided, shares=self.shares)
 
     @property
     def is_network(self) -> bool:
@@ -75,28 +87,53 @@ class LearnedGraph:
 
     @property
     def undirected(self) -> Mask:
-        """(d, d) edges of the DAG without a direction in its class."""
-        return np.zeros_like(self.dag) if self.marks is None else self.dag & self.marks.T
+        """(d, d) edges of the DAG that are shown without a direction: open in its class, or undecided."""
+        found = np.zeros_like(self.dag) if self.marks is None else self.dag & self.marks.T
+        return found if self.undecided is None else found | self.undecided
 
     def edges(self) -> Iterator[tuple[str, str, float]]:
         """(source, target, weight) of the DAG, in the order of the variables."""
         for i, j in np.argwhere(self.dag):
             yield self.variables[i], self.variables[j], float(self.weights[i, j])
 
-    def edges_of_class(self) -> Iterator[tuple[str, str, float, bool]]:
-        """(source, target, weight, directed) in the order of the variables, named as in the DAG."""
+    def edges_of_class(self) -> Iterator[tuple[str, str, float, bool, bool]]:
+        """(source, target, weight, directed, undecided) in the order of the variables, named as in the DAG."""
         undirected = self.undirected
+        undecided = np.zeros_like(self.dag) if self.undecided is None else self.undecided
         for i, j in np.argwhere(self.dag):
-            yield self.variables[i], self.variables[j], float(self.weights[i, j]), not undirected[i, j]
+            directed, is_undecided = not undirected[i, j], bool(undecided[i, j])
+            yield self.variables[i], self.variables[j], float(self.weights[i, j]), directed, is_undecided
 
 
 def edges_csv(graph: LearnedGraph) -> str:
-    """One line an edge: source,target,weight,directed (1 or 0), the weight in full precision; empty: not known."""
-    edges = (
-        [as_cell(source), as_cell(target), _number(weight), str(int(directed))]
-        for source, target, weight, directed in graph.edges_of_class()
+    """One line an edge, as EDGES_HEADER says: weight and shares in full precision, both empty where not known."""
+    rows: list[list[str]] = []
+    for source, target, weight, directed, undecided in graph.edges_of_class():
+        shares = [repr(share) for share in graph.shares.get((source, target), ())] or [""] * 3
+        marks = [str(int(directed)), str(int(undecided))]
+        rows.append([as_cell(source), as_cell(target), _number(weight), *marks, *shares])
+    return _csv([EDGES_HEADER, *rows])
+
+
+def strength_csv(shares: Mapping[tuple[str, str], tuple[float, float, float]]) -> str:
+    """One line an ordered pair, in the columns of bnlearn's boot.strength: from,to,strength,direction.
+
+    `strength` is the share of the draws with an edge between the two; `direction`, of these draws, the share that have
+    it from -> to, where one without a direction counts half for either.
+
+    Parameters
+    ----------
+    shares
+        By (source, target), each pair once: of the draws, those with an edge, directed like this, and the other way.
+    """
+    rows: list[tuple[str, str, float, float]] = []
+    for (source, target), (adjacent, forward, backward) in shares.items():
+        along = 0.5 * (1.0 + (forward - backward) / adjacent)
+        rows += [(source, target, adjacent, along), (target, source, adjacent, 1.0 - along)]
+    return _csv(
+        [["from", "to", "strength", "direction"]]
+        + [[as_cell(source), as_cell(target), repr(strength), repr(along)] for source, target, strength, along in rows]
     )
-    return _csv([EDGES_HEADER, *edges])
 
 
 def weights_csv(variables: Sequence[str], W: Matrix) -> str:
@@ -116,16 +153,16 @@ def weights_csv(variables: Sequence[str], W: Matrix) -> str:
 def graphml(graph: LearnedGraph) -> str:
     """GraphML whose node ids are the names; tools differ in which of `name` and `label` they show.
 
-    The attribute `directed` of an edge is false where it has no direction.
+    The attribute `directed` of an edge is false where it has no direction, `undecided` true where its class has one.
     """
     import networkx as nx  # here: only this format needs it, and a site writes none
 
     network: nx.DiGraph[str] = nx.DiGraph(orientation=ORIENTATION)
     for name in graph.variables:
         network.add_node(name, name=name, label=name)
-    for source, target, weight, directed in graph.edges_of_class():
+    for source, target, weight, directed, undecided in graph.edges_of_class():
         known = {"weight": weight} if math.isfinite(weight) else {}
-        network.add_edge(source, target, **known, directed=directed)
+        network.add_edge(source, target, **known, directed=directed, undecided=undecided)
     xml = BytesIO()
     nx.write_graphml_xml(network, xml)
     return xml.getvalue().decode() + "\n"
@@ -141,7 +178,7 @@ def dot(graph: LearnedGraph) -> str:
     for name in graph.variables:
         # Graphviz resolves HTML entities in labels, but not in ids.
         lines.append(f"  {_dot_quoted(name)} [label={_dot_quoted(name.replace('&', '&amp;'))}];")
-    for source, target, weight, directed in graph.edges_of_class():
+    for source, target, weight, directed, _ in graph.edges_of_class():
         style = (", style=dashed" if weight < 0 else "") + ("" if directed else ", dir=none")
         label = f"{weight:.3g}" if math.isfinite(weight) else "?"
         lines.append(f'  {_dot_quoted(source)} -> {_dot_quoted(target)} [label="{label}"{style}];')
@@ -163,7 +200,7 @@ def dagitty(graph: LearnedGraph) -> str:
     for name in graph.variables:
         label = f" [label={_dagitty_quoted(name)}]" if ids[name] != name else ""
         lines.append(_dagitty_quoted(ids[name]) + label)
-    for source, target, weight, directed in graph.edges_of_class():
+    for source, target, weight, directed, _ in graph.edges_of_class():
         arrow = "->" if directed else "--"
         # Unquoted, DAGitty would read -1e-05 as -1e.
         beta = f' [beta="{weight!r}"]' if math.isfinite(weight) else ""

@@ -7,7 +7,7 @@ A node's neighbours are one whole number, bit k for node k, so that a rule is a 
 neighbours there are, and each edge is looked at once: when it gets its direction.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -31,10 +31,10 @@ class PartlyDirected:
 
     def __init__(self, marks: Mask) -> None:
         undirected = marks & marks.T
-        self.undirected = _numbers(undirected)
-        self.children = _numbers(marks & ~undirected)
-        self.parents = _numbers(marks.T & ~undirected)
-        self.adjacent = _numbers(marks | marks.T)
+        self.undirected = numbers_of(undirected)
+        self.children = numbers_of(marks & ~undirected)
+        self.parents = numbers_of(marks.T & ~undirected)
+        self.adjacent = numbers_of(marks | marks.T)
 
     def copy(self) -> "PartlyDirected":
         """Another graph with the same marks."""
@@ -45,11 +45,7 @@ class PartlyDirected:
 
     def marks(self) -> Mask:
         """(d, d) as the constructor takes them."""
-        d = len(self.adjacent)
-        size = (d + 7) // 8
-        packed = b"".join((u | c).to_bytes(size, "little") for u, c in zip(self.undirected, self.children, strict=True))
-        bits = np.frombuffer(packed, dtype=np.uint8).reshape(d, size)
-        return np.unpackbits(bits, axis=1, count=d, bitorder="little").astype(bool)
+        return rows_of([u | c for u, c in zip(self.undirected, self.children, strict=True)])
 
     def direct(self, edges: Iterable[Edge]) -> None:
         """Direct edges i -> j of the graph, and whatever follows from these directions.
@@ -107,6 +103,15 @@ def bits(number: int) -> Iterator[int]:
         number ^= lowest
 
 
-def _numbers(rows: Mask) -> list[int]:
+def rows_of(numbers: Sequence[int]) -> Mask:
+    """(d, d) rows whose ones are the bits of d whole numbers."""
+    d = len(numbers)
+    size = (d + 7) // 8
+    packed = np.frombuffer(b"".join(number.to_bytes(size, "little") for number in numbers), dtype=np.uint8)
+    return np.unpackbits(packed.reshape(d, size), axis=1, count=d, bitorder="little").astype(bool)
+
+
+def numbers_of(rows: Mask) -> list[int]:
+    """A whole number for each row of a (d, d) array, bit k for column k."""
     packed = np.packbits(rows, axis=1, bitorder="little")
     return [int.from_bytes(row.tobytes(), "little") for row in packed]

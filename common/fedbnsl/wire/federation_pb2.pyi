@@ -634,6 +634,7 @@ class Finished(_message.Message):
     GRAPH_FIELD_NUMBER: _builtins.int
     STOPPED_BECAUSE_FIELD_NUMBER: _builtins.int
     SEARCH_ENDED_EARLY_FIELD_NUMBER: _builtins.int
+    DRAWS_FIELD_NUMBER: _builtins.int
     stopped_because: _builtins.str
     """Empty after success, otherwise one public sentence."""
     search_ended_early: _builtins.bool
@@ -642,20 +643,51 @@ class Finished(_message.Message):
     def graph(self) -> _values_pb2.SparseMatrix:
         """The learned DAG with its consensus weights; absent if the run ended without a result."""
 
+    @_builtins.property
+    def draws(self) -> Global___EdgeDraws:
+        """What the bootstrap has on the graph's edges; absent: no draws."""
+
     def __init__(
         self,
         *,
         graph: _values_pb2.SparseMatrix | None = ...,
         stopped_because: _builtins.str = ...,
         search_ended_early: _builtins.bool = ...,
+        draws: Global___EdgeDraws | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["graph", b"graph"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["draws", b"draws", "graph", b"graph"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["graph", b"graph", "search_ended_early", b"search_ended_early", "stopped_because", b"stopped_because"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["draws", b"draws", "graph", b"graph", "search_ended_early", b"search_ended_early", "stopped_because", b"stopped_because"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Finished: _TypeAlias = Finished  # noqa: Y015
+
+@_typing.final
+class EdgeDraws(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DRAWS_FIELD_NUMBER: _builtins.int
+    COUNTS_FIELD_NUMBER: _builtins.int
+    draws: _builtins.int
+    """How many draws there are, at least 1."""
+    @_builtins.property
+    def counts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Of each edge between variables, row by row: draws with an edge there, directed like this, and the other way."""
+
+    def __init__(
+        self,
+        *,
+        draws: _builtins.int = ...,
+        counts: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "draws", b"draws"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EdgeDraws: _TypeAlias = EdgeDraws  # noqa: Y015
 
 @_typing.final
 class PullReply(_message.Message):

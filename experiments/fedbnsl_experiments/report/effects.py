@@ -15,7 +15,7 @@ from fedbnsl.graphs.files import LGBN
 from fedbnsl.sparse import Matrix
 from fedbnsl_experiments.report.confidence import Interval
 from fedbnsl_experiments.report.run_files import ReportedRun
-from fedbnsl_server.search.effects import Effect, certainty, effects_on_all
+from fedbnsl_server.search.effects import Effect, certainty, effects_on_all, rests_on
 from fedbnsl_server.store.learned_network import LearnedNetwork, read_network
 
 MOST_SHOWN = 200
@@ -44,7 +44,7 @@ class EffectRow:
     n_entries
         Pairs of columns of the two variables.
     said
-        identified, a range, or not identified.
+        identified, a range, or not identified; open where it rests on undecided directions.
     """
 
     source: str
@@ -152,5 +152,7 @@ def _row(network: LearnedNetwork, spread: Matrix, source: int, target: int, effe
         high * factor,
         None if interval is None else (interval[0] * factor, interval[1] * factor),
         scale.size,
-        _IN_WORDS[certainty(effects)],
+        "open"
+        if rests_on(network.marks, network.undecided, [source], target).any()
+        else _IN_WORDS[certainty(of_pair.tolist())],
     )

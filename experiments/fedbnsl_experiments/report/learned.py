@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedbnsl.graphs.graph import Edge
+from fedbnsl.wording import counted
 from fedbnsl_experiments.report.confidence import (
     Confidence,
     between,
@@ -162,7 +163,7 @@ def drawing(run: ReportedRun) -> str:
         Arrow(
             position[row.source],
             position[row.target],
-            row.verdict or ("negative" if (row.estimate or 0.0) < 0 else "positive"),
+            _kind(row),
             row.strength / strongest,
             _words(row),
             row.directed,
@@ -186,7 +187,9 @@ def drawing(run: ReportedRun) -> str:
     counts = Counter(row.verdict for row in rows)
     verdicts = ", ".join(f"{counts[kind]} {kind}" for kind in STYLES if counts[kind])
     n = len(run.result["edges"])
-    title = f"Learned graph: {n} edges among {len(run.variables)} variables" + (f"; {verdicts}" if verdicts else "")
+    title = f"Learned graph: {counted(n, 'edge')} among {len(run.variables)} variables" + (
+        f"; {verdicts}" if verdicts else ""
+    )
     return draw(run.variables, arrows, title=f"{title}. The table of edges below lists them all.")
 
 
@@ -203,7 +206,8 @@ def _words(row: EdgeRow) -> str:
             f"{_in_95(known.standardised_interval)}"
         )
     if row.directed_by:
-        lines.append(f"directed {DIRECTED_BY.get(row.directed_by, row.directed_by)}")
+        who = DIRECTED_BY.get(row.directed_by, row.directed_by)
+        lines.append(f"directed {who}" if row.directed else f"no direction: {who}")
     if known.adjacent is not None:
         lines.append(f"in {percent(known.adjacent)} of the draws: {ways(known)}")
     if known.sites is not None:
@@ -228,15 +232,26 @@ def legend(run: ReportedRun) -> list[dict[str, str]]:
         {"sample": sample(kind), "meaning": STYLES[kind].meaning, "count": str(counts[kind]) if run.truth else ""}
         for kind in kinds
     ]
-    if undirected := sum(not row.directed for row in rows):
+    headless = [row for row in rows if not row.directed]
+    if headless:
+        drawn = {_kind(row) for row in headless}
+        undecided = sum(row.directed_by == "undecided" for row in headless)
+        why = "either direction fits the data" if undecided < len(headless) else ""
+        if undecided:
+            why += f"{', or ' if why else ''}too few draws agree on it ({undecided})"
         found.append(
             {
-                "sample": sample("unscored", directed=False),
-                "meaning": "without a head: either direction fits the data",
-                "count": str(undirected),
+                "sample": "".join(sample(kind, directed=False) for kind in STYLES if kind in drawn),
+                "meaning": f"without a head: {why}",
+                "count": str(len(headless)),
             }
         )
     return found
+
+
+def _kind(row: EdgeRow) -> str:
+    """How an edge is drawn, one of STYLES."""
+    return row.verdict or ("negative" if (row.estimate or 0.0) < 0 else "positive")
 
 
 def isolated(run: ReportedRun) -> list[str]:

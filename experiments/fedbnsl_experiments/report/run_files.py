@@ -28,7 +28,7 @@ from fedbnsl_experiments.scoring.evaluation import (
     without_units,
 )
 from fedbnsl_experiments.scoring.reference import Reference, read_reference
-from fedbnsl_server.store.result_file import learned_class
+from fedbnsl_server.store.result_file import learned_class, undecided_edges
 
 _TRUTH = Path("data") / "truth.csv"
 _TABLES = Path("data")
@@ -70,7 +70,8 @@ class ReportedRun:
         (d, d) raw weights of the last ADMM round; without any, those of the last searched graph. Without units where
         the run has divided its columns by scales.
     marks
-        (V, V) learned graph: [i, j] alone for i -> j, both [i, j] and [j, i] for an undirected edge.
+        (V, V) learned graph as it is shown: [i, j] alone for i -> j, both [i, j] and [j, i] for an undirected or
+        undecided edge.
     residual_variance
         (d,) values by the order of the columns, in squared units of the tables; None where the run has none.
     scales
@@ -168,7 +169,7 @@ def read_run(path: Path, *, truth: Path | None = None, data: Path | None = None)
         plan=plan,
         columns=columns,
         W=without_units(read_weights(path / "weights.csv", columns.names), result),
-        marks=learned_class(result),
+        marks=learned_class(result) | undecided_edges(result).T,
         residual_variance=None
         if LGBN in result.get("not_written", {})
         else _residual_variance(path / LGBN, columns.names),

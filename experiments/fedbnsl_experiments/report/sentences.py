@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from fedbnsl.wording import counted
 from fedbnsl_experiments.report.learned import EdgeRow
 from fedbnsl_experiments.report.prepared import intercept_words
 from fedbnsl_experiments.report.run_files import ReportedRun, Truth
@@ -44,10 +45,11 @@ def _against_truth(truth: Truth, learned: Sequence[EdgeRow], missing: Sequence[E
         n_true, what = int(truth.reference.edges.sum()), "the truth"
     correct = counts["correct"]
     opened = f"{wrong['open']} undirected in one of the two, " if wrong["open"] else ""
+    # The scores are of the class, which directs undecided edges.
+    shd = "" if any(edge.directed_by == "undecided" for edge in learned) else f" (SHD {sum(wrong.values())})"
     return (
-        f"Of the {n_true} edges of {what}{among}, {correct} {'was' if correct == 1 else 'were'} found; "
-        f"{wrong['reversed']} reversed, {opened}{wrong['missing']} missing, {wrong['extra']} extra "
-        f"(SHD {sum(wrong.values())})."
+        f"Of the {counted(n_true, 'edge')} of {what}{among}, {correct} {'was' if correct == 1 else 'were'} found; "
+        f"{wrong['reversed']} reversed, {opened}{wrong['missing']} missing, {wrong['extra']} extra{shd}."
     )
 
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedbnsl.wording import edges_in_words
-from fedbnsl_experiments.report.confidence import between, confidence_of, percent, signed
+from fedbnsl_experiments.report.confidence import Confidence, between, confidence_of, signed
 from fedbnsl_experiments.report.prepared import in_short
 from fedbnsl_experiments.report.verdict import Verdict, at_the_head, is_directed, verdict_of
 from fedbnsl_experiments.scoring.class_scores import ClassScores
@@ -19,8 +19,9 @@ from fedbnsl_server.influence import in_one_line, outliers, who_was_left_out
 from fedbnsl_server.observe.terminal import megabytes
 
 _EDGES_SHOWN = 40
-_HEADS = {"standardised": "without units"}
+_HEADS = {"standardised": "without\nunits"}
 _OF_ONE_DAG = "weights are of source -> target in one DAG of the class (lgbn.json); another may have others"
+_OF_DRAWS = "% of the bootstrap draws: with an edge there, directed source -> target, and the other way"
 
 
 def print_summary(
@@ -58,6 +59,8 @@ def print_summary(
     lines = Table.grid(padding=(0, 2))
     if not all(map(is_directed, edges)):
         lines.add_row("undirected (--)", _OF_ONE_DAG)
+    if any(edge.get("bootstrap") for edge in edges):
+        lines.add_row("draws", _OF_DRAWS)
     if of_classes is not None and result["graph_class"] == "cpdag":
         n_reference = of_classes.n_reference_directed + of_classes.n_reference_undirected
         f1 = "-" if of_classes.skeleton_f1 is None else f"{of_classes.skeleton_f1:.2f}"
@@ -139,23 +142,37 @@ def _table_of(edges: Sequence[Mapping[str, Any]], units: Mapping[str, str], *, s
     heads = ["source", *[""] * has["link"], "target"]
     for name in heads:
         table.add_column(name, overflow="fold")
-    for name in (*numbers, *["95 %"] * has["interval"], *["bootstrap"] * has["share"]):
+    for name in (*numbers, *["95 %"] * has["interval"], *["% of draws:\nedge  ->  <-"] * has["share"]):
         table.add_column(_HEADS.get(name, name), justify="right", overflow="fold")
     for edge, one in list(zip(edges, known, strict=True))[:_EDGES_SHOWN]:
-        target = measured(edge["target"])
+        source, target = measured(edge["source"]), measured(edge["target"])
         if "coefficients" in edge:
+            largest = _largest(edge)
+            source, target = (measured(largest[end]) for end in ("source", "target"))
             target = f"{target} (largest of {len(edge['coefficients'])})"
-        cells = [measured(edge["source"]), *["->" if is_directed(edge) else "--"] * has["link"], target]
+        cells = [source, *["->" if is_directed(edge) else "--"] * has["link"], target]
         intervals = {"weight": one.interval, "standardised": one.standardised_interval}
         cells += [signed(edge[name], intervals[name]) for name in numbers]
         cells += [between(one.interval) if one.interval else "not known"] * has["interval"]
-        cells += [percent(one.adjacent) if one.adjacent is not None else "not known"] * has["share"]
+        cells += [_of_draws(one)] * has["share"]
         # Text: a plain string would lose "[mol/l]" of a name as markup.
         table.add_row(*map(Text, cells))
     if len(edges) > _EDGES_SHOWN:
         cells = [f"... {len(edges) - _EDGES_SHOWN} more", *[""] * has["link"], "in edges.csv"]
         table.add_row(*cells, *[""] * (len(table.columns) - len(cells)))
     return table
+
+
+def _largest(edge: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The coefficient, between levels, that is told as the weight of an edge."""
+    return next(one for one in edge["coefficients"] if one["weight"] == edge["weight"])
+
+
+def _of_draws(one: Confidence) -> str:
+    """Per cent of the draws with an edge, as named, and the other way round."""
+    if one.adjacent is None or one.forward is None or one.backward is None:
+        return "not known"
+    return " ".join(f"{100 * share:3.0f}" for share in (one.adjacent, one.forward, one.backward))
 
 
 def _scaled(result: Mapping[str, Any]) -> bool:

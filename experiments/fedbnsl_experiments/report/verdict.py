@@ -5,16 +5,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fedbnsl.graphs.draws import FEW_DRAWS, MAJORITY
+from fedbnsl.wording import counted
+
 DIRECTED_BY: Mapping[str, str] = {
     "data": "by the data",
     "knowledge": "by knowledge",
     "assumption": "by equal variances",
-    "nobody": "by nobody",
+    "undecided": "too few draws agree",
+    "nobody": "the data leave it open",
 }
-"""Who can direct an edge, as in result.json, and how it is said."""
+"""Who can direct an edge, as in result.json, or why nobody does, and how it is said."""
 
 # What older results did not say.
 _MOST_IMPORTANT = "common causes that no table has"
+_NOT_DIRECTED = ("undecided", "nobody")
 
 
 @dataclass(frozen=True)
@@ -30,13 +35,17 @@ class Verdict:
     tested
         What of it the run could test, each as a clause; nothing without moments. None: an older result does not say.
     directed_by
-        Number of edges by the keys of DIRECTED_BY; those of `nobody` are undirected.
+        Number of edges by the keys of DIRECTED_BY; those of `undecided` and `nobody` have no direction.
     incomplete
         Which searches were ended early, in whole sentences.
     few_rows
         A warning of few rows, as a whole sentence, if they are.
     not_testable
         What no run can see in the tables, each as a clause, what matters most first.
+    draws
+        Of the bootstrap; None: an older result does not say.
+    majority
+        The share of the draws with an edge that its direction needs.
     """
 
     assumed: Sequence[str]
@@ -46,6 +55,8 @@ class Verdict:
     incomplete: Sequence[str] = ()
     not_testable: Sequence[str] = (_MOST_IMPORTANT,)
     few_rows: Sequence[str] = ()
+    draws: int | None = None
+    majority: float = MAJORITY
 
     @property
     def held(self) -> str:
@@ -61,11 +72,29 @@ class Verdict:
     @property
     def in_words(self) -> str:
         """Who directed how many edges."""
-        n_edges = sum(self.directed_by.values())
+        n_edges, counts = sum(self.directed_by.values()), self.directed_by
         if not n_edges:
             return ""
-        counts = [f"{words}: {self.directed_by[key] or 'none'}" for key, words in DIRECTED_BY.items()]
-        return f"Directed {counts[0]} of {n_edges} edge{'s' if n_edges > 1 else ''}; {'; '.join(counts[1:])}."
+        by = [f"{words}: {counts[key] or 'none'}" for key, words in DIRECTED_BY.items() if key not in _NOT_DIRECTED]
+        words = f"Directed {by[0]} of {counted(n_edges, 'edge')}; {'; '.join(by[1:])}."
+        if counts["nobody"]:
+            words += f" Without a direction, as the data leave it open: {counts['nobody']}."
+        if counts["undecided"]:
+            words += f" Without a direction, as less than {self._percent} of the draws agree: {counts['undecided']}."
+        return f"{words} {self._how_sure}".rstrip() if sum(counts[key] for key in ("data", "assumption")) else words
+
+    @property
+    def _percent(self) -> str:
+        return f"{100 * self.majority:.0f} %"
+
+    @property
+    def _how_sure(self) -> str:
+        """What there are too few draws for."""
+        if self.draws is None or self.draws >= FEW_DRAWS:
+            return ""
+        if not self.draws:
+            return "How sure these directions are is not known: the run made no bootstrap draws."
+        return f"With {counted(self.draws, 'bootstrap draw')} alone, how sure these directions are is hardly known."
 
 
 def verdict_of(result: Mapping[str, Any]) -> Verdict | None:
@@ -82,6 +111,8 @@ def verdict_of(result: Mapping[str, Any]) -> Verdict | None:
         [_sentence(text) for text in found.get("incomplete", [])],
         found.get("not_testable") or (_MOST_IMPORTANT,),
         [_sentence(text) for text in found.get("few_rows", [])],
+        found.get("draws"),
+        found.get("majority", MAJORITY),
     )
 
 

@@ -73,8 +73,8 @@ def read_reference(path: Path, variables: Sequence[str]) -> Reference:
     """The graph of a CSV file, one edge a row, over the variables that it has in common with a run.
 
     The header names `source` and `target`. Where it also names `weight`, a row of weight 0 is no edge; where it names
-    `directed`, a row with 0 there is an edge without a direction. Other columns are ignored. A line that starts with #
-    is a comment, unless its first cell is one of `variables`.
+    `directed`, a row with 0 there is an edge without a direction, unless `undecided` is 1: then its class directs it.
+    Other columns are ignored. A line that starts with # is a comment, unless its first cell is one of `variables`.
 
     A list of edges cannot name a variable without edges. So `variables` that the file does not name have no edges,
     unless the file also names others that are not exactly in `variables`. Then the file is about another set of
@@ -179,6 +179,7 @@ def _listed_edges(path: Path, file: TextIO, position: Mapping[str, int]) -> Iter
     source, target = header.index("source"), header.index("target")
     weight = header.index("weight") if "weight" in header else None
     directed = header.index("directed") if "directed" in header else None
+    undecided = header.index("undecided") if "undecided" in header else None
     for row in reader:
         if not row:
             continue
@@ -187,7 +188,7 @@ def _listed_edges(path: Path, file: TextIO, position: Mapping[str, int]) -> Iter
                 composed(from_cell(row[source])),
                 composed(from_cell(row[target])),
                 None if weight is None else float(row[weight]),
-                directed is None or row[directed] != "0",
+                directed is None or row[directed] != "0" or (undecided is not None and row[undecided] == "1"),
             )
         except (IndexError, ValueError):
             edge = _Row("", "", math.nan, True)

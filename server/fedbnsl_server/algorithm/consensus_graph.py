@@ -5,22 +5,23 @@ known beforehand.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
 
 from fedbnsl.graphs.cpdag import class_of, cpdag
+from fedbnsl.graphs.draws import undecided
 from fedbnsl.graphs.graph import Edge, extract_dag, threshold
-from fedbnsl.messages import Units
+from fedbnsl.messages import EdgeDraws, Units
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import GraphClass, Plan
 from fedbnsl.rounds.kinds import n_rounds, stage
 from fedbnsl.sparse import Mask, Matrix, SparseMatrix
 from fedbnsl_server.algorithm.admm import AdmmState
 
-DirectedBy = Literal["data", "knowledge", "assumption", "nobody"]
+DirectedBy = Literal["data", "knowledge", "assumption", "undecided", "nobody"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +42,8 @@ class ConsensusGraph:
         What the DAG stands for.
     units
         In which the run's columns are measured; None: in those of the tables.
+    drawn
+        What the bootstrap has on the edges of the DAG between variables; None: no draws.
     """
 
     dag: Mask
@@ -49,6 +52,7 @@ class ConsensusGraph:
     mask: EdgeMask
     graph_class: GraphClass
     units: Units | None = None
+    drawn: EdgeDraws | None = None
 
     @cached_property
     def between_variables(self) -> Mask:
@@ -61,9 +65,20 @@ class ConsensusGraph:
         return class_of(self.between_variables, known.allowed, known.required)
 
     @property
-    def marks(self) -> Mask:
-        """(V, V) [i, j] for i -> j, both [i, j] and [j, i] for an edge whose direction nothing tells."""
+    def class_marks(self) -> Mask:
+        """(V, V) the class, closed under Meek's rules: both [i, j] and [j, i] for an edge that it leaves open."""
         return self._class_with_knowledge if self.graph_class == "cpdag" else self.between_variables
+
+    @cached_property
+    def undecided(self) -> Mask:
+        """(V, V) arrows of the class that too few bootstrap draws agree with."""
+        known = self.mask.of_variables
+        return undecided(self.between_variables, self.class_marks, known.required | ~known.allowed.T, self.drawn)
+
+    @property
+    def marks(self) -> Mask:
+        """(V, V) as the graph is shown: [i, j] for i -> j, both [i, j] and [j, i] for an edge without a direction."""
+        return self.class_marks | self.undecided.T
 
     @cached_property
     def directed_by(self) -> dict[Edge, DirectedBy]:
@@ -71,14 +86,20 @@ class ConsensusGraph:
 
         The data, where all equivalent DAGs agree, with required edges and without them, even if the data show these;
         knowledge, where all of these that keep it agree; otherwise the assumption of equal variances or, in a CPDAG,
-        nobody.
+        nobody. Undecided is an arrow of any of them that too few bootstrap draws agree with.
         """
         dag, with_knowledge = self.between_variables, self._class_with_knowledge
         last: DirectedBy = "nobody" if self.graph_class == "cpdag" else "assumption"
         found = dag & ~self.mask.of_variables.required
         by_data, by_knowledge = found & ~cpdag(dag).T & ~cpdag(found).T, dag & ~with_knowledge.T
         pairs: list[list[int]] = np.argwhere(dag).tolist()
-        return {(i, j): "data" if by_data[i, j] else "knowledge" if by_knowledge[i, j] else last for i, j in pairs}
+
+        def who(i: int, j: int) -> DirectedBy:
+            if self.undecided[i, j]:
+                return "undecided"
+            return "data" if by_data[i, j] else "knowledge" if by_knowledge[i, j] else last
+
+        return {(i, j): who(i, j) for i, j in pairs}
 
     def as_sparse(self) -> SparseMatrix:
         """The weights of the edges, also of edges with weight zero."""
@@ -137,4 +158,7 @@ def consensus_graph(state: AdmmState, plan: Plan, mask: EdgeMask) -> ConsensusGr
     new_start = state.round < n_rounds(plan) and stage(plan, state.round + 1).kind == "admm"
     if state.refitted is None and state.found and new_start:  # under way: use the last complete one
         weights = state.found[-1].to_dense()
-    return _acyclic_part(weights, plan.threshold, plan, mask, state.units)
+    graph = _acyclic_part(weights, plan.threshold, plan, mask, state.units)
+    if state.confidence is None:
+        return graph
+    return replace(graph, drawn=state.confidence.of_edges(graph.between_variables))

@@ -21,6 +21,7 @@ from typing import Protocol
 
 import numpy as np
 
+from fedbnsl.graphs.class_members import arrows_lead
 from fedbnsl.sparse import Index, Mask, Matrix
 from fedbnsl_server.search.class_search import ClassProblem
 from fedbnsl_server.search.fitted_network import Accuracy, FittedNetwork
@@ -34,6 +35,8 @@ _LEAST_EIGENVALUE = 0.05
 _PATIENCE = 1
 # Rivals are searched in so many draws, divided by the number of variables; in the least number at any rate.
 _SEARCHED, _LEAST_SEARCHED = 2000, 20
+MOST_LED = 500
+"""Paths are counted for at most so many variables: a result lists every pair that has one in a draw."""
 
 
 class Search(Protocol):
@@ -60,6 +63,8 @@ class Shares:
         (V, V) symmetric: an edge, whichever way.
     directed
         (V, V) [i, j]: a directed edge i -> j.
+    leading
+        (V, V) [i, j]: a path of directed edges from i to j; (0, 0) where there are too many variables to count them.
     rivals
         DAGs of different classes that were found in any draw; first the graph itself.
     draws
@@ -68,6 +73,7 @@ class Shares:
 
     adjacent: Index
     directed: Index
+    leading: Index
     rivals: Sequence[Mask]
     draws: int
 
@@ -197,9 +203,12 @@ class Draws:
             return found
 
         told = [found for found in each(marks, range(draws)) if found is not None]
-        shape = self.dag.shape
-        shares = Shares(np.zeros(shape, np.int64), np.zeros(shape, np.int64), rivals, len(told))
+        V = len(self.dag)
+        adjacent, directed, leading = (np.zeros((n, n), np.int64) for n in (V, V, V * (V <= MOST_LED)))
+        shares = Shares(adjacent, directed, leading, rivals, len(told))
         for of_draw in told:
+            if leading.size:
+                leading += arrows_lead(of_draw)
             shares.adjacent[...] += of_draw | of_draw.T
             shares.directed[...] += of_draw & ~of_draw.T
         return shares

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fedbnsl.messages import EdgeDraws
 from fedbnsl.plan.columns import Columns
 from fedbnsl.sparse import Index, Mask, Matrix
 from fedbnsl_server.search.bootstrap import Draws, Search
@@ -72,6 +73,8 @@ class Confidence:
     counts
         (K, 4) of them: in how many draws they are adjacent, directed as named, directed the other way; and how many
         searches without a site have them adjacent.
+    leading, led
+        (L, 2) ordered pairs of variables that a path of directed edges joins in any draw, and (L,) in how many.
     n_apart
         Pairs of columns without an edge whose residuals are known.
     unexplained
@@ -128,6 +131,27 @@ class Confidence:
     odd_lost: Index = field(default_factory=lambda: _NO_PAIRS)
     odd_gained: Index = field(default_factory=lambda: _NO_PAIRS)
     odd_left_out: bool = False
+    leading: Index = field(default_factory=lambda: _NO_PAIRS)
+    led: Index = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+
+    def shares(self, names: Sequence[str]) -> dict[tuple[str, str], tuple[float, float, float]]:
+        """Of every pair of the V variables that a draw joins: shares with an edge, as named, and the other way."""
+        pairs: list[list[int]] = self.pairs.tolist()
+        counts: list[list[int]] = self.counts.tolist()
+        return {
+            (names[i], names[j]): (adjacent / self.draws, one / self.draws, other / self.draws)
+            for (i, j), (adjacent, one, other, _) in zip(pairs, counts, strict=True)
+            if adjacent
+        }
+
+    def of_edges(self, dag: Mask) -> EdgeDraws | None:
+        """What the draws have on the edges of a (V, V) DAG; None without draws."""
+        if not self.draws:
+            return None
+        told: dict[tuple[int, int], tuple[int, int, int]] = {}
+        for (i, j), (adjacent, one, other, _) in zip(self.pairs.tolist(), self.counts.tolist(), strict=True):
+            told[i, j], told[j, i] = (adjacent, one, other), (adjacent, other, one)
+        return EdgeDraws(self.draws, tuple(told.get((i, j), (0, 0, 0)) for i, j in np.argwhere(dag).tolist()))
 
 
 def confidence_of(
@@ -203,11 +227,12 @@ def confidence_of(
     told = len(several) if len(several) <= _MOST_TOLD else 0
     draws = 0 if search is None else draws
     counts, asked = np.zeros((*dag.shape, 4), dtype=np.int64), [dag]
+    led = np.zeros((0, 0), dtype=np.int64)
     if search is not None and draws:
         drawn = Draws(network, moments, accuracy, dag, search, class_of, rng.spawn(draws))
         asked = drawn.rivals(progress=progress, each=each) if rivals is None else list(rivals)
         found = drawn.shares(asked, progress=progress, each=each)
-        draws = found.draws
+        draws, led = found.draws, found.leading
         counts[..., :3] = np.stack([found.adjacent, found.directed, found.directed.T], axis=-1)
     left_out = 0
     if search is not None and shares and len(several) <= MOST_LEFT_OUT:
@@ -247,6 +272,8 @@ def confidence_of(
         left_out=left_out,
         pairs=pairs,
         counts=counts[pairs[:, 0], pairs[:, 1]],
+        leading=np.argwhere(led),
+        led=led[led > 0],
         n_apart=n_apart,
         unexplained=unexplained[:_MOST_UNEXPLAINED],
         unexplained_correlation=correlations[:_MOST_UNEXPLAINED],

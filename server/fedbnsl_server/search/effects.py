@@ -149,13 +149,39 @@ def effects_on_all(
     return found
 
 
-def certainty(effects: Sequence[Effect]) -> str:
-    """How far a class tells an effect: identified, range (several values of one sign) or not identified."""
-    if len(effects) == 1:
+def certainty(values: Sequence[float]) -> str:
+    """How far a class tells one effect by all its values: identified, range (of one sign) or not identified."""
+    low, high = min(values), max(values)
+    if high - low <= _SAME * max(abs(low), abs(high)):
         return "identified"
-    entries = zip(*(_values(one) for one in effects), strict=True)
-    one_sign = all(len({(value > 0) - (value < 0) for value in entry}) == 1 for entry in entries)
-    return "range" if one_sign else "not identified"
+    return "range" if low > 0.0 or high < 0.0 else "not identified"
+
+
+def rests_on(marks: Mask, undecided: Mask, sources: Sequence[int], target: int) -> Mask:
+    """(V, V) the undecided arrows that an effect of the sources on the target rests on.
+
+    Turned around, one at a source gives this another set of parents, and one on a way from a source to the target
+    opens or closes a path, which matters unless another path of arrows is there anyway.
+
+    Parameters
+    ----------
+    marks
+        (V, V) the class.
+    undecided
+        (V, V) arrows of it whose direction the draws of a bootstrap do not agree on.
+    """
+    shown, firm = marks | undecided.T, marks & ~marks.T & ~undecided
+    at_source = np.zeros(len(marks), dtype=bool)
+    at_source[list(sources)] = True
+    found = undecided & (at_source[:, None] | at_source)
+    if len(sources) == 1 and descendants(firm, sources[0])[target]:
+        return found
+    after, before = at_source.copy(), descendants(shown.T, target)
+    for source in sources:
+        after |= descendants(shown, source)
+    before[target] = True
+    between = after & before
+    return found | (undecided & between[:, None] & between)
 
 
 def _values(effect: Effect) -> list[float]:

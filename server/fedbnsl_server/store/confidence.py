@@ -12,6 +12,7 @@ import numpy as np
 from fedbnsl.plan.columns import Columns
 from fedbnsl.sparse import Index, Mask, Matrix
 from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph
+from fedbnsl_server.search.bootstrap import MOST_LED
 from fedbnsl_server.search.confidence import Confidence
 from fedbnsl_server.search.heterogeneity import chi_square_tails
 
@@ -81,6 +82,20 @@ def unsure(confidence: Confidence | None, graph: ConsensusGraph, columns: Column
                 }
             )
     return sorted(rows, key=lambda row: -row["adjacent"])
+
+
+def paths(confidence: Confidence | None, columns: Columns) -> dict[str, dict[str, float]] | None:
+    """By source and target: the share of the draws in which a path of directed edges leads there; 0 is left out.
+
+    None where they were not counted: without draws, and of very many variables.
+    """
+    if confidence is None or not confidence.draws or len(columns.variables) > MOST_LED:
+        return None
+    found: dict[str, dict[str, float]] = {}
+    pairs: list[list[int]] = confidence.leading.tolist()
+    for (v, w), count in zip(pairs, confidence.led.tolist(), strict=True):
+        found.setdefault(columns.variables[v], {})[columns.variables[w]] = count / confidence.draws
+    return found
 
 
 def fit_of(

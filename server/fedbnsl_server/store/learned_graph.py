@@ -33,6 +33,8 @@ def write_graph(graph: ConsensusGraph, state: AdmmState, plan: Plan, variables: 
     graph_files.write_all(_learned(graph, state, plan), folder, columns=graph.mask.columns)
     W = raw_weights(state, plan).to_dense()
     graph_files.write_weights(variables, W, folder / "weights.csv")
+    if state.confidence is not None and state.confidence.draws:
+        graph_files.write_strength(state.confidence.shares(graph.mask.columns.variables), folder / "strength.csv")
 
 
 def _learned(graph: ConsensusGraph, state: AdmmState, plan: Plan) -> LearnedGraph:
@@ -43,7 +45,9 @@ def _learned(graph: ConsensusGraph, state: AdmmState, plan: Plan) -> LearnedGrap
         graph.weights,
         variance if variance.size else None,
         variance_note=_NOISY_VARIANCES if plan.privacy else "",
-        marks=columns.spread(graph.marks),
+        marks=columns.spread(graph.class_marks),
+        undecided=columns.spread(graph.undecided),
+        shares={} if graph.drawn is None else graph.drawn.shares(graph.between_variables, columns.variables),
     )
 
 
@@ -92,7 +96,7 @@ def named_edges(
 
 
 def directions(edges: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """How many of the named edges are directed by the data, by knowledge, by an assumption and by nobody."""
+    """How many of the named edges are directed by the data, by knowledge or by an assumption, undecided, and open."""
     counted = Counter(edge["directed_by"] for edge in edges)
     return {who: counted[who] for who in get_args(DirectedBy)}
 

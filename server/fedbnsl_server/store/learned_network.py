@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from fedbnsl.errors import ResultError
+from fedbnsl.graphs.draws import MAJORITY
 from fedbnsl.graphs.files import LGBN
 from fedbnsl.plan.columns import Columns
 from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_server.search.effects import Precision, implied_covariance
-from fedbnsl_server.store.result_file import columns_of, learned_class, read_result
+from fedbnsl_server.store.result_file import columns_of, learned_class, read_result, undecided_edges
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +27,8 @@ class LearnedNetwork:
         d columns, and the V variables that they belong to.
     marks
         (V, V) the class: [i, j] for i -> j, and [j, i] as well for an undirected edge.
+    undecided
+        (V, V) arrows of the class that too few bootstrap draws agree with.
     covariance
         (d, d) that the network implies, in units of the tables.
     precision
@@ -36,15 +39,26 @@ class LearnedNetwork:
         What variables are measured in, in words, where the data dictionary says it.
     doubts
         What the run's verdict says against its graph: searches that were ended early, and what the data contradict.
+    draws
+        Of the bootstrap; 0: none.
+    majority
+        The share of them that an arrow needs not to be undecided.
+    paths
+        By names of source and target: the share of the draws in which directed edges lead there, 0 left out; None: not
+        known.
     """
 
     columns: Columns
     marks: Mask
+    undecided: Mask
     covariance: Matrix
     precision: Precision | None
     assumed: int
     units: Mapping[str, str]
     doubts: tuple[str, ...] = ()
+    draws: int = 0
+    majority: float = MAJORITY
+    paths: Mapping[str, Mapping[str, float]] | None = None
 
     @property
     def spread(self) -> Matrix:
@@ -67,23 +81,33 @@ def read_network(run: Path) -> LearnedNetwork:
     columns, path = columns_of(result), run / LGBN
     if not path.exists():
         why = result.get("not_written", {}).get(LGBN, "the file is missing")
-        raise ResultError(f"{run} has no {LGBN}, which effects are computed from: {why}")
+        raise ResultError(
+            f"{run} has no {LGBN}, which effects are computed from: {why}",
+            remedy="Copy the whole folder of the run; if it has none, run a plan with moments_rounds to its end.",
+        )
     try:
         W, variance = _network(json.loads(path.read_text(encoding="utf-8")), columns)
         correlation = _correlation(result, columns)
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
-        raise ResultError(f"{path} cannot be read as a network over the run's columns: {error!r}") from None
+        raise ResultError(
+            f"{path} cannot be read as a network over the run's columns: {error!r}",
+            remedy="Copy it again from the folder that the run has written; its result.json and it belong together.",
+        ) from None
     estimation: Mapping[str, Any] | None = result.get("estimation")
     verdict = result.get("verdict", {})
     by_assumption = [edge for edge in result["edges"] if edge.get("directed_by", "assumption") == "assumption"]
     return LearnedNetwork(
         columns,
         learned_class(result),
+        undecided_edges(result),
         implied_covariance(W, variance, correlation),
         None if estimation is None else Precision(estimation["n_samples"], estimation["noise_std"]),
         len(by_assumption),
         result.get("units", {}),
         (*verdict.get("incomplete", ()), *verdict.get("contradicted", ())),
+        verdict.get("draws", 0),
+        verdict.get("majority", MAJORITY),
+        result.get("paths"),
     )
 
 

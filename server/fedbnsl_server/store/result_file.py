@@ -1,7 +1,7 @@
 """Read result.json of a run folder: that it is one, and the graph that it holds."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -67,22 +67,30 @@ def _no_result(run: Path) -> ResultError:
 
 def learned_graph(result: Mapping[str, Any]) -> Mask:
     """(V, V) DAG of a result, between its variables; of a class, the one whose weights the result has."""
-    position = {name: k for k, name in enumerate(result["variables"])}
-    edges = np.zeros((len(position), len(position)), dtype=bool)
-    for edge in result["edges"]:
-        edges[position[edge["source"]], position[edge["target"]]] = True
-    return edges
+    return _edges(result, lambda edge: True)
 
 
 def learned_class(result: Mapping[str, Any]) -> Mask:
-    """(V, V) what a result says of its edges: [i, j] for i -> j, and [j, i] as well for an undirected edge."""
-    graph = learned_graph(result)
+    """(V, V) the class of a result: [i, j] for i -> j, both [i, j] and [j, i] for an edge that it leaves open."""
+    open_edges = _edges(result, lambda edge: not edge.get("directed", True) and not _is_undecided(edge))
+    return learned_graph(result) | open_edges.T
+
+
+def undecided_edges(result: Mapping[str, Any]) -> Mask:
+    """(V, V) arrows of the class that are shown without a direction: too few bootstrap draws agree with them."""
+    return _edges(result, _is_undecided)
+
+
+def _is_undecided(edge: Mapping[str, Any]) -> bool:
+    return edge.get("directed_by") == "undecided"
+
+
+def _edges(result: Mapping[str, Any], holds: Callable[[Mapping[str, Any]], bool]) -> Mask:
     position = {name: k for k, name in enumerate(result["variables"])}
+    found = np.zeros((len(position), len(position)), dtype=bool)
     for edge in result["edges"]:
-        if not edge.get("directed", True):
-            i, j = position[edge["source"]], position[edge["target"]]
-            graph[j, i] = True
-    return graph
+        found[position[edge["source"]], position[edge["target"]]] = holds(edge)
+    return found
 
 
 def columns_of(result: Mapping[str, Any]) -> Columns:

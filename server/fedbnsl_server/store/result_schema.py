@@ -9,6 +9,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from fedbnsl.graphs.draws import MAJORITY
+
 Number = float | None
 Numbers = list[Number]
 Pair = Annotated[Numbers, Field(min_length=2, max_length=2)]
@@ -121,9 +123,11 @@ class Verdict(_Part):
     """What was assumed, tested and contradicted."""
 
     assumed: Texts
-    tested: Texts
+    tested: Texts | None = None
     contradicted: Texts
     directed_by: dict[str, Count]
+    draws: Count | None = None
+    majority: float = MAJORITY
     incomplete: Texts = []
     not_testable: Texts = []
     few_rows: Texts = []
@@ -296,6 +300,7 @@ class Result(_Part):
     verdict: Verdict = Verdict(assumed=[], tested=[], contradicted=[], directed_by={})
     edges: list[Edge]
     unsure: list[Unsure] = []
+    paths: dict[str, dict[str, float]] | None = None
     fit: dict[str, Fit] = {}
     estimation: Estimation | None = None
     dropped_edges: list[Dropped]
@@ -329,6 +334,8 @@ class Result(_Part):
         pairs = [(one.source, one.target) for part in (self.edges, self.unsure, self.dropped_edges) for one in part]
         if any(name not in variables for pair in pairs for name in pair):
             yield "an edge has an end that is no variable"
+        if self.paths is not None and {*self.paths, *(name for led in self.paths.values() for name in led)} - variables:
+            yield "a path has an end that is no variable"
         ends = [name for edge in self.edges for one in edge.coefficients for name in (one.source, one.target)]
         if any(name not in columns for name in ends):
             yield "a coefficient has an end that is no column"

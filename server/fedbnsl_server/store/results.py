@@ -5,7 +5,8 @@ Beside plan.toml, run.json, events.jsonl and checkpoint.npz (see `fedbnsl_server
 result.json      everything about the run, for programs (schema `fedbnsl.result/1`)
 weights.csv      the raw W of the last ADMM round (without any: the weights of the last searched graph) between columns,
                  in units of the tables; row = source, column = target
-edges.csv        the learned edges between variables: source,target,weight,directed
+edges.csv        the learned edges between variables, and their shares of the bootstrap draws
+strength.csv     these shares of all pairs, as bnlearn's boot.strength; only where there are draws
 graph.graphml, graph.dot, dagitty.txt, lgbn.json    the same graph for other tools; lgbn.json only where the residual
                  variances are known (result.json says under `not_written` why they are not)
 """
@@ -40,6 +41,7 @@ from fedbnsl_server.store.confidence import (
     estimation_of,
     fit_of,
     odd_site,
+    paths,
     to_no_units,
     unidentified,
     unsure,
@@ -360,6 +362,7 @@ class RunRecorder:
             ),
             "edges": edges,
             "unsure": [] if graph is None else unsure(confidence, graph, columns),
+            "paths": paths(confidence, columns),
             "fit": {} if graph is None else fit_of(confidence, graph, columns, variance),
             "estimation": estimation_of(confidence),
             "unused": self._unused,

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from fedbnsl.graphs.draws import MAJORITY
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
@@ -74,6 +75,8 @@ def verdict_of(
         "contradicted": contradicted,
         "not_testable": list(_NOT_TESTABLE),
         "directed_by": directions(edges),
+        "draws": 0 if confidence is None else confidence.draws,
+        "majority": MAJORITY,
         "incomplete": list(incomplete),
         "few_rows": list(few_rows),
     }

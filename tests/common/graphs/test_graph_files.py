@@ -227,7 +227,7 @@ def test_every_file_says_which_end_of_an_edge_is_the_parent(tmp_path):
     write_all(LearnedGraph(("p", "c"), dag, 0.5 * dag, np.ones(2)), tmp_path)
     text = {file.name: file.read_bytes().decode("utf-8") for file in tmp_path.iterdir()}
     assert set(text) == {"edges.csv", "graph.graphml", "graph.dot", "dagitty.txt", "lgbn.json"}
-    assert text["edges.csv"] == "source,target,weight,directed\np,c,0.5,1\n"
+    assert text["edges.csv"] == "source,target,weight,directed,undecided,adjacent,forward,backward\np,c,0.5,1,0,,,\n"
     assert '"p" -> "c"' in text["dagitty.txt"]
     said = "edge source -> target: source is the parent"
     assert text["graph.dot"].startswith(f"// {said}\n")
@@ -238,7 +238,7 @@ def test_every_file_says_which_end_of_an_edge_is_the_parent(tmp_path):
 def test_edges_come_in_the_order_of_the_variables():
     dag = np.array([[0, 0, 0], [1, 0, 1], [1, 0, 0]], bool)
     graph = LearnedGraph(("c", "a", "b"), dag, dag * 1.0)
-    assert graph_formats.edges_csv(graph).splitlines()[1:] == ["a,c,1.0,1", "a,b,1.0,1", "b,c,1.0,1"]
+    assert graph_formats.edges_csv(graph).splitlines()[1:] == ["a,c,1.0,1,0,,,", "a,b,1.0,1,0,,,", "b,c,1.0,1,0,,,"]
 
 
 def test_a_graph_without_edges_can_be_written_and_read(tmp_path):
@@ -291,7 +291,7 @@ def test_undirected_edges_come_once_as_the_dag_has_them_and_every_file_says_that
     graph = LearnedGraph(names, dag, dag * 0.5, np.ones(5), marks=marks)
     write_all(graph, tmp_path)
     text = {file.name: file.read_text(encoding="utf-8") for file in tmp_path.iterdir()}
-    assert text["edges.csv"] == "source,target,weight,directed\nx,y,0.5,0\nv,w,0.5,1\n"
+    assert text["edges.csv"].splitlines()[1:] == ["x,y,0.5,0,0,,,", "v,w,0.5,1,0,,,"]
     assert text["dagitty.txt"].startswith("pdag {")
     assert '"x" -- "y" [beta="0.5"]' in text["dagitty.txt"]
     assert '"v" -> "w" [beta="0.5"]' in text["dagitty.txt"]
@@ -299,8 +299,8 @@ def test_undirected_edges_come_once_as_the_dag_has_them_and_every_file_says_that
     assert '"v" -> "w" [label="0.5"];' in text["graph.dot"]
     network = nx.read_graphml(tmp_path / "graph.graphml")
     assert dict(network.edges) == {
-        ("x", "y"): {"weight": 0.5, "directed": False},
-        ("v", "w"): {"weight": 0.5, "directed": True},
+        ("x", "y"): {"weight": 0.5, "directed": False, "undecided": False},
+        ("v", "w"): {"weight": 0.5, "directed": True, "undecided": False},
     }
     one = json.loads(text["lgbn.json"])
     assert one["arcs"] == [["x", "y"], ["v", "w"]], "the DAG itself"
@@ -309,6 +309,33 @@ def test_undirected_edges_come_once_as_the_dag_has_them_and_every_file_says_that
     assert np.array_equal(back.marks, marks)
     assert np.array_equal(back.dag, dag)
     assert np.array_equal(back.weights, 0.5 * dag)
+
+
+def test_an_undecided_edge_has_no_direction_in_any_file_and_that_of_its_class_when_it_is_read(tmp_path):
+    """p -> c <- q, of which the draws agree with p -> c alone."""
+    names = ("p", "q", "c")
+    dag, undecided = np.zeros((2, 3, 3), bool)
+    dag[[0, 1], 2] = undecided[1, 2] = True
+    shares = {("p", "c"): (1.0, 0.9, 0.1), ("q", "c"): (0.8, 0.5, 0.2)}
+    write_all(LearnedGraph(names, dag, dag * 0.5, marks=dag, undecided=undecided, shares=shares), tmp_path)
+    text = {file.name: file.read_text(encoding="utf-8") for file in tmp_path.iterdir()}
+    assert text["edges.csv"].splitlines()[1:] == ["p,c,0.5,1,0,1.0,0.9,0.1", "q,c,0.5,0,1,0.8,0.5,0.2"]
+    assert '"q" -- "c"' in text["dagitty.txt"]
+    assert '"q" -> "c" [label="0.5", dir=none];' in text["graph.dot"]
+    assert nx.read_graphml(tmp_path / "graph.graphml").edges["q", "c"]["undecided"] is True
+    back = read_edges(tmp_path / "edges.csv", names)
+    assert np.array_equal(back.dag, dag)
+    assert np.array_equal(back.undecided, undecided)
+    assert np.array_equal(back.undirected, undecided)
+
+
+def test_shares_are_read_by_r_in_the_columns_of_boot_strength():
+    """Of 10 draws 8 have the edge: 5 as named, 2 the other way, 1 without a direction, which counts half for each."""
+    header, there, back = graph_formats.strength_csv({("q", "c"): (0.8, 0.5, 0.2)}).splitlines()
+    assert header == "from,to,strength,direction"
+    assert there.split(",")[:3] == ["q", "c", "0.8"]
+    assert back.split(",")[:3] == ["c", "q", "0.8"]
+    assert [float(line.split(",")[3]) for line in (there, back)] == pytest.approx([5.5 / 8, 2.5 / 8])
 
 
 def test_undirected_edges_are_read_as_they_are_named_unless_that_is_no_member_of_their_class(tmp_path):
@@ -345,10 +372,11 @@ def test_a_file_that_a_spreadsheet_saved_is_read(tmp_path):
     [
         (
             "",
-            r"expected the header source,target,weight,directed on the first line \(directed may be left out\), got ''",
+            r"expected the header source,.*,backward on the first line \(all from directed on may be .*\), got ''",
         ),
-        ("a,b,1\n", "expected the header source,target,weight,directed on the first line .*, got 'a,b,1'"),
+        ("a,b,1\n", "expected the header source,.*,backward on the first line .*, got 'a,b,1'"),
         ("source,target,weight,directed\na,b,1,yes\n", "line 2: directed is 'yes'; expected 1, or 0 for an edge"),
+        ("source,target,weight,directed,undecided\na,b,1,0,2\n", "line 2: undecided is '2'; expected 0 or 1"),
         ("source,target,weight,directed\na,b,1\n", r"expected 4 cells \(source,target,weight,directed\), got 3"),
         ("source,target,weight,directed\na,b,1,0\nb,a,1,1\n", "line 3: the edge 'b' -> 'a' is on line 2 already"),
         ("source,target,weight,directed\na,b,1,1\nb,a,1,0\n", "line 3: the edge 'b' -> 'a' is on line 2 already"),

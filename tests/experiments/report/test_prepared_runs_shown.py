@@ -342,7 +342,7 @@ def test_the_summary_says_in_one_line_how_columns_were_prepared(name: str, said:
     print_summary(result, runs[name], Console(file=text, width=250), seconds=1.0)
     flat = " ".join(text.getvalue().split())
     assert f"prepared {said.format(f'{sum(COMPLETE.values()):,}')}" in flat
-    assert ("without units" in flat) == (name != "raw")
+    assert ("without" in flat and "units" in flat) == (name != "raw"), "on two lines of the head"
     assert "(largest of 3)" in flat
     if name != "raw":
         assert f"{result['edges'][0]['standardised']:+.3f}" in flat

@@ -482,5 +482,5 @@ def test_of_a_truth_over_other_variables_only_those_in_common_are_scored(run, tm
     assert scores["edges"][0] == "1"
     assert scores["SHD: edges to add, remove or reverse"][:2] == ["0", "1"]
     assert "only in the truth: 'elsewhere'; only in the run: " in page.text
-    assert "Of the 1 edges of the truth among the 2 variables in common, 1 was found" in page.text
+    assert "Of the 1 edge of the truth among the 2 variables in common, 1 was found" in page.text
     assert "unscored: the truth lacks one of the variables" in page.text

@@ -14,6 +14,7 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl_experiments.scoring.evaluation import evaluate, print_report, read_weights
 from fedbnsl_experiments.scoring.reference import read_reference
 from fedbnsl_experiments.scoring.structural_intervention import sid
+from least_result import LEAST_RESULT
 
 A, B, C, D = VARIABLES = ("NF-κB/p65", "IL 6", "c [mol/l]", 'the "d", quoted')
 
@@ -47,48 +48,7 @@ def weights_text(variables=VARIABLES, weights=WEIGHTS):
 
 def result(**changes):
     edges = [{"source": s, "target": t, "weight": WEIGHTS[s, t]} for s, t in LEARNED]
-    nothing = {"formula": 0, "serialised": 0}
-    content = {
-        "schema": "fedbnsl.result/1",
-        "state": "finished",
-        "reason": "",
-        "orientation": "",
-        "variables": list(VARIABLES),
-        "edges": edges,
-        "dropped_edges": [],
-        "warnings": [],
-        "privacy": None,
-        "influence": {"limit": 6.0, "unknown_because": "one site", "sites": {}},
-        "acyclicity": 0.0,
-        "sites": {},
-        "bytes": {"up": nothing, "down": nothing, "control": 0, "meaning": ""},
-        "seconds": {"total": 0.0, "local": 0.0, "global": 0.0},
-        "rounds": [
-            {
-                "round": 1,
-                "kind": "admm",
-                "contributed": [],
-                "acyclicity": 0.0,
-                "edges": 2,
-                "local_s": 0.0,
-                "global_s": 0.0,
-                "bytes": {},
-            }
-        ],
-        "manifest": {
-            "run": "0",
-            "plan_digest": "",
-            "private": False,
-            "seeds": {},
-            "resumed_at": [],
-            "versions": {},
-            "site_versions": {},
-            "created_at": "2026-11-25T13:00:00+00:00",
-            "ended_at": "2026-11-25T13:00:01+00:00",
-            "sha256": {},
-        },
-    }
-    return {**content, **changes}
+    return {**LEAST_RESULT, "variables": list(VARIABLES), "edges": edges, **changes}
 
 
 @pytest.fixture

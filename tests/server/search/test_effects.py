@@ -9,7 +9,6 @@ from fedbnsl.graphs.cpdag import class_of
 from fedbnsl.plan.columns import Columns
 from fedbnsl_server.search import effects
 from fedbnsl_server.search.effects import (
-    Effect,
     Precision,
     certainty,
     effects_on_all,
@@ -93,12 +92,9 @@ def test_a_source_with_more_sets_of_parents_than_asked_for_has_no_effects_on_all
 
 
 def test_effects_of_one_sign_are_a_range_and_others_are_not_identified():
-    def told(*values):
-        return certainty([Effect(np.array([[value]]), None, ()) for value in values])
-
-    assert told(0.4) == told(0.0) == "identified"
-    assert told(0.1, 0.4) == told(-0.1, -0.4) == "range"
-    assert told(0.0, 0.4) == told(-0.1, 0.4) == "not identified"
+    assert certainty([0.4]) == certainty([0.0]) == certainty([0.4, 0.4]) == "identified"
+    assert certainty([0.1, 0.4]) == certainty([-0.1, -0.4]) == "range"
+    assert certainty([0.0, 0.4]) == certainty([-0.1, 0.4]) == "not identified"
 
 
 def test_the_implied_covariance_is_that_of_the_equations():

@@ -351,8 +351,8 @@ def test_a_pair_whose_edge_the_plan_forbids_is_said_to_be_forbidden() -> None:
 
 def test_edges_are_counted_by_who_directed_them() -> None:
     edges = [
-        {"source": "a", "target": "b", "directed": who != "nobody", "directed_by": who}
-        for who in ("data", "data", "nobody")
+        {"source": "a", "target": "b", "directed": who == "data", "directed_by": who}
+        for who in ("data", "data", "undecided", "nobody")
     ]
     counts = verdict_of(CPDAG, COLUMNS, edges, CONFIDENCE, EQUAL)["directed_by"]
-    assert counts == {"data": 2, "knowledge": 0, "assumption": 0, "nobody": 1}
+    assert counts == {"data": 2, "knowledge": 0, "assumption": 0, "undecided": 1, "nobody": 1}

@@ -111,7 +111,7 @@ def test_the_schema_is_versioned_and_its_keys_are_those_of_version_1(finished: P
     assert result["schema"] == "fedbnsl.result/1"
     assert set(result) == {
         "schema", "state", "reason", "orientation", "variables", "columns", "units", "graph_class", "verdict", "edges",
-        "unsure", "fit", "estimation", "unused", "dropped_edges", "preparation", "warnings", "not_known",
+        "unsure", "paths", "fit", "estimation", "unused", "dropped_edges", "preparation", "warnings", "not_known",
         "privacy", "not_written", "influence", "acyclicity", "sites", "ejected", "bytes", "seconds", "rounds",
         "manifest",
     }  # fmt: skip
@@ -240,9 +240,9 @@ def test_weights_csv_is_the_last_w_before_any_refit_and_the_edges_are_the_refit(
 def csv_edges(run: Path) -> dict[tuple[str, str], float]:
     with (run / "edges.csv").open(encoding="utf-8", newline="") as file:
         header, *rows = csv.reader(file)
-    assert header == ["source", "target", "weight", "directed"]
-    assert all(directed == "1" for *_, directed in rows)
-    return {(source, target): float(weight) for source, target, weight, _ in rows}
+    assert header == ["source", "target", "weight", "directed", "undecided", "adjacent", "forward", "backward"]
+    assert all(row[3:] == ["1", "0", "", "", ""] for row in rows), "no run here has bootstrap draws"
+    return {(source, target): float(weight) for source, target, weight, *_ in rows}
 
 
 def csv_weights(run: Path) -> Matrix:
@@ -256,7 +256,7 @@ def csv_weights(run: Path) -> Matrix:
 def test_every_file_says_which_end_of_an_edge_is_the_parent(finished: Path) -> None:
     text = {name: (finished / name).read_text(encoding="utf-8") for name in GRAPH_FILES}
     assert read(finished)["orientation"] == ORIENTATION
-    assert text["edges.csv"].splitlines()[0] == "source,target,weight,directed"
+    assert text["edges.csv"].splitlines()[0].startswith("source,target,weight,directed,")
     assert text["weights.csv"].startswith("source\\target,")
     assert text["graph.dot"].startswith(f"// {ORIENTATION}\n")
     assert ORIENTATION in json.loads(text["lgbn.json"])["orientation"]
@@ -481,7 +481,9 @@ def test_a_run_under_cpdag_says_which_edges_are_directed_by_whom_and_keeps_the_d
     result = recorder.finish("finished")
     assert result["graph_class"] == "cpdag"
     assert result["warnings"] == []
-    assert result["verdict"]["directed_by"] == {"data": 2, "knowledge": 1, "assumption": 0, "nobody": 1}
+    assert result["verdict"]["directed_by"] == {
+        "data": 2, "knowledge": 1, "assumption": 0, "undecided": 0, "nobody": 1
+    }  # fmt: skip
     assert [(edge["source"], edge["target"], edge["directed"], edge["directed_by"]) for edge in result["edges"]] == [
         ("v3", "v1", True, "data"),
         ("v2", "v1", True, "data"),
@@ -493,7 +495,7 @@ def test_a_run_under_cpdag_says_which_edges_are_directed_by_whom_and_keeps_the_d
     assert np.argwhere(dag).tolist() == [[2, 1], [3, 1], [4, 5], [7, 6]]
     assert np.argwhere(marks & ~dag).tolist() == [[6, 7]]
     np.testing.assert_array_equal(learned_weights(result), W.to_dense())
-    assert (tmp_path / "run" / "edges.csv").read_text(encoding="utf-8").splitlines()[-1] == "v7,v6,0.6,0"
+    assert (tmp_path / "run" / "edges.csv").read_text(encoding="utf-8").splitlines()[-1] == "v7,v6,0.6,0,0,,,"
 
 
 def test_what_only_a_required_edge_directs_is_directed_by_knowledge(tmp_path: Path) -> None:
@@ -504,7 +506,7 @@ def test_what_only_a_required_edge_directs_is_directed_by_knowledge(tmp_path: Pa
     W = sparse({(4, 5): 0.7, (6, 5): 0.6}, 8)
     recorder.on_round(state_of(1, W, W, (1.0,) * 8), record_of(1, "ab", "moments"))
     assert recorder.finish("finished")["verdict"]["directed_by"] == {
-        "data": 0, "knowledge": 2, "assumption": 0, "nobody": 0
+        "data": 0, "knowledge": 2, "assumption": 0, "undecided": 0, "nobody": 0
     }  # fmt: skip
 
 

@@ -1,0 +1,186 @@
+"""What `fedbnsl effect` reports: all values of an effect over a class of graphs, and in words how far they are told.
+
+Values are those of the best class. Where it rests on arrows that too few bootstrap draws agree with, or the draws
+mostly have paths that it has not, the effect is open, whatever this one class says.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fedbnsl.wording import counted, first_few
+from fedbnsl_server.search.effects import Effect, certainty, rests_on, total_effects
+from fedbnsl_server.store.learned_network import LearnedNetwork
+
+_NORMAL_95 = 1.959963984540054
+
+
+def effect_report(network: LearnedNetwork, sources: Sequence[int], target: int, asked: set[int]) -> dict[str, Any]:
+    """JSON-ready: for each column that is asked for, of source and target, its values and how far they are told.
+
+    Raises
+    ------
+    ResultError
+        As `total_effects`.
+    """
+    effects = total_effects(network.covariance, network.marks, sources, target, network.columns, network.precision)
+    columns = network.columns
+    members = columns.members()
+    of_sources = [k for source in sources for k in members[source].tolist()]
+    undecided = _rests_on(network, sources, target)
+    draws = _paths(network, sources, target)
+    rows = [
+        _row(network, effects, (a, b), (i, j), is_open=bool(undecided) or _against(network, draws, effects))
+        for a, i in enumerate(of_sources)
+        for b, j in enumerate(members[target].tolist())
+        if {i, j} <= asked
+    ]
+    verdicts = {row["verdict"] for row in rows}
+    names = columns.variables
+    return {
+        "from": [names[k] for k in sources],
+        "to": names[target],
+        "units": {name: network.units.get(name) for name in (names[k] for k in (*sources, target))},
+        "verdict": verdicts.pop() if len(verdicts) == 1 else "differs by column",
+        "undecided": undecided,
+        "paths": draws,
+        "in_words": _sentences(network, effects, rows, undecided, draws, names, sources, target),
+        "effects": rows,
+    }
+
+
+def _row(
+    network: LearnedNetwork, effects: Sequence[Effect], entry: tuple[int, int], of: tuple[int, int], *, is_open: bool
+) -> dict[str, Any]:
+    """The values of one column of a source and one of the target."""
+    (a, b), (i, j), variables = entry, of, network.columns.variables
+    scale, values = float(network.spread[i] / network.spread[j]), list[dict[str, Any]]()
+    for one in effects:
+        told = math.nan if one.standard_error is None else float(one.standard_error[a, b])
+        error = None if math.isnan(told) else told
+        value = float(one.value[a, b])
+        low_high = None if error is None else [value - _NORMAL_95 * error, value + _NORMAL_95 * error]
+        values.append(
+            {
+                "effect": value,
+                "standard_error": error,
+                "interval": low_high,
+                "standardised": value * scale,
+                "standardised_interval": None if low_high is None else [end * scale for end in low_high],
+                "adjusted_for": [
+                    [[variables[k] for k in of_source] for of_source in parents] for parents in one.adjusted_for
+                ],
+            }
+        )
+    in_class = certainty([one["effect"] for one in values])
+    names = network.columns.names
+    return {
+        "source": names[i],
+        "target": names[j],
+        "verdict": "open" if is_open else in_class,
+        "in_best_class": in_class,
+        "values": values,
+    }
+
+
+def _rests_on(network: LearnedNetwork, sources: Sequence[int], target: int) -> list[list[str]]:
+    """Undecided arrows, by name, that the effect rests on."""
+    names = network.columns.variables
+    found = rests_on(network.marks, network.undecided, sources, target)
+    return [[names[i], names[j]] for i, j in np.argwhere(found).tolist()]
+
+
+def _paths(network: LearnedNetwork, sources: Sequence[int], target: int) -> list[dict[str, Any]] | None:
+    """In which share of the draws directed edges lead from each source to the target, and back; None: not known."""
+    if network.paths is None:
+        return None
+    names, paths = network.columns.variables, network.paths
+    return [
+        {
+            "source": names[source],
+            "target": names[target],
+            "forward": paths.get(names[source], {}).get(names[target], 0.0),
+            "backward": paths.get(names[target], {}).get(names[source], 0.0),
+        }
+        for source in sources
+    ]
+
+
+def _against(network: LearnedNetwork, draws: list[dict[str, Any]] | None, effects: Sequence[Effect]) -> bool:
+    """Whether too many draws have a path that no graph of the best class has: there, or for an effect back."""
+    if not draws:
+        return False
+    most = 1.0 - network.majority
+    if any(one.value.any() for one in effects):
+        return any(of["backward"] > most for of in draws) and all(one.value.any() for one in effects)
+    return any(of["forward"] > most for of in draws)
+
+
+def _sentences(
+    network: LearnedNetwork,
+    effects: Sequence[Effect],
+    rows: Sequence[dict[str, Any]],
+    undecided: list[list[str]],
+    draws: list[dict[str, Any]] | None,
+    names: Sequence[str],
+    sources: Sequence[int],
+    target: int,
+) -> list[str]:
+    """What a reader should know: first how far each column's effect is told."""
+    source, goal = " and ".join(repr(names[k]) for k in sources), repr(names[target])
+    absent = [not one.value.any() for one in effects]
+    found: list[str] = []
+    if undecided:
+        arrows = first_few(f"{one} -> {other}" for one, other in undecided)
+        found.append(
+            f"open: less than {100 * network.majority:.0f} % of the bootstrap draws agree with {arrows}, on which this "
+            "effect rests; in the best class, it is as follows"
+        )
+    elif any(row["verdict"] == "open" for row in rows):
+        found.append("open: the bootstrap draws do not agree with the best class, in which it is as follows")
+    said = {(row["source"], row["target"]): _in_class(row, source, goal, any_absent=any(absent)) for row in rows}
+    if len(set(said.values())) == 1:
+        found.append(next(iter(said.values())))
+    else:
+        found += [f"of {one} on {other}, {words}" for (one, other), words in said.items()]
+    for of in draws or ():
+        there, back = (f"{100 * of[way]:.0f} %" for way in ("forward", "backward"))
+        found.append(
+            f"directed edges lead from {of['source']!r} to {of['target']!r} in {there} of the {network.draws} "
+            f"bootstrap draws, from {of['target']!r} to {of['source']!r} in {back}"
+        )
+    if not network.draws:
+        found.append("how sure the directions are is not known: the run has no bootstrap draws")
+    if network.precision is None:
+        found.append("no intervals: the run does not say what its coefficients were estimated from")
+    elif len(sources) > 1:
+        found.append("no intervals: they are not computed for variables that are set together")
+    if network.assumed:
+        found.append(
+            f"{counted(network.assumed, 'edge has its direction', 'edges have their directions')} by the assumption of "
+            "equal noise variances alone; without it, the effect may be another"
+        )
+    if any(absent) and network.precision is not None and network.precision.noise_std:
+        found.append("be careful: the noise of privacy hides faint edges, and an effect along one would be missed")
+    return found + [f"be careful: {doubt}" for doubt in network.doubts]
+
+
+def _in_class(row: dict[str, Any], source: str, goal: str, *, any_absent: bool) -> str:
+    """How far the best class tells the effect of one column."""
+    values = [one["effect"] for one in row["values"]]
+    match row["in_best_class"]:
+        case "identified":
+            if any(values):
+                return "identified: every graph of the class gives the same effect"
+            return f"no effect: in no graph of the best class does a directed path lead from {source} to {goal}"
+        case "range":
+            return f"a range: the graphs of the class give {len(values)} different effects, all of the same sign"
+        case _:
+            words = f"not identified: the graphs of the class give {len(values)} different effects"
+            if min(values) < 0.0 < max(values):
+                words += ", whose signs differ"
+            if any_absent:
+                words += f"; 0 is among them: in some graphs no directed path leads from {source} to {goal}"
+            return words

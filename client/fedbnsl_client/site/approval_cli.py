@@ -93,6 +93,11 @@ def approve(
         )
     digest = plan.digest().hex()
     said = {"approved": digest, "name": plan.name, "dataset": dataset.id, "table": asdict(fit)}
+    if not (plan.sites and plan.variables) and not as_json:
+        tell(
+            "names of sites or variables that the coordinator adds change the digest of its run, and nothing else: "
+            "`participant join` takes this approval for it, too"
+        )
     if terms is None and n_runs and not as_json:
         tell("an agent takes no part in its runs: the plan does not name its sites")
     tell(json.dumps(said, ensure_ascii=False) if as_json else f"approved: {digest}")

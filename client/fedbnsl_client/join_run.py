@@ -119,7 +119,14 @@ def take_part(
     is_heard = emit is not silent
     emit = partial(emit, run="" if offer is None else offer.name)
     meanwhile = None if leaving is None else leaving.leave_if_asked
-    session = Session(address, credentials, patience_s=patience_s, notice=notice, meanwhile=meanwhile)
+    session = Session(
+        address,
+        credentials,
+        patience_s=patience_s,
+        notice=notice,
+        meanwhile=meanwhile,
+        is_there=lambda answers: emit("coordinator back" if answers else "coordinator away"),
+    )
     try:
         request = partial(_request, admission, 0 if offer is None else run_tag(offer.run))
         try:

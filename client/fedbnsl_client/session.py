@@ -158,6 +158,8 @@ class Session:
         Called once per outage, with a text for people.
     meanwhile
         Called several times a second while a long poll waits; what it raises ends the wait. None: nothing is done.
+    is_there
+        Called with False once per outage, and with True when it is over.
 
     Attributes
     ----------
@@ -173,6 +175,7 @@ class Session:
         patience_s: float,
         notice: Callable[[str], None],
         meanwhile: Callable[[], None] | None = None,
+        is_there: Callable[[bool], None] = lambda answers: None,
     ) -> None:
         self.pushed_bytes = 0
         self._meanwhile = meanwhile
@@ -182,6 +185,7 @@ class Session:
         self._connect()
         self._back_off = BackOff(patience_s)
         self._notice = notice
+        self._is_there = is_there
         self._timeout_s = _FIRST_CALL_TIMEOUT_S
         self._run = 0
         self._site = ""
@@ -439,6 +443,7 @@ class Session:
                     if not self._run:  # after joining it is an outage, which the coordinator's operator can end
                         self._refuse_misconfigured(details)
                     if not self._back_off.waiting:
+                        self._is_there(False)
                         self._notice(
                             f"the coordinator at {self._address} does not answer; "
                             f"trying again for up to {self._back_off.patience_s:g} s"
@@ -458,6 +463,8 @@ class Session:
                 elif kind is SeatRefusedError and details.endswith(TAKEN_OUT):
                     kind = EjectedError
                 raise kind(f"the coordinator refused: {details}", remedy=_REMEDIES.get(kind)) from None
+            if self._back_off.waiting:
+                self._is_there(True)
             self._back_off.reset()
             return reply
 

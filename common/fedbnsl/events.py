@@ -63,6 +63,8 @@ KINDS = (
     "goes on",
     "notice",
     "run joined",
+    "coordinator away",
+    "coordinator back",
     "released",
     "not taken part",
     "budget",

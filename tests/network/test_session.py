@@ -201,10 +201,14 @@ def connect() -> Iterator[Call]:
     sessions: list[Session] = []
 
     def connecting(
-        to: Coordinator | str, *, patience_s: float = LONG_S, notice: Callable[[str], None] = lambda text: None
+        to: Coordinator | str,
+        *,
+        patience_s: float = LONG_S,
+        notice: Callable[[str], None] = lambda text: None,
+        is_there: Callable[[bool], None] = lambda answers: None,
     ) -> Session:
         address = to if isinstance(to, str) else to.address
-        sessions.append(Session(address, patience_s=patience_s, notice=notice))
+        sessions.append(Session(address, patience_s=patience_s, notice=notice, is_there=is_there))
         return sessions[-1]
 
     yield connecting
@@ -929,8 +933,10 @@ def test_a_coordinator_that_appears_late_is_joined(start: Start, connect: Call) 
     def appear(text: str) -> None:
         late.append(start(port=port))
 
-    session = connect(f"127.0.0.1:{port}", notice=appear)
+    told: list[bool] = []
+    session = connect(f"127.0.0.1:{port}", notice=appear, is_there=told.append)
     assert session.join(request()).run == late[0].run
+    assert told == [False, True], "away, and back"
     assert len(late) == 1
     assert list(late[0].roster.members) == ["north"]
 

@@ -52,7 +52,7 @@ class SiteView:
         self._budget: Mapping[str, Any] | None = None
         self._state, self._since = "calls the coordinator", time.time()
         self._round, self._stage = 0, ""
-        self._leaving = False
+        self._leaving = self._away = False
         self._n_releases, self._n_bytes, self._zcdp = 0, 0, 0.0
         self.board.show("site", self._about)
         self.board.show("now", self._now)
@@ -70,6 +70,8 @@ class SiteView:
         elif kind == "released":
             self._released(event)
             self._set(event, "waits for a task")
+        elif kind in ("coordinator away", "coordinator back"):
+            self._away = kind == "coordinator away"
         elif kind == "budget":
             self._budget = fields
         elif kind == "budget low":
@@ -141,6 +143,7 @@ class SiteView:
             "round": self._round,
             "stage": self._stage,
             "leaving": self._leaving,
+            "away": self._away and not self.is_over,
             "over": self.is_over,
             "n_releases": self._n_releases,
             "n_bytes": self._n_bytes,

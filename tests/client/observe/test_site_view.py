@@ -49,6 +49,17 @@ def test_what_left_the_site_is_counted_with_its_price(view):
     assert (now["n_releases"], now["n_bytes"], now["zcdp"]) == (2, 200, 0.5), "with what was paid before"
 
 
+def test_a_coordinator_that_does_not_answer_is_a_state_until_it_answers_or_the_run_is_over(view):
+    view.heard(Event("run joined", "", JOINED))
+    seen = [shown(view)["now"]["away"]]
+    for kind in ("coordinator away", "coordinator back", "coordinator away"):
+        view.heard(Event(kind, "", {}))
+        seen.append(shown(view)["now"]["away"])
+    assert shown(view)["now"]["state"] == "waits for a task", "what comes after, once it is back"
+    view.heard(Event("run over", "", {"outcome": "UnreachableError", "reason": ""}))
+    assert [*seen, shown(view)["now"]["away"]] == [False, True, False, True, False]
+
+
 def test_no_other_site_is_named(view):
     view.heard(Event("run joined", "", JOINED))
     assert "south" not in view.board.snapshot().decode()

@@ -23,8 +23,8 @@ function showSite(site) {
 function showNow(content) {
   now = content;
   itsTimeIs(now.time);
-  setText("state", now.leaving && !now.over ? "leaving" : now.state);
-  byId("state").className = `badge ${now.leaving || now.state === "left" ? "warn" : now.over ? "good" : ""}`;
+  setText("state", now.away ? "coordinator away" : now.leaving && !now.over ? "leaving" : now.state);
+  byId("state").className = `badge ${now.away || now.leaving || now.state === "left" ? "warn" : now.over ? "good" : ""}`;
   setText("releases-n", String(now.n_releases));
   setText("bytes", bytes(now.n_bytes));
   setText("zcdp", now.budget ? number(now.zcdp, 4) : dash);
@@ -39,7 +39,7 @@ function showNow(content) {
 
 function showSince() {
   const round = now.round ? `Round ${now.round} (${now.stage}). ` : "";
-  setText("headline", now.over ? "" : `${round}The site ${now.state}, since ${clock(now.since)} (${ago(now.since)}).`);
+  setText("headline", now.over ? "" : now.away ? `${round}The coordinator does not answer; the site tries again.` : `${round}The site ${now.state}, since ${clock(now.since)} (${ago(now.since)}).`);
 }
 
 function showReleases({ anew, items }) {

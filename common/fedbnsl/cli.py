@@ -140,7 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _write_what_can_be_written() -> None:
-    r"""Write letters that a terminal or file in another encoding than UTF-8 lacks as \u03b2, and end no run for them."""
+    r"""Write letters that a terminal or file not in UTF-8 lacks as \u03b2, and end no run for them."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="backslashreplace")

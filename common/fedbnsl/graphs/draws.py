@@ -14,7 +14,7 @@ from fedbnsl.sparse import Mask
 MAJORITY = 0.75
 """Least share of the draws with an edge that have it as the class directs it.
 
-Of the arrows of published networks below it most are wrong, and above it most are right (`fedbnsl bench confidence`).
+Three to one. `fedbnsl bench confidence` counts how many directions are true by their share of all draws.
 """
 
 FEW_DRAWS = 20

@@ -10,7 +10,7 @@ from fedbnsl.graphs.draws import MAJORITY
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
-from fedbnsl.sparse import Mask, Matrix
+from fedbnsl.sparse import Index, Mask, Matrix
 from fedbnsl.wording import first_few
 from fedbnsl_server.search.confidence import Confidence
 from fedbnsl_server.search.heterogeneity import chi_square_tails, holm
@@ -63,12 +63,12 @@ def verdict_of(
     """
     contradicted: list[str] = []
     if confidence is not None:
+        contradicted += _related(columns, confidence)  # first: what it names makes other alarms, too
         if plan.graph_class == "dag-equal-variance" and residual_variance.size > 1:
             contradicted += _unequal_variances(plan, columns, confidence, residual_variance)
         differing = list(_sites_that_differ(columns, confidence, edges))
         contradicted += [*differing, *_unexplained(plan, columns, confidence, also="" if not differing else _DIFFERING)]
         contradicted += _dear_knowledge(columns, confidence)
-        contradicted += _related(columns, confidence)
     return {
         "assumed": list(_assumed(plan)),
         "tested": list(_tested(plan, columns, confidence, residual_variance)),
@@ -123,9 +123,12 @@ def _tested(plan: Plan, columns: Columns, confidence: Confidence | None, residua
 
 def _tested_between_sites(columns: Columns, confidence: Confidence) -> Iterator[str]:
     named = [f"{_variable(columns, i)} -- {_variable(columns, j)}" for i, j in confidence.edges.tolist()]
-    tested = {name for name, degrees in zip(named, confidence.degrees.tolist(), strict=True) if degrees}
+    told = (confidence.degrees > 0) & ~_arbitrary(confidence, confidence.edges)
+    tested = {name for name, is_told in zip(named, told.tolist(), strict=True) if is_told}
     untested = [name for name in named if name not in tested] if len(confidence.sites) > 1 else []
     why = "too few rows of a site are expected to have the rarer value"
+    if confidence.related.size:
+        why += ", or a variable is a function of others"
     if tested:
         yield "whether the sites' coefficients differ" + (
             f" (not of {first_few(untested, 4)}: {why})" if untested else ""
@@ -203,9 +206,15 @@ def _unequal_variances(plan: Plan, columns: Columns, confidence: Confidence, var
     )
 
 
+def _arbitrary(confidence: Confidence, pairs: Index) -> Mask:
+    """(k,) which of (k, 2) pairs have a column that is a function of others: rounding decides their coefficients."""
+    of_functions = np.flatnonzero(confidence.related.any(axis=0)) if confidence.related.size else np.empty(0, np.int64)
+    return np.asarray(np.isin(pairs, of_functions).any(axis=1))
+
+
 def _sites_that_differ(columns: Columns, confidence: Confidence, edges: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Edges whose coefficients differ between sites, by Cochran's Q with Holm's correction."""
-    tested = np.flatnonzero(confidence.degrees > 0)
+    tested = np.flatnonzero((confidence.degrees > 0) & ~_arbitrary(confidence, confidence.edges))
     q, degrees = confidence.q[tested], confidence.degrees[tested]
     p = holm(chi_square_tails(q, degrees))
     undirected = {(edge["source"], edge["target"]) for edge in edges if not edge["directed"]}
@@ -222,7 +231,8 @@ def _sites_that_differ(columns: Columns, confidence: Confidence, edges: Sequence
             f"sites differ more than chance{_noisy(confidence)} gives in the coefficients of {named}: there the graph "
             "tells a mean of what differs"
         )
-    apart = [f"{_variable(columns, i)} and {_variable(columns, j)}" for i, j in confidence.differ_apart.tolist()]
+    pairs = confidence.differ_apart[~_arbitrary(confidence, confidence.differ_apart)]
+    apart = [f"{_variable(columns, i)} and {_variable(columns, j)}" for i, j in pairs.tolist()]
     if apart:
         yield (
             f"sites differ more than chance{_noisy(confidence)} gives in how {first_few(apart, 4)} vary together, "

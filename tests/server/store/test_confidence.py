@@ -199,6 +199,20 @@ def test_sets_of_variables_that_are_functions_of_each_other_are_named_whole() ->
     )
 
 
+def test_sites_are_not_said_to_differ_where_rounding_decides_the_coefficients() -> None:
+    n = len(CONFIDENCE.edges)
+    differ = replace(
+        CONFIDENCE, q=np.full(n, 500.0), degrees=np.full(n, 2), differ_apart=np.array([[0, 2]]), n_unexplained=0
+    )
+    alarms = [text for text in contradicted(CPDAG, differ) if text.startswith("sites differ")]
+    assert len(alarms) == 2
+    everything = np.ones((1, 3), dtype=bool)
+    told = verdict_of(CPDAG, COLUMNS, [], replace(differ, related=everything, exact=np.array([True])), EQUAL)
+    (only,) = told["contradicted"]
+    assert only.startswith("'a', 'b', 'c' are functions of each other")
+    assert not any(text.startswith("whether the sites' coefficients differ") for text in told["tested"])
+
+
 def test_variances_that_differ_by_chance_contradict_nothing_and_a_real_difference_is_told_with_its_ratio() -> None:
     assert contradicted(LEAN, CONFIDENCE, np.array([1.0, 1.1, 0.9])) == []
     unequal = np.array([1.0, 2.0, 0.5])

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
@@ -41,6 +41,13 @@ _MAP_HEAD = """\
 """
 
 
+class Rows(NamedTuple):
+    """Of one table: all, and those without a missing value in the columns that are used."""
+
+    n: int
+    n_complete: int
+
+
 @dataclass(frozen=True)
 class Draft:
     """A dictionary that a person has to finish, and what differs from it in the tables.
@@ -51,8 +58,8 @@ class Draft:
         By column, in the order in which the tables have them.
     lacking
         Columns that not every table has, and the tables without them.
-    n_rows, n_complete
-        Rows of all tables, and those without a missing value in the columns that are used.
+    rows
+        By table, how many it has, and how many of them lack no value of the columns that are used.
     codes
         Cells that a person has named: they stand for a missing value in every column.
     """
@@ -60,8 +67,7 @@ class Draft:
     tables: tuple[Path, ...]
     guesses: dict[str, Guess]
     lacking: dict[str, list[str]]
-    n_rows: int
-    n_complete: int
+    rows: dict[Path, Rows]
     codes: tuple[str, ...]
 
     @property
@@ -137,8 +143,19 @@ class Draft:
             yield from (f"  {shown(name)}: {ask}" for name, ask in asked)
         for name, tables in self.lacking.items():
             yield f"{shown(name)}: not in {', '.join(map(shown, tables))}"
-        if self.n_complete < self.n_rows:
-            yield f"rows without a missing value in these columns: {self.n_complete:,} of {self.n_rows:,}"
+        yield from self._rows_said()
+
+    def _rows_said(self) -> Iterator[str]:
+        n, complete = (sum(counts) for counts in zip(*self.rows.values(), strict=True))
+        if complete < n:
+            yield f"rows without a missing value in these columns: {complete:,} of {n:,}"
+            yield "  `standard` leaves the others out: those who have all values may differ from them"
+        for path, rows in self.rows.items():
+            if rows.n_complete < _ENOUGH_COMPLETE * rows.n:
+                yield (
+                    f"  {shown(path.name)}: {rows.n_complete:,} of {rows.n:,}, fewer than half: `standard` refuses it; "
+                    "take out columns that the question does not need"
+                )
 
     def _coded(self) -> dict[str, dict[str, int]]:
         """By code of a missing value, how many cells of which columns have it; the most frequent codes first."""
@@ -220,21 +237,18 @@ def draft(tables: Sequence[Path], *, missing: Sequence[str] = (), merge_below: i
         for name, found in guesses.items()
         if found.is_used and len(cells[name].numbers) + len(cells[name].texts) <= MOST_VALUES
     ]
-    relations, gaps = Relations(few), Counter[bytes]()
+    relations, gaps = Relations(few), {path: Counter[bytes]() for path in headers}
     for path, header in headers.items():
         place = {name: k for k, name in enumerate(header)}
         for row in rows_of(path, header):
             values = {name: _value(row[k], guesses[name]) for name, k in place.items()}
             relations.add([values.get(name) for name in few])
-            gaps[np.packbits([values.get(name, "") is None for name in guesses]).tobytes()] += 1
+            gaps[path][np.packbits([values.get(name, "") is None for name in guesses]).tobytes()] += 1
     guesses = _without_twins(guesses, relations)
-    packed = np.frombuffer(b"".join(gaps), dtype=np.uint8).reshape(len(gaps), -1)
-    lacking = np.unpackbits(packed, axis=1, count=len(guesses)).astype(bool)
-    counts = np.array(list(gaps.values()), dtype=np.int64)
-    guesses, complete = _without_costly(guesses, lacking, counts)
+    guesses, rows = _without_costly(guesses, {path: _patterns(one, len(guesses)) for path, one in gaps.items()})
     without = {name: [path.name for path, header in headers.items() if name not in header] for name in guesses}
     without = {name: files for name, files in without.items() if files}
-    return Draft(tuple(tables), guesses, without, int(counts.sum()), complete, codes_of_all(cells, missing))
+    return Draft(tuple(tables), guesses, without, rows, codes_of_all(cells, missing))
 
 
 def _value(cell: str, found: Guess) -> str | None:
@@ -260,25 +274,45 @@ def _without_twins(guesses: Mapping[str, Guess], relations: Relations) -> dict[s
     return marked
 
 
-def _without_costly(guesses: Mapping[str, Guess], lacking: Mask, counts: Index) -> tuple[dict[str, Guess], int]:
-    """Leave out columns that many rows lack, so that half of the rows are complete; and how many rows then are."""
-    names, n = list(guesses), int(counts.sum())
-    lacking = lacking & [found.is_used for found in guesses.values()]
-    share = counts @ lacking / max(n, 1)
-    out = np.flatnonzero(share > _ENOUGH_COMPLETE).tolist()
-    rest = lacking.copy()
-    rest[:, out] = False
-    more = costly_columns(rest, counts, _ENOUGH_COMPLETE * n, may_go=np.flatnonzero(share >= _OFTEN).tolist())
-    rest[:, more] = False
-    complete = int(counts[~rest.any(axis=1)].sum())
-    if complete < _ENOUGH_COMPLETE * n:  # leaving them out would not help
-        rest[:, more], more = lacking[:, more], []
-        complete = int(counts[~rest.any(axis=1)].sum())
-    marked = dict(guesses)
-    for k in (*out, *more):
-        reason = f"{share[k]:.0%} of the rows lack it, and `standard` uses rows that lack nothing"
+def _patterns(gaps: Mapping[bytes, int], n_columns: int) -> tuple[Mask, Index]:
+    """Which columns are missing, one row for each pattern that occurs, and how many rows of the table have it."""
+    packed = np.frombuffer(b"".join(gaps), dtype=np.uint8).reshape(len(gaps), -(-n_columns // 8))
+    lacking = np.unpackbits(packed, axis=1, count=n_columns).astype(bool)
+    return lacking, np.array(list(gaps.values()), dtype=np.int64)
+
+
+def _without_costly(
+    guesses: Mapping[str, Guess], gaps: Mapping[Path, tuple[Mask, Index]]
+) -> tuple[dict[str, Guess], dict[Path, Rows]]:
+    """Leave out columns that many rows lack, so that half of the rows of every table are complete, as each site asks.
+
+    Where that would not help, or leave no two variables, only those go that more than half of the rows lack.
+    """
+    names, used = list(guesses), np.array([found.is_used for found in guesses.values()], dtype=bool)
+    share = np.array([counts @ (lacking & used) / max(counts.sum(), 1) for lacking, counts in gaps.values()])
+    out = share.max(axis=0) > _ENOUGH_COMPLETE
+    kept = used & ~out
+    for of_table, (lacking, counts) in zip(share, gaps.values(), strict=True):
+        needed, may_go = _ENOUGH_COMPLETE * counts.sum(), np.flatnonzero(of_table >= _OFTEN).tolist()
+        kept[costly_columns(lacking & kept, counts, needed, may_go=may_go)] = False
+    rows = _complete(gaps, kept)
+    if kept.sum() < 2 or any(one.n_complete < _ENOUGH_COMPLETE * one.n for one in rows.values()):
+        kept = used & ~out
+        rows = _complete(gaps, kept)
+    marked, tables = dict(guesses), list(gaps)
+    for k in np.flatnonzero(used & ~kept).tolist():
+        worst = int(share[:, k].argmax())
+        where = f" of {shown(tables[worst].name, 60)}" if len(tables) > 1 else ""
+        reason = f"{share[worst, k]:.0%} of the rows{where} lack it, and `standard` uses rows that lack nothing"
         marked[names[k]] = replace(marked[names[k]], left_out=reason)
-    return marked, complete
+    return marked, rows
+
+
+def _complete(gaps: Mapping[Path, tuple[Mask, Index]], kept: Mask) -> dict[Path, Rows]:
+    return {
+        path: Rows(int(counts.sum()), int(counts[~lacking[:, kept].any(axis=1)].sum()))
+        for path, (lacking, counts) in gaps.items()
+    }
 
 
 def _by_reason(left_out: Mapping[str, str]) -> list[str]:

@@ -124,10 +124,11 @@ def best_dag(
 
 
 def canonical_order(R: Matrix, members: Sequence[Index]) -> Index:
-    """(V,) variables by what they share with all others, most first.
+    """(V,) variables by what they share with all others, least first.
 
-    That is the sum of their squared canonical correlations with each other variable, which no order, name, unit or
-    reference level changes.
+    Variables that share much with many, such as hubs, come last: first, they would be causes of all of these from the
+    start, and the search found worse graphs (`bench hubs`). What is shared is the sum of the squared canonical
+    correlations with each other variable, which no order, name, unit or reference level changes.
 
     Parameters
     ----------
@@ -145,7 +146,7 @@ def canonical_order(R: Matrix, members: Sequence[Index]) -> Index:
             shared[:, block] = shared[:, block] @ whitened
     squares = shared**2
     with_others = [float(squares[block].sum() - squares[np.ix_(block, block)].sum()) for block in members]
-    return np.argsort(-np.array(with_others), kind="stable")
+    return np.argsort(np.array(with_others), kind="stable")
 
 
 def warm_up() -> None:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from shlex import quote
 from typing import Any, NamedTuple
 
 from fedbnsl.plan.dictionary import Kind
@@ -117,7 +118,15 @@ def guess(name: str, cells: ColumnCells, *, merge_below: int = 0) -> Guess:
     holds_numbers = cells.n_numbers >= _MOSTLY * (cells.n_numbers + n_words) and (
         not n_words or len(cells.numbers) > _FEW_WHOLE_NUMBERS
     )
-    if not cells.n_numbers or not holds_numbers:
+    limits = Counter({text: n for text, n in cells.texts.items() if form_of(text) == "limit"})
+    if (
+        not holds_numbers
+        and limits
+        and len(cells.numbers) > _FEW_WHOLE_NUMBERS
+        and (cells.n_numbers + limits.total() >= _MOSTLY * (cells.n_numbers + n_words))
+    ):
+        found = _with_limits(name, cells, limits)
+    elif not cells.n_numbers or not holds_numbers:
         found = _of_words(cells, merge_below)
     else:
         found = _of_numbers(name, cells)
@@ -137,6 +146,17 @@ def _of_numbers(name: str, cells: ColumnCells) -> Guess:
     if found.is_used:
         asks += _far_values(cells)
     return replace(found, missing=words, asks=(*asks, *found.asks))
+
+
+def _with_limits(name: str, cells: ColumnCells, limits: Counter[str]) -> Guess:
+    """Of numbers with many limits: what to put in their place changes the results, so that a person has to choose."""
+    found = _kind_of_numbers(name, cells)
+    option = quote(shown(f"{name}={min(limits)}", 100))
+    reason = (
+        f"{limits.total():,} of {cells.n:,} cells are limits, such as {_quoted(limits)}: write a number of your choice "
+        f"in their place in the table, or count each as missing (--missing {option}), which leaves their rows out"
+    )
+    return replace(found, left_out=found.left_out or reason)
 
 
 def _words_among_numbers(words: Mapping[str, int]) -> Iterator[str]:

@@ -186,6 +186,16 @@ def test_marks_of_missing_values_are_found_counted_and_read_by_the_column_map(tm
     assert read.gaps.by_variable == {"lab": 10, "grade": 4, "work": 8, "late": 2, "limit": 3}
 
 
+def test_numbers_with_many_limits_are_no_texts_and_the_entry_is_ready_behind_a_sign(tmp_path: Path) -> None:
+    table = {"crp": ["<0.5" if k % 6 == 0 else f"{DRAWN.uniform(0.5, 50):.2f}" for k in range(300)]}
+    found = drafted(tmp_path, table)
+    assert found.guesses["crp"].left_out.startswith("50 of 300 cells are limits, such as '<0.5': write a number")
+    assert '# [crp]\n# kind = "continuous"' in found.text
+    named = drafted(tmp_path, table, missing=["crp=<0.5"])
+    assert named.guesses["crp"].kind == "continuous"
+    assert dict(named.guesses["crp"].missing) == {"<0.5": 50}
+
+
 def test_a_code_can_be_named_for_all_columns_or_for_one(tmp_path: Path) -> None:
     a, b, c = (
         ["-9", "1", "2", "3"] * 100,

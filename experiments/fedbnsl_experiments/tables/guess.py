@@ -48,6 +48,8 @@ _NAMES_OF_RECORDS = frozenset(
     ]
 )
 _NAMES_OF_WEIGHTS = re.compile(r"w(ei)?gh?t(s)?$|wgt|pweight|sampw", re.IGNORECASE)
+_NAMES_OF_CODES = re.compile(r"(^|[^a-z])(post(al|c|leit)|zip|plz|icd)|codes?([^a-z]|$)")
+_FIVE_DIGITS = 10_000
 _CODES_OF_MISSING = frozenset(
     sign * float(digit * length) for digit in "789" for length in (1, 2, 3, 4, 5) for sign in (1, -1)
 ) | {-1.0}
@@ -224,8 +226,15 @@ def _asks_of_whole(name: str, cells: ColumnCells) -> Iterator[str]:
         yield "an identifier of patients or records is no variable: is it one?"
     elif n >= _FEW_ROWS and distinct == n:
         yield f"none of its {n} values occurs twice: an identifier is no variable; is it one?"
-    elif n >= _ENOUGH_ROWS and (2 * distinct > n or (4 * distinct > n and _NAMES_OF_WEIGHTS.search(name))):
+    elif n >= _ENOUGH_ROWS and (10 * distinct > 9 * n or (4 * distinct > n and _NAMES_OF_WEIGHTS.search(name))):
         yield f"{distinct:,} values in {n:,} rows: an identifier or a sampling weight is no variable; is it one?"
+    elif _NAMES_OF_CODES.search(name.casefold()) or (
+        n >= _ENOUGH_ROWS and min(cells.numbers) >= _FIVE_DIGITS and 10 * distinct <= n
+    ):
+        yield (
+            f"{distinct:,} values in {n:,} rows: a code, such as a postcode, measures nothing; if it is one, group it "
+            "into a few levels, or take it out"
+        )
 
 
 def _names_records(name: str) -> bool:

@@ -142,6 +142,20 @@ def test_a_row_number_of_many_rows_is_seen_and_a_sampling_weight_asked_about(tmp
     assert "sampling weight" in found.guesses["fnlwgt"].asks[0]
 
 
+def test_codes_of_many_digits_are_asked_about_and_costs_of_many_values_are_not(tmp_path: Path) -> None:
+    table = {
+        "area": whole(10_000 + 37 * DRAWN.integers(0, 30, N)),
+        "zip": whole(DRAWN.integers(100, 900, N)),
+        "diagnosis_code": whole(DRAWN.integers(1, 9, N)),
+        "cost": whole([*range(300, 300 + 220), *range(300, 300 + N - 220)]),
+        "encoded": whole(DRAWN.integers(0, 60, N)),
+    }
+    found = drafted(tmp_path, table)
+    asked = [name for name in table if any("a code, such as a postcode" in ask for ask in found.guesses[name].asks)]
+    assert asked == ["area", "zip", "diagnosis_code"]
+    assert not found.guesses["cost"].asks
+
+
 def test_columns_that_are_functions_of_each_other_are_named(tmp_path: Path) -> None:
     city = DRAWN.integers(0, 8, N)
     table = {

@@ -23,7 +23,7 @@ from fedbnsl_client.data.costly_columns import costly_columns
 from fedbnsl_client.data.csv_table import read_header
 from fedbnsl_client.data.reading import MISSING
 from fedbnsl_experiments.tables.column_cells import codes_of_all, rows_of, scan
-from fedbnsl_experiments.tables.guess import Guess, guess
+from fedbnsl_experiments.tables.guess import TURNS, Guess, guess
 from fedbnsl_experiments.tables.relations import MOST_VALUES, Relations
 from fedbnsl_experiments.tables.toml_entry import toml_entry, toml_settings
 
@@ -128,7 +128,8 @@ class Draft:
             if names:
                 yield f"{kind}: {', '.join(names)}"
         if any(found.kind == "count" for found in self._used.values()):
-            yield '  log1p: used as log(1 + count), for zeros and a long tail; transform = "none" uses it as it is'
+            said = 'used as log(1 + count), for zeros and a long tail; transform = "none" uses it as it is'
+            yield f"  log1p: {said}; {TURNS}"
         if by_code := self._coded():
             yield "stand for a missing value, by the column map:"
             for code, cells in by_code.items():

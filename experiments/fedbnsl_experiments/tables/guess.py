@@ -28,6 +28,7 @@ _ENOUGH_ROWS = 200  # below, all levels are rare, and whole numbers that measure
 _FEW_ROWS = 20
 
 _RANGE = "range = [lowest, highest]  # possible values, from public knowledge, never from the data"
+TURNS = "another transform can turn directions, so that both are worth a run"
 _ORDERED = "if the levels have an order, it is ordinal: put them in it, the lowest first"
 _NAMES_OF_RECORDS = frozenset(
     [
@@ -193,7 +194,7 @@ def _kind_of_numbers(name: str, cells: ColumnCells) -> Guess:
         return replace(found, asks=(*asks, *found.asks))
     if count_like:
         zeros = f"{numbers[0.0] / n:.0%} are 0, and the others have a long tail"
-        said = f'{zeros}: it is used as log(1 + count); transform = "none" uses it as it is'
+        said = f'{zeros}: it is used as log(1 + count); transform = "none" uses it as it is; {TURNS}'
         return Guess("count", transform="log1p", asks=asks, comments=(_RANGE, said))
     counted = "whole numbers: if they say how often something happened, it is a count"
     return Guess("continuous", asks=asks, comments=(_RANGE, counted, *_tail(cells)))
@@ -258,7 +259,7 @@ def _far_values(cells: ColumnCells) -> Iterator[str]:
 def _tail(cells: ColumnCells) -> Iterator[str]:
     if cells.skewness >= _VERY_SKEWED and min(cells.numbers) >= 0:
         transform = "log" if min(cells.numbers) > 0 else "log1p"
-        yield f'a long tail: transform = "{transform}" may suit it'
+        yield f'a long tail: transform = "{transform}" may suit it; {TURNS}'
 
 
 # ---- words ---------------------------------------------------------------------------------------------------------

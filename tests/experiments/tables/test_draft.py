@@ -110,6 +110,7 @@ def test_a_count_says_that_it_is_used_as_a_logarithm_in_the_file_and_on_the_term
     assert "used as log(1 + count)" in found.output
     text = (tmp_path / "d.toml").read_text(encoding="utf-8")
     assert 'transform = "log1p"' in text
+    assert all("another transform can turn directions" in said for said in (found.output, text))
     assert "# " in next(line for line in text.splitlines() if "log(1 + count)" in line)
 
 

@@ -6,7 +6,7 @@ are zeros and a long tail.
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from shlex import quote
@@ -30,6 +30,7 @@ _FEW_ROWS = 20
 _RANGE = "range = [lowest, highest]  # possible values, from public knowledge, never from the data"
 TURNS = "another transform can turn directions, so that both are worth a run"
 _ORDERED = "if the levels have an order, it is ordinal: put them in it, the lowest first"
+_ROMAN = ("i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix", "x", "xi", "xii")
 _NAMES_OF_RECORDS = frozenset(
     [
         "id",
@@ -308,6 +309,9 @@ def _of_spellings(cells: ColumnCells, spelled: Counter[str], merge_below: int) -
     ]
     if len(merged) > MOST_LEVELS:
         return Guess("nominal", tuple(merged), left_out=f"{len(merged)} different texts{_offer(counts)}")
+    if grades := _roman(merged):
+        asks.append(f"taken for grades, in the order {', '.join(grades)}: if they have none, it is nominal")
+        return Guess("ordinal", grades, spellings=different, asks=tuple(asks))
     counts = Counter({level: sum(counts[one] for one in ones) for level, ones in merged.items()})
     asks += _rare(counts)
     minus = [text for text in spelled if is_mark(text, among_words=False)]
@@ -315,6 +319,14 @@ def _of_spellings(cells: ColumnCells, spelled: Counter[str], merge_below: int) -
     kind: Kind = "binary" if len(merged) == 2 else "nominal"
     comments = () if kind == "binary" else (_ORDERED,)
     return Guess(kind, tuple(merged), spellings=different, asks=tuple(asks), comments=comments)
+
+
+def _roman(levels: Collection[str]) -> tuple[str, ...]:
+    """Roman numerals in their order; empty: they are others, or two, or have wide gaps."""
+    places = {level: _ROMAN.index(level.casefold()) for level in levels if level.casefold() in _ROMAN}
+    ordered = sorted(places, key=places.__getitem__)
+    is_dense = len(ordered) > 2 and places[ordered[-1]] - places[ordered[0]] <= len(ordered)
+    return tuple(ordered) if is_dense and len(ordered) == len(levels) else ()
 
 
 def _texts(cells: ColumnCells) -> Counter[str]:

@@ -297,6 +297,19 @@ def test_more_than_twenty_levels_offer_to_merge_rare_ones_and_are_merged_when_as
     assert read.X[:, -1].sum() == 30
 
 
+def test_roman_numerals_are_grades_in_their_order_with_a_question(tmp_path: Path) -> None:
+    stages = ["IV", "I", "III", "V", "II"]
+    table = {
+        "stage": stages * 60,
+        "letter": ["I", "V", "X", "C", "M"] * 60,
+        "type": ["I", "II", "III", "none", "V"] * 60,
+    }
+    found = drafted(tmp_path, {name: list(DRAWN.permutation(column)) for name, column in table.items()})
+    assert [found.guesses[name].kind for name in table] == ["ordinal", "nominal", "nominal"]
+    assert found.guesses["stage"].levels == ("I", "II", "III", "IV", "V")
+    assert "if they have none, it is nominal" in found.guesses["stage"].asks[0]
+
+
 def test_rare_levels_and_spellings_that_differ_in_case_are_said(tmp_path: Path) -> None:
     table = {"smoker": ["Never"] * 300 + ["never"] * 40 + ["NEVER"] * 5 + ["daily"] * 50 + ["pipe"] * 3 + ["cigar"] * 2}
     found = drafted(tmp_path, table)

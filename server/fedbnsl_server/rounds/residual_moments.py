@@ -33,6 +33,7 @@ from fedbnsl_server.search.pooled_moments import (
 )
 from fedbnsl_server.search.released_likelihood import Release
 from fedbnsl_server.search.residual_variances import residual_variances
+from fedbnsl_server.search.shortened_moments import records_worth, room
 
 
 def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
@@ -41,7 +42,34 @@ def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
     if state.units is not None:  # weights are kept in units of the tables; sites work with prepared columns
         W = SparseMatrix.from_dense(state.units.weights_of_columns(weights.to_dense()))
         weights = W.as_float32() if run.plan.value_type == "float32" else W
-    return state, Task(weights, state.scales)
+    return state, Task(weights, state.scales * _room(state, run))
+
+
+def _room(state: AdmmState, run: Run) -> float:
+    """How much wider than the residuals' own spread scales are: from prices and rows, and released numbers."""
+    if run.plan.graph_class != "cpdag":
+        return 1.0
+    n, rule = run.rows(run.n_samples), run.rule(run.n_samples)
+    d = len(run.mask.allowed)
+    norm_bound = run.privacy.residual_norm_bound(d)
+    variances = [price.moments_variance for price in run.prices(run.n_samples).values()]
+    if rule is None:
+        noise_std = math.sqrt(sum(variances) / 2.0) * norm_bound**2 / (LATTICE * sum(n))
+    else:
+        noise_std = noise_of_moments(n, variances, norm_bound, rule)
+    return room(
+        noise_std / math.sqrt(run.plan.moments_rounds),
+        sum(n) * state.complete_share,
+        d=d,
+        norm_bound=norm_bound,
+        constant=constant_residual(d) if n_residuals(run.plan, d) > d else 0.0,
+        levels=_has_levels(run),
+    )
+
+
+def _has_levels(run: Run) -> bool:
+    dictionary = run.plan.dictionary
+    return any(name in dictionary and dictionary[name].has_levels for name in run.mask.columns.variables)
 
 
 def n_summands(run: Run) -> int:
@@ -146,11 +174,15 @@ def _class(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run
     plan, d = run.plan, len(run.mask.allowed)
     release, all_sites, hidden = _released(state, answers, task, run)
     releases, n_samples = (*state.releases, release), all_sites.n_samples
-    search = NoisyClassSearch(run.mask, plan.threshold if last else 0.0, plan.search_seed)
+    if _has_levels(run):
+        lost = 1.0 - release.weight / state.complete_share
+        n_samples = records_worth(n_samples, min(max(lost, 0.0), 1.0) if math.isfinite(lost) else 1.0)
+    search = NoisyClassSearch(run.mask, plan.threshold if last else 0.0, plan.search_seed, state.complete_share)
     found, moments, accuracy, weight_error, of_residuals = search.found(releases, n_samples, progress=run.progress)
     pooled = PooledMoments(of_residuals.of_columns, of_residuals.noise_std, np.zeros((d, d), dtype=bool))
     asked = 1.0 / of_residuals.A.diagonal()
-    scales = noisy_class_search.next_scales(found, release.noise_std, task.scales)
+    wider = float(np.median(task.scales / state.scales))  # than the residuals' own spread
+    scales = noisy_class_search.next_scales(found, release.noise_std, task.scales) / wider
     if not last:
         return _Searched(found, pooled, asked, scales, releases)
     confidence = confidence_of(

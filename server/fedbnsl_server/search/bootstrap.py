@@ -78,17 +78,26 @@ class Shares:
     draws: int
 
 
-def centre(network: FittedNetwork, S: Matrix, accuracy: Accuracy) -> Matrix:
+def centre(network: FittedNetwork, S: Matrix, accuracy: Accuracy, seen: Matrix | None = None) -> Matrix:
     """(d, d) positive definite moments of standardised residuals that draws vary around.
 
     A correlation of z errors counts as sqrt(1 - 1 / z^2) of itself, and none within one error: its square less that of
     the error. What is unknown, and what belongs to one variable, is as in the network.
+
+    Moments of a private run count as they came where their noise is little: around those that its graph says, it would
+    be found in every draw, whatever the noise has done to it.
+
+    Parameters
+    ----------
+    seen
+        (d, d) moments as they came, where S are those that the graph says.
     """
     size = np.sqrt(network.residual_variance)
     own = network.residual_covariance / size / size[:, None]
     error = correlation_errors(network, S, accuracy)
-    found = np.nan_to_num(network.of_residuals(S) / size / size[:, None])
-    left = np.sign(found) * np.sqrt(np.maximum(found**2 - error**2, 0.0))
+    whole = seen is not None and network.stays_positive(accuracy)
+    found = np.nan_to_num(network.of_residuals(S if seen is None or not whole else seen) / size / size[:, None])
+    left = np.clip(found, -1.0, 1.0) if whole else np.sign(found) * np.sqrt(np.maximum(found**2 - error**2, 0.0))
     left[network.residual_covariance != 0.0] = 0.0
     return lifted(own + left)
 
@@ -136,6 +145,8 @@ class Draws:
         The (V, V) marks of the class of a DAG: both ways where it is undirected.
     generators
         One for each draw: what is drawn does not depend on how many draws there are.
+    seen
+        See `centre`.
     """
 
     network: FittedNetwork
@@ -145,6 +156,7 @@ class Draws:
     search: Search
     class_of: Callable[[Mask], Mask]
     generators: Sequence[np.random.Generator]
+    seen: Matrix | None = None
 
     def problem(self, k: int) -> ClassProblem:
         """What the search asks of draw k: another time, of the same moments, for all of them take much memory."""
@@ -215,7 +227,7 @@ class Draws:
 
     @cached_property
     def _around(self) -> Matrix:
-        return centre(self.network, self.S, self.accuracy)
+        return centre(self.network, self.S, self.accuracy, self.seen)
 
     @cached_property
     def _order(self) -> Index:

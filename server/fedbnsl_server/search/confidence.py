@@ -196,7 +196,7 @@ def confidence_of(
     weight_error
         (E,) standard errors of the weights, where they do not follow from the accuracy of the moments.
     seen
-        (d, d) moments as they came, for what the graph does not explain; None: `moments`.
+        (d, d) moments as they came, for what the graph does not explain and for the centre of draws; None: `moments`.
     level_variance
         (d,) variances of columns of zeros and ones, in squared units of the table; NaN: another column. None: all are
         other columns.
@@ -229,7 +229,7 @@ def confidence_of(
     counts, asked = np.zeros((*dag.shape, 4), dtype=np.int64), [dag]
     led = np.zeros((0, 0), dtype=np.int64)
     if search is not None and draws:
-        drawn = Draws(network, moments, accuracy, dag, search, class_of, rng.spawn(draws))
+        drawn = Draws(network, moments, accuracy, dag, search, class_of, rng.spawn(draws), seen)
         asked = drawn.rivals(progress=progress, each=each) if rivals is None else list(rivals)
         found = drawn.shares(asked, progress=progress, each=each)
         draws, led = found.draws, found.leading

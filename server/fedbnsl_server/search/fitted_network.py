@@ -25,6 +25,8 @@ IN_RELATION = 1e-3
 _RIDGE = 1e-9
 # The least residual variance, as a share of the column's own, or of 1 for a constant one.
 _LEAST_RESIDUAL = 1e-12
+# Of an eigenvalue of 1 that errors lower.
+_LEAST_LEFT = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +97,12 @@ class FittedNetwork:
     def of_columns(self, S_e: Matrix) -> Matrix:
         """(d, d) moments of the columns, from moments of the residuals."""
         return _symmetric(self.back.T @ S_e @ self.back)
+
+    def stays_positive(self, accuracy: Accuracy) -> bool:
+        """Whether errors leave moments of the residuals positive: eigenvalues lie within 2 sqrt(d) errors of 1."""
+        share = float((self.units(accuracy) ** 2 / self.residual_variance).max())
+        error = math.hypot(accuracy.noise_std * share, 1.0 / math.sqrt(accuracy.n_samples))
+        return 2.0 * math.sqrt(len(self.dag)) * error < _LEAST_LEFT
 
     def units(self, accuracy: Accuracy) -> Matrix:
         """(d,) in which the noise of residuals is the same for all."""

@@ -72,11 +72,14 @@ class NoisyClassSearch:
         What is known of the edges between columns.
     threshold, seed
         See `ClassProblem`.
+    complete
+        The share of the records that count.
     """
 
     mask: EdgeMask
     threshold: float
     seed: int
+    complete: float = 1.0
 
     def found(self, releases: Sequence[Release], n_samples: float, *, progress: Progress | None = None) -> Learned:
         """The graph that explains all releases best, without edges whose weights do not exceed the threshold.
@@ -115,7 +118,7 @@ class NoisyClassSearch:
     def _likelihood(
         self, releases: Sequence[Release], n_samples: float, moments: Matrix
     ) -> tuple[ReleasedLikelihood, list[Release]]:
-        straight = [one.unshortened(moments) for one in releases]
+        straight = [one.unshortened(moments, complete=self.complete) for one in releases]
         return ReleasedLikelihood(straight, n_samples, self.mask), straight
 
     def _best_proposed(
@@ -138,20 +141,29 @@ class NoisyClassSearch:
         return cast(Explanation, best)
 
     def on(self, moments: Matrix, accuracy: Accuracy, near: Mask, /) -> ClassProblem:
-        """The same question to drawn moments with the same noise; see `Search`."""
+        """The same question to drawn moments with the same noise; see `Search`.
+
+        Moments of little noise are searched as they came: cleared ones are those of `near` but for what stands out.
+        """
         network = fitted(near, moments, self.mask.columns)
         d = len(moments)
         size = np.sqrt(network.residual_variance)
         A, share = (np.eye(d) - network.weights) / size, (network.units(accuracy) / size) ** 2
         noise = accuracy.noise_std**2 * np.outer(share, share) * (1.0 + np.eye(d))
-        return self._problem(Released(A.T @ moments @ A, noise, A, accuracy.n_samples), _PRICE_OF_DRAWS, moments)
+        given = Released(A.T @ moments @ A, noise, A, accuracy.n_samples)
+        if network.stays_positive(accuracy):
+            return self._problem_in(moments, given.error, _PRICE_OF_DRAWS)
+        return self._problem(given, _PRICE_OF_DRAWS, moments)
 
     def _problem(self, given: Released, price: float, judged: Matrix | None = None) -> ClassProblem:
+        return self._problem_in(given.cleared, given.error, price, judged)
+
+    def _problem_in(self, S: Matrix, error: float, price: float, judged: Matrix | None = None) -> ClassProblem:
         between = self.mask.of_variables
-        penalty = price * extended_penalty(1.0 / given.error**2, len(between.allowed))
+        penalty = price * extended_penalty(1.0 / error**2, len(between.allowed))
         everything = ~np.eye(len(between.allowed), dtype=bool)
         return ClassProblem(
-            given.cleared, everything & between.allowed, self.mask, penalty, self.threshold, self.seed, judged=judged
+            S, everything & between.allowed, self.mask, penalty, self.threshold, self.seed, judged=judged
         )
 
 

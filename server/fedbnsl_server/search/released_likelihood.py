@@ -93,13 +93,15 @@ class Release:
     constant: float
     stretch: float = 1.0
 
-    def unshortened(self, S: Matrix) -> "Release":
+    def unshortened(self, S: Matrix, *, complete: float = 1.0) -> "Release":
         """With moments as they would be, up to a factor, had no record been shortened.
 
         Parameters
         ----------
         S
             (d, d) moments of x, up to a factor.
+        complete
+            The share of the records that count.
         """
         bias, stretch = shortening(
             self.A.T @ S @ self.A,
@@ -107,6 +109,7 @@ class Release:
             weight=self.weight,
             norm_bound=self.norm_bound,
             constant=self.constant,
+            complete=complete,
         )
         return replace(self, moments=self.moments + bias, stretch=stretch)
 

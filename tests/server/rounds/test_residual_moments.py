@@ -283,6 +283,21 @@ def test_only_the_last_round_drops_what_does_not_exceed_the_threshold(monkeypatc
     assert last == [False, False, True]
 
 
+GRADES = {name: {"kind": "ordinal", "levels": ["low", "middle", "high"]} for name in VARIABLES}
+
+
+@pytest.mark.parametrize(("epsilon", "at_least", "at_most"), [(0.1, 1.0, 1.0), (1000.0, 2.0, 10.0)])
+def test_records_with_levels_are_shortened_less_the_less_noise_there_is(
+    epsilon: float, at_least: float, at_most: float
+) -> None:
+    plan = Plan.load("private", ["privacy.secure_sum=false"], epsilon=epsilon).with_settings(dictionary=GRADES)
+    run = Run(plan, plan.edge_mask(VARIABLES), N_SAMPLES)
+    state = replace(initial_state(8, list(N_SAMPLES)), scales=np.full(8, 2.0))
+    _, task = kind_of("residual_moments").ask(state, run)
+    assert 2.0 * at_least <= task.scales[0] <= 2.0 * at_most
+    assert (task.scales == task.scales[0]).all()
+
+
 @pytest.mark.parametrize("epsilon", [1e-4, 0.01, 0.1])
 def test_with_little_budget_a_run_ends_with_a_graph_all_the_same(epsilon: float) -> None:
     """All is noise: means of squares are as often negative as not."""

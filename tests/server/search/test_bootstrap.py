@@ -61,6 +61,9 @@ def test_draws_vary_around_what_stands_out_of_the_error_and_not_around_chance() 
     assert centre(found, moments, Accuracy(40_000))[0, 2] == pytest.approx(0.01 * np.sqrt(3 / 4))  # 0.005
     assert centre(found, moments, Accuracy(1e12))[0, 2] == pytest.approx(0.01)
     assert centre(found, moments, Accuracy(1e12, noise_std=0.02))[0, 2] == 0.0
+    said = BACK_AB.T @ np.diag(STD**2) @ BACK_AB  # by the graph, of a private run
+    assert centre(fitted(dag, said, COLUMNS), said, Accuracy(2500, 0.001), moments)[0, 2] == pytest.approx(0.01)
+    assert centre(fitted(dag, said, COLUMNS), said, Accuracy(2500, 0.5), moments)[0, 2] == 0.0
     unknown = moments.copy()
     unknown[0, 2] = unknown[2, 0] = np.nan
     assert centre(found, unknown, Accuracy(1e12))[0, 2] == 0.0

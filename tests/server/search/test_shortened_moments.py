@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedbnsl_server.search.released_likelihood import Release
-from fedbnsl_server.search.shortened_moments import shortening
+from fedbnsl_server.search.shortened_moments import records_worth, room, shortening
 
 ROWS = 200_000
 
@@ -57,7 +57,8 @@ def test_records_that_count_as_zeros_change_only_a_factor() -> None:
     P = covariance(4)
     whole, part = (shortened(P, 1.5, 0.6, whole=share) for share in (1.0, 0.7))
     one, other = (
-        shortening(P, size=S.trace(), weight=weight, norm_bound=1.5, constant=0.6).bias for S, weight in (whole, part)
+        shortening(P, size=S.trace(), weight=weight, norm_bound=1.5, constant=0.6, complete=share).bias
+        for (S, weight), share in ((whole, 1.0), (part, 0.7))
     )
     assert other == pytest.approx(0.7 * one, rel=1e-6)
 
@@ -94,3 +95,49 @@ def test_moments_follow_noise_by_its_stretch(d: int, share: float) -> None:
         known = S + noise + bias
     assert known[0, 1] / noise[0, 1] == pytest.approx(stretch, rel=0.05)
     assert stretch == pytest.approx(1.0, abs=0.01) if share == 3.0 else stretch > 1.2
+
+
+def of_levels() -> np.ndarray:
+    """Rare yes and no that go together, and grades that follow from them, as records of variance 1."""
+    rng = np.random.default_rng(4)
+    first = rng.random(ROWS) < 0.1
+    second = rng.random(ROWS) < np.where(first, 0.6, 0.1)
+    grade = np.minimum(rng.integers(0, 3, ROWS) + first + second, 3)
+    X = np.column_stack([first, second, grade]).astype(float)
+    return np.asarray((X - X.mean(axis=0)) / X.std(axis=0))
+
+
+def error_with(wide: float, Z: np.ndarray) -> float:
+    """The largest error of a correlation, where scales are so many times as wide; the mean of the records is known."""
+    P, norm_bound = Z.T @ Z / len(Z), 0.7 * math.sqrt(3)
+    z = Z / wide
+    w = np.minimum(1.0, norm_bound**2 / ((z**2).sum(axis=1) + 1.0))
+    S = (z * w[:, None]).T @ z / len(z)
+    bias, _ = shortening(P, size=S.trace(), weight=float(w.mean()), norm_bound=norm_bound, constant=1.0)
+    size = np.sqrt((S + bias).diagonal())
+    return float(np.abs((S + bias) / size / size[:, None] - P).max())
+
+
+def test_the_less_noise_the_nearer_are_moments_of_levels_to_those_of_records_as_they_are() -> None:
+    Z = of_levels()
+    wide = [
+        room(noise, ROWS, d=3, norm_bound=0.7 * math.sqrt(3), constant=1.0, levels=True) for noise in (1.0, 0.003, 1e-6)
+    ]
+    errors = [error_with(one, Z) for one in wide]
+    assert wide[0] == 1.0, "noise that is beyond all else is not made larger"
+    assert errors[0] > 0.05
+    assert errors[0] > 2 * errors[1] > 10 * errors[2]
+    assert errors[2] < 0.005
+
+
+def test_numbers_that_measure_are_shortened_as_before_where_wider_scales_would_be_felt() -> None:
+    asked = {"d": 8, "norm_bound": 0.7 * math.sqrt(8), "constant": 1.0}
+    assert room(0.01, 2500.0, levels=False, **asked) == 1.0  # half of the sampling error
+    assert room(0.0025, 2500.0, levels=False, **asked) == pytest.approx(2.0)  # of which the noise grows fourfold
+    assert room(0.008, 2500.0, levels=True, **asked) > room(0.008, 2500.0, levels=False, **asked)
+
+
+def test_what_shortening_may_have_done_to_levels_counts_as_an_error_of_so_many_records() -> None:
+    assert records_worth(5000.0, 0.0) == 5000.0
+    assert records_worth(1e12, 0.07) == pytest.approx(1 / 0.03**2)
+    assert records_worth(100.0, 0.5) < 100.0

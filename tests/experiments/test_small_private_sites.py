@@ -88,3 +88,44 @@ def test_only_records_without_missing_values_count_in_sampling_errors(shared: bo
         found[name] = simulate(plan, sites, tmp_path / name, noise_seed=1)["estimation"]["n_samples"]
     assert found["whole"] == pytest.approx(4497, rel=0.01)
     assert found["gaps"] == pytest.approx(0.3 * 4497, rel=0.05)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_column_whose_spread_the_noise_hides_has_no_edge_and_is_named(seed: int, tmp_path: Path) -> None:
+    """Half of one column is missing; it and another have ranges a hundred thousand times as wide as their values."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((1200, 5))
+    X[:, 1] += X[:, 0]
+    X[:, 3] += X[:, 2]
+    X[:, 4] += X[:, 3]
+    X[rng.random(1200) < 0.5, 0] = np.nan
+    wide = {"range": [-5.0, 1e6]}
+    names = tuple("abcde")
+    ranges = {name: wide if name in "ae" else {"range": [-6.0, 6.0]} for name in names}
+    plan = Plan.load("private", epsilon=5.0).with_settings(n_participants=3, dictionary=ranges, bootstrap=2)
+    sites = {f"site-{k}": Dataset(names, part) for k, part in enumerate(np.split(X, 3))}
+    result = simulate(plan, sites, tmp_path / "run", noise_seed=seed)
+    assert {one["variable"] for one in result["unused"]} >= {"a", "e"}
+    assert not [edge for edge in result["edges"] if {edge["source"], edge["target"]} & {"a", "e"}]
+    (said,) = (line for line in result["warnings"] if "no edge there is told" in line)
+    assert "'a'" in said
+    assert "'e'" in said
+
+
+def test_a_rare_level_that_the_noise_hides_is_merged_with_the_first_one_and_named(tmp_path: Path) -> None:
+    rng = np.random.default_rng(7)
+    level = rng.choice(4, size=3000, p=[0.5, 0.3, 0.198, 0.002])
+    y = rng.standard_normal(3000) + np.array([0.0, 1.0, 2.0, 40.0])[level]
+    column = np.column_stack([level == 1, level == 2, level == 3, y]).astype(float)
+    dictionary = {
+        "job": {"kind": "nominal", "levels": ["none", "part", "full", "rare"]},
+        "y": {"range": [-5.0, 45.0]},
+    }
+    plan = Plan.load("private", epsilon=3.0).with_settings(n_participants=3, dictionary=dictionary, bootstrap=2)
+    names = ("job=part", "job=full", "job=rare", "y")
+    sites = {f"site-{k}": Dataset(names, part) for k, part in enumerate(np.split(column, 3))}
+    result = simulate(plan, sites, tmp_path / "run", noise_seed=1)
+    assert result["unused"] == [{"variable": "job", "level": "rare", "why": "hidden_level"}]
+    (edge,) = result["edges"]
+    assert {"job=rare"}.isdisjoint(str(one) for told in edge["coefficients"] for one in told.values())
+    assert [line for line in result["warnings"] if "level 'rare' of 'job': so rare" in line]

@@ -68,7 +68,7 @@ class AdmmState:
         In the graph of the last search, between the used columns, in units of the run's columns; None before it, and in
         plans without one.
     unused
-        Which columns the result is not about; never any in a private run.
+        Which columns the result is not about.
     """
 
     round: int

@@ -1,19 +1,20 @@
 """A private moments round at the coordinator: ask for noisy moments of residuals, and search the next DAG with them."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from fedbnsl.graphs.family_moments import symmetric
+from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.privacy.calibration import LATTICE, Price, constant_residual, n_residuals, price_of
 from fedbnsl.privacy.site_shares import FAINT, WHOLE, site_shares
 from fedbnsl.rounds.kinds import LARGEST, stage
 from fedbnsl.rounds.residual_moments import Answer, Task
-from fedbnsl.sparse import Matrix, SparseMatrix
-from fedbnsl_server.algorithm.admm import AdmmState
+from fedbnsl.sparse import Index, Mask, Matrix, SparseMatrix
+from fedbnsl_server.algorithm.admm import AdmmState, over_columns
 from fedbnsl_server.algorithm.consensus_graph import graph_to_refit
 from fedbnsl_server.algorithm.influence import Compared, counted_rows, pairs
 from fedbnsl_server.rounds.kinds import Run
@@ -21,10 +22,12 @@ from fedbnsl_server.rounds.statistics import noise_of_variances
 from fedbnsl_server.search import noisy_class_search
 from fedbnsl_server.search.combined_releases import released
 from fedbnsl_server.search.confidence import Confidence, confidence_of
+from fedbnsl_server.search.degenerate_columns import Unused
 from fedbnsl_server.search.equal_variance_search import EqualVarianceSearch
 from fedbnsl_server.search.graph_search import FoundGraph
 from fedbnsl_server.search.noisy_class_search import NoisyClassSearch
 from fedbnsl_server.search.pooled_moments import (
+    NOISE_WIDTHS,
     PooledMoments,
     SiteRelease,
     mean_by_precision,
@@ -42,6 +45,8 @@ def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
     if state.units is not None:  # weights are kept in units of the tables; sites work with prepared columns
         W = SparseMatrix.from_dense(state.units.weights_of_columns(weights.to_dense()))
         weights = W.as_float32() if run.plan.value_type == "float32" else W
+    used = state.unused.kept(run.mask.columns)  # those of ADMM rounds may have others
+    weights = weights.over(used).among(used, weights.n_variables)
     return state, Task(weights, state.scales * _room(state, run))
 
 
@@ -103,36 +108,98 @@ def fault(answer: Answer, task: Task, run: Run) -> str:
 
 def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> AdmmState:
     """Search a DAG with the noisy moments, for the next round's residuals or as the answer of the run."""
-    plan, rule, units = run.plan, run.rule(answers), state.units
+    plan, columns = run.plan, run.mask.columns
     last = stage(plan, state.round + 1).step == plan.moments_rounds
-    search = _class if plan.graph_class == "cpdag" else _equal_variance
-    found, pooled, asked, scales, releases, confidence = search(state, answers, task, run, last=last)
-    W, bounds = found.weights, run.feature_bounds if units is None else (run.half_ranges / units.scales) ** 2
-    kept = SparseMatrix.on_support(
-        W if units is None else units.weights_of_tables(W), run.mask.columns.spread(found.dag)
+    release, all_sites, hidden = _released(state, answers, task, run)
+    if not state.releases:
+        state = replace(state, unused=_still_hidden(state.unused, release))
+    releases, used = (*state.releases, release), state.unused.kept(columns)
+    apart = np.isin(used, state.unused.hidden)
+    small = _Problem(
+        over_columns(state, used),
+        Task(task.weights.over(used), task.scales[used]),
+        replace(run, mask=EdgeMask(plan.knowledge, columns.over(used))),
+        [one.over(used, apart) for one in releases],
+        all_sites,
+        used,
+        apart,
     )
-    then = _when_scales_were_told(state, run)
-    setup = [price.setup_variance for price in then.prices(answers).values()]
-    noise_std = (
-        mean_square_noise(setup, then.rows(answers), rule) if units is None else noise_of_variances(then, answers)
+    found = (_class if plan.graph_class == "cpdag" else _equal_variance)(small, last=last)
+    W, scales = found.found.weights, state.scales.copy()
+    units, support = small.state.units, small.run.mask.columns.spread(found.found.dag)
+    kept = SparseMatrix.on_support(W if units is None else units.weights_of_tables(W), support)
+    kept = kept.among(used, len(scales))
+    scales[used] = np.where(apart, scales[used], found.scales)
+    variance = np.zeros(len(scales))
+    of_used = _residual_variances(small, found, _when_scales_were_told(state, run), answers)
+    variance[used] = of_used if of_used.size else 0.0
+    return replace(
+        state,
+        refitted=kept.as_float32() if plan.value_type == "float32" else kept,
+        scales=scales,
+        residual_variance=variance if of_used.size else of_used,
+        releases=releases,
+        confidence=None if found.confidence is None else replace(found.confidence, uncounted=hidden),
     )
+
+
+def _still_hidden(unused: Unused, release: Release) -> Unused:
+    """Of the columns whose spread the statistics have hidden, those whose residuals the first release hides, too."""
+    told = release.moments.diagonal() > NOISE_WIDTHS * math.sqrt(2.0) * release.noise_std
+    return replace(unused, hidden=tuple(k for k in unused.hidden if not told[k]))
+
+
+class _Problem(NamedTuple):
+    """What was released, between the columns that the result is about.
+
+    Attributes
+    ----------
+    state, task, run
+        Of these columns alone.
+    releases, all_sites
+        All releases, and the last one as of one site.
+    used
+        (k,) places of these columns.
+    apart
+        (k,) those of variables whose spread the noise hides: they have no edge.
+    """
+
+    state: AdmmState
+    task: Task
+    run: Run
+    releases: Sequence[Release]
+    all_sites: SiteRelease
+    used: Index
+    apart: Mask
+
+
+def _residual_variances(small: _Problem, found: "_Searched", then: Run, answers: Iterable[str]) -> Matrix:
+    """In squared units of the tables; where the noise hides a column's spread, that of the noise. Empty: not known.
+
+    Parameters
+    ----------
+    then
+        The whole run when scales were told.
+    """
+    state, run, units = small.state, small.run, small.state.units
+    if units is None:
+        setup = [price.setup_variance for price in then.prices(answers).values()]
+        noise_std, bounds = mean_square_noise(setup, then.rows(answers), run.rule(answers)), then.feature_bounds
+    else:
+        noise_std, bounds = noise_of_variances(then, answers), (then.half_ranges[small.used] / units.scales) ** 2
+    together = np.where(small.apart | small.apart[:, None], 0.0, found.pooled.moments)
     variance = residual_variances(
-        found.residual_variance,
-        pooled,
-        asked,
+        found.found.residual_variance,
+        replace(found.pooled, moments=together),
+        found.asked,
         mean_squares=state.mean_squares,
         bounds=bounds,
         noise_std=noise_std,
         cut_off=units is None,
     )
-    return replace(
-        state,
-        refitted=kept.as_float32() if plan.value_type == "float32" else kept,
-        scales=scales,
-        residual_variance=variance if units is None or not variance.size else variance * units.scales**2,
-        releases=releases,
-        confidence=confidence,
-    )
+    if units is None or not variance.size:
+        return variance
+    return np.asarray(np.where(small.apart, 1.0, variance) * units.scales**2)
 
 
 def _when_scales_were_told(state: AdmmState, run: Run) -> Run:
@@ -147,33 +214,36 @@ def _when_scales_were_told(state: AdmmState, run: Run) -> Run:
 class _Searched(NamedTuple):
     """A graph, the moments that it was found in, the scales of residuals that these were pooled in, and the next ones.
 
-    And releases to keep; in the end, how sure the graph is.
+    In the end, how sure the graph is.
     """
 
     found: FoundGraph
     pooled: PooledMoments
     asked: Matrix
     scales: Matrix
-    releases: tuple[Release, ...] = ()
     confidence: Confidence | None = None
 
 
-def _equal_variance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run, *, last: bool) -> _Searched:
+def _equal_variance(small: _Problem, *, last: bool) -> _Searched:
     """The DAG of equal noise variances, from all releases."""
-    release, all_sites, _ = _released(state, answers, task, run)
-    releases, size = (*state.releases, release), None if state.units is None else state.units.scales
+    run, task = small.run, small.task
+    size = None if small.state.units is None else small.state.units.scales
     search = EqualVarianceSearch(run.mask, run.plan.threshold, last, size)
     found = search.found(
-        releases, all_sites.n_samples, task.weights.support(), task.scales, progress=run.progress, each=run.each
+        small.releases,
+        small.all_sites.n_samples,
+        task.weights.support(),
+        task.scales,
+        progress=run.progress,
+        each=run.each,
     )
-    return _Searched(found.graph, found.pooled, found.asked, found.scales, releases)
+    return _Searched(found.graph, found.pooled, found.asked, found.scales)
 
 
-def _class(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run, *, last: bool) -> _Searched:
+def _class(small: _Problem, *, last: bool) -> _Searched:
     """The class of least BIC, from all releases."""
-    plan, d = run.plan, len(run.mask.allowed)
-    release, all_sites, hidden = _released(state, answers, task, run)
-    releases, n_samples = (*state.releases, release), all_sites.n_samples
+    state, task, run, releases, all_sites, _, apart = small
+    plan, d, release, n_samples = run.plan, len(run.mask.allowed), releases[-1], all_sites.n_samples
     if _has_levels(run):
         lost = 1.0 - release.weight / state.complete_share
         n_samples = records_worth(n_samples, min(max(lost, 0.0), 1.0) if math.isfinite(lost) else 1.0)
@@ -184,7 +254,7 @@ def _class(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run
     wider = float(np.median(task.scales / state.scales))  # than the residuals' own spread
     scales = noisy_class_search.next_scales(found, release.noise_std, task.scales) / wider
     if not last:
-        return _Searched(found, pooled, asked, scales, releases)
+        return _Searched(found, pooled, asked, scales)
     confidence = confidence_of(
         found.dag,
         moments,
@@ -199,7 +269,7 @@ def _class(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run
         progress=run.progress,
         each=run.each,
     )
-    return _Searched(found, pooled, asked, scales, releases, replace(confidence, uncounted=hidden))
+    return _Searched(found, pooled, asked, scales, confidence.without_edges_at(apart))
 
 
 def _released(

@@ -40,8 +40,13 @@ def of_sums(sums: Sequence[int], task: Task, run: Run) -> Answer:
     return as_one(sums, run.half_ranges)
 
 
-# The least variance of a column in a private run, as a share of the square of half its range.
+# The least scale of a column in a private run, squared, as a share of the square of half its range.
 _LEAST_SHARE = 5e-4
+# A variance may as well be none, if residual moments do not tell it either, within so many standard deviations of its
+# noise: three, and means at an end of the range and the number of complete rows make each three times the variance.
+_HIDING = 3.0 * math.sqrt(3.0)
+# Squares are rounded on the lattice.
+_ROUNDING = 1e-6
 
 
 def fault(answer: Answer, task: Task, run: Run) -> str:
@@ -127,8 +132,12 @@ def _private(state: AdmmState, answers: Mapping[str, Answer], run: Run) -> AdmmS
     variances = mean_over_records([answer.variances for answer in answers.values()], rows, rule)
     noise_std = noise_of_variances(run, answers)
     scales = half * np.sqrt(np.clip(variances / half**2, max(_LEAST_SHARE, noise_std), 1.0))
-    told = replace(state, scales=np.ones_like(scales), mean_squares=variances / scales**2)
-    return in_units(replace(told, complete_share=_complete_share(answers, run)), Units(np.empty(0), scales))
+    complete = _complete_share(answers, run)
+    told = replace(state, scales=np.ones_like(scales), mean_squares=variances / scales**2, complete_share=complete)
+    if run.plan.moments_rounds:
+        hidden = np.flatnonzero(variances / half**2 < max(_HIDING * noise_std / complete, _ROUNDING))
+        told = replace(told, unused=Unused(hidden=tuple(hidden.tolist())))
+    return in_units(told, Units(np.empty(0), scales))
 
 
 def _complete_share(answers: Mapping[str, Answer], run: Run) -> float:

@@ -5,7 +5,7 @@ Everything is computed at the coordinator from moments that it has: it costs no 
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -152,6 +152,21 @@ class Confidence:
         for (i, j), (adjacent, one, other, _) in zip(self.pairs.tolist(), self.counts.tolist(), strict=True):
             told[i, j], told[j, i] = (adjacent, one, other), (adjacent, other, one)
         return EdgeDraws(self.draws, tuple(told.get((i, j), (0, 0, 0)) for i, j in np.argwhere(dag).tolist()))
+
+    def without_edges_at(self, apart: Mask) -> "Confidence":
+        """Without errors of coefficients at some of the (d,) columns, of which nothing is known."""
+        told = ~apart[self.edges].any(axis=1)
+        if told.all():
+            return self
+        return replace(
+            self,
+            edges=self.edges[told],
+            standard_error=self.standard_error[told],
+            site_estimate=self.site_estimate[:, told],
+            site_error=self.site_error[:, told],
+            q=self.q[told],
+            degrees=self.degrees[told],
+        )
 
 
 def confidence_of(

@@ -24,15 +24,18 @@ class Unused:
         With one value in all rows.
     redundant
         Linear functions, at every site, of the later columns of their variable.
+    hidden
+        Of a private run: the noise hides how much they vary.
     """
 
     constant: tuple[int, ...] = ()
     redundant: tuple[int, ...] = ()
+    hidden: tuple[int, ...] = ()
 
     def kept(self, columns: Columns) -> Index:
         """All other columns, and the first one of a variable that would have none."""
         kept = np.ones(len(columns.names), dtype=bool)
-        kept[[*self.constant, *self.redundant]] = False
+        kept[[*self.constant, *self.redundant, *self.hidden]] = False
         for own in columns.members():
             kept[own[0]] |= not kept[own].any()
         return np.flatnonzero(kept)

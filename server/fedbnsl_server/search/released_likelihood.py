@@ -83,6 +83,8 @@ class Release:
         What they were shortened to, and the constant that they have besides z, in units of z.
     stretch
         Of the noise, in what these moments tell: see `shortened_moments`.
+    apart
+        Columns that go with nothing and whose residuals are so small that they lengthen no record.
     """
 
     moments: Matrix
@@ -92,6 +94,23 @@ class Release:
     norm_bound: float
     constant: float
     stretch: float = 1.0
+    apart: tuple[int, ...] = ()
+
+    def over(self, kept: Index, apart: Mask) -> "Release":
+        """Of some of the columns, of which others are no part of any residual.
+
+        Parameters
+        ----------
+        kept
+            (k,) their places.
+        apart
+            (k,) which of them count as a residual of their own that goes with nothing.
+        """
+        moments, A = self.moments[np.ix_(kept, kept)], self.A[np.ix_(kept, kept)]
+        own = np.eye(len(kept), dtype=bool)
+        moments = np.where(apart | apart[:, None], 1.0 * own, moments)
+        A = np.where((apart | apart[:, None]) & ~own, 0.0, A)
+        return replace(self, moments=moments, A=A, apart=tuple(np.flatnonzero(apart).tolist()))
 
     def unshortened(self, S: Matrix, *, complete: float = 1.0) -> "Release":
         """With moments as they would be, up to a factor, had no record been shortened.
@@ -103,15 +122,19 @@ class Release:
         complete
             The share of the records that count.
         """
+        rest = np.delete(np.arange(len(S)), self.apart)
+        both = np.ix_(rest, rest)
         bias, stretch = shortening(
-            self.A.T @ S @ self.A,
-            size=float(self.moments.trace()),
+            (self.A.T @ S @ self.A)[both],
+            size=float(self.moments.diagonal()[rest].sum()),
             weight=self.weight,
             norm_bound=self.norm_bound,
             constant=self.constant,
             complete=complete,
         )
-        return replace(self, moments=self.moments + bias, stretch=stretch)
+        moments = self.moments.copy()
+        moments[both] += bias
+        return replace(self, moments=moments, stretch=stretch)
 
 
 @dataclass(frozen=True, eq=False)

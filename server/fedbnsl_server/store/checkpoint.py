@@ -19,8 +19,8 @@ from fedbnsl_server.search.released_likelihood import Release
 
 _SCHEMA = "fedbnsl.checkpoint/2"
 _CONFIDENCE, _RELEASE = "confidence_", "release_"
-# `stretch` follows from the rest, and is 1 in what a state keeps.
-_OF_RELEASE = [one.name for one in fields(Release) if one.name != "stretch"]
+# `stretch` and `apart` are of what a search makes of them.
+_OF_RELEASE = [one.name for one in fields(Release) if one.name not in ("stretch", "apart")]
 _NO_STEPS = np.empty((0, 4))
 _ARRAYS = ("sizes", "index", "value", "scalars", "residual_variance", "scales")
 

@@ -12,6 +12,10 @@ _SENTENCES = {
     "no_row": "level {names}: in no row that is used, and left out",
     "reference": "level {names}: its variable's first level is in no row that is used, or at no site together with "
     "another; this one takes its place as the level that coefficients compare the others with",
+    "hidden": "{names}: the noise of privacy hides how much {it_varies}, so that no edge there is told; narrower "
+    "ranges in the data dictionary, more rows or a larger epsilon would tell",
+    "hidden_level": "level {names}: so rare that the noise of privacy hides it; left out, so that coefficients compare "
+    "the others with the first level and the rare ones together",
     "within_sites": "level {names}: how often it occurs at each site follows from other levels; left out",
 }
 
@@ -19,18 +23,22 @@ _SENTENCES = {
 def unused_entries(unused: Unused, plan: Plan, names: Sequence[str]) -> list[dict[str, Any]]:
     """What result.json has under `unused`: a variable, its level unless it is the whole variable, and why, as a code.
 
-    A variable that is constant stays in the graph, without an edge.
+    A variable that is constant, or hidden by noise, stays in the graph, without an edge.
     """
     columns = plan.columns(names)
-    constant, redundant = set(unused.constant), list(unused.redundant)
+    constant, redundant, hidden = set(unused.constant), list(unused.redundant), set(unused.hidden)
     found: list[dict[str, Any]] = []
     for variable, own in zip(columns.variables, columns.members(), strict=True):
         if constant.issuperset(own.tolist()):
             found.append({"variable": variable, "level": None, "why": "constant"})
             continue
+        if hidden.issuperset(own.tolist()):
+            found.append({"variable": variable, "level": None, "why": "hidden"})
+            continue
         places: list[int] = own.tolist()
         levels = {c: names[c].removeprefix(f"{variable}=") for c in places}
         found += [{"variable": variable, "level": levels[c], "why": "no_row"} for c in own.tolist() if c in constant]
+        found += [{"variable": variable, "level": levels[c], "why": "hidden_level"} for c in places if c in hidden]
         of_own = [c for c in redundant if c in levels]
         found += [
             {"variable": variable, "level": levels[c], "why": "within_sites" if k else "reference"}
@@ -50,5 +58,5 @@ def unused_sentences(entries: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             )
             one = len(of_reason) == 1
             yield text.format(
-                names=first_few(named), it="it" if one else "them", it_has="it has" if one else "they have"
+                names=first_few(named), it="it" if one else "them", it_varies="it varies" if one else "they vary"
             )

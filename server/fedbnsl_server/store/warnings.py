@@ -133,17 +133,15 @@ def of_hidden_scales(plan: Plan, columns: Sequence[str], mean_squares: Matrix) -
     mean_squares
         (d,) released variances in units of the scales; below 1 where a scale is the size of the noise instead.
     """
-    if plan.privacy is None or plan.preparation is None or not mean_squares.size:
-        return []
+    if plan.privacy is None or plan.preparation is None or plan.moments_rounds or not mean_squares.size:
+        return []  # residual moments tell no edge at them: see `unused`
     hidden = [name for name, share in zip(columns, mean_squares.tolist(), strict=True) if share < 1.0 - _ROUNDING]
     if not hidden:
         return []
-    # Those of a class are shown in deviations that the network implies.
-    compared = "Faint edges" if plan.graph_class == "cpdag" else "Their weights without units mislead, and faint edges"
     return [
         f"the noise of the statistics hides how much {first_few(map(repr, hidden))} vary: they were divided by the "
-        f"size of the noise instead. {compared} are lost; narrower ranges in the data dictionary, more rows or a "
-        "larger epsilon would tell"
+        "size of the noise instead. Their weights without units mislead, and faint edges are lost; narrower ranges in "
+        "the data dictionary, more rows or a larger epsilon would tell"
     ]
 
 

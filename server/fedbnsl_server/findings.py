@@ -23,6 +23,9 @@ from fedbnsl_server.search.pooled_moments import mean_over_records, mean_square_
 
 # A standard deviation so many times as large or small as at every other site is told, where those are alike.
 _APART, _ALIKE = 5.0, 2.5
+# Numbers of two tables are not equal by chance: so many variances of measured columns, or so many numbers of any. The
+# variance of a column of yes and no in 40 rows is that of another such table once in ten times.
+_MEASURED, _COUNTED = 2, 6
 
 _SENTENCES = {
     "means_far_from_zero": "means of {variables} further from zero than the standard deviation (at {sites}), and "
@@ -95,10 +98,12 @@ def _beside_each_other(asked: Content, answers: Mapping[str, Any], run: Run) -> 
         variances = {} if prepared else {site: mean_squares(answer, asked, run) for site, answer in answers.items()}
     else:
         return
-    for site, one in numbers.items():
-        if one.size and any(np.array_equal(one, other) for name, other in numbers.items() if name != site):
-            yield Finding("same_numbers", (), site)
     alone, continuous = run.mask.columns.sizes[run.mask.columns.variable_of] == 1, ~run.indicators
+    described = len(run.plan.dictionary) > 0 and int(continuous.sum()) >= _MEASURED
+    for site, one in numbers.items():
+        told = one.size >= _COUNTED or (one.size and described)
+        if told and any(np.array_equal(one, other) for name, other in numbers.items() if name != site):
+            yield Finding("same_numbers", (), site)
     for site, one in variances.items():
         others = np.array([other for name, other in variances.items() if name != site])
         if not one.size or not len(others):

@@ -57,6 +57,9 @@ def test_a_factor_of_ten_in_a_column_of_one_site_is_told_and_honest_differences_
 def test_copies_of_a_table_are_told() -> None:
     told = of_variances([1.0, 0.2, 3.0], [1.5, 0.25, 2.0], [1.0, 0.2, 3.0])
     assert told == (Finding("same_numbers", (), "east"), Finding("same_numbers", (), "south"))
+    plan = Plan.load("standard")  # whose columns may all be yes and no: three equal variances are no sign
+    few = [statistics.Answer(np.empty(0), np.array([0.25, 0.2, 0.1]), 40.0)] * 3
+    assert found(statistics.Task(), [*few], plan) == ()
     (sentence,) = sentences([{"findings": [{"code": "same_numbers", "variables": [], "site": "east"}]}] * 2)
     assert sentence.startswith("east sent exactly the same numbers as another site")
 

@@ -102,7 +102,7 @@ def draft_column_map(table: Path, dictionary: Dictionary, *, missing: Sequence[s
         said = [] if column == name else [f"called {column!r} here"]
         match = _matched(entry, cells[column])
         if match.missing:
-            codes = {code: code not in levels for code in match.missing if is_mark(code, among_words=False)}
+            codes = {code: code not in levels for code in match.missing if is_mark(code, among_words=True)}
             everywhere += [code for code, is_everywhere in codes.items() if is_everywhere]
             if own := [code for code in match.missing if not codes.get(code)]:
                 here["missing"] = own
@@ -157,7 +157,7 @@ def _levels_of(entry: Entry, cells: ColumnCells) -> _Match:
         level = _level_of(text, entry.levels)
         if level is not None:
             known[level].append(text)
-        elif is_mark(text, among_words=False):
+        elif is_mark(text, among_words=True):
             missing[text] += n
         else:
             unknown[text] = n

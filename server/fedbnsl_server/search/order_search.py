@@ -26,6 +26,7 @@ import numpy as np
 from fedbnsl.graphs.graph import topological_order
 from fedbnsl.sparse import Index, Mask, Matrix
 from fedbnsl_server.search.progress import Progress
+from fedbnsl_server.search.whitened import whitened
 
 # Shuffles without a better graph after which a search ends, but for the least and the most passes over all variables.
 _SHUFFLES, _LEAST_PASSES, _MOST_PASSES = 1000, 5, 40
@@ -34,8 +35,6 @@ _SHUFFLES, _LEAST_PASSES, _MOST_PASSES = 1000, 5, 40
 _FEWEST = 2.0
 # A gain must be more than this share of an edge's penalty.
 _LEAST_GAIN = 1e-6
-# What rounding may leave of the variance of a column that the others of its variable determine.
-_ROUNDING = 1e-6
 
 
 def best_dag(
@@ -124,7 +123,7 @@ def best_dag(
 
 
 def canonical_order(R: Matrix, members: Sequence[Index]) -> Index:
-    """(V,) variables by what they share with all others, least first.
+    """(V,) variables by what they share with all others, least first; those that share nothing come last.
 
     Variables that share much with many, such as hubs, come last: first, they would be causes of all of these from the
     start, and the search found worse graphs (`bench hubs`). What is shared is the sum of the squared canonical
@@ -137,16 +136,10 @@ def canonical_order(R: Matrix, members: Sequence[Index]) -> Index:
     members
         The columns of each variable.
     """
-    shared = np.nan_to_num(R)
-    for block in members:
-        if len(block) > 1:
-            values, vectors = np.linalg.eigh(shared[np.ix_(block, block)])
-            whitened = vectors / np.sqrt(np.maximum(values, _ROUNDING))
-            shared[block] = whitened.T @ shared[block]
-            shared[:, block] = shared[:, block] @ whitened
-    squares = shared**2
+    squares = whitened(R, members) ** 2
     with_others = [float(squares[block].sum() - squares[np.ix_(block, block)].sum()) for block in members]
-    return np.argsort(np.array(with_others), kind="stable")
+    found = np.array(with_others)
+    return np.asarray(np.lexsort((found, found == 0.0)))
 
 
 def warm_up() -> None:

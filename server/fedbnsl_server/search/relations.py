@@ -14,6 +14,7 @@ import numpy as np
 from fedbnsl.plan.columns import Columns
 from fedbnsl.sparse import Index, Mask, Matrix
 from fedbnsl_server.search.fitted_network import IN_RELATION, SINGULAR
+from fedbnsl_server.search.whitened import whitened
 
 # Eigenvalues below this: a pair that is correlated by more than .999, where errors of measurement decide what is left.
 _NEARLY = 1e-3
@@ -46,8 +47,13 @@ def relations(dag: Mask, S: Matrix, columns: Columns) -> Relations:
     exact, near = list[Mask](), list[Mask]()
     for v in np.flatnonzero(dag.any(axis=0)):
         family = np.flatnonzero(np.isin(columns.variable_of, np.append(np.flatnonzero(dag[:, v]), v)))
-        exact += _sets(S, family, columns, 0.0, SINGULAR, IN_RELATION)
-        near += _sets(S, family, columns, SINGULAR, _NEARLY, _IN_NEAR_RELATION)
+        size = np.sqrt(np.maximum(S[family, family], np.finfo(np.float64).tiny))
+        R, owners = S[np.ix_(family, family)] / size / size[:, None], columns.variable_of[family]
+        exact += _sets(R, family, columns, 0.0, SINGULAR, IN_RELATION)
+        # Levels of one variable may be nearly tied to each other, where that without a column is rare.
+        between = whitened(R, [np.flatnonzero(owners == v) for v in np.unique(owners)])
+        found = _sets(between, family, columns, SINGULAR, _NEARLY, _IN_NEAR_RELATION)
+        near += [np.isin(columns.variable_of, columns.variable_of[one]) for one in found]
     told = _united(exact, columns)
     n_exact = len(told)
     variables = [_variables(one, columns) for one in told]
@@ -55,10 +61,9 @@ def relations(dag: Mask, S: Matrix, columns: Columns) -> Relations:
     return Relations(np.array(told, dtype=bool).reshape(len(told), len(S)), np.arange(len(told)) < n_exact)
 
 
-def _sets(S: Matrix, family: Index, columns: Columns, low: float, high: float, least: float) -> Iterator[Mask]:
-    """(d,) columns of several variables that eigenvectors of such eigenvalues tie together."""
-    size = np.sqrt(np.maximum(S[family, family], np.finfo(np.float64).tiny))
-    values, vectors = np.linalg.eigh(S[np.ix_(family, family)] / size / size[:, None])
+def _sets(R: Matrix, family: Index, columns: Columns, low: float, high: float, least: float) -> Iterator[Mask]:
+    """(d,) columns of several variables that eigenvectors of such eigenvalues of R tie together."""
+    values, vectors = np.linalg.eigh(R)
     vectors = vectors[:, (np.abs(values) >= low) & (np.abs(values) < high)]
     together = np.abs(vectors @ vectors.T)
     left = np.sqrt(together.diagonal()) > least
@@ -68,7 +73,7 @@ def _sets(S: Matrix, family: Index, columns: Columns, low: float, high: float, l
         while (more := left & (together[one] > least**2).any(axis=0) & ~one).any():
             one |= more
         left &= ~one
-        found = np.zeros(len(S), dtype=bool)
+        found = np.zeros(len(columns.names), dtype=bool)
         found[family[one]] = True
         if len(_variables(found, columns)) > 1:
             yield found

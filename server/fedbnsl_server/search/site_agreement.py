@@ -94,11 +94,17 @@ class Agreement:
 
     def odd_site(self) -> int | None:
         """The one site without which the others agree well, while they do not at all with it; None: not exactly one."""
-        n = len(self.estimates)
-        if n < FEWEST_SITES or self.p().min(initial=1.0) >= _ODD_LEVEL:
+        n, differ = len(self.estimates), self.p() < _ODD_LEVEL
+        if n < FEWEST_SITES or not differ.any():
             return None
-        found = [p for p in range(n) if self.p(without=p).min(initial=1.0) >= _AGREE_LEVEL]
+        found = [site for site in range(n) if self._agree_without(site, differ)]
         return found[0] if len(found) == 1 else None
+
+    def _agree_without(self, site: int, differ: Mask) -> bool:
+        """Whether the others agree, and tell so where they differ with this one."""
+        others = np.arange(len(self.estimates)) != site
+        _, degrees = cochran(self.estimates[others][:, differ], self.errors[others][:, differ])
+        return bool((degrees > 0).all() and self.p(without=site).min(initial=1.0) >= _AGREE_LEVEL)
 
     def where_odd(self, site: int) -> Index:
         """(K', 2) pairs of columns in which sites differ, first those in which this site does so most."""

@@ -72,6 +72,19 @@ def test_levels_that_the_dictionary_lacks_are_left_to_a_person(tmp_path: Path) -
     assert "sex" not in named.asks
 
 
+def test_a_word_that_may_be_a_level_is_asked_about_and_makes_no_row_incomplete(tmp_path: Path) -> None:
+    """none is no treatment rather than not known: who has it must not be left out in silence."""
+    (tmp_path / "dictionary.toml").write_text(
+        '[arm]\nkind = "nominal"\nlevels = ["no treatment", "drug a", "drug b"]\n[age]\n', encoding="utf-8"
+    )
+    table = tmp_path / "trial.csv"
+    rows = [f"{('none', 'drug a', 'drug b')[k % 3]},{20 + k if k % 10 else '-'}" for k in range(60)]
+    table.write_text("\n".join(["arm,age", *rows]) + "\n", encoding="utf-8")
+    drafted = draft_column_map(table, Dictionary.load(tmp_path / "dictionary.toml"))
+    assert "20 cell(s) are no level of the dictionary: 'none'" in drafted.asks["arm"][0]
+    assert drafted.settings["age"]["missing"] == ["-"], "of this column alone"
+
+
 def test_what_becomes_of_a_cell_does_not_depend_on_other_cells(tmp_path: Path) -> None:
     """Otherwise a mapping made from a table would make each record depend on the others."""
     table, dictionary = written(tmp_path)

@@ -92,3 +92,17 @@ def test_relations_of_two_levels_join_a_set_of_the_same_variables() -> None:
     ((members, exact),) = found(blocks, ["kj", "kt", "jt"])
     assert exact
     assert {name[0] for name in members} == {"k", "j"}
+
+
+def test_rare_levels_that_have_no_column_tie_no_variables_that_are_independent() -> None:
+    """The columns of either variable nearly add up to 1: a relation of its own levels, not with the other."""
+    rng = np.random.default_rng(3)
+    n = 20_000
+    x, y = rng.integers(1, 3, (2, n))
+    x[:12], y[6:18] = 0, 0
+    X = np.hstack([indicators(x, 3), indicators(y, 3)])
+    X = X - X.mean(axis=0)
+    names = ["x1", "x2", "y1", "y2"]
+    columns = Columns.of(names, {name: name[0] for name in names})
+    dag = np.array([[False, True], [False, False]])
+    assert not len(relations(dag, X.T @ X / n, columns).members)

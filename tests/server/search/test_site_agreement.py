@@ -151,3 +151,12 @@ def test_a_site_with_too_few_events_tells_nothing_at_edges_of_their_column() -> 
     tables = [rare_event(rng, n) for n in (2000, 2000, 300)]
     estimates, _ = agreement(tables, [False, False, False, True]).of_edges()
     assert np.isnan(estimates).tolist() == [[False] * 3, [False] * 3, [False, False, True]]
+
+
+def test_a_site_is_not_named_where_nothing_tells_that_the_others_agree() -> None:
+    """Two pairs, each told by the first site and one other: without the first site nothing is compared."""
+    nan = np.nan
+    estimates = np.array([[0.0, 0.0], [9.0, nan], [nan, 9.0]])
+    told = Agreement(np.array([[0, 1], [0, 2]]), 2, estimates, np.where(np.isnan(estimates), nan, 1.0))
+    assert told.p().min() < 1e-6
+    assert told.odd_site() is None

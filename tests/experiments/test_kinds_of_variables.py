@@ -67,12 +67,13 @@ def test_the_graph_is_one_between_variables(tmp_path: Path, plan: Plan) -> None:
     assert abs(of_ward["weight"]) == max(abs(one["weight"]) for one in of_ward["coefficients"])
 
 
-def test_a_level_that_does_not_occur_at_a_site_leaves_the_graph_right_and_the_site_unnamed(tmp_path: Path) -> None:
+def test_a_level_that_does_not_occur_at_a_site_leaves_the_graph_right_and_is_told_as_that(tmp_path: Path) -> None:
     tables = [codes(2000, 0), codes(1500, 1, wards=2), codes(1000, 2, share_of_rare=0.0)]
     result = run(tables, tmp_path / "run", STANDARD)
     assert result["state"] == "finished"
     assert skeleton(result) == TRUE
-    assert not [warning for warning in result["warnings"] if "site-3" in warning], result["warnings"]
+    (told,) = [warning for warning in result["warnings"] if "site-3" in warning]
+    assert told.startswith("'rare' with one value in all rows (at site-3), but not elsewhere"), "it does not stand out"
 
 
 def test_rare_levels_do_not_make_honest_sites_stand_out(tmp_path: Path) -> None:

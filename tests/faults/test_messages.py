@@ -194,7 +194,7 @@ def test_a_message_above_what_the_plan_can_mean_is_refused_with_size_and_cap_and
         coordinator = scene.open()
 
         def application(n_bytes: int) -> JoinRequest:
-            names = [f"{number:06}".ljust(997, "x") for number in range(n_bytes // 1000)]
+            names = [f"{number:06}".ljust(497, "x") for number in range(n_bytes // 500)]
             request = JoinRequest("giant", tuple(names), 120)
             missing = n_bytes - codec.encode_join(request).ByteSize()
             return JoinRequest("giant", (*names, "y" * (missing - (3 if missing > 130 else 2))), 120)

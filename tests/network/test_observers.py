@@ -309,7 +309,7 @@ def test_a_terminal_shows_every_site_with_what_it_did_and_the_run_with_what_is_l
     sessions["north"].pull(1)
     sessions["north"].push(answer("north", 2))
     watching = Watching(address, "--insecure", on_terminal=True)
-    watching.await_text(r"round 2/4 +answered 1/2 +h\(W\) \S+ +1 edges +\S+ kB +\d+ s, about \d+ s left")
+    watching.await_text(r"round 2/4 +answered 1/2 +h\(W\) \S+ +1 edge +\S+ kB +\d+ s, about \d+ s left")
     watching.await_text(r"site +state +online since +last seen +last round +spent zCDP +up +down")
     watching.await_text(r"north +answered +\d\d:\d\d:\d\d +\d+ s ago +2 +0\.25 +0\.\d kB +0\.\d kB")
     watching.await_text(r"south +working +\d\d:\d\d:\d\d +\d+ s ago +1 +- +0\.\d kB +0\.\d kB")

@@ -307,7 +307,7 @@ class Result(_Part):
     preparation: Preparation | None = None
     warnings: Texts
     unused: list[Unused] = []
-    influence: Influence
+    influence: Influence = Influence(limit=0.0, unknown_because="an older run did not look", sites={})
     not_written: dict[str, str] = {}
     privacy: Privacy | None
     acyclicity: Number

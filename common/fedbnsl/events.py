@@ -27,17 +27,19 @@ run over         outcome, reason
 
 At a site:
 
-===============  ======================================================================================================
-run joined       plan (digest, hex), plan_name, rounds, dataset, n_samples, price (epsilon, delta, zcdp; None: not
-                 counted), paid_zcdp (before, in this run), settings (those that differ from the defaults)
-round asked      round, stage
-released         round, stage, n_bytes, zcdp (None: not counted), again (whether it had been released before)
-not taken part   why (class of the error, or a rule of the site)
-budget           dataset, spent_epsilon, max_epsilon, left_epsilon (of one more run), delta; on joining, and after each
-                 release
-budget low       dataset, spent_epsilon, max_epsilon
-run over         outcome, reason
-===============  ======================================================================================================
+================  ======================================================================================================
+run joined        plan (digest, hex), plan_name, rounds, dataset, n_samples, price (epsilon, delta, zcdp; None: not
+                  counted), paid_zcdp (before, in this run), settings (those that differ from the defaults)
+round asked       round, stage
+released          round, stage, n_bytes, zcdp (None: not counted), again (whether it had been released before)
+not taken part    why (class of the error, or a rule of the site)
+coordinator away  it does not answer; the site tries again
+coordinator back
+budget            dataset, spent_epsilon, max_epsilon, left_epsilon (of one more run), delta; on joining, and after each
+                  release
+budget low        dataset, spent_epsilon, max_epsilon
+run over          outcome, reason
+================  ======================================================================================================
 """
 
 import logging

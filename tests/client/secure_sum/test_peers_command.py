@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from fedbnsl.errors import IdentityError, SetupError
+from fedbnsl.errors import SetupError
 from fedbnsl.identity.certificates import key_fingerprint
 from fedbnsl.security_log import NAME
 from fedbnsl_client.cli import participant
@@ -57,4 +57,4 @@ def test_what_cannot_be_is_refused(sites: dict[str, Identity], options: tuple[st
 
 def test_a_site_that_is_not_enrolled_has_no_fingerprint(tmp_path: Path) -> None:
     refused = CliRunner().invoke(participant, ["peers", str(tmp_path)])
-    assert isinstance(refused.exception, IdentityError)
+    assert isinstance(refused.exception, SetupError)

@@ -14,6 +14,7 @@ import numpy as np
 from fedbnsl.graphs.family_moments import symmetric
 from fedbnsl.messages import Content, LocalUpdate
 from fedbnsl.rounds import moments, residual_moments, scales, statistics
+from fedbnsl.sparse import Matrix
 from fedbnsl.wording import first_few
 from fedbnsl_server.algorithm.influence import FEWEST_SITES
 from fedbnsl_server.rounds.kinds import Run
@@ -23,9 +24,10 @@ from fedbnsl_server.search.pooled_moments import mean_over_records, mean_square_
 
 # A standard deviation so many times as large or small as at every other site is told, where those are alike.
 _APART, _ALIKE = 5.0, 2.5
-# Numbers of two tables are not equal by chance: so many variances of measured columns, or so many numbers of any. The
-# variance of a column of yes and no in 40 rows is that of another such table once in ten times.
-_MEASURED, _COUNTED = 2, 6
+# Numbers of two tables are not equal by chance if so many of their columns are measured: by the dictionary or, where it
+# says nothing, as their mean squares are above what zeros and ones can have. Those are equal often: all moments of
+# three events of 1 in 50, at two of ten sites of 100 rows, in three of ten runs.
+_MEASURED, _PERHAPS_MEASURED, _LARGEST_OF_LEVELS = 2, 3, 1.0
 
 _SENTENCES = {
     "means_far_from_zero": "means of {variables} further from zero than the standard deviation (at {sites}), and "
@@ -94,14 +96,14 @@ def _beside_each_other(asked: Content, answers: Mapping[str, Any], run: Run) -> 
         numbers = variances = {site: answer.variances for site, answer in answers.items()}
     elif isinstance(asked, moments.Task):
         numbers = {site: answer.moments for site, answer in answers.items()}
-        prepared = run.plan.preparation is not None  # then statistics have told it
-        variances = {} if prepared else {site: mean_squares(answer, asked, run) for site, answer in answers.items()}
+        if run.plan.preparation is not None:  # statistics have told it
+            return
+        variances = {site: mean_squares(answer, asked, run) for site, answer in answers.items()}
     else:
         return
     alone, continuous = run.mask.columns.sizes[run.mask.columns.variable_of] == 1, ~run.indicators
-    described = len(run.plan.dictionary) > 0 and int(continuous.sum()) >= _MEASURED
     for site, one in numbers.items():
-        told = one.size >= _COUNTED or (one.size and described)
+        told = _are_measured(variances[site], run)
         if told and any(np.array_equal(one, other) for name, other in numbers.items() if name != site):
             yield Finding("same_numbers", (), site)
     for site, one in variances.items():
@@ -118,6 +120,18 @@ def _beside_each_other(asked: Content, answers: Mapping[str, Any], run: Run) -> 
         odd = np.flatnonzero(alike & ((one >= _APART**2 * high) | (one <= low / _APART**2))).tolist()
         if odd:
             yield Finding("other_spread", tuple(odd), site)
+
+
+def _are_measured(variances: Matrix, run: Run) -> bool:
+    """Whether enough columns of a site are such that no other table has the same numbers by chance."""
+    dictionary, columns = run.plan.dictionary, run.mask.columns
+    owners = [columns.variables[int(v)] for v in columns.variable_of]
+    if not variances.size:
+        return False
+    known = sum(dictionary[name].kind == "continuous" for name in owners if name in dictionary)
+    unknown = np.array([name not in dictionary for name in owners])
+    perhaps = int((unknown & (variances > _LARGEST_OF_LEVELS)).sum())
+    return known >= _MEASURED or perhaps >= _PERHAPS_MEASURED
 
 
 def as_entries(findings: Iterable[Finding], variables: Sequence[str]) -> list[dict[str, Any]]:

@@ -64,6 +64,16 @@ def test_copies_of_a_table_are_told() -> None:
     assert sentence.startswith("east sent exactly the same numbers as another site")
 
 
+def test_two_tables_of_the_same_rare_events_are_no_copies() -> None:
+    """Of ten sites with three such events each, in 100 rows, two have the same moments in three of ten runs."""
+    plan, near = Plan.load("lean"), ~np.eye(3, dtype=bool)
+    S = np.full((3, 3), 0.0004) + np.diag([0.0196] * 3)
+    task = moments.Task(SparseMatrix.from_dense(near.astype(float)))
+    answers = [moments.Answer(S[needed_moments(near, plan.columns(NAMES))])] * 3
+    assert found(task, [*answers], plan) == ()
+    assert of_variances(*[[2.0, 0.02, 0.02]] * 3) != (), "two columns are measured, by the dictionary"
+
+
 def test_without_a_round_of_statistics_moments_tell_the_same() -> None:
     plan = Plan.load("lean")
     near = np.ones((3, 3)) - np.eye(3)

@@ -1,19 +1,23 @@
 """How a CSV file is written: what separates its columns, and whether commas mark decimals.
 
 The first line tells: `sep=;`, which spreadsheets write and read, or a header without a comma that holds semicolons or
-tabs. In such files a comma in a number marks its decimals, as half of Europe writes them, unless others have points.
+tabs. In such files a comma in a number marks its decimals, as half of Europe writes them, unless others have points, or
+each comma may as well mark thousands.
 """
 
 import csv
+import re
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
 from fedbnsl.errors import DataError
+from fedbnsl.wording import first_few
 from fedbnsl_client.data.reading import Reading
 
 _SEPARATORS = ",;\t"
+_MAY_BE_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
 
 
 class Form(NamedTuple):
@@ -58,9 +62,10 @@ class Decimals:
     def __init__(self, origin: Path, form: Form) -> None:
         self._origin, self._has_commas = origin, form.separator != ","
         self._seen: set[str] = set()
+        self._in_doubt: dict[str, None] = {}
 
-    def code(self, reading: Reading) -> Callable[[str], float]:
-        """Like `reading.code`."""
+    def code(self, reading: Reading, column: str) -> Callable[[str], float]:
+        """Like `reading.code`, of the column of that name."""
         if reading.codes or not self._has_commas:
             return reading.code
 
@@ -70,21 +75,31 @@ class Decimals:
             if cell.count(",") != 1 or "." in cell or cell.strip() in reading.missing:
                 return reading.code(cell)
             number = reading.code(cell.replace(",", "."))
-            self._seen.add(",")
+            if _MAY_BE_THOUSANDS.fullmatch(cell.strip()):
+                self._in_doubt[column] = None
+            else:
+                self._seen.add(",")
             return number
 
         return read
 
     def require_one(self) -> None:
-        """Refuse a file whose numbers are written in two ways.
+        """Refuse a file whose numbers are written in two ways, or in one that can be read in two.
 
         Raises
         ------
         DataError
-            Some have decimal commas, others points.
+            Some have decimal commas, others points; or every comma has three digits after it, as those of thousands
+            do.
         """
-        if len(self._seen) > 1:
+        if "." in self._seen and ("," in self._seen or self._in_doubt):
             raise DataError(
                 f"{self._origin}: some numbers have a comma and others a point, so that it is open which marks "
                 "decimals; write all of them in one way"
+            )
+        if self._in_doubt and "," not in self._seen:
+            raise DataError(
+                f"{self._origin}: every number with a comma has three digits after it (column(s) "
+                f"{first_few(map(repr, self._in_doubt), most=5)}), so that it is open whether 1,234 is a little more "
+                "than one or than a thousand; write decimals with a point, or thousands without a comma"
             )

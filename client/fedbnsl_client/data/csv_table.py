@@ -242,7 +242,9 @@ def blocks(
     """
     form = form_of(path)
     decimals = Decimals(path, form)
-    converters: _Converters = {k: decimals.code(reading) for k, reading in zip(chosen, readings, strict=True)}
+    converters: _Converters = {
+        k: decimals.code(reading, header[k]) for k, reading in zip(chosen, readings, strict=True)
+    }
     try:
         yield from _loaded(path, header, chosen, converters, read, form)
         decimals.require_one()
@@ -339,7 +341,7 @@ def unreadable_cells(
     form = form_of(path)
     _check_widths(path, len(header), form)
     decimals, found = Decimals(path, form), CellProblems(header, "line")
-    codes = [decimals.code(reading) for reading in readings]
+    codes = [decimals.code(reading, header[k]) for k, reading in zip(chosen, readings, strict=True)]
     with opened(path, form) as file:
         rows = csv.reader(file, delimiter=form.separator)
         next(rows)

@@ -367,6 +367,16 @@ def test_commas_and_points_in_the_numbers_of_one_file_are_refused(table: Matrix,
     assert "some numbers have a comma and others a point" in refusal(path)
 
 
+@pytest.mark.parametrize("other", ["7", "0,125", "12,5"])
+def test_commas_that_may_mark_thousands_are_refused_unless_another_marks_decimals(tmp_path: Path, other: str) -> None:
+    path = tmp_path / "costs.csv"
+    path.write_text(f"cost;age\n51,131;{other}\n9,870;41\n-120,400;39\n312;35\n", encoding="utf-8")
+    if other == "7":
+        assert "every number with a comma has three digits after it (column(s) 'cost')" in refusal(path)
+    else:
+        assert Dataset.read(path, warn=False, min_rows=2).X[:3, 0].tolist() == [51.131, 9.87, -120.4]
+
+
 def test_a_comma_in_a_number_of_a_file_with_commas_is_no_decimal(table: Matrix, write: Callable[..., Path]) -> None:
     path = write(table)
     path.write_text(path.read_text(encoding="utf-8") + '"1,5",2,3\n', encoding="utf-8")

@@ -96,7 +96,7 @@ class Draft:
         """Cells that stand for a missing value wherever they occur: no column has them as a level."""
         levels = {text for found in self._used.values() for text in _spelled(found)}
         codes = dict.fromkeys(
-            code for found in self._used.values() for code in found.missing if is_mark(code, among_words=False)
+            code for found in self._used.values() for code in found.missing if is_mark(code, among_words=True)
         )
         return tuple(code for code in dict.fromkeys([*self.codes, *codes]) if code not in levels)
 

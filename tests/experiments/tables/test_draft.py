@@ -176,6 +176,11 @@ def test_columns_that_are_functions_of_each_other_are_named(tmp_path: Path) -> N
 # ---- missing values ------------------------------------------------------------------------------------------------
 
 
+def test_a_mark_that_may_be_a_level_elsewhere_is_missing_in_its_own_column_alone(tmp_path: Path) -> None:
+    table = {"crp": [str(k % 41) if k % 9 else "-" for k in range(60)], "age": [str(20 + k % 50) for k in range(60)]}
+    assert drafted(tmp_path, table).column_map() == '[crp]\nmissing = ["-"]\n'
+
+
 def test_marks_of_missing_values_are_found_counted_and_read_by_the_column_map(tmp_path: Path) -> None:
     rows = range(N)
     table = {

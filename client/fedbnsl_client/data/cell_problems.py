@@ -9,13 +9,11 @@ from contextlib import contextmanager
 from fedbnsl.errors import DataError
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.shown import shown
+from fedbnsl_client.data.cell_forms import is_mark
 from fedbnsl_client.data.checks import Places
 from fedbnsl_client.data.reading import Reading
 
 _SPELLINGS = 3
-_OFTEN_MISSING = frozenset(
-    {"null", "none", "n/a", "#n/a", "na", "nan", ".", "?", "*", "-", "--", "missing", "unknown", "nd", "n.d."}
-)
 _LONGEST = 40
 _WORDS = (
     "If a column holds words, such as yes and no, a data dictionary says what they stand for: --dictionary FILE, or "
@@ -63,12 +61,13 @@ class CellProblems:
         if not rows:
             return
         self._places.setdefault(column, Places()).add(rows)
-        often = (str(cell).strip() for cell in cells if str(cell).strip().casefold() in _OFTEN_MISSING)
+        spelled = [str(cell).strip() for cell in cells]
+        often = (cell for cell in spelled if is_mark(cell, among_words=bool(reading.codes)))
         self._often_missing.setdefault(column, {}).update(dict.fromkeys(often))
         if reading.codes:
             spellings = self._levels.setdefault(column, [])
-            for cell in cells:
-                quoted = shown(repr(str(cell).strip()), _LONGEST)
+            for cell in spelled:
+                quoted = shown(repr(cell), _LONGEST)
                 if len(spellings) < _SPELLINGS and quoted not in spellings:
                     spellings.append(quoted)
 

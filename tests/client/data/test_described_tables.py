@@ -349,3 +349,12 @@ def test_a_table_with_gaps_has_one_fingerprint_whatever_the_order_of_its_rows(wr
     other = table.copy()
     other[tuple(np.argwhere(np.isnan(table))[0])] = 0.0
     assert fingerprint(KEY, COLUMNS, other) != fingerprint(KEY, COLUMNS, table)
+
+
+def test_a_mark_is_offered_as_missing_only_where_it_is_no_result(write: Callable[..., Path]) -> None:
+    described = Dictionary.model_validate({"arm": {"kind": "binary", "levels": ["drug", "nothing"]}, "crp": {}})
+    rows = [[("drug", "none")[k % 2], ("not measured", str(k))[k % 3 > 0]] for k in range(N)]
+    with pytest.raises(DataError) as refused:
+        Dataset.read(write(rows, "arm,crp"), dictionary=described, warn=False)
+    assert 'missing = ["not measured"]' in str(refused.value)
+    assert 'missing = ["none"]' not in str(refused.value)

@@ -27,6 +27,7 @@ from fedbnsl.graphs import files as graph_files
 from fedbnsl.graphs.cpdag import class_of
 from fedbnsl.graphs.draws import undecided
 from fedbnsl.graphs.formats import LearnedGraph, edges_csv
+from fedbnsl.interrupt import Interruption, outcome_of
 from fedbnsl.messages import (
     EdgeDraws,
     Finished,
@@ -196,7 +197,7 @@ def take_part(
         if end.graph is None:
             outcome = "without a result"
     except BaseException as error:
-        outcome = type(error).__name__  # the class alone: a text may quote the table
+        outcome = outcome_of(error)  # the class alone: a text may quote the table
         raise
     finally:
         session.close()
@@ -336,7 +337,7 @@ def _answer(participant: Participant, task: RoundTask, record: Record) -> LocalU
 
 def _reason(error: BaseException) -> LeaveReason:
     """Why the site goes, as a class: no text of the site's crosses the wire."""
-    if isinstance(error, InterruptedRunError):
+    if isinstance(error, Interruption | InterruptedRunError):
         return LeaveReason.OPERATOR
     if isinstance(error, PolicyRefusal | BudgetExhaustedError | LedgerError):
         return LeaveReason.POLICY

@@ -48,8 +48,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from fedbnsl.errors import InterruptedRunError
-
 _log = logging.getLogger(__name__)
 
 KINDS = (
@@ -128,8 +126,6 @@ class Events:
         for listener in self._listeners:
             try:
                 listener(event)
-            except InterruptedRunError:  # Ctrl-C while it listened: no failure of the listener
-                raise
             except Exception:
                 _log.exception("a listener failed at %r and is told no more", kind)
                 self._listeners = tuple(one for one in self._listeners if one is not listener)

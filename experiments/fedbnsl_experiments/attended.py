@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextvars import copy_context
 from typing import TypeVar
 
-from fedbnsl.errors import InterruptedRunError
+from fedbnsl.interrupt import Interruption
 
 _LOOK_S = 0.1
 
@@ -29,7 +29,7 @@ def attended(work: Callable[[], _T], *, look: Callable[[], None], goes_on: Calla
 
     Raises
     ------
-    InterruptedRunError, KeyboardInterrupt
+    Interruption, KeyboardInterrupt
         If a signal has asked for the end. The other thread is left to itself then: it does not keep the process alive.
     """
     if threading.current_thread() is not threading.main_thread():  # signals are heard elsewhere
@@ -51,7 +51,7 @@ def attended(work: Callable[[], _T], *, look: Callable[[], None], goes_on: Calla
             while not done.wait(_LOOK_S):
                 look()
             break
-        except (InterruptedRunError, KeyboardInterrupt) as error:
+        except (Interruption, KeyboardInterrupt) as error:
             if not (is_ctrl_c(error) and goes_on()):
                 raise
     if failures:
@@ -61,6 +61,6 @@ def attended(work: Callable[[], _T], *, look: Callable[[], None], goes_on: Calla
 
 def is_ctrl_c(error: BaseException) -> bool:
     """Whether an interruption came from the keyboard (SIGINT)."""
-    if isinstance(error, InterruptedRunError):
-        return error.signal_number == signal.SIGINT
+    if isinstance(error, Interruption):
+        return error.number == signal.SIGINT
     return isinstance(error, KeyboardInterrupt)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import tomli_w
 
 from fedbnsl.durable import make_folder, write_text
-from fedbnsl.errors import FedbnslError, InterruptedRunError, RunAbandonedError, UnreachableError
+from fedbnsl.errors import FedbnslError, RunAbandonedError, UnreachableError
+from fedbnsl.interrupt import Interruption
 from fedbnsl.messages import RunStatus
 from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.privacy_settings import Privacy
@@ -393,7 +394,7 @@ def _watch(
                     seen = status
                     watch(status)
                 network.wait_for_an_end(_POLL_S)
-            except InterruptedRunError as error:
+            except Interruption as error:
                 searches = seen is not None and seen.phase is not None and seen.phase.is_search
                 if asked or not (is_ctrl_c(error) and searches):
                     raise

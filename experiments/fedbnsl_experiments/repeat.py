@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fedbnsl.errors import InterruptedRunError
+from fedbnsl.interrupt import Interruption
 from fedbnsl_server.store.command import another_folder, keep_commands
 from fedbnsl_server.store.run_folder import holds_a_round
 
@@ -27,7 +28,7 @@ def command_kept(
     """
     try:
         yield
-    except InterruptedRunError as error:
+    except (InterruptedRunError, Interruption) as error:
         learned = f"What its complete rounds learned is in {out}" if holds_a_round(out) else "No round was complete"
         error.remedy = f"{learned}; the same command with another --out begins anew."
         raise

@@ -13,6 +13,7 @@ from typing import Any
 
 from fedbnsl import codec
 from fedbnsl.errors import DataError, InterruptedRunError, SchemaMismatchError
+from fedbnsl.interrupt import Interruption
 from fedbnsl.messages import LOADING, LocalUpdate, RoundTask, RunStatus, SiteProgress, SiteState
 from fedbnsl.plan.plan import Plan
 from fedbnsl.rounds.kinds import n_rounds
@@ -204,7 +205,7 @@ def simulate(
     try:
         attended(play, look=look, goes_on=goes_on)
     except BaseException as error:  # the folder is closed, whatever it was; in a notebook, Ctrl-C is not an Exception
-        interrupted = isinstance(error, InterruptedRunError | KeyboardInterrupt)
+        interrupted = isinstance(error, Interruption | KeyboardInterrupt | InterruptedRunError)
         with recording:  # the round that is being written down is not torn
             exchange.stopped = True
             recorder.finish("interrupted" if interrupted else "failed", str(error) or type(error).__name__)

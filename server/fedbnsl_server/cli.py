@@ -13,6 +13,7 @@ from fedbnsl.errors import InterruptedRunError, SetupError
 from fedbnsl.event_options import Listeners, takes_listeners
 from fedbnsl.events import Events
 from fedbnsl.identity.passphrase import Passphrases, passphrase_option
+from fedbnsl.interrupt import Interruption
 from fedbnsl.plan.plan_options import PlanChoice, takes_plan
 from fedbnsl.security_log_cli import audit_log
 from fedbnsl.shown import shown_lines
@@ -284,7 +285,7 @@ def serve(
                 emit=events,
                 page=page,
             )
-        except InterruptedRunError as error:
+        except (InterruptedRunError, Interruption) as error:
             learned = f"What was learned so far is in {folder}" if holds_a_round(folder) else "No round was finished"
             remedy = f"{learned}; {to_continue}"
             raise InterruptedRunError(str(error), remedy=remedy) from None

@@ -14,7 +14,7 @@ from fedbnsl import codec
 from fedbnsl.channel import require_loopback, split_address
 from fedbnsl.errors import FedbnslError, IdentityError, ResultError, SetupError
 from fedbnsl.events import Emit, silent
-from fedbnsl.interrupt import signals_to_heed
+from fedbnsl.interrupt import Interruption, outcome_of, signals_to_heed
 from fedbnsl.messages import Finished, Phase
 from fedbnsl.plan.plan import Plan
 from fedbnsl.security_log import NAME, Record, SecurityLog
@@ -145,8 +145,8 @@ def serve(
             result = await coordinator.run(server)
             outcome = result["state"]
             return result
-        except FedbnslError as error:
-            outcome = type(error).__name__
+        except (FedbnslError, Interruption) as error:
+            outcome = outcome_of(error)
             raise
         finally:
             folder.close()

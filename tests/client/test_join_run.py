@@ -1,6 +1,8 @@
 """A site's whole run, where it can be seen without a coordinator."""
 
 import csv
+import os
+import signal
 
 import grpc
 import numpy as np
@@ -11,6 +13,7 @@ from fedbnsl.errors import (
     DataError,
     EjectedError,
     FedbnslError,
+    InterruptedRunError,
     LedgerError,
     PlanError,
     PlanMismatchError,
@@ -21,6 +24,7 @@ from fedbnsl.errors import (
     SeatLostError,
     UnreachableError,
 )
+from fedbnsl.interrupt import interruptible
 from fedbnsl.messages import EdgeDraws, Finished, JoinReply, LeaveReason, RunOffer, SiteState
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import SparseMatrix
@@ -99,6 +103,23 @@ def test_whatever_keeps_a_site_from_admitting_a_run_leaves_as_policy(refusal, da
     with pytest.raises(type(refusal), match="secret"):
         part(dataset)
     assert told == [LeaveReason.POLICY]
+
+
+def test_a_signal_while_a_site_is_admitted_is_no_refusal_of_the_site(dataset, monkeypatch):
+    joined(monkeypatch, dataset)
+    told, outcomes, events = [], [], []
+    monkeypatch.setattr(Session, "leave", lambda self, reason: told.append(reason))
+    monkeypatch.setattr(PublicTable, "admit", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(InterruptedRunError) as interrupted, interruptible():
+        part(
+            dataset,
+            record=lambda kind, **fields: outcomes.append(fields.get("outcome")),
+            emit=lambda kind, **fields: events.append(kind),
+        )
+    assert interrupted.value.signal_number == signal.SIGTERM
+    assert told == [LeaveReason.OPERATOR]
+    assert outcomes[-1] == "InterruptedRunError"
+    assert events == ["run over"], "and not: not taken part"
 
 
 STEERING = "\x1b[2J\x9b\u202e\r\n" + "x" * 100_000

@@ -1,12 +1,15 @@
 """What happens in a run is told to all who listen, and nobody who listens can hurt the run."""
 
 import logging
+import os
+import signal
 
 import pytest
 
 from fedbnsl import events
 from fedbnsl.errors import InterruptedRunError
 from fedbnsl.events import KINDS, Event, Events
+from fedbnsl.interrupt import interruptible
 
 
 def test_the_kinds_are_those_that_the_module_describes() -> None:
@@ -22,11 +25,11 @@ def test_an_interruption_is_no_failure_of_a_listener() -> None:
     def listener(event: Event) -> None:
         heard.append(event.kind)
         if event.kind == "released":
-            raise InterruptedRunError("interrupted by SIGINT")
+            os.kill(os.getpid(), signal.SIGINT)
 
     emit = Events()
     emit.listen(listener)
-    with pytest.raises(InterruptedRunError):
+    with pytest.raises(InterruptedRunError), interruptible():
         emit("released")
     emit("run over")
     assert heard == ["released", "run over"]

@@ -3,6 +3,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -39,6 +40,33 @@ def test_a_signal_that_the_parent_blocks_is_heard(number: signal.Signals) -> Non
         os.kill(os.getpid(), number)
     assert interrupted.value.signal_number == number
     assert number in signal.pthread_sigmask(signal.SIG_BLOCK, []), "as before"
+
+
+@pytest.mark.parametrize("number", [*HEEDED, signal.SIGCHLD])
+def test_a_handler_that_was_not_set_from_python_is_left_in_place(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python knows such a handler as None, and cannot set it again."""
+    handlers: dict[signal.Signals, object] = dict.fromkeys((*HEEDED, signal.SIGCHLD), signal.SIG_DFL) | {number: None}
+
+    def set_handler(which: signal.Signals, handler: object) -> object:
+        if handler is None:
+            raise TypeError("signal handler must be signal.SIG_IGN, signal.SIG_DFL, or a callable object")
+        before, handlers[which] = handlers[which], handler
+        return before
+
+    before = dict(handlers)
+    with monkeypatch.context() as patched:
+        patched.setattr(signal, "signal", set_handler)
+        patched.setattr(signal, "getsignal", lambda which: handlers[which])
+        with interruptible():
+            assert handlers[number] is None
+    assert handlers == before
+
+
+def test_what_a_signal_raises_passes_whoever_catches_errors_and_is_one_outside() -> None:
+    with pytest.raises(InterruptedRunError, match="interrupted by SIGTERM"), interruptible(), suppress(Exception):
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def test_a_child_that_fails_is_seen_where_the_parent_ignores_ended_children() -> None:

@@ -17,7 +17,6 @@ from fedbnsl.errors import (
     BudgetExhaustedError,
     EjectedError,
     FedbnslError,
-    InterruptedRunError,
     LeftError,
     PlanError,
     PlanMismatchError,
@@ -168,8 +167,6 @@ class Agent:
                     wait_s, self._reached = _LOOK_S, True
                     if self._look():
                         self._note_trouble(None)
-                except InterruptedRunError:
-                    raise
                 except FedbnslError as error:  # whatever the coordinator answers, this site's other runs go on
                     self._reached = False
                     self._note_trouble(error)

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedbnsl.errors import InterruptedRunError, PlanMismatchError, SetupError
+from fedbnsl.errors import PlanMismatchError, SetupError
 from fedbnsl.event_options import Listeners, takes_listeners
 from fedbnsl.identity.passphrase import Passphrases, passphrase_option
+from fedbnsl.interrupt import Interruption
 from fedbnsl.shown import shown_lines
 from fedbnsl.tell import tell
 from fedbnsl.web.options import web_options
@@ -135,7 +136,7 @@ def agent(
     notice("", f"agent of {policy.site}: asking {first.address} for runs; results: {site.out}")
     try:
         running.run()
-    except InterruptedRunError:
+    except Interruption:
         notice("", "agent stopped")
 
 

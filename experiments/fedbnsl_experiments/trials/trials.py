@@ -18,7 +18,8 @@ from rich.text import Text
 from threadpoolctl import threadpool_limits
 
 from fedbnsl.durable import make_folder
-from fedbnsl.errors import FedbnslError, InterruptedRunError, SetupError
+from fedbnsl.errors import FedbnslError, SetupError
+from fedbnsl.interrupt import Interruption
 from fedbnsl.pace import Pace
 from fedbnsl.wording import duration
 from fedbnsl_experiments.trials import workers as trial_workers
@@ -91,7 +92,7 @@ def run_trials(
     SetupError
         If `jobs` is no number of processes, Dask is asked for and not installed, its scheduler does not answer, its
         workers run another version, or a worker's process dies.
-    InterruptedRunError
+    Interruption
         On Ctrl-C, within `fedbnsl.interrupt.interruptible`; what is done is kept.
     """
     if jobs < 1 and jobs != -1:
@@ -111,8 +112,9 @@ def run_trials(
                     line = kept.append(vars(outcome))
                     known[trial_key(outcome.trial)] = _outcome(line)
                     tick()
-            except InterruptedRunError as error:
-                raise InterruptedRunError(str(error), remedy=_GO_ON) from None
+            except Interruption as error:
+                error.remedy = _GO_ON
+                raise
     return [known[trial_key(trial)] for trial in trials]
 
 
@@ -140,8 +142,6 @@ def attempt(function: Function, trial: Trial) -> Outcome:
     started = time.perf_counter()
     try:
         rows, error = tuple(function(trial)), ""
-    except InterruptedRunError:  # is about the whole work, not about this trial
-        raise
     except FedbnslError as failure:
         rows, error = (), f"{type(failure).__name__}: {failure}"
     return Outcome(trial, rows, error, round(time.perf_counter() - started, 3))

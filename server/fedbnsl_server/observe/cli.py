@@ -12,6 +12,7 @@ import click
 
 from fedbnsl.errors import InterruptedRunError, RunAbandonedError, SetupError, UnreachableError
 from fedbnsl.identity.passphrase import Passphrases, passphrase_option
+from fedbnsl.interrupt import Interruption
 from fedbnsl.wording import counted_edges
 
 if TYPE_CHECKING:
@@ -238,7 +239,7 @@ def watch(
             with RunDisplay(f"coordinator at {address}", console) as display:
                 tag = _tag(observer, run)
                 last = _until_the_end(observer, address, display, port, patience_s=patience_s, as_json=as_json, run=tag)
-        except InterruptedRunError:
+        except Interruption:
             raise InterruptedRunError("the watching ended", remedy="The run itself goes on.") from None
     if not as_json:
         click.echo(f"the run {last.state} after {last.elapsed_s:.1f} s, {counted_edges(last.edges, last.undirected)}")

@@ -1,13 +1,16 @@
 """How an agent decides, without a coordinator."""
 
-from collections.abc import Iterator
+import os
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fedbnsl.errors import FedbnslError, LeftError, RemoteProtocolError, UnreachableError
+from fedbnsl.errors import FedbnslError, InterruptedRunError, LeftError, RemoteProtocolError, UnreachableError
 from fedbnsl.events import silent
+from fedbnsl.interrupt import interruptible
 from fedbnsl.messages import RunOffer
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.agent import agent as agent_module
@@ -15,6 +18,7 @@ from fedbnsl_client.agent import results
 from fedbnsl_client.agent.agent import Agent
 from fedbnsl_client.agent.part import Part, Site, is_allowed
 from fedbnsl_client.budget.approvals import Terms
+from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.leaving import Leaving
 from fedbnsl_client.session import Session
 from fedbnsl_client.site import folder as site_folder
@@ -159,3 +163,39 @@ def test_a_run_keeps_its_folder_whatever_it_is_called_later(tmp_path: Path) -> N
     (first / "edges.csv").write_text("", encoding="utf-8")
     assert results.is_kept(results.folder_of(tmp_path, offer(name="another")))
     assert not results.is_kept(results.folder_of(tmp_path, offer(2, name="one")))
+
+
+def asked_once_to_end() -> Callable[..., None]:
+    """Sends SIGTERM to this process when it is called; called again, the agent has swallowed the signal."""
+    calls: list[int] = []
+
+    def ask(*_: object) -> None:
+        calls.append(1)
+        if len(calls) > 1:
+            pytest.fail("the agent goes on after a signal")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    return ask
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (Session, "offers"),
+        (site_folder, "opened"),  # by `_look`, of policy and ledger
+        (Ledger, "approvals"),  # by `_look`
+        (Session, "plan_of"),  # by `_consider`
+        (agent_module, "approved_terms"),  # by `_consider`, of the ledger
+    ],
+    ids=["asking for runs", "opening the folder", "reading the ledger", "fetching a plan", "reading an approval"],
+)
+def test_a_signal_ends_the_agent_wherever_it_arrives(
+    owner: object, name: str, started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    approve(started.folder)
+    monkeypatch.setattr(agent_module, "warm_up", lambda: None)
+    monkeypatch.setattr(Session, "offers", lambda session, seen: (seen, (offer(),)))
+    monkeypatch.setattr(owner, name, asked_once_to_end())
+    with pytest.raises(InterruptedRunError, match="interrupted by SIGTERM"), interruptible():
+        started.agent.run()
+    assert started.joined == []

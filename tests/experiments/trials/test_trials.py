@@ -15,6 +15,7 @@ from rich.console import Console
 
 from fedbnsl import __version__
 from fedbnsl.errors import DataError, InterruptedRunError, ResultError, SetupError
+from fedbnsl.interrupt import interruptible
 from fedbnsl.plan.plan import Plan
 from fedbnsl_experiments.trials.store import TrialStore
 from fedbnsl_experiments.trials.trials import run_trials, trial_key
@@ -63,10 +64,10 @@ def test_a_failed_trial_is_an_outcome_and_tried_again(tmp_path):
 def test_an_interruption_is_no_outcome_and_keeps_what_was_done(tmp_path):
     def interrupted(trial):
         if trial["seed"] == 2:
-            raise InterruptedRunError("interrupted by SIGINT")
+            os.kill(os.getpid(), signal.SIGINT)
         return []
 
-    with pytest.raises(InterruptedRunError) as raised:
+    with pytest.raises(InterruptedRunError) as raised, interruptible():
         run(interrupted, [1, 2, 3], tmp_path / "t")
     assert "the same command continues from there" in raised.value.remedy
     function = Called()

@@ -13,6 +13,7 @@ from starlette.routing import Route
 
 from fedbnsl.errors import InterruptedRunError
 from fedbnsl.events import Event
+from fedbnsl.interrupt import interruptible
 from fedbnsl.plan.plan import Plan
 from fedbnsl.web.board import Board
 from fedbnsl.web.connections import AT_ONCE
@@ -126,7 +127,7 @@ class RunsPage:
 
     def wait_for_viewers(self) -> None:
         """Hold the port until who looks has the report; without viewers not at all."""
-        with suppress(InterruptedRunError):  # a second signal
+        with suppress(InterruptedRunError), interruptible():  # a second signal; a loop that ends unsets all handlers
             self.port.wait_for_viewers(_MAKING_S, or_until=lambda: any(one.done() for one in self._reports.values()))
             self.port.wait_for_viewers(_HOLD_S)
 

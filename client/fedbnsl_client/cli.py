@@ -336,6 +336,7 @@ def join(
     """
     from fedbnsl.messages import SITE_NAME_RULE, is_site_name
     from fedbnsl.security_log import once_each, unrecorded
+    from fedbnsl.wording import counted
     from fedbnsl_client.budget.policy import Policy
     from fedbnsl_client.join_run import take_part
     from fedbnsl_client.site import folder as site_folder
@@ -403,7 +404,7 @@ def join(
                 tell(f"{error}. What it sent before stays with the coordinator. {error.remedy}", err=True)
                 return
         # Where a variable has several columns, the graph on the wire has an edge for each pair of columns.
-        edges = f"{graph.nnz} edges" + (" between columns" if admission.dictionary.has_blocks else "")
+        edges = counted(graph.nnz, "edge") + (" between columns" if admission.dictionary.has_blocks else "")
         tell(f"the run is over: {edges}" + (f"; kept in {out}" if out else ""))
 
     if folder is not None:
@@ -487,6 +488,7 @@ def refit(
 
     from fedbnsl.graphs import files as graph_files
     from fedbnsl.graphs.formats import lgbn_json
+    from fedbnsl.wording import counted, counted_edges
     from fedbnsl_client.refit import personalise
 
     graph_files.new_graph_folder(out)
@@ -494,13 +496,17 @@ def refit(
         dataset = _read(data, columns, min_rows, max_file_mib, dictionary, column_map).complete_cases()
     learned = graph_files.read_edges(edges, dataset.columns.variables)
     fitted = personalise(dataset, dataset.columns.spread(learned.dag), intercept=intercept)
+    spread = dataset.columns.spread
     if learned.marks is not None:
-        fitted = replace(fitted, marks=dataset.columns.spread(learned.marks))
+        fitted = replace(fitted, marks=spread(learned.marks))
+    if learned.undecided is not None:
+        fitted = replace(fitted, undecided=spread(learned.undecided))
     graph_files.write_all(fitted, out, columns=dataset.columns, mode=OWNER_ONLY)
     if as_json:
         click.echo(lgbn_json(fitted), nl=False)
     else:
-        click.echo(f"refitted {int(learned.dag.sum())} edges on {dataset.n_samples} rows; kept in {out}")
+        edges_in_words = counted_edges(int(learned.dag.sum()), int(learned.undirected.sum()))
+        click.echo(f"refitted {edges_in_words} on {counted(dataset.n_samples, 'row')}; kept in {out}")
 
 
 @contextmanager

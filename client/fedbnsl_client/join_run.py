@@ -47,6 +47,7 @@ from fedbnsl.security_log import Record, unrecorded
 from fedbnsl.shown import shown
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl.versions import own_versions
+from fedbnsl.wording import counted
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.plan_fit import fit_of, site_lines
 from fedbnsl_client.data.preparation import has_intercept
@@ -165,7 +166,7 @@ def take_part(
             )
             notice(
                 f"joined as {admission.site}: {table.n_samples} rows, {len(table.columns.variables)} variables, "
-                f"{n_rounds(plan)} rounds"
+                f"{counted(n_rounds(plan), 'round')}"
             )
             # At the site alone, and before a private run pays for anything: Ctrl-C now costs nothing. A run without
             # privacy is in the ledger already.

@@ -23,6 +23,7 @@ from fedbnsl.messages import LOADING, WAITING_FOR_SITES, Finished, Phase
 from fedbnsl.plan.plan import Plan
 from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl.security_log import Record
+from fedbnsl.wording import counted
 from fedbnsl_server.algorithm import global_step, round_loop
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.round_loop import RoundRecord
@@ -264,7 +265,7 @@ class Coordinator:
     async def _learn(self) -> AdmmState:
         loading = asyncio.ensure_future(_in_daemon_thread(partial(warm_up, self._plan)))
         if not self._roster.is_complete:
-            self._say(f"waiting for {self._roster.seats - len(self._roster.members)} sites to join")
+            self._say(f"waiting for {counted(self._roster.seats - len(self._roster.members), 'site')} to join")
             await self._wait_for_sites()
             await self._start()
         await loading

@@ -10,7 +10,6 @@ from fedbnsl.errors import DataError, FedbnslError, LeftError, SetupError
 from fedbnsl.events import Emit, Event, Events
 from fedbnsl.messages import RunOffer
 from fedbnsl.security_log import once_each
-from fedbnsl.wording import counted_edges
 from fedbnsl_client.agent import results
 from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.policy import Policy
@@ -109,7 +108,7 @@ class Part:
         try:
             results.keep_plan(place, self._plan_toml)
             self._take_part(place)
-            learned = counted_edges(results.n_edges(place), 0)
+            learned = results.learned(place)
             results.keep_outcome(place, self.offer, "finished", learned)
             self._notice(f"the run is over: {learned}; kept in {place}")
         except FedbnslError as error:

@@ -15,6 +15,7 @@ from typing import Any
 from fedbnsl import durable
 from fedbnsl.graphs.files import read_edges
 from fedbnsl.messages import RunOffer
+from fedbnsl.wording import counted_edges
 
 _MOST_BYTES = 80  # a file's name has 255 in all
 _UNUSUAL = re.compile(r"[^\w.-]+")
@@ -39,9 +40,10 @@ def is_kept(folder: Path) -> bool:
     return (folder / "edges.csv").exists()
 
 
-def n_edges(folder: Path) -> int:
-    """How many edges between variables the kept graph has."""
-    return int(read_edges(folder / "edges.csv").dag.sum())
+def learned(folder: Path) -> str:
+    """How many edges between variables the kept graph has, in words."""
+    graph = read_edges(folder / "edges.csv")
+    return counted_edges(int(graph.dag.sum()), int(graph.undirected.sum()))
 
 
 def keep_plan(folder: Path, toml: str) -> None:

@@ -10,6 +10,7 @@ from fedbnsl.privacy import zcdp
 from fedbnsl.privacy.calibration import price_of
 from fedbnsl.privacy.report import price_lines, price_summary
 from fedbnsl.rounds.kinds import n_rounds
+from fedbnsl.wording import counted
 from fedbnsl_client.budget.ledger import Ledger, Registration
 from fedbnsl_client.budget.ledger_chain import Entry
 from fedbnsl_client.budget.policy import DatasetPolicy, Policy, check_price, check_price_against_all, not_registered
@@ -78,7 +79,8 @@ def _price(plan: Plan, dataset: DatasetPolicy, registered: Registration, spent: 
     left = dataset.cap.left(after, gaussian=True).epsilon(delta)
     lines = [
         f"This run would spend epsilon {cost.epsilon(delta):.4g} of your budget of epsilon "
-        f"{dataset.max_epsilon:g} for dataset {dataset.id} (delta {dataset.max_delta:g}; {n_rounds(plan)} rounds)."
+        f"{dataset.max_epsilon:g} for dataset {dataset.id} (delta {dataset.max_delta:g}; "
+        f"{counted(n_rounds(plan), 'round')})."
     ]
     if dataset.cap.allows(after):
         lines.append(

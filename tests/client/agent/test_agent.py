@@ -199,3 +199,10 @@ def test_a_signal_ends_the_agent_wherever_it_arrives(
     with pytest.raises(InterruptedRunError, match="interrupted by SIGTERM"), interruptible():
         started.agent.run()
     assert started.joined == []
+
+
+def test_what_a_run_has_learned_is_counted_as_it_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "edges.csv").write_text("source,target,weight,directed\na,b,1.0,1\n", encoding="utf-8")
+    assert results.learned(tmp_path) == "1 edge"
+    (tmp_path / "edges.csv").write_text("source,target,weight,directed\na,b,1.0,1\nc,d,1.0,0\n", encoding="utf-8")
+    assert results.learned(tmp_path) == "1 directed edge, 1 undirected"

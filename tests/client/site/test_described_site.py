@@ -224,3 +224,22 @@ def test_a_refit_is_of_all_columns_of_a_variable(tmp_path: Path) -> None:
     weights = {(source, target): weight for source, target, weight in said.edges()}
     assert set(weights) == {("blood", "visits"), ("age", "crp")}
     assert weights["blood", "visits"] == pytest.approx(by_hand[np.abs(by_hand).argmax()], rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (["age,crp,1.0,1,0"], "refitted 1 edge on"),
+        (["age,crp,1.0,1,0", "age,visits,1.0,0,1"], "refitted 1 directed edge, 1 undirected on"),
+    ],
+)
+def test_a_refit_counts_and_keeps_the_edges_as_they_are_shown(rows: list[str], said: str, tmp_path: Path) -> None:
+    edges = tmp_path / "edges.csv"
+    edges.write_text("\n".join(["source,target,weight,directed,undecided", *rows, ""]), encoding="utf-8")
+    table, words = write_ward(tmp_path / "ward.csv", 2, rows=400), write_dictionary(tmp_path / "d.toml")
+    arguments = ["refit", edges, "--data", table, "--dictionary", words, "--out", tmp_path / "own", "--intercept"]
+    result = CliRunner().invoke(participant, list(map(str, arguments)))
+    assert result.exit_code == 0, result.output
+    assert said in result.output
+    kept = (tmp_path / "own" / "edges.csv").read_text(encoding="utf-8").splitlines()[1:]
+    assert [line.split(",")[3:5] for line in kept] == [row.split(",")[3:5] for row in rows]

@@ -17,6 +17,7 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.zcdp import zcdp_of
 from fedbnsl.rounds.kinds import n_rounds, stage
 from fedbnsl.web.board import Board
+from fedbnsl.wording import counted, counted_edges
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.round_loop import RoundRecord
 from fedbnsl_server.observe.page.present_graph import present_graph
@@ -101,7 +102,7 @@ class LiveRun:
         if kind == "run started":
             self._variables = fields["variables"]
             self.board.show("run", self._about)
-            self._line(event, f"the run started with {len(fields['sites'])} sites")
+            self._line(event, f"the run started with {counted(len(fields['sites']), 'site')}")
         elif kind == "site joined":
             self._rows[fields["site"]] = fields["n_samples"]
         elif kind in ("site away", "site back"):
@@ -157,7 +158,8 @@ class LiveRun:
         }
         self.board.add("rounds", row)
         if event is not None:
-            self._line(event, f"round {number} ({kind}) is over: {contributed} sites, {of['edges']} edges")
+            edges = counted_edges(of["edges"], of.get("undirected", 0))
+            self._line(event, f"round {number} ({kind}) is over: {counted(contributed, 'site')}, {edges}")
 
     async def _refresh(self) -> None:
         if self._ask is None:

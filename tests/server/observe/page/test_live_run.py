@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import signal
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +18,7 @@ from fedbnsl_server.observe.page import run_report
 from fedbnsl_server.observe.page.live_run import LiveRun
 from fedbnsl_server.observe.page.present_graph import MOST_EDGES, present_graph
 from fedbnsl_server.observe.page.remedies import remedies
+from fedbnsl_server.observe.page.runs_page import RunsPage
 
 NAMES = ("a", "b", "c")
 PLAN = Plan(n_participants=2, rounds=5, variables=NAMES, sites=("north", "south"), threshold=0.1)
@@ -162,3 +165,17 @@ def test_a_report_brings_its_own_policy_and_no_looser_one():
         assert "script-src" not in run_report.policy_of(page.format(loose))
         assert run_report.policy_of(page.format(loose)).startswith("default-src 'none'")
     assert "script-src" not in run_report.policy_of("<p>no policy")
+
+
+def test_a_signal_ends_the_waiting_for_viewers_and_nothing_else(monkeypatch):
+    """The loop that played the run has unset the handlers that it began with."""
+    waited = []
+    with RunsPage("127.0.0.1:0") as page:
+
+        def wait(*_, **__):
+            waited.append(1)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        monkeypatch.setattr(page.port, "wait_for_viewers", wait)
+        page.wait_for_viewers()
+    assert waited == [1]

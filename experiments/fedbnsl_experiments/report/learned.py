@@ -207,7 +207,8 @@ def _words(row: EdgeRow) -> str:
         )
     if row.directed_by:
         who = DIRECTED_BY.get(row.directed_by, row.directed_by)
-        lines.append(f"directed {who}" if row.directed else f"no direction: {who}")
+        how = "direction" if row.directed_by == "untested" else "directed"
+        lines.append(f"{how} {who}" if row.directed else f"no direction: {who}")
     if known.adjacent is not None:
         lines.append(f"in {percent(known.adjacent)} of the draws: {ways(known)}")
     if known.sites is not None:

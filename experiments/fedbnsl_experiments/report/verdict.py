@@ -12,6 +12,7 @@ DIRECTED_BY: Mapping[str, str] = {
     "data": "by the data",
     "knowledge": "by knowledge",
     "assumption": "by equal variances",
+    "untested": "not tested",
     "undecided": "too few draws agree",
     "nobody": "the data leave it open",
 }
@@ -19,7 +20,7 @@ DIRECTED_BY: Mapping[str, str] = {
 
 # What older results did not say.
 _MOST_IMPORTANT = "common causes that no table has"
-_NOT_DIRECTED = ("undecided", "nobody")
+_NOBODY = ("untested", "undecided", "nobody")
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,8 @@ class Verdict:
     tested
         What of it the run could test, each as a clause; nothing without moments. None: an older result does not say.
     directed_by
-        Number of edges by the keys of DIRECTED_BY; those of `undecided` and `nobody` have no direction.
+        Number of edges by the keys of DIRECTED_BY; those of `undecided` and `nobody` have no direction,
+        and that of `untested` is one that no search has confirmed.
     incomplete
         Which searches were ended early, in whole sentences.
     few_rows
@@ -75,8 +77,10 @@ class Verdict:
         n_edges, counts = sum(self.directed_by.values()), self.directed_by
         if not n_edges:
             return ""
-        by = [f"{words}: {counts[key] or 'none'}" for key, words in DIRECTED_BY.items() if key not in _NOT_DIRECTED]
+        by = [f"{words}: {counts[key] or 'none'}" for key, words in DIRECTED_BY.items() if key not in _NOBODY]
         words = f"Directed {by[0]} of {counted(n_edges, 'edge')}; {'; '.join(by[1:])}."
+        if counts["untested"]:
+            words += f" Not tested, as the run ended before its search: {counts['untested']}."
         if counts["nobody"]:
             words += f" Without a direction, as the data leave it open: {counts['nobody']}."
         if counts["undecided"]:

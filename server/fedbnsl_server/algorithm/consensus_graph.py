@@ -21,7 +21,7 @@ from fedbnsl.rounds.kinds import n_rounds, stage
 from fedbnsl.sparse import Mask, Matrix, SparseMatrix
 from fedbnsl_server.algorithm.admm import AdmmState
 
-DirectedBy = Literal["data", "knowledge", "assumption", "undecided", "nobody"]
+DirectedBy = Literal["data", "knowledge", "assumption", "untested", "undecided", "nobody"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +44,8 @@ class ConsensusGraph:
         In which the run's columns are measured; None: in those of the tables.
     drawn
         What the bootstrap has on the edges of the DAG between variables; None: no draws.
+    is_tested
+        False: it is cut from W, and the search that tells directions is still to come.
     """
 
     dag: Mask
@@ -53,6 +55,7 @@ class ConsensusGraph:
     graph_class: GraphClass
     units: Units | None = None
     drawn: EdgeDraws | None = None
+    is_tested: bool = True
 
     @cached_property
     def between_variables(self) -> Mask:
@@ -72,8 +75,13 @@ class ConsensusGraph:
     @cached_property
     def undecided(self) -> Mask:
         """(V, V) arrows of the class that too few bootstrap draws agree with."""
+        return undecided(self.between_variables, self.class_marks, self._given, self.drawn)
+
+    @property
+    def _given(self) -> Mask:
+        """(V, V) edges whose direction the plan's knowledge fixes by itself."""
         known = self.mask.of_variables
-        return undecided(self.between_variables, self.class_marks, known.required | ~known.allowed.T, self.drawn)
+        return known.required | ~known.allowed.T
 
     @property
     def marks(self) -> Mask:
@@ -86,7 +94,8 @@ class ConsensusGraph:
 
         The data, where all equivalent DAGs agree, with required edges and without them, even if the data show these;
         knowledge, where all of these that keep it agree; otherwise the assumption of equal variances or, in a CPDAG,
-        nobody. Undecided is an arrow of any of them that too few bootstrap draws agree with.
+        nobody. Undecided is an arrow of any of them that too few bootstrap draws agree with. Where a search is still to
+        come, an arrow that knowledge does not fix is untested.
         """
         dag, with_knowledge = self.between_variables, self._class_with_knowledge
         last: DirectedBy = "nobody" if self.graph_class == "cpdag" else "assumption"
@@ -97,6 +106,8 @@ class ConsensusGraph:
         def who(i: int, j: int) -> DirectedBy:
             if self.undecided[i, j]:
                 return "undecided"
+            if not self.is_tested and not self.marks[j, i]:
+                return "knowledge" if self._given[i, j] else "untested"
             return "data" if by_data[i, j] else "knowledge" if by_knowledge[i, j] else last
 
         return {(i, j): who(i, j) for i, j in pairs}
@@ -160,5 +171,5 @@ def consensus_graph(state: AdmmState, plan: Plan, mask: EdgeMask) -> ConsensusGr
         weights = state.found[-1].to_dense()
     graph = _acyclic_part(weights, plan.threshold, plan, mask, state.units)
     if state.confidence is None:
-        return graph
+        return replace(graph, is_tested=state.refitted is not None or not plan.moments_rounds)
     return replace(graph, drawn=state.confidence.of_edges(graph.between_variables))

@@ -96,7 +96,7 @@ def named_edges(
 
 
 def directions(edges: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """How many of the named edges are directed by the data, by knowledge or by an assumption, undecided, and open."""
+    """How many of the named edges are directed by the data, by knowledge or by an assumption, and how many by none."""
     counted = Counter(edge["directed_by"] for edge in edges)
     return {who: counted[who] for who in get_args(DirectedBy)}
 

@@ -369,4 +369,4 @@ def test_edges_are_counted_by_who_directed_them() -> None:
         for who in ("data", "data", "undecided", "nobody")
     ]
     counts = verdict_of(CPDAG, COLUMNS, edges, CONFIDENCE, EQUAL)["directed_by"]
-    assert counts == {"data": 2, "knowledge": 0, "assumption": 0, "undecided": 1, "nobody": 1}
+    assert counts == {"data": 2, "knowledge": 0, "assumption": 0, "untested": 0, "undecided": 1, "nobody": 1}

@@ -31,6 +31,7 @@ from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_experiments import simulate as simulation
 from fedbnsl_experiments.report.page import write_report
+from fedbnsl_experiments.report.verdict import verdict_of
 from fedbnsl_experiments.scoring.evaluation import learned_weights
 from fedbnsl_experiments.tables.synthetic import synthesise
 from fedbnsl_server.algorithm import admm
@@ -482,7 +483,7 @@ def test_a_run_under_cpdag_says_which_edges_are_directed_by_whom_and_keeps_the_d
     assert result["graph_class"] == "cpdag"
     assert result["warnings"] == []
     assert result["verdict"]["directed_by"] == {
-        "data": 2, "knowledge": 1, "assumption": 0, "undecided": 0, "nobody": 1
+        "data": 2, "knowledge": 1, "assumption": 0, "untested": 0, "undecided": 0, "nobody": 1
     }  # fmt: skip
     assert [(edge["source"], edge["target"], edge["directed"], edge["directed_by"]) for edge in result["edges"]] == [
         ("v3", "v1", True, "data"),
@@ -506,8 +507,35 @@ def test_what_only_a_required_edge_directs_is_directed_by_knowledge(tmp_path: Pa
     W = sparse({(4, 5): 0.7, (6, 5): 0.6}, 8)
     recorder.on_round(state_of(1, W, W, (1.0,) * 8), record_of(1, "ab", "moments"))
     assert recorder.finish("finished")["verdict"]["directed_by"] == {
-        "data": 0, "knowledge": 2, "assumption": 0, "undecided": 0, "nobody": 0
+        "data": 0, "knowledge": 2, "assumption": 0, "untested": 0, "undecided": 0, "nobody": 0
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("graph_class", ["cpdag", "dag-equal-variance"])
+def test_a_run_that_ends_before_its_search_says_that_directions_are_not_tested(
+    graph_class: str, tmp_path: Path
+) -> None:
+    """v3 -> v1 <- v2 is a v-structure of the ADMM's graph; v4 -> v5 is required."""
+    plan = Plan(refit_rounds=0, moments_rounds=1).with_settings(
+        graph_class=graph_class, knowledge={"required": [["v4", "v5"]]}
+    )
+    recorder, _ = recorder_in(tmp_path / "run", plan, d=8)
+    W = sparse({(3, 1): 0.9, (2, 1): 0.8, (4, 5): 0.7, (7, 6): 0.6}, 8)
+    recorder.on_round(state_of(1, W), record_of(1, "ab"))
+    result = recorder.finish("interrupted", "interrupted in round 2")
+    last = (False, "nobody") if graph_class == "cpdag" else (True, "untested")
+    assert [(edge["directed"], edge["directed_by"]) for edge in result["edges"]] == [
+        (True, "untested"), (True, "untested"), (True, "knowledge"), last,
+    ]  # fmt: skip
+    assert result["verdict"]["directed_by"]["data"] == result["verdict"]["directed_by"]["assumption"] == 0
+    verdict = verdict_of(result)
+    assert verdict is not None
+    untested = 2 + (graph_class != "cpdag")
+    assert f"Not tested, as the run ended before its search: {untested}." in verdict.in_words
+    page = write_report(tmp_path / "run").read_text(encoding="utf-8")
+    assert "direction not tested" in page
+    assert "The run ended before its search: directions are not tested" in page
+    assert "directed by the data" not in page
 
 
 def test_directions_that_only_equal_variances_give_are_said_to_be_assumed(tmp_path: Path) -> None:

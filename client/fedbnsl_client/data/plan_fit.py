@@ -8,6 +8,7 @@ import numpy as np
 from fedbnsl.errors import DataError, SchemaMismatchError
 from fedbnsl.messages import FindingCode
 from fedbnsl.plan.dictionary import Dictionary
+from fedbnsl.plan.limits import LEAST_SPREAD
 from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.preparation import Preparation
 from fedbnsl.sparse import Index, Matrix
@@ -120,8 +121,35 @@ def require_complete(table: Dataset, preparation: Preparation | None) -> None:
         )
 
 
+def require_sizes(table: Dataset) -> None:
+    """Refuse columns too small for moments about zero, which a plan without preparation sends in units of the table.
+
+    The check of a table without a dictionary has refused such columns already. One with a dictionary may hold them: a
+    plan that prepares columns divides by a spread of all sites. A column of zeros is a level that does not occur here.
+
+    Parameters
+    ----------
+    table
+        (n, d) without missing values.
+
+    Raises
+    ------
+    DataError
+        By column.
+    """
+    sizes = np.sqrt(sum_over_rows(table.X, lambda rows: np.square(rows).sum(axis=0)) / table.n_samples)
+    small = np.flatnonzero((sizes > 0.0) & (sizes < LEAST_SPREAD)).tolist()
+    if small:
+        raise DataError(
+            f"column(s) {first_few(repr(table.variables[k]) for k in small)}: the root of the mean square is below "
+            f"{LEAST_SPREAD:g}, the least that a plan without [preparation] takes",
+            remedy="Give them in another unit (factor = ... in columns.toml), or use a plan with [preparation], such "
+            "as standard. Nothing of the table was sent.",
+        )
+
+
 def rows_for(table: Dataset, plan: Plan) -> Dataset:
-    """The rows that a run of a plan uses, or a refusal as of `require_complete`.
+    """The rows that a run of a plan uses, or a refusal as of `require_complete` and `require_sizes`.
 
     Without privacy those without a missing value. A private run keeps all of them, so that the number of its records
     does not depend on what they hold; to its statistics and moments an incomplete one adds nothing, and without
@@ -131,7 +159,10 @@ def rows_for(table: Dataset, plan: Plan) -> Dataset:
     if plan.privacy is not None:
         return table if plan.preparation is not None else table.with_zeros()
     require_complete(table, plan.preparation)
-    return table.complete_cases()
+    used = table.complete_cases()
+    if plan.preparation is None and plan.moments_rounds:
+        require_sizes(used)
+    return used
 
 
 def require_rows_here(table: Dataset, plan: Plan) -> None:

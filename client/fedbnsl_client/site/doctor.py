@@ -22,7 +22,7 @@ from fedbnsl.messages import PROTOCOL_VERSION, RunStatus
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.budget.policy import Policy
 from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_client.data.plan_fit import PlanFit, fit_of, refuse_other_dictionary
+from fedbnsl_client.data.plan_fit import PlanFit, fit_of, refuse_other_dictionary, rows_for
 from fedbnsl_client.session import Session
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_client.site.identity import Identity
@@ -385,7 +385,10 @@ class _Examination:
             raise _NotTriedError("no policy here, or it cannot be read: no table is known")
         dataset = self._policy.dataset(dataset_id)
         refuse_other_dictionary(plan, site_folder.described(self._folder, *self._described_by)[0])
-        fit = self._fit = fit_of(self._table(self._policy, dataset.id), plan)
+        table = self._table(self._policy, dataset.id)
+        fit = self._fit = fit_of(table, plan)
+        if plan.privacy is None:  # a private run refuses no table for what it holds
+            rows_for(table.reordered(plan.column_names or table.variables), plan)
         text = "; ".join(fit.lines())
         if fit.same_value or fit.beyond_any > _MANY_BEYOND:
             raise _DoubtError(

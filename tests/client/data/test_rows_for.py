@@ -4,9 +4,14 @@ import numpy as np
 import pytest
 
 from fedbnsl.errors import DataError, SchemaMismatchError
+from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
+from fedbnsl.rounds import moments as moments_round
+from fedbnsl.sparse import SparseMatrix
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.plan_fit import refuse_other_columns, remarks, rows_for
+from fedbnsl_server.rounds.kinds import Run
+from fedbnsl_server.rounds.moments import fault
 from private_site import private_plan
 
 X = np.random.default_rng(1).normal(size=(50, 2))
@@ -30,6 +35,27 @@ def test_a_run_without_privacy_uses_complete_rows_if_the_plan_leaves_enough_out(
     for plan in (Plan.load("standard"), Plan.load("lean"), Plan.load("standard", ["preparation.missing='refuse'"])):
         with pytest.raises(DataError, match="of 50 rows, 40"):
             rows_for(TABLE, plan)
+
+
+@pytest.mark.parametrize(("size", "fits"), [(0.0, True), (1e-14, False), (1e-12, True)])
+def test_a_described_column_too_small_for_moments_is_refused_before_it_is_sent(size: float, *, fits: bool) -> None:
+    described = Dictionary.from_plain({"a": {"range": [-9, 9]}, "b": {"range": [-9, 9]}}, origin="x")
+    values = np.random.default_rng(2).uniform(-1.0, 1.0, (50, 2)) * (1.0, size)
+    table = Dataset.of_values(["a", "b"], values, origin="here", dictionary=described, warn=False)
+    moments = Plan.load("lean").with_settings(dictionary=described.model_dump(), moments_rounds=1)
+    assert moments.preparation is None
+    if fits:
+        rows_for(table, moments)
+    else:
+        with pytest.raises(DataError, match=r"column\(s\) 'b': the root of the mean square is below 1e-13"):
+            rows_for(table, moments)
+    for plan in (Plan.load("standard"), PRIVATE, moments.with_settings(moments_rounds=0)):
+        rows_for(table, plan)
+    n = table.n_samples
+    answer = moments_round.Answer(np.asarray(values.T @ values / n)[np.triu_indices(2)])
+    everything = moments_round.Task(SparseMatrix.from_dense(np.ones((2, 2)) - np.eye(2)))
+    run = Run(moments, moments.edge_mask(table.variables), {"s": n})
+    assert (fault(answer, everything, run) == "") == fits, "as the coordinator would take it"
 
 
 def test_what_happens_to_incomplete_rows_is_said_as_it_is() -> None:

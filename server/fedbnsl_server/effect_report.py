@@ -1,11 +1,13 @@
 """What `fedbnsl effect` reports: all values of an effect over a class of graphs, and in words how far they are told.
 
 Values are those of the best class. Where it rests on arrows that too few bootstrap draws agree with, or the draws
-mostly have paths that it has not, the effect is open, whatever this one class says.
+mostly have paths that it has not, the effect is open, whatever this one class says. So is one between functions of
+each other.
 """
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,8 +33,12 @@ def effect_report(network: LearnedNetwork, sources: Sequence[int], target: int, 
     of_sources = [k for source in sources for k in members[source].tolist()]
     undecided = _rests_on(network, sources, target)
     draws = _paths(network, sources, target)
+    tied = network.function(sources, target)
+    if tied:
+        effects = [replace(one, standard_error=None) for one in effects]
+    is_open = bool(tied or undecided) or _against(network, draws, effects)
     rows = [
-        _row(network, effects, (a, b), (i, j), is_open=bool(undecided) or _against(network, draws, effects))
+        _row(network, effects, (a, b), (i, j), is_open=is_open)
         for a, i in enumerate(of_sources)
         for b, j in enumerate(members[target].tolist())
         if {i, j} <= asked
@@ -132,7 +138,17 @@ def _sentences(
     source, goal = " and ".join(repr(names[k]) for k in sources), repr(names[target])
     absent = [not one.value.any() for one in effects]
     found: list[str] = []
-    if undecided:
+    if tied := network.function(sources, target):
+        found.append(
+            f"open: {first_few(map(repr, tied))} are functions of each other, and the tables cannot tell which of them "
+            "moves which; in the best class, it is as follows"
+        )
+    elif undecided and not network.draws:
+        arrows = first_few(f"{one} -> {other}" for one, other in undecided)
+        found.append(
+            f"open: this effect rests on {arrows}, between functions of each other; in the best class, it is as follows"
+        )
+    elif undecided:
         arrows = first_few(f"{one} -> {other}" for one, other in undecided)
         found.append(
             f"open: less than {100 * network.majority:.0f} % of the bootstrap draws agree with {arrows}, on which this "
@@ -153,7 +169,9 @@ def _sentences(
         )
     if not network.draws:
         found.append("how sure the directions are is not known: the run has no bootstrap draws")
-    if network.precision is None:
+    if tied:
+        found.append("no intervals: they would hold only if the direction were known")
+    elif network.precision is None:
         found.append("no intervals: the run does not say what its coefficients were estimated from")
     elif len(sources) > 1:
         found.append("no intervals: they are not computed for variables that are set together")

@@ -44,7 +44,8 @@ class EffectRow:
     n_entries
         Pairs of columns of the two variables.
     said
-        identified, a range, or not identified; open where it rests on undecided directions.
+        identified, a range, or not identified; open where it rests on undecided directions, or
+        is one between functions of each other.
     """
 
     source: str
@@ -138,7 +139,8 @@ def _row(network: LearnedNetwork, spread: Matrix, source: int, target: int, effe
     of_pair, factor = values[:, a, b], float(scale[a, b])
     interval = None
     errors = [one.standard_error[a, b] for one in effects if one.standard_error is not None]
-    if len(errors) == len(effects) and np.isfinite(errors).all():
+    tied = network.function([source], target)
+    if not tied and len(errors) == len(effects) and np.isfinite(errors).all():
         half = _NORMAL_95 * np.array(errors)
         interval = (float((of_pair - half).min()), float((of_pair + half).max()))
     low, high = float(of_pair.min()), float(of_pair.max())
@@ -153,6 +155,6 @@ def _row(network: LearnedNetwork, spread: Matrix, source: int, target: int, effe
         None if interval is None else (interval[0] * factor, interval[1] * factor),
         scale.size,
         "open"
-        if rests_on(network.marks, network.undecided, [source], target).any()
+        if tied or rests_on(network.marks, network.undecided, [source], target).any()
         else _IN_WORDS[certainty(of_pair.tolist())],
     )

@@ -84,7 +84,12 @@ class Verdict:
         if counts["nobody"]:
             words += f" Without a direction, as the data leave it open: {counts['nobody']}."
         if counts["undecided"]:
-            words += f" Without a direction, as less than {self._percent} of the draws agree: {counts['undecided']}."
+            why = (
+                f"less than {self._percent} of the draws agree"
+                if self.draws != 0
+                else "they tie functions of each other"
+            )
+            words += f" Without a direction, as {why}: {counts['undecided']}."
         return f"{words} {self._how_sure}".rstrip() if sum(counts[key] for key in ("data", "assumption")) else words
 
     @property

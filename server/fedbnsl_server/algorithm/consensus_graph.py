@@ -20,6 +20,7 @@ from fedbnsl.plan.plan import GraphClass, Plan
 from fedbnsl.rounds.kinds import n_rounds, stage
 from fedbnsl.sparse import Mask, Matrix, SparseMatrix
 from fedbnsl_server.algorithm.admm import AdmmState
+from fedbnsl_server.search.relations import functions
 
 DirectedBy = Literal["data", "knowledge", "assumption", "untested", "undecided", "nobody"]
 
@@ -44,6 +45,8 @@ class ConsensusGraph:
         In which the run's columns are measured; None: in those of the tables.
     drawn
         What the bootstrap has on the edges of the DAG between variables; None: no draws.
+    functions
+        (V, V) which variables are functions of each other; None: not known.
     is_tested
         False: it is cut from W, and the search that tells directions is still to come.
     """
@@ -55,6 +58,7 @@ class ConsensusGraph:
     graph_class: GraphClass
     units: Units | None = None
     drawn: EdgeDraws | None = None
+    functions: Mask | None = None
     is_tested: bool = True
 
     @cached_property
@@ -74,8 +78,8 @@ class ConsensusGraph:
 
     @cached_property
     def undecided(self) -> Mask:
-        """(V, V) arrows of the class that too few bootstrap draws agree with."""
-        return undecided(self.between_variables, self.class_marks, self._given, self.drawn)
+        """(V, V) arrows of the class that too few bootstrap draws agree with, or between functions of each other."""
+        return undecided(self.between_variables, self.class_marks, self._given, self.drawn, self.functions)
 
     @property
     def _given(self) -> Mask:
@@ -94,7 +98,7 @@ class ConsensusGraph:
 
         The data, where all equivalent DAGs agree, with required edges and without them, even if the data show these;
         knowledge, where all of these that keep it agree; otherwise the assumption of equal variances or, in a CPDAG,
-        nobody. Undecided is an arrow of any of them that too few bootstrap draws agree with. Where a search is still to
+        nobody. Undecided is an arrow of any of them as `undecided` says. Where a search is still to
         come, an arrow that knowledge does not fix is untested.
         """
         dag, with_knowledge = self.between_variables, self._class_with_knowledge
@@ -172,4 +176,6 @@ def consensus_graph(state: AdmmState, plan: Plan, mask: EdgeMask) -> ConsensusGr
     graph = _acyclic_part(weights, plan.threshold, plan, mask, state.units)
     if state.confidence is None:
         return replace(graph, is_tested=state.refitted is not None or not plan.moments_rounds)
-    return replace(graph, drawn=state.confidence.of_edges(graph.between_variables))
+    known = state.confidence
+    tied = functions(known.related, known.exact, mask.columns) if known.exact.any() else None
+    return replace(graph, drawn=known.of_edges(graph.between_variables), functions=tied)

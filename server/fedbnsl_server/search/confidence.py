@@ -16,7 +16,7 @@ from fedbnsl_server.search.bootstrap import Draws, Search
 from fedbnsl_server.search.fitted_network import SINGULAR, Accuracy, FittedNetwork, SiteMoments, edges_of, fitted
 from fedbnsl_server.search.heterogeneity import MOST_LEFT_OUT, holm, kept_without_a_site, tails
 from fedbnsl_server.search.progress import Each, Progress, in_turn
-from fedbnsl_server.search.relations import relations
+from fedbnsl_server.search.relations import functions, relations
 from fedbnsl_server.search.site_agreement import site_agreement
 from fedbnsl_server.search.standard_errors import correlation_errors, log_variance_errors, standard_errors
 
@@ -39,7 +39,7 @@ class Confidence:
     edges
         (E, 2) edges between columns, row by row.
     standard_error
-        (E,) of their coefficients, given the graph.
+        (E,) of their coefficients, given the graph; NaN: not identified, as between functions of each other.
     variance, residual_variance
         (d,) of the columns.
     residual_correlation
@@ -72,7 +72,8 @@ class Confidence:
         (K, 2) pairs of variables, the first before the second, that any of these graphs has.
     counts
         (K, 4) of them: in how many draws they are adjacent, directed as named, directed the other way; and how many
-        searches without a site have them adjacent.
+        searches without a site have them adjacent. Between functions of each other, rounding alone directs an edge of
+        a draw: it counts as one without a direction.
     leading, led
         (L, 2) ordered pairs of variables that a path of directed edges joins in any draw, and (L,) in how many.
     n_apart
@@ -256,16 +257,19 @@ def confidence_of(
         if odd in kept:
             odd_lost = np.argwhere(np.triu((dag | dag.T) & ~kept[odd]))
             odd_gained = np.argwhere(np.triu(kept[odd] & ~(dag | dag.T)))
+    tied = relations(dag if not accuracy.noise_std else np.zeros_like(dag), moments, columns)
+    counts[..., 1:3] *= ~functions(tied.members, tied.exact, columns)[:, :, None]
+    edges, of_exact = edges_of(network.dag), tied.members[tied.exact]
+    errors = np.where((of_exact[:, edges[:, 0]] & of_exact[:, edges[:, 1]]).any(axis=0), np.nan, errors)
     pairs = np.argwhere(np.triu(counts.any(axis=-1), k=1))
     spread = np.sqrt(network.residual_variance)
     n_apart, unexplained, correlations = _unexplained(
         network, moments, moments if seen is None else seen, accuracy, columns
     )
-    tied = relations(dag if not accuracy.noise_std else np.zeros_like(dag), moments, columns)
     return Confidence(
         n_samples=accuracy.n_samples,
         noise_std=accuracy.noise_std,
-        edges=edges_of(network.dag),
+        edges=edges,
         standard_error=errors,
         variance=moments.diagonal().copy(),
         residual_variance=network.residual_variance.copy(),

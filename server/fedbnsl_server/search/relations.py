@@ -38,6 +38,21 @@ class Relations:
     exact: Mask
 
 
+def functions(members: Mask, exact: Mask, columns: Columns) -> Mask:
+    """(V, V) which variables are in one exact set, each with itself: nothing tells a direction between them.
+
+    Parameters
+    ----------
+    members, exact
+        As in `Relations`.
+    """
+    found = np.zeros((len(columns.variables), len(columns.variables)), dtype=bool)
+    for one in members[exact]:
+        own = np.unique(columns.variable_of[one])
+        found[np.ix_(own, own)] = True
+    return found
+
+
 def relations(dag: Mask, S: Matrix, columns: Columns) -> Relations:
     """Those among the families of a (V, V) DAG, from (d, d) moments, known within them and without noise.
 

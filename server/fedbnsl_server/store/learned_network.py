@@ -1,7 +1,7 @@
 """The learned network of a run folder as a covariance and a class of graphs, for questions about effects."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ class LearnedNetwork:
     marks
         (V, V) the class: [i, j] for i -> j, and [j, i] as well for an undirected edge.
     undecided
-        (V, V) arrows of the class that too few bootstrap draws agree with.
+        (V, V) arrows of the class that too few bootstrap draws agree with, or between functions of each other.
     covariance
         (d, d) that the network implies, in units of the tables.
     precision
@@ -46,6 +46,8 @@ class LearnedNetwork:
     paths
         By names of source and target: the share of the draws in which directed edges lead there, 0 left out; None: not
         known.
+    functions
+        Sets of variables that are functions of each other: of an effect within one, the tables tell nothing.
     """
 
     columns: Columns
@@ -59,6 +61,13 @@ class LearnedNetwork:
     draws: int = 0
     majority: float = MAJORITY
     paths: Mapping[str, Mapping[str, float]] | None = None
+    functions: tuple[tuple[str, ...], ...] = ()
+
+    def function(self, sources: Sequence[int], target: int) -> tuple[str, ...]:
+        """The set of variables that are functions of each other with the target and a source in it; empty: none."""
+        names = self.columns.variables
+        of_sources = {names[k] for k in sources}
+        return next((one for one in self.functions if names[target] in one and of_sources & set(one)), ())
 
     @property
     def spread(self) -> Matrix:
@@ -108,6 +117,7 @@ def read_network(run: Path) -> LearnedNetwork:
         verdict.get("draws", 0),
         verdict.get("majority", MAJORITY),
         result.get("paths"),
+        tuple(tuple(one) for one in verdict.get("functions", ())),
     )
 
 

@@ -125,6 +125,7 @@ class Verdict(_Part):
     assumed: Texts
     tested: Texts | None = None
     contradicted: Texts
+    functions: list[Texts] = []
     directed_by: dict[str, Count]
     draws: Count | None = None
     majority: float = MAJORITY

@@ -74,6 +74,12 @@ def verdict_of(
         "tested": list(_tested(plan, columns, confidence, residual_variance)),
         "contradicted": contradicted,
         "not_testable": list(_NOT_TESTABLE),
+        "functions": []
+        if confidence is None
+        else [
+            [columns.variables[v] for v in np.unique(columns.variable_of[one]).tolist()]
+            for one in confidence.related[confidence.exact]
+        ],
         "directed_by": directions(edges),
         "draws": 0 if confidence is None else confidence.draws,
         "majority": MAJORITY,

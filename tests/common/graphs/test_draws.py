@@ -39,6 +39,16 @@ def test_an_edge_that_the_class_leaves_open_is_not_undecided_and_without_draws_n
     assert not undecided(COLLIDER, COLLIDER, NOTHING, None).any()
 
 
+@pytest.mark.parametrize("drawn", [None, EdgeDraws(10, ((10, 10, 0), (10, 10, 0)))])
+def test_an_arrow_between_functions_of_each_other_is_undecided_unless_it_is_known(drawn):
+    functions, known = NOTHING.copy(), NOTHING.copy()
+    functions[np.ix_([1, 2], [1, 2])] = True
+    found = undecided(COLLIDER, COLLIDER, known, drawn, functions)
+    assert np.argwhere(found).tolist() == [[1, 2]]
+    known[1, 2] = True
+    assert not undecided(COLLIDER, COLLIDER, known, drawn, functions).any()
+
+
 def test_shares_are_of_all_draws_and_named_as_in_the_graph():
     drawn = EdgeDraws(10, ((8, 5, 2), (10, 10, 0)))
     assert drawn.shares(COLLIDER, "abc") == {("a", "c"): (0.8, 0.5, 0.2), ("b", "c"): (1.0, 1.0, 0.0)}

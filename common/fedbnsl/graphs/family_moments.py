@@ -9,8 +9,9 @@ from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.sparse import Mask, Matrix
 
-# So many columns have few moments in all: a search may have all of them.
-_FEW = 60
+# So many columns have few moments in all (180 kB): a search may have all of them, and loses no edge that the rounds
+# before it have not seen.
+_FEW = 300
 
 
 def parent_candidates(neighbours: Mask, mask: EdgeMask) -> Mask:
@@ -26,7 +27,7 @@ def parent_candidates(neighbours: Mask, mask: EdgeMask) -> Mask:
 
 
 def within_two_steps(edges: Mask) -> Mask:
-    """(d, d) pairs i < j that an edge joins, or a path of two edges, whatever their directions; all pairs of few."""
+    """(d, d) pairs i < j that an edge joins, or a path of two edges, whatever their directions; of 300 or fewer all."""
     step = edges | edges.T
     return np.triu(step | _together(step) | (len(edges) <= _FEW), k=1)
 

@@ -42,7 +42,7 @@ _MOST_AGAINST = 20
 
 
 def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
-    """The neighbours that the ADMM rounds found; later, who is within two steps of another in the last graph.
+    """The neighbours that the ADMM rounds found; later all pairs, or those within two steps in the last graph.
 
     In the last round also those that the plan's knowledge keeps apart: otherwise nothing could contradict it.
     """

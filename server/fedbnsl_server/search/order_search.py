@@ -125,9 +125,8 @@ def best_dag(
 def canonical_order(R: Matrix, members: Sequence[Index]) -> Index:
     """(V,) variables by what they share with all others, least first; those that share nothing come last.
 
-    Variables that share much with many, such as hubs, come last: first, they would be causes of all of these from the
-    start, and the search found worse graphs (`bench hubs`). What is shared is the sum of the squared canonical
-    correlations with each other variable, which no order, name, unit or reference level changes.
+    What is shared is the sum of the squared canonical correlations with each other variable, which no order, name, unit
+    or reference level changes.
 
     Parameters
     ----------

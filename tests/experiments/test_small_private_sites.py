@@ -9,8 +9,8 @@ import pytest
 
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
-from fedbnsl.privacy.calibration import price_of
-from fedbnsl.privacy.site_shares import WHOLE, site_shares
+from fedbnsl.privacy.calibration import WHOLE_SHARE, price_of
+from fedbnsl.privacy.site_shares import site_shares
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_experiments.scoring.evaluation import learned_graph
 from fedbnsl_experiments.simulate import simulate
@@ -55,13 +55,13 @@ def test_sites_of_one_size_count_in_full_and_a_small_one_by_what_it_tells() -> N
     for secure in ("true", "false"):
         plan = Plan.load("private", [f"privacy.secure_sum={secure}"], epsilon=1.0).with_settings(dictionary=ranges)
         price = price_of(plan, n_samples=1000, n_variables=D)
-        assert site_shares(price, [1000] * 8, 2.0) == [WHOLE] * 8
+        assert site_shares(price, [1000] * 8, 2.0) == [WHOLE_SHARE] * 8
         few, some, most = site_shares(price, [10, 1500, 10_000], 2.0)
         if secure == "true":
             assert few == 0
-            assert 0 < some < most == WHOLE
+            assert 0 < some < most == WHOLE_SHARE
         else:
-            assert (few, some, most) == (WHOLE, WHOLE, WHOLE), "the coordinator sees each site's release"
+            assert {few, some, most} == {WHOLE_SHARE}, "the coordinator sees each site's release"
 
 
 @pytest.mark.parametrize("consensus", ["mean", "median", "trimmed-mean"])

@@ -5,8 +5,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbnsl.privacy.calibration import LATTICE, constant_residual
-from fedbnsl.privacy.site_shares import WHOLE
+from fedbnsl.privacy.calibration import LATTICE, WHOLE_SHARE, constant_residual
 from fedbnsl.sparse import Matrix
 from fedbnsl_client.data.mapped_array import sum_over_rows
 from fedbnsl_client.privacy.lattice_products import add_products
@@ -124,7 +123,7 @@ def residual_sums(
     randbelow: Randbelow,
     prepared_by: tuple[Matrix, Matrix] | None = None,
     means_variance: int = 0,
-    share: int = WHOLE,
+    share: int = WHOLE_SHARE,
 ) -> tuple[Matrix, Matrix]:
     """What `release_residual_moments` gives, as whole numbers on the lattice; with prepared columns a site's own means.
 
@@ -139,7 +138,7 @@ def residual_sums(
         Of the noise of the own means, in lattice units squared; 0: there are none. One record moves them by at most
         `calibration.own_means_sensitivity`.
     share
-        See `site_shares`: so much of the sums counts, in parts of WHOLE; of the own means, all.
+        See `site_shares`: so much of the sums counts, in parts of WHOLE_SHARE; of the own means, all.
 
     Returns
     -------
@@ -162,7 +161,7 @@ def residual_sums(
     sums = _sums(X, residuals, X.shape[1] + (prepared_by is not None), norm_bound)
     own = sums[:, -1] if means_variance else sums[:0, -1]
     own_means = np.array([float(int(total) + rounded_gaussian(means_variance, randbelow)) for total in own])
-    return _noisy(sums * share // WHOLE, variance, randbelow), own_means
+    return _noisy(sums * share // WHOLE_SHARE, variance, randbelow), own_means
 
 
 # Rows of a block: its lattice columns stay in the cache, and a large table is not copied.

@@ -9,8 +9,8 @@ from fedbnsl.errors import LocalProtocolError, RemoteProtocolError
 from fedbnsl.graphs.family_moments import symmetric
 from fedbnsl.matrix_codec import as_sent
 from fedbnsl.messages import LocalUpdate, MaskedSum, RoundTask, SiteState
-from fedbnsl.privacy.calibration import LATTICE, constant_residual
-from fedbnsl.privacy.site_shares import WHOLE, site_shares
+from fedbnsl.privacy.calibration import LATTICE, WHOLE_SHARE, constant_residual
+from fedbnsl.privacy.site_shares import site_shares
 from fedbnsl.rounds.kinds import LARGEST
 from fedbnsl.rounds.residual_moments import Answer, Task
 from fedbnsl.sparse import Matrix
@@ -86,7 +86,7 @@ class Rounds(LocalRounds):
         if by is not None:
             # Whole numbers that follow from the site's own means alone: the rest of the sum is as it was released.
             square = square_of_means(own_means, math.sqrt(price.means_variance))
-            taken_off = (square * (share / WHOLE))[np.triu_indices(d)]
+            taken_off = (square * (share / WHOLE_SHARE))[np.triu_indices(d)]
             numbers = [number - round(square) for number, square in zip(numbers, taken_off.tolist(), strict=True)]
             numbers.append(int(sums[-1, -1]))
             self.own_means = own_means * self._unit

@@ -9,17 +9,12 @@ from collections.abc import Sequence
 
 from fedbnsl.privacy.calibration import LATTICE, WHOLE_SHARE, Price, constant_residual
 
-WHOLE = WHOLE_SHARE
-"""The share of a site that counts in full. Sums that are scaled down by less than 1 / WHOLE would not make up for
-their rounding: it moves each of (d + 1)^2 numbers by at most 1, and a record moves them by sqrt(2) LATTICE. So
-`calibration` refuses plans with more than MOST_COLUMNS_IN_SHARES columns."""
-
-FAINT = WHOLE // 4
+FAINT = WHOLE_SHARE // 4
 """A site with a smaller share hardly counts."""
 
 
 def site_shares(price: Price, n_samples: Sequence[int], norm_bound: float) -> list[int]:
-    """Of each site, in parts of WHOLE; the largest is WHOLE.
+    """Of each site, in parts of WHOLE_SHARE; the largest is WHOLE_SHARE.
 
     With n records of mean weight w, whose means have errors of variance e^2, moments about them have the variance
     1 / (n w) + e^4, in units of residuals: the sum tells most if a site counts by the inverse of it, relative to its
@@ -38,4 +33,4 @@ def site_shares(price: Price, n_samples: Sequence[int], norm_bound: float) -> li
     weight = min(norm_bound**2 / (price.n_variables + constant**2), 1.0)  # of records with residuals of variance 1
     noise_std = math.sqrt(price.means_variance) * norm_bound**2 / LATTICE
     told = [1.0 / (1.0 + n * weight * (noise_std / (n * weight * constant)) ** 4) for n in n_samples]
-    return [int(WHOLE * one / max(told)) for one in told]
+    return [int(WHOLE_SHARE * one / max(told)) for one in told]

@@ -23,8 +23,8 @@ from fedbnsl_client.data.costly_columns import costly_columns
 from fedbnsl_client.data.csv_table import read_header
 from fedbnsl_client.data.reading import MISSING
 from fedbnsl_experiments.tables.column_cells import codes_of_all, rows_of, scan
+from fedbnsl_experiments.tables.column_functions import MOST_VALUES, ColumnFunctions
 from fedbnsl_experiments.tables.guess import TURNS, Guess, guess
-from fedbnsl_experiments.tables.relations import MOST_VALUES, Relations
 from fedbnsl_experiments.tables.toml_entry import toml_entry, toml_settings
 
 _OFTEN = 0.2  # a column that fewer rows lack is not left out for them
@@ -238,7 +238,7 @@ def draft(tables: Sequence[Path], *, missing: Sequence[str] = (), merge_below: i
         for name, found in guesses.items()
         if found.is_used and len(cells[name].numbers) + len(cells[name].texts) <= MOST_VALUES
     ]
-    relations, gaps = Relations(few), {path: Counter[bytes]() for path in headers}
+    relations, gaps = ColumnFunctions(few), {path: Counter[bytes]() for path in headers}
     for path, header in headers.items():
         place = {name: k for k, name in enumerate(header)}
         for row in rows_of(path, header):
@@ -257,7 +257,7 @@ def _value(cell: str, found: Guess) -> str | None:
     return None if cell in MISSING or cell in found.missing else cell
 
 
-def _without_twins(guesses: Mapping[str, Guess], relations: Relations) -> dict[str, Guess]:
+def _without_twins(guesses: Mapping[str, Guess], relations: ColumnFunctions) -> dict[str, Guess]:
     """Of columns that are one-to-one the one that a run makes the fewest columns of stays; functions are named."""
     tells = relations.functions()
     order = sorted(guesses, key=lambda name: (guesses[name].n_columns, list(guesses).index(name)))

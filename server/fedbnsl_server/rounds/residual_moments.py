@@ -9,8 +9,8 @@ import numpy as np
 
 from fedbnsl.graphs.family_moments import symmetric
 from fedbnsl.plan.knowledge import EdgeMask
-from fedbnsl.privacy.calibration import LATTICE, Price, constant_residual, n_residuals, price_of
-from fedbnsl.privacy.site_shares import FAINT, WHOLE, site_shares
+from fedbnsl.privacy.calibration import LATTICE, WHOLE_SHARE, Price, constant_residual, n_residuals, price_of
+from fedbnsl.privacy.site_shares import FAINT, site_shares
 from fedbnsl.rounds.kinds import LARGEST, stage
 from fedbnsl.rounds.residual_moments import Answer, Task
 from fedbnsl.sparse import Index, Mask, Matrix, SparseMatrix
@@ -86,7 +86,8 @@ def n_summands(run: Run) -> int:
 def of_sums(sums: Sequence[int], task: Task, run: Run) -> Answer:
     """What all sites together released; products with the constant, which stay at the sites, are zero."""
     d = len(run.mask.allowed)
-    rows = [n * share / WHOLE for n, share in zip(run.n_samples.values(), _shares(run.n_samples, run), strict=True)]
+    shares = zip(run.n_samples.values(), _shares(run.n_samples, run), strict=True)
+    rows = [n * share / WHOLE_SHARE for n, share in shares]
     unit = run.privacy.residual_norm_bound(d) ** 2 / (LATTICE * sum(rows))
     k, numbers = n_residuals(run.plan, d), np.array(sums, dtype=np.float64) * unit
     moments = np.zeros((k, k))
@@ -315,7 +316,7 @@ def _of_sum(S: Matrix, price: Price, run: Run) -> SiteRelease:
     """What all sites released together, each about its own means, and by its share."""
     d, rows = len(run.mask.allowed), np.array(list(run.summed.values()), dtype=np.float64)
     unit = run.privacy.residual_norm_bound(d) ** 2 / LATTICE
-    share = np.array(_shares(run.summed, run)) / WHOLE
+    share = np.array(_shares(run.summed, run)) / WHOLE_SHARE
     n = float(share @ rows)
     return SiteRelease.about_own_means(
         S,
@@ -327,7 +328,7 @@ def _of_sum(S: Matrix, price: Price, run: Run) -> SiteRelease:
 
 
 def _shares(n_samples: Mapping[str, int], run: Run) -> list[int]:
-    """How much each site counts in a secure sum, in parts of WHOLE."""
+    """How much each site counts in a secure sum, in parts of WHOLE_SHARE."""
     d = len(run.mask.allowed)
     price = price_of(run.plan, n_samples=1, n_variables=d)  # secure sums have a delta: rows do not matter
     return site_shares(price, list(n_samples.values()), run.privacy.residual_norm_bound(d))

@@ -11,7 +11,7 @@ between: the fitted network, and of each correlation of its residuals what stand
 Two graphs may explain moments about equally well and yet be far from each other, over graphs that are worse than
 either: a search that starts at one of them hardly finds the other, and shares would be too sure. So rivals of the graph
 are searched first, in draws, from the graph and from anywhere; then all of them are asked in every draw. One that fits
-the moments as they came better than the graph takes its place (`better_rival`).
+the moments as they came better than the graph takes its place (`rounds.moments.among_rivals`).
 """
 
 from collections.abc import Callable, Sequence

@@ -12,8 +12,7 @@ from fedbnsl import codec
 from fedbnsl.errors import LocalProtocolError, RemoteProtocolError
 from fedbnsl.messages import MaskedSum, RoundTask, Seat, Units
 from fedbnsl.plan.plan import Plan
-from fedbnsl.privacy.calibration import LATTICE, constant_residual, own_means_sensitivity, price_of
-from fedbnsl.privacy.site_shares import WHOLE
+from fedbnsl.privacy.calibration import LATTICE, WHOLE_SHARE, constant_residual, own_means_sensitivity, price_of
 from fedbnsl.rounds.keys import Answer as Key
 from fedbnsl.rounds.keys import Task as Keys
 from fedbnsl.rounds.residual_moments import Task
@@ -75,7 +74,7 @@ def test_no_record_moves_the_own_means_further_than_is_paid_for(d: int, times: f
 
 
 @without_noise
-@pytest.mark.parametrize("share", [0, 1, 100, WHOLE - 1, WHOLE])
+@pytest.mark.parametrize("share", [0, 1, 100, WHOLE_SHARE - 1, WHOLE_SHARE])
 @pytest.mark.parametrize("d", [1, 3, 40])
 def test_no_record_moves_a_scaled_sum_further_than_is_paid_for(d: int, share: int) -> None:
     """One record more or another one among 50: rounding down moves each number by at most 1."""
@@ -88,8 +87,8 @@ def test_no_record_moves_a_scaled_sum_further_than_is_paid_for(d: int, share: in
             asked = np.vstack([first, X[1:]]), np.zeros((d, d)), np.ones(d), 2.0
             both.append(residual_sums(*asked, 1, randomness.system, (np.zeros(d), np.ones(d)), 1, share)[0])
         furthest = max(furthest, float(np.linalg.norm(both[0] - both[1])))
-    assert furthest <= (math.sqrt(2.0) * LATTICE + d + 1) * (1.0 if share == WHOLE else (share + 1) / WHOLE)
-    assert furthest >= 0.3 * share / WHOLE * LATTICE
+    assert furthest <= (math.sqrt(2.0) * LATTICE + d + 1) * (1.0 if share == WHOLE_SHARE else (share + 1) / WHOLE_SHARE)
+    assert furthest >= 0.3 * share / WHOLE_SHARE * LATTICE
 
 
 @without_noise

@@ -8,8 +8,8 @@ import pytest
 
 from fedbnsl.messages import Seat
 from fedbnsl.plan.plan import Plan
-from fedbnsl.privacy.calibration import price_of
-from fedbnsl.privacy.site_shares import WHOLE, site_shares
+from fedbnsl.privacy.calibration import WHOLE_SHARE, price_of
+from fedbnsl.privacy.site_shares import site_shares
 from fedbnsl_client.rounds.residual_moments import Rounds
 
 D, ROWS = 4, {"east": 100, "north": 400, "west": 400}
@@ -30,5 +30,5 @@ def test_missing_values_do_not_change_how_much_a_site_counts_in_a_sum(missing: i
     rounds = Rounds.__new__(Rounds)
     rounds.problem = problem
     expected = site_shares(price, list(ROWS.values()), plan.privacy.residual_norm_bound(D))
-    assert 0 < expected[0] < WHOLE, "its rows matter"
+    assert 0 < expected[0] < WHOLE_SHARE, "its rows matter"
     assert rounds._share == expected[0]

@@ -9,7 +9,7 @@ _LEAST_ROWS_OF_OTHERS = 20  # so many rows must have another value than the most
 
 
 @dataclass
-class Relations:
+class ColumnFunctions:
     """Fed row by row; a pair is dropped at the first row that contradicts it.
 
     Parameters

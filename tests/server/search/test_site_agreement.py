@@ -160,3 +160,89 @@ def test_a_site_is_not_named_where_nothing_tells_that_the_others_agree() -> None
     told = Agreement(np.array([[0, 1], [0, 2]]), 2, estimates, np.where(np.isnan(estimates), nan, 1.0))
     assert told.p().min() < 1e-6
     assert told.odd_site() is None
+
+
+def alone(estimates: list[float]) -> Agreement:
+    """Sites with these estimates of one coefficient, each with an error of 1."""
+    return Agreement(np.array([[0, 1]]), 1, np.array(estimates)[:, None], np.ones((len(estimates), 1)))
+
+
+def test_a_site_is_named_only_where_the_others_agree_well() -> None:
+    """Of two sites, Q = difference^2 / 2 on one degree of freedom: 0.5 has p = .48, and 6 has p = .014."""
+    assert alone([20.0, 0.0, 1.0]).odd_site() == 0
+    assert alone([20.0, 0.0, 12.0**0.5]).odd_site() is None
+
+
+EMPTY = np.zeros((4, 4), dtype=bool)
+
+
+def of_moments(
+    S: list[np.ndarray], rows: int, dag: np.ndarray = EMPTY, *, columns: Columns = COLUMNS, levels: bool = False
+) -> Agreement:
+    """Sites of equal rows with these moments; all columns with levels or none."""
+    pooled = np.mean(S, axis=0)
+    sites = [SiteMoments(one, Accuracy(rows)) for one in S]
+    return site_agreement(
+        fitted(dag, pooled, columns),
+        pooled,
+        sites,
+        columns,
+        pooled.diagonal() if levels else np.full(len(pooled), np.nan),
+    )
+
+
+def test_a_covariance_without_an_edge_is_less_exact_where_variances_differ_between_sites() -> None:
+    """By more than chance lets them: such columns are taken to have heavy tails, of a kurtosis of 30 at most."""
+    same, factors = of_moments([np.eye(4)] * 3, 1000), (0.7, 1.0, 1.3)
+    assert same.errors == pytest.approx(np.full((3, 6), 1000**-0.5), rel=1e-6)
+    heavy = of_moments([np.diag([factor, 1.0, 1.0, factor]) for factor in factors], 1000)
+    both = heavy.pairs.tolist().index([0, 3])
+    assert heavy.errors[1, both] == pytest.approx((31 / 1000) ** 0.5, rel=1e-6)
+
+
+def test_a_covariance_of_rare_twins_without_an_edge_is_as_inexact_as_it_is() -> None:
+    """Of columns a = b that are 1 with chance p, z^2 r^2 has the mean p (1 - p) ((1 - p)^3 + p^3)."""
+    p = 0.02
+    v = p * (1.0 - p)
+    S = np.where(np.add.outer(range(4), range(4)) == 1, v, np.diag([v] * 4))  # a and b are one
+    told = of_moments([S] * 3, 40_000, levels=True)
+    true = ((v * ((1.0 - p) ** 3 + p**3) - v**2) / 40_000) ** 0.5
+    assert true <= told.errors[0, told.pairs.tolist().index([0, 1])] <= 2.0 * true
+
+
+def test_a_site_that_its_rows_happen_to_fit_is_no_surer_than_all_sites_make_it() -> None:
+    """a -> b, and no residual at the last site: its error has the residual variance of all."""
+    dag = EMPTY.copy()
+    dag[0, 1] = True
+    S = [np.eye(4) for _ in range(3)]
+    S[2][0, 1] = S[2][1, 0] = 1.0 - 1e-9
+    residual = 1.0 - np.mean(S, axis=0)[0, 1] ** 2
+    told = of_moments(S, 1000, dag)
+    assert told.errors[2, 0] >= (residual / 1000) ** 0.5
+    assert told.errors[2, told.pairs.tolist().index([1, 2])] >= (residual / 1000) ** 0.5
+
+
+def test_levels_of_one_variable_are_not_compared_with_each_other() -> None:
+    columns = Columns.of(["k=1", "k=2", "x"], {"k=1": "k", "k=2": "k", "x": "x"})
+    told = of_moments([np.eye(3) * 0.2] * 3, 1000, np.zeros((2, 2), dtype=bool), columns=columns)
+    assert told.pairs.tolist() == [[0, 2], [1, 2]]
+
+
+def test_a_site_with_too_few_events_tells_nothing_of_pairs_of_their_column_without_an_edge() -> None:
+    rng = np.random.default_rng(4)
+    tables = [rare_event(rng, n) for n in (2000, 2000, 300)]
+    found = agreement(tables, [False, False, False, True])
+    assert found.pairs[3:].tolist() == [[0, 2], [0, 3], [1, 3]]
+    assert np.isnan(found.estimates[:, 3:]).tolist() == [[False] * 3, [False] * 3, [False, True, True]]
+
+
+@pytest.mark.parametrize(("p", "tells"), [(0.08, False), (0.12, True)])
+@pytest.mark.parametrize("with_edge", [True, False])
+def test_two_rare_columns_are_compared_only_where_both_are_expected_in_ten_rows(
+    p: float, *, tells: bool, with_edge: bool
+) -> None:
+    """Each happens in more than 20 of 1,000 rows; both together in 6.4 or 14.4 if they are independent."""
+    dag = EMPTY.copy()
+    dag[0, 1] = with_edge
+    told = of_moments([np.eye(4) * p * (1.0 - p)] * 3, 1000, dag, levels=True)
+    assert np.isfinite(told.estimates[:, told.pairs.tolist().index([0, 1])]).tolist() == [tells] * 3

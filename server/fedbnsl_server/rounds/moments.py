@@ -291,7 +291,7 @@ def _level_variance(S: Matrix, state: AdmmState, run: Run) -> Matrix:
     squares, preparation = S.diagonal() * (1.0 if state.units is None else state.units.scales**2), run.plan.preparation
     if preparation is None or preparation.intercept == "none":  # mean squares of zeros and ones are their means
         squares = squares * (1.0 - squares)
-    return np.where(run.indicators, np.clip(squares, 0.0, 0.25), np.nan)
+    return np.where(run.indicators, squares, np.nan)
 
 
 def _spread_of_squares(state: AdmmState, run: Run) -> Matrix:

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from fedbnsl.errors import RemoteProtocolError, ResultError
 from fedbnsl.graphs.files import read_edges
+from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
@@ -21,6 +22,7 @@ from fedbnsl_experiments.report.summary import print_summary
 from fedbnsl_experiments.scoring.evaluation import evaluate
 from fedbnsl_experiments.simulate import simulate
 from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph, consensus_graph
+from fedbnsl_server.search.degenerate_columns import NO_UNUSED, unused_columns
 from fedbnsl_server.store import results
 from fedbnsl_server.store.learned_network import read_network
 
@@ -70,6 +72,19 @@ def numbers(result: Mapping[str, Any]) -> dict[tuple[str, str], list[float]]:
     """Weights and intervals of all coefficients, by their columns."""
     told = [one for edge in result["edges"] for one in edge.get("coefficients") or [edge]]
     return {(one["source"], one["target"]): [one["weight"], *one["interval"]] for one in told}
+
+
+@pytest.mark.parametrize("share", [1e-2, 1e-3, 1e-4])
+def test_a_reference_level_that_is_rare_is_no_absent_one(share: float) -> None:
+    """The other two have the rest of the rows in halves."""
+    columns = Columns.of(["k=B", "k=C"], {"k=B": "k", "k=C": "k"})
+
+    def moments(share: float) -> np.ndarray:
+        p = np.full(2, (1.0 - share) / 2.0)
+        return np.diag(p) - np.outer(p, p)
+
+    assert unused_columns(moments(share), columns) == NO_UNUSED
+    assert unused_columns(moments(0.0), columns).redundant == (0,)
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import pytest
 
 from fedbnsl.graphs.family_moments import needed_moments
 from fedbnsl.messages import Content, LocalUpdate
@@ -52,6 +53,13 @@ def test_a_factor_of_ten_in_a_column_of_one_site_is_told_and_honest_differences_
     assert of_variances([0.01, 0.2, 3.0], [1.5, 0.2, 2.0], [1.0, 0.2, 4.0]) == (Finding("other_spread", (0,), "east"),)
     assert of_variances([1.0, 0.2, 3.0], [1.5, 0.2, 30.0], [0.7, 0.2, 300.0]) == (), "they all differ"
     assert of_variances([1.0, 0.2, 3.0], [1.5, 0.2, 300.0]) == (), "of two, nothing tells which one is odd"
+
+
+@pytest.mark.parametrize(("ratio", "told"), [(2.4, True), (2.6, False)])
+def test_a_spread_is_odd_only_where_those_of_the_other_sites_are_alike(ratio: float, *, told: bool) -> None:
+    """One of two others has so many times the standard deviation of the other, and the third 100 times as much."""
+    found = of_variances([1.0, 0.2, 1.0], [1.0, 0.2, ratio**2], [1.0, 0.2, 100.0**2])
+    assert found == ((Finding("other_spread", (2,), "south"),) if told else ())
 
 
 def test_copies_of_a_table_are_told() -> None:

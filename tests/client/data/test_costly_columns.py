@@ -28,6 +28,13 @@ def test_leaving_the_columns_out_gives_the_rows_and_each_of_them_is_needed(seed)
     assert fewest <= len(out) <= fewest + 1
 
 
+def test_the_costliest_column_comes_back_where_others_alone_give_the_rows():
+    """Column 0 is missing in most rows, always with column 2 or 3, so that leaving it out alone completes none."""
+    lacking = np.zeros((20, 4), dtype=bool)
+    lacking[:6, 0] = lacking[:3, 2] = lacking[3:6, 3] = lacking[6:10, 1] = True
+    assert costly_columns(*patterns(lacking), 14) == [1]
+
+
 def test_patterns_count_every_row():
     lacking = np.random.default_rng(1).random((50, 11)) < 0.2
     flags, counts = patterns(lacking)

@@ -26,6 +26,14 @@ def test_tables_without_copies_or_of_few_categories_do_not_alarm() -> None:
         assert list(copied_records(X)) == []
 
 
+def test_repeats_that_chance_gives_measured_columns_are_not_told() -> None:
+    """Of 2,000 records in 64 x 64 cells, 1 - exp(-.49) = 39% have an equal one."""
+    X = np.random.default_rng(6).integers(0, 64, (2000, 2)).astype(float)
+    _, times = np.unique(X, axis=0, return_counts=True)
+    assert times[times > 1].sum() > 0.3 * len(X)
+    assert list(copied_records(X)) == []
+
+
 def test_a_row_number_is_asked_about_and_a_measurement_is_not() -> None:
     X = np.column_stack([np.arange(60.0), DRAWN[:, 0], np.round(10 * DRAWN[:, 1])])
     (text,) = numbered_columns(("id", "dose", "score"), X)

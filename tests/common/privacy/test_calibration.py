@@ -356,3 +356,10 @@ def test_scaled_shares_move_sums_no_further_than_a_record_of_a_site_that_counts_
     else:
         with pytest.raises(PlanError, match="5792 columns are too many for secure sums of moments: at most 5791"):
             price_of(plan, n_samples=1000, n_variables=columns)
+
+
+def test_columns_without_means_of_each_site_are_not_scaled_and_may_be_more() -> None:
+    """Shares make up for the error of a site's means: without a preparation there are none."""
+    plan = Plan.load("private-moments", ["privacy.secure_sum=true", "privacy.delta=1e-8"])
+    assert plan.preparation is None
+    assert price_of(plan, n_samples=1000, n_variables=5792).n_honest > 1

@@ -135,6 +135,14 @@ def test_rows_that_gaps_cost_are_told_with_the_columns_to_leave_out(tmp_path):
         assert read_tables(site_files(tmp_path), (), min_rows=10)["site-1"].n_samples == 12
 
 
+def test_columns_to_leave_out_are_told_until_half_of_the_rows_are_complete(tmp_path):
+    """Without `often`, 30 of 80 rows are complete: enough to be read, but fewer than half."""
+    rows = [[str(k), "" if k < 65 else "1.5", "" if k >= 30 else str(k % 7), str(k % 11)] for k in range(80)]
+    write(tmp_path / "site-1.csv", [["a", "often", "late", "b"], *rows])
+    with pytest.raises(DataError, match=r"without 'often' \(missing in 65\), 'late' \(missing in 50\), 80 rows are"):
+        read_tables(site_files(tmp_path), ())
+
+
 def test_gaps_all_over_a_wide_table_are_told_in_one_line_and_not_by_a_list_of_its_columns(tmp_path):
     rows = [["" if (j - k) % 40 == 0 else str(j * k % 97) for j in range(40)] for k in range(40)]
     write(tmp_path / "site-1.csv", [[f"v{j}" for j in range(40)], *rows])

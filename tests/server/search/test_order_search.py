@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedbnsl.graphs.graph import is_acyclic
-from fedbnsl_server.search.order_search import best_dag, bic_penalty, extended_penalty
+from fedbnsl_server.search.order_search import best_dag, bic_penalty, canonical_order, extended_penalty
 from fedbnsl_server.search.progress import Progress
 
 N = 2000.0
@@ -197,3 +197,18 @@ def test_a_price_of_nothing_is_refused(penalty: float):
     nothing = np.zeros((2, 2), dtype=bool)
     with pytest.raises(ValueError, match="must cost more than nothing"):
         best_dag(np.eye(2), penalty=penalty, candidates=~np.eye(2, dtype=bool), required=nothing, seed=0)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_no_reference_level_changes_the_order_that_a_search_begins_with(seed: int) -> None:
+    """Correlations with indicators hang on which level has none: those with the whole variable do not."""
+    rng = np.random.default_rng(seed)
+    z = rng.standard_normal((300, 5)) @ rng.uniform(-1.0, 1.0, (5, 5))
+    codes = [np.digitize(column, np.quantile(column, [0.1, 0.7])) for column in z.T]
+    members = [np.array([2 * v, 2 * v + 1]) for v in range(5)]
+    orders = set[tuple[int, ...]]()
+    for reference in range(3):
+        levels = [level for level in range(3) if level != reference]
+        R = np.corrcoef(np.column_stack([of == level for of in codes for level in levels]).T)
+        orders.add(tuple(canonical_order(R, members).tolist()))
+    assert len(orders) == 1

@@ -1,5 +1,7 @@
 """Variables that are functions of each other are found as whole sets, whichever of them a graph takes for the child."""
 
+from string import ascii_letters
+
 import numpy as np
 import pytest
 
@@ -106,3 +108,18 @@ def test_rare_levels_that_have_no_column_tie_no_variables_that_are_independent()
     columns = Columns.of(names, {name: name[0] for name in names})
     dag = np.array([[False, True], [False, False]])
     assert not len(relations(dag, X.T @ X / n, columns).members)
+
+
+def test_two_sums_in_one_family_are_two_sets() -> None:
+    """Rounding leaves a little of each in the eigenvectors of the other."""
+    a, b, c, d = RNG.standard_normal((4, N))
+    blocks = {"a": a, "b": b, "t": a + b, "c": c, "d": d, "u": c + d}
+    assert found(blocks, ["at", "bt", "ct", "dt", "ut"]) == [(set("abt"), True), (set("cdu"), True)]
+
+
+def test_a_relation_that_holds_nearly_is_not_told_with_all_of_a_sum_it_shares_a_part_with() -> None:
+    """X is nearly a, which is one of 30 parts of T."""
+    parts = dict(zip(ascii_letters[:30], RNG.standard_normal((30, N)), strict=True))
+    blocks = {**parts, "T": np.sum(list(parts.values()), axis=0), "X": parts["a"] + 0.01 * RNG.standard_normal(N)}
+    told = found(blocks, [name + "T" for name in (*parts, "X")])
+    assert told == [({*parts, "T"}, True), ({"a", "X"}, False)]

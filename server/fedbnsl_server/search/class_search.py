@@ -200,7 +200,7 @@ def edge_penalty(
             if progress.is_enough:
                 return extended
             misfit += _misfit(there, sum(rows[k] for k in group), found, mask.columns)
-        if misfit < least:
+        if misfit <= least:  # the same graph predicts as well
             best, least, worse = penalty, misfit, 0
         else:
             worse += 1

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from fedbnsl.graphs.family_moments import FEW_COLUMNS
 from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.plan_table import shown_settings
 from fedbnsl.privacy import zcdp
@@ -60,9 +61,12 @@ def approval_lines(plan: Plan, dataset: DatasetPolicy, ledger: Ledger, *, every:
             lines.append("no privacy: it tells how many rows are complete, and the exact variance of every column")
         lines.append("no privacy: it tells which columns have means far from zero, and which look like categories")
         if plan.moments_rounds:
+            pairs = "neighbouring variables, of those with a common neighbour, and of those that knowledge keeps apart"
+            if plan.moments_rounds > 1:
+                pairs = f"all pairs of columns, or, of more than {FEW_COLUMNS} columns, those of {pairs}"
             lines.append(
                 "no privacy: after the ADMM rounds it sends exact second moments: every variable's mean square, and "
-                "the mean products of neighbouring variables and of those with a common neighbour"
+                f"the mean products of {pairs}"
             )
     elif (registered := ledger.registered(dataset.id)) is None:
         lines = [f"dataset {dataset.id} is not registered: no price can be given"]

@@ -17,7 +17,7 @@ IN_WORDS: Mapping[str, str] = {
     "scales": "mean squares of the columns, as released in the setup",
     "admm": "local weights between the variables",
     "refit": "least-squares weights along the learned edges",
-    "moments": "exact mean products of neighbouring variables",
+    "moments": "exact mean products of pairs of variables",
     "residual_moments": "mean products of what the graph leaves unexplained",
 }
 """What a round of each kind takes out of the site."""

@@ -1,4 +1,4 @@
-"""A moments round at a site: the exact second moments of neighbouring variables."""
+"""A moments round at a site: the exact second moments of the pairs that the task needs."""
 
 from typing import cast
 

@@ -9,9 +9,12 @@ from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.sparse import Mask, Matrix
 
-# So many columns have few moments in all (180 kB): a search may have all of them, and loses no edge that the rounds
-# before it have not seen.
-_FEW = 300
+FEW_COLUMNS = 300
+"""So many columns have few moments in all (180 kB in float32): a later search has all of them, and loses no edge that
+the rounds before it have not seen."""
+
+# Ordered pairs that knowledge keeps apart; of more, none is asked for.
+_MOST_APART = 60 * 59
 
 
 def parent_candidates(neighbours: Mask, mask: EdgeMask) -> Mask:
@@ -27,9 +30,9 @@ def parent_candidates(neighbours: Mask, mask: EdgeMask) -> Mask:
 
 
 def within_two_steps(edges: Mask) -> Mask:
-    """(d, d) pairs i < j that an edge joins, or a path of two edges, whatever their directions; of 300 or fewer all."""
+    """(d, d) pairs i < j that an edge joins, or a path of two edges, whatever their directions; of few columns all."""
     step = edges | edges.T
-    return np.triu(step | _together(step) | (len(edges) <= _FEW), k=1)
+    return np.triu(step | _together(step) | (len(edges) <= FEW_COLUMNS), k=1)
 
 
 def _together(groups: Mask) -> Mask:
@@ -72,7 +75,7 @@ def forbidden_pairs(mask: EdgeMask) -> Mask:
     """(d, d) pairs i < j of columns whose variables knowledge keeps apart; none where these are very many."""
     apart = ~(mask.of_variables.allowed | mask.of_variables.allowed.T)
     np.fill_diagonal(apart, False)
-    if apart.sum() > _FEW * (_FEW - 1):  # as many as all pairs of few
+    if apart.sum() > _MOST_APART:
         apart[:] = False
     return np.triu(mask.columns.spread(apart), k=1)
 

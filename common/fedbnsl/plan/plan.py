@@ -173,8 +173,7 @@ class Plan(BaseModel):
         le=10,
         description="1: instead of a refit the sites send second moments of neighbours, and the coordinator searches "
         "the graph; 2: then once more, of all pairs of up to 300 columns, or of those within two steps in that graph; "
-        "with [privacy]: number of rounds "
-        "of noisy moments of the last DAG's residuals",
+        "with [privacy]: number of rounds of noisy moments of the last DAG's residuals",
     )
     neighbour_threshold: NonNegative = Field(
         default=0.01,

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy import gaussian_dp, zcdp
 from fedbnsl.privacy.calibration import price_of
 from fedbnsl_client.budget.ledger import Ledger, Request
@@ -90,3 +91,10 @@ def test_private_steps_that_do_not_fit_beside_gaussian_releases_are_told_to_be_t
     assert of["spent"]["epsilon"] <= 10.0
     assert of["left_if_not_gaussian"] == {"zcdp": 0.0, "epsilon": 0.0}
     assert "more than the policy allows" in "\n".join(approval_lines(STEPS, DATA, ledger))
+
+
+@pytest.mark.parametrize("name", ["lean", "standard"])
+def test_who_approves_a_run_without_privacy_reads_which_mean_products_it_sends(name: str, ledger: Ledger) -> None:
+    (line,) = (one for one in approval_lines(Plan.load(name), DATA, ledger) if "exact second moments" in one)
+    assert ("mean products of all pairs of columns" in line) == (name == "standard")
+    assert "of those that knowledge keeps apart" in line

@@ -259,7 +259,8 @@ def test_pairs_that_knowledge_keeps_apart_are_looked_at_for_what_it_leaves_out()
 def test_where_very_many_pairs_are_kept_apart_they_are_not_asked_for_and_no_claim_is_made(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(family_moments, "_FEW", 2)
+    monkeypatch.setattr(family_moments, "FEW_COLUMNS", 2)
+    monkeypatch.setattr(family_moments, "_MOST_APART", 11)
     found = judged({"forbidden": [list(pair) for pair in itertools.permutations("abcd", 2)]})
     assert found.n_apart == 0
     assert math.isnan(found.cost_of_knowledge)

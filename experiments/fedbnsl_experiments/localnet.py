@@ -210,7 +210,7 @@ def run(
         If a process fails; all others are ended, as after any other exception.
     """
     if not plan.column_names:
-        plan = plan.with_settings(variables=read_header(next(iter(tables.values())), any_form=True))
+        plan = plan.with_settings(variables=read_header(next(iter(tables.values()))))
     with _ledgers_noted(out / STATE if own_state else None), LocalNetwork(out / "logs", server) as network:
         dictionary, federation = _kept_dictionary(plan, out), _federation(plan, out)
         guards: dict[str, Path] = {}

@@ -1,5 +1,6 @@
 """A folder of tables with a data dictionary: `simulate` and the notebook class need nothing else."""
 
+import csv
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -43,6 +44,41 @@ def test_a_folder_is_simulated_by_its_dictionary_and_scored_between_variables(
     assert "[dictionary.blood]" in (tmp_path / "run" / "plan.toml").read_text(encoding="utf-8")
     again = fedbnsl("simulate", tmp_path / "run" / "plan.toml", "--data", folder, "--out", tmp_path / "again")
     assert again.code == 0, again.err
+
+
+def test_an_export_with_semicolons_and_decimal_commas_gives_the_result_of_one_with_commas_and_points(
+    tmp_path: Path, fedbnsl: Callable[..., Any]
+) -> None:
+    random = np.random.default_rng(1)
+    dose = random.choice([0.5, 1.5], size=300)
+    age, grade = 50 + 9 * random.normal(size=300), random.choice(["i", "ii", "iii"], size=300)
+    crp = age / 5 + 3 * dose + random.normal(size=300)
+    table = pd.DataFrame({"age": age.round(2), "dose": dose, "grade": grade, "CRP, mg/l": crp.round(3)})
+
+    def found(data: Path) -> tuple[str, str]:
+        """A drafted dictionary, and what a run by it finds."""
+        for command in (["data", "dictionary", data, "--public-data"], ["simulate", "standard", "--data", data]):
+            outcome = fedbnsl(*command, *(["--out", data / "run"] if command[0] == "simulate" else []))
+            assert outcome.code == 0, outcome.err
+        drafted, edges = data / "dictionary.toml", data / "run" / "edges.csv"
+        return drafted.read_text(encoding="utf-8"), edges.read_text(encoding="utf-8")
+
+    def export(part: pd.DataFrame, path: Path) -> None:
+        part.to_csv(path, index=False, sep=";", decimal=",", quoting=csv.QUOTE_NONNUMERIC)
+
+    table.to_csv(tmp_path / "usual.csv", index=False)
+    export(table, tmp_path / "export.csv")
+    for name in ("usual", "export"):
+        outcome = fedbnsl("data", "split", tmp_path / f"{name}.csv", "--contiguous", "--out", tmp_path / name)
+        assert outcome.code == 0, outcome.err
+    (tmp_path / "own").mkdir()
+    for k in range(3):
+        export(table[100 * k : 100 * (k + 1)], tmp_path / "own" / f"site-{k + 1}.csv")
+    expected = found(tmp_path / "usual")
+    assert '["0.5", "1.5"]' in expected[0]
+    assert "age" in expected[1]
+    assert found(tmp_path / "export") == expected
+    assert found(tmp_path / "own") == expected
 
 
 def test_settings_are_tuned_on_a_folder_by_its_dictionary_against_a_truth_between_variables(

@@ -1,11 +1,10 @@
 """How a CSV file is written: what separates its columns, and whether commas mark decimals.
 
-The first line tells: `sep=;`, which spreadsheets write and read, or a header without a comma that holds semicolons or
-tabs. In such files a comma in a number marks its decimals, as half of Europe writes them, unless others have points, or
+The first line tells: `sep=;`, which spreadsheets write and read, or a header that outside quotes holds semicolons or
+tabs alone. In such files a comma in a number marks its decimals, as half of Europe writes them, unless others have points, or
 each comma may as well mark thousands.
 """
 
-import csv
 import re
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -17,6 +16,8 @@ from fedbnsl.wording import first_few
 from fedbnsl_client.data.reading import Reading
 
 _SEPARATORS = ",;\t"
+_QUOTED = re.compile(r'"[^"]*"')
+_WITH_MARK = re.compile(r"\s*[+-]?(?:\d+([.,])\d*|([.,])\d+)(?:[eE][+-]?\d+)?\s*")
 _MAY_BE_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
 
 
@@ -36,9 +37,9 @@ def form_of(path: Path) -> Form:
         first = file.readline().rstrip("\r\n")
     if first.lower().startswith("sep=") and len(first) == len("sep=,") and first[-1] in _SEPARATORS:
         return Form(first[-1], 1)
-    header = next(csv.reader([first]), list[str]())
-    found = [mark for mark in ";\t" if mark in first]
-    return Form(found[0]) if len(header) == 1 and len(found) == 1 else USUAL
+    outside = _QUOTED.sub("", first)
+    found = [mark for mark in _SEPARATORS if mark in outside]
+    return Form(found[0]) if len(found) == 1 else USUAL
 
 
 @contextmanager
@@ -61,27 +62,33 @@ class Decimals:
 
     def __init__(self, origin: Path, form: Form) -> None:
         self._origin, self._has_commas = origin, form.separator != ","
-        self._seen: set[str] = set()
+        self._seen: dict[str, str] = {}  # by mark, the first column that has it
         self._in_doubt: dict[str, None] = {}
 
     def code(self, reading: Reading, column: str) -> Callable[[str], float]:
         """Like `reading.code`, of the column of that name."""
-        if reading.codes or not self._has_commas:
+        if not self._has_commas:
             return reading.code
 
-        def read(cell: str) -> float:
-            if "." in cell and any(letter.isdigit() for letter in cell):
-                self._seen.add(".")
-            if cell.count(",") != 1 or "." in cell or cell.strip() in reading.missing:
-                return reading.code(cell)
-            number = reading.code(cell.replace(",", "."))
-            if _MAY_BE_THOUSANDS.fullmatch(cell.strip()):
-                self._in_doubt[column] = None
-            else:
-                self._seen.add(",")
-            return number
+        def number(cell: str) -> float:
+            return reading.code(cell if cell.strip() in reading.missing else self.with_point(cell, column))
 
-        return read
+        def level(cell: str) -> float:
+            try:
+                return reading.code(cell)
+            except ValueError:  # the dictionary leaves no doubt: it writes this level with a point
+                return reading.code(cell.replace(",", ".") if _mark_of(cell) else cell)
+
+        return level if reading.codes else number
+
+    def with_point(self, cell: str, column: str) -> str:
+        """A number that has a decimal comma, with a point in its place; other cells as they stand."""
+        mark = _mark_of(cell) if self._has_commas else ""
+        if mark == "," and _MAY_BE_THOUSANDS.fullmatch(cell.strip()):
+            self._in_doubt[column] = None
+        elif mark:
+            self._seen.setdefault(mark, column)
+        return cell.replace(",", ".") if mark else cell
 
     def require_one(self) -> None:
         """Refuse a file whose numbers are written in two ways, or in one that can be read in two.
@@ -93,9 +100,10 @@ class Decimals:
             do.
         """
         if "." in self._seen and ("," in self._seen or self._in_doubt):
+            with_comma = self._seen.get(",") or next(iter(self._in_doubt))
             raise DataError(
-                f"{self._origin}: some numbers have a comma and others a point, so that it is open which marks "
-                "decimals; write all of them in one way"
+                f"{self._origin}: some numbers have a comma and others a point (as in columns {with_comma!r} and "
+                f"{self._seen['.']!r}), so that it is open which marks decimals; write all of them in one way"
             )
         if self._in_doubt and "," not in self._seen:
             raise DataError(
@@ -103,3 +111,9 @@ class Decimals:
                 f"{first_few(map(repr, self._in_doubt), most=5)}), so that it is open whether 1,234 is a little more "
                 "than one or than a thousand; write decimals with a point, or thousands without a comma"
             )
+
+
+def _mark_of(cell: str) -> str:
+    """What marks the decimals of a number, a comma or a point; empty: nothing, or it is no number."""
+    found = _WITH_MARK.fullmatch(cell)
+    return (found[1] or found[2]) if found else ""

@@ -54,15 +54,13 @@ def said_in_words(path: Path) -> Generator[None]:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
-def read_header(path: Path, *, named: bool = False, any_form: bool = False) -> list[str]:
+def read_header(path: Path, *, named: bool = False) -> list[str]:
     """The column names of a table.
 
     Parameters
     ----------
     named
         Whether the columns to use are named elsewhere: names may all be numbers then.
-    any_form
-        Whether the file may have another form than the usual one.
 
     Raises
     ------
@@ -73,13 +71,8 @@ def read_header(path: Path, *, named: bool = False, any_form: bool = False) -> l
         form = form_of(path)
         with opened(path, form) as file:
             header = next(csv.reader(file, delimiter=form.separator), list[str]())
-    if form.before and not any_form:
-        raise DataError(f"{path}: the first line is no header but 'sep={form.separator}': delete it")
     if not header:
         raise DataError(f"{path}: the file is empty; expected a line of column names and at least one row")
-    if form.separator != "," and not any_form:
-        mark = "semicolons" if form.separator == ";" else "tabs"
-        raise DataError(f"{path}: the columns are separated by {mark}; use commas, and points in decimal numbers")
     if not named and all(_is_number(name) for name in header):
         raise DataError(
             f"{path}: no header: the first line holds {len(header)} numbers instead of column names",
@@ -111,7 +104,7 @@ class CsvTable:
 
     def header(self) -> list[str]:
         """See `read_header`."""
-        return read_header(self._path, named=self._named, any_form=True)
+        return read_header(self._path, named=self._named)
 
     def codes(self, header: Sequence[str], chosen: Sequence[int], readings: Sequence[Reading]) -> Iterator[Matrix]:
         """(rows, V) codes of the chosen columns, from the first row to the last.

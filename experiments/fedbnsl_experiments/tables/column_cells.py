@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fedbnsl.errors import DataError
 from fedbnsl.messages import composed
+from fedbnsl_client.data.csv_form import Decimals, form_of, opened
 from fedbnsl_client.data.csv_table import said_in_words
 from fedbnsl_client.data.reading import MISSING
 
@@ -139,22 +140,25 @@ def scan(headers: Mapping[Path, Sequence[str]], missing: Sequence[str] = ()) -> 
 
 
 def rows_of(path: Path, header: Sequence[str]) -> Iterator[list[str]]:
-    """The rows of a CSV table after its header, without empty lines.
+    """The rows of a CSV table after its header, without empty lines; numbers have decimal points.
 
     Raises
     ------
     DataError
-        If it cannot be read, or a row has another width than the header.
+        If it cannot be read, a row has another width than the header, or it is open what marks decimals.
     """
-    with said_in_words(path), path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file)
-        next(reader)
-        for row in filter(None, reader):
-            if len(row) != len(header):
-                raise DataError(
-                    f"{path}: line {reader.line_num}: {len(row)} cells; expected {len(header)}, as in the header"
-                )
-            yield row
+    with said_in_words(path):
+        form = form_of(path)
+        decimals = Decimals(path, form)
+        with opened(path, form) as file:
+            reader = csv.reader(file, delimiter=form.separator)
+            next(reader)
+            for row in filter(None, reader):
+                if len(row) != len(header):
+                    line = form.before + reader.line_num
+                    raise DataError(f"{path}: line {line}: {len(row)} cells; expected {len(header)}, as in the header")
+                yield row if form.separator == "," else list(map(decimals.with_point, row, header))
+    decimals.require_one()
 
 
 def _codes_of(name: str, missing: Iterable[str]) -> set[str]:

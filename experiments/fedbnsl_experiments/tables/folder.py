@@ -20,6 +20,8 @@ from fedbnsl.wording import first_few
 from fedbnsl_client.data import plan_fit
 from fedbnsl_client.data.cell_forms import FORMS_IN_WORDS, Form, form_of
 from fedbnsl_client.data.checks import DataWarning
+from fedbnsl_client.data.csv_form import form_of as csv_form_of
+from fedbnsl_client.data.csv_form import opened
 from fedbnsl_client.data.csv_table import read_header, said_in_words
 from fedbnsl_client.data.dataset import MIN_ROWS, Dataset
 from fedbnsl_client.data.reading import MISSING, NO_DICTIONARY, SAME_NAMES, ColumnMap
@@ -194,9 +196,10 @@ def write_federation(federation: SyntheticFederation, out: Path) -> list[Path]:
 
 
 def split(path: Path, n_sites: int, out: Path, *, seed: int | None) -> dict[str, int]:
-    """Deal the rows of one table to several sites, cell by cell as they stand in the file; returns rows by site.
+    """Deal the rows of one table to several sites; returns rows by site.
 
-    Cells that no run can read are a DataWarning: their columns may be left out later.
+    Cells are handed on as they stand in the file, but separated by commas, and numbers with decimal points. Cells that
+    no run can read are a DataWarning: their columns may be left out later.
 
     Parameters
     ----------
@@ -212,8 +215,9 @@ def split(path: Path, n_sites: int, out: Path, *, seed: int | None) -> dict[str,
     """
     names = read_header(path)
     rows = list(rows_of(path, names))
-    with said_in_words(path), path.open(encoding="utf-8-sig", newline="") as file:
-        header = next(csv.reader(file))  # written to the sites unchanged
+    written = csv_form_of(path)
+    with said_in_words(path), opened(path, written) as file:
+        header = next(csv.reader(file, delimiter=written.separator))  # handed to the sites unchanged
     if len(rows) < n_sites:
         raise DataError(f"{path}: {len(rows)} rows cannot be split over {n_sites} sites")
     for text in _no_numbers(path, names, rows, out):
@@ -297,7 +301,8 @@ def _write_numbers(path: Path, header: Sequence[str], X: Matrix) -> None:
 
 def _write_table(path: Path, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     with _new_file(path) as file:
-        writer = csv.writer(file, lineterminator="\n")
+        # A name alone may hold a semicolon, which would seem to separate two.
+        writer = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL if len(header) == 1 else csv.QUOTE_MINIMAL)
         writer.writerow(header)
         writer.writerows(rows)
 

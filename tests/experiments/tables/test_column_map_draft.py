@@ -63,6 +63,20 @@ def test_one_command_at_the_site_makes_a_refused_table_one_that_is_read(tmp_path
     assert "crp: 2 cell(s) are limits, such as <0.1 ('<5')" in found.output
 
 
+def test_a_table_with_semicolons_and_decimal_commas_is_drafted_as_a_site_reads_it(tmp_path: Path) -> None:
+    (tmp_path / "dictionary.toml").write_text(
+        '[age]\n[dose]\nkind = "binary"\nlevels = ["0.5", "1"]\n', encoding="utf-8"
+    )
+    rows = [f"{20 + k},25;{('0,5', '1,0', '?')[k % 3]}" for k in range(60)]
+    table, described = tmp_path / "ward.csv", Dictionary.load(tmp_path / "dictionary.toml")
+    table.write_text("\n".join(["sep=;", "age;dose", *rows]) + "\n", encoding="utf-8")
+    drafted = draft_column_map(table, described)
+    assert (drafted.missing, drafted.settings, drafted.asks) == (("?",), {}, {})
+    here = ColumnMap.model_validate({"missing": list(drafted.missing)})
+    read = Dataset.read(table, dictionary=described, mapping=here, warn=False)
+    assert read.X[:2].tolist() == [[20.25, 0.0], [21.25, 1.0]]
+
+
 def test_levels_that_the_dictionary_lacks_are_left_to_a_person(tmp_path: Path) -> None:
     table, dictionary = written(tmp_path, rows=[*ROWS, "30,1,J,late,divers", "30,1,J,late,divers"])
     drafted = draft_column_map(table, Dictionary.load(dictionary))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from fedbnsl.errors import DataError, ResultError
 from fedbnsl_client.data.checks import DataWarning
+from fedbnsl_client.data.csv_table import read_header
 from fedbnsl_experiments.tables.folder import read_tables, site_files, split, write_federation
 from fedbnsl_experiments.tables.synthetic import synthesise
 
@@ -97,6 +98,24 @@ def test_any_cell_survives_a_split(table, tmp_path_factory):
         warnings.simplefilter("ignore", DataWarning)
         split(write(folder / "table.csv", [header, *rows]), 1, folder / "out", seed=None)
     assert read(folder / "out" / "site-1.csv") == [header, *rows]
+
+
+@pytest.mark.parametrize("first", ["", "sep={}\n"])
+@pytest.mark.parametrize("mark", [";", "\t"])
+def test_an_export_with_decimal_commas_is_split_into_tables_that_a_site_reads_right(mark, first, tmp_path):
+    names, rows = ["IL-6, serum", "a;b", "c"], [["1,25", "-3", "0,5"], ["2,125", "4", "-0"], ["1e3", "-,5", "7,"]]
+    lines = [f'"{names[0]}"{mark}"{names[1]}"{mark}{names[2]}', *(mark.join(row) for row in rows)]
+    (tmp_path / "table.csv").write_text(first.format(mark) + "\n".join(lines), encoding="utf-8")
+    split(tmp_path / "table.csv", 1, tmp_path / "out", seed=None)
+    table = read_tables(site_files(tmp_path / "out"), [], warn=False, min_rows=1)["site-1"]
+    assert table.variables == tuple(names)
+    assert table.X.tolist() == [[1.25, -3.0, 0.5], [2.125, 4.0, 0.0], [1000.0, -0.5, 7.0]]
+
+
+def test_a_single_column_whose_name_holds_a_semicolon_stays_one(tmp_path):
+    split(write(tmp_path / "table.csv", [["a;b"], ["1"], [""]]), 1, tmp_path / "out", seed=None)
+    assert read_header(tmp_path / "out" / "site-1.csv") == ["a;b"]
+    assert read(tmp_path / "out" / "site-1.csv") == [["a;b"], ["1"], [""]]
 
 
 def test_a_split_names_the_cells_that_a_run_will_refuse(tmp_path):
@@ -207,12 +226,23 @@ def test_fewer_rows_than_sites_are_refused_and_nothing_is_written(tmp_path):
     [
         (None, "cannot be read: No such file"),
         (b"", "the file is empty"),
-        (b"a;b\n1;2\n", "the columns are separated by semicolons; use commas, and points in decimal numbers"),
+        (b"a;b\n1,234;2\n", "every number with a comma has three digits after it"),
+        (b"a;b;c\n1,5;x;2.5\n", "some numbers have a comma and others a point .as in columns 'a' and 'c'."),
+        (b"sep=;\na;b\n1;2\n3\n", "line 4: 1 cells; expected 2, as in the header"),
         (b"a,b\n1,2\n3\n", "line 3: 1 cells; expected 2, as in the header"),
         (b"a,b\n\xff,1\n", "not UTF-8"),
         (b'a,b\n"' + b"1,2\n" * 40_000, "not a table in CSV form"),
     ],
-    ids=["missing", "empty", "semicolons", "ragged", "not UTF-8", "unclosed quotation mark"],
+    ids=[
+        "missing",
+        "empty",
+        "thousands",
+        "comma and point",
+        "ragged after sep=",
+        "ragged",
+        "not UTF-8",
+        "unclosed quotation mark",
+    ],
 )
 def test_a_file_that_is_no_csv_table_is_refused_by_name(content, why, tmp_path):
     table = tmp_path / "table.csv"

@@ -261,14 +261,15 @@ class Dataset:
         )
 
     def _with_repeats(self) -> Self:
-        """With what is odd about how often its records and values occur; a table in a file is not looked at."""
-        if lies_in_file(self.X):
-            return self
-        X = complete_rows(self.X)
+        """With what is odd about how often its records and values occur."""
         numbers = [
             k for k, name in enumerate(self.variables) if not self.dictionary or _measures(self.dictionary, name)
         ]
-        said = [*copied_records(X), *numbered_columns([self.variables[k] for k in numbers], X[:, numbers])]
+        try:
+            X = self.complete_cases().X
+            said = [*copied_records(X), *numbered_columns(self.variables, X, of=numbers)]
+        except DataError as no_room:
+            said = [f"copies of records and row numbers were not looked for: {no_room}"]
         return replace(self, odd=(*self.odd, *(Oddity(None, text) for text in said)))
 
     def _said(self) -> Self:

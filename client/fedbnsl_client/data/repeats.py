@@ -3,13 +3,25 @@
 Copies of a record count as independent ones, so that intervals are too narrow and false edges appear. A table of a few
 categories repeats its records by itself. So repeats are told only where columns as they are by themselves, put together
 at random, would give next to none.
+
+A table larger than memory is looked at in blocks: a hash of each row is kept and sorted (see `sorted_rows`).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
 from fedbnsl.sparse import Index, Matrix
+from fedbnsl_client.data.mapped_array import gathered, row_blocks
+from fedbnsl_client.data.sorted_rows import sorted_columns
+
+NOT_COMPARED = (
+    "Dask workers hold the rows: copies of records and row numbers were not looked for. A row number among the columns "
+    "may get edges, and copies count as independent records: keep each record once, and leave row numbers out"
+)
+"""Said at a site of a table whose rows are not in this process."""
 
 _MANY = 0.1
 """Share of records that have an equal one, from which on they are told of."""
@@ -23,43 +35,111 @@ _MEASURED = 10
 _FEWEST_ROWS = 20
 
 
+@dataclass(frozen=True)
+class _Times:
+    """How often values occur.
+
+    Attributes
+    ----------
+    distinct
+        How many different values there are.
+    repeated
+        How many have an equal one.
+    most
+        How often the most frequent one occurs.
+    pairs
+        How many ordered pairs of values are equal; a value and itself are one of them.
+    """
+
+    distinct: int
+    repeated: int
+    most: int
+    pairs: float
+
+    @classmethod
+    def of(cls, blocks: Iterable[Matrix]) -> Self:
+        """Of ascending values in blocks."""
+        distinct, repeated, most, pairs = 0, 0, 0, 0.0
+        for counts in _runs(blocks):
+            distinct += counts.size
+            repeated += int(counts[counts > 1].sum())
+            most = max(most, int(counts.max(initial=0)))
+            pairs += float(np.square(counts.astype(np.float64)).sum())
+        return cls(distinct, repeated, most, pairs)
+
+
 def copied_records(X: Matrix) -> Iterator[str]:
     """Say of an (n, d) table that many of its records occur more than once, if chance would not do that."""
     n = len(X)
     if n < _FEWEST_ROWS:
         return
-    _, times = np.unique(_digests(X), return_counts=True)
-    repeated = int(times[times > 1].sum())
-    if repeated < _MANY * n:
+    records = _Times.of(next(sorted_columns(gathered(map(_digests, row_blocks(X)), 1))))
+    if records.repeated < _MANY * n:
         return
-    columns = [np.unique(column, return_counts=True)[1] for column in X.T]
-    equal = np.prod([float(np.square(counts / n).sum()) for counts in columns])
-    if n * equal <= _BY_CHANCE and sum(len(counts) > _MEASURED for counts in columns) >= 2:
+    columns = [_Times.of(blocks) for blocks in sorted_columns(X)]
+    by_chance = n * float(np.prod([column.pairs / n**2 for column in columns]))
+    if by_chance <= _BY_CHANCE and sum(column.distinct > _MEASURED for column in columns) >= 2:
         yield (
-            f"{repeated} of {n} records occur more than once, up to {times.max()} times each; {len(times)} are "
-            "different. Copies count as independent records: edges and intervals are then not to be trusted. Keep each "
-            "record once, unless equal records are different people"
+            f"{records.repeated} of {n} records occur more than once, up to {records.most} times each; "
+            f"{records.distinct} are different. Copies count as independent records: edges and intervals are then not "
+            "to be trusted. Keep each record once, unless equal records are different people"
         )
 
 
-def numbered_columns(names: Sequence[str], X: Matrix) -> Iterator[str]:
-    """Ask of columns of whole numbers without a repeat whether they are row numbers or identifiers."""
-    n = len(X)
-    for name, column in zip(names, X.T, strict=True):
-        numbers: Matrix = np.asarray(column)
-        whole = np.array_equal(np.abs(np.round(numbers)), numbers)
-        if n >= _FEWEST_ROWS and whole and len(np.unique(column)) == n:
+def numbered_columns(names: Sequence[str], X: Matrix, *, of: Sequence[int]) -> Iterator[str]:
+    """Ask of columns of whole numbers without a repeat whether they are row numbers or identifiers.
+
+    Parameters
+    ----------
+    names
+        d names.
+    X
+        (n, d) values.
+    of
+        Positions of the columns that may be such numbers.
+    """
+    perhaps = list(of) if len(X) >= _FEWEST_ROWS else []
+    for block in row_blocks(X):
+        perhaps = [k for k in perhaps if _whole_without_repeat(block[:, k])]
+        if not perhaps:
+            return
+    chosen = gathered((block[:, perhaps] for block in row_blocks(X)), len(perhaps))
+    for k, blocks in zip(perhaps, sorted_columns(chosen), strict=True):
+        if _Times.of(blocks).most == 1:
             yield (
-                f"column {name!r}: whole numbers, each in one row only. Is it a row number or an identifier? Then "
+                f"column {names[k]!r}: whole numbers, each in one row only. Is it a row number or an identifier? Then "
                 "leave it out (--columns, or the data dictionary): it may get edges, and they mean nothing"
             )
 
 
-def _digests(X: Matrix) -> Index:
-    """(n,) numbers that are equal for equal rows, and else by a chance of 1 in 2^64 only."""
+def _whole_without_repeat(column: Matrix) -> bool:
+    """Whether these values, all of a block, are whole numbers from 0 on and different."""
+    return np.array_equal(np.abs(np.round(column)), column) and len(np.unique(column)) == len(column)
+
+
+def _runs(blocks: Iterable[Matrix]) -> Iterator[Index]:
+    """How often each value occurs, in their order, of ascending values in blocks."""
+    last, times = np.nan, 0  # of the last value so far, which may go on in the next block
+    for values in blocks:
+        if not len(values):
+            continue
+        starts = np.flatnonzero(values[1:] != values[:-1]) + 1
+        counts = np.diff(starts, prepend=0, append=len(values))
+        if values[0] == last:
+            counts[0] += times
+        elif times:
+            yield np.array([times])
+        yield counts[:-1]
+        last, times = values[-1], int(counts[-1])
+    if times:
+        yield np.array([times])
+
+
+def _digests(X: Matrix) -> Matrix:
+    """(n, 1) whole numbers that are equal for equal rows, and else by a chance of 1 in 2^53 only."""
     bits = np.ascontiguousarray(X + 0.0).view(np.uint64)  # + 0.0: -0.0 equals 0.0
     mixed = np.zeros(len(X), dtype=np.uint64)
     for column in bits.T:
         mixed = (mixed ^ column) * np.uint64(0x9E3779B97F4A7C15)
         mixed ^= mixed >> np.uint64(29)
-    return mixed.view(np.int64)
+    return (mixed >> np.uint64(11)).astype(np.float64)[:, np.newaxis]

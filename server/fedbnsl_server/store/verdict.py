@@ -32,6 +32,8 @@ _NOT_TESTABLE = (
     "effects that are not linear",
     "rows that depend on each other, such as several of one person",
     "rows that were chosen by what the variables say",
+    "records that several sites have (only equal numbers of whole tables are looked for, where sites send exact "
+    "moments of measured variables)",
 )
 _DIFFERING = "the differences between sites, "
 

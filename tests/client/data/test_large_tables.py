@@ -136,6 +136,50 @@ def test_blocks_make_up_the_table_and_none_is_small(table: Matrix, n: int) -> No
     assert all(len(block) % 64 == 0 for block in blocks[:-1])
 
 
+# ---- what a site is told of it -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_times", [1, 3])
+def test_copies_and_row_numbers_are_told_of_a_table_in_a_file_as_in_memory(
+    table: Matrix, n_times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copies lie in other blocks than their originals, and one record in ten lacks a value."""
+    monkeypatch.setattr(mapped_array, "BLOCK_BYTES", 8 * D * 512)
+    X = np.tile(table, (n_times, 1))
+    X[::10, 0] = np.nan
+    numbered = np.column_stack([X, np.arange(len(X)), np.arange(len(X)) % 900])
+    names = (*NAMES, "row", "repeats after 900")
+    for values, variables in ((X, NAMES), (numbered, names)):
+        there = Dataset.of_values(variables, values, origin="x", warn=False)
+        with monkeypatch.context() as roomy:
+            roomy.setattr(mapped_array, "MAPPED_BYTES", 2**30)
+            here = Dataset.of_values(variables, values, origin="x", warn=False)
+        assert lies_in_file(there.X)
+        assert not lies_in_file(here.X)
+        assert there.remarks() == here.remarks()
+        told = " ".join(there.remarks())
+        assert ("occur more than once" in told) == (n_times > 1 and variables == NAMES)
+        assert [f"column {name!r}: whole numbers" in told for name in names] == [
+            name == "row" and variables == names for name in names
+        ]
+
+
+def test_a_full_disk_leaves_copies_unlooked_for_and_the_table_in_use(
+    table: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A system without room for a second file stands for the disk."""
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    data = Dataset.of_values(NAMES, table, origin="x", warn=False)
+    assert data.n_samples == N
+    (told,) = (one for one in data.remarks() if "copies" in one)
+    assert told.startswith("copies of records and row numbers were not looked for: ")
+    assert "No space left on device" in told
+
+
 # ---- what is computed from it --------------------------------------------------------------------------------------
 
 

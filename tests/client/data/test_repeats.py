@@ -36,7 +36,7 @@ def test_repeats_that_chance_gives_measured_columns_are_not_told() -> None:
 
 def test_a_row_number_is_asked_about_and_a_measurement_is_not() -> None:
     X = np.column_stack([np.arange(60.0), DRAWN[:, 0], np.round(10 * DRAWN[:, 1])])
-    (text,) = numbered_columns(("id", "dose", "score"), X)
+    (text,) = numbered_columns(("id", "dose", "score"), X, of=range(3))
     assert "column 'id': whole numbers, each in one row only. Is it a row number" in text
 
 

@@ -26,6 +26,7 @@ from fedbnsl_client.refit import personalise
 from fedbnsl_experiments.plan_settings import for_sites, with_dotted
 from fedbnsl_experiments.scoring.evaluation import columns_of, learned_graph, scales_of
 from fedbnsl_experiments.simulate import simulate
+from fedbnsl_experiments.tables.folder import by_site
 from fedbnsl_experiments.tables.notebook import categories_of, site_tables, table_over
 from fedbnsl_server.algorithm.admm import AdmmState, of_result
 from fedbnsl_server.algorithm.consensus_graph import consensus_graph, raw_weights
@@ -201,7 +202,7 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         if plan.privacy is None and not plan.dictionary and (found := categories_of(tables)):
             plan = plan.with_dictionary(found.over(plan.variables or found.variables), origin="the tables' categories")
         datasets = site_tables(tables, columns=plan.variables, dictionary=plan.dictionary)
-        about_tables = [f"{site}: {text}" for site, table in datasets.items() for text in remarks(table, plan)]
+        about_tables = by_site({site: remarks(table, plan) for site, table in datasets.items()})
         for text in about_tables:
             warnings.warn(text, DataWarning, stacklevel=2)
         if plan.privacy is not None:

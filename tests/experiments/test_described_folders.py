@@ -17,7 +17,7 @@ from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.refit import personalise
 from fedbnsl_experiments.estimator import FedSparseBNSL
 from fedbnsl_experiments.simulate import simulate
-from fedbnsl_experiments.tables.folder import described_by, ranges_of_generated, read_tables, site_files
+from fedbnsl_experiments.tables.folder import by_site, described_by, ranges_of_generated, read_tables, site_files
 from fedbnsl_experiments.tables.notebook import site_tables
 from fedbnsl_experiments.tables.synthetic import synthesise
 
@@ -227,3 +227,8 @@ def test_an_unknown_category_is_refused_by_its_spelling(tmp_path: Path) -> None:
         FedSparseBNSL(plan="standard", dictionary=narrow).fit([table])
     with pytest.raises(DataError, match="lacks 'height'"):
         FedSparseBNSL(plan="standard", dictionary={**WORDS, "height": {}}).fit([table])
+
+
+def test_a_remark_on_several_tables_is_made_once_with_their_sites() -> None:
+    assert by_site({"a": ["x", "y"], "b": ["x", "z"], "c": ["x", "z"]}) == ["every site: x", "a: y", "b, c: z"]
+    assert by_site({"a": ["x"]}) == ["a: x"]

@@ -106,7 +106,7 @@ def read_tables(
     warn: bool = True,
     min_rows: int = MIN_ROWS,
 ) -> dict[str, Dataset]:
-    """The tables of all sites; what is odd about one is a DataWarning that begins with the name of its site.
+    """The tables of all sites; what is odd is a DataWarning that begins with the names of its sites.
 
     Parameters
     ----------
@@ -130,6 +130,7 @@ def read_tables(
     """
     tables: dict[str, Dataset] = {}
     unusable: list[DataError] = []
+    odd: dict[str, list[str]] = {}
     for site, path in files.items():
         try:
             here = column_file(path) if dictionary else None
@@ -141,8 +142,10 @@ def read_tables(
         except DataError as error:
             unusable.append(error)
             continue
-        for text in remarks(tables[site]) if warn else ():
-            warnings.warn(f"{site}: {text}", DataWarning, stacklevel=2)
+        if warn:
+            odd[site] = list(remarks(tables[site]))
+    for text in by_site(odd):
+        warnings.warn(text, DataWarning, stacklevel=2)
     if len(unusable) == 1:
         raise unusable[0]
     if unusable:
@@ -151,6 +154,18 @@ def read_tables(
             "\n  ".join([f"{len(unusable)} of {len(files)} tables cannot be used:", *texts]), remedy=unusable[0].remedy
         )
     return tables
+
+
+def by_site(remarks: Mapping[str, Iterable[str]]) -> list[str]:
+    """What is odd about the sites' tables, each text once, after the names of its sites."""
+    sites: dict[str, list[str]] = {}
+    for site, texts in remarks.items():
+        for text in texts:
+            sites.setdefault(text, []).append(site)
+    return [
+        f"{'every site' if 1 < len(names) == len(remarks) else first_few(names)}: {text}"
+        for text, names in sites.items()
+    ]
 
 
 def tables_for(

@@ -16,6 +16,7 @@ from fedbnsl.errors import SetupError
 from fedbnsl.graphs.formats import LearnedGraph
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
+from fedbnsl.plan.probabilities import probabilities, told
 from fedbnsl.sparse import Matrix
 from fedbnsl_client.data.checks import DataWarning
 from fedbnsl_client.data.dataset import Dataset
@@ -92,7 +93,8 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         Names of the columns that the arrays below are over. Columns are variables, but a nominal variable of the plan's
         data dictionary with K levels has K - 1 columns, such as ``blood=A``.
     weights_ : ndarray of shape (d, d)
-        Weights of the learned DAG, ``weights_[i, j]`` of the edge from column i to column j, in units of the tables.
+        Weights of the learned DAG, ``weights_[i, j]`` of the edge from column i to column j, in units of the tables;
+        NaN where noise took a change of a probability beyond 1.
     raw_weights_ : ndarray of shape (d, d)
         The consensus weights W of the last ADMM round, before threshold and refit; without ADMM rounds the weights of
         the last searched graph. In units of the tables.
@@ -268,8 +270,8 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
             plan_=plan,
             result_=result,
             columns_=np.array(columns.names, dtype=object),
-            weights_=consensus_graph(state, plan, plan.edge_mask(columns.names)).weights,
-            raw_weights_=raw_weights(state, plan).to_dense(),
+            weights_=consensus_graph(state, plan, plan.edge_mask(columns.names)).told,
+            raw_weights_=told(raw_weights(state, plan).to_dense(), probabilities(plan, columns)),
             graph_=graph,
             cpdag_=learned_class(result),
             undirected_edges_=[(edge["source"], edge["target"]) for edge in result["edges"] if not edge["directed"]],
@@ -303,7 +305,7 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         for table in site_tables(tables, columns=self._names(), dictionary=self._plan_used().dictionary).values():
             X = self._complete(table).X
             loss = SecondMoments.of(X, column_means(X) if own_means else None)
-            variance = loss.residual_variance(vars(self)["weights_"])
+            variance = loss.residual_variance(np.nan_to_num(vars(self)["weights_"]))
             losses.append(float((variance if scales is None else variance / scales**2).sum()) / 2)
         return -float(np.mean(losses))
 

@@ -12,9 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from fedbnsl.sparse import Matrix
 from fedbnsl.wording import counted, first_few
 from fedbnsl_server.search.effects import Effect, certainty, rests_on, total_effects
 from fedbnsl_server.store.learned_network import LearnedNetwork
+from fedbnsl_server.withheld_effects import told_effects
 
 _NORMAL_95 = 1.959963984540054
 
@@ -27,10 +29,15 @@ def effect_report(network: LearnedNetwork, sources: Sequence[int], target: int, 
     ResultError
         As `total_effects`.
     """
-    effects = total_effects(network.covariance, network.marks, sources, target, network.columns, network.precision)
     columns = network.columns
     members = columns.members()
-    of_sources = [k for source in sources for k in members[source].tolist()]
+    of_sources: list[int] = [k for source in sources for k in members[source].tolist()]
+
+    def found(covariance: Matrix) -> list[Effect]:
+        return total_effects(covariance, network.marks, sources, target, columns, network.precision)
+
+    others = None if network.without_withheld is None else found(network.without_withheld)
+    effects = told_effects(network, found(network.covariance), others, np.array(of_sources), members[target])
     undecided = _rests_on(network, sources, target)
     draws = _paths(network, sources, target)
     tied = network.function(sources, target)
@@ -63,7 +70,8 @@ def _row(
     """The values of one column of a source and one of the target."""
     (a, b), (i, j), variables = entry, of, network.columns.variables
     scale, values = float(network.spread[i] / network.spread[j]), list[dict[str, Any]]()
-    for one in effects:
+    is_told = not np.isnan(effects[0].value[a, b])
+    for one in effects if is_told else ():
         told = math.nan if one.standard_error is None else float(one.standard_error[a, b])
         error = None if math.isnan(told) else told
         value = float(one.value[a, b])
@@ -80,12 +88,12 @@ def _row(
                 ],
             }
         )
-    in_class = certainty([one["effect"] for one in values])
+    in_class = certainty([one["effect"] for one in values]) if is_told else "withheld"
     names = network.columns.names
     return {
         "source": names[i],
         "target": names[j],
-        "verdict": "open" if is_open else in_class,
+        "verdict": "open" if is_open and is_told else in_class,
         "in_best_class": in_class,
         "values": values,
     }
@@ -180,6 +188,12 @@ def _sentences(
             f"{counted(network.assumed, 'edge has its direction', 'edges have their directions')} by the assumption of "
             "equal noise variances alone; without it, the effect may be another"
         )
+    if network.withheld:
+        arrows = first_few(f"{one} -> {other}" for one, other in network.withheld)
+        found.append(
+            f"the run withholds the coefficient of {arrows}: effects that rest on it are not told, and numbers without "
+            "units take it as 1 or -1"
+        )
     if any(absent) and network.precision is not None and network.precision.noise_std:
         found.append("be careful: the noise of privacy hides faint edges, and an effect along one would be missed")
     return found + [f"be careful: {doubt}" for doubt in network.doubts]
@@ -189,6 +203,8 @@ def _in_class(row: dict[str, Any], source: str, goal: str, *, any_absent: bool) 
     """How far the best class tells the effect of one column."""
     values = [one["effect"] for one in row["values"]]
     match row["in_best_class"]:
+        case "withheld":
+            return "withheld: noise took it, or a coefficient that it rests on, beyond what a probability can change by"
         case "identified":
             if any(values):
                 return "identified: every graph of the class gives the same effect"

@@ -12,7 +12,7 @@ import csv
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import BytesIO, StringIO
 
 import numpy as np
@@ -30,6 +30,10 @@ _ONE_OF_ITS_CLASS = (
     "one DAG of the learned class, all of which fit the data equally well; an edge that the other files show as "
     "undirected points the other way in others of them or, where edges.csv has undecided = 1, in too many of the "
     "bootstrap draws"
+)
+_WITHHELD = (
+    "noise took these coefficients beyond 1, which a change of a probability cannot be: the file has 1 or -1 there, "
+    "the nearest possible value, and no estimate"
 )
 _DAGITTY_RESERVED = ("graph", "node")
 
@@ -54,6 +58,9 @@ class LearnedGraph:
         (d, d) the class that `dag` stands for, with [i, j] and [j, i] for an undirected edge; None: `dag` itself.
     undecided
         (d, d) directed edges of the class that are shown without a direction; None: none.
+    limits
+        (d, d) 1 or -1 for a weight, NaN in `weights`, that noise has taken beyond it, which a change of a probability
+        cannot be; None: there are none.
     shares
         Of the bootstrap draws, by (source, target) of an edge between variables: with an edge between them, directed
         like this, and the other way. Empty without draws.
@@ -66,6 +73,7 @@ class LearnedGraph:
     variance_note: str = ""
     marks: Mask | None = None
     undecided: Mask | None = None
+    limits: Matrix | None = None
     shares: Mapping[tuple[str, str], tuple[float, float, float]] = field(
         default_factory=dict[tuple[str, str], tuple[float, float, float]]
     )
@@ -83,7 +91,20 @@ class LearnedGraph:
     def is_network(self) -> bool:
         """Whether all numbers are known that a linear Gaussian network has."""
         variance = self.residual_variance
-        return variance is not None and bool(np.isfinite(variance).all() and np.isfinite(self.weights[self.dag]).all())
+        return variance is not None and bool(
+            np.isfinite(variance).all() and np.isfinite(self.within_limits[self.dag]).all()
+        )
+
+    @property
+    def within_limits(self) -> Matrix:
+        """(d, d) the weights, with the nearest possible value in place of those that are withheld."""
+        return self.weights if self.limits is None else np.where(self.limits, self.limits, self.weights)
+
+    @property
+    def withheld(self) -> list[tuple[str, str]]:
+        """Edges whose weights are withheld."""
+        pairs = [] if self.limits is None else np.argwhere(self.dag & (self.limits != 0.0)).tolist()
+        return [(self.variables[i], self.variables[j]) for i, j in pairs]
 
     @property
     def undirected(self) -> Mask:
@@ -209,9 +230,10 @@ def dagitty(graph: LearnedGraph) -> str:
 
 
 def lgbn_json(graph: LearnedGraph) -> str:
-    """The linear Gaussian network as pgmpy loads it. It skips the keys `orientation`, `directions` and `variances`.
+    """The linear Gaussian network as pgmpy loads it. It skips all keys but nodes, arcs and cpds.
 
-    `directions` is there where some edges have none, and the file holds one DAG of the class; `variances` is a note.
+    `directions` is there where some edges have none, and the file holds one DAG of the class; `variances` is a note;
+    `withheld` names edges whose coefficient is no estimate.
 
     The intercepts are 0: variables count from zero or, where a plan takes off means, from the means of their site. A
     parent called `(Intercept)` cannot be told from the intercept: a table with that name is refused.
@@ -225,12 +247,14 @@ def lgbn_json(graph: LearnedGraph) -> str:
         raise ValueError("a linear Gaussian network needs residual variances")
     variances: list[float] = graph.residual_variance.tolist()
     parents: dict[str, dict[str, float]] = {name: {} for name in graph.variables}
-    for source, target, weight in graph.edges():
+    for source, target, weight in replace(graph, weights=graph.within_limits).edges():
         parents[target][source] = weight
+    withheld = graph.withheld
     content = {
         "orientation": f"arcs are [source, target]; {ORIENTATION}",
         **({"directions": _ONE_OF_ITS_CLASS} if graph.undirected.any() else {}),
         **({"variances": graph.variance_note} if graph.variance_note else {}),
+        **({"withheld": withheld, "about_withheld": _WITHHELD} if withheld else {}),
         "nodes": list(graph.variables),
         "arcs": [[source, target] for source, target, _ in graph.edges()],
         "cpds": {

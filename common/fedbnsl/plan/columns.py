@@ -71,12 +71,15 @@ class Columns:
         return self.largest(between_columns.astype(np.float64)) > 0.0
 
     def largest(self, weights: Matrix) -> Matrix:
-        """(V, V) the weight of largest size among those of two variables' (d, d) columns; between columns, as it is."""
+        """(V, V) the weight of largest size among those of two variables' (d, d) columns; between columns, as it is.
+
+        NaN only where no other weight than NaN is.
+        """
         if not self.has_blocks:
             return weights
         V, v = len(self.variables), self.variable_of
         i, j = np.nonzero(weights)
-        order = np.argsort(np.abs(weights[i, j]), kind="stable")
+        order = np.argsort(np.nan_to_num(np.abs(weights[i, j]), nan=-1.0), kind="stable")
         found = np.zeros((V, V))
         found[v[i[order]], v[j[order]]] = weights[i[order], j[order]]  # the last one written is the largest
         np.fill_diagonal(found, 0.0)

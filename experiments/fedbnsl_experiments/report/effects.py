@@ -17,6 +17,7 @@ from fedbnsl_experiments.report.confidence import Interval
 from fedbnsl_experiments.report.run_files import ReportedRun
 from fedbnsl_server.search.effects import Effect, certainty, effects_on_all, rests_on
 from fedbnsl_server.store.learned_network import LearnedNetwork, read_network
+from fedbnsl_server.withheld_effects import told_effects
 
 MOST_SHOWN = 200
 # Of one variable. One in a large undirected clique has very many, and so wide a range that it tells nothing.
@@ -82,6 +83,8 @@ class EffectTable:
         Sources that have too many sets of parents, or come after the bound on the work.
     by_assumption
         Edges whose direction rests on equal variances alone.
+    withheld
+        Pairs with a possible effect of which nothing is told, as it may be a change of a probability beyond 1.
     has_intervals
         Whether any row has one.
     why_not
@@ -92,6 +95,7 @@ class EffectTable:
     n_possible: int = 0
     not_looked_at: Sequence[str] = ()
     by_assumption: int = 0
+    withheld: int = 0
     has_intervals: bool = False
     why_not: str = ""
 
@@ -113,21 +117,36 @@ def effect_table(run: ReportedRun) -> EffectTable:
 
 def _table(network: LearnedNetwork) -> EffectTable:
     spread, rows, skipped, work = network.spread, list[EffectRow](), list[str](), 0
+    members, withheld = network.columns.members(), 0
     for source, name in enumerate(network.columns.variables):
-        found = None
+        found = others = None
         if work < _MOST_WORK:
-            found = effects_on_all(
-                network.covariance, network.marks, source, network.columns, network.precision, most=_MOST_PARENT_SETS
+            found, others = (
+                _on_all(network, network.covariance, source),
+                _on_all(network, network.without_withheld, source),
             )
         if found is None:
             skipped.append(name)
             continue
-        rows += [_row(network, spread, source, target, effects) for target, effects in found.items()]
+        for target, effects in found.items():
+            of = members[source], members[target]
+            told = told_effects(network, effects, None if others is None else others[target], *of)
+            if np.isnan(told[0].value).all():
+                withheld += 1
+            else:
+                rows.append(_row(network, spread, source, target, told))
         work += len(network.marks) + sum(len(one.adjusted_for) for effects in found.values() for one in effects)
     rows.sort(key=lambda row: -abs(row.largest_standardised))
     return EffectTable(
-        rows[:MOST_SHOWN], len(rows), skipped, network.assumed, any(row.interval for row in rows[:MOST_SHOWN])
+        rows[:MOST_SHOWN], len(rows), skipped, network.assumed, withheld, any(row.interval for row in rows[:MOST_SHOWN])
     )
+
+
+def _on_all(network: LearnedNetwork, covariance: Matrix | None, source: int) -> dict[int, list[Effect]] | None:
+    """See `effects_on_all`; None also without a covariance."""
+    if covariance is None:
+        return None
+    return effects_on_all(covariance, network.marks, source, network.columns, network.precision, most=_MOST_PARENT_SETS)
 
 
 def _row(network: LearnedNetwork, spread: Matrix, source: int, target: int, effects: Sequence[Effect]) -> EffectRow:
@@ -135,7 +154,7 @@ def _row(network: LearnedNetwork, spread: Matrix, source: int, target: int, effe
     i, j = columns.members()[source], columns.members()[target]
     scale = spread[i][:, None] / spread[j]
     values = np.array([one.value for one in effects])
-    a, b = divmod(int(np.argmax(np.abs(values * scale).max(axis=0))), scale.shape[1])
+    a, b = divmod(int(np.nanargmax(np.abs(values * scale).max(axis=0))), scale.shape[1])
     of_pair, factor = values[:, a, b], float(scale[a, b])
     interval = None
     errors = [one.standard_error[a, b] for one in effects if one.standard_error is not None]

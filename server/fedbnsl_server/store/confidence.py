@@ -39,8 +39,8 @@ def to_no_units(graph: ConsensusGraph, confidence: Confidence | None) -> Matrix 
 
 
 def unidentified(confidence: Confidence | None, graph: ConsensusGraph) -> Mask:
-    """(d, d) weights that the moments leave open: of parents that are functions of each other."""
-    found = np.zeros(graph.dag.shape, dtype=bool)
+    """(d, d) weights that are not known: withheld, or left open by the moments, as parents are tied to each other."""
+    found = graph.withheld.copy()
     if confidence is not None:
         i, j = confidence.edges[np.isnan(confidence.standard_error)].T
         found[i, j] = True
@@ -189,7 +189,7 @@ class _OfPairs:
         pair = self._largest(v, w)
         if pair is None:
             return found
-        found |= self._errors(edge, pair)
+        found |= self._errors(pair)
         if edge.get("coefficients"):
             found["coefficients"] = [self._coefficient(one) for one in edge["coefficients"]]
         return {**found, "sites": self._sites(pair)}
@@ -197,7 +197,7 @@ class _OfPairs:
     def _largest(self, v: int, w: int) -> _Pair | None:
         """Columns of the edge's weight, parent first."""
         factor = 1.0 if self._to_no_units is None else self._to_no_units
-        weights = self._graph.weights * factor
+        weights = self._graph.told * factor
         pairs = [(i, j) for i in self._members[v].tolist() for j in self._members[w].tolist()]
         return max(
             (pair for pair in pairs if pair in self._of_edge),
@@ -207,18 +207,21 @@ class _OfPairs:
 
     def _coefficient(self, one: Mapping[str, Any]) -> dict[str, Any]:
         pair = self._column[one["source"]], self._column[one["target"]]
-        return {**one, **self._errors(one, pair)} if pair in self._of_edge else dict(one)
+        return {**one, **self._errors(pair)} if pair in self._of_edge else dict(one)
 
-    def _errors(self, told: Mapping[str, Any], pair: _Pair) -> dict[str, Any]:
+    def _errors(self, pair: _Pair) -> dict[str, Any]:
         error = float(self._confidence.standard_error[self._of_edge[pair]])
         if math.isnan(error):  # not identified: see `standard_errors`
             return dict.fromkeys(("standard_error", "interval", "standardised_interval"))
         of_tables = error * self._unit(pair)
         factor = None if self._to_no_units is None else float(self._to_no_units[pair])
+        interval = _interval(float(self._graph.weights[pair]), of_tables)
+        if interval is not None and self._graph.bounded is not None and self._graph.bounded[pair]:
+            interval = _of_probability(interval)
         return {
-            "standard_error": of_tables,
-            "interval": _interval(told["weight"], of_tables),
-            "standardised_interval": None if factor is None else _interval(told["standardised"], of_tables * factor),
+            "standard_error": None if self._graph.withheld[pair] else of_tables,
+            "interval": interval,
+            "standardised_interval": None if factor is None or interval is None else [end * factor for end in interval],
         }
 
     def _unit(self, pair: _Pair) -> float:
@@ -268,6 +271,12 @@ def _interval(value: float, error: float) -> list[float] | None:
     if not math.isfinite(value + error):
         return None
     return [value - _WIDTH * error, value + _WIDTH * error]
+
+
+def _of_probability(interval: list[float]) -> list[float] | None:
+    """The part of an interval in which a change of a probability can lie; None: there is none."""
+    low, high = interval
+    return [max(low, -1.0), min(high, 1.0)] if low <= 1.0 and high >= -1.0 else None
 
 
 def _columns(values: Matrix, k: int) -> list[float]:

@@ -12,6 +12,7 @@ from fedbnsl.graphs import files as graph_files
 from fedbnsl.graphs.formats import LearnedGraph
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.plan import Plan
+from fedbnsl.plan.probabilities import probabilities, told
 from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph, DirectedBy, graph_to_refit, raw_weights
@@ -31,7 +32,7 @@ def write_graph(graph: ConsensusGraph, state: AdmmState, plan: Plan, variables: 
         If one cannot be written.
     """
     graph_files.write_all(_learned(graph, state, plan), folder, columns=graph.mask.columns)
-    W = raw_weights(state, plan).to_dense()
+    W = told(raw_weights(state, plan).to_dense(), probabilities(plan, graph.mask.columns))
     graph_files.write_weights(variables, W, folder / "weights.csv")
     if state.confidence is not None and state.confidence.draws:
         graph_files.write_strength(state.confidence.shares(graph.mask.columns.variables), folder / "strength.csv")
@@ -42,12 +43,13 @@ def _learned(graph: ConsensusGraph, state: AdmmState, plan: Plan) -> LearnedGrap
     return LearnedGraph(
         columns.names,
         graph.dag,
-        graph.weights,
+        graph.told,
         variance if variance.size else None,
         variance_note=_NOISY_VARIANCES if plan.privacy else "",
         marks=columns.spread(graph.class_marks),
         undecided=columns.spread(graph.undecided),
         shares={} if graph.drawn is None else graph.drawn.shares(graph.between_variables, columns.variables),
+        limits=None if graph.bounded is None else np.sign(graph.weights) * graph.withheld,
     )
 
 
@@ -64,16 +66,16 @@ def named_edges(
     to_no_units
         (d, d) what a weight is multiplied by to have no unit; None: weights have no other form.
     unidentified
-        (d, d) weights that the moments leave open: an edge has one of them only if it has no other; None: none is.
+        (d, d) weights that are not known: an edge has one of them only if it has no other; None: all are.
     """
-    shown = graph.weights if to_no_units is None else graph.weights * to_no_units
+    shown = graph.told if to_no_units is None else graph.told * to_no_units
     members, sizes = columns.members(), columns.sizes
-    told = np.ones(graph.dag.shape, dtype=bool) if unidentified is None else ~unidentified
+    identified = np.ones(graph.dag.shape, dtype=bool) if unidentified is None else ~unidentified
 
     def coefficient(i: int, j: int) -> dict[str, Any]:
         without = {} if to_no_units is None else {"standardised": float(shown[i, j])}
         return {
-            "source": columns.names[i], "target": columns.names[j], "weight": float(graph.weights[i, j]), **without
+            "source": columns.names[i], "target": columns.names[j], "weight": float(graph.told[i, j]), **without
         }  # fmt: skip
 
     edges: list[tuple[float, tuple[int, int], dict[str, Any]]] = []
@@ -81,7 +83,7 @@ def named_edges(
         sources: list[int] = members[v].tolist()
         targets: list[int] = members[w].tolist()
         pairs = [(i, j) for i in sources for j in targets]
-        largest = max(pairs, key=lambda pair: (told[pair], abs(shown[pair])))
+        largest = max(pairs, key=lambda pair: (identified[pair], abs(shown[pair])))
         edge = {
             **coefficient(*largest),
             "source": columns.variables[v],
@@ -91,7 +93,7 @@ def named_edges(
         }
         if sizes[v] * sizes[w] > 1:
             edge["coefficients"] = [coefficient(*pair) for pair in pairs]
-        edges.append((-abs(float(shown[largest])), (v, w), edge))
+        edges.append((-abs(float(np.nan_to_num(shown[largest]))), (v, w), edge))
     return [edge for _, _, edge in sorted(edges, key=lambda one: one[:2])]
 
 
@@ -108,7 +110,8 @@ def dropped_edges(
     if graph is None or state is None:
         return []
     columns = plan.columns(names)
-    W, variables = columns.largest(raw_weights(state, plan).to_dense()), columns.variables
+    of_columns = told(raw_weights(state, plan).to_dense(), probabilities(plan, columns))
+    W, variables = columns.largest(of_columns), columns.variables
     dropped = [("graph", edge) for edge in graph.dropped]
     if state.refitted is not None and plan.refit_rounds:
         before = graph_to_refit(replace(state, refitted=None), plan, plan.edge_mask(names))

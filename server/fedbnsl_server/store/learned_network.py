@@ -12,6 +12,8 @@ from fedbnsl.errors import ResultError
 from fedbnsl.graphs.draws import MAJORITY
 from fedbnsl.graphs.files import LGBN
 from fedbnsl.plan.columns import Columns
+from fedbnsl.plan.plan import Plan
+from fedbnsl.plan.probabilities import probabilities
 from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_server.search.effects import Precision, implied_covariance
 from fedbnsl_server.store.result_file import columns_of, learned_class, read_result, undecided_edges
@@ -48,6 +50,12 @@ class LearnedNetwork:
         known.
     functions
         Sets of variables that are functions of each other: of an effect within one, the tables tell nothing.
+    withheld
+        Columns of source and target of coefficients that are withheld; the covariance has the nearest possible ones.
+    without_withheld
+        (d, d) the covariance with 0 in their place; None: there are none. An effect that differs rests on them.
+    bounded
+        (d, d) pairs of columns between which an effect beyond 1 is withheld; None: there are none.
     """
 
     columns: Columns
@@ -62,6 +70,9 @@ class LearnedNetwork:
     majority: float = MAJORITY
     paths: Mapping[str, Mapping[str, float]] | None = None
     functions: tuple[tuple[str, ...], ...] = ()
+    withheld: tuple[tuple[str, str], ...] = ()
+    without_withheld: Matrix | None = None
+    bounded: Mask | None = None
 
     def function(self, sources: Sequence[int], target: int) -> tuple[str, ...]:
         """The set of variables that are functions of each other with the target and a source in it; empty: none."""
@@ -95,8 +106,12 @@ def read_network(run: Path) -> LearnedNetwork:
             remedy="Copy the whole folder of the run; if it has none, run a plan with moments_rounds to its end.",
         )
     try:
-        W, variance = _network(json.loads(path.read_text(encoding="utf-8")), columns)
-        correlation = _correlation(result, columns)
+        content = json.loads(path.read_text(encoding="utf-8"))
+        W, variance = _network(content, columns)
+        withheld = [(source, target) for source, target in content.get("withheld", ())]
+        correlation, told = _correlation(result, columns), W.copy()
+        for source, target in withheld:
+            told[columns.names.index(source), columns.names.index(target)] = 0.0
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         raise ResultError(
             f"{path} cannot be read as a network over the run's columns: {error!r}",
@@ -118,7 +133,16 @@ def read_network(run: Path) -> LearnedNetwork:
         verdict.get("majority", MAJORITY),
         result.get("paths"),
         tuple(tuple(one) for one in verdict.get("functions", ())),
+        tuple(withheld),
+        implied_covariance(told, variance, correlation) if withheld else None,
+        _bounded(run, columns),
     )
+
+
+def _bounded(run: Path, columns: Columns) -> Mask | None:
+    """As the run's plan says it; none where the folder has no plan."""
+    path = run / "plan.toml"
+    return probabilities(Plan.load(path), columns) if path.exists() else None
 
 
 def _correlation(result: Mapping[str, Any], columns: Columns) -> Matrix:

@@ -368,7 +368,7 @@ class RunRecorder:
             "unused": self._unused,
             "dropped_edges": dropped_edges(graph, state, self._plan, names),
             "preparation": preparation_of(state, self._plan, names),
-            "warnings": self._warnings(edges),
+            "warnings": self._warnings(edges, graph),
             "influence": self._influence,
             "not_written": files_not_written(graph, state, self._plan, self._outcome),
             "privacy": self._privacy(),
@@ -464,7 +464,7 @@ class RunRecorder:
         rows = [n if one is None else one for one, n in zip(used, self._n_samples.values(), strict=True)]
         return warnings.of_few_rows(sum(rows), len(self._variables)) if rows else []
 
-    def _warnings(self, edges: Sequence[Mapping[str, Any]]) -> list[str]:
+    def _warnings(self, edges: Sequence[Mapping[str, Any]], graph: ConsensusGraph | None) -> list[str]:
         """What a person should know before believing these edges and their directions."""
         found = self._ended_searches() + self._few_rows() + outliers(self._influence) + many_rows(self._n_samples)
         found += [f"no privacy guarantee: {reason}" for reason in self._no_guarantee() if self._plan.privacy]
@@ -473,6 +473,7 @@ class RunRecorder:
         found += warnings.of_too_much_noise(self._plan, list(self._n_samples.values()), len(self._variables))
         found += sentences(self._rounds) + warnings.of_other_versions(self._site_versions)
         found += warnings.of_shortened_levels(self._plan, {edge["target"] for edge in edges})
+        found += warnings.of_withheld_weights(graph)
         found += warnings.of_required_in_vain(self._plan, edges)
         found += unused_sentences(self._unused)
         state, names = self._used
@@ -492,6 +493,7 @@ def _without_gaps(result: dict[str, Any]) -> dict[str, Any]:
         told["warnings"] = [
             *told["warnings"],
             f"numbers that cannot be computed from these tables are null in result.json: {first_few(places, 3)}; "
-            "columns that are constant or functions of each other are the usual reason",
+            "columns that are constant or functions of each other are the usual reason, or noise where a weight is "
+            "withheld",
         ]
     return told

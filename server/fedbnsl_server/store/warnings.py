@@ -3,12 +3,15 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from fedbnsl import __version__
 from fedbnsl.messages import Units
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import price_of
 from fedbnsl.sparse import Matrix
-from fedbnsl.wording import first_few
+from fedbnsl.wording import counted, first_few
+from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph
 from fedbnsl_server.search.pooled_moments import NOISE_WIDTHS, least_noise
 from fedbnsl_server.sites.ejection import Ejected
 
@@ -178,6 +181,19 @@ def of_shortened_levels(plan: Plan, targets: Collection[str]) -> list[str]:
         f"records are shortened before their moments are released, rare ones most: weights of edges into "
         f"{first_few(map(repr, levels))} come out too large or too small; take from them that there is an edge and its "
         "sign, not its size"
+    ]
+
+
+def of_withheld_weights(graph: ConsensusGraph | None) -> list[str]:
+    """Weights of a private run that are not told, by their edges."""
+    if graph is None or not graph.withheld.any():
+        return []
+    columns = graph.mask.columns
+    pairs: list[list[int]] = np.argwhere(columns.joined(graph.withheld)).tolist()
+    edges = first_few((f"{columns.variables[v]} -> {columns.variables[w]}" for v, w in pairs), 4)
+    return [
+        f"{counted(int(graph.withheld.sum()), 'weight is', 'weights are')} withheld, at {edges}: noise took them "
+        "beyond 1, which a change of a probability cannot be; merge rare levels, or bring more rows or a larger epsilon"
     ]
 
 

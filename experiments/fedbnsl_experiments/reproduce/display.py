@@ -14,9 +14,9 @@ from fedbnsl_experiments.reproduce.study import Comparison
 def print_comparisons(comparisons: Sequence[Comparison], out: Path, console: Console, *, quick: bool) -> None:
     """One row for each number of the paper."""
     table = Table(title="quick version: not the paper's experiment" if quick else None, title_justify="left")
-    table.add_column("")
+    table.add_column("", overflow="fold")
     for name in ("paper", "ours", "difference"):
-        table.add_column(name, justify="right", no_wrap=True)
+        table.add_column(name, justify="right", overflow="fold")
     for c in comparisons:
         paper = number(c.paper) + (f" +- {number(c.paper_spread)}" if c.paper_spread is not None else "")
         ours, difference = with_spread(c.ours, c.spread, "+-"), with_spread(c.difference, None)

@@ -15,11 +15,11 @@ _SHOWN = 10
 def print_ranking(ranking: Sequence[Ranked], metric: str, out: Path, console: Console) -> None:
     """The best configurations, and where the rest is."""
     table = Table(title=Text(f"{len(ranking)} configurations by mean {metric}"), title_justify="left")
-    table.add_column("", justify="right")
+    table.add_column("", justify="right", overflow="fold")
     for key in ranking[0].choice:
         table.add_column(Text(key), justify="right", overflow="fold")
     for name in (metric, "worst", "failed", "MB", "seconds"):
-        table.add_column(name, justify="right", no_wrap=True)
+        table.add_column(name, justify="right", overflow="fold")
     for place, r in enumerate(ranking[:_SHOWN], start=1):
         spread = "" if r.std is None else f" +- {r.std:.3g}"
         table.add_row(

@@ -2,13 +2,19 @@
 
 import re
 from io import StringIO
+from pathlib import Path
 
 import numpy as np
 import pytest
 from rich.console import Console
 
+from fedbnsl.plan.plan import Plan
 from fedbnsl_experiments.report.summary import print_summary
+from fedbnsl_experiments.reproduce.display import print_comparisons
+from fedbnsl_experiments.reproduce.study import Comparison
 from fedbnsl_experiments.scoring.metrics import score
+from fedbnsl_experiments.tuning.display import print_ranking
+from fedbnsl_experiments.tuning.ranking import Ranked
 
 
 def a_result(edges):
@@ -100,3 +106,20 @@ def test_a_narrow_terminal_cuts_no_number(tmp_path):
     folded = ["".join(column) for column in zip(*rows, strict=True)]
     assert "…" not in text
     assert folded == ["a" * 30 + "b" * 30, "b" * 30 + "c" * 30, "-12300+0.250"]
+
+
+def test_a_narrow_terminal_cuts_no_number_of_other_tables(tmp_path):
+    """Digits go to the next line of their cell, where a terminal of 40 columns has no room."""
+    ranked = Ranked({"lambda1": 0.0123, "threshold": 0.345}, Plan(), 12.3, 4.56, 17.8, 30, 0, 0, 0, 1.23e-05, 98.7, "")
+    compared = Comparison("FedSparseBNSL, 12 sites: SHD", 12.345, 23.456, 3.4567, paper_spread=2.3456)
+
+    def shown(width):
+        text = StringIO()
+        console = Console(file=text, width=width)
+        print_ranking([ranked], "shd_double", Path("x"), console)
+        print_comparisons([compared], Path("x"), console, quick=False)
+        return text.getvalue()
+
+    assert "…" not in shown(40)
+    digits = [sorted(filter(str.isdigit, shown(width))) for width in (40, 200)]
+    assert digits[0] == digits[1]

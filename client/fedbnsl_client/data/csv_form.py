@@ -1,8 +1,8 @@
 """How a CSV file is written: what separates its columns, and whether commas mark decimals.
 
 The first line tells: `sep=;`, which spreadsheets write and read, or a header that outside quotes holds semicolons or
-tabs alone. In such files a comma in a number marks its decimals, as half of Europe writes them, unless others have points, or
-each comma may as well mark thousands.
+tabs alone. In such files a comma in a number marks its decimals, as half of Europe writes them, unless others have
+points, or each comma may as well mark thousands.
 """
 
 import re

@@ -576,6 +576,7 @@ def test_130_an_interrupted_run_keeps_what_it_has(which, fedbnsl, plan, tables, 
         (["evaluate", "RUN", "--truth=T", "--threshold=nan"], "'nan' is not a finite number"),
         (["data", "split", "F", "--contiguous", "--seed=0", "--out=D"], "it cannot go with --seed"),
         (["demo", "--data=D", "--sites=3"], "--sites goes with generated data"),
+        (["demo", "--private", "--min-rows=10"], "--min-rows goes without --private"),
         (["bench", "cheese"], "cheese: choose from accuracy, tuning, sachs, local-solve, network"),
     ],
 )
@@ -688,6 +689,16 @@ def test_demo_as_json_prints_the_result_of_the_folder(fedbnsl, tables, tmp_path)
     assert strict_json(outcome.out) == strict_json((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))
     ran = Plan.load(tmp_path / "run" / "plan.toml").with_settings(variables=())
     assert ran == Plan.load("lean", ["rounds=2", "n_participants=2"])
+
+
+def test_demo_takes_tables_of_few_rows_if_it_is_told_to(fedbnsl, tables, tmp_path):
+    for table in tables.glob("site-*.csv"):
+        table.write_text("".join(table.read_text(encoding="utf-8").splitlines(keepends=True)[:13]), encoding="utf-8")
+    start = ("demo", "--data", tables, "--set=rounds=2", "--out", tmp_path / "run", "--json")
+    refused(fedbnsl(*start), 4, "12 rows; at least 20 are needed (--min-rows)")
+    outcome = fedbnsl(*start, "--min-rows=10")
+    assert outcome.code == 0, outcome.err
+    assert "--min-rows=10" in (tmp_path / "run" / "command.txt").read_text(encoding="utf-8")
 
 
 def test_without_json_the_summary_names_edges_score_bytes_and_folder(fedbnsl, plan, tables, tmp_path):

@@ -322,8 +322,7 @@ def simulate(
         tables = tables_for(plan, files, min_rows=min_rows)
     reference = _reference(truth, folder, next(iter(tables.values())).columns.variables)
     title = f"{plan.name}: {len(files)} sites in one process"
-    again = ["simulate", "plan.toml", *(["--public-data"] if plan.privacy else [])]
-    again += [] if min_rows == _MIN_ROWS else [f"--min-rows={min_rows}"]
+    again = ["simulate", "plan.toml", *(["--public-data"] if plan.privacy else []), *_fewer_rows(min_rows)]
     again += [] if noise_seed is None else [f"--noise-seed={noise_seed}"]
     with RunDisplay(title, Console(stderr=True)) as display, command_kept(out, again, folder):
         result = run_simulation(
@@ -351,6 +350,7 @@ def simulate(
     is_flag=True,
     help="Differential privacy: every site gets a policy and a ledger. Without --epsilon: that of the plan.",
 )
+@min_rows_option
 @click.option("--out", type=_PATH, help="Run folder.  [default: runs/demo-<UTC time>]")
 @click.option("--web", metavar="HOST:PORT", help="Show the run in a browser there; port 0 takes a free one.")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
@@ -364,6 +364,7 @@ def demo(
     sites: int | None,
     seed: int,
     private: bool,
+    min_rows: int,
     out: Path | None,
     web: str | None,
     as_json: bool,
@@ -379,6 +380,8 @@ def demo(
     """
     if folder is not None and sites is not None:
         raise click.UsageError("--sites goes with generated data; the tables in --data say how many sites there are")
+    if private and min_rows != _MIN_ROWS:
+        raise click.UsageError("--min-rows goes without --private, whose sites have policies with their own min_rows")
     from fedbnsl_experiments.fork_server import ForkServer, is_available
 
     server = context.with_resource(ForkServer()) if is_available() else None  # it loads while this process does, too
@@ -409,7 +412,7 @@ def demo(
     out = out or default_folder("demo")
     refuse_existing_run(out)
     seeds: dict[str, int] = {}
-    again = ["demo", "--plan", "plan.toml", *(["--private"] if private else [])]
+    again = ["demo", "--plan", "plan.toml", *(["--private"] if private else []), *_fewer_rows(min_rows)]
     tables, federation_names = folder, tuple[str, ...]()
     console = Console(stderr=True)
     if folder is None:
@@ -430,7 +433,7 @@ def demo(
         variables = plan.variables or federation_names
     else:
         with warnings_on_stderr(), work_shown():  # a private site warns when its folder is made
-            variables = _variables_of(files, plan, warn=not private)
+            variables = _variables_of(files, plan, warn=not private, min_rows=min_rows)
     reference = _reference(truth, folder, variables)
     text = Text(f"{len(files)} participants and a coordinator as separate processes; run folder {out}")
     console.print(text, soft_wrap=True)
@@ -444,6 +447,7 @@ def demo(
             watch=display.show,
             on_enough=display.say,
             seeds=seeds,
+            min_rows=min_rows,
             own_state=tables is None,
             web=web,
             on_page=lambda url: console.print(f"page: {url}", highlight=False, soft_wrap=True),
@@ -455,7 +459,12 @@ def demo(
     _print_result(result, out, reference, started=started, as_json=as_json)
 
 
-def _variables_of(files: Mapping[str, Path], plan: Plan, *, warn: bool) -> tuple[str, ...]:
+def _fewer_rows(min_rows: int) -> list[str]:
+    """The option for another number of rows than the default."""
+    return [] if min_rows == _MIN_ROWS else [f"--min-rows={min_rows}"]
+
+
+def _variables_of(files: Mapping[str, Path], plan: Plan, *, warn: bool, min_rows: int) -> tuple[str, ...]:
     """The variables of a run over these tables, which are read and refused before any process is started.
 
     The participants read them again, and the first to fail would be the only one named.
@@ -463,7 +472,7 @@ def _variables_of(files: Mapping[str, Path], plan: Plan, *, warn: bool) -> tuple
     from fedbnsl_experiments.tables.folder import tables_for
     from fedbnsl_server.sites.roster import compare_variables
 
-    tables = tables_for(plan, files, warn=warn)
+    tables = tables_for(plan, files, warn=warn, min_rows=min_rows)
     first = next(iter(tables.values()))
     for site, table in tables.items():
         try:

@@ -1,7 +1,8 @@
-"""The commands of the tutorials are run as they stand, and print what the pages say.
+"""The commands of the tutorials and of the worked examples are run as they stand, and print what the pages say.
 
 Every ```console block is one shell, in one folder a page. A line of expected output must appear, in order; `...` in it
-stands for any text. A block under the comment `another terminal` runs beside those that follow it.
+stands for any text. A block under the comment `another terminal` runs beside those that follow it. A ```toml block that
+begins with a file's name in a comment is that file.
 """
 
 import os
@@ -19,6 +20,7 @@ from free_port import free_port
 
 _DOCS = Path(__file__).parents[2] / "docs"
 _BLOCK = re.compile(r"(<!-- another terminal -->\n+)?```console\n(.*?)```", re.DOTALL)
+_FILE = re.compile(r"```toml\n# (\S+)\n(.*?)```", re.DOTALL)
 
 
 class Block(NamedTuple):
@@ -49,8 +51,26 @@ def missing(expected: list[str], output: str) -> str | None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", ["first-page.md", "three-sites.md", "with-privacy.md", "hospitals.md"])
 def test_a_tutorial_prints_what_it_says(page: str, tmp_path: Path) -> None:
-    text = (_DOCS / "tutorial" / page).read_text(encoding="utf-8").replace("50051", str(free_port()))
     shutil.copy(_DOCS / "tutorial" / "cohort.csv", tmp_path)
+    run_page(_DOCS / "tutorial" / page, tmp_path)
+
+
+def test_the_clinical_table_gives_what_its_page_says(tmp_path: Path) -> None:
+    run_page(_DOCS / "how-to" / "a-clinical-table.md", tmp_path)
+
+
+def test_the_small_clinical_table_gives_what_its_page_says(tmp_path: Path) -> None:
+    table = Path(os.environ.get("FEDBNSL_DATA", "")) / "real" / "cf.csv"
+    if not table.exists():
+        pytest.skip("needs a published table: set FEDBNSL_DATA to a folder that holds real/cf.csv")
+    shutil.copy(table, tmp_path)
+    run_page(_DOCS / "how-to" / "a-small-clinical-table.md", tmp_path)
+
+
+def run_page(page: Path, tmp_path: Path) -> None:
+    text = page.read_text(encoding="utf-8").replace("50051", str(free_port()))
+    for name, content in _FILE.findall(text):
+        (tmp_path / name).write_text(content, encoding="utf-8")
     environment = os.environ | {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "COLUMNS": "120",

@@ -5,7 +5,7 @@ that follows the data would tell the smallest and the largest value.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
@@ -245,7 +245,8 @@ def draft(tables: Sequence[Path], *, missing: Sequence[str] = (), merge_below: i
             values = {name: _value(row[k], guesses[name]) for name, k in place.items()}
             relations.add([values.get(name) for name in few])
             gaps[path][np.packbits([values.get(name, "") is None for name in guesses]).tobytes()] += 1
-    guesses = _without_twins(guesses, relations)
+    measured = {name for name, found in cells.items() if found.n_numbers and not found.whole}
+    guesses = _without_twins(guesses, relations, measured)
     guesses, rows = _without_costly(guesses, {path: _patterns(one, len(guesses)) for path, one in gaps.items()})
     without = {name: [path.name for path, header in headers.items() if name not in header] for name in guesses}
     without = {name: files for name, files in without.items() if files}
@@ -257,22 +258,36 @@ def _value(cell: str, found: Guess) -> str | None:
     return None if cell in MISSING or cell in found.missing else cell
 
 
-def _without_twins(guesses: Mapping[str, Guess], relations: ColumnFunctions) -> dict[str, Guess]:
-    """Of columns that are one-to-one the one that a run makes the fewest columns of stays; functions are named."""
+def _without_twins(guesses: Mapping[str, Guess], relations: ColumnFunctions, measured: Set[str]) -> dict[str, Guess]:
+    """Of columns that are one-to-one the one that a run makes the fewest columns of stays; functions are named.
+
+    A measured quantity, with decimals, that is one-to-one with another column belongs to a few persons seen again.
+    """
     tells = relations.functions()
     order = sorted(guesses, key=lambda name: (guesses[name].n_columns, list(guesses).index(name)))
-    marked = dict(guesses)
+    marked, of_persons = dict(guesses), dict[str, str]()
     for name in order:
         twin = next((a for a, b in tells if b == name and (b, a) in tells and order.index(a) < order.index(name)), "")
         if twin:
             reason = f"one-to-one with {shown(repr(twin), 60)}, which stays: the same variable twice"
             marked[name] = replace(marked[name], left_out=marked[name].left_out or reason)
+            if {name, twin} & measured:
+                of_persons.setdefault(twin, name)
+    for twin, name in of_persons.items():
+        marked[twin] = replace(marked[twin], asks=(*marked[twin].asks, _seen_again(name)))
     for name, found in marked.items():
         known_by = [shown(repr(a), 60) for a, b in tells if b == name and marked[a].is_used]
         if known_by and found.is_used:
             ask = f"an exact function of {first_few(known_by)} in these tables: were they made of each other?"
             marked[name] = replace(found, asks=(*found.asks, ask))
     return marked
+
+
+def _seen_again(other: str) -> str:
+    return (
+        f"each value goes with one of {shown(repr(other), 60)}: are there several rows of one person? A run counts each"
+        " row as another person, so that edges seem much surer than they are"
+    )
 
 
 def _patterns(gaps: Mapping[bytes, int], n_columns: int) -> tuple[Mask, Index]:

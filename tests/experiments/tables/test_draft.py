@@ -170,7 +170,23 @@ def test_columns_that_are_functions_of_each_other_are_named(tmp_path: Path) -> N
     assert found.guesses["code"].is_used
     assert any("an exact function of 'code'" in ask for ask in found.guesses["region"].asks)
     assert not found.guesses["unrelated"].asks
+    assert not any("one person" in ask for guess in found.guesses.values() for ask in guess.asks)
     assert not any("function" in ask for ask in found.guesses["code"].asks)
+
+
+def test_a_measured_value_that_is_one_to_one_with_another_column_asks_for_several_rows_of_one_person(
+    tmp_path: Path,
+) -> None:
+    person = DRAWN.integers(0, 8, N)
+    table = {
+        "patient": whole(person),
+        "age_at_start": [f"{20.5 + 3.25 * k}" for k in person.tolist()],
+        "weight": [f"{x:.1f}" for x in DRAWN.normal(70.0, 10.0, N).tolist()],
+    }
+    found = drafted(tmp_path, table)
+    asks = {name: "".join(guess.asks) for name, guess in found.guesses.items() if guess.is_used}
+    assert [name for name, ask in asks.items() if "several rows of one person" in ask] == ["patient"]
+    assert "'age_at_start'" in asks["patient"]
 
 
 # ---- missing values ------------------------------------------------------------------------------------------------

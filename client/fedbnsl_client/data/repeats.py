@@ -98,18 +98,23 @@ def numbered_columns(names: Sequence[str], X: Matrix, *, of: Sequence[int]) -> I
     of
         Positions of the columns that may be such numbers.
     """
-    perhaps = list(of) if len(X) >= _FEWEST_ROWS else []
+    perhaps = list(of) if may_number_rows(len(X), most=1) else []
     for block in row_blocks(X):
         perhaps = [k for k in perhaps if _whole_without_repeat(block[:, k])]
         if not perhaps:
             return
     chosen = gathered((block[:, perhaps] for block in row_blocks(X)), len(perhaps))
     for k, blocks in zip(perhaps, sorted_columns(chosen), strict=True):
-        if _Times.of(blocks).most == 1:
+        if may_number_rows(len(X), most=_Times.of(blocks).most):
             yield (
                 f"column {names[k]!r}: whole numbers, each in one row only. Is it a row number or an identifier? Then "
                 "leave it out (--columns, or the data dictionary): it may get edges, and they mean nothing"
             )
+
+
+def may_number_rows(n_rows: int, *, most: int) -> bool:
+    """Whether whole numbers, each of which occurs at most so often in a table, are asked about as row numbers."""
+    return n_rows >= _FEWEST_ROWS and most == 1
 
 
 def _whole_without_repeat(column: Matrix) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fedbnsl.errors import DataError
 from fedbnsl.messages import composed
+from fedbnsl_client.data.cell_forms import is_mark
 from fedbnsl_client.data.csv_form import Decimals, form_of, opened
 from fedbnsl_client.data.csv_table import said_in_words
 from fedbnsl_client.data.reading import MISSING
@@ -51,6 +52,8 @@ class ColumnCells:
         kept.
     rising
         Whether each number is above the one before it.
+    once
+        Whether none of its first `MOST_NUMBERS` numbers and words occurs twice in one table.
     """
 
     codes: Collection[str] = ()
@@ -62,9 +65,15 @@ class ColumnCells:
     n_texts: int = 0
     whole: bool = True
     rising: bool = True
+    once: bool = True
     overflows: bool = False
     _last: float = math.nan
+    _here: set[float | str] = field(default_factory=set[float | str])
     _sums: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
+
+    def start_table(self) -> None:
+        """The cells from here on are those of another table."""
+        self._here.clear()
 
     def add(self, cell: str) -> None:
         """Count one cell."""
@@ -78,6 +87,10 @@ class ColumnCells:
             self.coded[cell] += 1
             return
         number = as_number(cell)
+        if self.once and len(self._here) < MOST_NUMBERS and not is_mark(cell, among_words=False):
+            value = cell if number is None else number
+            self.once = value not in self._here
+            self._here.add(value)
         if number is None:
             self.n_texts += 1
             if cell in self.texts or len(self.texts) < MOST_TEXTS:
@@ -133,6 +146,8 @@ def scan(headers: Mapping[Path, Sequence[str]], missing: Sequence[str] = ()) -> 
     found = {name: ColumnCells({*everywhere, *_codes_of(name, missing)}) for name in names}
     for path, header in headers.items():
         columns = [found[name] for name in header]
+        for column in columns:
+            column.start_table()
         for row in rows_of(path, header):
             for column, cell in zip(columns, row, strict=True):
                 column.add(cell)

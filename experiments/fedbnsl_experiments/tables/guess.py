@@ -16,6 +16,7 @@ from fedbnsl.plan.dictionary import Kind
 from fedbnsl.shown import shown
 from fedbnsl.wording import first_few
 from fedbnsl_client.data.cell_forms import FORMS_IN_WORDS, form_of, is_compact_date, is_mark
+from fedbnsl_client.data.repeats import may_number_rows
 from fedbnsl_experiments.tables.column_cells import MOST_TEXTS, ColumnCells, written
 
 MOST_LEVELS = 20
@@ -40,7 +41,15 @@ _NAMES_OF_RECORDS = frozenset(
         "patientid",
         "subjid",
         "subject",
+        "subjectid",
+        "usubjid",
+        "studyid",
+        "recordid",
+        "caseid",
         "patient",
+        "patnr",
+        "patientennummer",
+        "fallnummer",
         "mrn",
         "uuid",
         "identifier",
@@ -131,7 +140,7 @@ def guess(name: str, cells: ColumnCells, *, merge_below: int = 0) -> Guess:
     ):
         found = _with_limits(name, cells, limits)
     elif not cells.n_numbers or not holds_numbers:
-        found = _of_words(cells, merge_below)
+        found = _of_words(name, cells, merge_below)
     else:
         found = _of_numbers(name, cells)
         found = replace(found, missing={**marks, **found.missing})
@@ -187,7 +196,7 @@ def _kind_of_numbers(name: str, cells: ColumnCells) -> Guess:
         return Guess(
             "continuous", left_out="dates (yyyymmdd): make a number of days or years of them", comments=(_RANGE,)
         )
-    if reason := _identifies(name, cells):
+    if reason := _numbers_rows(name, cells):
         return Guess("continuous", left_out=reason, comments=(_RANGE,))
     asks, count_like = tuple(_asks_of_whole(name, cells)), cells.skewness >= _SKEWED and min(numbers) == 0
     if len(numbers) <= _FEW_WHOLE_NUMBERS and 3 * len(numbers) <= n and not (count_like and len(numbers) > 3):
@@ -211,12 +220,16 @@ def _of_few_numbers(numbers: Counter[float]) -> Guess:
     return Guess("nominal", levels, asks=tuple(_rare({written(x): k for x, k in numbers.items()})), comments=(said,))
 
 
-def _identifies(name: str, cells: ColumnCells) -> str:
+def _occurs_once(cells: ColumnCells) -> bool:
+    return may_number_rows(cells.n_numbers, most=1 if cells.once else 2)
+
+
+def _numbers_rows(name: str, cells: ColumnCells) -> str:
     """Why whole numbers seem to number the records; empty: they do not."""
-    numbers, n = cells.numbers, cells.n_numbers
-    if n < _FEW_ROWS or max(numbers.values()) > 1:
+    n = cells.n_numbers
+    if not _occurs_once(cells):
         return ""
-    is_dense = max(numbers) - min(numbers) < 2 * n
+    is_dense = max(cells.numbers) - min(cells.numbers) < 2 * n
     if is_dense or cells.rising or n >= _ENOUGH_ROWS or _names_records(name):
         return f"whole numbers, none of them twice in {n:,} rows: an identifier or row number?"
     return ""
@@ -224,19 +237,36 @@ def _identifies(name: str, cells: ColumnCells) -> str:
 
 def _asks_of_whole(name: str, cells: ColumnCells) -> Iterator[str]:
     distinct, n = len(cells.numbers), cells.n_numbers
-    if _names_records(name):
+    if repeated := _repeated_records(name, distinct, cells):
+        yield f"{repeated}, and take this column out"
+    elif _names_records(name):
         yield "an identifier of patients or records is no variable: is it one?"
-    elif n >= _FEW_ROWS and distinct == n:
+    elif _occurs_once(cells):
         yield f"none of its {n} values occurs twice: an identifier is no variable; is it one?"
-    elif n >= _ENOUGH_ROWS and (10 * distinct > 9 * n or (4 * distinct > n and _NAMES_OF_WEIGHTS.search(name))):
-        yield f"{distinct:,} values in {n:,} rows: an identifier or a sampling weight is no variable; is it one?"
+    elif n >= _ENOUGH_ROWS and 4 * distinct > n and _NAMES_OF_WEIGHTS.search(name):
+        yield f"{distinct:,} values in {n:,} rows: a sampling weight is no variable; is it one?"
     elif _NAMES_OF_CODES.search(name.casefold()) or (
-        n >= _ENOUGH_ROWS and min(cells.numbers) >= _FIVE_DIGITS and 10 * distinct <= n
+        n >= _ENOUGH_ROWS and min(cells.numbers) >= _FIVE_DIGITS and 10 * distinct <= n and not _are_rounded(cells)
     ):
         yield (
             f"{distinct:,} values in {n:,} rows: a code, such as a postcode, measures nothing; if it is one, group it "
             "into a few levels, or take it out"
         )
+
+
+def _are_rounded(cells: ColumnCells) -> bool:
+    """Whether nearly all are multiples of 10, as amounts are and codes are not."""
+    return sum(n for number, n in cells.numbers.items() if number % 10 == 0) >= _MOSTLY * cells.n_numbers
+
+
+def _repeated_records(name: str, distinct: int, cells: ColumnCells) -> str:
+    """What to ask where a column that seems to name patients has several rows of one; empty: nothing."""
+    if not _names_records(name) or cells.once or distinct <= _FEW_WHOLE_NUMBERS:
+        return ""
+    return (
+        f"{distinct:,} values in {cells.n:,} rows: do several rows belong to one patient? Rows count as independent, "
+        "so that edges would seem surer than they are: keep one row of each patient"
+    )
 
 
 def _names_records(name: str) -> bool:
@@ -266,11 +296,12 @@ def _tail(cells: ColumnCells) -> Iterator[str]:
 # ---- words ---------------------------------------------------------------------------------------------------------
 
 
-def _of_words(cells: ColumnCells, merge_below: int) -> Guess:
+def _of_words(name: str, cells: ColumnCells, merge_below: int) -> Guess:
     marks = {text: n for text, n in cells.texts.items() if is_mark(text, among_words=True)}
     spelled = Counter({text: n for text, n in cells.texts.items() if text not in marks})
     spelled.update({written(number): n for number, n in cells.numbers.items()})
-    found = _of_spellings(cells, spelled, merge_below)
+    repeated = _repeated_records(name, len(spelled), cells) if len(spelled) > MOST_LEVELS else ""
+    found = Guess(None, left_out=repeated) if repeated else _of_spellings(cells, spelled, merge_below)
     return replace(found, missing=marks)
 
 

@@ -143,6 +143,47 @@ def test_a_row_number_of_many_rows_is_seen_and_a_sampling_weight_asked_about(tmp
     assert "sampling weight" in found.guesses["fnlwgt"].asks[0]
 
 
+@pytest.mark.parametrize("n", [1000, 3000, 5000])
+@pytest.mark.parametrize("unit", [1, 10, 1000])
+def test_measurements_of_large_spread_are_neither_identifiers_nor_codes(n: int, unit: int, tmp_path: Path) -> None:
+    platelets = np.maximum(DRAWN.normal(260_000, 90_000, n) // unit, 20_000 // unit) * unit
+    found = drafted(tmp_path, {"platelets": whole([*platelets, *platelets[:3]])}).guesses["platelets"]
+    assert (found.kind, found.left_out, found.asks) == ("continuous", "", ())
+
+
+def test_whole_numbers_are_asked_about_as_row_numbers_by_the_rule_of_a_site(tmp_path: Path) -> None:
+    """By table: row numbers of three sites begin at 1 in each of them."""
+    tables = [
+        {"no": whole(range(1, 31)), "dose": whole(range(1550, 50, -50)), "age": whole(np.arange(30) % 29)}
+        for _ in range(3)
+    ]
+    paths = [write(tmp_path / f"site-{k}.csv", table) for k, table in enumerate(tables)]
+    found = draft(paths)
+    asked = {name: [*one.asks, one.left_out] for name, one in found.guesses.items()}
+    assert "an identifier or row number?" in asked["no"][-1]
+    assert any("twice: an identifier is no variable" in ask for ask in asked["dose"])
+    assert not any("identifier" in ask for ask in asked["age"])
+    odd = [one.text for one in Dataset.read(paths[0], warn=False).odd if "Is it a row number" in one.text]
+    assert [text.split("'")[1] for text in odd] == ["no", "dose"]
+
+
+def test_several_rows_of_one_patient_are_asked_about_and_a_count_of_patients_is_not(tmp_path: Path) -> None:
+    patient = [k * 7 % (N // 4) for k in range(N)]
+    table = {
+        "patient_id": whole([10_007 * k + 13 for k in patient]),
+        "subject": [f"P-{k:04d}" for k in patient],
+        "patients_a_day": whole(DRAWN.integers(20, 90, N)),
+        "mrn": whole(DRAWN.choice(10**7, N, replace=False)),
+    }
+    found = drafted(tmp_path, table)
+    asked = "100 values in 400 rows: do several rows belong to one patient?"
+    assert any(ask.startswith(asked) for ask in found.guesses["patient_id"].asks)
+    assert found.guesses["subject"].left_out.startswith(asked)
+    assert sum(asked in line for line in found.said()) == 2
+    others = [found.guesses[name] for name in ("patients_a_day", "mrn")]
+    assert not any("one patient" in text for one in others for text in (*one.asks, one.left_out))
+
+
 def test_codes_of_many_digits_are_asked_about_and_costs_of_many_values_are_not(tmp_path: Path) -> None:
     table = {
         "area": whole(10_000 + 37 * DRAWN.integers(0, 30, N)),

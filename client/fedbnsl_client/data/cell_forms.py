@@ -18,12 +18,14 @@ FORMS_IN_WORDS: dict[Form, str] = {
 }
 
 _MARKS_ALONE = (
-    "? * . .. ... - -- --- n/a na n.a. n.a #n/a nan <na> null #null! (null) \\n none nil nd n.d. unk unknown missing "
-    "(missing) #value! #div/0! #num! #name? #ref! k.a. unbekannt inconnu desconocido"
+    "? * . .. ... - -- --- n/a na n.a. n.a #n/a nan <na> null #null! (null) \\n none nil nd n.d. #value! #div/0! "
+    "#num! #name? #ref! k.a."
 )
-_MARKS = frozenset(_MARKS_ALONE.split()) | frozenset(
-    {"not available", "not known", "not recorded", "not done", "not measured", "no data", "keine angabe"}
+_NOT_KNOWN = frozenset(
+    ["unk", "unknown", "missing", "(missing)", "unbekannt", "inconnu", "desconocido", "keine angabe", "no data"]
+    + ["not available", "not known", "not recorded", "not done", "not measured"]
 )
+_MARKS = frozenset(_MARKS_ALONE.split()) | _NOT_KNOWN
 
 _ALSO_LEVELS = frozenset({"-", "--", "---", "none", "nil", "nd", "n.d."})
 """Marks among numbers, but perhaps a result among words: negative, no treatment."""
@@ -54,6 +56,11 @@ def is_mark(cell: str, *, among_words: bool) -> bool:
     """Whether a cell stands for a missing value; `among_words`: in a column of levels, where some marks may be one."""
     lower = cell.casefold()
     return lower in _MARKS and not (among_words and lower in _ALSO_LEVELS)
+
+
+def says_not_known(cell: str) -> bool:
+    """Whether a cell that stands for a missing value says so in words, such as unknown, so that it may be a level."""
+    return cell.casefold() in _NOT_KNOWN
 
 
 def is_compact_date(number: float) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from fedbnsl.plan.dictionary import Kind
 from fedbnsl.shown import shown
 from fedbnsl.wording import first_few
-from fedbnsl_client.data.cell_forms import FORMS_IN_WORDS, form_of, is_compact_date, is_mark
+from fedbnsl_client.data.cell_forms import FORMS_IN_WORDS, form_of, is_compact_date, is_mark, says_not_known
 from fedbnsl_client.data.repeats import may_number_rows
 from fedbnsl_experiments.tables.column_cells import MOST_TEXTS, ColumnCells, written
 
@@ -302,7 +302,13 @@ def _of_words(name: str, cells: ColumnCells, merge_below: int) -> Guess:
     spelled.update({written(number): n for number, n in cells.numbers.items()})
     repeated = _repeated_records(name, len(spelled), cells) if len(spelled) > MOST_LEVELS else ""
     found = Guess(None, left_out=repeated) if repeated else _of_spellings(cells, spelled, merge_below)
-    return replace(found, missing=marks)
+    asks = [
+        f"{n:,} cell(s) say {text!r} and count as missing. If not knowing tells something by itself, keep it as a "
+        "level: add it to the levels here, and take it out of `missing` in the column map"
+        for text, n in marks.items()
+        if says_not_known(text)
+    ]
+    return replace(found, missing=marks, asks=(*found.asks, *asks))
 
 
 def _of_spellings(cells: ColumnCells, spelled: Counter[str], merge_below: int) -> Guess:

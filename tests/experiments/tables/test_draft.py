@@ -263,6 +263,28 @@ def test_marks_of_missing_values_are_found_counted_and_read_by_the_column_map(tm
     assert read.gaps.by_variable == {"lab": 10, "grade": 4, "work": 8, "late": 2, "limit": 3}
 
 
+def test_a_word_for_not_known_is_missing_with_a_line_that_tells_how_to_keep_it_as_a_level(tmp_path: Path) -> None:
+    """As the line says, so the edited files do."""
+    table = {
+        "smoker": ["Unknown" if k % 8 == 0 else "?" if k % 8 == 1 else ("never", "daily")[k % 2] for k in range(N)],
+        "type": ["N/A" if k % 20 == 2 else "null" if k % 20 == 3 else f"type {k % 3}" for k in range(N)],
+    }
+    found = drafted(tmp_path, table)
+    assert found.guesses["smoker"].levels == ("daily", "never")
+    said = [line for line in found.said() if "keep it as a level" in line]
+    assert len(said) == 1
+    assert said[0].startswith("  smoker: 50 cell(s) say 'Unknown' and count as missing.")
+    dictionary, here = found.write(tmp_path / "d.toml")
+    text, map_text = dictionary.read_text(encoding="utf-8"), here.read_text(encoding="utf-8")
+    assert "say 'Unknown' and count as missing" in text
+    with_level = Dictionary.parse(
+        text.replace('kind = "binary"', 'kind = "nominal"').replace('["daily", ', '["Unknown", "daily", '), origin="x"
+    )
+    here.write_text(map_text.replace('"Unknown", ', "").replace(', "Unknown"', ""), encoding="utf-8")
+    read = Dataset.read(tmp_path / "a.csv", dictionary=with_level, mapping=ColumnMap.load(here), warn=False)
+    assert read.gaps.by_variable == {"smoker": 50, "type": 40}
+
+
 def test_numbers_with_many_limits_are_no_texts_and_the_entry_is_ready_behind_a_sign(tmp_path: Path) -> None:
     table = {"crp": ["<0.5" if k % 6 == 0 else f"{DRAWN.uniform(0.5, 50):.2f}" for k in range(300)]}
     found = drafted(tmp_path, table)

@@ -22,8 +22,22 @@ _MARKS_ALONE = (
     "#num! #name? #ref! k.a."
 )
 _NOT_KNOWN = frozenset(
-    ["unk", "unknown", "missing", "(missing)", "unbekannt", "inconnu", "desconocido", "keine angabe", "no data"]
-    + ["not available", "not known", "not recorded", "not done", "not measured"]
+    [
+        "unk",
+        "unknown",
+        "not known",
+        "missing",
+        "(missing)",
+        "no data",
+        "not available",
+        "not recorded",
+        "not done",
+        "not measured",
+        "unbekannt",
+        "keine angabe",
+        "inconnu",
+        "desconocido",
+    ]
 )
 _MARKS = frozenset(_MARKS_ALONE.split()) | _NOT_KNOWN
 

@@ -149,7 +149,7 @@ def _table_of(edges: Sequence[Mapping[str, Any]], units: Mapping[str, str], *, s
         if "coefficients" in edge:
             largest = _largest(edge)
             source, target = (measured(largest[end]) for end in ("source", "target"))
-            target = f"{target} (largest of {len(edge['coefficients'])})"
+            target = f"{target} (largest of {_among(edge['coefficients'])})"
         cells = [source, *["->" if is_directed(edge) else "--"] * has["link"], target]
         intervals = {"weight": one.interval, "standardised": one.standardised_interval}
         cells += [signed(edge[name], intervals[name]) for name in numbers]
@@ -166,6 +166,12 @@ def _table_of(edges: Sequence[Mapping[str, Any]], units: Mapping[str, str], *, s
 def _largest(edge: Mapping[str, Any]) -> Mapping[str, Any]:
     """The coefficient, between levels, that is told as the weight of an edge."""
     return next(one for one in edge["coefficients"] if one["weight"] == edge["weight"])
+
+
+def _among(coefficients: Sequence[Mapping[str, Any]]) -> str:
+    """How many there are; where some have an interval, those: of the others the data leave the value open."""
+    known = sum(one.get("interval") is not None for one in coefficients)
+    return f"{known} known" if 0 < known < len(coefficients) else str(len(coefficients))
 
 
 def _of_draws(one: Confidence) -> str:

@@ -348,6 +348,17 @@ def test_the_summary_says_in_one_line_how_columns_were_prepared(name: str, said:
         assert f"{result['edges'][0]['standardised']:+.3f}" in flat
 
 
+def test_the_summary_counts_only_known_coefficients_where_it_names_the_largest(runs: dict[str, Path]) -> None:
+    result, text = result_of(runs["standard"]), io.StringIO()
+    (edge,) = (edge for edge in result["edges"] if len(edge.get("coefficients", ())) == 3)
+    smallest = min(edge["coefficients"], key=lambda one: abs(one["weight"]))
+    smallest["interval"] = None
+
+    print_summary(result, runs["standard"], Console(file=text, width=250), seconds=1.0)
+
+    assert "(largest of 2 known)" in text.getvalue()
+
+
 # ---- scores --------------------------------------------------------------------------------------------------------
 
 

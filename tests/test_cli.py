@@ -695,7 +695,7 @@ def test_demo_takes_tables_of_few_rows_if_it_is_told_to(fedbnsl, tables, tmp_pat
     for table in tables.glob("site-*.csv"):
         table.write_text("".join(table.read_text(encoding="utf-8").splitlines(keepends=True)[:13]), encoding="utf-8")
     start = ("demo", "--data", tables, "--set=rounds=2", "--out", tmp_path / "run", "--json")
-    refused(fedbnsl(*start), 4, "12 rows; at least 20 are needed (--min-rows)")
+    refused(fedbnsl(*start), 4, "12 rows; at least 20 are needed")
     outcome = fedbnsl(*start, "--min-rows=10")
     assert outcome.code == 0, outcome.err
     assert "--min-rows=10" in (tmp_path / "run" / "command.txt").read_text(encoding="utf-8")

@@ -3,6 +3,7 @@
 import doctest
 import json
 import pickle
+import re
 import subprocess
 import sys
 import warnings
@@ -134,6 +135,49 @@ TIMES = np.arange(200).astype("datetime64[D]")
 def test_a_table_that_cannot_be_used_is_refused_as_a_file_is(tables, said):
     with pytest.raises(DataError, match=said):
         FedSparseBNSL(**FAST).fit(tables)
+
+
+COPIED = [pd.DataFrame(np.repeat(FEDERATION.tables[0][:20], 10, axis=0), columns=list("abcde"))]
+TWINS = broken("X2", FEDERATION.tables[0][:, 0])
+SPARSE = broken("X2", [*FEDERATION.tables[0][:80, 1], *[np.nan] * 120])
+MOSTLY_GAPS = broken("X2", [*FEDERATION.tables[0][:8, 1], *[np.nan] * 192])
+NUMBERED = broken("X2", np.arange(200))
+DESCRIBED = {"X1": {"range": [-99, 99]}, "X2": {"levels": ["no", "yes"], "kind": "binary"}}
+WORDS = broken("X2", np.array(["?", *["no", "yes"] * 99, "maybe"], dtype=object))
+TINY = broken("X2", FEDERATION.tables[0][:, 1] * 1e-14)
+
+
+@pytest.mark.parametrize(
+    ("tables", "settings", "said"),
+    [
+        (COPIED, {}, "200 of 200 records occur more than once"),
+        (NUMBERED, {}, "column 'X2': whole numbers, each in one row only"),
+        (TWINS, {}, "columns 'X1' and 'X2': equal in all 200 rows; leave one out"),
+        (SPARSE, {}, "without 'X2' (missing in 120), 200 rows are complete"),
+        (SPARSE, {"plan": "fed-sparse"}, "The plan wants none to be left out"),
+        (MOSTLY_GAPS, {}, "200 rows, 8 of them without a missing value; at least 20 are needed; without 'X2'"),
+        ([np.zeros((5, 3))], {}, "5 rows; at least 20 are needed"),
+        (broken("X2", TEXT), {}, "are not numbers"),
+        (broken("X2", np.ones(200)), {}, "the same value in all 200 rows"),
+        (WORDS, {"dictionary": DESCRIBED}, "(where these stand for a missing value, make them None or NaN: "),
+        ([np.ones((30, 2)) * 1e30], {}, "beyond 1e+15, the largest number"),
+        (TINY, {"plan": "lean", "dictionary": {f"X{k}": {} for k in range(1, 6)}}, "'X2': the root of the mean square"),
+        ([frame(FEDERATION.tables[0]), frame(FEDERATION.tables[1][:, :4])], {}, "lacks 'X5', unlike site-1"),
+    ],
+)
+def test_what_is_said_of_a_table_names_no_option_or_file_of_a_site(tables, settings, said):
+    """Warnings, refusals and what helps hold in a notebook."""
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        try:
+            FedSparseBNSL(**{"settings": {"rounds": 1}, **settings}).fit(tables)
+            texts = []
+        except DataError as error:
+            texts = [str(error), error.remedy]
+    texts += [str(one.message) for one in warned]
+    assert any(said in text for text in texts), texts
+    for text in texts:
+        assert not re.search(r"(^|[ (`])--[a-z]|columns\.toml|policy\.toml|fedbnsl (participant|data)", text), text
 
 
 def test_what_a_file_warns_of_is_warned_of():

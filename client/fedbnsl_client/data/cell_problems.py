@@ -48,10 +48,14 @@ class CellProblems:
         Names of all columns.
     unit
         What the numbers of rows count, such as "line".
+    missing
+        How a site says that cells, put in place of {}, stand for a missing value.
     """
 
-    def __init__(self, header: Sequence[str], unit: str) -> None:
-        self._header, self._unit = header, unit
+    def __init__(
+        self, header: Sequence[str], unit: str, *, missing: str = "columns.toml says so: missing = [{}]"
+    ) -> None:
+        self._header, self._unit, self._missing = header, unit, missing
         self._places: dict[int, Places] = {}
         self._levels: dict[int, list[str]] = {}
         self._often_missing: dict[int, dict[str, None]] = {}
@@ -91,7 +95,7 @@ class CellProblems:
 
     def _perhaps_missing(self, column: int) -> str:
         often = ", ".join(f'"{cell}"' for cell in self._often_missing.get(column, ()))
-        return f" (where these stand for a missing value, columns.toml says so: missing = [{often}])" if often else ""
+        return f" (where these stand for a missing value, {self._missing.format(often)})" if often else ""
 
     def _what(self, column: int) -> str:
         if column not in self._levels:

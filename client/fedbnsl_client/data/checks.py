@@ -23,8 +23,11 @@ _ROUNDING = 1e-5  # of values written with six digits; by chance, one column in 
 _ROWS_NAMED = 3
 _FEW_ROWS = (
     "Bring more rows (of one table, `fedbnsl data split` makes fewer and larger sites) or leave out columns that are "
-    "often empty. --min-rows lets fewer pass, but hardly anything that so few rows show can be trusted. Nothing of the "
-    "table was sent."
+    "often empty (--columns, or the data dictionary, names those to use). --min-rows lets fewer pass, but hardly "
+    "anything that so few rows show can be trusted. Nothing of the table was sent."
+)
+_LEAVE_OUT = (
+    "Leave such a column out (--columns names those to use), or correct the table. Nothing of the table was sent."
 )
 _OTHER_UNIT = (
     "If such a value is a code for a missing one, say so: missing = [...] in columns.toml, or a range in the data "
@@ -188,7 +191,7 @@ class TableChecks:
         if self._n < (needed := max(min_rows, 1)):
             complete = f", {self._n} of them without a missing value" if self._n < self._n_all else ""
             raise DataError(
-                f"{self._origin}: {self._n_all} rows{complete}; at least {needed} are needed (--min-rows)",
+                f"{self._origin}: {self._n_all} rows{complete}; at least {needed} are needed",
                 remedy=_FEW_ROWS,
             )
         beyond = list(self._beyond_limits())
@@ -196,7 +199,7 @@ class TableChecks:
         if not self._described:
             problems = problems or list(self._identical_columns())
         if problems:
-            raise DataError(f"{self._origin}: " + in_one_line(problems), remedy=_OTHER_UNIT if beyond else None)
+            raise DataError(f"{self._origin}: " + in_one_line(problems), remedy=_OTHER_UNIT if beyond else _LEAVE_OUT)
         described = (*self._constant_columns(), *self._identical_columns()) if self._described else ()
         return (*self._odd(), *(Oddity(None, text) for text in described))
 
@@ -251,7 +254,7 @@ class TableChecks:
             name = self._variables[k]
             twin = first.setdefault(content, name)
             if twin != name:
-                drop = "" if self._described else "; drop one (--columns)"
+                drop = "" if self._described else "; leave one out"
                 yield f"columns {twin!r} and {name!r}: equal in all {self._n} rows{drop}"
 
 

@@ -28,7 +28,7 @@ from fedbnsl_client.data.checks import (
     zeros_for_gaps,
 )
 from fedbnsl_client.data.columns import check_names, choose, like
-from fedbnsl_client.data.costly_columns import costly_columns, patterns
+from fedbnsl_client.data.costly_columns import advice
 from fedbnsl_client.data.csv_table import said_in_words
 from fedbnsl_client.data.mapped_array import (
     RowsElsewhere,
@@ -44,7 +44,6 @@ from fedbnsl_client.data.source import bytes_of, source_of, state_of
 from fedbnsl_client.data.watched import followed
 
 MIN_ROWS = 20
-_MOST_LEFT_OUT = 8  # beyond, a list of variables to leave out is no advice
 _ROUNDING = 1e-6  # of a count, by a factor between units or single precision
 
 
@@ -67,8 +66,9 @@ class Gaps:
     by_variable: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def said(self, *, as_zeros: bool = False) -> str:
-        """How many rows are left out, or `as_zeros` count as such, and for which variables."""
-        names = first_few(f"{name!r} {count}" for name, count in self.by_variable.items())
+        """How many rows are left out, or `as_zeros` count as such, and for which variables, those with most first."""
+        most = sorted(self.by_variable.items(), key=lambda one: -one[1])
+        names = first_few(f"{name!r} {count}" for name, count in most)
         return f"{self.rows} row(s) {'count as zeros' if as_zeros else 'are left out'}, which lack a value: {names}"
 
 
@@ -407,22 +407,7 @@ class TablePass:
         needed = max(self._min_rows, self._n / 2)
         if self._n - self._n_gaps >= self._min_rows or self._n < self._min_rows:
             return []
-        missing = np.concatenate([np.isnan(block) for block in row_blocks(X)])
-        columns = _columns(self.dictionary, self.columns)
-        of_variable = [missing[:, columns.variable_of == v].any(axis=1) for v in range(len(columns.variables))]
-        lacking, counts = patterns(np.column_stack(of_variable))
-        out = costly_columns(lacking, counts, needed)
-        kept = np.ones(len(of_variable), dtype=bool)
-        kept[out] = False
-        complete, by_variable = int(counts[~lacking[:, kept].any(axis=1)].sum()), counts @ lacking
-        names = first_few(f"{columns.variables[k]!r} (missing in {int(by_variable[k])})" for k in out)
-        if len(out) > _MOST_LEFT_OUT:
-            return [
-                f"nearly every row lacks some value: {len(out)} of the {len(out) + kept.sum()} variables would have to "
-                f"be left out for half of the rows to be complete, first {names}. Choose the variables that the "
-                "question needs, the same at all sites (in the dictionary, or by --columns)"
-            ]
-        return [f"without {names}, {complete} rows are complete: leave them out (of the dictionary, or by --columns)"]
+        return [advice(X, _columns(self.dictionary, self.columns), needed)]
 
     @property
     def gaps(self) -> Gaps:

@@ -14,6 +14,7 @@ from fedbnsl.plan.preparation import Preparation
 from fedbnsl.sparse import Index, Matrix
 from fedbnsl.wording import first_few
 from fedbnsl_client.data.checks import Oddity
+from fedbnsl_client.data.costly_columns import advice
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.mapped_array import RowsElsewhere, some_rows, sum_over_rows
 
@@ -115,9 +116,13 @@ def require_complete(table: Dataset, preparation: Preparation | None) -> None:
             remedy="Use a plan whose [preparation] has missing = 'complete-cases', such as standard, or fill them in.",
         )
     if rows > preparation.missing_most * whole:
+        with_gaps = table.n_samples == whole and not isinstance(table.X, RowsElsewhere)
+        needed = (1.0 - preparation.missing_most) * whole
         raise DataError(
-            f"{found}: more than the {preparation.missing_most:.0%} that the plan allows (preparation.missing_most)",
-            remedy="Leave out columns that are often empty (--columns); rows are used only if none of theirs is.",
+            f"{found}: more than the {preparation.missing_most:.0%} that the plan allows (preparation.missing_most)"
+            + (f"; {advice(table.X, table.columns, needed)}" if with_gaps else ""),
+            remedy="Leave out variables that are often empty, or fill them in before, which has its price: see "
+            "docs/how-to/gaps-and-rare-levels.md. Rows are used only if they lack nothing.",
         )
 
 
@@ -143,8 +148,8 @@ def require_sizes(table: Dataset) -> None:
         raise DataError(
             f"column(s) {first_few(repr(table.variables[k]) for k in small)}: the root of the mean square is below "
             f"{LEAST_SPREAD:g}, the least that a plan without [preparation] takes",
-            remedy="Give them in another unit (factor = ... in columns.toml), or use a plan with [preparation], such "
-            "as standard. Nothing of the table was sent.",
+            remedy="Give them in another unit, or use a plan with [preparation], such as standard. Nothing of the "
+            "table was sent.",
         )
 
 

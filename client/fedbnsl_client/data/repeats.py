@@ -108,7 +108,7 @@ def numbered_columns(names: Sequence[str], X: Matrix, *, of: Sequence[int]) -> I
         if may_number_rows(len(X), most=_Times.of(blocks).most):
             yield (
                 f"column {names[k]!r}: whole numbers, each in one row only. Is it a row number or an identifier? Then "
-                "leave it out (--columns, or the data dictionary): it may get edges, and they mean nothing"
+                "leave it out of the variables of the run: it may get edges, and they mean nothing"
             )
 
 

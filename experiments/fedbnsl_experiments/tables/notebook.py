@@ -1,7 +1,8 @@
 """Tables as a notebook holds them (data frames, arrays), checked as the files of a site are."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -30,6 +31,17 @@ _CORRECT = (
 )
 
 
+@contextmanager
+def _remedies_for_notebooks() -> Generator[None]:
+    """Say what helps here in place of the options and files of a site."""
+    try:
+        yield
+    except DataError as error:
+        error.remedy = _DESCRIBE if error.remedy == _DESCRIBE else _CORRECT
+        raise
+
+
+@_remedies_for_notebooks()
 def site_tables(
     tables: object, *, columns: Sequence[str] = (), dictionary: Dictionary = NO_DICTIONARY
 ) -> dict[str, Dataset]:
@@ -157,20 +169,16 @@ def _level(category: object) -> str:
 def _dataset(
     site: str, names: Sequence[str], columns: Mapping[str, Any], variables: Sequence[str], dictionary: Dictionary
 ) -> Dataset:
-    found, codes = CellProblems(names, "data row"), list[Matrix]()
+    found, codes = CellProblems(names, "data row", missing="make them None or NaN: {}"), list[Matrix]()
     reading = readings(dictionary, SAME_NAMES, variables) if dictionary else [Reading()] * len(variables)
     for name, how in zip(variables, reading, strict=True):
         values, wrong = _codes(columns[name], how, text_is_read=bool(dictionary))
         found.add(names.index(name), how, [row for row, _ in wrong], [cell for _, cell in wrong])
         codes.append(values)
     if problems := found.lines():
-        remedy = "" if dictionary else _DESCRIBE
-        raise DataError(f"{site}: " + in_one_line(problems), remedy=remedy or _CORRECT)
+        raise DataError(f"{site}: " + in_one_line(problems), remedy=_CORRECT if dictionary else _DESCRIBE)
     X = np.column_stack(codes) if codes else np.empty((0, 0))
-    try:
-        return Dataset.of_values(variables, X, origin=site, dictionary=dictionary, warn=False)
-    except DataError as error:
-        raise DataError(str(error), remedy=_CORRECT) from None
+    return Dataset.of_values(variables, X, origin=site, dictionary=dictionary, warn=False)
 
 
 def _codes(column: Any, reading: Reading, *, text_is_read: bool) -> tuple[Matrix, list[tuple[int, object]]]:

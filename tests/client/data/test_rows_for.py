@@ -37,6 +37,18 @@ def test_a_run_without_privacy_uses_complete_rows_if_the_plan_leaves_enough_out(
             rows_for(TABLE, plan)
 
 
+def test_a_plan_that_allows_fewer_gaps_says_which_variables_to_leave_out() -> None:
+    values = np.random.default_rng(1).normal(size=(50, 12))
+    values[:10, :10] = values[:40, 11] = np.nan
+    table = Dataset.of_values([f"v{k}" for k in range(12)], values, origin="here", warn=False, min_rows=2)
+    lead = "a value: 'v11' 40, 'v0' 10, .*"
+    with pytest.raises(DataError, match=rf"{lead}; without 'v11' \(missing in 40\), 40 rows are comp") as refused:
+        rows_for(table, Plan.load("standard"))
+    assert "gaps-and-rare-levels.md" in refused.value.remedy
+    with pytest.raises(DataError, match=f"{lead}; .* 11 of the 12 variables would have to be left out for 45 rows"):
+        rows_for(table, Plan.load("standard", ["preparation.missing_most=0.1"]))
+
+
 @pytest.mark.parametrize(("size", "fits"), [(0.0, True), (1e-14, False), (1e-12, True)])
 def test_a_described_column_too_small_for_moments_is_refused_before_it_is_sent(size: float, *, fits: bool) -> None:
     described = Dictionary.from_plain({"a": {"range": [-9, 9]}, "b": {"range": [-9, 9]}}, origin="x")

@@ -39,9 +39,9 @@ from fedbnsl.messages import (
     RunOffer,
     run_tag,
 )
+from fedbnsl.plan.largest_changes import largest_changes, told
 from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.plan_table import shown_settings
-from fedbnsl.plan.probabilities import probabilities, told
 from fedbnsl.privacy.zcdp import zcdp_of
 from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl.security_log import Record, unrecorded
@@ -373,7 +373,7 @@ def _learned(graph: SparseMatrix, table: Dataset, plan: Plan, drawn: EdgeDraws |
     return LearnedGraph(
         table.variables,
         support,
-        told(graph.to_dense(), probabilities(plan, columns)),
+        told(graph.to_dense(), largest_changes(plan, columns)),
         marks=columns.spread(marks),
         undecided=columns.spread(undecided(dag, marks, known.required | ~known.allowed.T, drawn)),
         shares={} if drawn is None else drawn.shares(dag, columns.variables),

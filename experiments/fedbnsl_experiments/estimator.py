@@ -15,8 +15,8 @@ from rich.console import Console
 from fedbnsl.errors import SetupError
 from fedbnsl.graphs.formats import LearnedGraph
 from fedbnsl.plan.dictionary import Dictionary
+from fedbnsl.plan.largest_changes import largest_changes, told
 from fedbnsl.plan.plan import Plan
-from fedbnsl.plan.probabilities import probabilities, told
 from fedbnsl.sparse import Matrix
 from fedbnsl_client.data.checks import DataWarning
 from fedbnsl_client.data.dataset import Dataset
@@ -94,7 +94,7 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         data dictionary with K levels has K - 1 columns, such as ``blood=A``.
     weights_ : ndarray of shape (d, d)
         Weights of the learned DAG, ``weights_[i, j]`` of the edge from column i to column j, in units of the tables;
-        NaN where noise took a change of a probability beyond 1.
+        NaN where the noise of a private run took one beyond what a level can change.
     raw_weights_ : ndarray of shape (d, d)
         The consensus weights W of the last ADMM round, before threshold and refit; without ADMM rounds the weights of
         the last searched graph. In units of the tables.
@@ -271,7 +271,7 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
             result_=result,
             columns_=np.array(columns.names, dtype=object),
             weights_=consensus_graph(state, plan, plan.edge_mask(columns.names)).told,
-            raw_weights_=told(raw_weights(state, plan).to_dense(), probabilities(plan, columns)),
+            raw_weights_=told(raw_weights(state, plan).to_dense(), largest_changes(plan, columns)),
             graph_=graph,
             cpdag_=learned_class(result),
             undirected_edges_=[(edge["source"], edge["target"]) for edge in result["edges"] if not edge["directed"]],

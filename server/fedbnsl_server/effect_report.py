@@ -192,7 +192,7 @@ def _sentences(
         arrows = first_few(f"{one} -> {other}" for one, other in network.withheld)
         found.append(
             f"the run withholds the coefficient of {arrows}: effects that rest on it are not told, and numbers without "
-            "units take it as 1 or -1"
+            "units take the nearest possible value"
         )
     if any(absent) and network.precision is not None and network.precision.noise_std:
         found.append("be careful: the noise of privacy hides faint edges, and an effect along one would be missed")
@@ -204,7 +204,7 @@ def _in_class(row: dict[str, Any], source: str, goal: str, *, any_absent: bool) 
     values = [one["effect"] for one in row["values"]]
     match row["in_best_class"]:
         case "withheld":
-            return "withheld: noise took it, or a coefficient that it rests on, beyond what a probability can change by"
+            return "withheld: noise took it, or a coefficient that it rests on, beyond what is possible"
         case "identified":
             if any(values):
                 return "identified: every graph of the class gives the same effect"

@@ -1,6 +1,6 @@
-"""Effects that a private run does not tell: of coefficients that are withheld, and changes of a probability beyond 1.
+"""Effects that a private run does not tell: those beyond what is possible, and those of withheld coefficients.
 
-A coefficient is withheld where noise took it beyond 1 between columns of zeros and ones. An effect rests on one if it
+A coefficient is withheld where noise took it beyond what is possible (`largest_changes`). An effect rests on one if it
 differs with 0 in its place.
 """
 
@@ -38,9 +38,9 @@ def told_effects(
         known = _agree([one.value for one in effects], [one.value for one in others], _SAME)
         if errors := _errors(effects):
             known_error = _agree(errors, _errors(others), _SAME_ERROR)
-    if network.bounded is not None:
-        largest = np.max([np.abs(one.value) for one in effects], axis=0)
-        known = known & ~(network.bounded[np.ix_(of_sources, of_target)] & (largest > 1.0))
+    if network.largest is not None:
+        size = np.max([np.abs(one.value) for one in effects], axis=0)
+        known = known & (size <= network.largest[np.ix_(of_sources, of_target)])
     return [
         replace(
             one,

@@ -32,8 +32,8 @@ _ONE_OF_ITS_CLASS = (
     "bootstrap draws"
 )
 _WITHHELD = (
-    "noise took these coefficients beyond 1, which a change of a probability cannot be: the file has 1 or -1 there, "
-    "the nearest possible value, and no estimate"
+    "noise took these coefficients beyond what a level can change a probability (1) or another mean (its range) by: "
+    "the file has the nearest possible value there, and no estimate"
 )
 _DAGITTY_RESERVED = ("graph", "node")
 
@@ -59,8 +59,8 @@ class LearnedGraph:
     undecided
         (d, d) directed edges of the class that are shown without a direction; None: none.
     limits
-        (d, d) 1 or -1 for a weight, NaN in `weights`, that noise has taken beyond it, which a change of a probability
-        cannot be; None: there are none.
+        (d, d) nearest possible value of a weight that noise has taken beyond it, which is NaN in `weights`; 0 for all
+        others. None: there are no such weights.
     shares
         Of the bootstrap draws, by (source, target) of an edge between variables: with an edge between them, directed
         like this, and the other way. Empty without draws.

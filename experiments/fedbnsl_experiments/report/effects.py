@@ -84,7 +84,7 @@ class EffectTable:
     by_assumption
         Edges whose direction rests on equal variances alone.
     withheld
-        Pairs with a possible effect of which nothing is told, as it may be a change of a probability beyond 1.
+        Pairs with a possible effect of which nothing is told, as noise took them beyond what is possible.
     has_intervals
         Whether any row has one.
     why_not

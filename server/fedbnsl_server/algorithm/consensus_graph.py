@@ -16,8 +16,8 @@ from fedbnsl.graphs.draws import undecided
 from fedbnsl.graphs.graph import Edge, extract_dag, threshold
 from fedbnsl.messages import EdgeDraws, Units
 from fedbnsl.plan.knowledge import EdgeMask
+from fedbnsl.plan.largest_changes import largest_changes, withheld
 from fedbnsl.plan.plan import GraphClass, Plan
-from fedbnsl.plan.probabilities import probabilities, withheld
 from fedbnsl.rounds.kinds import n_rounds, stage
 from fedbnsl.sparse import Mask, Matrix, SparseMatrix
 from fedbnsl_server.algorithm.admm import AdmmState
@@ -50,8 +50,8 @@ class ConsensusGraph:
         (V, V) which variables are functions of each other; None: not known.
     is_tested
         False: it is cut from W, and the search that tells directions is still to come.
-    bounded
-        (d, d) pairs of columns between which a weight beyond 1 is withheld; None: there are none.
+    largest
+        (d, d) sizes beyond which weights are withheld; None: there are none.
     """
 
     dag: Mask
@@ -63,12 +63,12 @@ class ConsensusGraph:
     drawn: EdgeDraws | None = None
     functions: Mask | None = None
     is_tested: bool = True
-    bounded: Mask | None = None
+    largest: Matrix | None = None
 
     @property
     def withheld(self) -> Mask:
-        """(d, d) weights that no result tells: changes of a probability beyond 1."""
-        return np.zeros_like(self.dag) if self.bounded is None else withheld(self.weights, self.bounded)
+        """(d, d) weights that no result tells: noise took them beyond what is possible."""
+        return np.zeros_like(self.dag) if self.largest is None else withheld(self.weights, self.largest)
 
     @cached_property
     def told(self) -> Matrix:
@@ -188,7 +188,7 @@ def consensus_graph(state: AdmmState, plan: Plan, mask: EdgeMask) -> ConsensusGr
     if state.refitted is None and state.found and new_start:  # under way: use the last complete one
         weights = state.found[-1].to_dense()
     graph = _acyclic_part(weights, plan.threshold, plan, mask, state.units)
-    graph = replace(graph, bounded=probabilities(plan, mask.columns) if plan.privacy is not None else None)
+    graph = replace(graph, largest=largest_changes(plan, mask.columns) if plan.privacy is not None else None)
     if state.confidence is None:
         return replace(graph, is_tested=state.refitted is not None or not plan.moments_rounds)
     known = state.confidence

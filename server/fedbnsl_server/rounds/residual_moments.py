@@ -25,7 +25,7 @@ from fedbnsl_server.search.confidence import Confidence, confidence_of
 from fedbnsl_server.search.degenerate_columns import Unused
 from fedbnsl_server.search.equal_variance_search import EqualVarianceSearch
 from fedbnsl_server.search.graph_search import FoundGraph
-from fedbnsl_server.search.noisy_class_search import NoisyClassSearch
+from fedbnsl_server.search.noisy_class_search import Learned, NoisyClassSearch
 from fedbnsl_server.search.pooled_moments import (
     NOISE_WIDTHS,
     PooledMoments,
@@ -249,28 +249,46 @@ def _class(small: _Problem, *, last: bool) -> _Searched:
         lost = 1.0 - release.weight / state.complete_share
         n_samples = records_worth(n_samples, min(max(lost, 0.0), 1.0) if math.isfinite(lost) else 1.0)
     search = NoisyClassSearch(run.mask, plan.threshold if last else 0.0, plan.search_seed, state.complete_share)
-    found, moments, accuracy, weight_error, of_residuals = search.found(releases, n_samples, progress=run.progress)
+    learned = search.found(releases, n_samples, progress=run.progress)
+    found, of_residuals = learned.graph, learned.seen
     pooled = PooledMoments(of_residuals.of_columns, of_residuals.noise_std, np.zeros((d, d), dtype=bool))
     asked = 1.0 / of_residuals.A.diagonal()
     wider = float(np.median(task.scales / state.scales))  # than the residuals' own spread
     scales = noisy_class_search.next_scales(found, release.noise_std, task.scales) / wider
     if not last:
         return _Searched(found, pooled, asked, scales)
-    confidence = confidence_of(
-        found.dag,
-        moments,
-        weight_error=weight_error,
-        seen=of_residuals.of_columns,
-        accuracy=accuracy,
+    confidence = _confidence(learned, search, run)
+    rare = confidence.rarely_drawn(found.dag) & ~run.mask.of_variables.required
+    if rare.any():
+        learned = learned.without(rare, run.mask.columns)
+        confidence = replace(
+            _confidence(learned, None, run),
+            draws=confidence.draws,
+            pairs=confidence.pairs,
+            counts=confidence.counts,
+            leading=confidence.leading,
+            led=confidence.led,
+            taken_out=np.argwhere(rare),
+        )
+    return _Searched(learned.graph, pooled, asked, scales, confidence.without_edges_at(apart))
+
+
+def _confidence(learned: Learned, search: NoisyClassSearch | None, run: Run) -> Confidence:
+    """In a graph; without draws, if nothing can search them."""
+    return confidence_of(
+        learned.graph.dag,
+        learned.moments,
+        weight_error=learned.weight_error,
+        seen=learned.seen.of_columns,
+        accuracy=learned.accuracy,
         columns=run.mask.columns,
         search=search,
         class_of=run.class_of,
-        draws=plan.bootstrap,
-        rng=np.random.default_rng(plan.search_seed),
+        draws=run.plan.bootstrap,
+        rng=np.random.default_rng(run.plan.search_seed),
         progress=run.progress,
         each=run.each,
     )
-    return _Searched(found, pooled, asked, scales, confidence.without_edges_at(apart))
 
 
 def _released(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from fedbnsl.graphs.draws import FEW_DRAWS
 from fedbnsl.messages import EdgeDraws
 from fedbnsl.plan.columns import Columns
 from fedbnsl.sparse import Index, Mask, Matrix
@@ -25,6 +26,8 @@ _MOST_TOLD = 100
 # A correlation of residuals stands out if chance gives one as large, anywhere in the graph, less often than this.
 _LEVEL = 0.01
 _MOST_UNEXPLAINED = 20
+# An edge that fewer of the draws have is none.
+_RARE = 0.05
 _NO_PAIRS: Index = np.empty((0, 2), dtype=np.int64)
 
 
@@ -84,6 +87,8 @@ class Confidence:
         (U,) of these residuals.
     n_unexplained
         How many there are: at most twenty are named.
+    taken_out
+        (T, 2) edges between variables that a private run had found, but hardly any draw has: they are in no graph.
     uncounted
         Names of sites of a private run whose last release the noise hides: it is in none of these numbers.
     related, exact
@@ -134,6 +139,7 @@ class Confidence:
     odd_left_out: bool = False
     leading: Index = field(default_factory=lambda: _NO_PAIRS)
     led: Index = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    taken_out: Index = field(default_factory=lambda: _NO_PAIRS)
 
     def shares(self, names: Sequence[str]) -> dict[tuple[str, str], tuple[float, float, float]]:
         """Of every pair of the V variables that a draw joins: shares with an edge, as named, and the other way."""
@@ -153,6 +159,14 @@ class Confidence:
         for (i, j), (adjacent, one, other, _) in zip(self.pairs.tolist(), self.counts.tolist(), strict=True):
             told[i, j], told[j, i] = (adjacent, one, other), (adjacent, other, one)
         return EdgeDraws(self.draws, tuple(told.get((i, j), (0, 0, 0)) for i, j in np.argwhere(dag).tolist()))
+
+    def rarely_drawn(self, dag: Mask) -> Mask:
+        """(V, V) edges of a DAG that so few draws have adjacent that they are no edges; none of too few draws."""
+        found = np.zeros_like(dag)
+        drawn = self.of_edges(dag)
+        if drawn is not None and self.draws >= FEW_DRAWS:
+            found[dag] = [adjacent < _RARE * self.draws for adjacent, _, _ in drawn.counts]
+        return found
 
     def without_edges_at(self, apart: Mask) -> "Confidence":
         """Without errors of coefficients at some of the (d,) columns, of which nothing is known."""

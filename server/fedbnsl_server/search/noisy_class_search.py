@@ -17,6 +17,7 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
+from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_server.search.class_search import ClassProblem
@@ -60,6 +61,18 @@ class Learned(NamedTuple):
     accuracy: Accuracy
     weight_error: Matrix
     seen: Released
+
+    def without(self, edges: Mask, columns: Columns) -> "Learned":
+        """The same without some (V, V) edges: what is left is regressed again in the moments that the whole graph says.
+
+        The releases themselves would have to explain these edges by variances that are wrong. Errors of weights stay.
+        """
+        before = self.graph
+        dag = before.dag & ~edges
+        network = fitted(dag, self.moments, columns)
+        kept = columns.spread(dag)[columns.spread(before.dag)]
+        graph = FoundGraph(dag, network.weights, network.residual_variance, before.score)
+        return self._replace(graph=graph, weight_error=self.weight_error[kept])
 
 
 @dataclass(frozen=True, eq=False)

@@ -84,6 +84,13 @@ def unsure(confidence: Confidence | None, graph: ConsensusGraph, columns: Column
     return sorted(rows, key=lambda row: -row["adjacent"])
 
 
+def rarely_drawn(confidence: Confidence | None, columns: Columns) -> list[list[str]]:
+    """By name, source first: edges that were taken out, as hardly any draw has them."""
+    if confidence is None:
+        return []
+    return [[columns.variables[v], columns.variables[w]] for v, w in confidence.taken_out.tolist()]
+
+
 def paths(confidence: Confidence | None, columns: Columns) -> dict[str, dict[str, float]] | None:
     """By source and target: the share of the draws in which a path of directed edges leads there; 0 is left out.
 
@@ -216,8 +223,8 @@ class _OfPairs:
         of_tables = error * self._unit(pair)
         factor = None if self._to_no_units is None else float(self._to_no_units[pair])
         interval = _interval(float(self._graph.weights[pair]), of_tables)
-        if interval is not None and self._graph.bounded is not None and self._graph.bounded[pair]:
-            interval = _of_probability(interval)
+        if interval is not None and self._graph.largest is not None:
+            interval = _within(interval, float(self._graph.largest[pair]))
         return {
             "standard_error": None if self._graph.withheld[pair] else of_tables,
             "interval": interval,
@@ -273,10 +280,10 @@ def _interval(value: float, error: float) -> list[float] | None:
     return [value - _WIDTH * error, value + _WIDTH * error]
 
 
-def _of_probability(interval: list[float]) -> list[float] | None:
-    """The part of an interval in which a change of a probability can lie; None: there is none."""
+def _within(interval: list[float], largest: float) -> list[float] | None:
+    """The part of an interval that is not beyond the largest possible size; None: there is none."""
     low, high = interval
-    return [max(low, -1.0), min(high, 1.0)] if low <= 1.0 and high >= -1.0 else None
+    return [max(low, -largest), min(high, largest)] if low <= largest and high >= -largest else None
 
 
 def _columns(values: Matrix, k: int) -> list[float]:

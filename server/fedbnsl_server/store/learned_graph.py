@@ -11,8 +11,8 @@ import numpy as np
 from fedbnsl.graphs import files as graph_files
 from fedbnsl.graphs.formats import LearnedGraph
 from fedbnsl.plan.columns import Columns
+from fedbnsl.plan.largest_changes import largest_changes, told
 from fedbnsl.plan.plan import Plan
-from fedbnsl.plan.probabilities import probabilities, told
 from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph, DirectedBy, graph_to_refit, raw_weights
@@ -32,7 +32,7 @@ def write_graph(graph: ConsensusGraph, state: AdmmState, plan: Plan, variables: 
         If one cannot be written.
     """
     graph_files.write_all(_learned(graph, state, plan), folder, columns=graph.mask.columns)
-    W = told(raw_weights(state, plan).to_dense(), probabilities(plan, graph.mask.columns))
+    W = told(raw_weights(state, plan).to_dense(), largest_changes(plan, graph.mask.columns))
     graph_files.write_weights(variables, W, folder / "weights.csv")
     if state.confidence is not None and state.confidence.draws:
         graph_files.write_strength(state.confidence.shares(graph.mask.columns.variables), folder / "strength.csv")
@@ -49,7 +49,9 @@ def _learned(graph: ConsensusGraph, state: AdmmState, plan: Plan) -> LearnedGrap
         marks=columns.spread(graph.class_marks),
         undecided=columns.spread(graph.undecided),
         shares={} if graph.drawn is None else graph.drawn.shares(graph.between_variables, columns.variables),
-        limits=None if graph.bounded is None else np.sign(graph.weights) * graph.withheld,
+        limits=None
+        if graph.largest is None
+        else np.where(graph.withheld, np.copysign(graph.largest, graph.weights), 0.0),
     )
 
 
@@ -110,7 +112,7 @@ def dropped_edges(
     if graph is None or state is None:
         return []
     columns = plan.columns(names)
-    of_columns = told(raw_weights(state, plan).to_dense(), probabilities(plan, columns))
+    of_columns = told(raw_weights(state, plan).to_dense(), largest_changes(plan, columns))
     W, variables = columns.largest(of_columns), columns.variables
     dropped = [("graph", edge) for edge in graph.dropped]
     if state.refitted is not None and plan.refit_rounds:

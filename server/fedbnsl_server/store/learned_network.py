@@ -12,8 +12,8 @@ from fedbnsl.errors import ResultError
 from fedbnsl.graphs.draws import MAJORITY
 from fedbnsl.graphs.files import LGBN
 from fedbnsl.plan.columns import Columns
+from fedbnsl.plan.largest_changes import largest_changes
 from fedbnsl.plan.plan import Plan
-from fedbnsl.plan.probabilities import probabilities
 from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_server.search.effects import Precision, implied_covariance
 from fedbnsl_server.store.result_file import columns_of, learned_class, read_result, undecided_edges
@@ -54,8 +54,8 @@ class LearnedNetwork:
         Columns of source and target of coefficients that are withheld; the covariance has the nearest possible ones.
     without_withheld
         (d, d) the covariance with 0 in their place; None: there are none. An effect that differs rests on them.
-    bounded
-        (d, d) pairs of columns between which an effect beyond 1 is withheld; None: there are none.
+    largest
+        (d, d) sizes beyond which effects are withheld; None: there are none.
     """
 
     columns: Columns
@@ -72,7 +72,7 @@ class LearnedNetwork:
     functions: tuple[tuple[str, ...], ...] = ()
     withheld: tuple[tuple[str, str], ...] = ()
     without_withheld: Matrix | None = None
-    bounded: Mask | None = None
+    largest: Matrix | None = None
 
     def function(self, sources: Sequence[int], target: int) -> tuple[str, ...]:
         """The set of variables that are functions of each other with the target and a source in it; empty: none."""
@@ -135,14 +135,14 @@ def read_network(run: Path) -> LearnedNetwork:
         tuple(tuple(one) for one in verdict.get("functions", ())),
         tuple(withheld),
         implied_covariance(told, variance, correlation) if withheld else None,
-        _bounded(run, columns),
+        _largest(run, columns),
     )
 
 
-def _bounded(run: Path, columns: Columns) -> Mask | None:
+def _largest(run: Path, columns: Columns) -> Matrix | None:
     """As the run's plan says it; none where the folder has no plan."""
     path = run / "plan.toml"
-    return probabilities(Plan.load(path), columns) if path.exists() else None
+    return largest_changes(Plan.load(path), columns) if path.exists() else None
 
 
 def _correlation(result: Mapping[str, Any], columns: Columns) -> Matrix:

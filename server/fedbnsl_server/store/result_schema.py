@@ -300,6 +300,7 @@ class Result(_Part):
     graph_class: Literal["cpdag", "dag-equal-variance"] = "dag-equal-variance"
     verdict: Verdict = Verdict(assumed=[], tested=[], contradicted=[], directed_by={})
     edges: list[Edge]
+    rarely_drawn: list[Names] = []
     unsure: list[Unsure] = []
     paths: dict[str, dict[str, float]] | None = None
     fit: dict[str, Fit] = {}
@@ -333,6 +334,7 @@ class Result(_Part):
         if self.columns and {*self.columns.values()} != variables:
             yield "columns and variables do not belong together"
         pairs = [(one.source, one.target) for part in (self.edges, self.unsure, self.dropped_edges) for one in part]
+        pairs += [(source, target) for source, target in self.rarely_drawn]
         if any(name not in variables for pair in pairs for name in pair):
             yield "an edge has an end that is no variable"
         if self.paths is not None and {*self.paths, *(name for led in self.paths.values() for name in led)} - variables:

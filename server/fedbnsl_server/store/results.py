@@ -42,6 +42,7 @@ from fedbnsl_server.store.confidence import (
     fit_of,
     odd_site,
     paths,
+    rarely_drawn,
     to_no_units,
     unidentified,
     unsure,
@@ -361,6 +362,7 @@ class RunRecorder:
                 few_rows=self._few_rows(),
             ),
             "edges": edges,
+            "rarely_drawn": rarely_drawn(confidence, columns),
             "unsure": [] if graph is None else unsure(confidence, graph, columns),
             "paths": paths(confidence, columns),
             "fit": {} if graph is None else fit_of(confidence, graph, columns, variance),
@@ -479,6 +481,7 @@ class RunRecorder:
         state, names = self._used
         if state is None:
             return found
+        found += warnings.of_rarely_drawn(rarely_drawn(state.confidence, self._plan.columns(names)))
         found += warnings.of_hidden_scales(self._plan, names, state.mean_squares)
         if state.confidence is not None:  # the verdict has a test of its own
             return found + warnings.of_uncounted_sites(state.confidence.uncounted)

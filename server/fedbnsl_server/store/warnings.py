@@ -192,8 +192,20 @@ def of_withheld_weights(graph: ConsensusGraph | None) -> list[str]:
     pairs: list[list[int]] = np.argwhere(columns.joined(graph.withheld)).tolist()
     edges = first_few((f"{columns.variables[v]} -> {columns.variables[w]}" for v, w in pairs), 4)
     return [
-        f"{counted(int(graph.withheld.sum()), 'weight is', 'weights are')} withheld, at {edges}: noise took them "
-        "beyond 1, which a change of a probability cannot be; merge rare levels, or bring more rows or a larger epsilon"
+        f"{counted(int(graph.withheld.sum()), 'weight is', 'weights are')} withheld, at {edges}: noise went beyond "
+        "what is possible, for a level changes no probability by more than 1, and no mean by more than its range; "
+        "merge rare levels, or bring more rows or a larger epsilon"
+    ]
+
+
+def of_rarely_drawn(edges: Sequence[Sequence[str]]) -> list[str]:
+    """Edges of a private run that were taken out, by names of their ends."""
+    if not edges:
+        return []
+    named = first_few((f"{source} and {target}" for source, target in edges), 4)
+    return [
+        f"{counted(len(edges), 'edge was', 'edges were')} taken out, between {named}: fewer than 5 % of the bootstrap "
+        "draws have them, so that noise may have made them"
     ]
 
 

@@ -1,4 +1,4 @@
-"""No result of a private run tells a change of a probability beyond 1."""
+"""No result of a private run tells that a level changes a probability by more than 1, or a mean beyond its range."""
 
 import json
 from dataclasses import replace
@@ -43,14 +43,21 @@ def tables() -> dict[str, Dataset]:
     return {f"site-{s}": Dataset(("k=B", "k=C", "m", "x", "y"), np.ascontiguousarray(X[s::3])) for s in range(3)}
 
 
-def run_with(monkeypatch: pytest.MonkeyPatch, out: Path, *, plan: str = "private", weight: float) -> dict[str, Any]:
-    """result.json of a run that has learned this weight of k=B in the regression of m."""
+def run_with(
+    monkeypatch: pytest.MonkeyPatch,
+    out: Path,
+    *,
+    plan: str = "private",
+    of: tuple[str, str] = ("k=B", "m"),
+    weight: float,
+) -> dict[str, Any]:
+    """result.json of a run that has learned this weight, by default of k=B in the regression of m."""
 
     def learned(*args: Any) -> ConsensusGraph:
         graph = consensus_graph(*args)
         weights = graph.weights.copy()
         names = graph.mask.columns.names
-        weights[names.index("k=B"), names.index("m")] = weight
+        weights[names.index(of[0]), names.index(of[1])] = weight
         return replace(graph, weights=weights)
 
     monkeypatch.setattr(results, "consensus_graph", learned)
@@ -122,6 +129,19 @@ def test_an_interval_is_cut_where_no_probability_can_be(
     assert found["weight"] is None
     low, high = found["interval"]
     assert (high, low > 0.9) == (1.0, True) if weight > 0 else (low, high < -0.9) == (-1.0, True)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "weight", "is_told"),
+    [("m", "x", 12.5, False), ("m", "x", -11.5, True), ("x", "y", 12.5, True)],
+    ids=["beyond the range", "within the range", "of no level"],
+)
+def test_a_level_moves_no_mean_beyond_the_range_of_its_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, target: str, weight: float, is_told: bool
+) -> None:
+    found = run_with(monkeypatch, tmp_path / "run", of=(source, target), weight=weight)
+    (edge,) = [edge for edge in found["edges"] if (edge["source"], edge["target"]) == (source, target)]
+    assert edge["weight"] == (weight if is_told else None)
 
 
 def test_without_privacy_least_squares_are_told_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

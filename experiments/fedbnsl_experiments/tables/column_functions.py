@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 MOST_VALUES = 50
-_LEAST_ROWS_OF_OTHERS = 20  # so many rows must have another value than the most frequent one: chance does not make them
+LEAST_ROWS_OF_OTHERS = 20  # so many rows must have another value than the most frequent one: chance does not make them
 
 
 @dataclass
@@ -52,4 +52,4 @@ class ColumnFunctions:
             return False
         others = of_b.total() - max(of_b.values())
         repeated = sum(n - 1 for n in of_a.values())  # rows that could have contradicted it
-        return others >= _LEAST_ROWS_OF_OTHERS and 2 * repeated > self._n
+        return others >= LEAST_ROWS_OF_OTHERS and 2 * repeated > self._n

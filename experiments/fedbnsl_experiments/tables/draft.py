@@ -22,8 +22,9 @@ from fedbnsl_client.data.cell_forms import is_mark
 from fedbnsl_client.data.costly_columns import costly_columns
 from fedbnsl_client.data.csv_table import read_header
 from fedbnsl_client.data.reading import MISSING
-from fedbnsl_experiments.tables.column_cells import codes_of_all, rows_of, scan
+from fedbnsl_experiments.tables.column_cells import as_number, codes_of_all, rows_of, scan
 from fedbnsl_experiments.tables.column_functions import MOST_VALUES, ColumnFunctions
+from fedbnsl_experiments.tables.column_sums import ColumnSums
 from fedbnsl_experiments.tables.guess import TURNS, Guess, guess
 from fedbnsl_experiments.tables.toml_entry import toml_entry, toml_settings
 
@@ -248,6 +249,7 @@ def draft(tables: Sequence[Path], *, missing: Sequence[str] = (), merge_below: i
     measured = {name for name, found in cells.items() if found.n_numbers and not found.whole}
     guesses = _without_twins(guesses, relations, measured)
     guesses, rows = _without_costly(guesses, {path: _patterns(one, len(guesses)) for path, one in gaps.items()})
+    guesses = _with_sums(guesses, headers)
     without = {name: [path.name for path, header in headers.items() if name not in header] for name in guesses}
     without = {name: files for name, files in without.items() if files}
     return Draft(tuple(tables), guesses, without, rows, codes_of_all(cells, missing))
@@ -288,6 +290,27 @@ def _seen_again(other: str) -> str:
         f"each value goes with one of {shown(repr(other), 60)}: are there several rows of one person? A run counts each"
         " row as another person, so that edges seem much surer than they are"
     )
+
+
+def _with_sums(guesses: Mapping[str, Guess], headers: Mapping[Path, Sequence[str]]) -> dict[str, Guess]:
+    """Ask about numbers that are exact sums of others."""
+    names = [name for name, found in guesses.items() if found.is_used and _holds_numbers(found)]
+    sums, marked = ColumnSums(names), dict(guesses)
+    for path, header in headers.items():
+        place = {name: k for k, name in enumerate(header)}
+        for row in rows_of(path, header) if place.keys() >= set(names) else ():
+            sums.add([as_number(_value(row[place[name]], guesses[name]) or "") for name in names])
+    for name, said in sums.sums():
+        ask = (
+            f"exactly {said} in these tables: if they were made of each other, take one of them out, for edges among "
+            "them would tell nothing"
+        )
+        marked[name] = replace(marked[name], asks=(*marked[name].asks, ask))
+    return marked
+
+
+def _holds_numbers(found: Guess) -> bool:
+    return found.kind != "nominal" and all(as_number(level) is not None for level in found.levels)
 
 
 def _patterns(gaps: Mapping[bytes, int], n_columns: int) -> tuple[Mask, Index]:

@@ -230,6 +230,46 @@ def test_a_measured_value_that_is_one_to_one_with_another_column_asks_for_severa
     assert "'age_at_start'" in asks["patient"]
 
 
+def test_columns_that_are_sums_of_others_are_named_with_what_they_are(tmp_path: Path) -> None:
+    items = DRAWN.integers(0, 4, (N, 3))
+    before, after = 60 + np.round(9 * DRAWN.normal(size=(2, N)), 1)
+    table = {
+        "score": ["?" if k == 7 else str(total) for k, total in enumerate(items.sum(axis=1))],
+        **{f"item {k + 1}": whole(items[:, k]) for k in range(3)},
+        "before": [f"{x:.1f}" for x in before],
+        "after": [f"{x:.1f}" for x in after],
+        "gain": [f"{x:.1f}" for x in after - before],
+        "pounds": [f"{2.25 * x + 32:.3f}" for x in before],
+        "about": [f"{x:.0f}" for x in before + after],
+        "word": [("yes", "no")[k % 2] for k in range(N)],
+    }
+    found = drafted(tmp_path, table)
+    sums = {name: [ask for ask in one.asks if "exactly" in ask] for name, one in found.guesses.items()}
+    named = {name: asks[0].removeprefix("exactly ").split(" in these tables")[0] for name, asks in sums.items() if asks}
+    assert named == {
+        "score": "'item 1' + 'item 2' + 'item 3'",
+        "after": "'before' + 'gain'",
+        "pounds": "2.25 x 'before' + 32",
+    }
+    assert any("score: exactly 'item 1'" in line for line in found.said())
+
+
+@pytest.mark.parametrize("n", [300, 6000])
+def test_a_sum_that_one_row_contradicts_is_none(n: int, tmp_path: Path) -> None:
+    """The last of them, which is read in another block than the first."""
+    a, b = DRAWN.integers(0, 50, (2, n))
+    total = [*(a + b)[:-1], a[-1] + b[-1] + 1]
+    found = drafted(tmp_path, {"a": whole(a), "b": whole(b), "total": whole(total)})
+    assert not any("exactly" in line for line in found.said())
+    found = drafted(tmp_path, {"a": whole(a), "b": whole(b), "total": whole(a + b)})
+    assert sum("total: exactly 'a' + 'b'" in line for line in found.said()) == 1
+
+
+def test_more_columns_than_rows_are_no_sums_of_each_other(tmp_path: Path) -> None:
+    table = {f"x{k}": [f"{x:.3f}" for x in DRAWN.normal(size=25)] for k in range(30)}
+    assert not any("exactly" in line for line in drafted(tmp_path, table).said())
+
+
 # ---- missing values ------------------------------------------------------------------------------------------------
 
 

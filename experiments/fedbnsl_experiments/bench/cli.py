@@ -48,10 +48,10 @@ def bench(
     """Measure the project's own figures: accuracy and bytes on generated data, Sachs, privacy, speed, many sites.
 
     FIGURE is one of accuracy, tuning, sachs, local-solve, network, bytes, load, attacks, rows, sources, sites,
-    privacy, privacy-tuning, private-steps, global-step, d1000, d2000, lean, private-moments, unequal-noise, hubs,
-    secure-sum, confidence, robust, honest-sites, growth, startup, notears-admm, agents, pages, tables, networks,
-    search; without one, all of them (more than an hour on two cores). The Sachs figures, the end of tables, a part
-    of networks, secure-sum and confidence need FEDBNSL_DATA.
+    privacy, privacy-tuning, private-steps, private-tables, global-step, d1000, d2000, lean, private-moments,
+    unequal-noise, hubs, secure-sum, confidence, robust, honest-sites, growth, startup, notears-admm, agents, pages,
+    tables, networks, search; without one, all of them (more than an hour on two cores). The Sachs figures, the end
+    of tables, a part of networks, secure-sum, confidence and private-tables need FEDBNSL_DATA.
     """
     from rich.console import Console
 

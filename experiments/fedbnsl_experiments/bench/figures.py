@@ -17,6 +17,7 @@ from fedbnsl_experiments.bench.networks import networks
 from fedbnsl_experiments.bench.pages import pages
 from fedbnsl_experiments.bench.privacy import privacy, privacy_tuning
 from fedbnsl_experiments.bench.private_steps import private_steps
+from fedbnsl_experiments.bench.private_tables import private_tables
 from fedbnsl_experiments.bench.published_code import notears_admm
 from fedbnsl_experiments.bench.robust import honest, robust
 from fedbnsl_experiments.bench.rows import rows
@@ -46,6 +47,7 @@ FIGURES: dict[str, Callable[..., Iterator[Row]]] = {
     "privacy": privacy,
     "privacy-tuning": privacy_tuning,
     "private-steps": private_steps,
+    "private-tables": private_tables,
     "global-step": one_step,
     "d1000": thousand,
     "d2000": two_thousand,

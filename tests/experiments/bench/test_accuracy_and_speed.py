@@ -182,5 +182,5 @@ def test_every_figure_that_the_command_offers_is_tested_here():
         "accuracy", "tuning", "sachs", "local-solve", "network", "bytes", "load", "rows", "sources", "sites", "privacy",
         "privacy-tuning", "private-steps", "global-step", "d1000", "d2000", "lean", "private-moments", "unequal-noise",
         "growth", "startup", "agents", "pages", "attacks", "robust", "honest-sites", "tables", "networks", "search",
-        "confidence", "secure-sum", "notears-admm", "hubs",
+        "confidence", "secure-sum", "notears-admm", "hubs", "private-tables",
     }  # fmt: skip

@@ -69,7 +69,6 @@ WEB_ROOMS = (
 MATHS = (
     "fedbnsl.graphs.class_members",
     "fedbnsl.graphs.cpdag",
-    "fedbnsl.graphs.draws",
     "fedbnsl.graphs.family_moments",
     "fedbnsl.graphs.meek",
     "fedbnsl.privacy.calibration",

@@ -7,6 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from fedbnsl import durable
 from fedbnsl.errors import (
     BudgetExhaustedError,
@@ -25,11 +27,9 @@ from fedbnsl.errors import (
 from fedbnsl.events import Emit, silent
 from fedbnsl.graphs import files as graph_files
 from fedbnsl.graphs.cpdag import class_of
-from fedbnsl.graphs.draws import undecided
 from fedbnsl.graphs.formats import LearnedGraph, edges_csv
 from fedbnsl.interrupt import Interruption, outcome_of
 from fedbnsl.messages import (
-    EdgeDraws,
     Finished,
     JoinReply,
     JoinRequest,
@@ -207,7 +207,7 @@ def take_part(
         emit("run over", outcome=outcome, reason="")
     if end.graph is None:
         raise RunAbandonedError(f"the run ended without a result: {shown(end.stopped_because)}")
-    learned = _learned(end.graph, table, plan, end.draws)
+    learned = _learned(end.graph, end, table, plan)
     if n := int(learned.joined(table.columns).undirected.sum()):
         notice(
             f"{n} of the edges {'have' if n > 1 else 'has'} no direction: the data tell none, or too few draws agree"
@@ -354,8 +354,8 @@ def _keep(out: Path, table: Dataset, learned: LearnedGraph, plan: Plan) -> None:
     durable.write_text(out / "edges.csv", edges_csv(learned.joined(table.columns)))
 
 
-def _learned(graph: SparseMatrix, table: Dataset, plan: Plan, drawn: EdgeDraws | None) -> LearnedGraph:
-    """The graph with its class, which is not sent, as the DAG and the plan tell it, and with what the draws say."""
+def _learned(graph: SparseMatrix, end: Finished, table: Dataset, plan: Plan) -> LearnedGraph:
+    """The graph with its class, which is not sent, as the DAG and the plan tell it, and with what else the end says."""
     columns, known, support = table.columns, plan.edge_mask(table.columns.names).of_variables, graph.support()
     dag = columns.joined(support)
     marks = dag
@@ -366,15 +366,21 @@ def _learned(graph: SparseMatrix, table: Dataset, plan: Plan, drawn: EdgeDraws |
             raise RemoteProtocolError(
                 "the graph at the end of the run does not keep the knowledge of its plan"
             ) from None
-    if drawn is not None and len(drawn.counts) != dag.sum():
+    drawn, edges = end.draws, np.argwhere(dag)
+    if drawn is not None and len(drawn.counts) != len(edges):
         raise RemoteProtocolError(
-            f"the end of the run tells the draws of {len(drawn.counts)} edges; its graph has {int(dag.sum())}"
+            f"the end of the run tells the draws of {len(drawn.counts)} edges; its graph has {len(edges)}"
         )
+    arrows = (marks & ~marks.T)[dag]
+    if not all(k < len(edges) and arrows[k] for k in end.undecided):
+        raise RemoteProtocolError("the end of the run leaves edges undecided that are no arrows of its graph's class")
+    undecided = np.zeros_like(dag)
+    undecided[tuple(edges[list(end.undecided)].T)] = True
     return LearnedGraph(
         table.variables,
         support,
         told(graph.to_dense(), largest_changes(plan, columns)),
         marks=columns.spread(marks),
-        undecided=columns.spread(undecided(dag, marks, known.required | ~known.allowed.T, drawn)),
+        undecided=columns.spread(undecided),
         shares={} if drawn is None else drawn.shares(dag, columns.variables),
     )

@@ -299,7 +299,11 @@ def _kind(wire: federation.Task | federation.Update, what: str) -> Kind:
 
 def encode_finished(finished: Finished, *, value_type: str) -> federation.Finished:
     """Wire form of the end of a run."""
-    wire = federation.Finished(stopped_because=finished.stopped_because, search_ended_early=finished.search_ended_early)
+    wire = federation.Finished(
+        stopped_because=finished.stopped_because,
+        search_ended_early=finished.search_ended_early,
+        undecided=finished.undecided,
+    )
     if finished.graph is not None:
         wire.graph.CopyFrom(encode_matrix(finished.graph, value_type=value_type))
     if finished.draws is not None:
@@ -320,7 +324,7 @@ def decode_finished(wire: federation.Finished, *, n_variables: int) -> Finished:
     if graph is not None and has_cycle(graph.index, n_variables):
         raise MalformedMessageError("the graph at the end of the run has a cycle; a Bayesian network has none")
     draws = _decode_draws(wire.draws) if wire.HasField("draws") else None
-    return Finished(graph, wire.stopped_because, wire.search_ended_early, draws)
+    return Finished(graph, wire.stopped_because, wire.search_ended_early, draws, tuple(wire.undecided))
 
 
 def _decode_draws(wire: federation.EdgeDraws) -> EdgeDraws:

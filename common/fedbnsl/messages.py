@@ -13,7 +13,7 @@ from fedbnsl import __version__
 from fedbnsl.shown import steers_terminal
 from fedbnsl.sparse import Mask, Matrix, SparseMatrix
 
-PROTOCOL_VERSION = 5
+PROTOCOL_VERSION = 6
 
 KEY_BYTES = 32
 """Of an X25519 public key."""
@@ -375,13 +375,15 @@ class Finished:
     """The run is over: the learned graph, or the public reason why there is none.
 
     With a graph, `search_ended_early` says that the coordinator's operator ended a search for it before it was through,
-    and `draws` what the bootstrap has on its edges; None: no draws.
+    `draws` what the bootstrap has on its edges (None: no draws), and `undecided` which of its edges between variables,
+    counted row by row from 0, have a direction in the class that too little speaks for to show it.
     """
 
     graph: SparseMatrix | None
     stopped_because: str = ""
     search_ended_early: bool = False
     draws: EdgeDraws | None = None
+    undecided: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from fedbnsl.errors import DivergenceError, FedbnslError, InterruptedRunError, QuorumLostError, ResultError
 from fedbnsl.messages import Finished
 from fedbnsl.plan.plan import Plan
@@ -21,7 +23,8 @@ _PUBLIC_REASONS: list[tuple[type[FedbnslError], str]] = [
 def end_of(state: AdmmState, plan: Plan, variables: tuple[str, ...]) -> Finished:
     """What the sites are told when all rounds are complete."""
     graph = consensus_graph(state, plan, plan.edge_mask(variables))
-    return Finished(graph.as_sparse(), draws=graph.drawn)
+    undecided = np.flatnonzero(graph.undecided[graph.between_variables])
+    return Finished(graph.as_sparse(), draws=graph.drawn, undecided=tuple(undecided.tolist()))
 
 
 def told(end: Finished, result: Mapping[str, Any]) -> Finished:

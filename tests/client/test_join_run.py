@@ -274,6 +274,35 @@ def test_a_site_keeps_the_same_edges_as_the_coordinator_with_what_the_draws_say(
     assert [row[4] for row in csv.reader(consensus.splitlines()) if row[:2] == ["b", "c"]] == ["1"]
 
 
+def test_a_site_keeps_arrows_between_functions_of_each_other_open_without_draws(tmp_path, monkeypatch):
+    """total = a + b, to the last bit: which of the three depends on the others nobody can tell."""
+    names, rng = ("a", "b", "total", "d"), np.random.default_rng(0)
+    a, b, d = rng.integers(-50, 50, size=(3, 600)).astype(float)
+    X = np.stack([a, b, a + b, d + a], axis=1)
+    plan, tables = (
+        Plan.load("lean", ["bootstrap=0"]),
+        {"one": Dataset(names, X[:300]), "two": Dataset(names, X[300:])},
+    )
+    simulate(plan, tables, tmp_path / "run")
+    plan = Plan.from_toml((tmp_path / "run" / "plan.toml").read_text(encoding="utf-8"))
+    state = checkpoint.load(tmp_path / "run" / "checkpoint.npz", plan_digest=plan.digest())
+    tell(monkeypatch, tables["one"], plan, end_of(state, plan, names))
+    part(tables["one"], out=tmp_path / "kept")
+    consensus = (tmp_path / "run" / "edges.csv").read_text(encoding="utf-8")
+    assert (tmp_path / "kept" / "edges.csv").read_text(encoding="utf-8") == consensus
+    assert "1" in [row[4] for row in csv.reader(consensus.splitlines())]
+
+
+@pytest.mark.parametrize("undecided", [0, 2], ids=["an edge that the class leaves open", "no edge"])
+def test_undecided_edges_that_are_no_arrows_are_refused_and_not_kept(undecided, dataset, tmp_path, monkeypatch):
+    plan = Plan(graph_class="cpdag", moments_rounds=1, refit_rounds=0)
+    plan = plan.with_settings(knowledge={"tiers": [["X3"], ["X4"]]})
+    tell(monkeypatch, dataset, plan, Finished(SparseMatrix(4, np.array([4, 11]), np.ones(2)), undecided=(undecided,)))
+    with pytest.raises(RemoteProtocolError, match="no arrows of its graph's class"):
+        part(dataset, out=tmp_path / "kept")
+    assert not list((tmp_path / "kept").iterdir())
+
+
 def test_draws_of_another_number_of_edges_are_refused_and_not_kept(dataset, tmp_path, monkeypatch):
     end_with(monkeypatch, dataset, Plan(), [4, 11], EdgeDraws(10, ((10, 10, 0),)))
     with pytest.raises(RemoteProtocolError, match="tells the draws of 1 edges; its graph has 2"):

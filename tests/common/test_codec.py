@@ -835,9 +835,9 @@ def test_a_graph_with_a_cycle_is_no_end_of_a_run(edges: list[int]) -> None:
         codec.decode_finished(wire, n_variables=3)
 
 
-def test_what_the_draws_have_on_the_edges_survives_the_wire() -> None:
+def test_what_the_draws_have_on_the_edges_and_which_are_undecided_survive_the_wire() -> None:
     graph = SparseMatrix(3, np.array([1, 5]), np.ones(2))
-    end = Finished(graph, draws=EdgeDraws(100, ((100, 60, 40), (7, 0, 0))))
+    end = Finished(graph, draws=EdgeDraws(100, ((100, 60, 40), (7, 0, 0))), undecided=(0, 1))
     assert codec.decode_finished(codec.encode_finished(end, value_type="float64"), n_variables=3) == end
 
 

@@ -2,7 +2,7 @@
 
 An edge whose direction nothing tells comes once, and each format says in its own way that it is undirected. Its source
 and target, and so its weight, are those that it has in one DAG of the class: the one of lgbn.json. So does an undecided
-edge, which the class directs, but too few bootstrap draws (`fedbnsl.graphs.draws`).
+edge, which the class directs, but too few bootstrap draws.
 
 Names may hold any character but control characters, U+FFFE and U+FFFF, which XML or DAGitty cannot hold, and those that
 change the order in which a text is read: a table with such a name is refused when it is read.

@@ -635,6 +635,7 @@ class Finished(_message.Message):
     STOPPED_BECAUSE_FIELD_NUMBER: _builtins.int
     SEARCH_ENDED_EARLY_FIELD_NUMBER: _builtins.int
     DRAWS_FIELD_NUMBER: _builtins.int
+    UNDECIDED_FIELD_NUMBER: _builtins.int
     stopped_because: _builtins.str
     """Empty after success, otherwise one public sentence."""
     search_ended_early: _builtins.bool
@@ -647,6 +648,10 @@ class Finished(_message.Message):
     def draws(self) -> Global___EdgeDraws:
         """What the bootstrap has on the graph's edges; absent: no draws."""
 
+    @_builtins.property
+    def undecided(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Edges between variables that are shown without a direction although the class has one, counted row by row from 0."""
+
     def __init__(
         self,
         *,
@@ -654,10 +659,11 @@ class Finished(_message.Message):
         stopped_because: _builtins.str = ...,
         search_ended_early: _builtins.bool = ...,
         draws: Global___EdgeDraws | None = ...,
+        undecided: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["draws", b"draws", "graph", b"graph"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["draws", b"draws", "graph", b"graph", "search_ended_early", b"search_ended_early", "stopped_because", b"stopped_because"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["draws", b"draws", "graph", b"graph", "search_ended_early", b"search_ended_early", "stopped_because", b"stopped_because", "undecided", b"undecided"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

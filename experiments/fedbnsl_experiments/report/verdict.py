@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fedbnsl.graphs.draws import FEW_DRAWS, MAJORITY
 from fedbnsl.wording import counted
+from fedbnsl_server.search.draws import FEW_DRAWS, MAJORITY
 
 DIRECTED_BY: Mapping[str, str] = {
     "data": "by the data",

@@ -12,7 +12,6 @@ from typing import Literal
 import numpy as np
 
 from fedbnsl.graphs.cpdag import class_of, cpdag
-from fedbnsl.graphs.draws import undecided
 from fedbnsl.graphs.graph import Edge, extract_dag, threshold
 from fedbnsl.messages import EdgeDraws, Units
 from fedbnsl.plan.knowledge import EdgeMask
@@ -21,6 +20,7 @@ from fedbnsl.plan.plan import GraphClass, Plan
 from fedbnsl.rounds.kinds import n_rounds, stage
 from fedbnsl.sparse import Mask, Matrix, SparseMatrix
 from fedbnsl_server.algorithm.admm import AdmmState
+from fedbnsl_server.search.draws import undecided
 from fedbnsl_server.search.relations import functions
 
 DirectedBy = Literal["data", "knowledge", "assumption", "untested", "undecided", "nobody"]

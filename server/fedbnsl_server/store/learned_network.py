@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from fedbnsl.errors import ResultError
-from fedbnsl.graphs.draws import MAJORITY
 from fedbnsl.graphs.files import LGBN
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.largest_changes import largest_changes
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Mask, Matrix
+from fedbnsl_server.search.draws import MAJORITY
 from fedbnsl_server.search.effects import Precision, implied_covariance
 from fedbnsl_server.store.result_file import columns_of, learned_class, read_result, undecided_edges
 

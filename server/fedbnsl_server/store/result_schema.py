@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from fedbnsl.graphs.draws import MAJORITY
+from fedbnsl_server.search.draws import MAJORITY
 
 Number = float | None
 Numbers = list[Number]

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from fedbnsl.graphs.draws import MAJORITY
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Index, Mask, Matrix
 from fedbnsl.wording import first_few
 from fedbnsl_server.search.confidence import Confidence
+from fedbnsl_server.search.draws import MAJORITY
 from fedbnsl_server.search.heterogeneity import chi_square_tails, holm
 from fedbnsl_server.store.confidence import inconsistency
 from fedbnsl_server.store.learned_graph import directions

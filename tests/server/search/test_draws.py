@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from fedbnsl.graphs.draws import undecided
 from fedbnsl.messages import EdgeDraws
+from fedbnsl_server.search.draws import undecided
 
 COLLIDER = np.array([[0, 0, 1], [0, 0, 1], [0, 0, 0]], dtype=bool)  # a -> c <- b, whose class directs both
 NOTHING = np.zeros((3, 3), dtype=bool)

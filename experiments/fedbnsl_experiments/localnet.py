@@ -23,7 +23,6 @@ from fedbnsl.security_log import NAME
 from fedbnsl_client.budget.report import ledger_as_json
 from fedbnsl_client.cli import warnings_on_stderr
 from fedbnsl_client.data.csv_table import read_header
-from fedbnsl_client.data.dataset import MIN_ROWS
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_experiments.attended import is_ctrl_c
 from fedbnsl_experiments.tables.folder import DICTIONARY, column_file, csv_line
@@ -177,7 +176,7 @@ def run(
     watch: Callable[[RunStatus], None],
     on_enough: Callable[[str], None] = lambda text: None,
     seeds: Mapping[str, int],
-    min_rows: int = MIN_ROWS,
+    min_rows: int | None = None,
     own_state: bool = False,
     web: str | None = None,
     on_page: Callable[[str], None] = lambda url: None,
@@ -196,7 +195,8 @@ def run(
     on_enough
         Told that the first Ctrl-C while the coordinator searches ends that search alone.
     min_rows
-        What each site asks of its table in a run without privacy; otherwise its policy says it.
+        Rows that each site asks of its table in a run without privacy; None: as many as a site does by itself. With
+        privacy its policy says it.
     own_state
         Note how far ledgers are in out/state and not in the user's state directory: for tables that were generated.
     web
@@ -230,7 +230,8 @@ def run(
             join: list[str | Path] = ["participant", "join", address, f"--out={out / 'sites' / site}"]
             join += ["--insecure"] if federation is None else []
             if plan.privacy is None:
-                join += [f"--site={site}", f"--data={table}", "--public-data", f"--min-rows={min_rows}"]
+                join += [f"--site={site}", f"--data={table}", "--public-data"]
+                join += [] if min_rows is None else [f"--min-rows={min_rows}"]
                 join += [f"--columns={csv_line(plan.variables)}"] if plan.variables else []
                 if dictionary is not None:
                     here = column_file(table)

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from fedbnsl.graphs.draws import FEW_DRAWS
 from fedbnsl.messages import EdgeDraws
 from fedbnsl.plan.columns import Columns
 from fedbnsl.sparse import Index, Mask, Matrix
 from fedbnsl_server.search.bootstrap import Draws, Search
+from fedbnsl_server.search.draws import FEW_DRAWS
 from fedbnsl_server.search.fitted_network import SINGULAR, Accuracy, FittedNetwork, SiteMoments, edges_of, fitted
 from fedbnsl_server.search.heterogeneity import MOST_LEFT_OUT, holm, kept_without_a_site, tails
 from fedbnsl_server.search.progress import Each, Progress, in_turn

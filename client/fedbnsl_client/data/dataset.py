@@ -311,6 +311,10 @@ class TablePass:
         self._missing = np.zeros(len(names), dtype=np.int64)
         self._outside = np.zeros(len(names), dtype=np.int64)
         self._wrong, self._broken = ({name: Places() for name in names} for _ in range(2))
+        layout = _columns(self.dictionary, self.columns)
+        members = dict(zip(layout.variables, layout.members(), strict=True))
+        self._indicators = {name: own for name, own in members.items() if own.size > 1}
+        self._first_level = dict.fromkeys(self._indicators, 0)  # in so many complete rows
         self._n = self._n_gaps = 0
 
     def gathered(self, blocks: Iterable[Matrix]) -> Matrix:
@@ -325,6 +329,9 @@ class TablePass:
         self._n_gaps += int(np.isnan(X).any(axis=1).sum())
         self._n += len(codes)
         self._checks.count(X)
+        used = complete_rows(X) if self._indicators else X
+        for name, own in self._indicators.items():
+            self._first_level[name] += int((used[:, own] == 0.0).all(axis=1).sum())
         return X
 
     def values(self, codes: Matrix) -> Matrix:
@@ -353,6 +360,8 @@ class TablePass:
         for name, places in self._wrong.items():
             places.join(later._wrong[name], self._n)
             self._broken[name].join(later._broken[name], self._n)
+        for name, rows in later._first_level.items():
+            self._first_level[name] += rows
         self._missing += later._missing
         self._outside += later._outside
         self._n += later._n
@@ -400,7 +409,13 @@ class TablePass:
             for name, places in self._broken.items()
             if places.count
         ]
-        return (*odd, *(Oddity(None, one) for one in ([text] if outside else []) + broken))
+        absent = [
+            f"variable {name!r}: its first level, {self.dictionary[name].levels[0]!r}, which the others are compared "
+            "with, is in no row that is used here. If no site has it, put another one first in the data dictionary"
+            for name, rows in self._first_level.items()
+            if not rows
+        ]
+        return (*odd, *(Oddity(None, one) for one in [*([text] if outside else []), *broken, *absent]))
 
     def _costs(self, X: Matrix) -> list[str]:
         """Which variables to leave out, where too few rows are complete: so that half of them are."""

@@ -358,3 +358,19 @@ def test_a_mark_is_offered_as_missing_only_where_it_is_no_result(write: Callable
         Dataset.read(write(rows, "arm,crp"), dictionary=described, warn=False)
     assert 'missing = ["not measured"]' in str(refused.value)
     assert 'missing = ["none"]' not in str(refused.value)
+
+
+@pytest.mark.parametrize(("first", "told"), [("unknown", True), ("A", False)])
+def test_a_first_level_that_no_used_row_has_is_told_at_the_site(first: str, *, told: bool) -> None:
+    """A row that lacks another value has it, and is left out."""
+    dictionary = Dictionary.from_plain(
+        {"k": {"kind": "nominal", "levels": [first, "B", "C"]}, "y": {"range": [-9, 9]}}, origin="x"
+    )
+    codes = np.column_stack([np.arange(60.0) % 2 + 1, np.sin(np.arange(60.0))])
+    codes[7] = 0.0, np.nan
+    if not told:
+        codes[8, 0] = 0.0
+    data = Dataset.of_values(("k", "y"), codes, origin="x", dictionary=dictionary, warn=False)
+    said = [one for one in data.odd if f"its first level, {first!r}" in one.text]
+    assert len(said) == told
+    assert all(one.finding is None for one in said), "nothing of it leaves the site"

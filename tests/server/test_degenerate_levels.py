@@ -146,6 +146,19 @@ def test_no_plan_ends_without_a_result_where_levels_are_absent(tmp_path: Path, p
     assert np.isfinite(read_network(tmp_path / "run").covariance).all()
 
 
+@pytest.mark.parametrize("plan", ["standard", "lean"])
+def test_a_result_whose_nominal_variables_have_one_column_left_is_read_by_the_names_of_variables(
+    tmp_path: Path, plan: str
+) -> None:
+    """The level C occurs nowhere: what is left of k and m is one column of zeros and ones each."""
+    cells = drawn(0, 900, {"k": "AB", "m": "AB"})
+    result = result_of(tmp_path / "run", cells, described(k="ABC", m="ABC"), plan=plan)
+    assert result["columns"] == {"k=B": "k", "m=B": "m", "x": "x", "y": "y", "z": "z"}
+    assert {"k", "m"} <= set(read_edges(tmp_path / "run" / "edges.csv").variables) <= {"k", "m", "x", "y", "z"}
+    assert read_network(tmp_path / "run").columns.variables == ("k", "m", "x", "y", "z")
+    assert write_report(tmp_path / "run").is_file()
+
+
 def test_a_run_in_which_one_variable_varies_ends_with_a_reason(tmp_path: Path) -> None:
     cells = {"k": ["A"] * 60, "x": np.arange(60.0), "y": np.full(60, 2.0)}
     dictionary = Dictionary.model_validate({"k": {"kind": "nominal", "levels": list("ABC")}, "x": {}, "y": {}})

@@ -37,8 +37,8 @@ class Columns:
 
     @property
     def has_blocks(self) -> bool:
-        """Whether a variable has more than one column; otherwise columns and variables are the same."""
-        return len(self.variables) < len(self.names)
+        """Whether a variable has several columns, or had before some were left out; otherwise both have the same names."""
+        return self.names != self.variables
 
     @property
     def sizes(self) -> Index:

@@ -39,13 +39,16 @@ def effect_report(network: LearnedNetwork, sources: Sequence[int], target: int, 
     others = None if network.without_withheld is None else found(network.without_withheld)
     effects = told_effects(network, found(network.covariance), others, np.array(of_sources), members[target])
     undecided = _rests_on(network, sources, target)
-    draws = _paths(network, sources, target)
+    untold = [network.untold[name] for k in (*sources, target) if (name := columns.variables[k]) in network.untold]
+    draws = None if untold else _paths(network, sources, target)
+    if untold:
+        effects = [replace(one, value=np.full_like(one.value, math.nan)) for one in effects]
     tied = network.function(sources, target)
     if tied:
         effects = [replace(one, standard_error=None) for one in effects]
     is_open = bool(tied or undecided) or _against(network, draws, effects)
     rows = [
-        _row(network, effects, (a, b), (i, j), is_open=is_open)
+        _row(network, effects, (a, b), (i, j), is_open=is_open, untold="not known" if untold else "withheld")
         for a, i in enumerate(of_sources)
         for b, j in enumerate(members[target].tolist())
         if {i, j} <= asked
@@ -59,15 +62,21 @@ def effect_report(network: LearnedNetwork, sources: Sequence[int], target: int, 
         "verdict": verdicts.pop() if len(verdicts) == 1 else "differs by column",
         "undecided": undecided,
         "paths": draws,
-        "in_words": _sentences(network, effects, rows, undecided, draws, names, sources, target),
+        "in_words": _sentences(network, effects, rows, undecided, draws, untold, names, sources, target),
         "effects": rows,
     }
 
 
 def _row(
-    network: LearnedNetwork, effects: Sequence[Effect], entry: tuple[int, int], of: tuple[int, int], *, is_open: bool
+    network: LearnedNetwork,
+    effects: Sequence[Effect],
+    entry: tuple[int, int],
+    of: tuple[int, int],
+    *,
+    is_open: bool,
+    untold: str,
 ) -> dict[str, Any]:
-    """The values of one column of a source and one of the target."""
+    """The values of one column of a source and one of the target; `untold` is the verdict where they are NaN."""
     (a, b), (i, j), variables = entry, of, network.columns.variables
     scale, values = float(network.spread[i] / network.spread[j]), list[dict[str, Any]]()
     is_told = not np.isnan(effects[0].value[a, b])
@@ -88,7 +97,7 @@ def _row(
                 ],
             }
         )
-    in_class = certainty([one["effect"] for one in values]) if is_told else "withheld"
+    in_class = certainty([one["effect"] for one in values]) if is_told else untold
     names = network.columns.names
     return {
         "source": names[i],
@@ -138,12 +147,15 @@ def _sentences(
     rows: Sequence[dict[str, Any]],
     undecided: list[list[str]],
     draws: list[dict[str, Any]] | None,
+    untold: Sequence[str],
     names: Sequence[str],
     sources: Sequence[int],
     target: int,
 ) -> list[str]:
     """What a reader should know: first how far each column's effect is told."""
     source, goal = " and ".join(repr(names[k]) for k in sources), repr(names[target])
+    if untold:
+        return [f"not known: {why}" for why in untold]
     absent = [not one.value.any() for one in effects]
     found: list[str] = []
     if tied := network.function(sources, target):

@@ -22,6 +22,7 @@ from fedbnsl_experiments.report.summary import print_summary
 from fedbnsl_experiments.scoring.evaluation import evaluate
 from fedbnsl_experiments.simulate import simulate
 from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph, consensus_graph
+from fedbnsl_server.effect_report import effect_report
 from fedbnsl_server.search.degenerate_columns import NO_UNUSED, unused_columns
 from fedbnsl_server.store import results
 from fedbnsl_server.store.learned_network import read_network
@@ -120,6 +121,25 @@ def test_a_variable_with_one_value_everywhere_is_named_and_changes_no_number(tmp
     assert found["unused"] == [{"variable": name, "level": None, "why": "constant"} for name in "mz"]
     assert any(text.startswith("'m', 'z': one value in all rows") for text in found["warnings"])
     assert found["fit"]["z"]["r2"] is None
+
+
+@pytest.mark.parametrize(
+    ("why", "said"), [("constant", "'z': one value in all rows"), ("hidden", "'z': the noise of privacy hides")]
+)
+def test_the_effect_of_a_variable_of_which_nothing_is_known_is_not_known(tmp_path: Path, why: str, said: str) -> None:
+    cells = {**drawn(1, 180, {"k": "ABC", "m": "ABC"}), "z": np.full(180, 0.1)}
+    result = result_of(tmp_path / "run", cells, described(k="ABC", m="ABC"))
+    result["unused"][0]["why"] = why
+    (tmp_path / "run" / "result.json").write_text(json.dumps(result), encoding="utf-8")
+    network = read_network(tmp_path / "run")
+    x, y, z = (network.columns.variables.index(name) for name in "xyz")
+    for source, target in ((z, y), (x, z)):
+        report = effect_report(network, [source], target, set(range(len(network.columns.names))))
+        assert (report["verdict"], report["paths"]) == ("not known", None)
+        assert all(row["values"] == [] for row in report["effects"])
+        (words,) = report["in_words"]
+        assert words.startswith(f"not known: {said}")
+    assert effect_report(network, [x], y, set(range(len(network.columns.names))))["verdict"] != "not known"
 
 
 def test_a_level_or_a_number_that_varies_at_some_sites_alone_is_used(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ class Columns:
 
     @property
     def has_blocks(self) -> bool:
-        """Whether a variable has several columns, or had before some were left out; otherwise both have the same names."""
+        """Whether a variable has several columns, or had before some were left out; otherwise names are the same."""
         return self.names != self.variables
 
     @property

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_server.search.draws import MAJORITY
 from fedbnsl_server.search.effects import Precision, implied_covariance
 from fedbnsl_server.store.result_file import columns_of, learned_class, read_result, undecided_edges
+from fedbnsl_server.store.unused import unused_sentences
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +57,8 @@ class LearnedNetwork:
         (d, d) the covariance with 0 in their place; None: there are none. An effect that differs rests on them.
     largest
         (d, d) sizes beyond which effects are withheld; None: there are none.
+    untold
+        Why nothing is known of a variable's edges, as sentences: noise hides it, or it has one value.
     """
 
     columns: Columns
@@ -73,6 +76,7 @@ class LearnedNetwork:
     withheld: tuple[tuple[str, str], ...] = ()
     without_withheld: Matrix | None = None
     largest: Matrix | None = None
+    untold: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def function(self, sources: Sequence[int], target: int) -> tuple[str, ...]:
         """The set of variables that are functions of each other with the target and a source in it; empty: none."""
@@ -136,6 +140,7 @@ def read_network(run: Path) -> LearnedNetwork:
         tuple(withheld),
         implied_covariance(told, variance, correlation) if withheld else None,
         _largest(run, columns),
+        {one["variable"]: next(unused_sentences([one])) for one in result.get("unused", ()) if one["level"] is None},
     )
 
 

@@ -5,7 +5,9 @@ No plan and no setting of the bootstrap was tuned on these seeds and networks. D
 Coverage counts the edges whose interval has a truth to contain. An interval is one of a coefficient given the graph:
 so an edge counts if its target has exactly its true parents in the DAG that was found (of lgbn.json). Calibration
 counts pairs of variables, whether the graph has them or not, by the share of the draws that have them adjacent; a pair
-is true if it is adjacent in the true graph. The same for directions, against the class of the true graph.
+is true if it is adjacent in the true graph. The same for directions, against the class of the true graph. Arrows of
+the class that was found are counted by the share of the draws with their edge that have them: those with a majority
+are shown, the others are left open; wrong is one that the class of the true graph lacks.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +23,7 @@ from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_experiments.tables.published import read_network
 from fedbnsl_experiments.tables.synthetic import synthesise
 from fedbnsl_experiments.trials.harness import N_SAMPLES, Row, run_plan
+from fedbnsl_server.search.draws import MAJORITY
 
 EPSILONS = (None, 5.0, 1.0)
 """Budgets of the private runs; None: a run of the plan `standard`."""
@@ -35,6 +38,9 @@ _WITHIN = 6.0  # standard deviations on both sides of the mean that the range of
 
 BANDS = ((0.1, 0.5), (0.5, 0.9), (0.9, 1.0))
 """Shares of the draws, the lower end included; the last band includes its upper end."""
+
+ARROW_BANDS = ((0.0, MAJORITY), (MAJORITY, 0.9), (0.9, 1.0))
+"""The same, of the draws with an edge."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,11 +90,15 @@ def _coverage(epsilon: float | None) -> Row:
 
 def _calibration(name: str, n_sites: int, n_rows: int, epsilon: float | None) -> Row:
     totals: dict[str, Matrix] = {"pairs": np.zeros((len(BANDS), 2)), "directions": np.zeros((len(BANDS), 2))}
+    arrows: dict[str, Matrix] = {"open": np.zeros((len(ARROW_BANDS), 2)), "shown": np.zeros((len(ARROW_BANDS), 2))}
     draws = Plan.load("standard").bootstrap
     for seed in _NETWORK_SEEDS:
         data = _published(name, n_sites, n_rows, seed)
-        for what, counts in by_share(_run(data, epsilon, seed, draws=draws), data.W != 0).items():
+        result = _run(data, epsilon, seed, draws=draws)
+        for what, counts in by_share(result, data.W != 0).items():
             totals[what] += counts
+        for what, counts in arrows_by_share(result, data.W != 0).items():
+            arrows[what] += counts
     row: Row = {
         "figure": f"bootstrap shares, {name}, P={n_sites}, {n_rows} rows a site, {_named(epsilon)}, {draws} draws, "
         f"seeds {_NETWORK_SEEDS.start}..{_NETWORK_SEEDS.stop - 1}"
@@ -97,6 +107,12 @@ def _calibration(name: str, n_sites: int, n_rows: int, epsilon: float | None) ->
         for (low, high), (n, true) in zip(BANDS, counts.tolist(), strict=True):
             share = f"{true / n:.3f}" if n else "none"
             row[f"{what} with share {low:g} to {high:g}: true"] = f"{share} of {n:.0f}"
+    for what, counts in arrows.items():
+        for (low, high), (n, wrong) in zip(ARROW_BANDS, counts.tolist(), strict=True):
+            if n:
+                row[f"arrows {what}, in {low:g} to {high:g} of the draws with an edge: wrong"] = (
+                    f"{wrong:.0f} of {n:.0f}"
+                )
     return row
 
 
@@ -153,12 +169,35 @@ def by_share(result: Mapping[str, Any], truth: Mask) -> dict[str, Matrix]:
     return {"pairs": _banded(pairs), "directions": _banded(directions)}
 
 
-def _banded(shares: Sequence[tuple[float, bool]]) -> Matrix:
-    counts = np.zeros((len(BANDS), 2))
-    for share, true in shares:
-        for k, (low, high) in enumerate(BANDS):
+def arrows_by_share(result: Mapping[str, Any], truth: Mask) -> dict[str, Matrix]:
+    """(bands, 2) how many arrows are left open, and how many are shown, by ARROW_BANDS, and how many of them are wrong.
+
+    Parameters
+    ----------
+    truth
+        (d, d) true DAG.
+    """
+    position = {name: k for k, name in enumerate(result["variables"])}
+    marks = cpdag(truth)
+    directed = marks & ~marks.T
+    arrows: dict[str, list[tuple[float, bool]]] = {"open": [], "shown": []}
+    for edge in result["edges"]:
+        drawn = edge.get("bootstrap")
+        if not drawn or not (edge["directed"] or edge["directed_by"] == "undecided"):
+            continue  # without draws, or without a direction in the class
+        share = drawn["forward"] / drawn["adjacent"] if drawn["adjacent"] else 0.0
+        wrong = not directed[position[edge["source"]], position[edge["target"]]]
+        arrows["shown" if edge["directed"] else "open"].append((share, wrong))
+    return {what: _banded(found, ARROW_BANDS) for what, found in arrows.items()}
+
+
+def _banded(shares: Sequence[tuple[float, bool]], bands: Sequence[tuple[float, float]] = BANDS) -> Matrix:
+    """(bands, 2) how many shares lie in each band, and how many of these are marked."""
+    counts = np.zeros((len(bands), 2))
+    for share, marked in shares:
+        for k, (low, high) in enumerate(bands):
             if low <= share < high or share == high == 1.0:
-                counts[k] += [1, true]
+                counts[k] += [1, marked]
     return counts
 
 

@@ -13,7 +13,7 @@ _SENTENCES = {
     "reference": "level {names}: its variable's first level is in no row that is used, or at no site together with "
     "another; this one takes its place as the level that coefficients compare the others with",
     "hidden": "{names}: the noise of privacy hides how much {it_varies}, so that no edge there is told; narrower "
-    "ranges in the data dictionary, more rows or a larger epsilon would tell",
+    "ranges, known beforehand and not from these tables, more rows or a larger epsilon would tell",
     "hidden_level": "level {names}: so rare that the noise of privacy hides it; left out, so that coefficients compare "
     "the others with the first level and the rare ones together",
     "within_sites": "level {names}: how often it occurs at each site follows from other levels; left out",

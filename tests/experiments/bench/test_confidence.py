@@ -50,6 +50,28 @@ def test_pairs_and_directions_count_in_the_band_of_their_share():
     assert counts["directions"].tolist() == [[3, 1], [0, 0], [1, 1]]
 
 
+def test_arrows_count_as_shown_or_left_open_in_the_band_of_the_draws_with_their_edge():
+    """Of a -> c <- b; an edge without a direction in the class, or without draws, counts nowhere."""
+    collider = np.zeros((4, 4), dtype=bool)
+    collider[[0, 1], 2] = True
+
+    def arrow(source, target, who="data", **shares):
+        return {**edge(source, target, None, directed=who == "data", **shares), "directed_by": who}
+
+    edges = [
+        arrow("a", "c", adjacent=0.5, forward=0.45),
+        arrow("c", "b", adjacent=1.0, forward=0.8),
+        arrow("b", "c", "undecided", adjacent=0.9, forward=0.6),
+        arrow("c", "a", "undecided", adjacent=0.0, forward=0.0),
+        arrow("b", "d", adjacent=1.0, forward=1.0),
+        arrow("a", "d", "nobody", adjacent=1.0, forward=0.1),
+        {**arrow("d", "c"), "bootstrap": None},
+    ]
+    counts = bench.arrows_by_share({"variables": [*NAMES, "d"], "edges": edges}, collider)
+    assert counts["shown"].tolist() == [[0, 0], [1, 1], [2, 1]]
+    assert counts["open"].tolist() == [[2, 1], [0, 0], [0, 0]]
+
+
 @pytest.fixture
 def small(monkeypatch):
     monkeypatch.setattr(bench, "N_SAMPLES", 300)

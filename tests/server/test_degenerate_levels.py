@@ -142,6 +142,15 @@ def test_the_effect_of_a_variable_of_which_nothing_is_known_is_not_known(tmp_pat
     assert effect_report(network, [x], y, set(range(len(network.columns.names))))["verdict"] != "not known"
 
 
+def test_levels_of_a_few_rows_are_warned_of_with_about_how_many_they_are(tmp_path: Path) -> None:
+    cells = drawn(2, 900, {"k": "ABC", "m": "ABC"})
+    k = np.where(cells["k"] == "C", "A", cells["k"])
+    k[10:16] = "C"  # two rows of each site
+    result = result_of(tmp_path / "run", {**cells, "k": k}, described(k="ABC", m="ABC"))
+    (warning,) = (text for text in result["warnings"] if "rarer value" in text)
+    assert warning.startswith("fewer than 10 of 900 rows have the rarer value of 'k=C' (about 6):")
+
+
 def test_a_level_or_a_number_that_varies_at_some_sites_alone_is_used(tmp_path: Path) -> None:
     """Level C of k at no row of the first site, and z constant there: what the other sites tell counts."""
     cells = drawn(2, 360, {"k": "ABC", "m": "ABC"})

@@ -461,10 +461,13 @@ class RunRecorder:
         confidence = None if self._state is None else self._state.confidence
         return warnings.of_ended_searches(self._plan, self._rounds, None if confidence is None else confidence.draws)
 
-    def _few_rows(self) -> list[str]:
+    def _rows(self) -> int:
+        """Of all sites, those that were used."""
         used = [self._part_of(site)["rows_used"] for site in self._n_samples]
-        rows = [n if one is None else one for one, n in zip(used, self._n_samples.values(), strict=True)]
-        return warnings.of_few_rows(sum(rows), len(self._variables)) if rows else []
+        return sum(n if one is None else one for one, n in zip(used, self._n_samples.values(), strict=True))
+
+    def _few_rows(self) -> list[str]:
+        return warnings.of_few_rows(rows, len(self._variables)) if (rows := self._rows()) else []
 
     def _warnings(self, edges: Sequence[Mapping[str, Any]], graph: ConsensusGraph | None) -> list[str]:
         """What a person should know before believing these edges and their directions."""
@@ -482,6 +485,7 @@ class RunRecorder:
         if state is None:
             return found
         found += warnings.of_rarely_drawn(rarely_drawn(state.confidence, self._plan.columns(names)))
+        found += warnings.of_rare_levels(self._plan, names, state.units, self._rows())
         found += warnings.of_hidden_scales(self._plan, names, state.mean_squares)
         if state.confidence is not None:  # the verdict has a test of its own
             return found + warnings.of_uncounted_sites(state.confidence.uncounted)

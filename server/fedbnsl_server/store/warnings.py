@@ -27,6 +27,8 @@ _AFTER_THE_SEARCH = {
 }
 # With fewer rows for each column of the tables, results are warned of.
 _ROWS_A_COLUMN = 5
+# With fewer rows of a level, results are warned of: the rule of thumb of regressions (Peduzzi et al. 1996).
+_EVENTS = 10
 # The largest residual variance over the smallest, beyond which a result warns.
 _UNEQUAL_VARIANCES = 2.0
 
@@ -125,6 +127,34 @@ def of_uncounted_sites(sites: Sequence[str]) -> list[str]:
     return [
         f"{first_few(sites)} {verb} too few rows for this epsilon: the noise hides the last release, which does not "
         "count in the result; more rows, narrower ranges in the data dictionary or a larger epsilon would tell"
+    ]
+
+
+def of_rare_levels(plan: Plan, columns: Sequence[str], units: Units | None, rows: int) -> list[str]:
+    """Columns of zeros and ones whose rarer value a few rows have, by the standard deviations that a run has.
+
+    Parameters
+    ----------
+    units
+        Of the run without privacy: noise hides rare levels, which `unused` says.
+    rows
+        Of all sites together, those that were used.
+    """
+    if plan.privacy is not None or units is None or not units.scales.size:
+        return []
+    dictionary = plan.dictionary
+    owners = {column.name: column.variable for column in dictionary.columns()}
+    counts = {
+        name: rows * scale**2  # of p (1 - p)
+        for name, scale in zip(columns, units.scales.tolist(), strict=True)
+        if name in owners and dictionary[owners[name]].is_indicator
+    }
+    rare = [f"{name!r} (about {max(count, 1.0):.0f})" for name, count in counts.items() if count < _EVENTS]
+    if not rare:
+        return []
+    return [
+        f"fewer than {_EVENTS} of {rows:,} rows have the rarer value of {first_few(rare)}: an edge, an interval or an "
+        "effect there may come from these rows alone; merge the level with another, or do not interpret it"
     ]
 
 

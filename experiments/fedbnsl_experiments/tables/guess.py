@@ -64,6 +64,8 @@ _FIVE_DIGITS = 10_000
 _CODES_OF_MISSING = frozenset(
     sign * float(digit * length) for digit in "789" for length in (1, 2, 3, 4, 5) for sign in (1, -1)
 ) | {-1.0}
+# Times as many cells as any other number has.
+_OFTEN = 3
 
 
 @dataclass(frozen=True)
@@ -275,16 +277,18 @@ def _names_records(name: str) -> bool:
 
 
 def _far_values(cells: ColumnCells) -> Iterator[str]:
-    """The smallest or largest number, if it looks like a code: 999, -9, or 0 where nothing else is near it."""
+    """The smallest or largest number, if it looks like a code: 999, -9, far more frequent than others, or a lone 0."""
     values = sorted(cells.numbers)
     if len(values) < 3 or (cells.overflows and not cells.whole):
         return
     for value, rest in ((values[0], values[1:]), (values[-1], values[:-1])):
         gap, spread = min(abs(value - rest[0]), abs(value - rest[-1])), rest[-1] - rest[0]
+        n, step = cells.numbers[value], max(b - a for a, b in pairwise(rest))
         is_code = value in _CODES_OF_MISSING and (gap > spread / 2 or (value < 0 <= rest[0]))
-        if is_code or (value == 0.0 < rest[0] and gap > spread / 5):
-            n = cells.numbers[value]
+        if is_code or (value == 0.0 < rest[0] and gap > max(spread / 5, step)):
             yield f"{n:,} cell(s) are {value:g}, far from all others: does it stand for a missing value?"
+        elif value in _CODES_OF_MISSING and abs(value) > 9 and n > _OFTEN * max(cells.numbers[one] for one in rest):
+            yield f"{n:,} cell(s) are {value:g}, far more than any other number: does it stand for a missing value?"
 
 
 def _tail(cells: ColumnCells) -> Iterator[str]:

@@ -353,6 +353,18 @@ def test_a_code_can_be_named_for_all_columns_or_for_one(tmp_path: Path) -> None:
     assert here == 'missing = ["-9"]\n\n[b]\nmissing = ["7"]\n'
 
 
+def test_the_lowest_of_a_few_scores_is_not_far_from_the_others(tmp_path: Path) -> None:
+    asks = drafted(tmp_path, {"x": whole(np.arange(N) % 5)}).guesses["x"].asks
+    assert not any("missing value" in text for text in asks)
+
+
+def test_a_code_near_the_others_is_asked_about_where_it_is_far_more_frequent(tmp_path: Path) -> None:
+    ages = whole(DRAWN.integers(18, 97, N))
+    asks = drafted(tmp_path, {"x": [*ages, *["99"] * (N // 8)]}).guesses["x"].asks
+    assert f"{N // 8} cell(s) are 99, far more than any other number: does it stand for a missing value?" in asks
+    assert not drafted(tmp_path, {"x": [*ages, "99"]}).guesses["x"].asks
+
+
 @pytest.mark.parametrize("code", ["999", "-9", "0"])
 def test_a_number_far_from_all_others_is_asked_about(code: str, tmp_path: Path) -> None:
     column = [*whole(DRAWN.integers(60, 140, N)), code, code, code]

@@ -136,6 +136,11 @@ class Draft:
             for code, cells in by_code.items():
                 columns = first_few(f"{shown(name)} {n:,}" for name, n in cells.items())
                 yield f"  {shown(repr(code), 40)}: {sum(cells.values()):,} cell(s) ({columns})"
+        for code in self.codes:
+            if not any(code in found.missing for found in self.guesses.values()):
+                column = shown(repr(code.partition("=")[0]), 40)
+                no_column = f", and no column is called {column}" if "=" in code else ""
+                yield f"--missing: no cell is {shown(repr(code), 40)}{no_column}"
         if left_out := _by_reason({name: found.left_out for name, found in self.guesses.items() if not found.is_used}):
             yield "left out:"
             yield from left_out

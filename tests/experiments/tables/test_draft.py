@@ -353,6 +353,15 @@ def test_a_code_can_be_named_for_all_columns_or_for_one(tmp_path: Path) -> None:
     assert here == 'missing = ["-9"]\n\n[b]\nmissing = ["7"]\n'
 
 
+def test_a_named_code_that_no_cell_has_is_said_and_so_is_a_column_that_is_not_there(tmp_path: Path) -> None:
+    table = tmp_path / "a.csv"
+    table.write_text("age,falls\n" + "\n".join(f"{20 + k % 60},{k % 3}" for k in range(N)), encoding="utf-8")
+    said = list(draft([table], missing=["Age=99", "1", "-7", "falls=2"]).said())
+    assert "--missing: no cell is 'Age=99', and no column is called 'Age'" in said
+    assert "--missing: no cell is '-7'" in said
+    assert sum(line.startswith("--missing") for line in said) == 2
+
+
 def test_the_lowest_of_a_few_scores_is_not_far_from_the_others(tmp_path: Path) -> None:
     asks = drafted(tmp_path, {"x": whole(np.arange(N) % 5)}).guesses["x"].asks
     assert not any("missing value" in text for text in asks)

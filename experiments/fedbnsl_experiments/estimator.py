@@ -1,5 +1,6 @@
 """`FedSparseBNSL`: a simulated federation as a scikit-learn estimator, for notebooks."""
 
+import math
 import sys
 import tempfile
 import warnings
@@ -109,7 +110,8 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         `weights_`, which is one of the class.
     edges_ : list of (source, target, weight)
         Between variables, by decreasing absolute weight; where the plan divides columns by scales, by decreasing weight
-        without units. Of an edge with several coefficients, the largest; ``result_["edges"]`` has all of them.
+        without units. Of an edge with several coefficients, the largest; ``result_["edges"]`` has all of them. NaN
+        where the weight is not known, or withheld under privacy.
     history_ : list of dict
         One a round: round, kind, acyclicity, edges, bytes_up, bytes_down (of serialised messages, all sites), seconds.
     privacy_ : dict or None
@@ -261,7 +263,10 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         names: list[str] = result["variables"]
         columns = columns_of(result)
         state, _ = of_result(state, plan.columns(plan.column_names or columns.names))
-        edges = [(edge["source"], edge["target"], edge["weight"]) for edge in result["edges"]]
+        edges = [
+            (edge["source"], edge["target"], math.nan if edge["weight"] is None else edge["weight"])
+            for edge in result["edges"]
+        ]
         graph: nx.DiGraph[str] = nx.DiGraph()
         graph.add_nodes_from(names)
         graph.add_weighted_edges_from(edges)

@@ -1,11 +1,13 @@
 """No result of a private run tells that a level changes a probability by more than 1, or a mean beyond its range."""
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from command_line import run_command
@@ -14,6 +16,7 @@ from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_experiments.estimator import FedSparseBNSL, SimulationWarning
 from fedbnsl_experiments.report.page import write_report
 from fedbnsl_experiments.scoring.evaluation import read_weights
 from fedbnsl_experiments.simulate import simulate
@@ -43,15 +46,8 @@ def tables() -> dict[str, Dataset]:
     return {f"site-{s}": Dataset(("k=B", "k=C", "m", "x", "y"), np.ascontiguousarray(X[s::3])) for s in range(3)}
 
 
-def run_with(
-    monkeypatch: pytest.MonkeyPatch,
-    out: Path,
-    *,
-    plan: str = "private",
-    of: tuple[str, str] = ("k=B", "m"),
-    weight: float,
-) -> dict[str, Any]:
-    """result.json of a run that has learned this weight, by default of k=B in the regression of m."""
+def learns(monkeypatch: pytest.MonkeyPatch, of: tuple[str, str], weight: float) -> None:
+    """Let runs learn this weight of a column in the regression of another."""
 
     def learned(*args: Any) -> ConsensusGraph:
         graph = consensus_graph(*args)
@@ -61,6 +57,18 @@ def run_with(
         return replace(graph, weights=weights)
 
     monkeypatch.setattr(results, "consensus_graph", learned)
+
+
+def run_with(
+    monkeypatch: pytest.MonkeyPatch,
+    out: Path,
+    *,
+    plan: str = "private",
+    of: tuple[str, str] = ("k=B", "m"),
+    weight: float,
+) -> dict[str, Any]:
+    """result.json of a run that has learned this weight, by default of k=B in the regression of m."""
+    learns(monkeypatch, of, weight)
     loaded = Plan.load(plan, epsilon=20.0) if plan == "private" else Plan.load(plan)
     settings = {"n_participants": 3, "bootstrap": 20, "knowledge": {"required": REQUIRED}}
     simulate(
@@ -178,3 +186,19 @@ def test_an_effect_beyond_1_is_withheld_where_no_weight_is(
     assert by_level == {"k=B": "withheld", "k=C": "identified"}
     answer = run_command(capsys, "effect", run, "--from", "k=B", "--to", "m")
     assert (answer.code, "withheld: noise took it" in answer.out, "1.8" in answer.out) == (0, True, False)
+
+
+def test_a_withheld_weight_is_nan_in_the_edges_of_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    learns(monkeypatch, ("m", "x"), 100.0)
+    names = ("m", "x", "y")
+    frames = [
+        pd.DataFrame({"m": np.where(X[:, 2] > 0, "yes", "no"), "x": X[:, 3], "y": X[:, 4]})
+        for X in (table.X for table in tables().values())
+    ]
+    described = Dictionary.model_validate({name: DICTIONARY[name] for name in names})
+    plan = Plan.load("private", epsilon=20.0).with_settings(knowledge={"required": [["m", "x"], ["x", "y"]]})
+    with pytest.warns(SimulationWarning, match="guarantees nothing"):
+        model = FedSparseBNSL(plan=plan, dictionary=described, noise_seed=1).fit(frames)
+    weights = {(source, target): weight for source, target, weight in model.edges_}
+    assert math.isnan(weights["m", "x"])
+    assert 0.5 < weights["x", "y"] < 0.9

@@ -7,11 +7,7 @@ so an edge counts if its target has exactly its true parents in the DAG that was
 counts pairs of variables, whether the graph has them or not, by the share of the draws that have them adjacent; a pair
 is true if it is adjacent in the true graph. The same for directions, against the class of the true graph. Arrows of
 the class that was found are counted by the share of the draws with their edge that have them: those with a majority
-<<<<<<< Updated upstream
 are shown, the others are left open; wrong is one that the class of the true graph lacks.
-=======
-are shown, the others are left open (`fedbnsl_server.search.draws`); wrong is one that the class of the true graph lacks.
->>>>>>> Stashed changes
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +23,6 @@ from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_experiments.tables.published import read_network
 from fedbnsl_experiments.tables.synthetic import synthesise
 from fedbnsl_experiments.trials.harness import N_SAMPLES, Row, run_plan
-from fedbnsl_server.search.draws import MAJORITY
 from fedbnsl_server.search.draws import MAJORITY
 
 EPSILONS = (None, 5.0, 1.0)

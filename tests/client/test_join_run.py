@@ -255,15 +255,9 @@ def test_a_site_keeps_the_class_of_the_graph_that_it_is_told(dataset, tmp_path, 
         assert [(*row[:2], row[3]) for row in cells] == [("X2", "X1", "0"), ("X3", "X4", "1")]
 
 
-def test_a_site_keeps_the_same_edges_as_the_coordinator_with_what_the_draws_say(tmp_path, monkeypatch):
-    """a -> c <- b, so faint that about half of the draws with b -> c have it so."""
-    names, rng = ("a", "b", "c", "d"), np.random.default_rng(0)
-    a, b, e = (x - x.mean() for x in rng.normal(size=(3, 60)))
-    X = np.stack([a, b, 0.35 * a + 0.35 * b + e, rng.normal(size=60)], axis=1)
-    plan, tables = (
-        Plan.load("standard", ["bootstrap=30"]),
-        {"one": Dataset(names, X[:30]), "two": Dataset(names, X[30:])},
-    )
+def kept_as_the_coordinator_does(monkeypatch, tmp_path, names, X, plan):
+    """edges.csv of a run of two sites, row by row, once a site is seen to keep the same."""
+    tables = {"one": Dataset(names, X[: len(X) // 2]), "two": Dataset(names, X[len(X) // 2 :])}
     simulate(plan, tables, tmp_path / "run")
     plan = Plan.from_toml((tmp_path / "run" / "plan.toml").read_text(encoding="utf-8"))
     state = checkpoint.load(tmp_path / "run" / "checkpoint.npz", plan_digest=plan.digest())
@@ -271,7 +265,16 @@ def test_a_site_keeps_the_same_edges_as_the_coordinator_with_what_the_draws_say(
     part(tables["one"], out=tmp_path / "kept")
     consensus = (tmp_path / "run" / "edges.csv").read_text(encoding="utf-8")
     assert (tmp_path / "kept" / "edges.csv").read_text(encoding="utf-8") == consensus
-    assert [row[4] for row in csv.reader(consensus.splitlines()) if row[:2] == ["b", "c"]] == ["1"]
+    return list(csv.reader(consensus.splitlines()))
+
+
+def test_a_site_keeps_the_same_edges_as_the_coordinator_with_what_the_draws_say(tmp_path, monkeypatch):
+    """a -> c <- b, so faint that about half of the draws with b -> c have it so."""
+    names, rng = ("a", "b", "c", "d"), np.random.default_rng(0)
+    a, b, e = (x - x.mean() for x in rng.normal(size=(3, 60)))
+    X = np.stack([a, b, 0.35 * a + 0.35 * b + e, rng.normal(size=60)], axis=1)
+    rows = kept_as_the_coordinator_does(monkeypatch, tmp_path, names, X, Plan.load("standard", ["bootstrap=30"]))
+    assert [row[4] for row in rows if row[:2] == ["b", "c"]] == ["1"]
 
 
 def test_a_site_keeps_arrows_between_functions_of_each_other_open_without_draws(tmp_path, monkeypatch):
@@ -279,18 +282,8 @@ def test_a_site_keeps_arrows_between_functions_of_each_other_open_without_draws(
     names, rng = ("a", "b", "total", "d"), np.random.default_rng(0)
     a, b, d = rng.integers(-50, 50, size=(3, 600)).astype(float)
     X = np.stack([a, b, a + b, d + a], axis=1)
-    plan, tables = (
-        Plan.load("lean", ["bootstrap=0"]),
-        {"one": Dataset(names, X[:300]), "two": Dataset(names, X[300:])},
-    )
-    simulate(plan, tables, tmp_path / "run")
-    plan = Plan.from_toml((tmp_path / "run" / "plan.toml").read_text(encoding="utf-8"))
-    state = checkpoint.load(tmp_path / "run" / "checkpoint.npz", plan_digest=plan.digest())
-    tell(monkeypatch, tables["one"], plan, end_of(state, plan, names))
-    part(tables["one"], out=tmp_path / "kept")
-    consensus = (tmp_path / "run" / "edges.csv").read_text(encoding="utf-8")
-    assert (tmp_path / "kept" / "edges.csv").read_text(encoding="utf-8") == consensus
-    assert "1" in [row[4] for row in csv.reader(consensus.splitlines())]
+    rows = kept_as_the_coordinator_does(monkeypatch, tmp_path, names, X, Plan.load("lean", ["bootstrap=0"]))
+    assert "1" in [row[4] for row in rows]
 
 
 @pytest.mark.parametrize("undecided", [0, 2], ids=["an edge that the class leaves open", "no edge"])

@@ -157,8 +157,7 @@ def by_share(result: Mapping[str, Any], truth: Mask) -> dict[str, Matrix]:
         (d, d) true DAG.
     """
     position = {name: k for k, name in enumerate(result["variables"])}
-    marks = cpdag(truth)
-    directed = marks & ~marks.T
+    directed = _directed(truth)
     pairs: list[tuple[float, bool]] = []
     directions: list[tuple[float, bool]] = []
     drawn = [{**edge, **edge["bootstrap"]} for edge in result["edges"] if edge.get("bootstrap")]
@@ -178,8 +177,7 @@ def arrows_by_share(result: Mapping[str, Any], truth: Mask) -> dict[str, Matrix]
         (d, d) true DAG.
     """
     position = {name: k for k, name in enumerate(result["variables"])}
-    marks = cpdag(truth)
-    directed = marks & ~marks.T
+    directed = _directed(truth)
     arrows: dict[str, list[tuple[float, bool]]] = {"open": [], "shown": []}
     for edge in result["edges"]:
         drawn = edge.get("bootstrap")
@@ -189,6 +187,12 @@ def arrows_by_share(result: Mapping[str, Any], truth: Mask) -> dict[str, Matrix]
         wrong = not directed[position[edge["source"]], position[edge["target"]]]
         arrows["shown" if edge["directed"] else "open"].append((share, wrong))
     return {what: _banded(found, ARROW_BANDS) for what, found in arrows.items()}
+
+
+def _directed(truth: Mask) -> Mask:
+    """(d, d) the arrows of the class of a DAG."""
+    marks = cpdag(truth)
+    return marks & ~marks.T
 
 
 def _banded(shares: Sequence[tuple[float, bool]], bands: Sequence[tuple[float, float]] = BANDS) -> Matrix:

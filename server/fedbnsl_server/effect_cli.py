@@ -31,7 +31,7 @@ def effect(run: Path, sources: tuple[str, ...], target: str, as_json: bool) -> N
     It is by how many units the mean of the target changes if the source is set one unit higher by an intervention.
     Where the graph leaves directions open, each graph that it stands for gives an effect: one value for all of them is
     identified, otherwise all values are shown. An effect that rests on an arrow which too few bootstrap draws agree
-    with is open. The 95 % intervals are those of the coefficients given the graph; noise
+    with is not identified. The 95 % intervals are those of the coefficients given the graph; noise
     of a private run is part of them.
 
     All of this holds if no common cause of two variables is missing from the tables.
@@ -84,6 +84,7 @@ def _show(report: dict[str, Any], console: Any) -> None:
 
     units = {name: f"{name} ({unit})" if unit else name for name, unit in report["units"].items()}
     title = f"effect of {' and '.join(units[name] for name in report['from'])} on {units[report['to']]}"
+    title += " in the best class" if report["open"] else ""
     table = Table(title=Text(title, style="table.title"), title_justify="left")
     rows = report["effects"]
     # A column for what differs or is known: the rest would only take its width from the others.
@@ -106,7 +107,8 @@ def _show(report: dict[str, Any], console: Any) -> None:
                 *([_between(value["standardised_interval"], 3)] if known else ()),
                 Text(_sets_in_words(value["adjusted_for"], report["from"], report["to"])),
             )
-    console.print(table)
+    if table.row_count:
+        console.print(table)
     for sentence in report["in_words"]:
         console.print(Text(sentence), soft_wrap=True)
 

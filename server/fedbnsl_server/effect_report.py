@@ -1,8 +1,8 @@
 """What `fedbnsl effect` reports: all values of an effect over a class of graphs, and in words how far they are told.
 
 Values are those of the best class. Where it rests on arrows that too few bootstrap draws agree with, or the draws
-mostly have paths that it has not, the effect is open, whatever this one class says. So is one between functions of
-each other.
+mostly have paths that it has not, a direction is open and the effect not identified, whatever this one class says. So
+is one between functions of each other.
 """
 
 import math
@@ -60,9 +60,12 @@ def effect_report(network: LearnedNetwork, sources: Sequence[int], target: int, 
         "to": names[target],
         "units": {name: network.units.get(name) for name in (names[k] for k in (*sources, target))},
         "verdict": verdicts.pop() if len(verdicts) == 1 else "differs by column",
+        "open": is_open,
         "undecided": undecided,
         "paths": draws,
-        "in_words": _sentences(network, effects, rows, undecided, draws, untold, names, sources, target),
+        "in_words": _sentences(
+            network, effects, rows, undecided, draws, untold, names, sources, target, is_open=is_open
+        ),
         "effects": rows,
     }
 
@@ -97,15 +100,13 @@ def _row(
                 ],
             }
         )
-    in_class = certainty([one["effect"] for one in values]) if is_told else untold
+    verdict = certainty([one["effect"] for one in values]) if is_told else untold
     names = network.columns.names
-    return {
-        "source": names[i],
-        "target": names[j],
-        "verdict": "open" if is_open and is_told else in_class,
-        "in_best_class": in_class,
-        "values": values,
-    }
+    if is_open and is_told:
+        verdict = "not identified"
+        if not any(one["effect"] for one in values):
+            values = []  # a 0 would be read as no effect
+    return {"source": names[i], "target": names[j], "verdict": verdict, "values": values}
 
 
 def _rests_on(network: LearnedNetwork, sources: Sequence[int], target: int) -> list[list[str]]:
@@ -151,6 +152,8 @@ def _sentences(
     names: Sequence[str],
     sources: Sequence[int],
     target: int,
+    *,
+    is_open: bool,
 ) -> list[str]:
     """What a reader should know: first how far each column's effect is told."""
     source, goal = " and ".join(repr(names[k]) for k in sources), repr(names[target])
@@ -158,25 +161,31 @@ def _sentences(
         return [f"not known: {why}" for why in untold]
     absent = [not one.value.any() for one in effects]
     found: list[str] = []
-    if tied := network.function(sources, target):
+    tied, arrows = network.function(sources, target), first_few(f"{one} -> {other}" for one, other in undecided)
+    if tied:
         found.append(
-            f"open: {first_few(map(repr, tied))} are functions of each other, and the tables cannot tell which of them "
-            "moves which; in the best class, it is as follows"
+            f"not identified: the direction between {first_few(map(repr, tied))} is open: they are functions of each "
+            "other, and the tables cannot tell which of them moves which"
         )
     elif undecided and not network.draws:
-        arrows = first_few(f"{one} -> {other}" for one, other in undecided)
         found.append(
-            f"open: this effect rests on {arrows}, between functions of each other; in the best class, it is as follows"
+            f"not identified: the direction of {arrows} is open, between functions of each other, and this effect "
+            "rests on it"
         )
     elif undecided:
-        arrows = first_few(f"{one} -> {other}" for one, other in undecided)
         found.append(
-            f"open: less than {100 * network.majority:.0f} % of the bootstrap draws agree with {arrows}, on which this "
-            "effect rests; in the best class, it is as follows"
+            f"not identified: the direction of {arrows} is open: less than {100 * network.majority:.0f} % of the "
+            "bootstrap draws agree with it, and this effect rests on it"
         )
-    elif any(row["verdict"] == "open" for row in rows):
-        found.append("open: the bootstrap draws do not agree with the best class, in which it is as follows")
-    said = {(row["source"], row["target"]): _in_class(row, source, goal, any_absent=any(absent)) for row in rows}
+    elif is_open:
+        found.append(
+            f"not identified: the direction between {source} and {goal} is open: the bootstrap draws do not agree with "
+            "the best class"
+        )
+    said = {
+        (row["source"], row["target"]): _in_class(row, source, goal, is_open=is_open, any_absent=any(absent))
+        for row in rows
+    }
     if len(set(said.values())) == 1:
         found.append(next(iter(said.values())))
     else:
@@ -211,16 +220,21 @@ def _sentences(
     return found + [f"be careful: {doubt}" for doubt in network.doubts]
 
 
-def _in_class(row: dict[str, Any], source: str, goal: str, *, any_absent: bool) -> str:
-    """How far the best class tells the effect of one column."""
+def _in_class(row: dict[str, Any], source: str, goal: str, *, is_open: bool, any_absent: bool) -> str:
+    """How far the best class tells the effect of one column; of an open one, what the class says nevertheless."""
     values = [one["effect"] for one in row["values"]]
-    match row["in_best_class"]:
+    no_path = f"in no graph of the best class does a directed path lead from {source} to {goal}"
+    if is_open and row["verdict"] == "not identified":
+        if not values:
+            return f"{no_path}, but others may have one"
+        return f"the best class gives {counted(len(values), 'effect')}, and other classes may give others"
+    match row["verdict"]:
         case "withheld":
             return "withheld: noise took it, or a coefficient that it rests on, beyond what is possible"
         case "identified":
-            if any(values):
-                return "identified: every graph of the class gives the same effect"
-            return f"no effect: in no graph of the best class does a directed path lead from {source} to {goal}"
+            return (
+                "identified: every graph of the class gives the same effect" if any(values) else f"no effect: {no_path}"
+            )
         case "range":
             return f"a range: the graphs of the class give {len(values)} different effects, all of the same sign"
         case _:

@@ -52,12 +52,12 @@ def test_edges_and_effects_between_functions_of_each_other_are_open(setting: tup
     for source in TIED:
         for target in TIED - {source}:
             report = effect_report(network, [NAMES.index(source)], NAMES.index(target), set(range(4)))
-            assert report["verdict"] == "open"
+            assert (report["verdict"], report["open"]) == ("not identified", True)
             assert "are functions of each other, and the tables cannot tell" in report["in_words"][0]
             assert all(one["interval"] is None for row in report["effects"] for one in row["values"])
     run = read_run(tmp_path / "run")
     shown = [row for row in effect_table(run).rows if {row.source, row.target} <= TIED]
-    assert all(row.said == "open" and row.interval is None for row in shown)
+    assert all(row.said == "not identified: a direction is open" and row.interval is None for row in shown)
     verdict = verdict_of(result)
     assert verdict is not None
     assert ("they tie functions of each other" in verdict.in_words) == (

@@ -34,6 +34,7 @@ def edge(source, target, by="data", **more):
 
 
 DIRECTED = [edge("a", "b", "knowledge"), edge("b", "c", "knowledge")]
+VERDICT = {"assumed": [], "tested": [], "contradicted": [], "directed_by": {}, "draws": 50, "majority": 0.75}
 UNDIRECTED = [edge("a", "b", "nobody"), edge("b", "c", "nobody")]
 
 
@@ -95,33 +96,47 @@ def test_each_level_has_a_verdict_of_its_own(capsys, tmp_path):
     assert any(line.startswith("of b on y, not identified") for line in report["in_words"])
 
 
-def test_an_effect_names_the_undecided_arrows_that_it_rests_on_and_is_open(capsys, tmp_path):
+def test_an_effect_names_the_undecided_arrows_that_it_rests_on_and_is_not_identified(capsys, tmp_path):
     """a -- b -> c, where the class has a -> b: whichever way it points, c has no effect on a."""
-    shares = {"adjacent": 1.0, "forward": 0.6, "backward": 0.4}
+    shares = {"adjacent": 1.0, "forward": 0.3, "backward": 0.7}
     open_edge = {**edge("a", "b", "undecided"), "directed": False, "bootstrap": shares}
-    verdict = {"assumed": [], "tested": [], "contradicted": [], "directed_by": {}, "draws": 50, "majority": 0.75}
     run = written(
-        tmp_path / "run", [open_edge, edge("b", "c")], verdict=verdict, paths={"a": {"c": 0.6}, "b": {"c": 1.0}}
+        tmp_path / "run", [open_edge, edge("b", "c")], verdict=VERDICT, paths={"a": {"c": 0.3}, "b": {"c": 1.0}}
     )
     report = asked(capsys, run, "a", "c")
-    assert (report["verdict"], report["undecided"]) == ("open", [["a", "b"]])
-    assert report["effects"][0]["in_best_class"] == "identified"
+    assert (report["verdict"], report["open"], report["undecided"]) == ("not identified", True, [["a", "b"]])
     assert report["effects"][0]["values"][0]["effect"] == pytest.approx(1.0)
-    assert "less than 75 % of the bootstrap draws agree with a -> b" in report["in_words"][0]
-    assert any("from 'a' to 'c' in 60 % of the 50 bootstrap draws" in line for line in report["in_words"])
-    back = asked(capsys, run, "b", "a")
-    assert (back["verdict"], back["undecided"]) == ("open", [["a", "b"]])
-    assert "no effect" in back["in_words"][1]
-    assert asked(capsys, run, "c", "a")["verdict"] == "identified"
+    assert report["in_words"][0].startswith(
+        "not identified: the direction of a -> b is open: less than 75 % of the bootstrap draws agree"
+    )
+    assert any("from 'a' to 'c' in 30 % of the 50 bootstrap draws" in line for line in report["in_words"])
+    assert "effect of a on c in the best class" in run_command(capsys, "effect", run, "--from", "a", "--to", "c").out
+    against = asked(capsys, run, "c", "a")
+    assert (against["verdict"], against["open"]) == ("identified", False)
+
+
+def test_an_open_effect_that_the_best_class_lacks_is_never_called_none(capsys, tmp_path):
+    """The class has a -> b, seven draws of ten b -> a: of b on a, its 0 says nothing."""
+    shares = {"adjacent": 1.0, "forward": 0.3, "backward": 0.7}
+    open_edge = {**edge("a", "b", "undecided"), "directed": False, "bootstrap": shares}
+    run = written(tmp_path / "run", [open_edge, edge("b", "c")], verdict=VERDICT, paths={"b": {"a": 0.7, "c": 1.0}})
+    report = asked(capsys, run, "b", "a")
+    assert (report["verdict"], report["undecided"]) == ("not identified", [["a", "b"]])
+    assert report["effects"] == [{"source": "b", "target": "a", "verdict": "not identified", "values": []}]
+    text = run_command(capsys, "effect", run, "--from", "b", "--to", "a").out
+    assert text.startswith("not identified: the direction of a -> b is open")
+    for said in (text, json.dumps(report)):
+        assert "no effect" not in said
+        assert '"identified' not in said
+        assert "+0" not in said
 
 
 def test_an_effect_that_most_draws_have_the_other_way_is_open_without_an_undecided_arrow(capsys, tmp_path):
-    verdict = {"assumed": [], "tested": [], "contradicted": [], "directed_by": {}, "draws": 50, "majority": 0.75}
-    run = written(tmp_path / "run", DIRECTED, verdict=verdict, paths={"a": {"b": 1.0}, "c": {"a": 0.3}})
+    run = written(tmp_path / "run", DIRECTED, verdict=VERDICT, paths={"a": {"b": 1.0}, "c": {"a": 0.3}})
     assert asked(capsys, run, "a", "b")["verdict"] == "identified"
     report = asked(capsys, run, "c", "a")
-    assert (report["verdict"], report["undecided"]) == ("open", [])
-    assert "do not agree with the best class" in report["in_words"][0]
+    assert (report["verdict"], report["open"], report["undecided"]) == ("not identified", True, [])
+    assert report["in_words"][0].startswith("not identified: the direction between 'c' and 'a' is open")
 
 
 @pytest.mark.parametrize(

@@ -45,8 +45,8 @@ class EffectRow:
     n_entries
         Pairs of columns of the two variables.
     said
-        identified, a range, or not identified; open where it rests on undecided directions, or
-        is one between functions of each other.
+        identified, a range, or not identified, as where it rests on undecided directions or is one between functions of
+        each other.
     """
 
     source: str
@@ -173,7 +173,7 @@ def _row(network: LearnedNetwork, spread: Matrix, source: int, target: int, effe
         high * factor,
         None if interval is None else (interval[0] * factor, interval[1] * factor),
         scale.size,
-        "open"
+        "not identified: a direction is open"
         if tied or rests_on(network.marks, network.undecided, [source], target).any()
         else _IN_WORDS[certainty(of_pair.tolist())],
     )

@@ -11,6 +11,17 @@ def first_few(names: Iterable[str], most: int = 8) -> str:
     return ", ".join(distinct[:most]) + (f" and {more} more" if more > 0 else "")
 
 
+def levels_in_words(levels: Mapping[str, Sequence[str]]) -> str:
+    """Which number stands for which level, by variable: `smoker: 1 = yes; stage: 0 = I, 1 = II, 2 = III`.
+
+    Of two levels, the one that is 1 says which is 0.
+    """
+    return "; ".join(
+        f"{name}: {', '.join(f'{k} = {level}' for k, level in enumerate(own) if k or len(own) > 2)}"
+        for name, own in levels.items()
+    )
+
+
 def counted(n: int, one: str, several: str = "") -> str:
     """`1 edge`, `2 edges`; where the plural has another form than an s, `several` is it."""
     return f"{n:,} {one if n == 1 else several or one + 's'}"

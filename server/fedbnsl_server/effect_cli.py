@@ -69,7 +69,8 @@ def _place(name: str, network: "LearnedNetwork") -> tuple[int, list[int]]:
     if equals and owner in columns.variables:
         own: list[int] = columns.members()[columns.variables.index(owner)].tolist()
         if len(own) == 1:
-            raise SetupError(f"{owner!r} is one column, of numbers or ascending levels: name it without a level")
+            of = "".join(f", {level!r} is {k}" for k, level in enumerate(network.levels.get(owner, ())))
+            raise SetupError(f"{owner!r} is one column{of}: name it without a level")
         levels = [columns.names[k] for k in own]
         raise SetupError(
             f"{name!r} is no column of {owner!r}, which has {first_few(map(repr, levels))}; its first level is what "

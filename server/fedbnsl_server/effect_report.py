@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedbnsl.sparse import Matrix
-from fedbnsl.wording import counted, first_few
+from fedbnsl.wording import counted, first_few, levels_in_words
 from fedbnsl_server.search.effects import Effect, certainty, rests_on, total_effects
 from fedbnsl_server.store.learned_network import LearnedNetwork
 from fedbnsl_server.withheld_effects import told_effects
@@ -196,6 +196,8 @@ def _sentences(
             f"directed edges lead from {of['source']!r} to {of['target']!r} in {there} of the {network.draws} "
             f"bootstrap draws, from {of['target']!r} to {of['source']!r} in {back}"
         )
+    if levels := {name: network.levels[name] for k in (*sources, target) if (name := names[k]) in network.levels}:
+        found.append(f"levels as numbers: {levels_in_words(levels)}")
     if not network.draws:
         found.append("how sure the directions are is not known: the run has no bootstrap draws")
     if tied:

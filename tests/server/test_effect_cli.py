@@ -208,10 +208,11 @@ def test_directions_by_assumption_are_said_to_matter(capsys, tmp_path):
 
 
 def test_what_cannot_be_answered_is_refused_with_the_reason(capsys, tmp_path):
-    run = written(tmp_path / "run", DIRECTED)
+    run = written(tmp_path / "run", DIRECTED, levels={"a": ["m", "w"]})
     for words, said in (
         (["--from", "x", "--to", "c"], "'x' is not a variable of the run, which has 'a', 'b', 'c'"),
-        (["--from", "b=no", "--to", "c"], "'b' is one column, of numbers or ascending levels: name it without a level"),
+        (["--from", "b=no", "--to", "c"], "'b' is one column: name it without a level"),
+        (["--from", "a=w", "--to", "c"], "'a' is one column, 'm' is 0, 'w' is 1: name it without a level"),
         (["--from", "c", "--to", "c"], "expected different variables"),
     ):
         outcome = run_command(capsys, "effect", run, *words)

@@ -269,6 +269,11 @@ class Dictionary(RootModel[dict[VariableName, Entry]]):
             raise PlanError(f"the data dictionary has no {', '.join(map(repr, unknown))}")
         return tuple(column for name in variables or self.root for column in self.root[name].columns(name))
 
+    def levels(self, variables: Iterable[str]) -> dict[str, list[str]]:
+        """The levels of those of these variables that are one column of their positions: 0 for the first, then 1."""
+        entries = {name: self.root[name] for name in variables if name in self.root}
+        return {name: list(entry.levels) for name, entry in entries.items() if entry.levels and entry.n_columns == 1}
+
     def without_range(self, variables: Sequence[str] = ()) -> list[str]:
         """Variables whose values have no public bounds."""
         return [column.variable for column in self.columns(variables) if not math.isfinite(column.low)]

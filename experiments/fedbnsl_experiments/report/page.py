@@ -9,6 +9,7 @@ from typing import Any
 from fedbnsl import durable
 from fedbnsl.errors import ResultError
 from fedbnsl.rounds.kinds import n_rounds
+from fedbnsl.wording import levels_in_words
 from fedbnsl_client.data.preparation import has_intercept
 from fedbnsl_experiments.pages.render import render, script
 from fedbnsl_experiments.report import cautions as report_cautions
@@ -140,6 +141,7 @@ def report_page(run: ReportedRun) -> str:
         preparation=report_preparation.preparation(run),
         tables_units=report_preparation.tables_units(run),
         units=result.get("units", {}),
+        levels=levels_in_words(result.get("levels", {})),
         variance_units=report_preparation.variance_units(run),
         has_intercept=has_intercept(run.plan.preparation),
         refitted=sentences.n_refits(run) > 0,

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fedbnsl.wording import edges_in_words
+from fedbnsl.wording import edges_in_words, levels_in_words
 from fedbnsl_experiments.report.confidence import Confidence, between, confidence_of, signed
 from fedbnsl_experiments.report.prepared import in_short
 from fedbnsl_experiments.report.verdict import Verdict, at_the_head, is_directed, verdict_of
@@ -59,6 +59,9 @@ def print_summary(
     lines = Table.grid(padding=(0, 2))
     if not all(map(is_directed, edges)):
         lines.add_row("undirected (--)", _OF_ONE_DAG)
+    shown = {edge[end] for edge in edges[:_EDGES_SHOWN] for end in ("source", "target")}
+    if levels := {name: own for name, own in result.get("levels", {}).items() if name in shown}:
+        lines.add_row("levels", Text(levels_in_words(levels)))
     if any(edge.get("bootstrap") for edge in edges):
         lines.add_row("draws", _OF_DRAWS)
     if of_classes is not None and result["graph_class"] == "cpdag":

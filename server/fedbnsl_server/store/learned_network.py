@@ -40,6 +40,8 @@ class LearnedNetwork:
         Edges whose directions only the assumption of equal variances gives.
     units
         What variables are measured in, in words, where the data dictionary says it.
+    levels
+        Of variables that are one column of their positions: 0 for the first, then 1.
     doubts
         What the run's verdict says against its graph: searches that were ended early, and what the data contradict.
     draws
@@ -77,6 +79,7 @@ class LearnedNetwork:
     without_withheld: Matrix | None = None
     largest: Matrix | None = None
     untold: Mapping[str, str] = field(default_factory=dict[str, str])
+    levels: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
 
     def function(self, sources: Sequence[int], target: int) -> tuple[str, ...]:
         """The set of variables that are functions of each other with the target and a source in it; empty: none."""
@@ -141,6 +144,7 @@ def read_network(run: Path) -> LearnedNetwork:
         implied_covariance(told, variance, correlation) if withheld else None,
         _largest(run, columns),
         {one["variable"]: next(unused_sentences([one])) for one in result.get("unused", ()) if one["level"] is None},
+        result.get("levels", {}),
     )
 
 

@@ -297,6 +297,7 @@ class Result(_Part):
     variables: Texts
     columns: dict[str, str] | None = None
     units: dict[str, str] = {}
+    levels: dict[str, Texts] = {}
     graph_class: Literal["cpdag", "dag-equal-variance"] = "dag-equal-variance"
     verdict: Verdict = Verdict(assumed=[], tested=[], contradicted=[], directed_by={})
     edges: list[Edge]

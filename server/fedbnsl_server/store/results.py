@@ -351,6 +351,7 @@ class RunRecorder:
             if columns.has_blocks
             else None,
             "units": {name: entry.measure for name, entry in self._plan.dictionary.items() if entry.measure},
+            "levels": self._plan.dictionary.levels(columns.variables),
             "graph_class": self._plan.graph_class,
             "verdict": verdict_of(
                 self._plan,

@@ -24,6 +24,7 @@ from fedbnsl_experiments.report.page import write_report
 from fedbnsl_experiments.report.summary import print_summary
 from fedbnsl_experiments.scoring.evaluation import evaluate
 from fedbnsl_experiments.simulate import simulate
+from fedbnsl_server.effect_report import effect_report
 from fedbnsl_server.store.learned_network import read_network
 from report_runs import Page
 
@@ -130,6 +131,21 @@ def test_units_stand_in_the_result_and_beside_the_names_of_variables_on_page_and
     terminal = Console(width=200, record=True, file=io.StringIO())
     print_summary(result, runs["standard"], terminal, seconds=1.0)
     assert "crp (log1p mg/l)" in terminal.export_text()
+
+
+def test_which_level_of_a_binary_variable_is_1_is_said_on_page_terminal_and_beside_its_effects(
+    runs: dict[str, Path], pages: dict[str, Page]
+) -> None:
+    result, text = result_of(runs["standard"]), io.StringIO()
+    assert result["levels"] == {"sex": ["f", "m"]}
+    assert "Levels as numbers: sex: 1 = m." in pages["standard"].text
+    edge = next(edge for edge in result["edges"] if "coefficients" not in edge)
+    with_sex = {**result, "edges": [{**edge, "source": "sex"}]}
+    print_summary(with_sex, runs["standard"], Console(file=text, width=200), seconds=1.0)
+    assert "sex: 1 = m" in text.getvalue()
+    network = read_network(runs["standard"])
+    report = effect_report(network, [result["variables"].index("sex")], result["variables"].index("crp"), {1})
+    assert "levels as numbers: sex: 1 = m" in report["in_words"]
 
 
 # ---- the section ---------------------------------------------------------------------------------------------------

@@ -69,6 +69,11 @@ def test_kinds_are_guessed_and_ranges_are_left_open(tmp_path: Path) -> None:
     assert not (tmp_path / "a.columns.toml").exists(), "nothing differs"
 
 
+def test_the_draft_says_which_of_two_levels_in_the_order_of_the_alphabet_counts_as_1(tmp_path: Path) -> None:
+    text = drafted(tmp_path, {"died": ["never", "alive", *["never"] * 28]}).text
+    assert "'never' counts as 1, by the alphabet: turn the levels around if the other should" in text
+
+
 def test_levels_are_those_of_all_tables_and_other_columns_are_told(tmp_path: Path) -> None:
     first = write(tmp_path / "a.csv", TABLE)
     second = write(tmp_path / "b.csv", {"height": ["1.5", "1.6"], "group": ["C", "A"], "sex": ["f", "x"]})

@@ -36,8 +36,8 @@ def told_effects(
     known = known_error = np.ones((len(of_sources), len(of_target)), dtype=bool)
     if others is not None:
         known = _agree([one.value for one in effects], [one.value for one in others], _SAME)
-        if errors := _errors(effects):
-            known_error = _agree(errors, _errors(others), _SAME_ERROR)
+        if (errors := _errors(effects)) and (of_others := _errors(others)):
+            known_error = _agree(errors, of_others, _SAME_ERROR)
     if network.largest is not None:
         size = np.max([np.abs(one.value) for one in effects], axis=0)
         known = known & (size <= network.largest[np.ix_(of_sources, of_target)])

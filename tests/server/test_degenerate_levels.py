@@ -147,8 +147,10 @@ def test_levels_of_a_few_rows_are_warned_of_with_about_how_many_they_are(tmp_pat
     k = np.where(cells["k"] == "C", "A", cells["k"])
     k[10:16] = "C"  # two rows of each site
     result = result_of(tmp_path / "run", {**cells, "k": k}, described(k="ABC", m="ABC"))
-    (warning,) = (text for text in result["warnings"] if "rarer value" in text)
-    assert warning.startswith("fewer than 10 of 900 rows have the rarer value of 'k=C' (about 6):")
+    (warning,) = (text for text in result["warnings"] if "that is rarer" in text)
+    assert warning.startswith(
+        "fewer than 10 of 900 rows have the value that is rarer at their site of 'k=C' (about 6):"
+    )
 
 
 def test_a_level_or_a_number_that_varies_at_some_sites_alone_is_used(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What a person should know before believing the edges of a run and their directions: one sentence each."""
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -144,18 +145,28 @@ def of_rare_levels(plan: Plan, columns: Sequence[str], units: Units | None, rows
         return []
     dictionary = plan.dictionary
     owners = {column.name: column.variable for column in dictionary.columns()}
+    intercept = "none" if plan.preparation is None else plan.preparation.intercept
+    within = " at their site" if intercept == "site" else ""
     counts = {
-        name: rows * scale**2  # of p (1 - p)
+        name: max(round(rows * _rarer_share(scale**2, is_mean_square=intercept == "none")), 1)
         for name, scale in zip(columns, units.scales.tolist(), strict=True)
         if name in owners and dictionary[owners[name]].is_indicator
     }
-    rare = [f"{name!r} (about {max(count, 1.0):.0f})" for name, count in counts.items() if count < _EVENTS]
+    rare = [f"{name!r} (about {count})" for name, count in counts.items() if count < _EVENTS]
     if not rare:
         return []
     return [
-        f"fewer than {_EVENTS} of {rows:,} rows have the rarer value of {first_few(rare)}: an edge, an interval or an "
-        "effect there may come from these rows alone; merge the level with another, or do not interpret it"
+        f"fewer than {_EVENTS} of {rows:,} rows have the value that is rarer{within} of {first_few(rare)}: an edge, an "
+        "interval or an effect there may come from these rows alone; merge the level with another, or do not interpret "
+        "it"
     ]
+
+
+def _rarer_share(variance: float, *, is_mean_square: bool) -> float:
+    """The share p <= 1/2 of zeros or of ones with this variance, p (1 - p), or this mean square, the share of ones."""
+    if is_mean_square:
+        return min(variance, abs(1.0 - variance))
+    return (1.0 - math.sqrt(max(1.0 - 4.0 * variance, 0.0))) / 2.0
 
 
 def of_hidden_scales(plan: Plan, columns: Sequence[str], mean_squares: Matrix) -> list[str]:

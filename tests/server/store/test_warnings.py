@@ -3,8 +3,16 @@
 import numpy as np
 import pytest
 
+from fedbnsl.messages import Units
+from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
-from fedbnsl_server.store.warnings import of_few_rows, of_required_in_vain, of_too_much_noise, of_unequal_variances
+from fedbnsl_server.store.warnings import (
+    of_few_rows,
+    of_rare_levels,
+    of_required_in_vain,
+    of_too_much_noise,
+    of_unequal_variances,
+)
 
 
 def plan(graph_class: str, threshold: float) -> Plan:
@@ -48,3 +56,23 @@ def test_fewer_than_five_rows_a_column_are_told_with_both_numbers() -> None:
     assert of_few_rows(250, 50) == []
     (told,) = of_few_rows(249, 50)
     assert told.startswith("249 rows are few for 50 columns, fewer than 5 a column (250): ")
+
+
+@pytest.mark.parametrize(
+    ("intercept", "said"),
+    [("site", "rarer at their site of 'm'"), ("common", "rarer of 'm'"), ("none", "rarer of 'm'")],
+)
+@pytest.mark.parametrize("rows", [40, 60, 4000])
+def test_rows_with_the_rarer_of_two_values_are_counted_from_the_scale(intercept: str, said: str, rows: int) -> None:
+    """In a small table 19 of 40 rows have a variance as small as 10 of many rows."""
+    described = Dictionary.model_validate({"m": {"kind": "binary", "levels": ["no", "yes"]}, "x": {}})
+    standard = Plan.load("standard").with_dictionary(described, origin="here")
+    preparation = standard.preparation.model_copy(update={"intercept": intercept})
+    as_set = standard.with_settings(preparation=preparation.model_dump())
+    for count in (1, 9, 10, 12, 19):
+        for ones in (count, rows - count):
+            m = np.arange(rows) < ones
+            scale = np.sqrt(np.mean(m)) if intercept == "none" else np.std(m)
+            found = of_rare_levels(as_set, ("m", "x"), Units(np.empty(0), np.array([scale, 1e-3])), rows)
+            assert len(found) == (count < 10), (count, ones)
+            assert all(f"{said} (about {count}):" in text for text in found)

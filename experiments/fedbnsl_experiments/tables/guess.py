@@ -357,10 +357,11 @@ def _of_spellings(cells: ColumnCells, spelled: Counter[str], merge_below: int) -
     asks += _rare(counts)
     minus = [text for text in spelled if is_mark(text, among_words=False)]
     asks += [f"is {text!r} a level, or a missing value (--missing {text!r})?" for text in minus]
-    kind, said = "nominal", _ORDERED
+    kind: Kind = "nominal"
+    said = _ORDERED
     if len(merged) == 2:
-        second = shown(repr(list(merged)[1]), 40)
-        kind, said = "binary", f"{second} counts as 1, by the alphabet: turn the levels around if the other should"
+        kind, second = "binary", shown(repr(list(merged)[1]), 40)
+        said = f"{second} counts as 1, by the alphabet: turn the levels around if the other should"
     return Guess(kind, tuple(merged), spellings=different, asks=tuple(asks), comments=(said,))
 
 

@@ -342,8 +342,9 @@ class TablePass:
         for k, name in enumerate(self._names):
             entry, cells = self.dictionary[name], codes[:, k]
             least, _ = entry.least
+            outside = entry.outside(cells)
             if entry.range is not None:
-                self._outside[k] += int(entry.outside(cells).sum())
+                self._outside[k] += int(outside.sum())
                 wrong = np.zeros(len(cells), dtype=bool)
             else:
                 wrong = np.isinf(cells) | (cells <= least)
@@ -351,7 +352,7 @@ class TablePass:
             if entry.kind == "count":
                 with np.errstate(invalid="ignore"):
                     broken = (np.abs(cells - np.round(cells)) > _ROUNDING) | (cells < 0.0)
-                self._broken[name].add((self._n + 1 + np.flatnonzero(broken)).tolist())
+                self._broken[name].add((self._n + 1 + np.flatnonzero(broken & ~outside & ~wrong)).tolist())
             columns.append(entry.values(np.where(wrong, np.nan, cells)))
         return np.column_stack(columns)
 
@@ -387,6 +388,12 @@ class TablePass:
             for name, places in self._wrong.items()
             if places.count
         ]
+        wrong += [
+            f"column {name!r}: {places.count} row(s) are no whole numbers from 0 on, as counts are "
+            f"{places.said('data row')}: correct the cells, or call the variable continuous in the data dictionary"
+            for name, places in self._broken.items()
+            if places.count
+        ]
         if wrong:
             raise DataError(
                 f"{self._origin}: " + in_one_line(wrong),
@@ -403,19 +410,13 @@ class TablePass:
                 raise
             more = [text] if outside else []  # perhaps in another unit
             raise DataError("; ".join([str(refusal), *costs, *more]), remedy=refusal.remedy) from None
-        broken = [
-            f"column {name!r}: {places.count} row(s) are no whole numbers from 0 on, as counts are "
-            f"{places.said('data row')}: correct the cells, or call the variable continuous in the data dictionary"
-            for name, places in self._broken.items()
-            if places.count
-        ]
         absent = [
             f"variable {name!r}: its first level, {self.dictionary[name].levels[0]!r}, which the others are compared "
             "with, is in no row that is used here. If no site has it, put another one first in the data dictionary"
             for name, rows in self._first_level.items()
             if not rows
         ]
-        return (*odd, *(Oddity(None, one) for one in [*([text] if outside else []), *broken, *absent]))
+        return (*odd, *(Oddity(None, one) for one in [*([text] if outside else []), *absent]))
 
     def _costs(self, X: Matrix) -> list[str]:
         """Which variables to leave out, where too few rows are complete: so that half of them are."""

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from fedbnsl.errors import DataError
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.repeats import copied_records, numbered_columns
@@ -46,12 +47,25 @@ def test_nothing_of_it_leaves_the_site() -> None:
     assert told.finding is None
 
 
-def test_a_count_that_is_no_whole_number_is_warned_of_with_rows() -> None:
+@pytest.mark.parametrize(("value", "range_"), [(2.5, [0, 50]), (2.5, None), (-0.5, None), (-9.0, None)])
+def test_a_count_that_is_no_whole_number_from_0_on_is_refused_with_rows(value: float, range_: list[int] | None) -> None:
+    """Like a level that a binary variable has not."""
+    entry = {"kind": "count", "transform": "none", **({"range": range_} if range_ else {})}
+    dictionary = Dictionary.from_plain({"k": entry, "y": {}}, origin="x")
+    X = np.column_stack([np.arange(60.0) % 7, DRAWN[:, 0]])
+    X[[3, 40], 0] = value, 3.0 + 1e-9  # the second by rounding
+    with pytest.raises(DataError) as refused:
+        Dataset.of_values(("k", "y"), X, origin="x", dictionary=dictionary, warn=False)
+    assert str(refused.value) == (
+        "x: column 'k': 1 row(s) are no whole numbers from 0 on, as counts are (data row 4): correct the cells, or "
+        "call the variable continuous in the data dictionary"
+    )
+    assert "say in columns.toml which cells stand for a missing value" in refused.value.remedy
+
+
+def test_a_count_outside_its_range_is_missing_whatever_it_is() -> None:
     dictionary = Dictionary.from_plain({"k": {"kind": "count", "range": [0, 50]}, "y": {}}, origin="x")
     X = np.column_stack([np.arange(60.0) % 7, DRAWN[:, 0]])
-    X[[3, 40], 0] = 2.5, 3.0 + 1e-9  # the second by rounding
+    X[[3, 40], 0] = -9.0, 99.5
     data = Dataset.of_values(("k", "y"), X, origin="x", dictionary=dictionary, warn=False)
-    assert [one.text for one in data.odd if "data row 4)" in one.text] == [
-        "column 'k': 1 row(s) are no whole numbers from 0 on, as counts are (data row 4): correct the cells, or call "
-        "the variable continuous in the data dictionary"
-    ]
+    assert data.gaps.by_variable == {"k": 2}

@@ -26,7 +26,7 @@ _FEW_ROWS = (
     "often empty (--columns, or the data dictionary, names those to use). --min-rows lets fewer pass, but hardly "
     "anything that so few rows show can be trusted. Nothing of the table was sent."
 )
-_LEAVE_OUT = (
+LEAVE_OUT = (
     "Leave such a column out (--columns names those to use), or correct the table. Nothing of the table was sent."
 )
 _OTHER_UNIT = (
@@ -199,7 +199,7 @@ class TableChecks:
         if not self._described:
             problems = problems or list(self._identical_columns())
         if problems:
-            raise DataError(f"{self._origin}: " + in_one_line(problems), remedy=_OTHER_UNIT if beyond else _LEAVE_OUT)
+            raise DataError(f"{self._origin}: " + in_one_line(problems), remedy=_OTHER_UNIT if beyond else LEAVE_OUT)
         described = (*self._constant_columns(), *self._identical_columns()) if self._described else ()
         return (*self._odd(), *(Oddity(None, text) for text in described))
 

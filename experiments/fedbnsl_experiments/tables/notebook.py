@@ -13,7 +13,7 @@ from fedbnsl.messages import SITE_NAME_RULE, is_site_name
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.sparse import Matrix
 from fedbnsl_client.data.cell_problems import CellProblems
-from fedbnsl_client.data.checks import in_one_line
+from fedbnsl_client.data.checks import LEAVE_OUT, in_one_line
 from fedbnsl_client.data.columns import read_names
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.reading import NO_DICTIONARY, SAME_NAMES, Reading, readings
@@ -25,6 +25,7 @@ _DESCRIBE = (
     "Say what text and categories stand for: FedSparseBNSL(dictionary=...), with kind and levels of each variable "
     "(docs/how-to/tables.md), or leave the column out."
 )
+_DROP = "Leave such a column out: frame.drop(columns=[...]) of each table, or correct the table."
 _CORRECT = (
     "Correct the table, or say what its columns are: FedSparseBNSL(dictionary=...), where a range makes what lies "
     "outside missing (docs/how-to/tables.md)."
@@ -33,11 +34,12 @@ _CORRECT = (
 
 @contextmanager
 def _remedies_for_notebooks() -> Generator[None]:
-    """Say what helps here in place of the options and files of a site."""
+    """Say what helps here in place of the options and files of a site, also under the traceback."""
     try:
         yield
     except DataError as error:
-        error.remedy = _DESCRIBE if error.remedy == _DESCRIBE else _CORRECT
+        error.remedy = {_DESCRIBE: _DESCRIBE, LEAVE_OUT: _DROP}.get(error.remedy, _CORRECT)
+        error.add_note(error.remedy)
         raise
 
 

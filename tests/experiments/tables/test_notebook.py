@@ -39,6 +39,13 @@ def test_a_refused_frame_is_not_told_of_files():
     assert ".toml" not in caught.value.remedy
 
 
+def test_a_constant_column_is_refused_with_the_line_that_leaves_it_out_under_the_traceback():
+    with pytest.raises(DataError, match="column 'c': the same value in all 30 rows") as caught:
+        table_over(pd.DataFrame({"a": A, "b": A[::-1] ** 2, "c": 1.0}), ["a", "b", "c"])
+    assert caught.value.__notes__ == [caught.value.remedy]
+    assert "frame.drop(columns=[...])" in caught.value.remedy
+
+
 def frame(levels, ordered, seed):
     rng = np.random.default_rng(seed)
     stage = rng.integers(0, len(levels), 200)

@@ -123,6 +123,21 @@ def test_a_plan_with_another_dictionary_is_refused_with_both_names(folder: Path)
     assert described_by(Plan(dictionary=dictionary()), folder).dictionary == dictionary()
 
 
+def test_another_dictionary_than_that_of_the_folder_is_refused_by_what_it_was_given_as(
+    folder: Path, tmp_path: Path, fedbnsl: Callable[..., Any]
+) -> None:
+    other = write_dictionary(tmp_path / "other.toml", age={"unit": "months"})
+    beside = folder / "dictionary.toml"
+    for command in (["simulate", "standard"], ["demo", "--plan", "standard"]):
+        outcome = fedbnsl(*command, "--data", folder, "--dictionary", other, "--out", tmp_path / "run")
+        assert outcome.code == PlanError.exit_code
+        assert f"--dictionary {other} (" in outcome.err
+        assert f") is not the data dictionary {beside} (" in outcome.err
+        assert "neither is used" in outcome.err
+        assert f"Leave --dictionary out to use {beside}, or move that file away to use {other}" in outcome.err
+        assert "of its own" not in outcome.err
+
+
 def test_a_private_demo_without_ranges_is_refused_before_any_process_is_started(
     folder: Path, tmp_path: Path, fedbnsl: Callable[..., Any]
 ) -> None:

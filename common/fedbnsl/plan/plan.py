@@ -614,8 +614,15 @@ class Plan(BaseModel):
         """A copy with some settings replaced, validated like any other plan."""
         return self.parse({**self.model_dump(), **settings}, origin=f"plan {self.name!r}")
 
-    def with_dictionary(self, dictionary: Dictionary, *, origin: str) -> Self:
+    def with_dictionary(self, dictionary: Dictionary, *, origin: str, given: Path | None = None) -> Self:
         """A copy with this data dictionary.
+
+        Parameters
+        ----------
+        origin
+            Where it is from.
+        given
+            The --dictionary that the plan's own is from; None: it is part of the plan.
 
         Raises
         ------
@@ -623,6 +630,12 @@ class Plan(BaseModel):
             If the plan has another one, or names variables that this one lacks.
         """
         if self.dictionary and self.dictionary.digest() != dictionary.digest():
+            if given is not None:
+                raise PlanError(
+                    f"--dictionary {given} ({self.dictionary.digest()[:8]}) is not the data dictionary {origin} "
+                    f"({dictionary.digest()[:8]}): neither is used",
+                    remedy=f"Leave --dictionary out to use {origin}, or move that file away to use {given}.",
+                )
             raise PlanError(
                 f"plan {self.name!r} has a data dictionary of its own ({self.dictionary.digest()[:8]}), which is not "
                 f"that of {origin} ({dictionary.digest()[:8]})",

@@ -73,8 +73,13 @@ def dictionary_of(folder: Path) -> Dictionary:
     return Dictionary.load(path) if path.exists() else NO_DICTIONARY
 
 
-def described_by(plan: Plan, folder: Path) -> Plan:
+def described_by(plan: Plan, folder: Path, *, given: Path | None = None) -> Plan:
     """The plan with the data dictionary of a folder of tables; as it is if there is none.
+
+    Parameters
+    ----------
+    given
+        The --dictionary that the plan has been given; None: none.
 
     Raises
     ------
@@ -82,7 +87,7 @@ def described_by(plan: Plan, folder: Path) -> Plan:
         If it cannot be used, or the plan has another one.
     """
     dictionary = dictionary_of(folder)
-    return plan.with_dictionary(dictionary, origin=str(folder / DICTIONARY)) if dictionary else plan
+    return plan.with_dictionary(dictionary, origin=str(folder / DICTIONARY), given=given) if dictionary else plan
 
 
 def ranges_of_generated(variables: Sequence[str]) -> Dictionary:

@@ -141,7 +141,7 @@ def tune(
 
     plan, space = choice.load(), read_grid(grid)
     if folder is not None:
-        plan = described_by(plan, folder)
+        plan = described_by(plan, folder, given=choice.dictionary)
     choices = space.product() if n_random is None else space.sample(n_random, search_seed)
     plans = configurations(plan, space, choices)
     is_private = any(tried.privacy is not None for _, tried in plans)

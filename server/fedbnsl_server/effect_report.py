@@ -182,8 +182,15 @@ def _sentences(
             f"not identified: the direction between {source} and {goal} is open: the bootstrap draws do not agree with "
             "the best class"
         )
+    owner = dict(zip(network.columns.names, network.columns.variable_of.tolist(), strict=True))
+
+    def led_from(row: dict[str, Any]) -> str:
+        if len(sources) == 1 or all(absent):
+            return source
+        return f"{names[owner[row['source']]]!r}, past the others that are set,"
+
     said = {
-        (row["source"], row["target"]): _in_class(row, source, goal, is_open=is_open, any_absent=any(absent))
+        (row["source"], row["target"]): _in_class(row, led_from(row), goal, is_open=is_open, any_absent=any(absent))
         for row in rows
     }
     if len(set(said.values())) == 1:
@@ -214,8 +221,8 @@ def _sentences(
     if network.withheld:
         arrows = first_few(f"{one} -> {other}" for one, other in network.withheld)
         found.append(
-            f"the run withholds the coefficient of {arrows}: effects that rest on it are not told, and numbers without "
-            "units take the nearest possible value"
+            f"the run withholds the coefficient of {arrows}: effects and intervals that rest on it are not told, and "
+            "numbers without units take the nearest possible value"
         )
     if any(absent) and network.precision is not None and network.precision.noise_std:
         found.append("be careful: the noise of privacy hides faint edges, and an effect along one would be missed")

@@ -240,3 +240,15 @@ def test_a_simulated_run_of_a_class_answers(capsys, tmp_path):
 def test_nothing_is_adjusted_for_where_the_target_is_a_cause():
     assert _sets_in_words([[["target"]], [["target", "crp"]]], ["age"], "target") == "- (target is a cause)"
     assert _sets_in_words([[["target"]], [["crp"]]], ["age"], "target") == "target, or crp"
+
+
+def test_of_two_variables_that_are_set_the_one_before_the_other_has_no_path_past_it(capsys, tmp_path):
+    run = written(tmp_path / "run", DIRECTED)
+    report = asked(capsys, run, "a", "c", "--from", "b")
+    (words,) = (text for text in report["in_words"] if text.startswith("of a on c"))
+    assert words == (
+        "of a on c, no effect: in no graph of the best class does a directed path lead from 'a', past the others that "
+        "are set, to 'c'"
+    )
+    nothing = asked(capsys, run, "b", "a", "--from", "c")["in_words"]
+    assert "no effect: in no graph of the best class does a directed path lead from 'b' and 'c' to 'a'" in nothing

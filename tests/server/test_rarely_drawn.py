@@ -67,6 +67,9 @@ def test_edges_that_are_rare_leave_the_result_and_are_counted(tmp_path: Path, mo
     assert [edge["bootstrap"] for edge in found["edges"]] == [
         edge["bootstrap"] for edge in whole["edges"] if edge["target"] == "d"
     ]
+    (kept,), (before,) = ([edge for edge in one["edges"] if edge["target"] == "d"] for one in (found, whole))
+    assert kept["standard_error"] == pytest.approx(before["standard_error"], rel=1e-9)  # its own, not another edge's
+    assert found["paths"] == whole["paths"]
     network = json.loads((run / "lgbn.json").read_text(encoding="utf-8"))
     (variance,) = network["cpds"]["b"]["variance"]
     assert variance == pytest.approx(1.0, abs=0.2)  # all of it: nothing explains b any more

@@ -100,6 +100,7 @@ def test_a_change_beyond_1_is_told_nowhere_and_all_others_are(tmp_path: Path, mo
     (edge,) = [edge for edge in found["edges"] if edge["target"] == "m"]
     (other,) = [one for one in edge["coefficients"] if one["source"] == "k=C"]
     assert edge["weight"] == other["weight"] is not None  # the largest that is known
+    assert edge["interval"] == other["interval"] is not None
     assert read_edges(run / "edges.csv", found["variables"]).weights[0, 1] == pytest.approx(other["weight"])
     assert any(place.endswith("/weight") for place in found["not_known"])
     assert any("1 weight is withheld, at k -> m" in text for text in found["warnings"])
@@ -133,8 +134,11 @@ def test_what_does_not_rest_on_a_withheld_weight_still_has_its_effect(
 def test_an_interval_is_cut_where_no_probability_can_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, weight: float
 ) -> None:
-    found = coefficient(run_with(monkeypatch, tmp_path / "run", weight=weight))
+    run = tmp_path / "run"
+    found = coefficient(run_with(monkeypatch, run, weight=weight))
     assert found["weight"] is None
+    network = json.loads((run / "lgbn.json").read_text(encoding="utf-8"))
+    assert network["cpds"]["m"]["coefficients"]["k=B"] == [math.copysign(1.0, weight)]
     low, high = found["interval"]
     assert (high, low > 0.9) == (1.0, True) if weight > 0 else (low, high < -0.9) == (-1.0, True)
 
@@ -150,12 +154,17 @@ def test_a_level_moves_no_mean_beyond_the_range_of_its_variable(
     found = run_with(monkeypatch, tmp_path / "run", of=(source, target), weight=weight)
     (edge,) = [edge for edge in found["edges"] if (edge["source"], edge["target"]) == (source, target)]
     assert edge["weight"] == (weight if is_told else None)
+    assert is_told or found["edges"][-1] == edge  # after those whose size is known
 
 
-def test_without_privacy_least_squares_are_told_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_privacy_least_squares_are_told_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     found = run_with(monkeypatch, tmp_path / "run", plan="standard", weight=1.02)
     assert coefficient(found)["weight"] == 1.02
     assert found["not_known"] == []
+    (row,) = (row for row in effect_of(capsys, tmp_path / "run", "k", "m")["effects"] if row["source"] == "k=B")
+    assert [one["effect"] for one in row["values"]] == pytest.approx([1.02])
 
 
 def test_the_weights_as_searched_withhold_it_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

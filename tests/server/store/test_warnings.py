@@ -76,3 +76,13 @@ def test_rows_with_the_rarer_of_two_values_are_counted_from_the_scale(intercept:
             found = of_rare_levels(as_set, ("m", "x"), Units(np.empty(0), np.array([scale, 1e-3])), rows)
             assert len(found) == (count < 10), (count, ones)
             assert all(f"{said} (about {count}):" in text for text in found)
+
+
+def test_noise_is_not_taken_for_the_rows_of_a_rare_level() -> None:
+    described = Dictionary.model_validate(
+        {"m": {"kind": "binary", "levels": ["no", "yes"]}, "x": {"range": [0.0, 1.0]}}
+    )
+    units = Units(np.empty(0), np.array([0.01, 0.5]))
+    plans = [Plan.load("standard"), Plan.load("private", epsilon=1.0)]
+    found = [of_rare_levels(one.with_dictionary(described, origin="here"), ("m", "x"), units, 400) for one in plans]
+    assert [len(texts) for texts in found] == [1, 0]

@@ -30,7 +30,7 @@ from fedbnsl_experiments.tables.synthetic import SyntheticFederation
 
 _NAMES_SHOWN = 5
 DICTIONARY = "dictionary.toml"
-_SITE_WORDS = frozenset(
+_GROUP_WORDS = frozenset(
     ["site", "center", "centre", "hospital", "clinic", "institution", "ward", "cohort", "batch", "lab"]
 )
 
@@ -242,7 +242,7 @@ def split(path: Path, n_sites: int, out: Path, *, seed: int | None) -> dict[str,
         raise DataError(f"{path}: {len(rows)} rows cannot be split over {n_sites} sites")
     for text in _no_numbers(path, names, rows, out):
         warnings.warn(text, DataWarning, stacklevel=2)
-    if seed is not None and (text := _hidden_sites(names, rows)):
+    if seed is not None and (text := _hidden_groups(names, rows)):
         warnings.warn(f"{path}: {text}", DataWarning, stacklevel=2)
     order = np.arange(len(rows)) if seed is None else np.random.default_rng(seed).permutation(len(rows))
     new_folder(out)
@@ -278,16 +278,16 @@ def _no_numbers(path: Path, names: Sequence[str], rows: Sequence[Sequence[str]],
     )
 
 
-def _hidden_sites(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A column that may say where a row is from: a shift between those places becomes a hidden cause when mixed."""
+def _hidden_groups(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A column that may say where a row is from: a shift between those groups becomes a hidden cause when mixed."""
     for k, name in enumerate(names):
-        if not _SITE_WORDS.isdisjoint(re.split(r"[^a-z]+", name.casefold())):
+        if not _GROUP_WORDS.isdisjoint(re.split(r"[^a-z]+", name.casefold())):
             places = {row[k].strip() for row in rows}
             if 2 <= len(places) <= len(rows) / 5:
                 return (
-                    f"column {name!r} looks like the site of a row ({len(places)} values). Mixed anew, shifts "
-                    "between them are no longer taken off, and join columns that they move: to learn as the sites "
-                    "would, write one site-N.csv for each of its values"
+                    f"column {name!r} looks like the group that a row is from ({len(places)} groups). Mixed anew, "
+                    "shifts between groups are no longer taken off, and join columns that they move: to take them off, "
+                    "write one site-N.csv for each group"
                 )
     return ""
 

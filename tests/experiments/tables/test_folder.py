@@ -128,16 +128,17 @@ def test_a_split_names_the_cells_that_a_run_will_refuse(tmp_path):
     assert "`fedbnsl data dictionary" in text
 
 
-def test_a_split_that_mixes_the_sites_of_a_table_says_so(tmp_path):
+def test_a_split_that_mixes_the_groups_of_a_table_says_so_and_calls_no_ward_a_site(tmp_path):
     rows = [[f"ward {k % 3}", str(k), str(k * k % 7)] for k in range(60)]
     table = write(tmp_path / "table.csv", [["Centre", "a", "b"], *rows])
     with pytest.warns(DataWarning) as said:
         split(table, 2, tmp_path / "out", seed=1)
-    assert "column 'Centre' looks like the site of a row (3 values)" in str(said[-1].message)
+    assert "column 'Centre' looks like the group that a row is from (3 groups)" in str(said[-1].message)
+    assert "the site" not in str(said[-1].message)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         split(table, 2, tmp_path / "blocks", seed=None)
-    assert not any("looks like the site" in str(one.message) for one in said)
+    assert not any("looks like the group" in str(one.message) for one in said)
 
 
 def test_rows_that_gaps_cost_are_told_with_the_columns_to_leave_out(tmp_path):

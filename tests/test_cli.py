@@ -353,6 +353,17 @@ def test_variables_and_sites_of_a_run_are_named_on_the_command_line(given, fedbn
     assert (served.variables, served.sites) == (("X 1", "X2"), ("a", "b", "c"))
 
 
+@pytest.mark.parametrize(
+    "header",
+    ['"X 1";X2;"HDL, mg/dl"', '"X 1"\tX2\t"HDL, mg/dl"', 'sep=;\n"X 1";X2;"HDL, mg/dl"', '"X 1",X2,"HDL, mg/dl"'],
+)
+def test_a_file_of_variables_is_read_as_a_table_is(header, fedbnsl, plan, tmp_path):
+    (tmp_path / "names.csv").write_text(f"{header}\n", encoding="utf-8-sig")
+    serve = ("coordinator", "serve", plan, "--insecure", "--listen=127.0.0.1:0", "--out", tmp_path / "run")
+    assert fedbnsl(*serve, "--variables", tmp_path / "names.csv", "--set=join_deadline_s=0.01").code == 7
+    assert Plan.load(tmp_path / "run" / "plan.toml").variables == ("X 1", "X2", "HDL, mg/dl")
+
+
 @pytest.mark.parametrize("given", ["absent.csv", "a,Names.TXT", "tables/names"])
 def test_2_a_file_of_variables_that_does_not_exist_is_no_name_of_a_variable(given, fedbnsl, plan, tmp_path):
     serve = ("coordinator", "serve", plan, "--insecure", "--listen=127.0.0.1:0", "--out", tmp_path / "run")

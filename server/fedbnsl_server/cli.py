@@ -74,7 +74,7 @@ for _command in (
 @click.option(
     "--variables",
     metavar="NAMES|FILE",
-    help="Names of the run's variables, separated by commas, or a file whose first line names them, such as a CSV "
+    help="Names of the run's variables, separated by commas, or a file whose header names them, such as a CSV "
     "table.  [default: those of the plan, which must name them then]",
 )
 @click.option(

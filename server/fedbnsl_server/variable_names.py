@@ -1,9 +1,10 @@
-"""Names on a command line: separated by commas, or the first line of a file."""
+"""Names on a command line: separated by commas, or the header of a table."""
 
 import csv
 import os
 from pathlib import Path
 
+from fedbnsl.csv_form import header_of
 from fedbnsl.errors import SetupError
 
 # Of files, and of no variable: a mistyped path is not taken for the name of a variable.
@@ -11,7 +12,7 @@ _ENDINGS = (".csv", ".tsv", ".txt", ".toml", ".parquet")
 
 
 def variables_in(given: str) -> list[str]:
-    """The names in the value of --variables, or in the first line of the file that it is the path of.
+    """The names in the value of --variables, or in the header of the file that it is the path of.
 
     Raises
     ------
@@ -30,9 +31,8 @@ def variables_in(given: str) -> list[str]:
                 )
         return names
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            return names_in(file.readline())
-    except (OSError, UnicodeDecodeError) as error:
+        return [name.strip() for name in header_of(path)]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise SetupError(f"--variables {given}: cannot be read: {error}") from None
 
 

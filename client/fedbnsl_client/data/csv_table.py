@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from fedbnsl.csv_form import USUAL, Form, form_of, header_of, opened
 from fedbnsl.errors import DataError
 from fedbnsl.sparse import Matrix
 from fedbnsl_client.data.arrow_cells import codes_of
 from fedbnsl_client.data.cell_problems import CellProblems, UnreadableCellsError
 from fedbnsl_client.data.checks import in_one_line
 from fedbnsl_client.data.columns import read_names
-from fedbnsl_client.data.csv_form import USUAL, Decimals, Form, form_of, opened
+from fedbnsl_client.data.decimals import Decimals
 from fedbnsl_client.data.mapped_array import rows_a_block
 from fedbnsl_client.data.reading import MISSING, Reading
 
@@ -68,9 +69,7 @@ def read_header(path: Path, *, named: bool = False) -> list[str]:
         If the file cannot be read, or its first line is not a usable header.
     """
     with said_in_words(path):
-        form = form_of(path)
-        with opened(path, form) as file:
-            header = next(csv.reader(file, delimiter=form.separator), list[str]())
+        header = header_of(path)
     if not header:
         raise DataError(f"{path}: the file is empty; expected a line of column names and at least one row")
     if not named and all(_is_number(name) for name in header):

@@ -11,6 +11,7 @@ from typing import TextIO
 
 import numpy as np
 
+from fedbnsl.csv_form import header_of
 from fedbnsl.durable import make_folder
 from fedbnsl.errors import DataError, ResultError
 from fedbnsl.plan.dictionary import Dictionary
@@ -20,8 +21,6 @@ from fedbnsl.wording import first_few
 from fedbnsl_client.data import plan_fit
 from fedbnsl_client.data.cell_forms import FORMS_IN_WORDS, Form, form_of
 from fedbnsl_client.data.checks import DataWarning
-from fedbnsl_client.data.csv_form import form_of as csv_form_of
-from fedbnsl_client.data.csv_form import opened
 from fedbnsl_client.data.csv_table import read_header, said_in_words
 from fedbnsl_client.data.dataset import MIN_ROWS, Dataset
 from fedbnsl_client.data.reading import MISSING, NO_DICTIONARY, SAME_NAMES, ColumnMap
@@ -235,9 +234,8 @@ def split(path: Path, n_sites: int, out: Path, *, seed: int | None) -> dict[str,
     """
     names = read_header(path)
     rows = list(rows_of(path, names))
-    written = csv_form_of(path)
-    with said_in_words(path), opened(path, written) as file:
-        header = next(csv.reader(file, delimiter=written.separator))  # handed to the sites unchanged
+    with said_in_words(path):
+        header = header_of(path)  # handed to the sites unchanged
     if len(rows) < n_sites:
         raise DataError(f"{path}: {len(rows)} rows cannot be split over {n_sites} sites")
     for text in _no_numbers(path, names, rows, out):

@@ -1,54 +1,20 @@
-"""How a CSV file is written: what separates its columns, and whether commas mark decimals.
+"""Which numbers of a CSV file have decimal commas.
 
-The first line tells: `sep=;`, which spreadsheets write and read, or a header that outside quotes holds semicolons or
-tabs alone. In such files a comma in a number marks its decimals, as half of Europe writes them, unless others have
-points, or each comma may as well mark thousands.
+In files whose columns a semicolon or a tab separates, a comma in a number marks its decimals, as half of Europe writes
+them, unless others have points, or each comma may as well mark thousands.
 """
 
 import re
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, TextIO
 
+from fedbnsl.csv_form import Form
 from fedbnsl.errors import DataError
 from fedbnsl.wording import first_few
 from fedbnsl_client.data.reading import Reading
 
-_SEPARATORS = ",;\t"
-_QUOTED = re.compile(r'"[^"]*"')
 _WITH_MARK = re.compile(r"\s*[+-]?(?:\d+([.,])\d*|([.,])\d+)(?:[eE][+-]?\d+)?\s*")
 _MAY_BE_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
-
-
-class Form(NamedTuple):
-    """What separates columns, and how many lines come before the header."""
-
-    separator: str = ","
-    before: int = 0
-
-
-USUAL = Form()
-
-
-def form_of(path: Path) -> Form:
-    """The form that the first line of a file leaves no doubt of; else the usual one."""
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        first = file.readline().rstrip("\r\n")
-    if first.lower().startswith("sep=") and len(first) == len("sep=,") and first[-1] in _SEPARATORS:
-        return Form(first[-1], 1)
-    outside = _QUOTED.sub("", first)
-    found = [mark for mark in _SEPARATORS if mark in outside]
-    return Form(found[0]) if len(found) == 1 else USUAL
-
-
-@contextmanager
-def opened(path: Path, form: Form) -> Generator[TextIO]:
-    """A file from its header on."""
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        for _ in range(form.before):
-            file.readline()
-        yield file
 
 
 class Decimals:

@@ -128,8 +128,9 @@ def test_a_variable_with_one_value_everywhere_is_named_and_changes_no_number(tmp
 )
 def test_the_effect_of_a_variable_of_which_nothing_is_known_is_not_known(tmp_path: Path, why: str, said: str) -> None:
     cells = {**drawn(1, 180, {"k": "ABC", "m": "ABC"}), "z": np.full(180, 0.1)}
-    result = result_of(tmp_path / "run", cells, described(k="ABC", m="ABC"))
-    result["unused"][0]["why"] = why
+    result = result_of(tmp_path / "run", cells, described(k="ABCD", m="ABC"))
+    (of_z,) = (one for one in result["unused"] if one["variable"] == "z")
+    of_z["why"] = why
     (tmp_path / "run" / "result.json").write_text(json.dumps(result), encoding="utf-8")
     network = read_network(tmp_path / "run")
     x, y, z = (network.columns.variables.index(name) for name in "xyz")
@@ -139,7 +140,21 @@ def test_the_effect_of_a_variable_of_which_nothing_is_known_is_not_known(tmp_pat
         assert all(row["values"] == [] for row in report["effects"])
         (words,) = report["in_words"]
         assert words.startswith(f"not known: {said}")
-    assert effect_report(network, [x], y, set(range(len(network.columns.names))))["verdict"] != "not known"
+    for source in (x, network.columns.variables.index("k")):  # of k, only a level is in no row
+        assert effect_report(network, [source], y, set(range(len(network.columns.names))))["verdict"] != "not known"
+
+
+@pytest.mark.parametrize("levels", ["ABCD", "ZABC"], ids=["a later one", "the first"])
+def test_a_level_that_occurs_nowhere_may_stand_beside_an_exact_sum(tmp_path: Path, levels: str) -> None:
+    cells = drawn(1, 300, {"k": "ABC", "m": "ABC"})
+    cells["z"] = cells["x"] + cells["y"]
+    found, lean = (
+        result_of(tmp_path / name, cells, described(k=of, m="ABC")) for name, of in (("all", levels), ("few", "ABC"))
+    )
+    assert found["verdict"]["functions"] == lean["verdict"]["functions"] == [["x", "y", "z"]]
+    assert [(edge["source"], edge["target"], edge["directed_by"]) for edge in found["edges"]] == [
+        (edge["source"], edge["target"], edge["directed_by"]) for edge in lean["edges"]
+    ]
 
 
 def test_levels_of_a_few_rows_are_warned_of_with_about_how_many_they_are(tmp_path: Path) -> None:

@@ -138,6 +138,7 @@ def over_columns(state: AdmmState, kept: Index) -> AdmmState:
         residual_variance=of(state.residual_variance),
         scales=of(state.scales),
         mean_squares=of(state.mean_squares),
+        unused=NO_UNUSED,
     )
     return in_units(shown, None if units is None else Units(of(units.centres), of(units.scales)))
 

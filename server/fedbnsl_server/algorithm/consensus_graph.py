@@ -191,6 +191,6 @@ def consensus_graph(state: AdmmState, plan: Plan, mask: EdgeMask) -> ConsensusGr
     graph = replace(graph, largest=largest_changes(plan, mask.columns) if plan.privacy is not None else None)
     if state.confidence is None:
         return replace(graph, is_tested=state.refitted is not None or not plan.moments_rounds)
-    known = state.confidence
-    tied = functions(known.related, known.exact, mask.columns) if known.exact.any() else None
+    known, used = state.confidence, mask.columns.over(state.unused.kept(mask.columns))
+    tied = functions(known.related, known.exact, used) if known.exact.any() else None
     return replace(graph, drawn=known.of_edges(graph.between_variables), functions=tied)

@@ -149,14 +149,21 @@ def scan(headers: Mapping[Path, Sequence[str]], missing: Sequence[str] = ()) -> 
         columns = [found[name] for name in header]
         for column in columns:
             column.start_table()
-        for row in rows_of(path, header):
+        for row in rows_of(path, header, {name: found[name].codes for name in header}):
             for column, cell in zip(columns, row, strict=True):
                 column.add(cell)
     return found
 
 
-def rows_of(path: Path, header: Sequence[str]) -> Iterator[list[str]]:
+def rows_of(
+    path: Path, header: Sequence[str], codes: Mapping[str, Collection[str]] | None = None
+) -> Iterator[list[str]]:
     """The rows of a CSV table after its header, without empty lines; numbers have decimal points.
+
+    Parameters
+    ----------
+    codes
+        By column, cells that stand for a missing value: they stay as they stand, as a site reads them.
 
     Raises
     ------
@@ -165,7 +172,11 @@ def rows_of(path: Path, header: Sequence[str]) -> Iterator[list[str]]:
     """
     with said_in_words(path):
         form = form_of(path)
-        decimals = Decimals(path, form)
+        decimals, codes = Decimals(path, form), codes or {}
+
+        def with_point(cell: str, name: str) -> str:
+            return cell if cell.strip() in codes.get(name, ()) else decimals.with_point(cell, name)
+
         with opened(path, form) as file:
             reader = csv.reader(file, delimiter=form.separator)
             next(reader)
@@ -173,7 +184,7 @@ def rows_of(path: Path, header: Sequence[str]) -> Iterator[list[str]]:
                 if len(row) != len(header):
                     line = form.before + reader.line_num
                     raise DataError(f"{path}: line {line}: {len(row)} cells; expected {len(header)}, as in the header")
-                yield row if form.separator == "," else list(map(decimals.with_point, row, header))
+                yield row if form.separator == "," else list(map(with_point, row, header))
     decimals.require_one()
 
 

@@ -247,7 +247,7 @@ def draft(tables: Sequence[Path], *, missing: Sequence[str] = (), merge_below: i
     relations, gaps = ColumnFunctions(few), {path: Counter[bytes]() for path in headers}
     for path, header in headers.items():
         place = {name: k for k, name in enumerate(header)}
-        for row in rows_of(path, header):
+        for row in rows_of(path, header, {name: guesses[name].missing for name in header}):
             values = {name: _value(row[k], guesses[name]) for name, k in place.items()}
             relations.add([values.get(name) for name in few])
             gaps[path][np.packbits([values.get(name, "") is None for name in guesses]).tobytes()] += 1
@@ -303,7 +303,8 @@ def _with_sums(guesses: Mapping[str, Guess], headers: Mapping[Path, Sequence[str
     sums, marked = ColumnSums(names), dict(guesses)
     for path, header in headers.items():
         place = {name: k for k, name in enumerate(header)}
-        for row in rows_of(path, header) if place.keys() >= set(names) else ():
+        coded = {name: guesses[name].missing for name in header}
+        for row in rows_of(path, header, coded) if place.keys() >= set(names) else ():
             sums.add([as_number(_value(row[place[name]], guesses[name]) or "") for name in names])
     for name, said in sums.sums():
         ask = (

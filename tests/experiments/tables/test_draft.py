@@ -358,6 +358,21 @@ def test_a_code_can_be_named_for_all_columns_or_for_one(tmp_path: Path) -> None:
     assert here == 'missing = ["-9"]\n\n[b]\nmissing = ["7"]\n'
 
 
+@pytest.mark.parametrize("code", ["9,9", "crp=9,9", "9.9"])
+def test_a_code_with_a_decimal_comma_is_missing_in_the_draft_as_at_a_site(code: str, tmp_path: Path) -> None:
+    crp = ["9,9" if k % 10 == 0 else f"0,{k % 97:02d}1" for k in range(N)]
+    table = tmp_path / "a.csv"
+    table.write_text("crp;age\n" + "\n".join(f"{cell};{k % 60},25" for k, cell in enumerate(crp)), encoding="utf-8")
+    found = draft([table], missing=[code])
+    assert dict(found.guesses["crp"].missing) == {code.removeprefix("crp="): N // 10}
+    assert found.rows[table] == (N, N - N // 10)
+    assert not any(line.startswith("--missing") for line in found.said())
+    (tmp_path / "a.columns.toml").write_text(found.column_map(), encoding="utf-8")
+    mapping = ColumnMap.load(tmp_path / "a.columns.toml")
+    read = Dataset.read(table, dictionary=Dictionary.parse(found.text, origin="x"), mapping=mapping, warn=False)
+    assert read.gaps.by_variable == {"crp": N // 10}
+
+
 def test_a_named_code_that_no_cell_has_is_said_and_so_is_a_column_that_is_not_there(tmp_path: Path) -> None:
     table = tmp_path / "a.csv"
     table.write_text("age,falls\n" + "\n".join(f"{20 + k % 60},{k % 3}" for k in range(N)), encoding="utf-8")

@@ -130,6 +130,15 @@ def test_what_does_not_rest_on_a_withheld_weight_still_has_its_effect(
     assert any("k=B -> m" in text for text in rests["in_words"])
 
 
+def test_the_page_tells_no_effect_that_rests_on_a_withheld_weight(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of k and m on x and y: the nearest possible weight, which the network has in its place, is no estimate."""
+    run = tmp_path / "run"
+    run_with(monkeypatch, run, of=("m", "x"), weight=99.0)
+    assert "4 other pairs have an effect that is not told" in write_report(run).read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("weight", [1.02, -1.02])
 def test_an_interval_is_cut_where_no_probability_can_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, weight: float

@@ -412,7 +412,8 @@ class TablePass:
             raise DataError("; ".join([str(refusal), *costs, *more]), remedy=refusal.remedy) from None
         absent = [
             f"variable {name!r}: its first level, {self.dictionary[name].levels[0]!r}, which the others are compared "
-            "with, is in no row that is used here. If no site has it, put another one first in the data dictionary"
+            "with, is in no row here that has a value in all columns. If no site has it, put another one first in the "
+            "data dictionary"
             for name, rows in self._first_level.items()
             if not rows
         ]

@@ -275,6 +275,12 @@ def test_more_columns_than_rows_are_no_sums_of_each_other(tmp_path: Path) -> Non
     assert not any("exactly" in line for line in drafted(tmp_path, table).said())
 
 
+def test_columns_that_differ_in_a_few_rows_are_no_sums_of_each_other(tmp_path: Path) -> None:
+    rare = np.where(np.arange(N) < 5, 1 + np.arange(N), 0)
+    table = {"rare": whole(rare), "twice": whole(2 * rare), "x": [f"{x:.3f}" for x in DRAWN.normal(size=N)]}
+    assert not any("exactly" in line for line in drafted(tmp_path, table).said())
+
+
 # ---- missing values ------------------------------------------------------------------------------------------------
 
 

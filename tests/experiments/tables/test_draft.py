@@ -398,6 +398,8 @@ def test_a_code_near_the_others_is_asked_about_where_it_is_far_more_frequent(tmp
     asks = drafted(tmp_path, {"x": [*ages, *["99"] * (N // 8)]}).guesses["x"].asks
     assert f"{N // 8} cell(s) are 99, far more than any other number: does it stand for a missing value?" in asks
     assert not drafted(tmp_path, {"x": [*ages, "99"]}).guesses["x"].asks
+    marks = [f"{mark:.1f}" for mark in DRAWN.uniform(0, 9, N)]  # many have the best one
+    assert not drafted(tmp_path, {"x": [*marks, *["9.0"] * (N // 4)]}).guesses["x"].asks
 
 
 @pytest.mark.parametrize("code", ["999", "-9", "0"])

@@ -87,7 +87,8 @@ def _row(
         told = math.nan if one.standard_error is None else float(one.standard_error[a, b])
         error = None if math.isnan(told) else told
         value = float(one.value[a, b])
-        low_high = None if error is None else [value - _NORMAL_95 * error, value + _NORMAL_95 * error]
+        half = None if error is None else _NORMAL_95 * error
+        low_high = None if half is None else list(network.possible(value - half, value + half, of))
         values.append(
             {
                 "effect": value,

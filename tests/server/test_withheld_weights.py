@@ -17,7 +17,9 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_experiments.estimator import FedSparseBNSL, SimulationWarning
+from fedbnsl_experiments.report.effects import effect_table
 from fedbnsl_experiments.report.page import write_report
+from fedbnsl_experiments.report.run_files import read_run
 from fedbnsl_experiments.scoring.evaluation import read_weights
 from fedbnsl_experiments.simulate import simulate
 from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph, consensus_graph
@@ -204,6 +206,19 @@ def test_an_effect_beyond_1_is_withheld_where_no_weight_is(
     assert by_level == {"k=B": "withheld", "k=C": "identified"}
     answer = run_command(capsys, "effect", run, "--from", "k=B", "--to", "m")
     assert (answer.code, "withheld: noise took it" in answer.out, "1.8" in answer.out) == (0, True, False)
+
+
+def test_the_interval_of_an_effect_is_cut_where_no_probability_can_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    run_with(monkeypatch, run, weight=-0.99)
+    (row,) = (row for row in effect_of(capsys, run, "k", "m")["effects"] if row["source"] == "k=B")
+    (value,) = row["values"]
+    assert value["interval"] == [-1.0, pytest.approx(-0.99 + 1.959964 * value["standard_error"], rel=1e-4)]
+    assert value["interval"][0] > -0.99 - 1.959964 * value["standard_error"]
+    (shown,) = (row for row in effect_table(read_run(run)).rows if row.source == "k=B" and row.target == "m")
+    assert shown.interval == pytest.approx(tuple(value["interval"]))
 
 
 def test_a_withheld_weight_is_nan_in_the_edges_of_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:

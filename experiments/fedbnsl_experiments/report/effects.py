@@ -161,7 +161,8 @@ def _row(network: LearnedNetwork, spread: Matrix, source: int, target: int, effe
     tied = network.function([source], target)
     if not tied and len(errors) == len(effects) and np.isfinite(errors).all():
         half = _NORMAL_95 * np.array(errors)
-        interval = (float((of_pair - half).min()), float((of_pair + half).max()))
+        ends = float((of_pair - half).min()), float((of_pair + half).max())
+        interval = network.possible(*ends, (int(i[a]), int(j[b])))
     low, high = float(of_pair.min()), float(of_pair.max())
     return EffectRow(
         columns.names[int(i[a])],

@@ -1,6 +1,7 @@
 """The learned network of a run folder as a covariance and a class of graphs, for questions about effects."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -86,6 +87,11 @@ class LearnedNetwork:
         names = self.columns.variables
         of_sources = {names[k] for k in sources}
         return next((one for one in self.functions if names[target] in one and of_sources & set(one)), ())
+
+    def possible(self, low: float, high: float, of: tuple[int, int]) -> tuple[float, float]:
+        """The part of an interval, around an effect that is told, that is possible for these columns."""
+        largest = math.inf if self.largest is None else float(self.largest[of])
+        return max(low, -largest), min(high, largest)
 
     @property
     def spread(self) -> Matrix:

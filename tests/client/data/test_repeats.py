@@ -39,6 +39,14 @@ def test_a_row_number_is_asked_about_and_a_measurement_is_not() -> None:
     X = np.column_stack([np.arange(60.0), DRAWN[:, 0], np.round(10 * DRAWN[:, 1])])
     (text,) = numbered_columns(("id", "dose", "score"), X, of=range(3))
     assert "column 'id': whole numbers, each in one row only. Is it a row number" in text
+    assert not list(numbered_columns(("id", "dose", "score"), X[:19], of=range(3)))  # by chance, too
+
+
+def test_copies_of_records_that_lack_a_value_are_not_told_as_no_run_uses_them() -> None:
+    X = np.vstack([DRAWN, np.repeat(DRAWN[:1], 20, axis=0)])
+    X[60:, 0] = np.nan
+    data = Dataset.of_values(tuple("abcd"), X, origin="x", warn=False)
+    assert not [one for one in data.odd if "occur more than once" in one.text]
 
 
 def test_nothing_of_it_leaves_the_site() -> None:

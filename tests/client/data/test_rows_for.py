@@ -35,6 +35,8 @@ def test_a_run_without_privacy_uses_complete_rows_if_the_plan_leaves_enough_out(
     for plan in (Plan.load("standard"), Plan.load("lean"), Plan.load("standard", ["preparation.missing='refuse'"])):
         with pytest.raises(DataError, match="of 50 rows, 40"):
             rows_for(TABLE, plan)
+    with pytest.raises(DataError, match=r"\(preparation.missing_most\)$"):  # rows that are gone tell of no variable
+        rows_for(rows_for(TABLE, allowing), Plan.load("standard"))
 
 
 def test_a_plan_that_allows_fewer_gaps_says_which_variables_to_leave_out() -> None:

@@ -376,3 +376,16 @@ def test_a_first_level_that_no_used_row_has_is_told_at_the_site(first: str, *, t
     assert all(one.finding is None for one in said), "nothing of it leaves the site"
     # A run of fewer variables may use more rows.
     assert all("is in no row here that has a value in all columns" in one.text for one in said)
+
+
+def test_levels_with_a_comma_or_points_are_read_beside_numbers_with_decimal_commas(tmp_path: Path) -> None:
+    """A version 1.2 is no number with a point, which would leave open what marks decimals; 0,5 is level 0.5."""
+    levels = {"dose": ["0.5", "1"], "kind": ["1,5", "2"], "version": ["1.2", "1.10"]}
+    binary = {name: {"kind": "binary", "levels": of} for name, of in levels.items()}
+    dictionary = Dictionary.from_plain({"x": {}, **binary}, origin="x")
+    lines = [f"{k},25;{('0,5', '1')[k % 2]};{('1,5', '2')[k % 2]};{('1.2', '1.10')[k % 2]}" for k in range(N)]
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join(["x;dose;kind;version", *lines, ""]), encoding="utf-8")
+    data = Dataset.read(path, dictionary=dictionary, warn=False)
+    assert data.X[:, 0].tolist() == [k + 0.25 for k in range(N)]
+    assert all(data.X[:, column].tolist() == [k % 2 for k in range(N)] for column in (1, 2, 3))

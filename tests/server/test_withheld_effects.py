@@ -1,5 +1,6 @@
 """Effects on networks with a withheld coefficient, which are built by hand: m is binary, x and y are measured."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -62,3 +63,15 @@ def test_an_error_that_rests_on_a_withheld_coefficient_is_not_told_and_the_effec
 def test_an_effect_of_several_values_that_do_not_rest_on_it_is_told() -> None:
     (row,) = effect(network((X, Y)), [X], Y)["effects"]
     assert [one["effect"] for one in row["values"]] == pytest.approx([0.0, 0.7])
+
+
+@pytest.mark.parametrize("undirected", [(), ((M, X), (X, Y))], ids=["directed", "open, so that 0 is the other effect"])
+def test_an_effect_beyond_the_limit_of_its_columns_is_withheld(undirected: tuple[tuple[int, int], ...]) -> None:
+    """A limit in the other direction is none."""
+    found = network(*undirected)
+    assert found.largest is not None
+    for limit, verdict in ((LIMIT / 2, "withheld"), (np.inf, "not identified" if undirected else "identified")):
+        largest = found.largest.copy()
+        largest[M, X], largest[X, M] = limit, LIMIT / 2
+        known = replace(found, withheld=(), without_withheld=None, largest=largest)
+        assert effect(known, [M], X)["verdict"] == verdict

@@ -47,7 +47,7 @@ compose-demo: setup ## Two private runs of four containers over TLS, from key to
 
 # Many tests wait for processes: a worker more than there are cores. The tests of a file stay together.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(len(os.sched_getaffinity(0)) + 1)')
-IN_PARALLEL = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
+IN_PARALLEL = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # Before tests run side by side: each of their processes would compile the same kernels.
 .PHONY: kernels

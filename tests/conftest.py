@@ -42,6 +42,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _LONG & {item.path.name, item.path.parent.name}:
             item.add_marker("long")
+    # First, so that no process waits for the last of them in the end; `make test` keeps this order.
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -141,3 +141,37 @@ def test_a_private_run_without_noise_finds_the_weights_in_the_tables_units(tmp_p
     for name in roots:
         within = columns[name] - columns[name].mean(axis=1, keepdims=True)
         assert network["cpds"][name]["variance"][0] == pytest.approx(within.var(), rel=0.2)
+
+
+def test_with_little_noise_coefficients_of_a_variable_whose_first_level_is_rare_are_those_without_privacy(
+    tmp_path: Path,
+) -> None:
+    """Nearly always one of the other levels holds: along their sum the columns hardly vary, and noise weighs most."""
+    dictionary = {
+        "job": {"kind": "nominal", "levels": ["a", "b", "c", "d"]},
+        "age": {"range": [-6, 6]},
+        "pay": {"range": [-12, 12]},
+    }
+    tables = {}
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        job, age = rng.choice(4, 2500, p=[0.005, 0.4, 0.3, 0.295]), rng.normal(size=2500)
+        pay = 0.8 * (job == 1) - 0.8 * (job == 3) + 0.5 * age + rng.normal(size=2500)
+        tables[f"site-{seed}"] = Dataset.of_values(
+            tuple(dictionary),
+            np.column_stack([job, age, pay]),
+            origin="here",
+            dictionary=Dictionary.model_validate(dictionary),
+        )
+
+    def coefficients(plan: Plan, name: str, noise_seed: int | None) -> dict[str, float]:
+        plan = plan.with_settings(n_participants=3, dictionary=dictionary, variables=list(dictionary))
+        result = simulate(plan, tables, tmp_path / name, noise_seed=noise_seed)
+        (edge,) = [edge for edge in result["edges"] if {edge["source"], edge["target"]} == {"job", "pay"}]
+        return {one["source"]: one["weight"] for one in edge["coefficients"]}
+
+    without = coefficients(Plan.load("standard"), "standard", None)
+    assert len(without) == 3
+    for seed in range(2):
+        private = coefficients(Plan.load("private", epsilon=1000.0), f"private-{seed}", seed)
+        assert private == pytest.approx(without, abs=0.15)

@@ -112,7 +112,8 @@ def test_a_column_whose_spread_the_noise_hides_has_no_edge_and_is_named(seed: in
     assert "'e'" in said
 
 
-def test_a_rare_level_that_the_noise_hides_is_merged_with_the_first_one_and_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("epsilon", [3.0, 1000.0], ids=["hidden by noise", "six rows"])
+def test_a_rare_level_is_merged_with_the_first_one_and_named(tmp_path: Path, epsilon: float) -> None:
     rng = np.random.default_rng(7)
     level = rng.choice(4, size=3000, p=[0.5, 0.3, 0.198, 0.002])
     y = rng.standard_normal(3000) + np.array([0.0, 1.0, 2.0, 40.0])[level]
@@ -121,7 +122,7 @@ def test_a_rare_level_that_the_noise_hides_is_merged_with_the_first_one_and_name
         "job": {"kind": "nominal", "levels": ["none", "part", "full", "rare"]},
         "y": {"range": [-5.0, 45.0]},
     }
-    plan = Plan.load("private", epsilon=3.0).with_settings(n_participants=3, dictionary=dictionary, bootstrap=2)
+    plan = Plan.load("private", epsilon=epsilon).with_settings(n_participants=3, dictionary=dictionary, bootstrap=2)
     names = ("job=part", "job=full", "job=rare", "y")
     sites = {f"site-{k}": Dataset(names, part) for k, part in enumerate(np.split(column, 3))}
     result = simulate(plan, sites, tmp_path / "run", noise_seed=1)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from fedbnsl.cli import fedbnsl
 from fedbnsl.errors import EjectedError, FedbnslError, ResultError, SetupError
 from fedbnsl.graphs.files import read_edges
 from fedbnsl.messages import LocalUpdate
@@ -22,7 +23,7 @@ from fedbnsl_experiments.report.page import write_report
 from fedbnsl_experiments.scoring.metrics import score
 from fedbnsl_experiments.simulate import simulate
 from fedbnsl_experiments.tables.synthetic import synthesise
-from fedbnsl_server.cli import _summarise, coordinator  # pyright: ignore[reportPrivateUsage]
+from fedbnsl_server.cli import _summarise  # pyright: ignore[reportPrivateUsage]
 from fedbnsl_server.sites import membership_log
 from fedbnsl_server.sites.ejection import Ejected, round_to_go_on_after
 from fedbnsl_server.store import checkpoint, orders
@@ -380,8 +381,10 @@ def test_the_command_waits_for_a_coordinator_that_works_and_leaves_the_order_to_
 
     def push(self: Session, update: LocalUpdate) -> None:
         if (update.site, update.round) == ("c", 3) and not said:
-            said.append(CliRunner().invoke(coordinator, ["eject", str(run), "nobody"], standalone_mode=False))
-            said.append(CliRunner().invoke(coordinator, ["eject", str(run), "c"], standalone_mode=False))
+            said.append(
+                CliRunner().invoke(fedbnsl, ["coordinator", "eject", str(run), "nobody"], standalone_mode=False)
+            )
+            said.append(CliRunner().invoke(fedbnsl, ["coordinator", "eject", str(run), "c"], standalone_mode=False))
         genuine(self, update)
 
     monkeypatch.setattr(Session, "push", push)
@@ -395,7 +398,7 @@ def test_the_command_waits_for_a_coordinator_that_works_and_leaves_the_order_to_
         "c was ejected after round 2: later rounds went on without it, from what it had helped to find; "
         "round 3 is next\n"
     )
-    left = CliRunner().invoke(coordinator, ["eject", str(run), "b"], standalone_mode=False)
+    left = CliRunner().invoke(fedbnsl, ["coordinator", "eject", str(run), "b"], standalone_mode=False)
     assert left.output == f"no coordinator works on {run}: the order is taken when it is served again\n"
     order = orders.pending(run)
     assert order is not None
@@ -413,7 +416,9 @@ def test_the_command_refuses_a_second_order_to_a_stopped_run_at_once(
     run = tmp_path / "run"
     assert coordinate_until("def on_round(t):\n  if t == 4: terminate()", PLAN, run, sites.address) == 0
     assert found["answer"].done
-    again = CliRunner().invoke(coordinator, ["eject", str(run), "c", "--from-round", "1"], standalone_mode=False)
+    again = CliRunner().invoke(
+        fedbnsl, ["coordinator", "eject", str(run), "c", "--from-round", "1"], standalone_mode=False
+    )
     assert isinstance(again.exception, SetupError)
     assert "That is final" in str(again.exception)
     assert orders.pending(run) is None

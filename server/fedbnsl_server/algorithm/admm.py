@@ -48,8 +48,11 @@ class AdmmState:
         What the next task tells of W if the plan sends changes: a zero for an entry that is gone. Otherwise None.
     found
         W at the end of each start before this one.
+    next_weights
+        W of the residuals x - W'x that the next private moments round asks for, between the run's columns; None: those
+        of the graph.
     scales
-        (d,) units of the residuals that the next private moments round asks for; empty before.
+        (d,) their scales; empty before.
     mean_squares
         (d,) noisy mean squares of the variables over all sites' records, as released; empty before.
     neighbours
@@ -81,6 +84,7 @@ class AdmmState:
     residual_variance: Matrix
     change: SparseMatrix | None = None
     found: tuple[SparseMatrix, ...] = ()
+    next_weights: SparseMatrix | None = None
     scales: Matrix = field(default_factory=lambda: np.empty(0))
     mean_squares: Matrix = field(default_factory=lambda: np.empty(0))
     neighbours: SparseMatrix | None = None
@@ -136,6 +140,7 @@ def over_columns(state: AdmmState, kept: Index) -> AdmmState:
         neighbours=None if state.neighbours is None else state.neighbours.over(kept),
         refitted=None if state.refitted is None else state.refitted.over(kept),
         residual_variance=of(state.residual_variance),
+        next_weights=None if state.next_weights is None else state.next_weights.over(kept),
         scales=of(state.scales),
         mean_squares=of(state.mean_squares),
         unused=NO_UNUSED,

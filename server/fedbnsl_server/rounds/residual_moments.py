@@ -18,14 +18,13 @@ from fedbnsl_server.algorithm.admm import AdmmState, over_columns
 from fedbnsl_server.algorithm.consensus_graph import graph_to_refit
 from fedbnsl_server.algorithm.influence import Compared, counted_rows, pairs
 from fedbnsl_server.rounds.kinds import Run
-from fedbnsl_server.rounds.statistics import noise_of_variances
-from fedbnsl_server.search import noisy_class_search
+from fedbnsl_server.rounds.statistics import noise_of_variances, rare_levels
 from fedbnsl_server.search.combined_releases import released
 from fedbnsl_server.search.confidence import Confidence, confidence_of
 from fedbnsl_server.search.degenerate_columns import Unused
 from fedbnsl_server.search.equal_variance_search import EqualVarianceSearch
 from fedbnsl_server.search.graph_search import FoundGraph
-from fedbnsl_server.search.noisy_class_search import Learned, NoisyClassSearch
+from fedbnsl_server.search.noisy_class_search import Learned, NoisyClassSearch, next_residuals
 from fedbnsl_server.search.pooled_moments import (
     NOISE_WIDTHS,
     PooledMoments,
@@ -40,14 +39,20 @@ from fedbnsl_server.search.shortened_moments import records_worth, room
 
 
 def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
-    """Ask for residuals under the last searched graph; in the first such round, under the graph of W."""
-    weights = state.refitted or graph_to_refit(state, run.plan, run.mask).as_sparse()
-    if state.units is not None:  # weights are kept in units of the tables; sites work with prepared columns
-        W = SparseMatrix.from_dense(state.units.weights_of_columns(weights.to_dense()))
-        weights = W.as_float32() if run.plan.value_type == "float32" else W
+    """Ask for the residuals that the last search needs; in the first such round, for those under the graph of W."""
+    weights = state.next_weights or _of_graph(state, run)
     used = state.unused.kept(run.mask.columns)  # those of ADMM rounds may have others
     weights = weights.over(used).among(used, weights.n_variables)
     return state, Task(weights, state.scales * _room(state, run))
+
+
+def _of_graph(state: AdmmState, run: Run) -> SparseMatrix:
+    """Weights of the graph so far, between the columns that sites work with."""
+    weights = state.refitted or graph_to_refit(state, run.plan, run.mask).as_sparse()
+    if state.units is None:
+        return weights
+    W = SparseMatrix.from_dense(state.units.weights_of_columns(weights.to_dense()))
+    return W.as_float32() if run.plan.value_type == "float32" else W
 
 
 def _room(state: AdmmState, run: Run) -> float:
@@ -113,7 +118,7 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     last = stage(plan, state.round + 1).step == plan.moments_rounds
     release, all_sites, hidden = _released(state, answers, task, run)
     if not state.releases:
-        state = replace(state, unused=_still_hidden(state.unused, release))
+        state = replace(state, unused=_still_hidden(state, release, run))
     releases, used = (*state.releases, release), state.unused.kept(columns)
     apart = np.isin(used, state.unused.hidden)
     small = _Problem(
@@ -128,15 +133,19 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     found = (_class if plan.graph_class == "cpdag" else _equal_variance)(small, last=last)
     W, scales = found.found.weights, state.scales.copy()
     units, support = small.state.units, small.run.mask.columns.spread(found.found.dag)
-    kept = SparseMatrix.on_support(W if units is None else units.weights_of_tables(W), support)
-    kept = kept.among(used, len(scales))
+
+    def sent(W: Matrix, support: Mask) -> SparseMatrix:
+        kept = SparseMatrix.on_support(W, support).among(used, len(scales))
+        return kept.as_float32() if plan.value_type == "float32" else kept
+
     scales[used] = np.where(apart, scales[used], found.scales)
     variance = np.zeros(len(scales))
     of_used = _residual_variances(small, found, _when_scales_were_told(state, run), answers)
     variance[used] = of_used if of_used.size else 0.0
     return replace(
         state,
-        refitted=kept.as_float32() if plan.value_type == "float32" else kept,
+        refitted=sent(W if units is None else units.weights_of_tables(W), support),
+        next_weights=None if found.next_weights is None else sent(found.next_weights, found.next_weights != 0.0),
         scales=scales,
         residual_variance=variance if of_used.size else of_used,
         releases=releases,
@@ -144,10 +153,14 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     )
 
 
-def _still_hidden(unused: Unused, release: Release) -> Unused:
-    """Of the columns whose spread the statistics have hidden, those whose residuals the first release hides, too."""
+def _still_hidden(state: AdmmState, release: Release, run: Run) -> Unused:
+    """Of the columns that the statistics have hidden: rare levels, and what the first release of residuals hides."""
+    hidden = state.unused.hidden
+    if state.units is None or not hidden:
+        return state.unused
     told = release.moments.diagonal() > NOISE_WIDTHS * math.sqrt(2.0) * release.noise_std
-    return replace(unused, hidden=tuple(k for k in unused.hidden if not told[k]))
+    rare = rare_levels(state.mean_squares * state.units.scales**2, sum(run.rows(run.n_samples)), run)
+    return replace(state.unused, hidden=tuple(k for k in hidden if rare[k] or not told[k]))
 
 
 class _Problem(NamedTuple):
@@ -215,7 +228,7 @@ def _when_scales_were_told(state: AdmmState, run: Run) -> Run:
 class _Searched(NamedTuple):
     """A graph, the moments that it was found in, the scales of residuals that these were pooled in, and the next ones.
 
-    In the end, how sure the graph is.
+    In the end, how sure the graph is; before, the weights of the next residuals, if they are not those of the graph.
     """
 
     found: FoundGraph
@@ -223,6 +236,7 @@ class _Searched(NamedTuple):
     asked: Matrix
     scales: Matrix
     confidence: Confidence | None = None
+    next_weights: Matrix | None = None
 
 
 def _equal_variance(small: _Problem, *, last: bool) -> _Searched:
@@ -254,9 +268,10 @@ def _class(small: _Problem, *, last: bool) -> _Searched:
     pooled = PooledMoments(of_residuals.of_columns, of_residuals.noise_std, np.zeros((d, d), dtype=bool))
     asked = 1.0 / of_residuals.A.diagonal()
     wider = float(np.median(task.scales / state.scales))  # than the residuals' own spread
-    scales = noisy_class_search.next_scales(found, release.noise_std, task.scales) / wider
+    next_weights, scales = next_residuals(found.dag, learned.moments, release, run.mask.columns)
+    scales = scales / wider
     if not last:
-        return _Searched(found, pooled, asked, scales)
+        return _Searched(found, pooled, asked, scales, next_weights=next_weights)
     confidence = _confidence(learned, search, run)
     rare = confidence.rarely_drawn(found.dag) & ~run.mask.of_variables.required
     if rare.any():

@@ -21,7 +21,7 @@ from fedbnsl.wording import first_few
 from fedbnsl_server.algorithm.admm import AdmmState, in_units
 from fedbnsl_server.algorithm.influence import Compared, counted_rows, sampling_variance, variance_of_squares
 from fedbnsl_server.rounds.kinds import Run
-from fedbnsl_server.search.degenerate_columns import Unused
+from fedbnsl_server.search.degenerate_columns import FEW_ROWS, Unused
 from fedbnsl_server.search.pooled_moments import mean_over_records, mean_square_noise
 
 
@@ -135,9 +135,17 @@ def _private(state: AdmmState, answers: Mapping[str, Answer], run: Run) -> AdmmS
     complete = _complete_share(answers, run)
     told = replace(state, scales=np.ones_like(scales), mean_squares=variances / scales**2, complete_share=complete)
     if run.plan.moments_rounds:
-        hidden = np.flatnonzero(variances / half**2 < max(_HIDING * noise_std / complete, _ROUNDING))
+        faint = variances / half**2 < max(_HIDING * noise_std / complete, _ROUNDING)
+        hidden = np.flatnonzero(faint | rare_levels(variances, sum(rows), run))
         told = replace(told, unused=Unused(hidden=tuple(hidden.tolist())))
     return in_units(told, Units(np.empty(0), scales))
+
+
+def rare_levels(variances: Matrix, rows: int, run: Run) -> Mask:
+    """(d,) levels of nominal variables that few rows have, from the (d,) variances of columns over all records."""
+    columns = run.mask.columns
+    of_several = columns.sizes[columns.variable_of] > 1
+    return np.asarray(run.indicators & of_several & (variances * rows < FEW_ROWS))
 
 
 def _complete_share(answers: Mapping[str, Answer], run: Run) -> float:

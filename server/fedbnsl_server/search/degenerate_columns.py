@@ -13,6 +13,9 @@ from fedbnsl.plan.columns import Columns
 from fedbnsl.sparse import Index, Matrix
 from fedbnsl_server.search.fitted_network import SINGULAR
 
+FEW_ROWS = 10
+"""Of a level: with fewer, what is told about it comes from these rows alone (Peduzzi et al. 1996)."""
+
 
 @dataclass(frozen=True)
 class Unused:
@@ -25,7 +28,7 @@ class Unused:
     redundant
         Linear functions, at every site, of the later columns of their variable.
     hidden
-        Of a private run: the noise hides how much they vary.
+        Of a private run: the noise hides how much they vary, or levels that have few rows.
     """
 
     constant: tuple[int, ...] = ()

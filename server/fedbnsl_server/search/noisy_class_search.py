@@ -180,16 +180,28 @@ class NoisyClassSearch:
         )
 
 
-def next_scales(found: FoundGraph, noise_std: float, scales: Matrix) -> Matrix:
-    """(d,) scales for the next round: standard deviations of the new residuals, none below what noise lets us tell.
+def next_residuals(dag: Mask, moments: Matrix, last: Release, columns: Columns) -> tuple[Matrix, Matrix]:
+    """(d, d) weights W and (d,) scales of the residuals x - W'x to ask for next.
+
+    They are as uncorrelated as is known: noise of a release is then small in all directions, also in those along which
+    the columns hardly vary. Columns of one variable are regressed on those before them, too, for their levels exclude
+    each other. The noise of the last release counts as variance of the columns: where parents nearly determine each
+    other, noise alone would make weights, and so residuals, large, and their records would be clipped.
 
     Parameters
     ----------
-    noise_std, scales
-        Of the last release, and its scales: noise is of one size in their units.
+    dag, moments
+        (V, V) graph and (d, d) moments of the columns as all releases tell them.
     """
-    least = _TELLABLE * noise_std * scales**2
-    return np.asarray(np.sqrt(np.maximum(found.residual_variance, least)))
+    back = np.linalg.inv(last.A)
+    network = fitted(dag, moments + _TELLABLE * last.noise_std * (back.T @ back), columns)
+    unit, size = np.eye(len(moments)), np.sqrt(network.residual_variance)
+    factor = np.linalg.cholesky(network.residual_covariance / size / size[:, None])
+    scales = size * factor.diagonal()
+    apart = np.triu(np.linalg.inv(size[:, None] * factor / scales).T, 1) + unit
+    W = unit - (unit - network.weights) @ apart
+    np.fill_diagonal(W, 0.0)  # but for rounding, it is
+    return W, np.asarray(scales)
 
 
 def _residuals_of(best: Explanation) -> Matrix:

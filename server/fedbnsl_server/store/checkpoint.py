@@ -43,6 +43,8 @@ def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
         matrices += [site.local_weights, site.consensus_dual]
     if state.refitted is not None:
         matrices.append(state.refitted)
+    if state.next_weights is not None:
+        matrices.append(state.next_weights)
     units = state.units or Units(np.empty(0), np.empty(0))
     head = {
         "schema": _SCHEMA,
@@ -119,7 +121,7 @@ def load(path: Path, *, plan_digest: bytes) -> AdmmState:
     seats = tuple(  # as above
         Seat(site, n_samples, *map(bytes.fromhex, parts)) for site, n_samples, *parts in head.get("seats", [])
     )
-    sites = {site: SiteState(rest[2 * k], rest[2 * k + 1], seen, units, seats) for k, site in enumerate(head["sites"])}
+    sites = {site: SiteState(rest.pop(0), rest.pop(0), seen, units, seats) for site in head["sites"]}
     return AdmmState(
         round=int(head["round"]),
         global_weights=W,
@@ -132,7 +134,8 @@ def load(path: Path, *, plan_digest: bytes) -> AdmmState:
         acyclicity=float(scalars[1]),
         contributed=frozenset(head["contributed"]),
         sites=sites,
-        refitted=rest[2 * len(sites)] if len(rest) > 2 * len(sites) else None,
+        refitted=rest.pop(0) if rest else None,
+        next_weights=rest.pop(0) if rest else None,
         residual_variance=residual_variance,
         complete_rows=head.get("complete_rows", {}),  # as above
         complete_share=head.get("complete_share", 1.0),

@@ -5,7 +5,7 @@ from typing import Any
 
 from fedbnsl.plan.plan import Plan
 from fedbnsl.wording import first_few
-from fedbnsl_server.search.degenerate_columns import Unused
+from fedbnsl_server.search.degenerate_columns import FEW_ROWS, Unused
 
 _SENTENCES = {
     "constant": "{names}: one value in all rows that are used, so that nothing can be learned about {it}: no edge",
@@ -14,8 +14,9 @@ _SENTENCES = {
     "another; this one takes its place as the level that coefficients compare the others with",
     "hidden": "{names}: the noise of privacy hides how much {it_varies}, so that no edge there is told; narrower "
     "ranges, known beforehand and not from these tables, more rows or a larger epsilon would tell",
-    "hidden_level": "level {names}: so rare that the noise of privacy hides it; left out, so that coefficients compare "
-    "the others with the first level and the rare ones together",
+    "hidden_level": "level {names}: so rare that the noise of privacy hides it, or that fewer than about "
+    f"{FEW_ROWS} rows have it; left out, so that coefficients compare the others with the first level and the rare "
+    "ones together",
     "within_sites": "level {names}: how often it occurs at each site follows from other levels; left out",
 }
 

@@ -13,6 +13,7 @@ from fedbnsl.privacy.calibration import price_of
 from fedbnsl.sparse import Matrix
 from fedbnsl.wording import counted, first_few
 from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph
+from fedbnsl_server.search.degenerate_columns import FEW_ROWS
 from fedbnsl_server.search.pooled_moments import NOISE_WIDTHS, least_noise
 from fedbnsl_server.sites.ejection import Ejected
 
@@ -28,8 +29,6 @@ _AFTER_THE_SEARCH = {
 }
 # With fewer rows for each column of the tables, results are warned of.
 _ROWS_A_COLUMN = 5
-# With fewer rows of a level, results are warned of: the rule of thumb of regressions (Peduzzi et al. 1996).
-_EVENTS = 10
 # The largest residual variance over the smallest, beyond which a result warns.
 _UNEQUAL_VARIANCES = 2.0
 
@@ -152,13 +151,13 @@ def of_rare_levels(plan: Plan, columns: Sequence[str], units: Units | None, rows
         for name, scale in zip(columns, units.scales.tolist(), strict=True)
         if name in owners and dictionary[owners[name]].is_indicator
     }
-    rare = [f"{name!r} (about {count})" for name, count in counts.items() if count < _EVENTS]
+    rare = [f"{name!r} (about {count})" for name, count in counts.items() if count < FEW_ROWS]
     if not rare:
         return []
     return [
-        f"fewer than {_EVENTS} of {rows:,} rows have the value that is rarer{within} of {first_few(rare)}: an edge, an "
-        "interval or an effect there may come from these rows alone; merge the level with another, or do not interpret "
-        "it"
+        f"fewer than {FEW_ROWS} of {rows:,} rows have the value that is rarer{within} of {first_few(rare)}: an edge, "
+        "an interval or an effect there may come from these rows alone; merge the level with another, or do not "
+        "interpret it"
     ]
 
 

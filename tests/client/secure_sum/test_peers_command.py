@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from fedbnsl.cli import fedbnsl
 from fedbnsl.errors import SetupError
 from fedbnsl.identity.certificates import key_fingerprint
 from fedbnsl.security_log import NAME
-from fedbnsl_client.cli import participant
 from fedbnsl_client.secure_sum.keys import public_key_of
 from fedbnsl_client.site.identity import Identity
 from federation_folder import enrol, make_federation
@@ -24,7 +24,7 @@ def sites(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Identity]:
 
 def call(identity: Identity, *options: str) -> Result:
     folder = identity._folder.parent
-    return CliRunner().invoke(participant, ["peers", str(folder), *options])
+    return CliRunner().invoke(fedbnsl, ["participant", "peers", str(folder), *options])
 
 
 def test_two_sites_confirm_each_other_by_what_they_print(sites: dict[str, Identity]) -> None:
@@ -56,5 +56,5 @@ def test_what_cannot_be_is_refused(sites: dict[str, Identity], options: tuple[st
 
 
 def test_a_site_that_is_not_enrolled_has_no_fingerprint(tmp_path: Path) -> None:
-    refused = CliRunner().invoke(participant, ["peers", str(tmp_path)])
+    refused = CliRunner().invoke(fedbnsl, ["participant", "peers", str(tmp_path)])
     assert isinstance(refused.exception, SetupError)

@@ -9,17 +9,19 @@ import pytest
 
 from fedbnsl.graphs.cpdag import class_distance, cpdag
 from fedbnsl.graphs.graph import is_acyclic, topological_order
+from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl_server.search import noisy_class_search
 from fedbnsl_server.search.combined_releases import Released, released
 from fedbnsl_server.search.confidence import confidence_of
 from fedbnsl_server.search.fitted_network import Accuracy
 from fedbnsl_server.search.graph_search import FoundGraph
-from fedbnsl_server.search.noisy_class_search import NoisyClassSearch, next_scales
+from fedbnsl_server.search.noisy_class_search import NoisyClassSearch, next_residuals
 from fedbnsl_server.search.order_search import best_dag, extended_penalty
 from fedbnsl_server.search.released_likelihood import Release, ReleasedLikelihood
 
 D, ROWS = 8, 40_000.0
+NAMES = [f"x{k}" for k in range(D)]
 
 
 def network(seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -48,7 +50,7 @@ def asked_with(S: np.ndarray, W: np.ndarray, scales: np.ndarray, std: float, see
 
 
 def mask(knowledge: Knowledge | None = None) -> EdgeMask:
-    return EdgeMask(knowledge or Knowledge(), [f"x{k}" for k in range(D)])
+    return EdgeMask(knowledge or Knowledge(), NAMES)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -174,10 +176,42 @@ def test_required_and_forbidden_edges_are_kept():
 def test_a_scale_is_not_below_what_noise_lets_us_tell():
     _, S = network(5)
     given = asked_with(S, np.zeros((D, D)), np.sqrt(S.diagonal()), 0.05, 0)
-    found, *_ = NoisyClassSearch(mask(), 0.0, 0).found([given], ROWS)
-    scales = next_scales(found, given.noise_std, np.sqrt(S.diagonal()))
+    found, moments, *_ = NoisyClassSearch(mask(), 0.0, 0).found([given], ROWS)
+    _, scales = next_residuals(found.dag, moments, given, Columns.of(NAMES))
     assert (scales**2 >= 3.0 * given.noise_std * S.diagonal() * (1 - 1e-12)).all()
     assert (scales**2 >= found.residual_variance * (1 - 1e-12)).all()
+
+
+def test_noise_of_parents_that_nearly_determine_each_other_makes_no_large_residuals_to_ask_for():
+    """Two columns differ by little, so that moments with noise give their child any weights of opposite signs."""
+    S = np.eye(D)
+    S[0, 1] = S[1, 0] = 0.999
+    S[2, :2] = S[:2, 2] = 0.5
+    dag = np.zeros((D, D), dtype=bool)
+    dag[0, [1, 2]] = dag[1, 2] = True
+    for seed in range(20):
+        given = asked_with(S, np.zeros((D, D)), np.ones(D), 0.01, seed)
+        W, scales = next_residuals(dag, given.moments, given, Columns.of(NAMES))
+        A = (np.eye(D) - W) / scales
+        assert np.abs(W).max() < 1.5
+        assert ((A.T @ S @ A).diagonal() < 1.3).all()
+
+
+def test_residuals_to_ask_for_are_uncorrelated_within_a_variable():
+    """Levels exclude each other, and nearly always one of them holds: without it, one direction hardly varies."""
+    shares = np.array([0.5, 0.3, 0.19])
+    levels = np.diag(shares) - np.outer(shares, shares)
+    S = np.eye(D)
+    S[:3, :3] = levels / np.sqrt(np.outer(levels.diagonal(), levels.diagonal()))
+    S[3, :3] = S[:3, 3] = S[:3, :3] @ [0.4, 0.0, 0.2]
+    columns = Columns.of(NAMES, dict.fromkeys(NAMES[:3], "k"))
+    dag = np.zeros((6, 6), dtype=bool)
+    dag[0, 1] = True
+    given = released(S, noise_std=1e-6, W=np.zeros((D, D)), scales=np.ones(D))
+    W, scales = next_residuals(dag, S, given, columns)
+    A = (np.eye(D) - W) / scales
+    np.testing.assert_allclose(A.T @ S @ A, np.eye(D), atol=1e-3)
+    assert not W.diagonal().any()
 
 
 def test_an_early_wrong_graph_does_not_stay():

@@ -45,6 +45,7 @@ def bits(state: AdmmState) -> list[object]:
         [float(v).hex() for v in state.mean_squares],
         [(site, of(s.local_weights), of(s.consensus_dual), of(s.global_weights)) for site, s in state.sites.items()],
         of(state.refitted),
+        of(state.next_weights),
         state.residual_variance.dtype,
         [float(v).hex() for v in state.residual_variance],
     ]
@@ -76,6 +77,7 @@ def states(draw: st.DrawFn) -> AdmmState:
         contributed=frozenset(draw(st.sets(st.sampled_from(names)))),
         sites={name: SiteState(matrix(), matrix(), W if change else None) for name in names},
         refitted=refitted,
+        next_weights=matrix() if refitted and draw(st.booleans()) else None,
         residual_variance=np.array(draw(st.lists(FINITE, min_size=d, max_size=d))) if refitted else np.empty(0),
     )
 

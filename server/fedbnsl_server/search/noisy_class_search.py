@@ -201,7 +201,7 @@ def next_residuals(dag: Mask, moments: Matrix, last: Release, columns: Columns) 
     apart = np.triu(np.linalg.inv(size[:, None] * factor / scales).T, 1) + unit
     W = unit - (unit - network.weights) @ apart
     np.fill_diagonal(W, 0.0)  # but for rounding, it is
-    return W, np.asarray(scales)
+    return W, np.asarray(scales, dtype=np.float64)
 
 
 def _residuals_of(best: Explanation) -> Matrix:

@@ -1,7 +1,9 @@
 # `make help` lists the targets. Everything lives in .venv; nothing else on the machine is changed.
 PYTHON ?= python3
 BIN := .venv/bin
-SOURCES := common server client experiments tests docs
+SOURCES := common server client workbench research tests docs
+# Of the three distributions: what a site installs, what a consortium does, and the studies.
+PROJECTS := ./client . ./research
 RUN_STAMP := .venv/.run-stamp
 DEV_STAMP := .venv/.dev-stamp
 DOCS_STAMP := .venv/.docs-stamp
@@ -17,9 +19,9 @@ help: ## List the targets
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "fedbnsl needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ..."; exit 1; }
 	$(PYTHON) -m venv .venv
 
-$(RUN_STAMP): .venv/pyvenv.cfg requirements/experiments.txt pyproject.toml
-	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements/experiments.txt
-	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+$(RUN_STAMP): .venv/pyvenv.cfg requirements/all.txt $(PROJECTS:%=%/pyproject.toml)
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements/all.txt
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation $(PROJECTS:%=--editable %)
 	@touch $@
 
 $(DEV_STAMP): $(RUN_STAMP) requirements/dev.txt
@@ -110,12 +112,16 @@ ci: $(DEV_STAMP) $(DOCS_STAMP) ## What continuous integration runs
 bench: setup ## Accuracy, bytes and speed figures (about an hour; set FEDBNSL_DATA to include Sachs)
 	OMP_NUM_THREADS=1 $(BIN)/fedbnsl bench
 
+COMPILE = $(BIN)/uv pip compile --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet
+ALL := client/pyproject.toml pyproject.toml --group pyproject.toml:build --no-emit-package fedbnsl-site
+
 .PHONY: lock
 lock: $(DEV_STAMP) ## Renew the locked dependencies in requirements/
-	$(BIN)/uv pip compile pyproject.toml --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet --extra build --output-file requirements/run.txt
-	$(BIN)/uv pip compile pyproject.toml --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet --extra build --extra experiments --constraint requirements/run.txt --output-file requirements/experiments.txt
-	$(BIN)/uv pip compile pyproject.toml --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet --extra build --extra experiments --extra dev --constraint requirements/experiments.txt --output-file requirements/dev.txt
-	$(BIN)/uv pip compile pyproject.toml --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet --extra build --extra experiments --extra docs --constraint requirements/dev.txt --output-file requirements/docs.txt
+	$(COMPILE) client/pyproject.toml --group pyproject.toml:build --output-file requirements/site.txt
+	$(COMPILE) --group pyproject.toml:coordinator --constraint requirements/site.txt --output-file requirements/coordinator.txt
+	$(COMPILE) $(ALL) --constraint requirements/site.txt --output-file requirements/all.txt
+	$(COMPILE) $(ALL) --extra dev --constraint requirements/all.txt --output-file requirements/dev.txt
+	$(COMPILE) $(ALL) --extra docs --constraint requirements/dev.txt --output-file requirements/docs.txt
 
 .PHONY: clean
 clean: ## Remove .venv and caches (never runs/)

@@ -12,7 +12,7 @@ from command_line import Outcome
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.budget.approvals import Terms
 from fedbnsl_client.site import folder as site_folder
-from fedbnsl_experiments.localnet import LocalNetwork
+from fedbnsl_workbench.localnet import LocalNetwork
 from federation_folder import enrol, make_federation
 from free_port import free_port
 from private_site import DATASET, NAMES, make_site, private_plan, rows, write_table

@@ -128,7 +128,7 @@ def large_run(folder: Path, names: tuple[str, ...], *, seed: int = 3, n_unsure: 
 
 def copied_without_charts(made: Path, copy: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of a run to write into, whose page has no charts: these take most of its time."""
-    monkeypatch.setattr("fedbnsl_experiments.report.charts.as_svg", lambda figure: "<svg></svg>")
+    monkeypatch.setattr("fedbnsl_workbench.report.charts.as_svg", lambda figure: "<svg></svg>")
     copy.mkdir()
     for path in made.glob("*.*"):
         (copy / path.name).write_bytes(path.read_bytes())

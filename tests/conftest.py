@@ -34,8 +34,8 @@ _LONG |= {
     "test_report_in_browser.py",
     "test_trials.py",
 }
-_LONG |= {"test_trial_threads.py", "test_without_the_extra.py", "test_ledger_crashes.py", "test_services.py"}
-_LONG |= {"test_chart_in_containers.py", "test_lowest_versions.py"}
+_LONG |= {"test_trial_threads.py", "test_without_report_packages.py", "test_ledger_crashes.py", "test_services.py"}
+_LONG |= {"test_chart_in_containers.py", "test_lowest_versions.py", "test_distributions.py"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -6,13 +6,13 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from fedbnsl.errors import ResultError
-from fedbnsl_experiments.bench import postgresql_server as own
-from fedbnsl_experiments.bench.postgresql_server import Server
+from fedbnsl_research.bench import postgresql_server as own
+from fedbnsl_research.bench.postgresql_server import Server
 
 
 @contextmanager
 def postgresql_server() -> Generator[Server]:
-    """See `fedbnsl_experiments.bench.postgresql_server`."""
+    """See `fedbnsl_research.bench.postgresql_server`."""
     with ExitStack() as stack:
         try:
             server = stack.enter_context(own.postgresql_server())

@@ -8,8 +8,8 @@ import numpy as np
 from fedbnsl.errors import InterruptedRunError
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_experiments.simulate import simulate
-from fedbnsl_experiments.tables.synthetic import synthesise
+from fedbnsl_workbench.simulate import simulate
+from fedbnsl_workbench.tables.synthetic import synthesise
 
 HARD_NAMES = (
     *("plain", "with space", "<script>alert('x')</script>", "IL-6 [pg/ml] & <b>bold</b>", "Größe Ähre", "白血球数"),

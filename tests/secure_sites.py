@@ -22,13 +22,13 @@ from fedbnsl_client.privacy import randomness
 from fedbnsl_client.secure_sum import peers
 from fedbnsl_client.secure_sum.keys import public_key_of
 from fedbnsl_client.site import folder as site_folder
-from fedbnsl_experiments.bench.secure_sum import LosingExchange, SiteLostError
-from fedbnsl_experiments.tables.synthetic import synthesise
+from fedbnsl_research.bench.secure_sum import LosingExchange, SiteLostError
 from fedbnsl_server.algorithm import admm, round_loop
 from fedbnsl_server.grpc_api.servicer import Servicer
 from fedbnsl_server.identity.enrolment import Federation
 from fedbnsl_server.serve import serve
 from fedbnsl_server.sites.mailbox import UpdateCheck
+from fedbnsl_workbench.tables.synthetic import synthesise
 from federation_folder import enrol
 from private_site import DATASET, write_table
 

@@ -16,16 +16,18 @@ ROOTS = {
     "fedbnsl": ROOT / "common",
     "fedbnsl_server": ROOT / "server",
     "fedbnsl_client": ROOT / "client",
-    "fedbnsl_experiments": ROOT / "experiments",
+    "fedbnsl_workbench": ROOT / "workbench",
+    "fedbnsl_research": ROOT / "research",
 }
 GENERATED = "fedbnsl.wire"
 
-# Rule 1: which of the four packages each may import.
+# Rule 1: which of the packages each may import: a distribution never needs a later one.
 PACKAGES = {
     "fedbnsl": {"fedbnsl"},
     "fedbnsl_server": {"fedbnsl", "fedbnsl_server"},
     "fedbnsl_client": {"fedbnsl", "fedbnsl_client"},
-    "fedbnsl_experiments": set(ROOTS),
+    "fedbnsl_workbench": set(ROOTS) - {"fedbnsl_research"},
+    "fedbnsl_research": set(ROOTS),
 }
 
 # The rules name rooms, and single modules only where a room is divided: a name stands for itself and all below it.
@@ -40,8 +42,8 @@ GRPC_ROOMS = (
     "fedbnsl_client.cli",
     "fedbnsl_client.session",
     "fedbnsl_client.site.doctor",
-    "fedbnsl_experiments.bench.attacks",  # makes calls that no part of fedbnsl would
-    "fedbnsl_experiments.bench.recorded_sites",  # answers without a site behind it
+    "fedbnsl_research.bench.attacks",  # makes calls that no part of fedbnsl would
+    "fedbnsl_research.bench.recorded_sites",  # answers without a site behind it
 )
 PROTOBUF = ("google", "fedbnsl.wire")
 PROTOBUF_ROOMS = (
@@ -53,8 +55,8 @@ PROTOBUF_ROOMS = (
     "fedbnsl_server.grpc_api",
     "fedbnsl_server.observe.status_client",
     "fedbnsl_client.session",
-    "fedbnsl_experiments.bench.attacks",
-    "fedbnsl_experiments.bench.recorded_sites",
+    "fedbnsl_research.bench.attacks",
+    "fedbnsl_research.bench.recorded_sites",
 )
 
 # Pages: the web framework stays where they are made, and is loaded only where one is asked for (test_startup.py).
@@ -130,16 +132,16 @@ STEP_MODULES = {
     "global_step": {
         "fedbnsl_server.algorithm.global_step",
         "fedbnsl_server.algorithm.admm",
-        "fedbnsl_experiments.bench.scale",
+        "fedbnsl_research.bench.scale",
     },
     "solve": {
         "fedbnsl_client.solvers.local_solver",
         "fedbnsl_client.solvers.pgcd",
         "fedbnsl_client.solvers.dp_pgcd",  # to compile it
         "fedbnsl_client.solvers.frank_wolfe",
-        "fedbnsl_experiments.bench.speed",
-        "fedbnsl_experiments.bench.privacy",
-        "fedbnsl_experiments.bench.private_steps",
+        "fedbnsl_research.bench.speed",
+        "fedbnsl_research.bench.privacy",
+        "fedbnsl_research.bench.private_steps",
     },
 }
 
@@ -165,27 +167,27 @@ DATASET_MODULES = {
     "fedbnsl_client.refit",
     "fedbnsl_client.site.doctor",
     "fedbnsl_client.cli",
-    "fedbnsl_experiments.simulate",
-    "fedbnsl_experiments.bench.tables",  # generated tables
-    "fedbnsl_experiments.tables.folder",  # read_header alone
-    "fedbnsl_experiments.trials.harness",
-    "fedbnsl_experiments.tuning.held_out",  # simulates over public tables, without one of them
-    "fedbnsl_experiments.tuning.tune",  # simulates over generated or public tables
-    "fedbnsl_experiments.tables.notebook",  # tables of a notebook
-    "fedbnsl_experiments.estimator",  # simulates over them; of the module, only the warning
-    "fedbnsl_experiments.report.scales",  # scales for a report, only where the tables are named
-    "fedbnsl_experiments.bench.speed",
-    "fedbnsl_experiments.bench.wire_bytes",
-    "fedbnsl_experiments.bench.load",
-    "fedbnsl_experiments.bench.secure_sum",  # generated tables
-    "fedbnsl_experiments.bench.recorded_sites",
-    "fedbnsl_experiments.bench.attacks",
-    "fedbnsl_experiments.bench.rows",
-    "fedbnsl_experiments.bench.sources",
-    "fedbnsl_experiments.cli",
+    "fedbnsl_workbench.simulate",
+    "fedbnsl_research.bench.tables",  # generated tables
+    "fedbnsl_workbench.tables.folder",  # read_header alone
+    "fedbnsl_research.trials.harness",
+    "fedbnsl_research.tuning.held_out",  # simulates over public tables, without one of them
+    "fedbnsl_research.tuning.tune",  # simulates over generated or public tables
+    "fedbnsl_workbench.tables.notebook",  # tables of a notebook
+    "fedbnsl_workbench.estimator",  # simulates over them; of the module, only the warning
+    "fedbnsl_workbench.report.scales",  # scales for a report, only where the tables are named
+    "fedbnsl_research.bench.speed",
+    "fedbnsl_research.bench.wire_bytes",
+    "fedbnsl_research.bench.load",
+    "fedbnsl_research.bench.secure_sum",  # generated tables
+    "fedbnsl_research.bench.recorded_sites",
+    "fedbnsl_research.bench.attacks",
+    "fedbnsl_research.bench.rows",
+    "fedbnsl_research.bench.sources",
+    "fedbnsl_workbench.cli",
 }
 
-# Rule 8 of CONTRIBUTING.md: what the extra `experiments` installs, which neither a site nor the coordinator has.
+# Rule 8 of CONTRIBUTING.md: what is for reports and studies, which neither a site nor the coordinator has.
 EXTRA = ("jinja2", "markupsafe", "joblib", "matplotlib", "sklearn", "pandas", "distributed", "dagma")
 
 # Whoever looks for what a process sends, and to whom, finds traces in one place.
@@ -351,9 +353,9 @@ def _last(node: ast.Name | ast.Attribute) -> str:
     return node.id if isinstance(node, ast.Name) else node.attr
 
 
-def only_experiments_use_the_extra(module: Module) -> Iterator[str]:
-    """What the extra installs neither a site nor the coordinator has."""
-    if module.package != "fedbnsl_experiments":
+def only_reports_and_studies_use_their_packages(module: Module) -> Iterator[str]:
+    """Neither a site nor the coordinator has them."""
+    if module.package not in ("fedbnsl_workbench", "fedbnsl_research"):
         yield from (name for name in module.imports if is_part(name, EXTRA))
 
 
@@ -386,7 +388,7 @@ RULES: list[Rule] = [
     steps_are_taken_in_one_place,
     a_site_draws_at_random_in_one_place,
     a_private_table_stays_where_it_is,
-    only_experiments_use_the_extra,
+    only_reports_and_studies_use_their_packages,
     traces_are_sent_from_one_place,
     toml_is_parsed_in_one_place,
     no_module_is_a_drawer,
@@ -395,17 +397,17 @@ RULES: list[Rule] = [
 # One module for each way to break a rule.
 BROKEN: list[tuple[Rule, str, str]] = [
     (packages_import_only_what_they_may, "fedbnsl.graphs.graph", "import fedbnsl_server"),
-    (packages_import_only_what_they_may, "fedbnsl.cli", "def run():\n    from fedbnsl_experiments.cli import demo"),
+    (packages_import_only_what_they_may, "fedbnsl.cli", "def run():\n    from fedbnsl_workbench.cli import demo"),
     (
         packages_import_only_what_they_may,
         "fedbnsl_server.algorithm.round_loop",
         "from fedbnsl_client.data.dataset import Dataset",
     ),
     (packages_import_only_what_they_may, "fedbnsl_client.cli", "from fedbnsl_server.algorithm import round_loop"),
-    (packages_import_only_what_they_may, "fedbnsl_client.cli", "import fedbnsl_experiments.scoring.metrics as m"),
+    (packages_import_only_what_they_may, "fedbnsl_client.cli", "import fedbnsl_workbench.scoring.metrics as m"),
     (grpc_and_protobuf_stay_at_the_edge, "fedbnsl_server.algorithm.round_loop", "import grpc"),
     (grpc_and_protobuf_stay_at_the_edge, "fedbnsl_server.sites.mailbox", "from grpc.aio import Server"),
-    (grpc_and_protobuf_stay_at_the_edge, "fedbnsl_experiments.localnet", "import grpc"),
+    (grpc_and_protobuf_stay_at_the_edge, "fedbnsl_workbench.localnet", "import grpc"),
     (grpc_and_protobuf_stay_at_the_edge, "fedbnsl.messages", "from fedbnsl.wire import values_pb2"),
     (grpc_and_protobuf_stay_at_the_edge, "fedbnsl.messages", "from fedbnsl import wire"),
     (grpc_and_protobuf_stay_at_the_edge, "fedbnsl_client.cli", "import fedbnsl.wire.values_pb2 as v"),
@@ -433,14 +435,14 @@ BROKEN: list[tuple[Rule, str, str]] = [
     ),
     (transport_does_no_mathematics, "fedbnsl.codec", "from fedbnsl_server.algorithm import acyclicity"),
     (the_state_is_made_in_one_place, "fedbnsl_server.algorithm.round_loop", "state = AdmmState(1, W, 0.0)"),
-    (the_state_is_made_in_one_place, "fedbnsl_experiments.simulate", "state = admm.AdmmState(1, W, 0.0)"),
-    (steps_are_taken_in_one_place, "fedbnsl_experiments.simulate", "state = advance(state, updates, plan, mask)"),
+    (the_state_is_made_in_one_place, "fedbnsl_workbench.simulate", "state = admm.AdmmState(1, W, 0.0)"),
+    (steps_are_taken_in_one_place, "fedbnsl_workbench.simulate", "state = advance(state, updates, plan, mask)"),
     (
         steps_are_taken_in_one_place,
         "fedbnsl_server.grpc_api.servicer",
         "state = admm.advance(state, updates, plan, mask)",
     ),
-    (steps_are_taken_in_one_place, "fedbnsl_experiments.simulate", "pgcd.solve(loss, B, W, beta)"),
+    (steps_are_taken_in_one_place, "fedbnsl_workbench.simulate", "pgcd.solve(loss, B, W, beta)"),
     (a_site_draws_at_random_in_one_place, "fedbnsl_client.participant", "import random"),
     (a_site_draws_at_random_in_one_place, "fedbnsl_client.privacy.noise", "from secrets import randbelow"),
     (a_site_draws_at_random_in_one_place, "fedbnsl_client.solvers.dp_pgcd", "from secrets import randbelow"),
@@ -451,13 +453,13 @@ BROKEN: list[tuple[Rule, str, str]] = [
     (a_private_table_stays_where_it_is, "fedbnsl.messages", "def send(table: Dataset): ..."),
     (
         a_private_table_stays_where_it_is,
-        "fedbnsl_experiments.scoring.metrics",
+        "fedbnsl_workbench.scoring.metrics",
         "from fedbnsl_client.data.dataset import Dataset",
     ),
     (traces_are_sent_from_one_place, "fedbnsl_client.join_run", "from opentelemetry import trace"),
-    (only_experiments_use_the_extra, "fedbnsl_server.observe.terminal", "import matplotlib"),
+    (only_reports_and_studies_use_their_packages, "fedbnsl_server.observe.terminal", "import matplotlib"),
     (
-        only_experiments_use_the_extra,
+        only_reports_and_studies_use_their_packages,
         "fedbnsl_client.data.dataset",
         "def read():\n    from sklearn import linear_model",
     ),

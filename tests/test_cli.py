@@ -19,13 +19,13 @@ import numpy as np
 import pytest
 
 from command_line import Outcome, run_unread
-from fedbnsl import errors
+from fedbnsl import cli, errors
 from fedbnsl.cli import fedbnsl as root
 from fedbnsl.cli import main
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_experiments.tables import synthetic
 from fedbnsl_server.observe import terminal as run_display
+from fedbnsl_workbench.tables import synthetic
 
 CHECKOUT = Path(__file__).parents[1]
 
@@ -120,16 +120,27 @@ def test_every_command_of_the_project_is_installed_and_no_other(fedbnsl):
         assert re.search(rf"^  {name} +\w", listed, re.MULTILINE), name
 
 
-def test_commands_of_a_package_that_is_not_installed_are_not_listed_and_not_found(fedbnsl, monkeypatch):
-    monkeypatch.setattr("fedbnsl.cli.find_spec", lambda package: None if package == "fedbnsl_server" else package)
+def test_commands_of_a_distribution_that_is_not_installed_are_not_listed_and_said_to_be_of_another(
+    fedbnsl, monkeypatch
+):
+    site = {
+        name: entry for name, entry in cli._entries().items() if entry.module.startswith(("fedbnsl.", "fedbnsl_client"))
+    }
+    monkeypatch.setattr(cli, "_entries", lambda: site)
     listed = re.findall(r"^  ([a-z]+) +\w", fedbnsl("--help").out.partition("Commands:")[2], re.MULTILINE)
-    assert listed == [
-        *("bench", "data", "demo", "evaluate", "participant", "plan", "privacy", "report", "reproduce"),
-        *("simulate", "tune"),
-    ]
-    outcome = fedbnsl("coordinator", "serve", "plan.toml")
-    assert outcome.code == 2
-    assert "No such command 'coordinator'" in outcome.err
+    assert listed == ["participant", "plan", "privacy"]
+    refused(
+        fedbnsl("coordinator", "serve", "plan.toml"),
+        2,
+        "'coordinator' is a command of fedbnsl\n",
+        "pip install fedbnsl\n",
+    )
+    refused(fedbnsl("tune"), 2, "'tune' is a command of fedbnsl-research", "pip install fedbnsl-research")
+
+
+def test_every_command_is_known_to_belong_to_a_distribution():
+    elsewhere = {name for names in cli._ELSEWHERE.values() for name in names}
+    assert elsewhere | {"participant", "plan", "privacy"} == set(cli._entries())
 
 
 @each_command
@@ -533,7 +544,7 @@ def test_2_a_package_that_only_experiments_need_is_named_with_the_way_to_install
 
     monkeypatch.setattr(synthetic, "synthesise", lacks_jinja2)
     outcome = fedbnsl("data", "synth", "--out", tmp_path / "data")
-    refused(outcome, 2, "needs the package jinja2", "pip install 'fedbnsl[experiments]'")
+    refused(outcome, 2, "needs the package jinja2", "pip install fedbnsl")
 
 
 def test_1_a_missing_module_of_our_own_is_a_bug(fedbnsl, tmp_path, monkeypatch):

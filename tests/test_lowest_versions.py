@@ -11,14 +11,17 @@ from pathlib import Path
 import pytest
 
 CHECKOUT = Path(__file__).parents[1]
-PROJECT = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+FOLDERS = ("client", ".", "research")
+FILES = [tomllib.loads((CHECKOUT / folder / "pyproject.toml").read_text(encoding="utf-8")) for folder in FOLDERS]
+PROJECT = FILES[0]["project"]
+DEPENDENCIES = [*PROJECT["dependencies"], *FILES[1]["tool"]["hatch"]["metadata"]["hooks"]["custom"]["dependencies"]]
 WIRE = CHECKOUT / "common/fedbnsl/wire"
-EXTRAS = ("parquet", "database", "dask", "otel", "experiments")
+EXTRAS = ("parquet", "database", "dask", "otel")
 
 # Each module in one process, as one that needs a newer library would fail where it is loaded first.
 IMPORT_ALL = """
 import importlib, pkgutil
-for root in ("fedbnsl", "fedbnsl_server", "fedbnsl_client", "fedbnsl_experiments"):
+for root in ("fedbnsl", "fedbnsl_server", "fedbnsl_client", "fedbnsl_workbench", "fedbnsl_research"):
     for module in pkgutil.walk_packages(importlib.import_module(root).__path__, root + "."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
@@ -27,7 +30,7 @@ for root in ("fedbnsl", "fedbnsl_server", "fedbnsl_client", "fedbnsl_experiments
 
 def bounds(package: str) -> tuple[str, str]:
     """The lower and the upper bound of a dependency; '' for none."""
-    [bounds] = [line.removeprefix(package) for line in PROJECT["dependencies"] if re.match(rf"{package}\b[^-]", line)]
+    [bounds] = [line.removeprefix(package) for line in DEPENDENCIES if re.match(rf"{package}\b[^-]", line)]
     lower, _, upper = bounds.removeprefix(">=").partition(",<")
     return lower, upper
 

@@ -54,8 +54,8 @@ def test_a_site_checks_the_graph_that_it_gets_without_the_mathematics():
 
 
 def test_the_demo_watches_its_processes_without_the_mathematics():
-    watches = "import fedbnsl_experiments.localnet, fedbnsl_experiments.report.summary"
-    scores = "import fedbnsl_experiments.scoring.evaluation"
+    watches = "import fedbnsl_workbench.localnet, fedbnsl_workbench.report.summary"
+    scores = "import fedbnsl_workbench.scoring.evaluation"
     assert loaded(f"{watches}\n{scores}") == {"grpc", "numpy", "pydantic", "rich"}
 
 

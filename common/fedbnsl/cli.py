@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from importlib.util import find_spec
 
 import click
 
@@ -20,6 +19,12 @@ from fedbnsl.interrupt import interruptible
 from fedbnsl.shown import shown_lines
 
 _GROUP = "fedbnsl.commands"
+
+# What other distributions than a site's have, which may not be installed.
+_ELSEWHERE = {
+    "fedbnsl": ("coordinator", "data", "demo", "effect", "evaluate", "report", "simulate"),
+    "fedbnsl-research": ("bench", "reproduce", "tune"),
+}
 
 _EXIT_CODES = """\b
 Exit codes:
@@ -46,11 +51,11 @@ class _Commands(click.Group):
     """The commands of the installed fedbnsl packages."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(name for name, entry in _entries().items() if _installed(entry))
+        return sorted(_entries())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         entry = _entries().get(cmd_name)
-        command = entry.load() if entry is not None and _installed(entry) else None
+        command = None if entry is None else entry.load()
         return command if isinstance(command, click.Command) else None
 
     def resolve_command(
@@ -59,6 +64,10 @@ class _Commands(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.exceptions.NoSuchCommand as error:
+            for distribution, commands in _ELSEWHERE.items():
+                if error.command_name in commands:
+                    remedy = f"pip install {distribution}"
+                    raise SetupError(f"{error.command_name!r} is a command of {distribution}", remedy=remedy) from None
             # click looks for near names in `commands`, where no entry point is.
             names = self.list_commands(ctx)
             raise click.exceptions.NoSuchCommand(error.command_name, possibilities=names, ctx=ctx) from None
@@ -68,11 +77,6 @@ class _Commands(click.Group):
 def _entries() -> dict[str, EntryPoint]:
     """The groups by name; finding them reads the metadata of every installed distribution."""
     return {entry.name: entry for entry in entry_points(group=_GROUP)}
-
-
-def _installed(entry: EntryPoint) -> bool:
-    """Whether the entry's package is installed. One distribution names all groups; an image may lack some."""
-    return find_spec(entry.module.partition(".")[0]) is not None
 
 
 @click.command(
@@ -157,10 +161,10 @@ def before_loading() -> None:
 
 
 def _not_installed(error: Exception) -> SetupError | None:
-    """The error for a missing package; a site's image lacks those of experiments. None for any other error."""
+    """The error for a missing package: the coordinator's image has none for reports. None for any other error."""
     if not isinstance(error, ModuleNotFoundError) or error.name is None or error.name.startswith("fedbnsl"):
         return None
-    remedy = "Install the packages that experiments need: pip install 'fedbnsl[experiments]'."
+    remedy = "Install fedbnsl with all that it depends on: pip install fedbnsl."
     return SetupError(f"this command needs the package {error.name}, which is not installed", remedy=remedy)
 
 

@@ -3,8 +3,8 @@
 import sys
 from pathlib import Path
 
-from fedbnsl_experiments.report.learned import drawing
-from fedbnsl_experiments.report.run_files import read_run
+from fedbnsl_workbench.report.learned import drawing
+from fedbnsl_workbench.report.run_files import read_run
 
 # The report's page gives the font and the white ground; a file by itself must bring them.
 svg = drawing(read_run(Path(sys.argv[1]))).replace("<svg ", '<svg font-family="sans-serif" style="background:#fff" ', 1)

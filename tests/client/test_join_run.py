@@ -33,10 +33,10 @@ from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.join_run import take_part
 from fedbnsl_client.session import Session
 from fedbnsl_client.site.admission import PublicTable
-from fedbnsl_experiments.simulate import simulate
-from fedbnsl_experiments.tables.synthetic import synthesise
 from fedbnsl_server.goodbye import end_of
 from fedbnsl_server.store import checkpoint
+from fedbnsl_workbench.simulate import simulate
+from fedbnsl_workbench.tables.synthetic import synthesise
 
 NOWHERE = "127.0.0.1:1"  # nobody listens on the first port
 

@@ -13,7 +13,7 @@ from fedbnsl_client.data.checks import Oddity
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_client.rounds.admm import Rounds
-from fedbnsl_experiments.tables.synthetic import synthesise
+from fedbnsl_workbench.tables.synthetic import synthesise
 
 FEDERATION = synthesise(5, 6, 1, 200, 3)
 W = SparseMatrix.from_dense(np.triu(np.full((5, 5), 0.25), k=1))

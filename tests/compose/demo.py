@@ -37,7 +37,7 @@ from compose.federation import (
 )
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.csv_table import read_header
-from fedbnsl_experiments.tables.folder import ranges_of_generated
+from fedbnsl_workbench.tables.folder import ranges_of_generated
 
 RUN_DEADLINE_S = 600.0
 EPSILON, DELTA = 1.0, 1e-8

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(660)  # the first test waits for the images to 
 INVENTORY = """
 import json, os
 from importlib.util import find_spec
-names = ("fedbnsl", "fedbnsl_client", "fedbnsl_server", "fedbnsl_experiments", "pip", "setuptools", "hatchling")
+names = ("fedbnsl", "fedbnsl_client", "fedbnsl_server", "fedbnsl_workbench", "pip", "setuptools", "hatchling")
 packages = [name for name in names if find_spec(name)]
 writable = [folder for folder, _, _ in os.walk("/opt/fedbnsl") if os.access(folder, os.W_OK)]
 print(json.dumps({"uid": os.getuid(), "packages": packages, "writable": writable}))

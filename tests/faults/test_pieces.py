@@ -12,7 +12,7 @@ from faults.scene import COORDINATOR, SITES, Scene, guarded_plan, public_plan
 from fedbnsl import pieces
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_experiments.simulate import simulate
+from fedbnsl_workbench.simulate import simulate
 
 ALL_WELL = {COORDINATOR: [0], "north": [0], "south": [0]}
 SMALL = {"fedbnsl.pieces.PIECE_BYTES": 50}

@@ -12,7 +12,7 @@ import pytest
 from agents import SITES, Federated, plan_of_three, price_units
 from command_line import Outcome
 from fedbnsl_client.site import folder as site_folder
-from fedbnsl_experiments.localnet import LocalNetwork
+from fedbnsl_workbench.localnet import LocalNetwork
 from free_port import free_port
 from private_site import DATASET, ROWS
 

@@ -19,15 +19,15 @@ from fedbnsl.messages import LocalUpdate
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.session import Session
-from fedbnsl_experiments.report.page import write_report
-from fedbnsl_experiments.scoring.metrics import score
-from fedbnsl_experiments.simulate import simulate
-from fedbnsl_experiments.tables.synthetic import synthesise
 from fedbnsl_server.cli import _summarise  # pyright: ignore[reportPrivateUsage]
 from fedbnsl_server.sites import membership_log
 from fedbnsl_server.sites.ejection import Ejected, round_to_go_on_after
 from fedbnsl_server.store import checkpoint, orders
 from fedbnsl_server.store.run_folder import RunFolder
+from fedbnsl_workbench.report.page import write_report
+from fedbnsl_workbench.scoring.metrics import score
+from fedbnsl_workbench.simulate import simulate
+from fedbnsl_workbench.tables.synthetic import synthesise
 from network.test_resume import (
     GRAPH_FILES,
     LONG_S,

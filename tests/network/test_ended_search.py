@@ -18,8 +18,8 @@ import pytest
 
 from fedbnsl.messages import Phase
 from fedbnsl.plan.plan import Plan
-from fedbnsl_experiments.localnet import LocalNetwork
 from fedbnsl_server.observe.status_client import Observer
+from fedbnsl_workbench.localnet import LocalNetwork
 
 LONG_S = 60.0
 SITES = ("north", "south")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fedbnsl_experiments.localnet import LocalNetwork
+from fedbnsl_workbench.localnet import LocalNetwork
 from otlp_collector import Collector, attributes
 
 LONG_S = 90.0

@@ -13,11 +13,11 @@ import pytest
 from fedbnsl.errors import FedbnslError
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_experiments import localnet
-from fedbnsl_experiments.fork_server import Forked, ForkServer, is_available
-from fedbnsl_experiments.simulate import simulate
-from fedbnsl_experiments.tables.folder import site_files, write_federation
-from fedbnsl_experiments.tables.synthetic import synthesise
+from fedbnsl_workbench import localnet
+from fedbnsl_workbench.fork_server import Forked, ForkServer, is_available
+from fedbnsl_workbench.simulate import simulate
+from fedbnsl_workbench.tables.folder import site_files, write_federation
+from fedbnsl_workbench.tables.synthetic import synthesise
 
 pytestmark = pytest.mark.skipif(not is_available(), reason="needs a system whose processes adopt others")
 

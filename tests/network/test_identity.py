@@ -25,10 +25,10 @@ from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.join_run import take_part
 from fedbnsl_client.session import Session
 from fedbnsl_client.site.admission import PublicTable
-from fedbnsl_experiments.tables.synthetic import synthesise
 from fedbnsl_server.identity import authority, enrolment_table
 from fedbnsl_server.identity.enrolment import Federation
 from fedbnsl_server.serve import serve
+from fedbnsl_workbench.tables.synthetic import synthesise
 from federation_folder import clock_off, enrol, enrol_at, make_federation
 
 LONG_S = 30.0

@@ -17,15 +17,15 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl.rounds import residual_moments
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
-from fedbnsl_experiments import localnet
-from fedbnsl_experiments import simulate as simulation
-from fedbnsl_experiments.bench.poison import ConstantWeights, Garbage, swapped
-from fedbnsl_experiments.report.page import write_report
-from fedbnsl_experiments.report.summary import print_summary
-from fedbnsl_experiments.tables.folder import site_files, write_federation
-from fedbnsl_experiments.tables.synthetic import SyntheticFederation, synthesise
+from fedbnsl_research.bench.poison import ConstantWeights, Garbage, swapped
 from fedbnsl_server.cli import _summarise  # pyright: ignore[reportPrivateUsage]
 from fedbnsl_server.influence import many_rows
+from fedbnsl_workbench import localnet
+from fedbnsl_workbench import simulate as simulation
+from fedbnsl_workbench.report.page import write_report
+from fedbnsl_workbench.report.summary import print_summary
+from fedbnsl_workbench.tables.folder import site_files, write_federation
+from fedbnsl_workbench.tables.synthetic import SyntheticFederation, synthesise
 from report_runs import Page
 
 SPARSE = Plan(rounds=6)

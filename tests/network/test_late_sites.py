@@ -21,14 +21,14 @@ from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_client.session import Session
 from fedbnsl_client.site.admission import PublicTable
-from fedbnsl_experiments.simulate import simulate
-from fedbnsl_experiments.tables.synthetic import synthesise
 from fedbnsl_server.algorithm import round_loop
 from fedbnsl_server.algorithm.admm import AdmmState, initial_state
 from fedbnsl_server.algorithm.round_loop import RoundRecord
 from fedbnsl_server.serve import serve
 from fedbnsl_server.sites.mailbox import Mailbox, Traffic, UpdateCheck
 from fedbnsl_server.store import checkpoint
+from fedbnsl_workbench.simulate import simulate
+from fedbnsl_workbench.tables.synthetic import synthesise
 
 SITES = ("a", "b", "c")
 D = 6

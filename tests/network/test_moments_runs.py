@@ -27,8 +27,8 @@ from fedbnsl_client.privacy import private_moments
 from fedbnsl_client.session import Session
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_client.site.admission import GuardedTable
-from fedbnsl_experiments.simulate import simulate
 from fedbnsl_server.serve import serve
+from fedbnsl_workbench.simulate import simulate
 from network import test_resume
 from network.test_resume import LONG_S, Federation, assert_same_run, coordinate_until
 from private_site import DATASET, NAMES, ROWS, make_site, private_plan, rows, write_table

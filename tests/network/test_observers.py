@@ -28,9 +28,9 @@ from fedbnsl.messages import PROTOCOL_VERSION, JoinRequest, LeaveReason, LedgerH
 from fedbnsl.rounds import admm as admm_rounds
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl_client.session import Session
-from fedbnsl_experiments.localnet import LocalNetwork
 from fedbnsl_server.identity.enrolment import Federation
 from fedbnsl_server.observe.status_client import Observer
+from fedbnsl_workbench.localnet import LocalNetwork
 from free_port import free_port
 
 LONG_S = 30.0

@@ -15,8 +15,8 @@ from playwright.sync_api import Page, expect
 from browser import LONG_MS, chromium
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.site import folder as site_folder
-from fedbnsl_experiments import localnet
-from fedbnsl_experiments.tables.synthetic import synthesise
+from fedbnsl_workbench import localnet
+from fedbnsl_workbench.tables.synthetic import synthesise
 from free_port import free_port
 from private_site import NAMES, make_site, private_plan, rows, write_table
 

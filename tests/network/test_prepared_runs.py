@@ -9,8 +9,8 @@ from fedbnsl.errors import DivergenceError
 from fedbnsl.plan.preparation import Preparation
 from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_experiments.scoring.evaluation import read_result
-from fedbnsl_experiments.simulate import simulate
+from fedbnsl_workbench.scoring.evaluation import read_result
+from fedbnsl_workbench.simulate import simulate
 from network import test_resume
 from network.test_moments_runs import AFTER_ITS_CHECKPOINT, BEFORE_ITS_CHECKPOINT, LEAN, Crashes
 from network.test_resume import Federation, assert_same_run, coordinate_until

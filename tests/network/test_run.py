@@ -13,10 +13,10 @@ import pytest
 from fedbnsl.errors import ResultError
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_experiments import localnet
-from fedbnsl_experiments.simulate import simulate
-from fedbnsl_experiments.tables.folder import site_files, write_federation
-from fedbnsl_experiments.tables.synthetic import synthesise
+from fedbnsl_workbench import localnet
+from fedbnsl_workbench.simulate import simulate
+from fedbnsl_workbench.tables.folder import site_files, write_federation
+from fedbnsl_workbench.tables.synthetic import synthesise
 
 GRAPH_FILES = ["weights.csv", "edges.csv", "graph.graphml", "graph.dot", "dagitty.txt", "lgbn.json"]
 

@@ -23,11 +23,11 @@ from fedbnsl_client.participant import Participant
 from fedbnsl_client.privacy import randomness
 from fedbnsl_client.secure_sum import masks
 from fedbnsl_client.site import folder as site_folder
-from fedbnsl_experiments.simulate import InProcessExchange, simulate
 from fedbnsl_server.algorithm import admm, round_loop
 from fedbnsl_server.algorithm.round_loop import RoundRecord
 from fedbnsl_server.grpc_api.servicer import Servicer
 from fedbnsl_server.store import checkpoint
+from fedbnsl_workbench.simulate import InProcessExchange, simulate
 from federation_folder import make_federation
 from private_site import DATASET
 from secure_sites import FEDERATION, PLAN, SITES, TABLES, Wire, join, make_sites, once, play, tap

@@ -8,9 +8,9 @@ import pytest
 
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_experiments.bench import wire_bytes as bench_bytes
-from fedbnsl_experiments.bench.wire_bytes import CountingProxy, run_bytes
-from fedbnsl_experiments.tables.synthetic import synthesise
+from fedbnsl_research.bench import wire_bytes as bench_bytes
+from fedbnsl_research.bench.wire_bytes import CountingProxy, run_bytes
+from fedbnsl_workbench.tables.synthetic import synthesise
 
 MAX_FRAMING_BYTES = 300  # a call, in plaintext: headers of HTTP/2, once in full and then by reference, and frames
 CASES = [(d, how) for d in (20, 100, 200) for how in ("with", "without")]

@@ -13,10 +13,10 @@ from fedbnsl.versions import own_versions
 from fedbnsl_client import join_run
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.site.admission import PublicTable
-from fedbnsl_experiments.report.page import write_report
 from fedbnsl_server.serve import serve
 from fedbnsl_server.sites.roster import Member, Roster
 from fedbnsl_server.store.run_folder import RunFolder
+from fedbnsl_workbench.report.page import write_report
 
 NAMES = ("a", "b", "c")
 PLAN = Plan(n_participants=2, rounds=2, refit_rounds=1, join_deadline_s=30.0, run_deadline_s=60.0, variables=NAMES)

@@ -15,9 +15,9 @@ from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.join_run import take_part
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_client.site.admission import GuardedTable
-from fedbnsl_experiments import localnet
-from fedbnsl_experiments.report.page import write_report
-from fedbnsl_experiments.simulate import simulate
+from fedbnsl_workbench import localnet
+from fedbnsl_workbench.report.page import write_report
+from fedbnsl_workbench.simulate import simulate
 from network.test_private_run import SITES, Wire, coordinate, join, wire
 from private_site import NAMES, make_site, private_plan, rows, write_table
 

@@ -20,9 +20,9 @@ from fedbnsl.sparse import Matrix
 from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
-from fedbnsl_experiments.tables.synthetic import synthesise
 from fedbnsl_server.algorithm import round_loop
 from fedbnsl_server.sites.mailbox import Traffic, UpdateCheck
+from fedbnsl_workbench.tables.synthetic import synthesise
 
 D, N = 8, 100
 PLAN = Plan(local_solver="closed-form", rounds=2, refit_rounds=0, consensus_penalty=1.3)

@@ -17,15 +17,15 @@ from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_experiments.report.page import write_report
-from fedbnsl_experiments.report.summary import print_summary
-from fedbnsl_experiments.scoring.evaluation import evaluate
-from fedbnsl_experiments.simulate import simulate
 from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph, consensus_graph
 from fedbnsl_server.effect_report import effect_report
 from fedbnsl_server.search.degenerate_columns import NO_UNUSED, unused_columns
 from fedbnsl_server.store import results
 from fedbnsl_server.store.learned_network import read_network
+from fedbnsl_workbench.report.page import write_report
+from fedbnsl_workbench.report.summary import print_summary
+from fedbnsl_workbench.scoring.evaluation import evaluate
+from fedbnsl_workbench.simulate import simulate
 
 LEVELS = "ABCDE"
 

@@ -12,11 +12,11 @@ from fedbnsl.graphs.files import read_edges
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_experiments.report.page import write_report
-from fedbnsl_experiments.simulate import simulate
 from fedbnsl_server.search import confidence
 from fedbnsl_server.search.confidence import Confidence
 from fedbnsl_server.store import checkpoint
+from fedbnsl_workbench.report.page import write_report
+from fedbnsl_workbench.simulate import simulate
 
 NAMES = ("a", "b", "c", "d")
 

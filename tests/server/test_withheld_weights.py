@@ -16,15 +16,15 @@ from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_experiments.estimator import FedSparseBNSL, SimulationWarning
-from fedbnsl_experiments.report.effects import effect_table
-from fedbnsl_experiments.report.page import write_report
-from fedbnsl_experiments.report.run_files import read_run
-from fedbnsl_experiments.scoring.evaluation import read_weights
-from fedbnsl_experiments.simulate import simulate
 from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph, consensus_graph
 from fedbnsl_server.store import results
 from fedbnsl_server.store.learned_graph import write_graph
+from fedbnsl_workbench.estimator import FedSparseBNSL, SimulationWarning
+from fedbnsl_workbench.report.effects import effect_table
+from fedbnsl_workbench.report.page import write_report
+from fedbnsl_workbench.report.run_files import read_run
+from fedbnsl_workbench.scoring.evaluation import read_weights
+from fedbnsl_workbench.simulate import simulate
 
 DICTIONARY = Dictionary.model_validate(
     {

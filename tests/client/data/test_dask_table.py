@@ -30,7 +30,7 @@ from fedbnsl_client.privacy.private_moments import (
     release_statistics,
 )
 from fedbnsl_client.site.admission import PublicTable
-from fedbnsl_experiments.simulate import simulate
+from fedbnsl_workbench.simulate import simulate
 from free_port import free_port
 from private_site import private_plan
 

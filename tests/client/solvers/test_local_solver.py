@@ -18,7 +18,7 @@ from numba.core.registry import CPUDispatcher
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.solvers.local_solver import warm_up
-from fedbnsl_experiments.simulate import simulate
+from fedbnsl_workbench.simulate import simulate
 
 
 def compiled():

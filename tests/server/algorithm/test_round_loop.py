@@ -16,12 +16,12 @@ from fedbnsl.rounds import refit as refit_rounds
 from fedbnsl.sparse import Matrix, SparseMatrix
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
-from fedbnsl_experiments.tables.synthetic import synthesise
 from fedbnsl_server.algorithm import round_loop
 from fedbnsl_server.algorithm.admm import AdmmState, initial_state
 from fedbnsl_server.algorithm.round_loop import RoundRecord
 from fedbnsl_server.sites.mailbox import Traffic, UpdateCheck
 from fedbnsl_server.store import checkpoint
+from fedbnsl_workbench.tables.synthetic import synthesise
 
 SITES = ("a", "b", "c")
 VARIABLES = ("u", "v", "w", "x", "y")

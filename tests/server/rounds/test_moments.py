@@ -24,8 +24,6 @@ from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_client.participant import Participant
-from fedbnsl_experiments.simulate import simulate
-from fedbnsl_experiments.tables.synthetic import synthesise
 from fedbnsl_server.algorithm import round_loop
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.consensus_graph import consensus_graph
@@ -34,6 +32,8 @@ from fedbnsl_server.search.confidence import Confidence
 from fedbnsl_server.search.progress import Progress
 from fedbnsl_server.sites.mailbox import UpdateCheck
 from fedbnsl_server.store import checkpoint
+from fedbnsl_workbench.simulate import simulate
+from fedbnsl_workbench.tables.synthetic import synthesise
 from plain_sites import PlainSites, states_of_run
 
 FEDERATION = synthesise(8, 10, 3, 400, 5)

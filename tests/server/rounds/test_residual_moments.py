@@ -23,7 +23,6 @@ from fedbnsl.sparse import Matrix, SparseMatrix
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_client.privacy import randomness
-from fedbnsl_experiments.tables.synthetic import synthesise
 from fedbnsl_server.algorithm import round_loop
 from fedbnsl_server.algorithm.admm import AdmmState, initial_state
 from fedbnsl_server.algorithm.consensus_graph import consensus_graph
@@ -36,6 +35,7 @@ from fedbnsl_server.search.pooled_moments import PooledMoments, next_scales, sea
 from fedbnsl_server.search.released_likelihood import Release
 from fedbnsl_server.sites.mailbox import UpdateCheck
 from fedbnsl_server.store import checkpoint
+from fedbnsl_workbench.tables.synthetic import synthesise
 from plain_sites import PlainSites, states_of_run
 
 FEDERATION = synthesise(8, 10, 3, 4000, 100)

@@ -10,10 +10,10 @@ from fedbnsl.privacy.calibration import LATTICE
 from fedbnsl.sparse import Matrix
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
-from fedbnsl_experiments.simulate import simulate
-from fedbnsl_experiments.tables.synthetic import synthesise
 from fedbnsl_server.search.centring import capped, in_one_direction, near_bounds
 from fedbnsl_server.search.pooled_moments import mean_over_records
+from fedbnsl_workbench.simulate import simulate
+from fedbnsl_workbench.tables.synthetic import synthesise
 
 D, N = 10, 4000
 R = 0.55 * D**0.5

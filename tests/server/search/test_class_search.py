@@ -8,10 +8,10 @@ import pytest
 
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
-from fedbnsl_experiments.tables.synthetic import synthesise
 from fedbnsl_server.search.class_search import ClassProblem, edge_penalty
 from fedbnsl_server.search.order_search import best_dag, bic_penalty, extended_penalty
 from fedbnsl_server.search.progress import Progress
+from fedbnsl_workbench.tables.synthetic import synthesise
 
 D, SITES, ROWS = 8, 4, 30
 EVERYTHING = ~np.eye(D, dtype=bool)

@@ -8,11 +8,11 @@ import pytest
 
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl.sparse import Matrix
-from fedbnsl_experiments.tables.synthetic import random_weights
 from fedbnsl_server.search import equal_variance_search
 from fedbnsl_server.search.combined_releases import released
 from fedbnsl_server.search.equal_variance_search import EqualVarianceSearch, Learned
 from fedbnsl_server.search.released_likelihood import Release
+from fedbnsl_workbench.tables.synthetic import random_weights
 
 D, ROWS = 20, 1e9
 NAMES = [f"x{k}" for k in range(D)]

@@ -11,13 +11,13 @@ import pytest
 from fedbnsl.messages import JoinRequest, LedgerHead
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_experiments.simulate import simulate
 from fedbnsl_server.sites.mailbox import Traffic
 from fedbnsl_server.sites.roster import Roster
 from fedbnsl_server.store import warnings
 from fedbnsl_server.store.results import RunRecorder
 from fedbnsl_server.store.run_folder import RunFolder
 from fedbnsl_server.store.run_id import RunIdentity
+from fedbnsl_workbench.simulate import simulate
 from private_site import NAMES, private_plan, rows
 
 HEAD = LedgerHead(b"i" * 16, b"a" * 16, 1, b"d" * 32, 0)

@@ -29,11 +29,6 @@ from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl.wording import edges_in_words
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
-from fedbnsl_experiments import simulate as simulation
-from fedbnsl_experiments.report.page import write_report
-from fedbnsl_experiments.report.verdict import verdict_of
-from fedbnsl_experiments.scoring.evaluation import learned_weights
-from fedbnsl_experiments.tables.synthetic import synthesise
 from fedbnsl_server.algorithm import admm
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.round_loop import RoundRecord
@@ -44,6 +39,11 @@ from fedbnsl_server.store.result_file import learned_class, learned_graph
 from fedbnsl_server.store.results import RunRecorder
 from fedbnsl_server.store.run_folder import RunFolder, default_folder
 from fedbnsl_server.store.run_id import RunIdentity
+from fedbnsl_workbench import simulate as simulation
+from fedbnsl_workbench.report.page import write_report
+from fedbnsl_workbench.report.verdict import verdict_of
+from fedbnsl_workbench.scoring.evaluation import learned_weights
+from fedbnsl_workbench.tables.synthetic import synthesise
 
 AWKWARD = ("a/b", "IL 6", "naïve β", 'with "quotes"', "comma, here", "NF-κB\\p65")
 D = len(AWKWARD)

@@ -1,0 +1,90 @@
+"""The table of total effects on the page, against effects counted on paper."""
+
+import numpy as np
+import pytest
+
+from class_runs import NAMES, complete, copied_without_charts, edge, small_run
+from fedbnsl.graphs.files import LearnedGraph, write_all
+from fedbnsl_workbench.report import effects
+from fedbnsl_workbench.report.page import write_report
+from report_runs import Page
+
+WEIGHTS = {("a", "c"): 0.9, ("b", "c"): -0.7, ("c", "d"): 0.5, ("e", "f"): 0.25}
+EDGES = [edge(*pair, weight, 1.0, "nobody" if "e" in pair else "data") for pair, weight in WEIGHTS.items()]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Unit noise; e - f without a direction: 0.25 one way, and 0.25 / (1 + 0.25^2) the other."""
+    run = small_run(tmp_path_factory.mktemp("effects"), edges=EDGES, unsure=[])
+    W = np.array([[WEIGHTS.get((s, t), 0.0) for t in NAMES] for s in NAMES])
+    write_all(LearnedGraph(tuple(NAMES), W != 0, W, np.ones(len(NAMES))), run)
+    complete(run, edges=EDGES)
+    return run
+
+
+@pytest.fixture
+def run(made, tmp_path, monkeypatch):
+    return copied_without_charts(made, tmp_path / "run", monkeypatch)
+
+
+def page_of(run):
+    return Page(write_report(run).read_text(encoding="utf-8"))
+
+
+def rows_of(page):
+    return {(row["from"], row["to"]): row for row in page.rows("effects")}
+
+
+def test_every_pair_with_a_possible_effect_has_its_value_or_its_range(run):
+    rows = rows_of(page_of(run))
+    first = {pair: row["effect"].replace("\u00a0", " ") for pair, row in rows.items()}
+    assert set(first) == {("a", "c"), ("b", "c"), ("c", "d"), ("a", "d"), ("b", "d"), ("e", "f"), ("f", "e")}
+    for pair, value in ((("a", "c"), "+0.900"), (("a", "d"), "+0.450"), (("b", "d"), "-0.350")):
+        assert first[pair].startswith(value)
+        assert rows[pair]["what the graph tells"] == "identified"
+    assert first["e", "f"].startswith("0.000 to 0.250")
+    assert first["f", "e"].startswith("0.000 to 0.235")
+    assert rows["e", "f"]["what the graph tells"] == rows["f", "e"]["what the graph tells"] == "not identified"
+
+
+def test_an_effect_along_one_edge_has_the_interval_of_its_coefficient(run):
+    """900 rows: a to c has the standard error 1 / 30."""
+    assert rows_of(page_of(run))["a", "c"]["effect"].split(" ", 1)[1].strip() == "0.83 to 0.97"
+
+
+def test_the_largest_are_shown_and_the_others_counted(run, monkeypatch):
+    monkeypatch.setattr(effects, "MOST_SHOWN", 2)
+    page = page_of(run)
+    assert len(page.rows("effects")) == 2
+    assert "The 2 largest without units; 5 other pairs with a possible effect are left out." in page.text
+    assert "fedbnsl effect RUN --from A --to B" in page.text
+
+
+def test_variables_beyond_the_bound_on_the_work_are_named(run, monkeypatch):
+    monkeypatch.setattr(effects, "_MOST_WORK", 1)
+    page = page_of(run)
+    assert {source for source, _ in rows_of(page)} == {"a"}
+    assert "Effects of 5 variables are not in the table" in page.text
+    assert "b, c, d, e, f" in page.text
+
+
+def test_without_a_network_the_page_says_why_there_are_no_effects(run):
+    (run / "lgbn.json").unlink()
+    complete(run, not_written={"lgbn.json": "the moments are not known"})
+    page = page_of(run)
+    assert "effects" not in page.tables
+    assert "There are none in this report: they are computed from lgbn.json: the moments are not known." in page.text
+
+
+def test_a_head_of_the_table_sorts_by_it(made, browser):
+    page = browser.new_page()
+    page.goto(write_report(made).as_uri())
+    page.locator("#effects thead th").nth(2).get_by_role("button").click()
+    shown = page.locator("#effects tbody tr td:nth-child(3)").all()
+    values = [float(cell.get_attribute("data-sort")) for cell in shown]
+    assert len(values) == 7
+    assert values == sorted(values, reverse=True)
+    page.locator("#effects thead th").nth(2).get_by_role("button").click()
+    again = page.locator("#effects tbody tr td:nth-child(3)").all()
+    assert [float(cell.get_attribute("data-sort")) for cell in again] == sorted(values)

@@ -1,0 +1,221 @@
+"""A graph as one SVG element that needs nothing else: layers from parents down to children, readable names.
+
+Edges and nodes carry numbers in `data-` attributes, by which the page's script knows them; without it they do nothing.
+"""
+
+import itertools
+import unicodedata
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from fedbnsl.graphs.graph import Edge
+from fedbnsl_workbench.report.dag_layout import NODE_HEIGHT, layout
+
+_FONT_PX = 13.0
+_MARGIN = 12.0
+_PADDING = 10.0
+_NARROWEST = 34.0
+_LONGEST_NAME = 24
+_ARROW = 9.0
+# Room for an arrow's head beside others.
+_PORT = 10.0
+_THINNEST, _WIDEST = 1.2, 4.2
+
+
+@dataclass(frozen=True)
+class Style:
+    """How one kind of edge looks; kinds differ in colour and in dashes.
+
+    Attributes
+    ----------
+    dashes
+        SVG's stroke-dasharray; empty: a solid line.
+    meaning
+        For the legend.
+    """
+
+    colour: str
+    dashes: str
+    meaning: str
+
+
+STYLES: Mapping[str, Style] = {
+    "positive": Style("#0072b2", "", "positive weight"),
+    "negative": Style("#c04a00", "7 4", "negative weight"),
+    "correct": Style("#00734f", "", "correct"),
+    "reversed": Style("#c04a00", "10 4", "reversed: the truth has the other direction"),
+    "extra": Style("#8e2f7c", "2 4", "extra: not in the truth"),
+    "open": Style("#7a5c00", "14 3 3 3", "open: undirected either here or in the truth's class"),
+    "unscored": Style("#6b7280", "", "unscored: the truth lacks one of the variables"),
+    "missing": Style("#6b7280", "8 4 1.5 4", "missing: in the truth only"),
+    "unsure": Style("#6b7280", "1.5 4", "not in the graph, but found in some bootstrap draws"),
+}
+
+_NOT_LEARNED = ("missing", "unsure")
+
+
+@dataclass(frozen=True)
+class Arrow:
+    """An edge to draw.
+
+    Attributes
+    ----------
+    kind
+        One of STYLES; `missing` and `unsure` edges were not learned. An unsure one has no place in the layout: it is
+        drawn across the others, and only where both its ends are drawn anyway.
+    strength
+        0 to 1: from the thinnest to the widest line.
+    words
+        What the reader is told who points at it, line by line.
+    directed
+        Undirected edges have no head.
+    share
+        Of the bootstrap draws in which the pair is adjacent; None where there is none.
+    """
+
+    source: int
+    target: int
+    kind: str
+    strength: float
+    words: str
+    directed: bool = True
+    share: float | None = None
+
+
+def draw(names: Sequence[str], arrows: Sequence[Arrow], *, title: str) -> str:
+    """An <svg> of the nodes that have an edge; learned directed edges must be acyclic, and point down."""
+    shown = [shortened(name) for name in names]
+    widths = [max(_NARROWEST, text_width(name) + 2 * _PADDING) for name in shown]
+    laid_out = [arrow for arrow in arrows if arrow.kind != "unsure"]
+    for sharing in (Counter(arrow.source for arrow in laid_out), Counter(arrow.target for arrow in laid_out)):
+        for node, n_ends in sharing.items():
+            widths[node] = max(widths[node], n_ends * _PORT)
+    fixed = [arrow for arrow in laid_out if arrow.directed and arrow.kind not in _NOT_LEARNED]
+    # The learned ones first: a missing edge never decides which way an undirected one is drawn.
+    free = sorted((arrow for arrow in laid_out if arrow not in fixed), key=lambda arrow: arrow.kind in _NOT_LEARNED)
+    placed = layout(widths, _ends(fixed), _ends(free))
+    ports = _ports(placed.routes, widths)
+    width, height = placed.width + 2 * _MARGIN, placed.height + 2 * _MARGIN
+    parts = [
+        f'<svg class="dag" xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
+        f'viewBox="{-_MARGIN:g} {-_MARGIN:g} {width:.0f} {height:.0f}" role="img" aria-label="{escape(title)}">'
+        f'<g fill="none" stroke-linecap="butt">'
+    ]
+    # The thin ones first, so that the strong ones lie on top.
+    for arrow in sorted(laid_out, key=lambda arrow: arrow.strength):
+        edge = arrow.source, arrow.target
+        parts.append(_line(arrow, placed.routes[edge], *ports[edge]))
+    for arrow in arrows:
+        if arrow.kind == "unsure" and {arrow.source, arrow.target} <= set(placed.centres):
+            parts.append(_across(arrow, placed.centres[arrow.source], placed.centres[arrow.target]))
+    parts.append(f'</g><g font-size="{_FONT_PX:g}" text-anchor="middle">')
+    for node, (x, y) in sorted(placed.centres.items()):
+        full = f"<title>{escape(names[node])}</title>" if shown[node] != names[node] else ""
+        parts.append(
+            f'<g class="node" data-node="{node}" data-name="{escape(names[node])}">{full}'
+            f'<rect x="{x - widths[node] / 2:.1f}" y="{y - NODE_HEIGHT / 2:.1f}" '
+            f'width="{widths[node]:.1f}" height="{NODE_HEIGHT:g}" rx="7" fill="#f3f6fa" stroke="#5b6773"/>'
+            f'<text x="{x:.1f}" y="{y + 0.35 * _FONT_PX:.1f}" fill="#1b1f24">{escape(shown[node])}</text></g>'
+        )
+    return "".join([*parts, "</g></svg>"])
+
+
+def _ends(arrows: Sequence[Arrow]) -> list[Edge]:
+    return [(arrow.source, arrow.target) for arrow in arrows]
+
+
+def sample(kind: str, *, directed: bool = True) -> str:
+    """A short line for the legend."""
+    style = STYLES[kind]
+    head = f'<path d="M45 6l-9 -4v8z" fill="{style.colour}"/>' if directed else ""
+    return (
+        f'<svg class="sample" width="46" height="12" viewBox="0 0 46 12" aria-hidden="true"><path d="M1 6H'
+        f'{38 if directed else 45}" stroke="{style.colour}" stroke-width="2.6" stroke-dasharray="{style.dashes}" '
+        f'fill="none"/>{head}</svg>'
+    )
+
+
+def shortened(name: str, longest: int = _LONGEST_NAME) -> str:
+    """A name without its middle, if it is too long: both ends tell names apart."""
+    if len(name) <= longest:
+        return name
+    end = (longest - 1) * 2 // 5
+    return f"{name[: longest - 1 - end]}\u2026{name[-end:]}"
+
+
+def text_width(text: str) -> float:
+    """At least the width in pixels that common fonts give a label; no font is asked, as the reader's is unknown."""
+    return _FONT_PX * sum(map(_ems, text))
+
+
+def _ems(letter: str) -> float:
+    if unicodedata.combining(letter) or unicodedata.category(letter) in ("Mn", "Me", "Cf"):
+        return 0.0
+    if unicodedata.east_asian_width(letter) in ("W", "F") or ord(letter) > 0xFFFF:
+        return 1.35 if ord(letter) > 0xFFFF else 1.05
+    if letter in "ijl.,:;|!'I ":
+        return 0.4
+    if letter in "mwMW@%\u2026\u2014":
+        return 1.02
+    return 0.76 if letter.isupper() else 0.66
+
+
+Shift = tuple[float, float]
+
+
+def _ports(routes: Mapping[Edge, Sequence[tuple[float, float]]], widths: Sequence[float]) -> dict[Edge, Shift]:
+    """How far from the middles of its ends an edge leaves and arrives: side by side, in the order of the other ends."""
+    ends: dict[tuple[int, bool], list[tuple[float, Edge, int]]] = {}
+    for edge, route in routes.items():
+        for which, (node, here, there) in enumerate(((edge[0], route[0], route[1]), (edge[1], route[-1], route[-2]))):
+            ends.setdefault((node, there[1] > here[1]), []).append((there[0], edge, which))
+    shift: dict[Edge, list[float]] = {edge: [0.0, 0.0] for edge in routes}
+    for (node, _), sharing in ends.items():
+        step = min(12.0, 0.92 * widths[node] / len(sharing))
+        for k, (_, edge, which) in enumerate(sorted(sharing)):
+            shift[edge][which] = (k - (len(sharing) - 1) / 2) * step
+    return {edge: (first, last) for edge, (first, last) in shift.items()}
+
+
+def _line(arrow: Arrow, route: Sequence[tuple[float, float]], leaves: float, arrives: float) -> str:
+    """A curve through the route, vertical at every point of it; directed, with a head at its end."""
+    style = STYLES[arrow.kind]
+    down = 1 if route[-1][1] > route[0][1] else -1
+    width = _THINNEST + (_WIDEST - _THINNEST) * min(max(arrow.strength, 0.0), 1.0)
+    head = _ARROW + width if arrow.directed else 0.0
+    (x0, y0), (x1, y1) = route[0], route[-1]
+    tip = x1 + arrives, y1 - down * (NODE_HEIGHT / 2 + (1 if arrow.directed else 0))
+    points = [(x0 + leaves, y0 + down * NODE_HEIGHT / 2), *route[1:-1], (tip[0], tip[1] - down * head * 0.8)]
+    d = [f"M{points[0][0]:.1f} {points[0][1]:.1f}"]
+    for (ax, ay), (bx, by) in itertools.pairwise(points):
+        middle = (ay + by) / 2
+        d.append(f"C{ax:.1f} {middle:.1f} {bx:.1f} {middle:.1f} {bx:.1f} {by:.1f}")
+    half = head * 0.42
+    dashes = f' stroke-dasharray="{style.dashes}"' if style.dashes else ""
+    line = f'<path d="{"".join(d)}" stroke="{style.colour}" stroke-width="{width:.1f}"{dashes}/>'
+    if not arrow.directed:
+        return _group(arrow, line)
+    point = f"M{tip[0]:.1f} {tip[1]:.1f}l{-half:.1f} {-down * head:.1f}h{2 * half:.1f}z"
+    return _group(arrow, f'{line}<path d="{point}" fill="{style.colour}"/>')
+
+
+def _across(arrow: Arrow, start: tuple[float, float], end: tuple[float, float]) -> str:
+    """A flat bow from middle to middle: it has no place of its own in the layout, and runs below the nodes."""
+    style, (ax, ay), (bx, by) = STYLES[arrow.kind], start, end
+    # Across the line between both by an eighth of its length, which keeps clear of the nodes of one layer.
+    cx, cy = (ax + bx) / 2 - (by - ay) / 8, (ay + by) / 2 + (bx - ax) / 8
+    return _group(
+        arrow,
+        f'<path d="M{ax:.1f} {ay:.1f}Q{cx:.1f} {cy:.1f} {bx:.1f} {by:.1f}" stroke="{style.colour}" stroke-width="1.8" '
+        f'stroke-dasharray="{style.dashes}"/>',
+    )
+
+
+def _group(arrow: Arrow, paths: str) -> str:
+    share = "" if arrow.share is None else f' data-share="{arrow.share:.4g}"'
+    return (
+        f'<g class="edge {arrow.kind}" data-source="{arrow.source}" data-target="{arrow.target}" '
+        f'data-directed="{int(arrow.directed)}"{share}><title>{escape(arrow.words)}</title>{paths}</g>'
+    )

@@ -1,0 +1,180 @@
+"""The total effects between all variables of a run, for a table of its report: `fedbnsl effect` all at once.
+
+Only pairs with a possible effect are of interest: those in which a directed path leads from one to the other in some
+graph of the class. Both the rows of the table and the work for it are bounded, the work by counts and not by a clock,
+so that a page is the same whenever it is made.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedbnsl.errors import ResultError
+from fedbnsl.graphs.files import LGBN
+from fedbnsl.sparse import Matrix
+from fedbnsl_server.search.effects import Effect, certainty, effects_on_all, rests_on
+from fedbnsl_server.store.learned_network import LearnedNetwork, read_network
+from fedbnsl_server.withheld_effects import told_effects
+from fedbnsl_workbench.report.confidence import Interval
+from fedbnsl_workbench.report.run_files import ReportedRun
+
+MOST_SHOWN = 200
+# Of one variable. One in a large undirected clique has very many, and so wide a range that it tells nothing.
+_MOST_PARENT_SETS = 64
+# About as many (variable, set of its parents, variable) as ten seconds allow.
+_MOST_WORK = 200_000
+_NORMAL_95 = 1.959963984540054
+
+_IN_WORDS = {"identified": "identified", "range": "a range, of one sign", "not identified": "not identified"}
+
+
+@dataclass(frozen=True)
+class EffectRow:
+    """The effect of one variable on another over all graphs of the class.
+
+    Attributes
+    ----------
+    low, high
+        The least and the largest effect, in units of the target for one of the source; of several columns, that pair
+        of columns with the largest effect without units.
+    interval
+        95 %: from the lower end at the least effect to the upper end at the largest; None: not known.
+    standardised_low, standardised_high, standardised_interval
+        The same in standard deviations of the target for one of the source.
+    n_entries
+        Pairs of columns of the two variables.
+    said
+        identified, a range, or not identified, as where it rests on undecided directions or is one between functions of
+        each other.
+    """
+
+    source: str
+    target: str
+    low: float
+    high: float
+    interval: Interval | None
+    standardised_low: float
+    standardised_high: float
+    standardised_interval: Interval | None
+    n_entries: int
+    said: str
+
+    @property
+    def largest(self) -> float:
+        """The effect furthest from 0."""
+        return max(self.low, self.high, key=abs)
+
+    @property
+    def largest_standardised(self) -> float:
+        """The effect without units that is furthest from 0."""
+        return max(self.standardised_low, self.standardised_high, key=abs)
+
+
+@dataclass(frozen=True)
+class EffectTable:
+    """Rows by falling strength without units, and what is not among them.
+
+    Attributes
+    ----------
+    n_possible
+        Ordered pairs with a possible effect, of the sources that were looked at.
+    not_looked_at
+        Sources that have too many sets of parents, or come after the bound on the work.
+    by_assumption
+        Edges whose direction rests on equal variances alone.
+    withheld
+        Pairs with a possible effect of which nothing is told, as noise took them beyond what is possible.
+    has_intervals
+        Whether any row has one.
+    why_not
+        A reason where there can be no table; empty otherwise.
+    """
+
+    rows: Sequence[EffectRow] = ()
+    n_possible: int = 0
+    not_looked_at: Sequence[str] = ()
+    by_assumption: int = 0
+    withheld: int = 0
+    has_intervals: bool = False
+    why_not: str = ""
+
+
+def effect_table(run: ReportedRun) -> EffectTable:
+    """The strongest effects of a run."""
+    if run.residual_variance is None:
+        why = run.result.get("not_written", {}).get(LGBN, "the file has no variances")
+        return EffectTable(why_not=f"they are computed from {LGBN}: {why}")
+    try:
+        network = read_network(run.path)
+    except ResultError:
+        return EffectTable(why_not=f"{LGBN} is not a network over the run's columns")
+    try:
+        return _table(network)
+    except (ValueError, np.linalg.LinAlgError):
+        return EffectTable(why_not="the marks of its edges are no equivalence class, or its covariance has no inverse")
+
+
+def _table(network: LearnedNetwork) -> EffectTable:
+    spread, rows, skipped, work = network.spread, list[EffectRow](), list[str](), 0
+    members, withheld = network.columns.members(), 0
+    for source, name in enumerate(network.columns.variables):
+        found = others = None
+        if work < _MOST_WORK:
+            found, others = (
+                _on_all(network, network.covariance, source),
+                _on_all(network, network.without_withheld, source),
+            )
+        if found is None:
+            skipped.append(name)
+            continue
+        for target, effects in found.items():
+            of = members[source], members[target]
+            told = told_effects(network, effects, None if others is None else others[target], *of)
+            if np.isnan(told[0].value).all():
+                withheld += 1
+            else:
+                rows.append(_row(network, spread, source, target, told))
+        work += len(network.marks) + sum(len(one.adjusted_for) for effects in found.values() for one in effects)
+    rows.sort(key=lambda row: -abs(row.largest_standardised))
+    return EffectTable(
+        rows[:MOST_SHOWN], len(rows), skipped, network.assumed, withheld, any(row.interval for row in rows[:MOST_SHOWN])
+    )
+
+
+def _on_all(network: LearnedNetwork, covariance: Matrix | None, source: int) -> dict[int, list[Effect]] | None:
+    """See `effects_on_all`; None also without a covariance."""
+    if covariance is None:
+        return None
+    return effects_on_all(covariance, network.marks, source, network.columns, network.precision, most=_MOST_PARENT_SETS)
+
+
+def _row(network: LearnedNetwork, spread: Matrix, source: int, target: int, effects: Sequence[Effect]) -> EffectRow:
+    columns = network.columns
+    i, j = columns.members()[source], columns.members()[target]
+    scale = spread[i][:, None] / spread[j]
+    values = np.array([one.value for one in effects])
+    a, b = divmod(int(np.nanargmax(np.abs(values * scale).max(axis=0))), scale.shape[1])
+    of_pair, factor = values[:, a, b], float(scale[a, b])
+    interval = None
+    errors = [one.standard_error[a, b] for one in effects if one.standard_error is not None]
+    tied = network.function([source], target)
+    if not tied and len(errors) == len(effects) and np.isfinite(errors).all():
+        half = _NORMAL_95 * np.array(errors)
+        ends = float((of_pair - half).min()), float((of_pair + half).max())
+        interval = network.possible(*ends, (int(i[a]), int(j[b])))
+    low, high = float(of_pair.min()), float(of_pair.max())
+    return EffectRow(
+        columns.names[int(i[a])],
+        columns.names[int(j[b])],
+        low,
+        high,
+        interval,
+        low * factor,
+        high * factor,
+        None if interval is None else (interval[0] * factor, interval[1] * factor),
+        scale.size,
+        "not identified: a direction is open"
+        if tied or rests_on(network.marks, network.undecided, [source], target).any()
+        else _IN_WORDS[certainty(of_pair.tolist())],
+    )

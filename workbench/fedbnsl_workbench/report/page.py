@@ -1,0 +1,233 @@
+"""The report of a run: one HTML page that needs nothing beside it."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from fedbnsl import durable
+from fedbnsl.errors import ResultError
+from fedbnsl.rounds.kinds import n_rounds
+from fedbnsl.wording import levels_in_words
+from fedbnsl_client.data.preparation import has_intercept
+from fedbnsl_server.store.command import COMMAND, another_folder
+from fedbnsl_server.store.unused import unused_sentences
+from fedbnsl_workbench.pages.render import render, script
+from fedbnsl_workbench.report import cautions as report_cautions
+from fedbnsl_workbench.report import charts as report_charts
+from fedbnsl_workbench.report import confidence as report_confidence
+from fedbnsl_workbench.report import effects as report_effects
+from fedbnsl_workbench.report import history as report_course
+from fedbnsl_workbench.report import learned as report_graph
+from fedbnsl_workbench.report import prepared as report_preparation
+from fedbnsl_workbench.report import sentences
+from fedbnsl_workbench.report.learned import EdgeRow
+from fedbnsl_workbench.report.run_files import ReportedRun, read_run
+from fedbnsl_workbench.report.verdict import DIRECTED_BY, as_typeset, verdict_of
+from fedbnsl_workbench.scoring.evaluation import evaluate
+
+# A longer table is set small, in a box that scrolls.
+_LONG = 60
+# Pixels that the page of a phone leaves to a drawing.
+_PHONE = 350
+
+_SCORES: Sequence[tuple[str, str]] = (
+    ("SHD: edges to add, remove or reverse", "shd"),
+    ("SID: effects between pairs that the graph gets wrong", "sid"),
+    ("edges", "n_edges"),
+    ("missing", "missing"),
+    ("extra", "extra"),
+    ("reversed", "reversed"),
+    ("share of true edges found (TPR)", "tpr"),
+    ("share of learned edges that are wrong (FDR)", "fdr"),
+    ("F1", "f1"),
+    ("pairs found, whatever the direction (recall)", "skeleton_recall"),
+)
+
+_CLASS_SCORES: Sequence[tuple[str, str]] = (
+    ("SHD of the classes: pairs with another mark", "shd"),
+    ("SID over the class, least and largest", "sid"),
+    ("directed edges", "n_directed"),
+    ("undirected edges", "n_undirected"),
+    ("pairs found, whatever the direction (recall)", "skeleton_recall"),
+    ("linked pairs that are so in the truth (precision)", "skeleton_precision"),
+    ("F1 of linked pairs", "skeleton_f1"),
+)
+
+_PLACEHOLDERS = (
+    (" TABLES ", "the folder with the tables, site-1.csv, ..."),
+    (" FEDERATION ", "the folder that fedbnsl coordinator init made (on one machine alone: --insecure instead)"),
+    (" SITE_FOLDER", "the site's own folder, made by fedbnsl participant init, in which the plan is approved"),
+    (" --identity SITE_FOLDER", "without a policy, the site's folder made by fedbnsl participant request"),
+    (" SITE ", "the site's name"),
+    (" TABLE ", "the site's table"),
+)
+
+
+def write_report(run: Path, *, truth: Path | None = None, data: Path | None = None, out: Path | None = None) -> Path:
+    """Write the report of a run folder and return its path.
+
+    Parameters
+    ----------
+    truth
+        CSV with source,target and perhaps weight; None: RUN/data/truth.csv, if there.
+    data
+        Folder with the tables, for means and standard deviations; None: RUN/data, if there and the run was not private.
+    out
+        The file; None: RUN/report.html. An existing file is replaced.
+
+    Raises
+    ------
+    ResultError
+        If a file of the run, or the truth, cannot be read, or the report cannot be written.
+    DataError
+        If a table cannot be used.
+    """
+    return write_page(read_run(run, truth=truth, data=data), out)
+
+
+def write_page(run: ReportedRun, out: Path | None = None) -> Path:
+    """Write the report of a run that was read; see `write_report`."""
+    out = out or run.path / "report.html"
+    durable.write_text(out, report_page(run))
+    return out
+
+
+def report_page(run: ReportedRun) -> str:
+    """The page as text."""
+    result = run.result
+    scores = None if run.truth is None else evaluate(run.path, run.truth.path, tau=None)
+    command = _command(run)
+    learned, missing = report_graph.learned_edges(run), report_graph.missing_edges(run)
+    return render(
+        "report.html.j2",
+        script=script("report.js"),
+        run=run,
+        result=result,
+        plan=run.plan,
+        manifest=result["manifest"],
+        versions_at_sites=_versions_at_sites(result["manifest"].get("site_versions", {})),
+        long=_LONG,
+        phone=_PHONE,
+        date=_day(result["manifest"]["ended_at"]),
+        n_rows=sum(site["n_samples"] for site in result["sites"].values()),
+        n_used=report_preparation.rows_used(result),
+        reason=result["reason"].rstrip("."),
+        learned_sentence=sentences.learned_sentence(run, learned, missing),
+        unused=list(unused_sentences(result.get("unused", []))),
+        verdict=as_typeset(verdict_of(result)),
+        learned=learned,
+        columns=_columns(learned),
+        estimation=report_confidence.estimation_words(run),
+        unknown=report_confidence.unknown(run),
+        unsure=report_confidence.unsure_pairs(run),
+        fits=report_confidence.fits(run),
+        no_intercept=report_confidence.no_intercept(run),
+        effects=report_effects.effect_table(run),
+        directed_by=DIRECTED_BY,
+        signed=report_confidence.signed,
+        between=report_confidence.between,
+        percent=report_confidence.percent,
+        ways=report_confidence.ways,
+        heterogeneity=report_confidence.heterogeneity,
+        missing=missing,
+        has_true_weights=run.truth is not None and run.truth.reference.weights is not None,
+        drawing=report_graph.drawing(run),
+        legend=report_graph.legend(run),
+        isolated=report_graph.isolated(run),
+        weight_map=report_charts.weight_map(run.W, run.columns.names),
+        scaled=run.divided_by is not None,
+        preparation=report_preparation.preparation(run),
+        tables_units=report_preparation.tables_units(run),
+        units=result.get("units", {}),
+        levels=levels_in_words(result.get("levels", {})),
+        variance_units=report_preparation.variance_units(run),
+        has_intercept=has_intercept(run.plan.preparation),
+        refitted=sentences.n_refits(run) > 0,
+        estimate_sentence=sentences.estimate_sentence(run),
+        planned_rounds=n_rounds(run.plan),
+        settings=report_course.settings(run),
+        charts=report_course.charts(run),
+        attendance=report_course.attendance(run),
+        influence=report_course.influence(run),
+        ejected={one["site"]: one["words"] for one in report_course.ejected(run)},
+        bytes_rows=report_course.bytes_rows(run),
+        cautions=report_cautions.cautions(run, scores),
+        variances=report_cautions.variances(run),
+        scales=report_cautions.scale_table(run),
+        path=report_cautions.threshold_path(run),
+        scores=_score_rows(scores, of_class=run.is_class) if scores else [],
+        command=command,
+        placeholders=[(word, meaning) for word, meaning in _PLACEHOLDERS if any(word in line for line in command)],
+    )
+
+
+def _day(moment: str) -> str:
+    return f"{datetime.fromisoformat(moment):%Y-%m-%d %H:%M} UTC"
+
+
+def _versions_at_sites(told: Mapping[str, Mapping[str, str]]) -> list[tuple[Mapping[str, str], list[str]]]:
+    """What the sites computed with: sites with equal versions together."""
+    alike: list[tuple[Mapping[str, str], list[str]]] = []
+    for site, versions in told.items():
+        for known, sites in alike:
+            if known == versions:
+                sites.append(site)
+                break
+        else:
+            alike.append((versions, [site]))
+    return alike
+
+
+def _columns(learned: Sequence[EdgeRow]) -> dict[str, bool]:
+    """Which optional columns the table of edges has: those in which any edge has something."""
+    known = [edge.confidence for edge in learned]
+    return {
+        "direction": any(edge.directed_by or not edge.directed for edge in learned),
+        "interval": any(one.interval for one in known),
+        "shares": any(one.adjacent is not None for one in known),
+        "sites": any(one.sites for one in known),
+        "without": any(one.without_a_site for one in known),
+    }
+
+
+def _score_rows(scores: dict[str, Any], *, of_class: bool) -> list[dict[str, Any]]:
+    """Rows of the table of scores: of classes where a class was learned, and the truth has one."""
+    run, empty, chance = scores["scores"], scores["empty_graph"], scores["random_dag"]
+    labels = _SCORES
+    if of_class and (classes := scores["class_scores"]) is not None:
+        run, empty, labels = classes["run"], classes["empty_graph"], _CLASS_SCORES
+        shd = classes["random_dag"]["shd"]
+        chance = {"mean": {"shd": shd["mean"]}, "std": {"shd": shd["std"]}}
+    return [
+        {
+            "key": key,
+            "label": label,
+            "run": run[key],
+            "empty": empty.get(key),
+            "chance": chance["mean"].get(key),
+            "spread": chance["std"].get(key),
+        }
+        for label, key in labels
+    ]
+
+
+def _command(run: ReportedRun) -> list[str]:
+    """Commands that repeat the run from its folder: those kept there, else with TABLES, ... to be filled in."""
+    if (run.path / COMMAND).exists():
+        try:
+            return (run.path / COMMAND).read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ResultError(f"{run.path / COMMAND} cannot be read: {error}") from None
+    out = shlex.quote(another_folder(run.path))
+    if not (run.path / "run.json").exists():
+        noise = run.result["manifest"]["seeds"].get("noise")
+        options = " --public-data" * (run.plan.privacy is not None) + f" --noise-seed={noise}" * (noise is not None)
+        return [f"fedbnsl simulate plan.toml{options} --data TABLES --out {out}"]
+    without_policy = "# or: fedbnsl participant join --identity SITE_FOLDER --data TABLE --public-data"
+    return [
+        f"fedbnsl coordinator serve plan.toml --federation FEDERATION --out {out}",
+        "fedbnsl participant join --policy SITE_FOLDER",
+        *([] if run.plan.privacy else [without_policy]),
+    ]

@@ -1,0 +1,219 @@
+"""How a run has prepared its columns, in words and tables."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedbnsl.plan.dictionary import Entry
+from fedbnsl_server.store.warnings import units_of_variances
+from fedbnsl_workbench.report.run_files import ReportedRun
+
+
+@dataclass(frozen=True)
+class VariableRow:
+    """What was done with a variable.
+
+    Attributes
+    ----------
+    bounds
+        Of its values before the transform; empty: none.
+    levels
+        The first is the reference.
+    centre, scale
+        What was taken off and what its columns were divided by, in its unit and after the transform; of a block, of
+        each column.
+    """
+
+    name: str
+    kind: str
+    unit: str
+    bounds: str
+    transform: str
+    levels: str
+    centre: str
+    scale: str
+
+
+@dataclass(frozen=True)
+class SiteRow:
+    """Rows of a site; `used` is None where they are not known."""
+
+    site: str
+    rows: int
+    used: int | None
+
+    @property
+    def left_out(self) -> str:
+        """How many rows lacked a value, and their share."""
+        gone = self.rows - (self.used or 0)
+        return f"{gone:,} ({gone / self.rows:.1%})" if self.rows else "0"
+
+
+def preparation(run: ReportedRun) -> dict[str, Any] | None:
+    """Sentences, and rows of the tables; None for a run that took the columns as they are."""
+    if run.plan.preparation is None:
+        return None
+    return {
+        "steps": _steps(run),
+        "rows_left_out": _rows_left_out(run),
+        "blocks": _blocks(run),
+        "variables": _variables(run),
+        "has_centres": bool(_numbers(run, "centres")),
+        "has_scales": bool(_numbers(run, "scales")),
+        "sites": [SiteRow(site, of["n_samples"], of.get("rows_used")) for site, of in run.result["sites"].items()],
+    }
+
+
+def in_short(result: Mapping[str, Any]) -> str:
+    """One line for the terminal, from the content of result.json; empty: columns were taken as they are."""
+    settings: Mapping[str, Any] | None = result.get("preparation")
+    if settings is None:
+        return ""
+    noisy = "noisy " if result["privacy"] else ""
+    off = {
+        "site": f"own {noisy}means taken off at each site",
+        "common": "the mean of all records taken off",
+        "none": "nothing taken off",
+    }
+    by = {"pooled": f"columns divided by {noisy}pooled standard deviations", "none": "columns not scaled"}
+    used = rows_used(result)
+    if settings["missing"] == "refuse" and not result["privacy"]:
+        rows = "tables with missing values refused"
+    elif used is not None:
+        rows = f"rows used {used:,} of {sum(of['n_samples'] for of in result['sites'].values()):,}"
+    else:
+        rows = "rows used are known at the sites alone" if result["privacy"] else "rows used are not known"
+    return f"{off[settings['intercept']]}, {by[settings['scale']]}; {rows}"
+
+
+def rows_used(result: Mapping[str, Any]) -> int | None:
+    """Rows without a missing value at all sites; None where any of them has not told it."""
+    used: list[int | None] = [of.get("rows_used") for of in result["sites"].values()]
+    told = [rows for rows in used if rows is not None]
+    return sum(told) if told and len(told) == len(used) else None
+
+
+def intercept_words(run: ReportedRun) -> str:
+    """Which intercept the regressions of the run have."""
+    words = {
+        "site": "with an intercept of each site's own",
+        "common": "with one intercept, by the mean of all records",
+        "none": "without intercept",
+    }
+    return words["none" if run.plan.preparation is None else run.plan.preparation.intercept]
+
+
+def tables_units(run: ReportedRun) -> str:
+    """In which units the tables are, as the run reads them."""
+    return "in the data dictionary's units, after its transforms" if run.plan.dictionary else "in the tables' units"
+
+
+def variance_units(run: ReportedRun) -> str:
+    """In which units directions rest on equal residual variances."""
+    return units_of_variances(run.plan, searched=run.searched) or "in their own units"
+
+
+def _steps(run: ReportedRun) -> list[str]:
+    settings, private = run.plan.preparation, run.plan.privacy is not None
+    if settings is None:
+        return []
+    steps: list[str] = []
+    if run.plan.dictionary:
+        steps.append(
+            "Cells became numbers as the data dictionary of the plan says: values outside a range counted as missing, "
+            "the others were transformed. Levels count from 0; a nominal variable became one column of zeros and ones "
+            "for each level but the first."
+        )
+    if settings.intercept == "site":
+        steps.append(
+            "Each site took its own noisy means off its columns, as its paid release told them. They stayed at the "
+            "site; shifts between sites do not count."
+            if private
+            else "Each site took its own means off its columns. They stayed at the site; shifts between sites do not "
+            "count."
+        )
+    elif settings.intercept == "common":
+        steps.append("The mean of each column over all sites was taken off, the same number at every site.")
+    else:
+        steps.append("Nothing was taken off the columns: their means count as part of what parents explain.")
+    if settings.scale == "pooled":
+        about = "about zero" if settings.intercept == "none" else "about what was taken off"
+        noisy = " The scales come from noisy variances, and none is below the size of the noise."
+        estimation: Mapping[str, Any] | None = run.result.get("estimation")
+        if estimation is not None and estimation["noise_std"]:
+            noisy += " So weights without units are shown in the standard deviations that the learned network implies."
+        steps.append(
+            f"Each column was divided by one scale, its standard deviation {about}, pooled over all sites. Weights "
+            "without units are between these columns, and the thresholds of the plan cut them."
+            f"{noisy if private else ''}"
+        )
+    else:
+        steps.append(f"The columns were not divided by anything: weights and thresholds are {tables_units(run)}.")
+    if settings.weighting == "rows":
+        steps.append("In means over sites, a site weighs as its rows.")
+    else:
+        steps.append("In means over sites, each site weighs the same, whatever its rows.")
+    return steps
+
+
+def _rows_left_out(run: ReportedRun) -> str:
+    settings, private = run.plan.preparation, run.plan.privacy is not None
+    if settings is None:
+        return ""
+    if settings.missing == "refuse" and not private:  # a private run refuses nothing for what is missing
+        return "No row lacks a value: a site would have been refused with such a table."
+    if private:
+        return (
+            "A row that lacks a value counts as zeros, so that it adds nothing to what a site sends. How many rows "
+            "these are, only the site knows."
+        )
+    most = f"A site where that is more than {settings.missing_most:.0%} of the rows would have been refused."
+    return f"Rows that lack a value of a used variable were left out. {most}"
+
+
+def _blocks(run: ReportedRun) -> list[str]:
+    columns, variables = run.columns, run.columns.variables
+    return [
+        f"{variables[v]} is a block of {size} indicator columns; its coefficients are those of a linear probability "
+        "when it is the child."
+        for v, size in enumerate(columns.sizes.tolist())
+        if size > 1
+    ]
+
+
+def _numbers(run: ReportedRun, key: str) -> Mapping[str, float]:
+    preparation: Mapping[str, Any] | None = run.result.get("preparation")
+    numbers: Mapping[str, float] | None = None if preparation is None else preparation[key]
+    return numbers or dict[str, float]()
+
+
+def _variables(run: ReportedRun) -> list[VariableRow]:
+    centres, scales = _numbers(run, "centres"), _numbers(run, "scales")
+    members = run.columns.members()
+    rows: list[VariableRow] = []
+    for name, places in zip(run.columns.variables, members, strict=True):
+        entry = run.plan.dictionary[name] if name in run.plan.dictionary else Entry()
+        of = np.array(run.columns.names, dtype=object)[places].tolist()
+        rows.append(
+            VariableRow(
+                name,
+                entry.kind,
+                entry.unit,
+                "" if entry.range is None else f"{entry.range[0]:g} to {entry.range[1]:g}",
+                entry.applied if entry.applied != "none" else "",
+                ", ".join(entry.levels),
+                _said(centres, of, name),
+                _said(scales, of, name),
+            )
+        )
+    return rows
+
+
+def _said(numbers: Mapping[str, float], columns: list[str], variable: str) -> str:
+    if not numbers:
+        return ""
+    if columns == [variable]:
+        return f"{numbers[variable]:.4g}"
+    return ", ".join(f"{name.removeprefix(f'{variable}=')} {numbers[name]:.4g}" for name in columns)

@@ -1,0 +1,210 @@
+"""What a report is made from: the files of a run folder, a truth if there is one, and the tables only if asked."""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedbnsl.errors import PlanError, ResultError
+from fedbnsl.graphs.files import LGBN
+from fedbnsl.graphs.graph import is_acyclic
+from fedbnsl.plan.columns import Columns
+from fedbnsl.plan.plan import Plan
+from fedbnsl.sparse import Mask, Matrix
+from fedbnsl_server.store.result_file import learned_class, undecided_edges
+from fedbnsl_workbench.report.scales import Scales, read_scales
+from fedbnsl_workbench.scoring.class_scores import Known
+from fedbnsl_workbench.scoring.evaluation import (
+    columns_of,
+    has_raw_weights,
+    known_in,
+    read_result,
+    read_weights,
+    scales_of,
+    was_searched,
+    without_units,
+)
+from fedbnsl_workbench.scoring.reference import Reference, read_reference
+
+_TRUTH = Path("data") / "truth.csv"
+_TABLES = Path("data")
+
+
+@dataclass(frozen=True)
+class Truth:
+    """A reference graph.
+
+    Attributes
+    ----------
+    edges
+        (V, V) those between variables in common; there may be cycles.
+    marks
+        (V, V) what a learned graph is compared with: `edges`, or their Markov equivalence class where that is what was
+        learned (and `edges` are acyclic).
+    scored
+        (V, V) pairs of variables in common.
+    """
+
+    path: Path
+    reference: Reference
+    edges: Mask
+    marks: Mask
+    scored: Mask
+
+
+@dataclass(frozen=True)
+class ReportedRun:
+    """A run folder as read.
+
+    Attributes
+    ----------
+    result
+        result.json.
+    columns
+        The d columns of its matrices, and the V variables of its graph; the same unless the run has nominal variables.
+    W
+        (d, d) raw weights of the last ADMM round; without any, those of the last searched graph. Without units where
+        the run has divided its columns by scales.
+    marks
+        (V, V) learned graph as it is shown: [i, j] alone for i -> j, both [i, j] and [j, i] for an undirected or
+        undecided edge.
+    residual_variance
+        (d,) values by the order of the columns, in squared units of the tables; None where the run has none.
+    scales
+        Of the columns in the tables; None unless these were given.
+    tables
+        The folder that `scales` come from.
+    holds_private
+        Whether `scales` come from tables that this program did not generate itself, as far as the run shows.
+    """
+
+    path: Path
+    result: dict[str, Any]
+    plan: Plan
+    columns: Columns
+    W: Matrix
+    marks: Mask
+    residual_variance: list[float] | None
+    truth: Truth | None
+    scales: Scales | None
+    tables: Path | None
+    holds_private: bool
+
+    @property
+    def variables(self) -> list[str]:
+        """Names, in order."""
+        names: list[str] = self.result["variables"]
+        return names
+
+    @property
+    def rounds(self) -> list[dict[str, Any]]:
+        """The rounds of result.json; there is at least one."""
+        rounds: list[dict[str, Any]] = self.result["rounds"]
+        return rounds
+
+    @property
+    def is_class(self) -> bool:
+        """Whether the graph is a Markov equivalence class (a CPDAG), not one DAG."""
+        return bool(self.result.get("graph_class") == "cpdag")
+
+    @property
+    def directed(self) -> Mask:
+        """(V, V) directed edges of the learned graph."""
+        return self.marks & ~self.marks.T
+
+    @property
+    def divided_by(self) -> Matrix | None:
+        """(d,) scales of the columns, so that there are weights without units; None: there are none."""
+        scaled = self.plan.preparation is not None and self.plan.preparation.scale == "pooled"
+        return scales_of(self.result) if scaled else None
+
+    @property
+    def searched(self) -> bool:
+        """Whether the graph was searched with moments, not cut from W."""
+        return was_searched(self.result)
+
+    @property
+    def has_raw_weights(self) -> bool:
+        """Whether there was an ADMM round."""
+        return has_raw_weights(self.result)
+
+
+def read_run(path: Path, *, truth: Path | None = None, data: Path | None = None) -> ReportedRun:
+    """Read a run folder.
+
+    Parameters
+    ----------
+    truth
+        None: RUN/data/truth.csv, if there.
+    data
+        Folder with the tables; None: RUN/data, if there and the plan is not private.
+
+    Raises
+    ------
+    ResultError
+        If a file of the run, or the truth, cannot be read.
+    DataError
+        If a table cannot be used.
+    """
+    result = read_result(path)
+    try:
+        plan = Plan.load(path / "plan.toml")
+    except PlanError as error:
+        remedy = "A report needs the plan.toml that the run left in its folder, as it was."
+        raise ResultError(str(error), remedy=remedy) from None
+    variables, columns = result["variables"], columns_of(result)
+    # A demo that notes the seed of its data has drawn the tables itself: they hold nobody's data.
+    generated = data is None and "data" in result["manifest"]["seeds"]
+    if data is None and plan.privacy is None and any((path / _TABLES).glob("site-*.csv")):
+        data = path / _TABLES
+    if truth is None and (path / _TRUTH).exists():
+        truth = path / _TRUTH
+    return ReportedRun(
+        path=path,
+        result=result,
+        plan=plan,
+        columns=columns,
+        W=without_units(read_weights(path / "weights.csv", columns.names), result),
+        marks=learned_class(result) | undecided_edges(result).T,
+        residual_variance=None
+        if LGBN in result.get("not_written", {})
+        else _residual_variance(path / LGBN, columns.names),
+        truth=None
+        if truth is None
+        else _read_truth(truth, variables, known_in(path, result) if result.get("graph_class") == "cpdag" else None),
+        scales=None
+        if data is None
+        else read_scales(data, variables, columns=columns.names, dictionary=plan.dictionary),
+        tables=data,
+        holds_private=data is not None and not generated,
+    )
+
+
+def _residual_variance(path: Path, columns: Sequence[str]) -> list[float] | None:
+    try:
+        cpds = json.loads(path.read_text(encoding="utf-8"))["cpds"]
+        found = [cpds[name]["variance"][0] for name in columns]
+        if None in found:  # written so before result.json had `not_written`
+            return None
+        variances = [float(value) for value in found]
+    except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
+        raise ResultError(f"{path} cannot be read as a linear Gaussian network: {error!r}") from None
+    if not all(math.isfinite(value) and value >= 0 for value in variances):
+        raise ResultError(f"{path} holds a variance that is negative or no number")
+    return variances
+
+
+def _read_truth(path: Path, variables: Sequence[str], known: Known | None) -> Truth:
+    """A truth to compare with; as a class, with the knowledge that the run had, where `known` is given."""
+    reference = read_reference(path, variables)
+    edges, marks, scored = np.zeros((3, len(variables), len(variables)), dtype=bool)
+    common = np.ix_(reference.common, reference.common)
+    edges[common], scored[common] = reference.edges, True
+    marks[common] = reference.edges
+    if known is not None and is_acyclic(reference.edges):  # a graph with a cycle has no class
+        marks[common] = known.of_common(reference.common).class_of(reference.edges, reference.directed)
+    return Truth(path, reference, edges, marks, scored)

@@ -1,0 +1,190 @@
+"""The summary of a run on the terminal, when it is over."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from fedbnsl.wording import edges_in_words, levels_in_words
+from fedbnsl_server.influence import in_one_line, outliers, who_was_left_out
+from fedbnsl_server.observe.terminal import megabytes
+from fedbnsl_workbench.report.confidence import Confidence, between, confidence_of, signed
+from fedbnsl_workbench.report.prepared import in_short
+from fedbnsl_workbench.report.verdict import Verdict, at_the_head, is_directed, verdict_of
+from fedbnsl_workbench.scoring.class_scores import ClassScores
+from fedbnsl_workbench.scoring.metrics import Scores
+
+_EDGES_SHOWN = 40
+_HEADS = {"standardised": "without\nunits"}
+_OF_ONE_DAG = "weights are of source -> target in one DAG of the class (lgbn.json); another may have others"
+_OF_DRAWS = "% of the bootstrap draws: with an edge there, directed source -> target, and the other way"
+
+
+def print_summary(
+    result: Mapping[str, Any],
+    folder: Path,
+    console: Console,
+    *,
+    scores: Scores | None = None,
+    of_classes: ClassScores | None = None,
+    left_out: str = "",
+    seconds: float,
+) -> None:
+    """What was learned, what it cost, and where it is kept.
+
+    Parameters
+    ----------
+    result
+        The content of result.json; with "ledgers", what each site's ledger has spent and has left.
+    scores
+        Against a known truth, if there is one.
+    of_classes
+        Of the classes of learned graph and truth, which count where the result is a class.
+    left_out
+        What the scores leave out; empty: nothing.
+    seconds
+        Wall clock of the whole command.
+    """
+    odd = outliers(result["influence"])
+    for sentence in odd:
+        console.print(Text(f"be careful: {sentence}", style="bold red"), soft_wrap=True)
+    _print_verdict(verdict_of(result), console)
+    edges = result["edges"]
+    console.print(_table_of(edges, result.get("units", {}), scaled=_scaled(result)))
+    sent = result["bytes"]
+    lines = Table.grid(padding=(0, 2))
+    if not all(map(is_directed, edges)):
+        lines.add_row("undirected (--)", _OF_ONE_DAG)
+    shown = {edge[end] for edge in edges[:_EDGES_SHOWN] for end in ("source", "target")}
+    if levels := {name: own for name, own in result.get("levels", {}).items() if name in shown}:
+        lines.add_row("levels", Text(levels_in_words(levels)))
+    if any(edge.get("bootstrap") for edge in edges):
+        lines.add_row("draws", _OF_DRAWS)
+    if of_classes is not None and result["graph_class"] == "cpdag":
+        n_reference = of_classes.n_reference_directed + of_classes.n_reference_undirected
+        f1 = "-" if of_classes.skeleton_f1 is None else f"{of_classes.skeleton_f1:.2f}"
+        lines.add_row(
+            "against the truth", f"SHD of the classes {of_classes.shd} of {n_reference} edges, skeleton F1 {f1}"
+        )
+    elif scores is not None:
+        lines.add_row(
+            "against the truth",
+            f"SHD {scores.shd} of {scores.n_reference_edges} edges ({scores.missing} missing, {scores.extra} extra, "
+            f"{scores.reversed} reversed)",
+        )
+    if left_out:
+        lines.add_row("", Text(left_out, style="yellow"))
+    if prepared := in_short(result):
+        lines.add_row("prepared", prepared)
+    for kind, meaning in (("formula", "as the paper counts"), ("serialised", "real protobuf messages")):
+        up, down = sent["up"][kind], sent["down"][kind]
+        lines.add_row(
+            f"bytes, {kind}", f"{megabytes(up + down)} ({megabytes(up)} up, {megabytes(down)} down): {meaning}"
+        )
+    for site, of in result.get("ledgers", {}).items():
+        spent, left = of["spent"]["epsilon"], of["left"]["epsilon"]
+        lines.add_row(
+            f"{site}'s ledger",
+            f"epsilon {spent:.4g} of {of['max_epsilon']:g} spent (delta {of['delta']:.3g}); room for {left:.4g}",
+        )
+    if result["privacy"] and result["privacy"]["guarantee"]:
+        lines.add_row("guarantee", result["privacy"]["guarantee"])
+    if result["dropped_edges"]:
+        lines.add_row("cycles", f"{len(result['dropped_edges'])} weak edges left out to break them (see result.json)")
+    lines.add_row("influence", Text(in_one_line(result["influence"])))
+    for sentence in who_was_left_out(result["rounds"]):
+        lines.add_row("left out", Text(sentence))
+    for file, why in result["not_written"].items():
+        lines.add_row("not written", f"{file}: {why}")
+    took = result["seconds"]
+    told = [*odd, *at_the_head(result)]
+    for warning in (warning for warning in result["warnings"] if warning not in told):
+        lines.add_row("be careful", Text(warning, style="yellow"))
+    lines.add_row("seconds", f"{seconds:.1f} in all, {took['total']:.1f} from the first round on")
+    console.print(lines)
+    # By itself: a table would cut a long path short.
+    console.print(Text(f"as a page          fedbnsl report {shlex.quote(str(folder))}"), soft_wrap=True)
+    console.print(Text(f"run folder         {folder}"), soft_wrap=True)
+
+
+def _print_verdict(verdict: Verdict | None, console: Console) -> None:
+    if verdict is None:
+        return
+    for sentence in (*verdict.incomplete, *verdict.few_rows):
+        console.print(Text(sentence, style="bold red"), soft_wrap=True)
+    if verdict.contradicted:
+        told = " ".join(verdict.contradicted)
+        console.print(Text(f"the data contradict what was assumed: {told}", style="bold red"), soft_wrap=True)
+    lines = Table.grid(padding=(0, 2))
+    if verdict.assumed:
+        lines.add_row("assumed", Text(" ".join([*verdict.assumed, verdict.held]).rstrip()))
+    if verdict.in_words:
+        lines.add_row("directions", verdict.in_words)
+    console.print(lines)
+
+
+def _table_of(edges: Sequence[Mapping[str, Any]], units: Mapping[str, str], *, scaled: bool) -> Table:
+    """The first edges; with a column for what any of them has: no direction, an interval, a share."""
+
+    def measured(name: str) -> str:
+        return f"{name} ({units[name]})" if name in units else name
+
+    known = [confidence_of(edge) for edge in edges]
+    has = {
+        "link": not all(map(is_directed, edges)),
+        "interval": any(one.interval for one in known),
+        "share": any(one.adjacent is not None for one in known),
+    }
+    numbers = ("weight", "standardised") if scaled else ("weight",)
+    title = f"edges learned: {len(edges)}" + (f" ({edges_in_words(edges)})" if has["link"] else "")
+    table = Table(title=title, title_justify="left")
+    heads = ["source", *[""] * has["link"], "target"]
+    for name in heads:
+        table.add_column(name, overflow="fold")
+    for name in (*numbers, *["95 %"] * has["interval"], *["% of draws:\nedge  ->  <-"] * has["share"]):
+        table.add_column(_HEADS.get(name, name), justify="right", overflow="fold")
+    for edge, one in list(zip(edges, known, strict=True))[:_EDGES_SHOWN]:
+        source, target = measured(edge["source"]), measured(edge["target"])
+        if "coefficients" in edge:
+            largest = _largest(edge)
+            source, target = (measured(largest[end]) for end in ("source", "target"))
+            target = f"{target} (largest of {_among(edge['coefficients'])})"
+        cells = [source, *["->" if is_directed(edge) else "--"] * has["link"], target]
+        intervals = {"weight": one.interval, "standardised": one.standardised_interval}
+        cells += [signed(edge[name], intervals[name]) for name in numbers]
+        cells += [between(one.interval) if one.interval else "not known"] * has["interval"]
+        cells += [_of_draws(one)] * has["share"]
+        # Text: a plain string would lose "[mol/l]" of a name as markup.
+        table.add_row(*map(Text, cells))
+    if len(edges) > _EDGES_SHOWN:
+        cells = [f"... {len(edges) - _EDGES_SHOWN} more", *[""] * has["link"], "in edges.csv"]
+        table.add_row(*cells, *[""] * (len(table.columns) - len(cells)))
+    return table
+
+
+def _largest(edge: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The coefficient, between levels, that is told as the weight of an edge."""
+    return next(one for one in edge["coefficients"] if one["weight"] == edge["weight"])
+
+
+def _among(coefficients: Sequence[Mapping[str, Any]]) -> str:
+    """How many there are; where some have an interval, those: of the others the data leave the value open."""
+    known = sum(one.get("interval") is not None for one in coefficients)
+    return f"{known} known" if 0 < known < len(coefficients) else str(len(coefficients))
+
+
+def _of_draws(one: Confidence) -> str:
+    """Per cent of the draws with an edge, as named, and the other way round."""
+    if one.adjacent is None or one.forward is None or one.backward is None:
+        return "not known"
+    return " ".join(f"{100 * share:3.0f}" for share in (one.adjacent, one.forward, one.backward))
+
+
+def _scaled(result: Mapping[str, Any]) -> bool:
+    """Whether edges have a weight without units."""
+    preparation: Mapping[str, Any] | None = result.get("preparation")
+    return preparation is not None and preparation["scale"] == "pooled"

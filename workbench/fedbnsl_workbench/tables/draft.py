@@ -1,0 +1,380 @@
+"""A first draft of dictionary.toml, from tables that anybody may see, and of the column maps that read them by it.
+
+Kinds are guessed, levels are those that occur. Ranges are left open: they must come from public knowledge, since one
+that follows the data would tell the smallest and the largest value.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple, get_args
+
+import numpy as np
+
+from fedbnsl.errors import ResultError
+from fedbnsl.messages import composed
+from fedbnsl.plan.dictionary import Dictionary, Kind
+from fedbnsl.shown import shown
+from fedbnsl.sparse import Index, Mask
+from fedbnsl.wording import first_few
+from fedbnsl_client.data.cell_forms import is_mark
+from fedbnsl_client.data.costly_columns import costly_columns
+from fedbnsl_client.data.csv_table import read_header
+from fedbnsl_client.data.reading import MISSING
+from fedbnsl_workbench.tables.column_cells import as_number, codes_of_all, rows_of, scan
+from fedbnsl_workbench.tables.column_functions import MOST_VALUES, ColumnFunctions
+from fedbnsl_workbench.tables.column_sums import ColumnSums
+from fedbnsl_workbench.tables.guess import TURNS, Guess, guess
+from fedbnsl_workbench.tables.toml_entry import toml_entry, toml_settings
+
+_OFTEN = 0.2  # a column that fewer rows lack is not left out for them
+_ENOUGH_COMPLETE = 0.5
+_MOST_CODES = 20  # that are said on the terminal
+
+_HEAD = """\
+# A draft, made from tables that anybody may see: {files}.
+# Kinds are guesses, and levels are only those that occur there: read every entry, add what is lacking.
+# Ranges are left open. Fill them in from public knowledge, never from the data: a private plan needs them.
+"""
+_MAP_HEAD = """\
+# A draft: how {file} differs from {dictionary}. It stays at this site.
+"""
+
+
+class Rows(NamedTuple):
+    """Of one table: all, and those without a missing value in the columns that are used."""
+
+    n: int
+    n_complete: int
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A dictionary that a person has to finish, and what differs from it in the tables.
+
+    Attributes
+    ----------
+    guesses
+        By column, in the order in which the tables have them.
+    lacking
+        Columns that not every table has, and the tables without them.
+    rows
+        By table, how many it has, and how many of them lack no value of the columns that are used.
+    codes
+        Cells that a person has named: they stand for a missing value in every column.
+    """
+
+    tables: tuple[Path, ...]
+    guesses: dict[str, Guess]
+    lacking: dict[str, list[str]]
+    rows: dict[Path, Rows]
+    codes: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """Content of dictionary.toml."""
+        files = first_few((shown(path.name, 60) for path in self.tables), most=5)
+        return "\n".join([_HEAD.format(files=files), *self._entries()])
+
+    def _entries(self) -> Iterator[str]:
+        for name, found in self.guesses.items():
+            lacking = [f"not in {', '.join(map(shown, self.lacking[name]))}"] if name in self.lacking else []
+            comments = [*found.asks, *found.comments, *lacking]
+            if gaps := _gaps(found):
+                comments.append(gaps)
+            if found.is_used:
+                yield toml_entry(name, found.settings, comments)
+                continue
+            yield f"# {shown(name)}: {'; '.join([f'left out: {found.left_out}', *lacking])}"
+            if found.kind is not None and len(found.levels) < MOST_VALUES:
+                entry = toml_entry(name, found.settings).rstrip("\n")
+                yield "\n".join(f"# {line}" for line in entry.split("\n"))
+            yield ""
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Cells that stand for a missing value wherever they occur: no column has them as a level."""
+        levels = {text for found in self._used.values() for text in _spelled(found)}
+        codes = dict.fromkeys(
+            code for found in self._used.values() for code in found.missing if is_mark(code, among_words=True)
+        )
+        return tuple(code for code in dict.fromkeys([*self.codes, *codes]) if code not in levels)
+
+    @property
+    def _used(self) -> dict[str, Guess]:
+        return {name: found for name, found in self.guesses.items() if found.is_used}
+
+    def column_map(self) -> str:
+        """Content of a columns.toml, without its head; empty: nothing differs."""
+        everywhere = self.missing
+        entries = [toml_settings({"missing": list(everywhere)}) + "\n"] if everywhere else []
+        for name, found in self._used.items():
+            codes = [code for code in found.missing if code not in everywhere]
+            settings: dict[str, Any] = {"missing": codes} if codes else {}
+            if found.spellings:
+                settings["levels"] = {level: list(texts) for level, texts in found.spellings.items()}
+            if settings:
+                entries.append(toml_entry(name, settings))
+        return "\n".join(entries)
+
+    def said(self) -> Iterator[str]:
+        """Lines for a person: kinds, missing values, what is left out, what to decide, and where tables differ."""
+        for kind in get_args(Kind):
+            names = [
+                shown(name) + (f" ({g.transform})" * bool(g.transform))
+                for name, g in self._used.items()
+                if g.kind == kind
+            ]
+            if names:
+                yield f"{kind}: {', '.join(names)}"
+        if any(found.kind == "count" for found in self._used.values()):
+            said = 'used as log(1 + count), for zeros and a long tail; transform = "none" uses it as it is'
+            yield f"  log1p: {said}; {TURNS}"
+        if by_code := self._coded():
+            yield "stand for a missing value, by the column map:"
+            for code, cells in by_code.items():
+                columns = first_few(f"{shown(name)} {n:,}" for name, n in cells.items())
+                yield f"  {shown(repr(code), 40)}: {sum(cells.values()):,} cell(s) ({columns})"
+        for code in self.codes:
+            if not any(code in found.missing for found in self.guesses.values()):
+                column = shown(repr(code.partition("=")[0]), 40)
+                no_column = f", and no column is called {column}" if "=" in code else ""
+                yield f"--missing: no cell is {shown(repr(code), 40)}{no_column}"
+        if left_out := _by_reason({name: found.left_out for name, found in self.guesses.items() if not found.is_used}):
+            yield "left out:"
+            yield from left_out
+        asked = [(name, ask) for name, found in self._used.items() for ask in found.asks]
+        if asked:
+            yield "to decide:"
+            yield from (f"  {shown(name)}: {ask}" for name, ask in asked)
+        for name, tables in self.lacking.items():
+            yield f"{shown(name)}: not in {', '.join(map(shown, tables))}"
+        yield from self._rows_said()
+
+    def _rows_said(self) -> Iterator[str]:
+        n, complete = (sum(counts) for counts in zip(*self.rows.values(), strict=True))
+        if complete < n:
+            yield f"rows without a missing value in these columns: {complete:,} of {n:,}"
+            yield "  `standard` leaves the others out: those who have all values may differ from them"
+        for path, rows in self.rows.items():
+            if rows.n_complete < _ENOUGH_COMPLETE * rows.n:
+                yield (
+                    f"  {shown(path.name)}: {rows.n_complete:,} of {rows.n:,}, fewer than half: `standard` refuses it; "
+                    "take out columns that the question does not need"
+                )
+
+    def _coded(self) -> dict[str, dict[str, int]]:
+        """By code of a missing value, how many cells of which columns have it; the most frequent codes first."""
+        found: dict[str, dict[str, int]] = {}
+        for name, one in self._used.items():
+            for code, n in one.missing.items():
+                found.setdefault(code, {})[name] = n
+        return dict(sorted(found.items(), key=lambda item: -sum(item[1].values()))[:_MOST_CODES])
+
+    def write(self, path: Path) -> list[Path]:
+        """Write dictionary.toml, and beside each table that needs it TABLE.columns.toml; returns the files.
+
+        Raises
+        ------
+        PlanError
+            If the tables do not make a dictionary of at least two variables.
+        ResultError
+            If a file is there already, or cannot be written.
+        """
+        text = self.text
+        Dictionary.parse(text, origin="what these tables would make")
+        files = {path: text}
+        if columns := self.column_map():
+            for table in self.tables:
+                head = _MAP_HEAD.format(file=shown(table.name, 60), dictionary=shown(path.name, 60))
+                files[column_map_of(table)] = f"{head}\n{columns}"
+        write_new(files)
+        return list(files)
+
+
+def write_new(files: Mapping[Path, str]) -> None:
+    """Write files that are not there yet: all of them, or none.
+
+    Raises
+    ------
+    ResultError
+        If one is there already, or cannot be written.
+    """
+    there = [str(path) for path in files if path.exists()]
+    if there:
+        raise ResultError(f"{first_few(there)}: there already; move it away, or choose another name by --out")
+    made: list[Path] = []
+    for path, text in files.items():
+        try:
+            with path.open("x", encoding="utf-8") as file:
+                made.append(path)
+                file.write(text)
+        except OSError as error:
+            for one in made:
+                one.unlink(missing_ok=True)
+            raise ResultError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def column_map_of(table: Path) -> Path:
+    """Where the column map of a table lies: `site-1.columns.toml` beside `site-1.csv`."""
+    return table.with_name(f"{table.stem}.columns.toml")
+
+
+def draft(tables: Sequence[Path], *, missing: Sequence[str] = (), merge_below: int = 0) -> Draft:
+    """What the columns of these CSV tables seem to be; levels are those of all tables.
+
+    Parameters
+    ----------
+    missing
+        Cells that stand for a missing value, in every column, or in one: `column=cell`.
+    merge_below
+        Levels of a nominal variable in fewer rows become one.
+
+    Raises
+    ------
+    DataError
+        If a table cannot be read.
+    """
+    headers = {path: read_header(path) for path in tables}
+    cells = scan(headers, missing)
+    guesses = {name: guess(name, found, merge_below=merge_below) for name, found in cells.items()}
+    few = [
+        name
+        for name, found in guesses.items()
+        if found.is_used and len(cells[name].numbers) + len(cells[name].texts) <= MOST_VALUES
+    ]
+    relations, gaps = ColumnFunctions(few), {path: Counter[bytes]() for path in headers}
+    for path, header in headers.items():
+        place = {name: k for k, name in enumerate(header)}
+        for row in rows_of(path, header, {name: guesses[name].missing for name in header}):
+            values = {name: _value(row[k], guesses[name]) for name, k in place.items()}
+            relations.add([values.get(name) for name in few])
+            gaps[path][np.packbits([values.get(name, "") is None for name in guesses]).tobytes()] += 1
+    measured = {name for name, found in cells.items() if found.n_numbers and not found.whole}
+    guesses = _without_twins(guesses, relations, measured)
+    guesses, rows = _without_costly(guesses, {path: _patterns(one, len(guesses)) for path, one in gaps.items()})
+    guesses = _with_sums(guesses, headers)
+    without = {name: [path.name for path, header in headers.items() if name not in header] for name in guesses}
+    without = {name: files for name, files in without.items() if files}
+    return Draft(tuple(tables), guesses, without, rows, codes_of_all(cells, missing))
+
+
+def _value(cell: str, found: Guess) -> str | None:
+    cell = composed(cell.strip())
+    return None if cell in MISSING or cell in found.missing else cell
+
+
+def _without_twins(guesses: Mapping[str, Guess], relations: ColumnFunctions, measured: Set[str]) -> dict[str, Guess]:
+    """Of columns that are one-to-one the one that a run makes the fewest columns of stays; functions are named.
+
+    A measured quantity, with decimals, that is one-to-one with another column belongs to a few persons seen again.
+    """
+    tells = relations.functions()
+    order = sorted(guesses, key=lambda name: (guesses[name].n_columns, list(guesses).index(name)))
+    marked, of_persons = dict(guesses), dict[str, str]()
+    for name in order:
+        twin = next((a for a, b in tells if b == name and (b, a) in tells and order.index(a) < order.index(name)), "")
+        if twin:
+            reason = f"one-to-one with {shown(repr(twin), 60)}, which stays: the same variable twice"
+            marked[name] = replace(marked[name], left_out=marked[name].left_out or reason)
+            if {name, twin} & measured:
+                of_persons.setdefault(twin, name)
+    for twin, name in of_persons.items():
+        marked[twin] = replace(marked[twin], asks=(*marked[twin].asks, _seen_again(name)))
+    for name, found in marked.items():
+        known_by = [shown(repr(a), 60) for a, b in tells if b == name and marked[a].is_used]
+        if known_by and found.is_used:
+            ask = f"an exact function of {first_few(known_by)} in these tables: were they made of each other?"
+            marked[name] = replace(found, asks=(*found.asks, ask))
+    return marked
+
+
+def _seen_again(other: str) -> str:
+    return (
+        f"each value goes with one of {shown(repr(other), 60)}: are there several rows of one person? A run counts each"
+        " row as another person, so that edges seem much surer than they are"
+    )
+
+
+def _with_sums(guesses: Mapping[str, Guess], headers: Mapping[Path, Sequence[str]]) -> dict[str, Guess]:
+    """Ask about numbers that are exact sums of others."""
+    names = [name for name, found in guesses.items() if found.is_used and _holds_numbers(found)]
+    sums, marked = ColumnSums(names), dict(guesses)
+    for path, header in headers.items():
+        place = {name: k for k, name in enumerate(header)}
+        coded = {name: guesses[name].missing for name in header}
+        for row in rows_of(path, header, coded) if place.keys() >= set(names) else ():
+            sums.add([as_number(_value(row[place[name]], guesses[name]) or "") for name in names])
+    for name, said in sums.sums():
+        ask = (
+            f"exactly {said} in these tables: if they were made of each other, take one of them out, for edges among "
+            "them would tell nothing"
+        )
+        marked[name] = replace(marked[name], asks=(*marked[name].asks, ask))
+    return marked
+
+
+def _holds_numbers(found: Guess) -> bool:
+    return found.kind != "nominal" and all(as_number(level) is not None for level in found.levels)
+
+
+def _patterns(gaps: Mapping[bytes, int], n_columns: int) -> tuple[Mask, Index]:
+    """Which columns are missing, one row for each pattern that occurs, and how many rows of the table have it."""
+    packed = np.frombuffer(b"".join(gaps), dtype=np.uint8).reshape(len(gaps), -(-n_columns // 8))
+    lacking = np.unpackbits(packed, axis=1, count=n_columns).astype(bool)
+    return lacking, np.array(list(gaps.values()), dtype=np.int64)
+
+
+def _without_costly(
+    guesses: Mapping[str, Guess], gaps: Mapping[Path, tuple[Mask, Index]]
+) -> tuple[dict[str, Guess], dict[Path, Rows]]:
+    """Leave out columns that many rows lack, so that half of the rows of every table are complete, as each site asks.
+
+    Where that would not help, or leave no two variables, only those go that more than half of the rows lack.
+    """
+    names, used = list(guesses), np.array([found.is_used for found in guesses.values()], dtype=bool)
+    share = np.array([counts @ (lacking & used) / max(counts.sum(), 1) for lacking, counts in gaps.values()])
+    out = share.max(axis=0) > _ENOUGH_COMPLETE
+    kept = used & ~out
+    for of_table, (lacking, counts) in zip(share, gaps.values(), strict=True):
+        needed, may_go = _ENOUGH_COMPLETE * counts.sum(), np.flatnonzero(of_table >= _OFTEN).tolist()
+        kept[costly_columns(lacking & kept, counts, needed, may_go=may_go)] = False
+    rows = _complete(gaps, kept)
+    if kept.sum() < 2 or any(one.n_complete < _ENOUGH_COMPLETE * one.n for one in rows.values()):
+        kept = used & ~out
+        rows = _complete(gaps, kept)
+    marked, tables = dict(guesses), list(gaps)
+    for k in np.flatnonzero(used & ~kept).tolist():
+        worst = int(share[:, k].argmax())
+        where = f" of {shown(tables[worst].name, 60)}" if len(tables) > 1 else ""
+        reason = f"{share[worst, k]:.0%} of the rows{where} lack it, and `standard` uses rows that lack nothing"
+        marked[names[k]] = replace(marked[names[k]], left_out=reason)
+    return marked, rows
+
+
+def _complete(gaps: Mapping[Path, tuple[Mask, Index]], kept: Mask) -> dict[Path, Rows]:
+    return {
+        path: Rows(int(counts.sum()), int(counts[~lacking[:, kept].any(axis=1)].sum()))
+        for path, (lacking, counts) in gaps.items()
+    }
+
+
+def _by_reason(left_out: Mapping[str, str]) -> list[str]:
+    names: dict[str, list[str]] = {}
+    for name, reason in left_out.items():
+        names.setdefault(reason, []).append(shown(name))
+    return [f"  {', '.join(ones)}: {reason}" for reason, ones in names.items()]
+
+
+def _gaps(found: Guess) -> str:
+    """Which cells stand for a missing value."""
+    if not found.missing:
+        return ""
+    codes = first_few((shown(repr(code), 40) for code in found.missing), most=5)
+    return f"{sum(found.missing.values()):,} cell(s) are {codes}, which stand for a missing value in the column map"
+
+
+def _spelled(found: Guess) -> Iterator[str]:
+    for level in found.levels:
+        yield from found.spellings.get(level, (level,))

@@ -1,0 +1,433 @@
+"""What one column seems to be: its kind, its levels, what stands for a missing value, and what a person has to decide.
+
+Whole numbers that take many values measure something, few are grades or codes, and a count is proposed only where there
+are zeros and a long tail.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from shlex import quote
+from typing import Any, NamedTuple
+
+from fedbnsl.plan.dictionary import Kind
+from fedbnsl.shown import shown
+from fedbnsl.wording import first_few
+from fedbnsl_client.data.cell_forms import FORMS_IN_WORDS, form_of, is_compact_date, is_mark, says_not_known
+from fedbnsl_client.data.repeats import may_number_rows
+from fedbnsl_workbench.tables.column_cells import MOST_TEXTS, ColumnCells, written
+
+MOST_LEVELS = 20
+_FEW_WHOLE_NUMBERS = 10
+_MOSTLY = 0.9  # share of numbers beyond which other cells are taken for codes of missing values
+_SKEWED = 0.8
+_VERY_SKEWED = 3.0
+_RARE = 20
+_ENOUGH_ROWS = 200  # below, all levels are rare, and whole numbers that measure may occur once each
+_FEW_ROWS = 20
+
+_RANGE = "range = [lowest, highest]  # possible values, from public knowledge, never from the data"
+TURNS = "another transform can turn directions, so that both are worth a run"
+_ORDERED = "if the levels have an order, it is ordinal: put them in it, the lowest first"
+_ROMAN = ("i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix", "x", "xi", "xii")
+_NAMES_OF_RECORDS = frozenset(
+    [
+        "id",
+        "ids",
+        "pid",
+        "patid",
+        "patientid",
+        "subjid",
+        "subject",
+        "subjectid",
+        "usubjid",
+        "studyid",
+        "recordid",
+        "caseid",
+        "patient",
+        "patnr",
+        "patientennummer",
+        "fallnummer",
+        "mrn",
+        "uuid",
+        "identifier",
+        "nr",
+        "index",
+        "key",
+    ]
+)
+_NAMES_OF_WEIGHTS = re.compile(r"w(ei)?gh?t(s)?$|wgt|pweight|sampw", re.IGNORECASE)
+_NAMES_OF_CODES = re.compile(r"(^|[^a-z])(post(al|c|leit)|zip|plz|icd)|codes?([^a-z]|$)")
+_FIVE_DIGITS = 10_000
+_CODES_OF_MISSING = frozenset(
+    sign * float(digit * length) for digit in "789" for length in (1, 2, 3, 4, 5) for sign in (1, -1)
+) | {-1.0}
+# Times as many cells as any other number has.
+_OFTEN = 3
+
+
+@dataclass(frozen=True)
+class Guess:
+    """What one column seems to be.
+
+    Attributes
+    ----------
+    kind
+        None: no entry can be made of it.
+    levels
+        In their order; empty: the cells are numbers.
+    transform
+        Empty: none.
+    spellings
+        By level, how tables write it, where that is not the level itself.
+    missing
+        Cells that stand for a missing value, and how many do.
+    left_out
+        Why it is no variable; empty: it is one.
+    asks
+        What a person has to decide; said on the terminal, too.
+    comments
+        What may help to do so.
+    """
+
+    kind: Kind | None
+    levels: tuple[str, ...] = ()
+    transform: str = ""
+    spellings: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    missing: Mapping[str, int] = field(default_factory=dict[str, int])
+    left_out: str = ""
+    asks: tuple[str, ...] = ()
+    comments: tuple[str, ...] = ()
+
+    @property
+    def is_used(self) -> bool:
+        """Whether it is a variable."""
+        return self.kind is not None and not self.left_out
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the dictionary says of it."""
+        if self.levels:
+            return {"kind": self.kind, "levels": list(self.levels)}
+        transform = {"transform": self.transform} if self.transform else {}
+        return {"kind": self.kind, **({"unit": ""} if self.kind == "continuous" else {}), **transform}
+
+    @property
+    def n_columns(self) -> int:
+        """How many columns a run makes of it."""
+        return len(self.levels) - 1 if self.kind == "nominal" else 1
+
+
+def guess(name: str, cells: ColumnCells, *, merge_below: int = 0) -> Guess:
+    """What a column seems to be.
+
+    Parameters
+    ----------
+    merge_below
+        Levels of a nominal variable in fewer rows become one.
+    """
+    marks = {text: n for text, n in cells.texts.items() if is_mark(text, among_words=False)}
+    n_words = cells.n_texts - sum(marks.values())
+    holds_numbers = cells.n_numbers >= _MOSTLY * (cells.n_numbers + n_words) and (
+        not n_words or len(cells.numbers) > _FEW_WHOLE_NUMBERS
+    )
+    limits = Counter({text: n for text, n in cells.texts.items() if form_of(text) == "limit"})
+    if (
+        not holds_numbers
+        and limits
+        and len(cells.numbers) > _FEW_WHOLE_NUMBERS
+        and (cells.n_numbers + limits.total() >= _MOSTLY * (cells.n_numbers + n_words))
+    ):
+        found = _with_limits(name, cells, limits)
+    elif not cells.n_numbers or not holds_numbers:
+        found = _of_words(name, cells, merge_below)
+    else:
+        found = _of_numbers(name, cells)
+        found = replace(found, missing={**marks, **found.missing})
+    return replace(found, missing={**cells.coded, **found.missing})
+
+
+# ---- numbers -------------------------------------------------------------------------------------------------------
+
+
+def _of_numbers(name: str, cells: ColumnCells) -> Guess:
+    words = {text: n for text, n in cells.texts.items() if not is_mark(text, among_words=False)}
+    if len(cells.texts) >= MOST_TEXTS:
+        return Guess(None, left_out=f"more than {MOST_TEXTS} different texts among its numbers")
+    asks = list(_words_among_numbers(words))
+    found = _kind_of_numbers(name, cells)
+    if found.is_used:
+        asks += _far_values(cells)
+    return replace(found, missing=words, asks=(*asks, *found.asks))
+
+
+def _with_limits(name: str, cells: ColumnCells, limits: Counter[str]) -> Guess:
+    """Of numbers with many limits: what to put in their place changes the results, so that a person has to choose."""
+    found = _kind_of_numbers(name, cells)
+    option = quote(shown(f"{name}={min(limits)}", 100))
+    reason = (
+        f"{limits.total():,} of {cells.n:,} cells are limits, such as {_quoted(limits)}: write a number of your choice "
+        f"in their place in the table, or count each as missing (--missing {option}), which leaves their rows out"
+    )
+    return replace(found, left_out=found.left_out or reason)
+
+
+def _words_among_numbers(words: Mapping[str, int]) -> Iterator[str]:
+    by_form: dict[str, Counter[str]] = {}
+    for text, n in words.items():
+        by_form.setdefault(FORMS_IN_WORDS[form_of(text)], Counter())[text] = n
+    for form, counts in by_form.items():
+        yield (
+            f"{counts.total():,} cell(s) among its numbers are {form} ({_quoted(counts)}): they count as missing, "
+            "unless you write numbers in their place"
+        )
+
+
+def _kind_of_numbers(name: str, cells: ColumnCells) -> Guess:
+    numbers, n = cells.numbers, cells.n_numbers
+    if len(numbers) < 2:
+        return Guess(None, left_out="it has no two values")
+    if len(numbers) == 2:
+        levels = tuple(map(written, sorted(numbers)))
+        return Guess("binary", levels, asks=tuple(_rare({written(x): k for x, k in numbers.items()})))
+    if not cells.whole:
+        return Guess("continuous", comments=(_RANGE, *_tail(cells)))
+    if n >= _FEW_ROWS and all(map(is_compact_date, numbers)):
+        return Guess(
+            "continuous", left_out="dates (yyyymmdd): make a number of days or years of them", comments=(_RANGE,)
+        )
+    if reason := _numbers_rows(name, cells):
+        return Guess("continuous", left_out=reason, comments=(_RANGE,))
+    asks, count_like = tuple(_asks_of_whole(name, cells)), cells.skewness >= _SKEWED and min(numbers) == 0
+    if len(numbers) <= _FEW_WHOLE_NUMBERS and 3 * len(numbers) <= n and not (count_like and len(numbers) > 3):
+        found = _of_few_numbers(numbers)
+        return replace(found, asks=(*asks, *found.asks))
+    if count_like:
+        zeros = f"{numbers[0.0] / n:.0%} are 0, and the others have a long tail"
+        said = f'{zeros}: it is used as log(1 + count); transform = "none" uses it as it is; {TURNS}'
+        return Guess("count", transform="log1p", asks=asks, comments=(_RANGE, said))
+    counted = "whole numbers: if they say how often something happened, it is a count"
+    return Guess("continuous", asks=asks, comments=(_RANGE, counted, *_tail(cells)))
+
+
+def _of_few_numbers(numbers: Counter[float]) -> Guess:
+    values = sorted(numbers)
+    levels, steps = tuple(map(written, values)), {b - a for a, b in pairwise(values)}
+    if len(steps) == 1 or values[-1] - values[0] <= len(values):
+        said = f"{len(values)} values, taken for grades: if they are codes without an order, it is nominal; if they "
+        return Guess("ordinal", levels, comments=(said + "count or measure something, a count or continuous",))
+    said = "few values with gaps, taken for codes: if they are grades, it is ordinal; if measured, continuous"
+    return Guess("nominal", levels, asks=tuple(_rare({written(x): k for x, k in numbers.items()})), comments=(said,))
+
+
+def _occurs_once(cells: ColumnCells) -> bool:
+    return may_number_rows(cells.n_numbers, most=1 if cells.once else 2)
+
+
+def _numbers_rows(name: str, cells: ColumnCells) -> str:
+    """Why whole numbers seem to number the records; empty: they do not."""
+    n = cells.n_numbers
+    if not _occurs_once(cells):
+        return ""
+    is_dense = max(cells.numbers) - min(cells.numbers) < 2 * n
+    if is_dense or cells.rising or n >= _ENOUGH_ROWS or _names_records(name):
+        return f"whole numbers, none of them twice in {n:,} rows: an identifier or row number?"
+    return ""
+
+
+def _asks_of_whole(name: str, cells: ColumnCells) -> Iterator[str]:
+    distinct, n = len(cells.numbers), cells.n_numbers
+    if repeated := _repeated_records(name, distinct, cells):
+        yield f"{repeated}, and take this column out"
+    elif _names_records(name):
+        yield "an identifier of patients or records is no variable: is it one?"
+    elif _occurs_once(cells):
+        yield f"none of its {n} values occurs twice: an identifier is no variable; is it one?"
+    elif n >= _ENOUGH_ROWS and 4 * distinct > n and _NAMES_OF_WEIGHTS.search(name):
+        yield f"{distinct:,} values in {n:,} rows: a sampling weight is no variable; is it one?"
+    elif _NAMES_OF_CODES.search(name.casefold()) or (
+        n >= _ENOUGH_ROWS and min(cells.numbers) >= _FIVE_DIGITS and 10 * distinct <= n and not _are_rounded(cells)
+    ):
+        yield (
+            f"{distinct:,} values in {n:,} rows: a code, such as a postcode, measures nothing; if it is one, group it "
+            "into a few levels, or take it out"
+        )
+
+
+def _are_rounded(cells: ColumnCells) -> bool:
+    """Whether nearly all are multiples of 10, as amounts are and codes are not."""
+    return sum(n for number, n in cells.numbers.items() if number % 10 == 0) >= _MOSTLY * cells.n_numbers
+
+
+def _repeated_records(name: str, distinct: int, cells: ColumnCells) -> str:
+    """What to ask where a column that seems to name patients has several rows of one; empty: nothing."""
+    if not _names_records(name) or cells.once or distinct <= _FEW_WHOLE_NUMBERS:
+        return ""
+    return (
+        f"{distinct:,} values in {cells.n:,} rows: do several rows belong to one patient? Rows count as independent, "
+        "so that edges would seem surer than they are: keep one row of each patient"
+    )
+
+
+def _names_records(name: str) -> bool:
+    words = [word for word in re.split(r"[^a-z]+", name.casefold()) if word]
+    return not _NAMES_OF_RECORDS.isdisjoint(words) or words[-1:] == ["number"]
+
+
+def _far_values(cells: ColumnCells) -> Iterator[str]:
+    """The smallest or largest number, if it looks like a code: 999, -9, far more frequent than others, or a lone 0."""
+    values = sorted(cells.numbers)
+    if len(values) < 3 or (cells.overflows and not cells.whole):
+        return
+    for value, rest in ((values[0], values[1:]), (values[-1], values[:-1])):
+        gap, spread = min(abs(value - rest[0]), abs(value - rest[-1])), rest[-1] - rest[0]
+        n, step = cells.numbers[value], max(b - a for a, b in pairwise(rest))
+        is_code = value in _CODES_OF_MISSING and (gap > spread / 2 or (value < 0 <= rest[0]))
+        if is_code or (value == 0.0 < rest[0] and gap > max(spread / 5, step)):
+            yield f"{n:,} cell(s) are {value:g}, far from all others: does it stand for a missing value?"
+        elif value in _CODES_OF_MISSING and abs(value) > 9 and n > _OFTEN * max(cells.numbers[one] for one in rest):
+            yield f"{n:,} cell(s) are {value:g}, far more than any other number: does it stand for a missing value?"
+
+
+def _tail(cells: ColumnCells) -> Iterator[str]:
+    if cells.skewness >= _VERY_SKEWED and min(cells.numbers) >= 0:
+        transform = "log" if min(cells.numbers) > 0 else "log1p"
+        yield f'a long tail: transform = "{transform}" may suit it; {TURNS}'
+
+
+# ---- words ---------------------------------------------------------------------------------------------------------
+
+
+def _of_words(name: str, cells: ColumnCells, merge_below: int) -> Guess:
+    marks = {text: n for text, n in cells.texts.items() if is_mark(text, among_words=True)}
+    spelled = Counter({text: n for text, n in cells.texts.items() if text not in marks})
+    spelled.update({written(number): n for number, n in cells.numbers.items()})
+    repeated = _repeated_records(name, len(spelled), cells) if len(spelled) > MOST_LEVELS else ""
+    found = Guess(None, left_out=repeated) if repeated else _of_spellings(cells, spelled, merge_below)
+    asks = [
+        f"{n:,} cell(s) say {text!r} and count as missing. If not knowing tells something by itself, keep it as a "
+        "level: add it to the levels here, and take it out of `missing` in the column map"
+        for text, n in marks.items()
+        if says_not_known(text)
+    ]
+    return replace(found, missing=marks, asks=(*found.asks, *asks))
+
+
+def _of_spellings(cells: ColumnCells, spelled: Counter[str], merge_below: int) -> Guess:
+    if len(spelled) < 2:
+        return Guess(None, left_out="it has no two values")
+    forms = Counter[str]()
+    for text, n in spelled.items():
+        if text in cells.texts:
+            forms[form_of(text)] += n
+    n = spelled.total()
+    if forms["date"] >= _MOSTLY * n:
+        return Guess(None, left_out="dates or times: make a number of days or years of them, since a public day")
+    if forms["decimal comma"] and forms["decimal comma"] + cells.n_numbers >= _MOSTLY * n:
+        return Guess(None, left_out="numbers with a decimal comma: save the table with decimal points")
+    if cells.overflows or (n >= _FEW_WHOLE_NUMBERS and 2 * len(spelled) > n):
+        if cells.n_numbers >= n / 2:
+            return Guess(None, left_out=f"numbers and texts ({_quoted(_texts(cells))}): make numbers of the texts")
+        return Guess(None, left_out="nearly every cell has a text of its own: a name, an identifier or free text")
+    alike = _alike(spelled)
+    counts = Counter({level: sum(spelled[text] for text in texts) for level, texts in alike.items()})
+    merged = _merged(counts, merge_below)
+    spellings = {level: tuple(t for one in ones for t in alike[one]) for level, ones in merged.items()}
+    different = {level: texts for level, texts in spellings.items() if texts != (level,)}
+    if len(merged) < 2:
+        return Guess(None, left_out="it has no two values, but for case and spaces")
+    asks = [
+        f"{_quoted(texts)} are taken for the level {shown(repr(level), 40)}: spelled alike but for case and spaces"
+        for level, texts in alike.items()
+        if len(texts) > 1
+    ]
+    asks += [
+        f"{len(ones)} levels in fewer than {merge_below} rows are one, {level!r}"
+        for level, ones in merged.items()
+        if len(ones) > 1
+    ]
+    if len(merged) > MOST_LEVELS:
+        return Guess("nominal", tuple(merged), left_out=f"{len(merged)} different texts{_offer(counts)}")
+    if grades := _roman(merged):
+        asks.append(f"taken for grades, in the order {', '.join(grades)}: if they have none, it is nominal")
+        return Guess("ordinal", grades, spellings=different, asks=tuple(asks))
+    counts = Counter({level: sum(counts[one] for one in ones) for level, ones in merged.items()})
+    asks += _rare(counts)
+    minus = [text for text in spelled if is_mark(text, among_words=False)]
+    asks += [f"is {text!r} a level, or a missing value (--missing {text!r})?" for text in minus]
+    kind: Kind = "nominal"
+    said = _ORDERED
+    if len(merged) == 2:
+        kind, second = "binary", shown(repr(list(merged)[1]), 40)
+        said = f"{second} counts as 1, by the alphabet: turn the levels around if the other should"
+    return Guess(kind, tuple(merged), spellings=different, asks=tuple(asks), comments=(said,))
+
+
+def _roman(levels: Collection[str]) -> tuple[str, ...]:
+    """Roman numerals in their order; empty: they are others, or two, or have wide gaps."""
+    places = {level: _ROMAN.index(level.casefold()) for level in levels if level.casefold() in _ROMAN}
+    ordered = sorted(places, key=places.__getitem__)
+    is_dense = len(ordered) > 2 and places[ordered[-1]] - places[ordered[0]] <= len(ordered)
+    return tuple(ordered) if is_dense and len(ordered) == len(levels) else ()
+
+
+def _texts(cells: ColumnCells) -> Counter[str]:
+    return Counter({text: n for text, n in cells.texts.items() if not is_mark(text, among_words=False)})
+
+
+def _alike(spelled: Counter[str]) -> dict[str, tuple[str, ...]]:
+    """Spellings by level, in the order of the levels: words that differ in case and inner spaces alone are one."""
+    groups: dict[str, list[str]] = {}
+    for text in sorted(spelled, key=lambda text: (-spelled[text], text)):
+        key = " ".join(text.casefold().split())
+        groups.setdefault(key if len(key) > 1 else text, []).append(text)
+    return {texts[0]: tuple(texts) for texts in sorted(groups.values(), key=_in_order)}
+
+
+def _in_order(texts: list[str]) -> tuple[int, float, str]:
+    try:
+        return 0, float(texts[0]), texts[0]
+    except ValueError:
+        return 1, 0.0, texts[0]
+
+
+def _merged(counts: Counter[str], merge_below: int) -> dict[str, tuple[str, ...]]:
+    """By level, those of `counts` that it stands for."""
+    rare = [level for level in counts if counts[level] < merge_below]
+    if len(rare) < 2 or len(counts) < 3:
+        return {level: (level,) for level in counts}
+    other = next((level for level in counts if level.casefold() in ("other", "others")), "other")
+    kept = {level: (level,) for level in counts if level not in rare and level != other}
+    return {**kept, other: tuple(dict.fromkeys([*([other] if other in counts else []), *rare]))}
+
+
+class _Offer(NamedTuple):
+    below: int
+    n_kept: int
+
+
+def _offer(counts: Counter[str]) -> str:
+    """What merging rare levels would come to."""
+    offers = [_Offer(below, sum(n >= below for n in counts.values())) for below in (20, 50, 100, 200, 500, 1000, 5000)]
+    fit = next((offer for offer in offers if 1 <= offer.n_kept < MOST_LEVELS), None)
+    if fit is None:
+        return "; a name or free text is no variable"
+    return (
+        f"; --merge-rare {fit.below} keeps {fit.n_kept} and makes one of those in fewer than {fit.below} rows, "
+        f"{len(counts) - fit.n_kept} levels"
+    )
+
+
+def _rare(counts: Mapping[str, int]) -> Iterator[str]:
+    rare = {level: n for level, n in counts.items() if n < _RARE}
+    if not rare or sum(counts.values()) < _ENOUGH_ROWS:
+        return
+    said = first_few((f"{shown(repr(level), 40)} {n}" for level, n in rare.items()), most=5)
+    merge = f"; --merge-rare {_RARE} makes one of them" if len(rare) > 1 and len(counts) > 2 else ""
+    yield f"levels in few rows tell little: {said}{merge}"
+
+
+def _quoted(cells: Counter[str] | tuple[str, ...]) -> str:
+    return first_few((shown(repr(text), 40) for text in sorted(cells)), most=5)

@@ -85,8 +85,10 @@ each_command = pytest.mark.parametrize("words", TREE, ids=lambda words: " ".join
 
 
 def test_every_command_of_the_project_is_installed_and_no_other(fedbnsl):
-    with (CHECKOUT / "pyproject.toml").open("rb") as file:
-        declared = tomllib.load(file)["project"]["entry-points"]["fedbnsl.commands"]
+    declared = dict[str, str]()
+    for folder in ("client", ".", "research"):
+        with (CHECKOUT / folder / "pyproject.toml").open("rb") as file:
+            declared |= tomllib.load(file)["project"]["entry-points"]["fedbnsl.commands"]
     assert {entry.name: entry.value for entry in entry_points(group="fedbnsl.commands")} == declared
     assert {words[0] for words in TREE if words} == set(declared)
     leaves = {" ".join(words) for words, command in TREE.items() if not isinstance(command, click.Group)}

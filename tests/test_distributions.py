@@ -52,6 +52,14 @@ def test_every_file_is_in_one_wheel_with_the_types_of_its_package(wheels: dict[s
         assert not [path for path in files if path.suffix in (".pyc", ".nbi", ".nbc")]
 
 
+def test_an_editable_install_reads_the_sources_where_they_are(tmp_path: Path) -> None:
+    code = "from hatchling.build import build_editable; import sys; print(build_editable(sys.argv[1]))"
+    for part in FOLDERS.values():
+        subprocess.run([sys.executable, "-c", code, tmp_path], cwd=CHECKOUT / part, check=True, capture_output=True)
+    files = [path for wheel in tmp_path.glob("*.whl") for path in held(wheel)]
+    assert not [path for path in files if path.suffix == ".py"]
+
+
 def test_a_distribution_asks_for_the_others_in_its_own_version(wheels: dict[str, Path]) -> None:
     (version,) = {metadata(wheel)["Version"] for wheel in wheels.values()}
     needs = {name: metadata(wheel).get_all("Requires-Dist", []) for name, wheel in wheels.items()}

@@ -1,8 +1,6 @@
 """Reference implementations that read like the formulas: slow, literal, and of numpy and scipy alone."""
 
-import csv
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -201,14 +199,3 @@ class LiteralExponentialMechanism:
                 return index, left
             left -= weight
         raise AssertionError("a draw beyond the total weight")
-
-
-def literal_table(path: Path) -> Array:
-    """(n, d) values of a CSV file, read whole into memory, its rows' widths in a second pass."""
-    with path.open(encoding="utf-8", newline="") as file:
-        width = len(next(csv.reader(file)))
-        X = np.loadtxt(file, delimiter=",", ndmin=2, comments=None, quotechar='"')
-    with path.open(encoding="utf-8", newline="") as file:
-        wrong = [reader.line_num for reader in [csv.reader(file)] for row in reader if row and len(row) != width]
-    assert not wrong
-    return np.asarray(X)

@@ -43,7 +43,6 @@ GRPC_ROOMS = (
     "fedbnsl_client.session",
     "fedbnsl_client.site.doctor",
     "fedbnsl_research.bench.attacks",  # makes calls that no part of fedbnsl would
-    "fedbnsl_research.bench.recorded_sites",  # answers without a site behind it
 )
 PROTOBUF = ("google", "fedbnsl.wire")
 PROTOBUF_ROOMS = (
@@ -56,7 +55,6 @@ PROTOBUF_ROOMS = (
     "fedbnsl_server.observe.status_client",
     "fedbnsl_client.session",
     "fedbnsl_research.bench.attacks",
-    "fedbnsl_research.bench.recorded_sites",
 )
 
 # Pages: the web framework stays where they are made, and is loaded only where one is asked for (test_startup.py).
@@ -132,14 +130,12 @@ STEP_MODULES = {
     "global_step": {
         "fedbnsl_server.algorithm.global_step",
         "fedbnsl_server.algorithm.admm",
-        "fedbnsl_research.bench.scale",
     },
     "solve": {
         "fedbnsl_client.solvers.local_solver",
         "fedbnsl_client.solvers.pgcd",
         "fedbnsl_client.solvers.dp_pgcd",  # to compile it
         "fedbnsl_client.solvers.frank_wolfe",
-        "fedbnsl_research.bench.speed",
         "fedbnsl_research.bench.privacy",
         "fedbnsl_research.bench.private_steps",
     },
@@ -176,14 +172,11 @@ DATASET_MODULES = {
     "fedbnsl_workbench.tables.notebook",  # tables of a notebook
     "fedbnsl_workbench.estimator",  # simulates over them; of the module, only the warning
     "fedbnsl_workbench.report.scales",  # scales for a report, only where the tables are named
-    "fedbnsl_research.bench.speed",
     "fedbnsl_research.bench.wire_bytes",
+    "fedbnsl_research.bench.growth",
     "fedbnsl_research.bench.load",
     "fedbnsl_research.bench.secure_sum",  # generated tables
-    "fedbnsl_research.bench.recorded_sites",
     "fedbnsl_research.bench.attacks",
-    "fedbnsl_research.bench.rows",
-    "fedbnsl_research.bench.sources",
     "fedbnsl_workbench.cli",
 }
 

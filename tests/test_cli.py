@@ -601,7 +601,7 @@ def test_130_an_interrupted_run_keeps_what_it_has(which, fedbnsl, plan, tables, 
         (["data", "split", "F", "--contiguous", "--seed=0", "--out=D"], "it cannot go with --seed"),
         (["demo", "--data=D", "--sites=3"], "--sites goes with generated data"),
         (["demo", "--private", "--min-rows=10"], "--min-rows goes without --private"),
-        (["bench", "cheese"], "cheese: choose from accuracy, tuning, sachs, local-solve, network"),
+        (["bench", "cheese"], "cheese: choose from accuracy, sachs, bytes, load, attacks"),
     ],
 )
 def test_2_wrong_usage_is_answered_with_the_way_to_help(arguments, said, fedbnsl, tmp_path, monkeypatch):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,38 +19,23 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("figures", nargs=-1, metavar="[FIGURE]...")
-@click.option(
-    "--rows",
-    "n_rows",
-    type=click.IntRange(min=1000, max=10**8),
-    help="Of the figure `sources`: rows of its Parquet folder; TMPDIR takes 320 bytes for each.  [default: 10000000]",
-)
 @click.option("--case", "cases", multiple=True, help="Of the figure `networks`: a case, or a pattern such as 'er*'.")
 @click.option("--seeds", type=Seeds(), help="Of the figure `networks`: seeds, such as 0..9.  [default: as the case]")
 @click.option("--method", "methods", multiple=True, help="Of the figure `networks`: fedbnsl, FLOP, BOSS or GES alone.")
-@click.option(
-    "--with-python",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Of the figure `notears-admm`: a Python that can import its published code and torch; without it, only our "
-    "own seconds are measured.",
-)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a row.")
 def bench(
     figures: tuple[str, ...],
-    n_rows: int | None,
     cases: tuple[str, ...],
     seeds: tuple[int, ...] | None,
     methods: tuple[str, ...],
-    with_python: Path | None,
     as_json: bool,
 ) -> None:
     """Measure the project's own figures: accuracy and bytes on generated data, Sachs, privacy, speed, many sites.
 
-    FIGURE is one of accuracy, tuning, sachs, local-solve, network, bytes, load, attacks, rows, sources, sites,
-    privacy, privacy-tuning, private-steps, private-tables, global-step, d1000, d2000, lean, private-moments,
-    unequal-noise, hubs, secure-sum, confidence, robust, honest-sites, growth, startup, notears-admm, agents, pages,
-    tables, networks, search; without one, all of them (more than an hour on two cores). The Sachs figures, the end
-    of tables, a part of networks, secure-sum, confidence and private-tables need FEDBNSL_DATA.
+    FIGURE is one of accuracy, sachs, bytes, load, attacks, privacy, private-steps, private-tables, d1000, lean,
+    private-moments, unequal-noise, hubs, secure-sum, confidence, robust, honest-sites, growth, startup, tables,
+    networks; without one, all of them (about an hour on two cores). The Sachs figures, the end of tables, a part of
+    networks, secure-sum, confidence and private-tables need FEDBNSL_DATA.
     """
     from rich.console import Console
 
@@ -61,10 +45,6 @@ def bench(
     unknown = sorted(set(figures) - set(FIGURES))
     if unknown:
         raise click.BadParameter(f"{', '.join(unknown)}: choose from {', '.join(FIGURES)}", param_hint="FIGURES")
-    if n_rows is not None and "sources" not in figures:
-        raise click.BadParameter("it goes with the figure sources", param_hint="--rows")
-    if with_python is not None and "notears-admm" not in figures:
-        raise click.BadParameter("it goes with the figure notears-admm", param_hint="--with-python")
     for option, value in (("--case", cases), ("--seeds", seeds), ("--method", methods)):
         if value and "networks" not in figures:
             raise click.BadParameter("it goes with the figure networks", param_hint=option)
@@ -74,14 +54,8 @@ def bench(
     for name in figures or FIGURES:
         try:
             with _watched(name, progress) as follow:
-                given: dict[str, Any] = {}
-                if name == "sources" and n_rows is not None:
-                    given["n_rows"] = n_rows
-                if name == "notears-admm":
-                    given["python"] = with_python
-                if name == "networks":
-                    given = {"cases": cases, "seeds": seeds, "methods": methods, "follow": follow}
-                for row in FIGURES[name](**given):
+                chosen = {"cases": cases, "seeds": seeds, "methods": methods, "follow": follow}
+                for row in FIGURES[name](**chosen if name == "networks" else {}):
                     _print_row(name, row, console, as_json=as_json)
         except ResultError as error:
             if figures:

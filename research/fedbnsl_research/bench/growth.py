@@ -8,11 +8,17 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from fedbnsl.plan.plan import Plan
-from fedbnsl_research.bench.rows import use_of, write_table
-from fedbnsl_research.trials.harness import N_SAMPLES, Row, exponent, megabytes_sent, run_plan
+from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.data.fingerprint import fingerprint
+from fedbnsl_client.losses.squared import SecondMoments
+from fedbnsl_research.trials.harness import N_SAMPLES, Row, exponent, megabytes_sent, run_plan, timed
 from fedbnsl_workbench.tables.synthetic import synthesise
 
 _VARIABLES = (20, 50, 100, 200, 400)
@@ -25,6 +31,7 @@ _SITES = (8, 32, 125, 500, 1000)
 _SITES_VARIABLES = 50
 _SITES_SAMPLES = 200
 _ROWS = (10**3, 10**4, 10**5, 10**6)
+_COLUMNS = 20
 _RUN_SITES = 8
 _SEED = 100
 _TURNS = 3
@@ -48,9 +55,8 @@ def growth() -> Iterator[Row]:
         yield grown(title, _ROUNDS, partial(by_rounds, plan))
     title = f"lean plan, by sites; d={_SITES_VARIABLES}, {_SITES_SAMPLES} rows a site"
     yield grown(title, _SITES, lambda n_sites: _run(lean, _SITES_VARIABLES, n_sites, _SITES_SAMPLES))
-    private = Plan.load("private-steps", epsilon=5.0)
     with tempfile.TemporaryDirectory() as scratch:
-        yield grown("a site's CSV file of 20 columns, by rows", _ROWS, partial(_table, Path(scratch), private))
+        yield grown(f"a site's CSV file of {_COLUMNS} columns, by rows", _ROWS, partial(_table, Path(scratch)))
 
 
 def grown(name: str, sizes: Sequence[int], cost_of: Callable[[int], Costs]) -> Row:
@@ -83,16 +89,20 @@ def _run(plan: Plan, d: int, n_sites: int, n_samples: int) -> Costs:
     }
 
 
-def _table(folder: Path, plan: Plan, n_rows: int) -> Costs:
-    """What a site does with a CSV file before and in a private run."""
+def _table(folder: Path, n_rows: int) -> Costs:
+    """What a site does with a CSV file before a run."""
     path = folder / f"{n_rows}.csv"
     if not path.exists():
-        write_table(path, n_rows)
-    use = use_of(path, plan)
-    return {
-        "s reading": use.read_s,
-        "s moments": use.moments_s,
-        "s fingerprint": use.fingerprint_s,
-        "s until the first private step": use.start_s,
-        "s a private step": use.step_s,
-    }
+        _write_table(path, n_rows)
+    reading_s, data = timed(lambda: Dataset.read(path))
+    moments_s, _ = timed(lambda: SecondMoments.of(data.X))
+    fingerprint_s, _ = timed(lambda: fingerprint(bytes(32), data.variables, data.X))
+    return {"s reading": reading_s, "s moments": moments_s, "s fingerprint": fingerprint_s}
+
+
+def _write_table(path: Path, n_rows: int) -> None:
+    """A table in which each column depends on the one before, with all digits."""
+    arrow: Any = import_module("pyarrow")
+    X = np.random.default_rng(n_rows).standard_normal((n_rows, _COLUMNS))
+    X[:, 1:] += 0.8 * X[:, :-1]
+    import_module("pyarrow.csv").write_csv(arrow.table({f"v{k}": column for k, column in enumerate(X.T)}), path)

@@ -9,11 +9,11 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from fedbnsl.errors import ResultError
 from fedbnsl.plan.plan import Plan
@@ -22,7 +22,6 @@ from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.join_run import take_part
 from fedbnsl_client.site.admission import PublicTable
 from fedbnsl_research.bench.processes import MIB, Reading
-from fedbnsl_research.bench.recorded_sites import RecordedSites, record
 from fedbnsl_research.trials.harness import Row, site_datasets
 from fedbnsl_server.observe.status_client import Observer
 from fedbnsl_workbench import localnet
@@ -49,15 +48,7 @@ class Readings:
     last: Reading
 
 
-class Sites(AbstractContextManager["Sites"], Protocol):
-    """The sites of a run, in this process."""
-
-    def join(self, site: str, address: str) -> "Future[Any]":
-        """Let a site take part in the run until its end."""
-        ...
-
-
-class RealSites(ExitStack):
+class _Sites(ExitStack):
     """A thread a site, which computes what it sends."""
 
     def __init__(self, tables: Mapping[str, Dataset]) -> None:
@@ -66,7 +57,7 @@ class RealSites(ExitStack):
         self._threads = self.enter_context(ThreadPoolExecutor(len(tables), thread_name_prefix="site"))
 
     def join(self, site: str, address: str) -> "Future[Any]":
-        """See `Sites.join`."""
+        """Let a site take part in the run until its end."""
         join = partial(take_part, address=address, patience_s=_DEADLINE_S, notice=lambda text: None, out=None)
         return self._threads.submit(join, PublicTable(site, self._tables[site]))
 
@@ -78,18 +69,13 @@ def load() -> Iterator[Row]:
 
 
 def _load(plan: Plan, *, n_sites: int, n_variables: int) -> Iterator[Row]:
-    result, alone, readings = measured(plan, n_sites=n_sites, n_variables=n_variables)
+    result, alone, readings = _measured(plan, n_sites=n_sites, n_variables=n_variables)
     yield _times(result, alone, readings)
     yield _memory(result, readings)
 
 
-def measured(plan: Plan, *, n_sites: int, n_variables: int, recorded: bool = False) -> tuple[Result, Result, Readings]:
+def _measured(plan: Plan, *, n_sites: int, n_variables: int) -> tuple[Result, Result, Readings]:
     """A run over loopback gRPC, the same run in one process, and what the coordinator's process was like.
-
-    Parameters
-    ----------
-    recorded
-        The sites over gRPC send what those in one process sent (`recorded_sites`), so that there may be thousands.
 
     Raises
     ------
@@ -106,18 +92,14 @@ def measured(plan: Plan, *, n_sites: int, n_variables: int, recorded: bool = Fal
     )
     tables = site_datasets(truth)
     with tempfile.TemporaryDirectory() as scratch:
-        if recorded:
-            alone, answers = record(plan, tables)
-            sites: Sites = RecordedSites(plan, tables, answers)
-        else:
-            alone, sites = simulate(plan, tables, Path(scratch, "alone")), RealSites(tables)
-        readings = _over_grpc(plan, list(tables), sites, Path(scratch, "network"))
+        alone = simulate(plan, tables, Path(scratch, "alone"))
+        readings = _over_grpc(plan, list(tables), _Sites(tables), Path(scratch, "network"))
         result = read_result(Path(scratch, "network"))
     _check(result, alone, plan)
     return result, alone, readings
 
 
-def _over_grpc(plan: Plan, names: Sequence[str], sites: Sites, out: Path) -> Readings:
+def _over_grpc(plan: Plan, names: Sequence[str], sites: _Sites, out: Path) -> Readings:
     """One run; what the coordinator's process was like.
 
     Raises

@@ -19,7 +19,7 @@ from fedbnsl_research.trials.harness import N_SAMPLES, Row, by_seed, mean_of, or
 from fedbnsl_workbench.private_plans import EPSILONS, private_plan, private_plan_200
 from fedbnsl_workbench.tables.synthetic import synthesise
 
-_EVALUATED, _TUNED_ON = Generated(20, range(2, 12)), Generated(20, range(100, 130))
+_EVALUATED = Generated(20, range(2, 12))
 
 
 def privacy() -> Iterator[Row]:
@@ -29,12 +29,6 @@ def privacy() -> Iterator[Row]:
     exact = _accuracy(private_plan_200(), Generated(200, range(2, 4)))
     yield {"figure": "d=200, epsilon 10, exact second moments", **exact}
     yield _time_of_a_step()
-
-
-def privacy_tuning() -> Iterator[Row]:
-    """The same accuracy on the graphs of the tuning."""
-    for epsilon in EPSILONS:
-        yield _compared(private_plan(epsilon), _TUNED_ON)
 
 
 def _compared(plan: Plan, data: Generated) -> Row:

@@ -2,5 +2,5 @@
 
 `notears`, `dagma_adapter` and `orderings` find weights; `pooled` lists them with their settings, and runs them on the
 rows of all sites together. `flop_adapter` and `causal_learn_adapter` find Markov equivalence classes; `class_searches`
-lists them, and `moment_rows` gives them rows where only moments are known.
+lists them.
 """

@@ -53,7 +53,7 @@ _ENDS = {_PAPERS: TABLE_1[SPARSE, N_VARIABLES], _DENSE: TABLE_1[CLOSED, N_VARIAB
 
 def _plans(kind: str) -> dict[str, tuple[Plan, str]]:
     return {
-        _OURS: (Plan.load("fed-sparse"), "on homogeneous graphs of seeds 100 and up; see fedbnsl bench tuning"),
+        _OURS: (Plan.load("fed-sparse"), "on homogeneous graphs of seeds 100 and up"),
         _PAPERS: (paper_plan(), PAPER_CHOICE),
         _DENSE: (paper_fed_bnsl(heterogeneous=kind == "heterogeneous"), PAPER_CHOICE),
     }

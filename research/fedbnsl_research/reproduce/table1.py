@@ -33,7 +33,7 @@ _FEW = f"Fed-Sparse-BNSL, paper's settings, {_FEW_STEPS} local steps"
 _DENSE = "Fed-BNSL, paper's settings"
 _TUNED = "Fed-BNSL, tuned here"
 _PLANS: dict[str, tuple[Plan, str]] = {
-    _OURS: (Plan.load("fed-sparse"), "on graphs of seeds 100 and up; see fedbnsl bench tuning"),
+    _OURS: (Plan.load("fed-sparse"), "on graphs of seeds 100 and up"),
     _PAPERS: (paper_plan(), f"{PAPER_CHOICE}; used at every d, as the paper names no others"),
     _FEW: (
         paper_plan().with_settings(name="paper, few steps", local_steps=_FEW_STEPS),

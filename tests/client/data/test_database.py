@@ -21,9 +21,8 @@ from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.reading import MISSING, Reading
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_client.site.admission import GuardedTable
-from fedbnsl_research.bench.postgresql_server import PASSWORD, READER_PASSWORD, Server
 from free_port import free_port
-from postgresql_server import postgresql_server
+from postgresql_server import PASSWORD, READER_PASSWORD, Server, postgresql_server
 from private_site import private_plan
 
 pytest.importorskip("pyarrow")

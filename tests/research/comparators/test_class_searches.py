@@ -13,7 +13,7 @@ from fedbnsl_research.comparators import causal_learn_adapter, flop_adapter
 from fedbnsl_research.comparators.causal_learn_adapter import boss, causal_learn_installed, ges
 from fedbnsl_research.comparators.class_searches import CLASS_SEARCHES, rows_centred_by_site
 from fedbnsl_research.comparators.flop_adapter import flop, flop_installed
-from fedbnsl_research.comparators.moment_rows import gaussian_score, rows_with_moments
+from moment_rows import gaussian_score, rows_with_moments
 
 needs_peers = pytest.mark.skipif(
     not (flop_installed() and causal_learn_installed()), reason="needs flopsearch and causal-learn (extra `compare`)"

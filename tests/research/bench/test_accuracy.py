@@ -8,10 +8,8 @@ import pytest
 
 from fedbnsl.errors import ResultError
 from fedbnsl.plan.plan import Plan
-from fedbnsl.sparse import SparseMatrix
 from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_client.solvers import pgcd
-from fedbnsl_research.bench import accuracy, cli, generated, speed
+from fedbnsl_research.bench import accuracy, cli, generated
 from fedbnsl_research.bench.figures import FIGURES
 from fedbnsl_research.bench.generated import Generated
 from fedbnsl_workbench.simulate import simulate
@@ -24,23 +22,6 @@ def short(monkeypatch):
     """Every ready plan has three rounds."""
     ready = Plan.load
     monkeypatch.setattr(Plan, "load", lambda name: ready(name, ["rounds=3"]))
-
-
-@pytest.fixture
-def tiny(monkeypatch):
-    """Networks of five variables and few rows, whatever is asked for."""
-
-    def small(d, edges, n_sites, n, seed, *, weight_variance=0.0):
-        return synthesise(5, 5, n_sites, 60, seed, weight_variance=weight_variance)
-
-    monkeypatch.setattr(speed, "synthesise", small)
-
-
-def test_no_graph_is_both_tuned_on_and_evaluated():
-    def graphs(figures):
-        return {(data.d, seed) for named in figures.values() for _, data in named for seed in data.seeds}
-
-    assert not graphs(accuracy.EVALUATED) & graphs(accuracy.TUNED_ON)
 
 
 def test_the_settings_of_the_accuracy_figure_are_those_that_the_project_states():
@@ -113,74 +94,7 @@ def test_the_sachs_figure_says_which_data_it_needs(folder, monkeypatch):
         next(accuracy.sachs())
 
 
-def test_the_speed_figure_measures_both_solvers_on_the_same_problem(short, monkeypatch):
-    calls = {"ours": [], "literal": []}
-    ours = pgcd.solve
-
-    def solve(loss, B, W, beta, **settings):
-        calls["ours"].append(settings)
-        return ours(loss, B, W, beta, **settings)
-
-    class Oracles:
-        @staticmethod
-        def literal_pgcd(X, B, W, beta, **settings):
-            calls["literal"].append(settings)
-            start = (SparseMatrix.from_dense(one) for one in (B, W, beta))
-            found, steps = ours(speed.SecondMoments.of(X), *start, **settings)
-            B = found.to_dense()
-            B[3, 4] += 0.125
-            return B, steps
-
-    monkeypatch.setattr(speed, "N_SAMPLES", 250)
-    monkeypatch.setattr(speed.pgcd, "solve", solve)
-    monkeypatch.setattr(speed, "oracles", lambda: Oracles)
-    (row,) = speed.local_solve()
-    assert row["largest difference"] == "1.2e-01", "a solver that is fast and wrong does not go unseen"
-    compared = [settings for settings in calls["ours"] if settings["max_steps"] == speed._STEPS]
-    assert len(compared) == len(calls["literal"]) >= 3
-    for here, there in zip(compared, calls["literal"], strict=True):
-        assert here.keys() == there.keys()
-        assert all(np.array_equal(here[key], there[key]) for key in here)
-    assert json.dumps(row, allow_nan=False)
-
-
-def test_the_literal_solver_is_that_of_the_tests_and_agrees_with_the_fast_one():
-    X = synthesise(6, 8, 1, 50, 4).tables[0]
-    zero, allowed = np.zeros((6, 6)), ~np.eye(6, dtype=bool)
-    settings = {"lam": 0.1, "rho_2": 3.0, "gamma": 1.0, "max_steps": 25, "tol": 1e-9, "allowed": allowed}
-    literal, n_literal = speed.oracles().literal_pgcd(X, zero, zero, zero, **settings)
-    fast, n_fast = pgcd.solve(speed.SecondMoments.of(X), *[SparseMatrix.zeros(6)] * 3, **settings)
-    assert n_literal == n_fast == 25
-    assert np.abs(literal).max() > 0.1
-    assert literal == pytest.approx(fast.to_dense(), abs=1e-12)
-
-
-def test_the_network_figure_divides_a_run_of_processes_by_the_same_run_in_one(short, tiny, monkeypatch):
-    def in_this_process(plan, tables, out, *, watch, seeds):
-        simulate(plan, {site: Dataset.read(path) for site, path in tables.items()}, out)
-        result = json.loads((out / "result.json").read_text(encoding="utf-8"))
-        result["seconds"]["total"] = 1000.0
-        (out / "result.json").write_text(json.dumps(result), encoding="utf-8")
-
-    monkeypatch.setattr(speed.localnet, "run", in_this_process)
-    figures = [*speed.network()]
-    assert ["d=20" in figures[0]["figure"], "d=200" in figures[1]["figure"]] == [True, True]
-    for row in figures:
-        assert row["s network"] == 1000.0
-        assert row["ratio"] > 100
-        assert row["ms a round, overhead"] == pytest.approx(1000.0 / 4 * 1e3, rel=0.01)  # 3 rounds and a refit
-
-
 def test_the_command_s_help_names_every_figure():
     text = " ".join((cli.bench.help or "").split())
     named = text.partition("FIGURE is one of ")[2].partition(";")[0].replace("- ", "-").split(", ")
     assert sorted(named) == sorted(FIGURES)
-
-
-def test_every_figure_that_the_command_offers_is_tested_here():
-    assert set(FIGURES) == {
-        "accuracy", "tuning", "sachs", "local-solve", "network", "bytes", "load", "rows", "sources", "sites", "privacy",
-        "privacy-tuning", "private-steps", "global-step", "d1000", "d2000", "lean", "private-moments", "unequal-noise",
-        "growth", "startup", "agents", "pages", "attacks", "robust", "honest-sites", "tables", "networks", "search",
-        "confidence", "secure-sum", "notears-admm", "hubs", "private-tables",
-    }  # fmt: skip

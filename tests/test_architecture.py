@@ -169,7 +169,7 @@ DATASET_MODULES = {
     "fedbnsl_research.trials.harness",
     "fedbnsl_research.tuning.held_out",  # simulates over public tables, without one of them
     "fedbnsl_research.tuning.tune",  # simulates over generated or public tables
-    "fedbnsl_workbench.tables.notebook",  # tables of a notebook
+    "fedbnsl_client.data.frames",  # tables of a program
     "fedbnsl_workbench.estimator",  # simulates over them; of the module, only the warning
     "fedbnsl_workbench.report.scales",  # scales for a report, only where the tables are named
     "fedbnsl_research.bench.wire_bytes",

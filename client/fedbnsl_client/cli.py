@@ -404,7 +404,7 @@ def join(
                 tell(f"{error}. What it sent before stays with the coordinator. {error.remedy}", err=True)
                 return
         # Where a variable has several columns, the graph on the wire has an edge for each pair of columns.
-        edges = counted(graph.nnz, "edge") + (" between columns" if admission.dictionary.has_blocks else "")
+        edges = counted(int(graph.dag.sum()), "edge") + (" between columns" if admission.dictionary.has_blocks else "")
         tell(f"the run is over: {edges}" + (f"; kept in {out}" if out else ""))
 
     if folder is not None:

@@ -81,7 +81,7 @@ def take_part(
     emit: Emit = silent,
     leaving: Leaving | None = None,
     aside: Callable[[str], None] | None = None,
-) -> SparseMatrix:
+) -> LearnedGraph:
     """Take part in one run until its end and return the learned graph with its consensus weights.
 
     Parameters
@@ -216,7 +216,7 @@ def take_part(
         notice("the coordinator's operator ended a search early: its result says which one, and what it lacks")
     if out is not None:
         _keep(out, table.complete_cases(), learned, plan)
-    return end.graph
+    return learned
 
 
 class _Releases:

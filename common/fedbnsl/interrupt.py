@@ -5,6 +5,7 @@ own KeyboardInterrupt, it passes handlers that are there for a coordinator that 
 """
 
 import signal
+import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 
@@ -37,7 +38,10 @@ def signals_to_heed() -> list[signal.Signals]:
     """SIGINT, SIGTERM and SIGHUP, without those that this process was started to ignore (as nohup does).
 
     Nor those with a handler that was not set from Python, but by a program that embeds it: it could not be put back.
+    None in another thread than the main one, to which signals belong.
     """
+    if threading.current_thread() is not threading.main_thread():
+        return []
     asking_to_end = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     return [number for number in asking_to_end if signal.getsignal(number) not in (signal.SIG_IGN, None)]
 

@@ -3,14 +3,9 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
-
-from fedbnsl.errors import SetupError
-
-if TYPE_CHECKING:
-    from fedbnsl_server.store.learned_network import LearnedNetwork
 
 
 @click.command()
@@ -38,45 +33,14 @@ def effect(run: Path, sources: tuple[str, ...], target: str, as_json: bool) -> N
     """
     from rich.console import Console
 
-    from fedbnsl_server.effect_report import effect_report
+    from fedbnsl_server.effect_report import effect_of
     from fedbnsl_server.store.learned_network import read_network
 
-    network = read_network(run)
-    named = [_place(name, network) for name in (*sources, target)]
-    places = [variable for variable, _ in named]
-    if len(set(places)) < len(places):
-        raise SetupError("--from and --to: expected different variables, each of them once")
-    asked = {k for _, columns in named for k in columns}
-    report = effect_report(network, places[:-1], places[-1], asked)
+    report = effect_of(read_network(run), sources, target)
     if as_json:
         click.echo(json.dumps({"run": str(run), **report}, ensure_ascii=False))
     else:
         _show(report, Console())
-
-
-def _place(name: str, network: "LearnedNetwork") -> tuple[int, list[int]]:
-    """A variable and the columns of it that are asked for: all, or of a level such as `ward=surgery` its own."""
-    from fedbnsl.wording import first_few
-
-    columns = network.columns
-    if name in columns.variables:
-        variable = columns.variables.index(name)
-        return variable, columns.members()[variable].tolist()
-    if name in columns.names:
-        column = columns.names.index(name)
-        return int(columns.variable_of[column]), [column]
-    owner, equals, _ = name.partition("=")
-    if equals and owner in columns.variables:
-        own: list[int] = columns.members()[columns.variables.index(owner)].tolist()
-        if len(own) == 1:
-            of = "".join(f", {level!r} is {k}" for k, level in enumerate(network.levels.get(owner, ())))
-            raise SetupError(f"{owner!r} is one column{of}: name it without a level")
-        levels = [columns.names[k] for k in own]
-        raise SetupError(
-            f"{name!r} is no column of {owner!r}, which has {first_few(map(repr, levels))}; its first level is what "
-            "the others are compared with"
-        )
-    raise SetupError(f"{name!r} is not a variable of the run, which has {first_few(map(repr, columns.variables))}")
 
 
 def _show(report: dict[str, Any], console: Any) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from fedbnsl.errors import SetupError
 from fedbnsl.sparse import Matrix
 from fedbnsl.wording import counted, first_few, levels_in_words
 from fedbnsl_server.search.effects import Effect, certainty, rests_on, total_effects
@@ -19,6 +20,44 @@ from fedbnsl_server.store.learned_network import LearnedNetwork
 from fedbnsl_server.withheld_effects import told_effects
 
 _NORMAL_95 = 1.959963984540054
+
+
+def effect_of(network: LearnedNetwork, sources: Sequence[str], target: str) -> dict[str, Any]:
+    """The effect of variables, or of levels such as `ward=surgery`, that are set together; see `effect_report`.
+
+    Raises
+    ------
+    SetupError
+        If a name is none of the network's, or names a variable twice.
+    """
+    named = [_place(name, network) for name in (*sources, target)]
+    places = [variable for variable, _ in named]
+    if len(set(places)) < len(places):
+        raise SetupError("the effect of what on what: expected different variables, each of them once")
+    return effect_report(network, places[:-1], places[-1], {k for _, columns in named for k in columns})
+
+
+def _place(name: str, network: LearnedNetwork) -> tuple[int, list[int]]:
+    """A variable and the columns of it that are asked for: all, or of a level such as `ward=surgery` its own."""
+    columns = network.columns
+    if name in columns.variables:
+        variable = columns.variables.index(name)
+        return variable, columns.members()[variable].tolist()
+    if name in columns.names:
+        column = columns.names.index(name)
+        return int(columns.variable_of[column]), [column]
+    owner, equals, _ = name.partition("=")
+    if equals and owner in columns.variables:
+        own: list[int] = columns.members()[columns.variables.index(owner)].tolist()
+        if len(own) == 1:
+            of = "".join(f", {level!r} is {k}" for k, level in enumerate(network.levels.get(owner, ())))
+            raise SetupError(f"{owner!r} is one column{of}: name it without a level")
+        levels = [columns.names[k] for k in own]
+        raise SetupError(
+            f"{name!r} is no column of {owner!r}, which has {first_few(map(repr, levels))}; its first level is what "
+            "the others are compared with"
+        )
+    raise SetupError(f"{name!r} is not a variable of the run, which has {first_few(map(repr, columns.variables))}")
 
 
 def effect_report(network: LearnedNetwork, sources: Sequence[int], target: int, asked: set[int]) -> dict[str, Any]:

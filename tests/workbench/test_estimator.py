@@ -16,7 +16,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import cross_val_score
 
-import fedbnsl_workbench
+import fedbnsl
 from command_line import run_command
 from fedbnsl.errors import DataError, PlanError, ResultError, SetupError
 from fedbnsl.plan.plan import Plan
@@ -316,9 +316,9 @@ def test_the_example_of_the_docstring_is_true():
 
 def test_the_package_stays_light_until_the_class_is_asked_for():
     heavy = "{'numpy', 'sklearn', 'joblib', 'networkx'} & set(sys.modules)"
-    code = f"import sys, fedbnsl_workbench; assert not {heavy}, {heavy}"
+    code = f"import sys, fedbnsl; assert not {heavy}, {heavy}"
     subprocess.run([sys.executable, "-c", code], check=True)
-    assert fedbnsl_workbench.FedSparseBNSL is FedSparseBNSL
+    assert fedbnsl.FedSparseBNSL is FedSparseBNSL
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = fedbnsl_workbench.nothing
 

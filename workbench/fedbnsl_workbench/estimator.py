@@ -21,6 +21,7 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Matrix
 from fedbnsl_client.data.checks import DataWarning
 from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.data.frames import categories_of, dictionary_from, site_tables, table_over
 from fedbnsl_client.data.plan_fit import remarks, rows_for
 from fedbnsl_client.data.preparation import column_means, has_intercept
 from fedbnsl_client.losses.squared import SecondMoments
@@ -33,7 +34,6 @@ from fedbnsl_workbench.plan_settings import for_sites, with_dotted
 from fedbnsl_workbench.scoring.evaluation import columns_of, learned_graph, scales_of
 from fedbnsl_workbench.simulate import simulate
 from fedbnsl_workbench.tables.folder import by_site
-from fedbnsl_workbench.tables.notebook import categories_of, site_tables, table_over
 
 try:
     from sklearn.base import BaseEstimator
@@ -131,7 +131,7 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
     Examples
     --------
     >>> import numpy as np
-    >>> from fedbnsl_workbench.estimator import FedSparseBNSL
+    >>> from fedbnsl import FedSparseBNSL
     >>> rng = np.random.default_rng(0)
     >>> def table(n):
     ...     cause, noise = rng.standard_normal((2, n))
@@ -250,14 +250,9 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
             base = Plan.load(self.plan or (_DEFAULT if epsilon is None else "private-steps"), epsilon=epsilon)
         settings = {name: _plain(value) for name, value in {**replaced, **(self.settings or {})}.items()}
         plan = with_dotted(base, settings, origin="FedSparseBNSL")
-        given = self.dictionary
-        if given is None:
+        if self.dictionary is None:
             return plan
-        if isinstance(given, Path | str):
-            given = Dictionary.load(Path(given).expanduser())
-        elif not isinstance(given, Dictionary):
-            given = Dictionary.from_plain(given, origin="FedSparseBNSL: dictionary")
-        return plan.with_dictionary(given, origin="FedSparseBNSL")
+        return plan.with_dictionary(dictionary_from(self.dictionary, origin="FedSparseBNSL"), origin="FedSparseBNSL")
 
     def _keep(self, plan: Plan, result: dict[str, Any], state: AdmmState, about_tables: list[str]) -> None:
         names: list[str] = result["variables"]

@@ -204,7 +204,16 @@ class Entry(BaseModel):
 
 
 class Dictionary(RootModel[dict[VariableName, Entry]]):
-    """What each variable is, by its name and in their order; empty: nothing is said, every column is a number."""
+    """What each variable is, by its name and in their order; empty: nothing is said, every column is a number.
+
+    Examples
+    --------
+    >>> from fedbnsl import Dictionary
+    >>> levels = {"kind": "nominal", "levels": ["A", "B", "0"]}
+    >>> described = Dictionary.model_validate({"age": {"range": [0, 110], "unit": "years"}, "blood": levels})
+    >>> [column.name for column in described.columns()]
+    ['age', 'blood=B', 'blood=0']
+    """
 
     model_config = ConfigDict(frozen=True)
 

@@ -75,7 +75,15 @@ def _is_power_of_two(number: float) -> bool:
 
 
 class Plan(BaseModel):
-    """The settings of a run. Names follow docs/explanation/algorithm.md; every field states unit and range."""
+    """The settings of a run. Names follow docs/explanation/algorithm.md; every field states unit and range.
+
+    Examples
+    --------
+    >>> from fedbnsl import Plan
+    >>> plan = Plan.load("private", epsilon=2.0).with_settings(n_participants=5)
+    >>> plan.privacy.epsilon, plan.n_participants
+    (2.0, 5)
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -129,7 +129,7 @@ def run_bytes(plan: Plan, tables: Mapping[str, Dataset], *, tls: bool) -> RunByt
         ):
 
             def join(admission: PublicTable) -> SparseMatrix:
-                return take_part(
+                learned = take_part(
                     admission,
                     address=proxy.address,
                     credentials=credentials.get(admission.site),
@@ -137,6 +137,7 @@ def run_bytes(plan: Plan, tables: Mapping[str, Dataset], *, tls: bool) -> RunByt
                     notice=lambda text: None,
                     out=None,
                 )
+                return SparseMatrix.on_support(learned.weights, learned.dag)
 
             graphs = list(threads.map(join, admissions))
         result = read_result(out)

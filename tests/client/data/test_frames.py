@@ -5,8 +5,8 @@ import pytest
 
 from fedbnsl.errors import DataError
 from fedbnsl.plan.dictionary import Dictionary
+from fedbnsl_client.data.frames import categories_of, table_over
 from fedbnsl_workbench.estimator import FedSparseBNSL
-from fedbnsl_workbench.tables.notebook import categories_of, table_over
 
 pd = pytest.importorskip("pandas")
 

@@ -1,4 +1,4 @@
-"""Tables as a notebook holds them (data frames, arrays), checked as the files of a site are."""
+"""Tables as programs hold them (data frames, arrays), checked as the files of a site are."""
 
 import math
 from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -92,6 +92,21 @@ def table_over(table: object, variables: Sequence[str], dictionary: Dictionary =
         If it cannot be used, or lacks one of them.
     """
     return site_tables([table], columns=variables, dictionary=dictionary)["site-1"]
+
+
+def dictionary_from(given: Dictionary | Mapping[str, Any] | Path | str | None, *, origin: str) -> Dictionary:
+    """A dictionary as programs give one: itself, its content as a mapping, or the path of its file; None: an empty one.
+
+    Raises
+    ------
+    PlanError
+        If it cannot be used.
+    """
+    if given is None:
+        return NO_DICTIONARY
+    if isinstance(given, Path | str):
+        return Dictionary.load(Path(given).expanduser())
+    return given if isinstance(given, Dictionary) else Dictionary.from_plain(given, origin=f"{origin}: dictionary")
 
 
 def _named(tables: object) -> dict[str, object]:

@@ -1,0 +1,178 @@
+"""What a run has learned, for programs: the graph with how sure it is, effects, and the page."""
+
+import html
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+from rich.console import Console
+
+from fedbnsl.plan.dictionary import Dictionary
+from fedbnsl.plan.plan import Plan
+from fedbnsl_client.data.frames import dictionary_from, site_tables
+from fedbnsl_server.effect_report import effect_of
+from fedbnsl_server.store.learned_network import read_network
+from fedbnsl_server.store.result_file import read_result
+from fedbnsl_workbench.plan_settings import for_sites
+from fedbnsl_workbench.simulate import simulate as simulate_run
+
+
+@dataclass(frozen=True)
+class Network:
+    """The network that a run learned, read from its folder. A notebook shows its drawing.
+
+    Attributes
+    ----------
+    folder
+        The run folder.
+    result
+        All of result.json.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedbnsl import simulate
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.standard_normal((2, 400))
+    >>> tables = [np.column_stack([row, row + rng.standard_normal(400)]) for row in x]
+    >>> network = simulate("standard", tables, "simulated")
+    >>> [(edge["source"], edge["target"], edge["directed"]) for edge in network.edges]
+    [('X1', 'X2', False)]
+    >>> network.effect("X1", "X2")["verdict"]
+    'not identified'
+    """
+
+    folder: Path
+    result: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, folder: Path | str) -> "Network":
+        """That of a run folder.
+
+        Raises
+        ------
+        ResultError
+            If it holds no result, or a damaged one.
+        """
+        folder = Path(folder).expanduser()
+        return cls(folder, read_result(folder))
+
+    @property
+    def variables(self) -> list[str]:
+        """Names, in order."""
+        return list(self.result["variables"])
+
+    @property
+    def edges(self) -> list[dict[str, Any]]:
+        """What result.json says of each: source, target, weight, directed, directed_by, interval, bootstrap, ..."""
+        return list(self.result["edges"])
+
+    @property
+    def warnings(self) -> list[str]:
+        """What to know before believing it."""
+        return list(self.result["warnings"])
+
+    def graph(self) -> "nx.DiGraph[str]":
+        """With all that is said of an edge as its attributes; one without a direction is there both ways."""
+        graph: nx.DiGraph[str] = nx.DiGraph()
+        graph.add_nodes_from(self.variables)
+        for edge in self.edges:
+            ends = edge["source"], edge["target"]
+            for way in (ends,) if edge["directed"] else (ends, ends[::-1]):
+                graph.add_edge(*way, **edge)
+        return graph
+
+    def effect(self, source: str | Sequence[str], target: str) -> dict[str, Any]:
+        """The total effect of a variable, or of several that are set together, on another: what `fedbnsl effect` says.
+
+        Raises
+        ------
+        SetupError
+            If a name is none of the network's.
+        ResultError
+            If the run has no residual variances.
+        """
+        sources = [source] if isinstance(source, str) else list(source)
+        return effect_of(read_network(self.folder), sources, target)
+
+    def report(self, out: Path | str | None = None) -> Path:
+        """Write the page of the run and return where it is; by default in the run folder.
+
+        Raises
+        ------
+        ResultError
+            If a file of the run is damaged.
+        """
+        from fedbnsl_workbench.report.page import write_report
+
+        return write_report(self.folder, out=None if out is None else Path(out).expanduser())
+
+    def __str__(self) -> str:
+        from fedbnsl_workbench.report.summary import print_summary
+
+        console = Console(record=True, width=100, file=StringIO())
+        print_summary(self.result, self.folder, console, seconds=float(self.result["seconds"]["total"]))
+        return console.export_text()
+
+    def _repr_html_(self) -> str:
+        from fedbnsl_workbench.report.learned import drawing
+        from fedbnsl_workbench.report.run_files import read_run
+
+        warned = "".join(f"<li>{html.escape(text)}</li>" for text in self.warnings)
+        return drawing(read_run(self.folder)) + (f"<ul>{warned}</ul>" if warned else "")
+
+
+def simulate(
+    plan: Plan | Path | str,
+    tables: object,
+    out: Path | str,
+    *,
+    dictionary: Dictionary | Mapping[str, Any] | Path | str | None = None,
+    noise_seed: int | None = None,
+) -> Network:
+    """Run a plan over the tables of all sites in this process: the code and the results are those of a federation.
+
+    Nothing is protected from who runs it, whatever the plan says.
+
+    Parameters
+    ----------
+    plan
+        A `Plan`, the name of a ready plan, or a path.
+    tables
+        One a site, in a list or a dict by site's name: data frames, or (n, d) arrays.
+    out
+        The run folder; it must not hold a run yet.
+    dictionary
+        What each variable is, as for `FedSparseBNSL`.
+    noise_seed
+        Makes the noise of a private plan reproducible. None: the operating system's entropy.
+
+    Raises
+    ------
+    DataError
+        If a table cannot be used.
+    FedbnslError
+        Whatever else ended the run.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedbnsl import simulate
+    >>> x = np.random.default_rng(1).standard_normal((2, 300, 3))
+    >>> simulate("standard", {"north": x[0], "south": x[1]}, "independent").edges
+    []
+    """
+    plan = described(plan, dictionary)
+    datasets = site_tables(tables, columns=plan.variables, dictionary=plan.dictionary)
+    folder = Path(out).expanduser()
+    return Network(folder, simulate_run(for_sites(plan, len(datasets)), datasets, folder, noise_seed=noise_seed))
+
+
+def described(plan: Plan | Path | str, dictionary: Dictionary | Mapping[str, Any] | Path | str | None) -> Plan:
+    """A plan as programs give one, with a dictionary, if there is one."""
+    plan = plan if isinstance(plan, Plan) else Plan.load(plan)
+    found = dictionary_from(dictionary, origin="dictionary")
+    return plan.with_dictionary(found, origin="dictionary") if found else plan

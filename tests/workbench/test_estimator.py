@@ -320,7 +320,7 @@ def test_the_package_stays_light_until_the_class_is_asked_for():
     subprocess.run([sys.executable, "-c", code], check=True)
     assert fedbnsl.FedSparseBNSL is FedSparseBNSL
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        _ = fedbnsl_workbench.nothing
+        _ = fedbnsl.nothing
 
 
 @pytest.mark.parametrize("kind", [str, Path])

@@ -1,6 +1,6 @@
 """Selections counted by Gaussian DP: the lemma, whole runs, and runs that are chosen in view of what was seen.
 
-docs/explanation/privacy.md#selections has the proof.
+docs/explanation/selections.md has the proof.
 """
 
 import math

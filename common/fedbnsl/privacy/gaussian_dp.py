@@ -96,7 +96,7 @@ def surcharge(selection_share: float, steps: int) -> float:
 
     Notes
     -----
-    The proof is in docs/explanation/privacy.md#selections. Terms fall with k: their sum from m + 1 to n is at most
+    The proof is in docs/explanation/selections.md. Terms fall with k: their sum from m + 1 to n is at most
     v^2 log((n - 2 v + e_m) / (m - 2 v + e_m)).
     """
     v, summed = selection_share, min(steps, _SUMMED)

@@ -35,7 +35,7 @@ _LONG |= {
     "test_trials.py",
 }
 _LONG |= {"test_trial_threads.py", "test_without_report_packages.py", "test_ledger_crashes.py", "test_services.py"}
-_LONG |= {"test_chart_in_containers.py", "test_lowest_versions.py", "test_distributions.py"}
+_LONG |= {"test_chart_in_containers.py", "test_lowest_versions.py", "test_distributions.py", "test_python_versions.py"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

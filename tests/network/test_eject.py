@@ -170,7 +170,7 @@ def test_nothing_of_a_site_is_left_if_no_round_holds_it(
     assert_same_graph(tmp_path / "run", without_c)
 
 
-@pytest.mark.parametrize("settings", [{}, {"send_tolerance": 0.02, "zero_tolerance": 0.02, "value_type": "float32"}])
+@pytest.mark.parametrize("settings", [{}, {"send_tolerance": 0.02, "value_type": "float32"}])
 def test_a_run_that_is_set_back_goes_on_from_the_checkpoint_before(
     settings: dict[str, Any], order_at: Scheme, sites: Federation, tables: dict[str, Dataset], tmp_path: Path
 ) -> None:

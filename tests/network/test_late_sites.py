@@ -38,7 +38,7 @@ VARIABLES = synthesise(D, 7, len(SITES), 100, 5, weight_variance=0.05).variables
 PLAN = Plan(
     variables=VARIABLES, rounds=8, refit_rounds=1, l1_weight=0.05, join_deadline_s=LONG_S, run_deadline_s=2 * LONG_S
 )
-CHANGES = {"send_tolerance": 0.02, "zero_tolerance": 0.02, "value_type": "float32"}
+CHANGES = {"send_tolerance": 0.02, "value_type": "float32"}
 
 either = pytest.mark.parametrize("settings", [{}, CHANGES], ids=["all entries", "changes"])
 

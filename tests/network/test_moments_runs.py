@@ -42,7 +42,6 @@ LEAN = Plan(
     l1_weight=0.05,
     value_type="float32",
     send_tolerance=0.02,
-    zero_tolerance=0.01,
     join_deadline_s=LONG_S,
     run_deadline_s=LONG_S,
 )

@@ -53,7 +53,7 @@ PLAN = Plan(
     variables=VARIABLES, rounds=4, refit_rounds=2, l1_weight=0.05, join_deadline_s=LONG_S, run_deadline_s=LONG_S
 )
 TOTAL = PLAN.rounds + PLAN.refit_rounds
-CHANGES = PLAN.with_settings(send_tolerance=0.02, zero_tolerance=0.02, value_type="float32")
+CHANGES = PLAN.with_settings(send_tolerance=0.02, value_type="float32")
 
 
 @pytest.fixture(scope="module")

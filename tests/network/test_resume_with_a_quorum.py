@@ -27,7 +27,7 @@ from network.test_resume import LONG_S, PLAN, SITES, Federation, address, coordi
 __all__ = ["address", "sites", "tables"]  # fixtures
 
 QUORUM = PLAN.with_settings(rounds=7, refit_rounds=1, quorum=2, round_deadline_s=1.0)
-CHANGES = {"send_tolerance": 0.02, "zero_tolerance": 0.02, "value_type": "float32"}
+CHANGES = {"send_tolerance": 0.02, "value_type": "float32"}
 
 
 class Script:

@@ -231,9 +231,6 @@ class Plan(BaseModel):
         description="entries of B_p and W are rounded to whole multiples of this power of two before they are sent, "
         "which takes about 2 bytes an entry instead of 5 or 9; both sides work with what was sent; 0: not rounded",
     )
-    zero_tolerance: NonNegative = Field(
-        default=0.0, description="entries of W of a smaller absolute weight are set to zero after each global step"
-    )
 
     # Times, in seconds
     join_deadline_s: Seconds = Field(default=600.0, description="s that the coordinator waits for all sites to join")
@@ -318,8 +315,8 @@ class Plan(BaseModel):
                 "above 0 with frank-wolfe, which needs the L1 term to bound its search",
             ),
             (
-                not self.dense_messages or self.send_tolerance == self.zero_tolerance == 0.0,
-                "zero_tolerance" if self.zero_tolerance else "send_tolerance",
+                not self.dense_messages or self.send_tolerance == 0.0,
+                "send_tolerance",
                 f"0 with {solver}, whose messages are dense",
             ),
             (
@@ -721,12 +718,20 @@ _TABLES: dict[str, type[BaseModel]] = {
 }
 
 
+# What to do about settings that earlier versions had; those of tables by their last name.
+_GONE = {
+    "zero_tolerance": "leave it out, or set send_tolerance instead",
+}
+
+
 def _explain(error: ValidationError) -> list[str]:
     lines: list[str] = []
     for problem in error.errors():
         # A plan may come over the wire, with names and values of any length.
         where, value = shown(".".join(str(part) for part in problem["loc"]), 100), shown(repr(problem["input"]), 300)
-        if problem["type"] == "extra_forbidden":
+        if problem["type"] == "extra_forbidden" and problem["loc"][-1] in _GONE:
+            lines.append(f"  setting {where} is gone since version 0.2: {_GONE[str(problem['loc'][-1])]}")
+        elif problem["type"] == "extra_forbidden":
             first, last = str(problem["loc"][0]), str(problem["loc"][-1])
             model = _TABLES.get(first, Plan) if len(problem["loc"]) > 1 else Plan
             known = difflib.get_close_matches(last[:100], model.model_fields, n=1)

@@ -241,9 +241,9 @@ def advance_admm(
     )
     seen_now = plan.moments_rounds and step in (1, plan.rounds)
     neighbours = _with_neighbours(state.neighbours, W, plan) if seen_now else state.neighbours
-    told = W.keep(np.abs(W.value) >= plan.zero_tolerance)
+    told = W
     if plan.send_step:
-        told = told.rounded_to(plan.send_step).without_zeros()
+        told = W.rounded_to(plan.send_step).without_zeros()
     if plan.value_type == "float32":
         told = told.as_float32()
     change = None

@@ -65,7 +65,6 @@ OTHER_VALUES: dict[str, list[Any]] = {
     "value_type": ["float32"],
     "send_tolerance": [0.01],
     "send_step": [2.0**-32, 0.001953125, 1.0],
-    "zero_tolerance": [0.05],
     "join_deadline_s": [0.1],
     "round_deadline_s": [0.1],
     "site_grace_s": [0.1],
@@ -176,7 +175,6 @@ IMPOSSIBLE: list[tuple[str, Any, str]] = [
     ("send_step", 0.01, "a power of two"),
     ("send_step", 2.0, "a power of two from"),
     ("send_step", 2.0**-33, "a power of two from"),
-    ("zero_tolerance", -0.01, "greater than or equal to 0"),
     ("join_deadline_s", 0.0, "greater than 0"),
     ("round_deadline_s", -1.0, "greater than 0"),
     ("site_grace_s", math.inf, "finite"),
@@ -359,6 +357,17 @@ def test_an_unknown_setting_is_refused_by_name_and_value() -> None:
         Plan.parse({"round": 7})
 
 
+@pytest.mark.parametrize(
+    ("setting", "remedy"),
+    [
+        ("zero_tolerance=0.0", "leave it out"),
+    ],
+)
+def test_a_setting_that_is_gone_is_refused_with_what_to_do(setting: str, remedy: str) -> None:
+    with pytest.raises(PlanError, match=f"setting {setting.partition('=')[0]} is gone since version 0.2: {remedy}"):
+        Plan.load("standard", [setting])
+
+
 @pytest.mark.parametrize("setting", ["rounds", "n_participants", "l1_weight", "consensus_penalty", "refit_rounds"])
 @pytest.mark.parametrize("value", [True, "1"])
 def test_a_number_in_another_guise_is_refused(setting: str, value: object) -> None:
@@ -413,7 +422,6 @@ SPENDING = {"local_solver": "dp-pgcd", "local_steps": 5, "refit_rounds": 0, "pri
         ),
         ({"local_solver": "closed-form", "send_tolerance": 0.1}, "send_tolerance = 0.1: must be 0 with closed-form"),
         ({"local_solver": "closed-form", "send_step": 0.5}, "send_step = 0.5: must be 0 with closed-form"),
-        ({"local_solver": "closed-form", "zero_tolerance": 0.1}, "zero_tolerance = 0.1: must be 0 with closed-form"),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(settings: dict[str, Any], rule: str) -> None:

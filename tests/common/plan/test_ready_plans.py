@@ -51,7 +51,6 @@ DEFAULTS: dict[str, Any] = {
     "value_type": "float64",
     "send_tolerance": 0.0,
     "send_step": 0.0,
-    "zero_tolerance": 0.0,
     "join_deadline_s": 600.0,
     "round_deadline_s": 600.0,
     "site_grace_s": 30.0,

@@ -473,9 +473,8 @@ VARIANTS = pytest.mark.parametrize(
         {"local_solver": "closed-form", "knowledge": {"forbidden": [["x", "v"]]}},
         {"local_solver": "closed-form", "value_type": "float32"},
         {"send_tolerance": 0.02},
-        {"send_tolerance": 0.02, "zero_tolerance": 0.1, "value_type": "float32"},
+        {"send_tolerance": 0.02, "value_type": "float32"},
         {"send_tolerance": 0.02, "send_step": 0.0078125},
-        {"zero_tolerance": 0.1, "rounds": 12},
     ],
     ids=[
         "default",
@@ -486,9 +485,8 @@ VARIANTS = pytest.mark.parametrize(
         "closed-form",
         "closed-form float32",
         "changes",
-        "changes without small ones",
+        "float32 changes",
         "rounded changes",
-        "without small ones",
     ],
 )
 
@@ -561,7 +559,7 @@ def test_a_restored_participant_answers_with_the_same_bits(settings: dict[str, o
 
 @pytest.mark.parametrize("value_type", ["float64", "float32"])
 def test_only_what_moved_is_sent_and_the_algorithm_goes_on_from_it(value_type: str) -> None:
-    plan = plan_of(send_tolerance=0.02, zero_tolerance=0.1, value_type=value_type, rounds=60)
+    plan = plan_of(send_tolerance=0.02, value_type=value_type, rounds=60)
     participants = recruit(plan, tables())
     state = initial_state(D, SITES, sends_changes=True)
     sent_up = sent_down = 0
@@ -585,7 +583,6 @@ def test_only_what_moved_is_sent_and_the_algorithm_goes_on_from_it(value_type: s
         moved = W_before != W
         assert (np.abs(W - W_before)[moved] > 0.02).all()
         assert (after.message.support() == moved).all()
-        assert (np.abs(W[W != 0]) > 0.08).all()  # at least 0.1 when it was sent, and it moved by 0.02 at most since
         sent_down += moved.sum()
         state = after
     assert 0 < sent_up < plan.rounds * sum(state.sites[site].local_weights.nnz for site in SITES) / 2

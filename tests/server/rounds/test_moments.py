@@ -107,7 +107,7 @@ def test_a_site_sends_the_moments_of_neighbours_and_no_others(value_type: str) -
         )
 
 
-@pytest.mark.parametrize("settings", [{}, {"send_tolerance": 0.02, "zero_tolerance": 0.01, "value_type": "float32"}])
+@pytest.mark.parametrize("settings", [{}, {"send_tolerance": 0.02, "value_type": "float32"}])
 def test_sites_and_coordinator_that_start_again_every_round_get_the_same_bits(
     settings: dict[str, object], tmp_path: Path
 ) -> None:

@@ -42,7 +42,6 @@ Solver = Literal["pgcd", "closed-form", "frank-wolfe", "dp-pgcd", "dp-pgcd-lapla
 Acyclicity = Literal["exponential", "log-det"]
 Consensus = Literal["mean", "median", "trimmed-mean"]
 GraphClass = Literal["cpdag", "dag-equal-variance"]
-EdgePenalty = Literal["auto", "bic", "extended-bic"]
 FinalSearch = Literal["none", "steps"]
 PRIVATE_SOLVERS = ("dp-pgcd", "dp-pgcd-laplace", "noisy-covariance")
 
@@ -201,12 +200,6 @@ class Plan(BaseModel):
         description="dag-equal-variance: directions that the data leave open rest on equal noise variances in the "
         "tables' units; cpdag (with moments_rounds): edges are directed only where every DAG that fits the data as "
         "well agrees, or knowledge tells; the others stay undirected",
-    )
-    edge_penalty: EdgePenalty = Field(
-        default="auto",
-        description="cpdag: what an edge must gain in log-likelihood: bic (ln(rows) / 2), extended-bic (ln(d) more) "
-        "or auto (what predicts left-out sites best, of five values from one to the other, where rows are few; "
-        "otherwise extended-bic)",
     )
     search_seed: Annotated[Count, Field(ge=0, le=2**63 - 1)] = Field(
         default=0, description="cpdag: of the random moves of the search and the draws of the bootstrap"
@@ -720,6 +713,7 @@ _TABLES: dict[str, type[BaseModel]] = {
 
 # What to do about settings that earlier versions had; those of tables by their last name.
 _GONE = {
+    "edge_penalty": "leave it out; what an edge must gain depends on the rows",
     "zero_tolerance": "leave it out, or set send_tolerance instead",
 }
 

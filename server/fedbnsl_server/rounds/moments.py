@@ -157,7 +157,7 @@ def _with_graph(state: AdmmState, found: FoundGraph, run: Run) -> AdmmState:
 
 
 def _class_search(told: Mapping[str, Matrix], rows: Matrix, accuracy: Accuracy, task: Task, run: Run) -> ClassSearch:
-    """A search among the neighbours, with the penalty that the plan asks for or the sites choose.
+    """A search among the neighbours, with the penalty that the sites choose where rows are few.
 
     Parameters
     ----------
@@ -169,7 +169,7 @@ def _class_search(told: Mapping[str, Matrix], rows: Matrix, accuracy: Accuracy, 
     plan, mask = run.plan, run.mask
     candidates, seed = parent_candidates(task.neighbours.support(), mask), plan.search_seed
     penalty = edge_penalty(
-        plan.edge_penalty, list(told.values()), rows.tolist(), candidates=candidates, mask=mask, seed=seed,
+        list(told.values()), rows.tolist(), candidates=candidates, mask=mask, seed=seed,
         progress=run.progress,
     )  # fmt: skip
     return ClassSearch(candidates, mask, accuracy.n_samples, penalty, plan.threshold, seed)

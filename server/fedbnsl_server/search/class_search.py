@@ -19,7 +19,6 @@ import numpy as np
 from fedbnsl.graphs.family_moments import needed_moments
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask
-from fedbnsl.plan.plan import EdgePenalty
 from fedbnsl.sparse import Index, Mask, Matrix
 from fedbnsl_server.search.fitted_network import Accuracy
 from fedbnsl_server.search.graph_search import FoundGraph, without_small
@@ -160,7 +159,6 @@ class ClassSearch:
 
 
 def edge_penalty(
-    setting: EdgePenalty,
     moments: Sequence[Matrix],
     rows: Sequence[float],
     *,
@@ -180,9 +178,7 @@ def edge_penalty(
     """
     n, V = float(sum(rows)), len(candidates)
     bic, extended = bic_penalty(n), extended_penalty(n, V)
-    if setting == "bic":
-        return bic
-    if setting == "extended-bic" or len(moments) < 2 or n > _MANY_ROWS * len(moments[0]):
+    if len(moments) < 2 or n > _MANY_ROWS * len(moments[0]):
         return extended
     progress, groups = Progress() if progress is None else progress, _groups(rows)
     progress.begin("choosing the penalty of an edge")

@@ -45,7 +45,6 @@ DEFAULTS: dict[str, Any] = {
     "neighbour_threshold": 0.01,
     "final_search": "none",
     "graph_class": "dag-equal-variance",
-    "edge_penalty": "auto",
     "search_seed": 0,
     "bootstrap": 100,
     "value_type": "float64",

@@ -37,7 +37,6 @@ class Enough(Progress):
 def chosen(sites: list[np.ndarray], progress: Progress | None = None) -> float:
     mask = EdgeMask(Knowledge(), tuple(f"x{k}" for k in range(D)))
     return edge_penalty(
-        "auto",
         [X.T @ X / len(X) for X in sites],
         [float(len(X)) for X in sites],
         candidates=EVERYTHING,

@@ -506,8 +506,7 @@ def test_5_7_and_10_a_refused_site_and_a_run_for_which_too_few_join_end_at_both_
 
 
 def test_8_a_diverging_run_ends_with_the_settings_to_look_at(fedbnsl, plan, tables, tmp_path):
-    limits = [f"--set={key}=1e308" for key in ("continuation_end", "acyclicity_penalty_max")]
-    explosive = [*limits, "--set=continuation_share=1.0"]
+    explosive = ["--set=local_solver=closed-form", "--set=consensus_penalty=1e308"]
     outcome = fedbnsl("simulate", plan, "--data", tables, *explosive, "--out", tmp_path / "run", "--json")
     refused(outcome, 8, "the global step diverged", "`acyclicity_penalty`")
     assert strict_json((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))["state"] == "failed"

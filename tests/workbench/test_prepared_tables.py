@@ -99,9 +99,9 @@ def test_sites_that_weigh_as_their_rows_agree_on_what_the_pooled_rows_say() -> N
         rounds=400,
         refit_rounds=0,
         local_tol=1e-9,
-        continuation_start=1e-9,
-        continuation_end=1e-9,
-        continuation_growth=1.0,
+        acyclicity_schedule="augmented",
+        acyclicity_penalty=1e-9,
+        acyclicity_growth=1.0,
         preparation={"intercept": "none", "scale": "none"},
     )
     tables = [CLEAN[0] @ np.diag(np.linspace(0.5, 2.0, D)), *CLEAN[1:]]  # a small site that is unlike the others

@@ -59,13 +59,16 @@ FEWEST_HONEST = 2
 """Sites that share the noise of a secure sum, at least: of one alone, the sum would be its own release."""
 
 
+LARGEST_PENALTY = 1e12
+"""At which the coefficient of h(W), or the weight of its square, stops growing."""
+
+
 class Start(BaseModel):
     """Another start of Algorithm 1 from zero; what is given here replaces the plan's setting."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     acyclicity: Acyclicity | None = None
-    continuation_start: Positive | None = None
     l1_weight: NonNegative | None = None
 
 
@@ -123,24 +126,15 @@ class Plan(BaseModel):
         default="continuation",
         description="how the acyclicity term grows: continuation (one growing coefficient) or augmented (Lagrangian)",
     )
-    continuation_start: Positive = Field(default=0.1, description="continuation: coefficient of h(W) in round 1")
-    continuation_end: Positive = Field(
-        default=1000.0, description="continuation: coefficient at the end of continuation_share"
+    acyclicity_penalty: Positive = Field(
+        default=1.0, le=LARGEST_PENALTY, description="augmented: weight of h(W)^2 / 2 in round 1 (rho_1)"
     )
-    continuation_share: Real = Field(
-        default=0.8, gt=0, le=1, description="continuation: share of the rounds with geometric growth from start to end"
-    )
-    continuation_growth: Real = Field(
-        default=1.3, ge=1, le=10, description="continuation: factor of the coefficient a round after continuation_share"
-    )
-    acyclicity_penalty: Positive = Field(default=1.0, description="augmented: weight of h(W)^2 / 2 in round 1 (rho_1)")
     acyclicity_growth: Real = Field(default=1.2, ge=1, le=10, description="augmented: factor of that weight a round")
-    acyclicity_penalty_max: Positive = Field(default=1e12, description="both schedules: largest weight or coefficient")
     starts: tuple[Start, ...] = Field(
         default=(),
         max_length=20,
         description="further starts from zero, each of as many rounds: the settings that are different there "
-        "(acyclicity, continuation_start, l1_weight); the search chooses the graph with the smallest loss",
+        "(acyclicity, l1_weight); the search chooses the graph with the smallest loss",
     )
     global_iterations: Annotated[Count, Unit("iterations")] = Field(
         default=20, ge=1, le=100_000, description="L-BFGS iterations of a global step"
@@ -269,12 +263,6 @@ class Plan(BaseModel):
                 "consensus",
                 f"mean with fewer than {FEWEST_FOR_ROBUST} sites in a round (n_participants, quorum): "
                 "of two, nothing tells which one is wrong",
-            ),
-            (self.continuation_end >= self.continuation_start, "continuation_end", "at least continuation_start"),
-            (
-                self.acyclicity_penalty_max >= self.acyclicity_penalty,
-                "acyclicity_penalty_max",
-                "at least acyclicity_penalty",
             ),
             (
                 self.moments_rounds > 0 or self.refit_threshold <= self.threshold,
@@ -713,6 +701,11 @@ _TABLES: dict[str, type[BaseModel]] = {
 
 # What to do about settings that earlier versions had; those of tables by their last name.
 _GONE = {
+    "acyclicity_penalty_max": "leave it out; 1e12 is the largest",
+    **dict.fromkeys(
+        ("continuation_start", "continuation_end", "continuation_share", "continuation_growth"),
+        "leave it out; acyclicity_schedule = 'augmented' has settings",
+    ),
     "edge_penalty": "leave it out; what an edge must gain depends on the rows",
     "zero_tolerance": "leave it out, or set send_tolerance instead",
 }

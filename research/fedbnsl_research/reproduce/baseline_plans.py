@@ -71,8 +71,6 @@ def shown_settings(plan: Plan) -> dict[str, Any]:
     names = ["local_solver", "rounds", "consensus_penalty", "l1_weight", "acyclicity_schedule"]
     if plan.acyclicity_schedule == "augmented":
         names += ["acyclicity_penalty", "acyclicity_growth"]
-    else:
-        names += ["continuation_start", "continuation_end", "continuation_share", "continuation_growth"]
     if plan.local_solver == "pgcd":
         names += ["step_size", "local_tol"]
     elif plan.local_solver == "frank-wolfe":

@@ -11,7 +11,7 @@ from fedbnsl.graphs.graph import threshold
 from fedbnsl.messages import Seat, SiteState, Units
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask
-from fedbnsl.plan.plan import Plan
+from fedbnsl.plan.plan import LARGEST_PENALTY, Plan
 from fedbnsl.sparse import Index, Matrix, SparseMatrix, aligned
 from fedbnsl_server.algorithm.acyclicity import acyclicity_of
 from fedbnsl_server.algorithm.consensus import RobustRule
@@ -19,6 +19,9 @@ from fedbnsl_server.algorithm.global_step import global_step
 from fedbnsl_server.search.confidence import Confidence
 from fedbnsl_server.search.degenerate_columns import NO_UNUSED, Unused
 from fedbnsl_server.search.released_likelihood import Release
+
+# The continuation: the coefficient of h(W) grows geometrically over this share of the rounds, then by a factor a round.
+_FIRST, _AT_TURN, _SHARE, _GROWTH = 0.1, 1000.0, 0.8, 1.3
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,19 +178,17 @@ def with_seats(state: AdmmState, seats: tuple[Seat, ...]) -> AdmmState:
 
 def acyclicity_coefficients(plan: Plan, t: int, acyclicity_dual: float) -> tuple[float, float]:
     """Coefficients (alpha, rho_1) of h and h^2 / 2 in the global step of round t, counted from 1."""
-    ceiling = plan.acyclicity_penalty_max
     if plan.acyclicity_schedule == "augmented":
-        return acyclicity_dual, _grown(plan.acyclicity_penalty, plan.acyclicity_growth, t - 1, ceiling)
-    turn = max(1.0, plan.continuation_share * plan.rounds)
+        return acyclicity_dual, _grown(plan.acyclicity_penalty, plan.acyclicity_growth, t - 1)
+    turn = max(1.0, _SHARE * plan.rounds)
     progress = min(1.0, (t - 1) / max(1.0, turn - 1))
-    coefficient = plan.continuation_start * (plan.continuation_end / plan.continuation_start) ** progress
-    return _grown(coefficient, plan.continuation_growth, max(0.0, t - turn), ceiling), 0.0
+    return _grown(_FIRST * (_AT_TURN / _FIRST) ** progress, _GROWTH, max(0.0, t - turn)), 0.0
 
 
-def _grown(start: float, factor: float, times: float, ceiling: float) -> float:
-    """Value start * factor^times, at most the ceiling; in logarithms, where nothing overflows."""
+def _grown(start: float, factor: float, times: float) -> float:
+    """Value start * factor^times, at most the largest; in logarithms, where nothing overflows."""
     logarithm = math.log(start) + times * math.log(factor)
-    return ceiling if logarithm >= math.log(ceiling) else start * factor**times
+    return LARGEST_PENALTY if logarithm >= math.log(LARGEST_PENALTY) else start * factor**times
 
 
 def advance_admm(

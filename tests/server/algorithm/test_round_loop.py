@@ -180,7 +180,9 @@ def test_an_admm_task_brings_the_weights_after_the_round_before_and_the_snapshot
 
 
 def test_a_refit_task_brings_the_support_at_the_refit_threshold_and_the_second_one_the_graph_of_the_first() -> None:
-    plan = Plan(rounds=1, refit_rounds=2, refit_threshold=0.05, threshold=0.3, continuation_start=1e-9)
+    plan = Plan(
+        rounds=1, refit_rounds=2, refit_threshold=0.05, acyclicity_schedule="augmented", acyclicity_penalty=1e-9
+    )
     W = np.zeros((D, D))
     W[0, 1], W[1, 2], W[2, 3], W[3, 4] = 0.9, -0.2, 0.04, 0.5
 

@@ -43,7 +43,7 @@ N_SAMPLES = {site: table.n_samples for site, table in TABLES.items()}
 MASK = EdgeMask(Knowledge(), VARIABLES)
 
 PLAN = Plan(n_participants=3, rounds=12, refit_rounds=0, moments_rounds=1, l1_weight=0.05)
-SEVERAL = PLAN.with_settings(starts=[{"l1_weight": 0.3}, {"acyclicity": "log-det", "continuation_start": 0.3}])
+SEVERAL = PLAN.with_settings(starts=[{"l1_weight": 0.3}, {"acyclicity": "log-det"}])
 
 
 class Sites(PlainSites):
@@ -68,7 +68,7 @@ def test_every_start_is_a_run_of_its_own_from_zero(played: tuple[Sites, list[Adm
     assert [task.round for task in sites.tasks] == list(range(1, 38))
     alone = [
         run(PLAN.with_settings(**settings), Sites(PLAN.with_settings(**settings)))[11].global_weights
-        for settings in ({}, {"l1_weight": 0.3}, {"acyclicity": "log-det", "continuation_start": 0.3})
+        for settings in ({}, {"l1_weight": 0.3}, {"acyclicity": "log-det"})
     ]
     assert [*states[-1].found, states[-1].global_weights] == alone
     assert len({matrix.value.tobytes() for matrix in alone}) == 3

@@ -22,7 +22,7 @@ from report_runs import Page, make_run
 
 NAMES = tuple("abcdefgh")
 LEAN = {"rounds": 5, "refit_rounds": 0, "moments_rounds": 1, "value_type": "float32"}
-STARTS = {**LEAN, "starts": [{"l1_weight": 0.3}, {"acyclicity": "log-det", "continuation_start": 0.3}]}
+STARTS = {**LEAN, "starts": [{"l1_weight": 0.3}, {"acyclicity": "log-det"}]}
 PRIVATE = {
     "local_solver": "dp-pgcd",
     "rounds": 0,

@@ -36,10 +36,12 @@ class Connections:
         Bound, not blocking.
     secure
         TLS for the next connection; None: plaintext.
+    at_once
+        How many connections there are at a time.
     """
 
     def __init__(
-        self, app: ASGIApp, listener: socket.socket, secure: Callable[[], ssl.SSLContext] | None = None
+        self, app: ASGIApp, listener: socket.socket, secure: Callable[[], ssl.SSLContext] | None, *, at_once: int
     ) -> None:
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # strangers are not worth a line of log each
         self._config = Config(app, http=H11Protocol, ws="none", lifespan="off", log_config=None, access_log=False)
@@ -48,7 +50,7 @@ class Connections:
         self._config.load()
         self._state = ServerState()
         self._listener, self._secure = listener, secure
-        self._room = asyncio.Semaphore(AT_ONCE)
+        self._room = asyncio.Semaphore(at_once)
         self._greeted: set[asyncio.Task[None]] = set()
         self._open: set[_Patient] = set()
 
@@ -92,7 +94,7 @@ class Connections:
         """End what is under way."""
         for task in self._greeted:
             task.cancel()
-        for connection in list(self._open):
+        for connection in [one for one in self._open if one.was_made]:  # the others are still being greeted
             connection.end()
         left = list(self._state.tasks)
         for work in left:

@@ -1,4 +1,4 @@
-"""The HTTP server behind `--web`: an event loop in a thread of its own, so that no viewer is a matter of the run."""
+"""The HTTP server behind `--web` and `--metrics`: an event loop in its own thread, so that no viewer slows the run."""
 
 import asyncio
 import socket
@@ -17,7 +17,7 @@ from fedbnsl.channel import require_loopback, split_address
 from fedbnsl.errors import SetupError
 from fedbnsl.web.access import Access
 from fedbnsl.web.assets import Assets
-from fedbnsl.web.connections import Connections
+from fedbnsl.web.connections import AT_ONCE, Connections
 from fedbnsl.web.exposure import read_token
 from fedbnsl.web.stream import Streams
 
@@ -34,13 +34,17 @@ class WebPort:
     address
         host:port; port 0 takes a free one.
     package
-        Whose folder `files` holds the page.
+        Whose folder `files` holds the page; None: it needs only the form that asks for the token.
     token_file
         Holds what a viewer must show; None: nothing, in plaintext, on loopback only.
     secure
         Gives the TLS of the next connection; needed with a token.
     needs
         Names the option that gives the TLS, for errors.
+    option
+        Names the one that gave the address, for errors; with -token after it the one that gave the token.
+    at_once
+        Connections; the next ones wait until one is closed.
 
     Attributes
     ----------
@@ -63,16 +67,18 @@ class WebPort:
         self,
         address: str,
         *,
-        package: str,
+        package: str | None = None,
         token_file: Path | None = None,
         secure: Callable[[], ssl.SSLContext] | None = None,
         needs: str = "--federation",
+        option: str = "--web",
+        at_once: int = AT_ONCE,
     ) -> None:
         token = None
         if token_file is not None:
             if secure is None:
-                raise SetupError(f"--web-token needs {needs}: a token is shown over TLS only")
-            token = read_token(token_file, option="--web-token")
+                raise SetupError(f"{option}-token needs {needs}: a token is shown over TLS only")
+            token = read_token(token_file, option=f"{option}-token")
         try:
             host, port = split_address(address)
             if token is None:
@@ -81,19 +87,19 @@ class WebPort:
         except (SetupError, OSError) as error:
             remedy = None
             if token is None:
-                remedy = f"Beyond this machine the page needs {needs} and --web-token FILE: TLS and a token."
-            raise SetupError(f"--web: cannot listen on {address!r}: {error}", remedy=remedy) from None
+                remedy = f"Beyond this machine {option} needs {needs} and {option}-token FILE: TLS and a token."
+            raise SetupError(f"{option}: cannot listen on {address!r}: {error}", remedy=remedy) from None
         self.port: int = self._listener.getsockname()[1]
         self._scheme, self._host = "http" if token is None else "https", host
         self._secure = None if token is None else secure
-        self.assets = Assets(_OWN_FILES, package)
+        self._at_once = at_once
+        self.assets = Assets(_OWN_FILES, *([] if package is None else [package]))
         self._routes: list[BaseRoute] = [Route("/static/{name}", self.assets.serve)]
-        self.access = Access(
-            self._app, token=token, login_page=self.assets.text("login.html"), open_paths=("/static/page.css",)
-        )
+        login_page = self.assets.text("login.html").replace("{{ option }}", f"{option}-token")
+        self.access = Access(self._app, token=token, login_page=login_page, open_paths=("/static/page.css",))
         self._starlette: Starlette | None = None
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="page", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=option, daemon=True)
         self._ready = threading.Event()
         self._end = asyncio.Event()
         self.streams = Streams()
@@ -144,7 +150,7 @@ class WebPort:
             self._loop.close()
 
     async def _serve(self) -> None:
-        connections = Connections(self.access, self._listener, self._secure)
+        connections = Connections(self.access, self._listener, self._secure, at_once=self._at_once)
         taking = asyncio.ensure_future(connections.take())
         self._ready.set()
         await self._end.wait()

@@ -279,9 +279,8 @@ def test_more_viewers_than_there_is_room_for_are_told_so(page, monkeypatch):
 
 
 def test_more_connections_than_there_is_room_for_wait_and_are_answered_then(monkeypatch):
-    monkeypatch.setattr(connections, "AT_ONCE", 2)
     monkeypatch.setattr(connections, "PATIENCE_S", 1.0)
-    with Page() as page:
+    with Page(at_once=2) as page:
         idle = [socket.create_connection(("127.0.0.1", page.port.port), timeout=_LONG_S) for _ in range(2)]
         assert page.ask("/static/page.css")[0] == 200, "idle ones are cut off meanwhile"
         for one in idle:

@@ -505,3 +505,19 @@ def test_every_kind_of_round_has_its_module_on_both_sides() -> None:
         fields = {field.name for field in message.DESCRIPTOR.oneofs_by_name["content"].fields}
         # Part of a secure sum belongs to a round of any kind.
         assert {field.removesuffix("_dense").removesuffix("_steps") for field in fields} - {"masked_sum"} == set(KINDS)
+
+
+def test_nothing_is_compared_with_the_name_of_a_kind_of_round() -> None:
+    """Others ask for what a kind says of itself: a new one is then found everywhere."""
+    by_name = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}"
+        for root in ROOTS.values()
+        for path in root.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Compare) and any(map(_names_a_kind, node.comparators))
+    ]
+    assert by_name == []
+
+
+def _names_a_kind(node: ast.expr) -> bool:
+    return any(isinstance(one, ast.Constant) and one.value in KINDS for one in ast.walk(node))

@@ -134,13 +134,13 @@ class Participant:
         self._take_seats(task.seats)
         if stage(self._plan, task.round).kind != kind:
             raise LocalProtocolError(f"round {task.round} ({kind}) is not in the plan")
-        if kind != "keys":
+        if task.content.of_records:
             self._problem.summed_with()  # before anything is paid: each refusal later on would cost a payment
         if kind not in self._rounds:
             self._rounds[kind] = local_rounds(kind)(self._problem, self._snapshot)
         rounds = self._rounds[kind]
         rounds.problem = self._problem
-        if rounds.uses_past:
+        if rounds.keeps_task:
             self._learn_from_past(rounds, task)
         rounds.begin(task, self._answer)
         self._answer = self._exact(rounds, task) if self._plan.privacy is None else self._private(rounds, task)
@@ -209,16 +209,15 @@ class Participant:
         def draw() -> bytes:
             update = LocalUpdate(self.site, task.round, rounds.answer(task), problem.journal.head)
             wire = codec.update_to_bytes
-            if keeps_task:
+            if rounds.keeps_task:
                 own_means = rounds.own_means.tolist()
                 wire = partial(codec.release_to_bytes, task, private_key=rounds.private_key, own_means=own_means)
             return wire(update, run=self._run, value_type=plan.value_type, dense=plan.dense_messages)
 
-        keeps_task = rounds.uses_past or task.content.kind == "keys"
-        if task.content.kind != "keys":  # which look at no record
+        if task.content.of_records:
             _ = problem.setup  # before the round pays for itself: a crash in the setup then wastes one payment, not two
         kept = problem.journal.release(task.round, draw, attempt=problem.attempt(task.round))
-        if keeps_task:
+        if rounds.keeps_task:
             return self._kept(kept)[1]
         return codec.update_from_bytes(kept, n_variables=problem.X.shape[1], dense=plan.dense_messages)
 

@@ -5,6 +5,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -241,11 +242,31 @@ class JoinReply:
     round: int
 
 
+class Yields(Enum):
+    """What comes of the answers to a round; of all but those of `W`, it holds what each site sent whole."""
+
+    SETUP = "what later rounds need"
+    W = "one more iterate of W"
+    WEIGHTS = "weights along the learned edges"
+    GRAPH = "a searched graph"
+
+
 class Content:
     """What a round asks, or what a site answers: a frozen dataclass of a kind of round, see `fedbnsl.rounds`.
 
     Two contents are equal if every field is equal bit for bit.
+
+    Attributes
+    ----------
+    of_records
+        Whether a site looks at its records to answer this task: it then pays, or its answer is part of a secure sum.
+    passes_on
+        Fields of `RoundTask` and `SiteState` that tell the sites what came of this task: the next round's tasks alone
+        have them.
     """
+
+    of_records: ClassVar[bool] = True
+    passes_on: ClassVar[tuple[str, ...]] = ()
 
     @property
     def kind(self) -> str:

@@ -69,7 +69,7 @@ moments_computed_before_they_are_paid = changed_participant(
     "moments_computed_before_they_are_paid",
     f"        {_RELEASE}",
     "        early = rounds.answer(task)\n"
-    "        rounds = type('Early', (), {'answer': lambda self, task: early, 'uses_past': rounds.uses_past,"
+    "        rounds = type('Early', (), {'answer': lambda self, task: early, 'keeps_task': rounds.keeps_task,"
     " 'private_key': b'', 'own_means': rounds.own_means})()\n"
     f"        {_RELEASE}",
 )

@@ -5,22 +5,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedbnsl.events import Event
+from fedbnsl.rounds.kinds import KINDS
 from fedbnsl.shown import shown
 from fedbnsl.web.board import Board
 
 _MOST_RELEASES = 2000
 _MOST_LINES = 500
-
-IN_WORDS: Mapping[str, str] = {
-    "keys": "a public key of this run, signed: nothing of the table",
-    "statistics": "sums that tell means and spreads of the columns",
-    "scales": "mean squares of the columns, as released in the setup",
-    "admm": "local weights between the variables",
-    "refit": "least-squares weights along the learned edges",
-    "moments": "exact mean products of pairs of variables",
-    "residual_moments": "mean products of what the graph leaves unexplained",
-}
-"""What a round of each kind takes out of the site."""
 
 # Settings of a plan that name other sites.
 _OF_OTHERS = ("sites",)
@@ -112,7 +102,7 @@ class SiteView:
                 "time": round(event.time_unix_s, 1),
                 "round": fields["round"],
                 "stage": fields["stage"],
-                "what": IN_WORDS.get(fields["stage"], fields["stage"]),
+                "what": KINDS[fields["stage"]].RELEASES,
                 "bytes": fields["n_bytes"],
                 "zcdp": zcdp,
                 "again": bool(fields["again"]),

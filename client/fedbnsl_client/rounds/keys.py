@@ -12,6 +12,8 @@ from fedbnsl_client.rounds.kinds import LocalRounds
 class Rounds(LocalRounds):
     """The private half stays at the site, with its answer."""
 
+    keeps_task = True
+
     def answer(self, task: RoundTask) -> Answer:
         """The public half.
 

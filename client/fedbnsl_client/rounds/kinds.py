@@ -221,16 +221,14 @@ class LocalRounds(ABC):
     def __init__(self, problem: LocalProblem, snapshot: SiteState) -> None:
         self.problem = problem
 
+    keeps_task = False
+    """Whether the journal keeps each answer with its task, and `learn` is shown them before the next one."""
+
     private_key = b""
     """What the journal keeps with the answer, if it is a key."""
 
     own_means: Matrix = np.empty(0)
     """What the journal keeps with the answer, if it told the site of its own means."""
-
-    @property
-    def uses_past(self) -> bool:
-        """Whether answers depend on the releases before: the journal then keeps each with the task that it answered."""
-        return False
 
     def learn(self, task: RoundTask, answer: LocalUpdate, own_means: Matrix) -> None:
         """Take over a release of this site in an earlier round of this kind: once each, in their order.

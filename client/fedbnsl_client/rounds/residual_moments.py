@@ -26,11 +26,7 @@ class Rounds(LocalRounds):
     def __init__(self, problem: LocalProblem, snapshot: SiteState) -> None:
         super().__init__(problem, snapshot)
         self._means: NoisyMeans | None = None
-
-    @property
-    def uses_past(self) -> bool:
-        """See `LocalRounds.uses_past`: what was released tells the means that the next release takes off."""
-        return self.problem.plan.preparation is not None
+        self.keeps_task = problem.plan.preparation is not None  # what was released tells the means to take off next
 
     def learn(self, task: RoundTask, answer: LocalUpdate, own_means: Matrix) -> None:
         """Correct the means by what this site has released; under secure sums by what it has paid for besides."""

@@ -19,13 +19,15 @@ from fedbnsl.matrix_codec import (
     encode_numbers,
     expect_form,
 )
-from fedbnsl.messages import Content
+from fedbnsl.messages import Content, Yields
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Index, Matrix, SparseMatrix
 from fedbnsl.wire import federation_pb2 as federation
 
 PLACE = 10
 NUMBERS = "weights"
+RELEASES = "local weights between the variables"
+YIELDS = Yields.W
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 
 from fedbnsl.errors import MalformedMessageError
 from fedbnsl.matrix_codec import Encoding
-from fedbnsl.messages import DIGEST_BYTES, KEY_BYTES, Content, Seat, is_site_name
+from fedbnsl.messages import DIGEST_BYTES, KEY_BYTES, Content, Seat, Yields, is_site_name
 from fedbnsl.plan.plan import Plan
 from fedbnsl.wire import federation_pb2 as federation
 
 PLACE = 2
 NUMBERS = "keys"
+RELEASES = "a public key of this run, signed: nothing of the table"
+YIELDS = Yields.SETUP
 
 _LONGEST_SIGNATURE = 128  # bytes; ECDSA over P-256 has at most 72
 
@@ -21,6 +23,9 @@ _LONGEST_SIGNATURE = 128  # bytes; ECDSA over P-256 has at most 72
 @dataclass(frozen=True, eq=False)
 class Task(Content):
     """All sites of the run, without keys, in the order of their names."""
+
+    of_records = False
+    passes_on = ("seats",)
 
     seats: tuple[Seat, ...]
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol, cast
 from fedbnsl import rounds
 from fedbnsl.errors import LocalProtocolError
 from fedbnsl.matrix_codec import Encoding
-from fedbnsl.messages import Content
+from fedbnsl.messages import Content, Yields
 from fedbnsl.plan.limits import LARGEST_SQUARE
 from fedbnsl.plan.plan import Plan
 from fedbnsl.wire import federation_pb2 as federation
@@ -28,11 +28,19 @@ class Kind(Protocol):
     PLACE
         Order within a run: kinds with a lower place come first.
     NUMBERS
-        What a site sends in such a round, in words.
+        What a site sends in such a round, in words for the coordinator.
+    RELEASES
+        What it takes out of the site, in words for its operator.
+
+    Yields
+    ------
+        What comes of the answers.
     """
 
     PLACE: int
     NUMBERS: str
+    RELEASES: str
+    YIELDS: Yields
     Task: type[Content]
     Answer: type[Content]
 
@@ -80,6 +88,11 @@ class Stage(NamedTuple):
 
     kind: str
     step: int
+
+    @property
+    def yields(self) -> Yields:
+        """What comes of its answers."""
+        return KINDS[self.kind].YIELDS
 
 
 def n_rounds(plan: Plan) -> int:

@@ -4,13 +4,15 @@ from dataclasses import dataclass
 
 from fedbnsl.errors import MalformedMessageError
 from fedbnsl.matrix_codec import Encoding, decode_matrix, encode_matrix, finite
-from fedbnsl.messages import Content
+from fedbnsl.messages import Content, Yields
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Matrix, SparseMatrix
 from fedbnsl.wire import federation_pb2 as federation
 
 PLACE = 20
 NUMBERS = "weights and residual variances"
+RELEASES = "least-squares weights along the learned edges"
+YIELDS = Yields.WEIGHTS
 
 
 @dataclass(frozen=True, eq=False)

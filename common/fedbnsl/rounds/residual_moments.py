@@ -9,13 +9,15 @@ from dataclasses import dataclass
 
 from fedbnsl.errors import MalformedMessageError
 from fedbnsl.matrix_codec import Encoding, decode_matrix, decode_numbers, encode_matrix, encode_numbers, finite
-from fedbnsl.messages import Content
+from fedbnsl.messages import Content, Yields
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Matrix, SparseMatrix
 from fedbnsl.wire import federation_pb2 as federation
 
 PLACE = 50
 NUMBERS = "released moments"
+RELEASES = "mean products of what the graph leaves unexplained"
+YIELDS = Yields.GRAPH
 
 
 @dataclass(frozen=True, eq=False)

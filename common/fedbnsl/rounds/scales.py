@@ -3,13 +3,15 @@
 from dataclasses import dataclass
 
 from fedbnsl.matrix_codec import Encoding, decode_numbers, encode_numbers
-from fedbnsl.messages import Content
+from fedbnsl.messages import Content, Yields
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Matrix
 from fedbnsl.wire import federation_pb2 as federation
 
 PLACE = 40
 NUMBERS = "released mean squares"
+RELEASES = "mean squares of the columns, as released in the setup"
+YIELDS = Yields.SETUP
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ import numpy as np
 
 from fedbnsl.errors import MalformedMessageError
 from fedbnsl.matrix_codec import Encoding, finite
-from fedbnsl.messages import Content
+from fedbnsl.messages import Content, Yields
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import LATTICE
 from fedbnsl.sparse import Matrix
@@ -15,11 +15,15 @@ from fedbnsl.wire import federation_pb2 as federation
 
 PLACE = 5
 NUMBERS = "variances"
+RELEASES = "sums that tell means and spreads of the columns"
+YIELDS = Yields.SETUP
 
 
 @dataclass(frozen=True, eq=False)
 class Task(Content):
     """Empty: the plan says what is asked for."""
+
+    passes_on = ("units",)
 
 
 @dataclass(frozen=True, eq=False)

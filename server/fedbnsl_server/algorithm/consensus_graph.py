@@ -13,7 +13,7 @@ import numpy as np
 
 from fedbnsl.graphs.cpdag import class_of, cpdag
 from fedbnsl.graphs.graph import Edge, extract_dag, threshold
-from fedbnsl.messages import EdgeDraws, Units
+from fedbnsl.messages import EdgeDraws, Units, Yields
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.largest_changes import largest_changes, withheld
 from fedbnsl.plan.plan import GraphClass, Plan
@@ -184,7 +184,7 @@ def graphs_at(state: AdmmState, thresholds: Iterable[float], plan: Plan, mask: E
 def consensus_graph(state: AdmmState, plan: Plan, mask: EdgeMask) -> ConsensusGraph:
     """The learned DAG: refitted weights (or W, without a refit) beyond the threshold, and required edges."""
     weights = present_weights(state)
-    new_start = state.round < n_rounds(plan) and stage(plan, state.round + 1).kind == "admm"
+    new_start = state.round < n_rounds(plan) and stage(plan, state.round + 1).yields is Yields.W
     if state.refitted is None and state.found and new_start:  # under way: use the last complete one
         weights = state.found[-1].to_dense()
     graph = _acyclic_part(weights, plan.threshold, plan, mask, state.units)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -14,13 +15,13 @@ from fedbnsl.errors import DivergenceError, RemoteProtocolError, StaleRoundError
 from fedbnsl.graphs.graph import threshold
 from fedbnsl.messages import Content, LocalUpdate, Loss, RoundTask, Units
 from fedbnsl.plan.plan import Plan
-from fedbnsl.rounds.kinds import n_rounds, stage
+from fedbnsl.rounds.kinds import KINDS, n_rounds, stage
 from fedbnsl_server.algorithm import secure_sum
 from fedbnsl_server.algorithm.admm import AdmmState, initial_state
 from fedbnsl_server.algorithm.consensus_graph import consensus_graph, present_weights
 from fedbnsl_server.algorithm.influence import FEWEST_SITES, Influence, influences
 from fedbnsl_server.findings import Finding, findings_of
-from fedbnsl_server.rounds.kinds import Run, kind_of
+from fedbnsl_server.rounds.kinds import Run, kind_of, left_out
 from fedbnsl_server.search.progress import Each, Progress, in_turn
 from fedbnsl_server.sites.mailbox import Exchange
 
@@ -124,13 +125,9 @@ def run(
         context = replace(context, n_samples={**n_samples, **state.complete_rows})
         kind = stage(plan, state.round + 1).kind
         state, content = kind_of(kind).ask(state, context)
-        before = stage(plan, state.round).kind if state.round else ""
-        new_units = state.units if before == "statistics" else None
-        new_seats = state.seats if before == "keys" else ()
-        tasks = {
-            site: RoundTask(state.round + 1, content, site in state.contributed, new_units, new_seats, context.lost)
-            for site in state.sites
-        }
+        new = KINDS[stage(plan, state.round).kind].Task.passes_on if state.round else ()
+        told: dict[str, Any] = {"lost": context.lost, **{name: getattr(state, name) for name in new}}
+        tasks = {site: RoundTask(state.round + 1, content, site in state.contributed, **told) for site in state.sites}
         check = partial(_check, asked=content, units=state.units, run=context)
         updates = exchange.exchange(tasks, state.sites, check)
         received = time.perf_counter()
@@ -159,7 +156,7 @@ def run(
             indexed_down=indexed_down,
             findings=findings_of(content, known, seen),
             influence=influence_of(state, known, content, seen),
-            left_out=kind_of(kind).left_out(state, _answers(known), content, seen),
+            left_out=left_out(state, _answers(known), content, seen),
             ended_in=progress.ended_in,
         )
         on_round(state, record)

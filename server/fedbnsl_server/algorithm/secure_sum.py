@@ -26,7 +26,7 @@ _WIDTHS = 100
 
 def is_summed(asked: Content, run: Run) -> bool:
     """Whether the answers to a task are parts of a secure sum."""
-    return run.plan.secure_sums and asked.kind != "keys"
+    return run.plan.secure_sums and asked.of_records
 
 
 def is_given_up(answer: Content, asked: Content, units: Units | None, run: Run) -> bool:

@@ -120,10 +120,5 @@ def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: R
     ]
 
 
-def left_out(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> tuple[str, ...]:
-    """Nobody: a robust rule works entry by entry."""
-    return ()
-
-
 def _start_of(state: AdmmState, run: Run) -> tuple[int, int]:
     return start_of(run.plan, stage(run.plan, state.round + 1).step)

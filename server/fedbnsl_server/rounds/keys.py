@@ -44,8 +44,3 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
 def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> list[Compared]:
     """Nothing: keys are random."""
     return []
-
-
-def left_out(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> tuple[str, ...]:
-    """Nobody."""
-    return ()

@@ -153,16 +153,6 @@ class Kind(Protocol):
         """
         ...
 
-    def left_out(self, state: AdmmState, answers: Mapping[str, Any], task: Any, run: Run, /) -> tuple[str, ...]:
-        """Sites that a robust rule leaves out of the result whole.
-
-        Parameters
-        ----------
-        state, answers
-            As in `advance`, or with the state after the round: both give the same.
-        """
-        ...
-
 
 class SummedKind(Kind, Protocol):
     """A kind whose answers may be parts of a secure sum."""
@@ -174,6 +164,20 @@ class SummedKind(Kind, Protocol):
     def of_sums(self, sums: Sequence[int], task: Any, run: Run, /) -> Any:
         """What the sums say, in the form of one site's answer."""
         ...
+
+
+class WholeSites(Kind, Protocol):
+    """A kind whose robust rule does not work entry by entry."""
+
+    def left_out(self, state: AdmmState, answers: Mapping[str, Any], task: Any, run: Run, /) -> tuple[str, ...]:
+        """Sites that the rule leaves out whole; the state is that before the round or after it: both give the same."""
+        ...
+
+
+def left_out(state: AdmmState, answers: Mapping[str, Any], task: Content, run: Run) -> tuple[str, ...]:
+    """Sites that a robust rule leaves out of the result whole."""
+    kind = kind_of(task.kind)
+    return cast(WholeSites, kind).left_out(state, answers, task, run) if hasattr(kind, "left_out") else ()
 
 
 def kind_of(name: str) -> Kind:

@@ -71,8 +71,3 @@ def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: R
         Compared(weights * size, by_rows, edges, one_vote=not run.plan.weighs_rows),
         Compared(logarithms, 2.0 * by_rows, one, one_vote=not run.plan.weighs_rows),
     ]
-
-
-def left_out(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> tuple[str, ...]:
-    """Nobody: a robust rule works entry by entry."""
-    return ()

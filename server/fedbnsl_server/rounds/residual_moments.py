@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedbnsl.graphs.family_moments import symmetric
+from fedbnsl.messages import Yields
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.privacy.calibration import LATTICE, WHOLE_SHARE, Price, constant_residual, n_residuals, price_of
 from fedbnsl.privacy.site_shares import FAINT, site_shares
@@ -220,7 +221,7 @@ def _when_scales_were_told(state: AdmmState, run: Run) -> Run:
     """The run with the sites whose scales were summed: secure sums may have lost one since."""
     if not run.summed:
         return run
-    before = {loss.site for loss in run.lost if stage(run.plan, loss.round).kind != "residual_moments"}
+    before = {loss.site for loss in run.lost if stage(run.plan, loss.round).yields is not Yields.GRAPH}
     rows = {seat.site: seat.n_samples for seat in state.seats if seat.site not in before}
     return replace(run, n_samples=dict.fromkeys(run.n_samples, sum(rows.values())), summed=rows)
 
@@ -409,8 +410,3 @@ def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: R
     squared = size[places[:, 0]] * size[places[:, 1]] * np.where(of_one, 2.0, 1.0)
     variances = squared / rows + noise * np.where(of_one, 1.0, 0.5)
     return [Compared(moments, variances, places, one_vote=False)]
-
-
-def left_out(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> tuple[str, ...]:
-    """Nobody: a robust rule works entry by entry."""
-    return ()

@@ -57,8 +57,3 @@ def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: R
     typical = np.maximum(np.median(values, axis=0), 0.0)
     variances = 2.0 * typical**2 / rows + noise * run.feature_bounds**2
     return [Compared(values, variances, np.repeat(np.arange(len(typical))[:, None], 2, axis=1), one_vote=False)]
-
-
-def left_out(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> tuple[str, ...]:
-    """Nobody: a robust rule works entry by entry."""
-    return ()

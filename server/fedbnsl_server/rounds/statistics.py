@@ -188,11 +188,6 @@ def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: R
     return [Compared(variances, spread * typical**2 / rows + noise, one, one_vote=False)]
 
 
-def left_out(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> tuple[str, ...]:
-    """Nobody: a robust rule works entry by entry."""
-    return ()
-
-
 def _preparation(run: Run) -> Preparation:
     if run.plan.preparation is None:
         raise LocalProtocolError("statistics belong to plans with [preparation]")

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fedbnsl.errors import SetupError
-from fedbnsl.messages import Loss
+from fedbnsl.messages import Loss, Yields
 from fedbnsl.plan.plan import FEWEST_FOR_ROBUST, Plan
-from fedbnsl.rounds.kinds import n_rounds
+from fedbnsl.rounds.kinds import KINDS, n_rounds
 
 _LEAST_SITES = 2
 
@@ -157,7 +157,7 @@ def round_to_go_on_after(
             remedy=f"Leave --from-round out, or begin a new run without {site}; it has its own price.",
         )
     for entry in rounds[:after]:
-        if entry["kind"] != "admm" and site in entry["contributed"]:
+        if KINDS[entry["kind"]].YIELDS is not Yields.W and site in entry["contributed"]:
             t, kind = entry["round"], entry["kind"].replace("_", " ")
             remedy = f"Repeat it: --from-round {t}."
             if plan.privacy is not None:

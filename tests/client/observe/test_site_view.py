@@ -6,10 +6,9 @@ import pytest
 
 from fedbnsl.errors import SetupError
 from fedbnsl.events import Event
-from fedbnsl.rounds.kinds import KINDS
 from fedbnsl_client.leaving import Leaving
 from fedbnsl_client.observe.site_page import ShownRun, SitePage
-from fedbnsl_client.observe.site_view import IN_WORDS, SiteView
+from fedbnsl_client.observe.site_view import SiteView
 
 JOINED = {
     "plan": "ab" * 32, "plan_name": "mine", "rounds": 9, "dataset": "ward", "n_samples": 40, "paid_zcdp": 0.25,
@@ -28,10 +27,6 @@ def view():
 
 def released(t: int, zcdp: float | None = 0.125) -> Event:
     return Event("released", "", {"round": t, "stage": "admm", "n_bytes": 100, "zcdp": zcdp, "again": False})
-
-
-def test_every_kind_of_round_is_said_in_words():
-    assert set(IN_WORDS) == set(KINDS)
 
 
 def test_what_left_the_site_is_counted_with_its_price(view):

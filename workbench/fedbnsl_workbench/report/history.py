@@ -9,7 +9,9 @@ import numpy as np
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from fedbnsl.messages import Yields
 from fedbnsl.plan.dictionary import Dictionary
+from fedbnsl.rounds.kinds import KINDS
 from fedbnsl_server.influence import outliers, who_was_left_out
 from fedbnsl_server.sites.ejection import in_short
 from fedbnsl_workbench.report import charts as report_charts
@@ -96,7 +98,7 @@ def _shown(value: object) -> str:
 
 def charts(run: ReportedRun) -> dict[str, str]:
     """Convergence, times and bytes by round, as SVG; `acyclicity` is empty without ADMM rounds."""
-    steps = [entry for entry in run.rounds if entry["kind"] == "admm"]
+    steps = [entry for entry in run.rounds if KINDS[entry["kind"]].YIELDS is Yields.W]
     numbers = [entry["round"] for entry in steps]
     every = [entry["round"] for entry in run.rounds]
     sites = [*run.result["sites"], *(one["site"] for one in ejected(run))]

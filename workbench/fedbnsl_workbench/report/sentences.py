@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from fedbnsl.messages import Yields
+from fedbnsl.rounds.kinds import KINDS
 from fedbnsl.wording import counted
 from fedbnsl_workbench.report.learned import EdgeRow
 from fedbnsl_workbench.report.prepared import intercept_words
@@ -55,7 +57,7 @@ def _against_truth(truth: Truth, learned: Sequence[EdgeRow], missing: Sequence[E
 
 def n_refits(run: ReportedRun) -> int:
     """How many rounds refitted the weights."""
-    return sum(entry["kind"] == "refit" for entry in run.rounds)
+    return sum(KINDS[entry["kind"]].YIELDS is Yields.WEIGHTS for entry in run.rounds)
 
 
 def estimate_sentence(run: ReportedRun) -> str:

@@ -13,7 +13,8 @@ from rich.text import Text
 from fedbnsl.errors import ResultError
 from fedbnsl.graphs.csv_names import from_cell
 from fedbnsl.graphs.graph import extract_dag, is_acyclic, threshold
-from fedbnsl.messages import Units
+from fedbnsl.messages import Units, Yields
+from fedbnsl.rounds.kinds import KINDS
 from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_server.store.result_file import columns_of as columns_of
 from fedbnsl_server.store.result_file import learned_graph as learned_graph
@@ -149,12 +150,12 @@ def learned_weights(result: Mapping[str, Any]) -> Matrix:
 
 def was_searched(result: Mapping[str, Any]) -> bool:
     """Whether the graph of a result was searched with moments, not cut from W."""
-    return any(entry["kind"] in ("moments", "residual_moments") for entry in result["rounds"])
+    return any(KINDS[entry["kind"]].YIELDS is Yields.GRAPH for entry in result["rounds"])
 
 
 def has_raw_weights(result: Mapping[str, Any]) -> bool:
     """Whether weights.csv holds the W of an ADMM round; otherwise the weights of the last searched graph."""
-    return any(entry["kind"] == "admm" for entry in result["rounds"])
+    return any(KINDS[entry["kind"]].YIELDS is Yields.W for entry in result["rounds"])
 
 
 def graph_of(W: Matrix, tau: float) -> Mask:

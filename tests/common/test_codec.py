@@ -97,20 +97,22 @@ def assert_same_bits(one: SparseMatrix, other: SparseMatrix) -> None:
 # ---- round trips ---------------------------------------------------------------------------------------------------
 
 
-@QUICK
-@given(matrices())
-def test_a_matrix_survives_the_wire_bit_for_bit(matrix: SparseMatrix) -> None:
-    wire = parsed(values.SparseMatrix, matrix_codec.encode_matrix(matrix, value_type="float64"))
-    assert_same_bits(matrix, matrix_codec.decode_matrix(wire, n_variables=matrix.n_variables))
-    assert not wire.value32
+FORMS = {
+    "sparse": (matrices, values.SparseMatrix, matrix_codec.encode_matrix, matrix_codec.decode_matrix),
+    "dense": (full_matrices, values.DenseMatrix, matrix_codec.encode_dense, matrix_codec.decode_dense),
+}
 
 
+@pytest.mark.parametrize("value_type", ["float64", "float32"])
+@pytest.mark.parametrize("form", FORMS)
 @QUICK
-@given(matrices(value_type="float32"))
-def test_a_float32_matrix_survives_the_wire_bit_for_bit(matrix: SparseMatrix) -> None:
-    wire = parsed(values.SparseMatrix, matrix_codec.encode_matrix(matrix, value_type="float32"))
-    assert_same_bits(matrix, matrix_codec.decode_matrix(wire, n_variables=matrix.n_variables))
-    assert not wire.value
+@given(data=st.data())
+def test_a_matrix_survives_the_wire_bit_for_bit(form: str, value_type: str, data: st.DataObject) -> None:
+    drawn, kind, encode, decode = FORMS[form]
+    matrix = data.draw(drawn(value_type=value_type))
+    wire = parsed(kind, encode(matrix, value_type=value_type))
+    assert_same_bits(matrix, decode(wire, n_variables=matrix.n_variables))
+    assert not (wire.value32 if value_type == "float64" else wire.value)
 
 
 @QUICK
@@ -193,22 +195,6 @@ def test_arbitrary_packed_bytes_never_decode_to_an_invalid_matrix(data: bytes, n
         check_matrix(matrix_codec.decode_matrix(values.SparseMatrix.FromString(sent), n_variables=3), 3)
 
     survive(check, wire.SerializeToString())
-
-
-@QUICK
-@given(full_matrices())
-def test_a_dense_matrix_survives_the_wire_bit_for_bit(matrix: SparseMatrix) -> None:
-    wire = parsed(values.DenseMatrix, matrix_codec.encode_dense(matrix, value_type="float64"))
-    assert_same_bits(matrix, matrix_codec.decode_dense(wire, n_variables=matrix.n_variables))
-    assert not wire.value32
-
-
-@QUICK
-@given(full_matrices(value_type="float32"))
-def test_a_dense_float32_matrix_survives_the_wire_bit_for_bit(matrix: SparseMatrix) -> None:
-    wire = parsed(values.DenseMatrix, matrix_codec.encode_dense(matrix, value_type="float32"))
-    assert_same_bits(matrix, matrix_codec.decode_dense(wire, n_variables=matrix.n_variables))
-    assert not wire.value
 
 
 @QUICK

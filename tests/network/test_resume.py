@@ -282,6 +282,18 @@ def test_a_site_whose_seat_was_forgotten_joins_again_by_itself(sites: Federation
 
 # ---- a coordinator that is killed ----------------------------------------------------------------------------------
 
+
+def _in_push(t: int) -> str:
+    return f"""
+genuine = Mailbox.push
+def push(self, update):
+    repeat = genuine(self, update)
+    if update.round == {t}: die()
+    return repeat
+Mailbox.push = push
+"""
+
+
 # Each is run in the coordinator's process before it serves; `die` ends it as SIGKILL does.
 WINDOWS = {
     "after two of three seats were written": """
@@ -292,14 +304,7 @@ def note(log, site, member):
     if len(written) == 2: die()
 membership_log.note = note
 """,
-    "when one update of round 3 was taken in": """
-genuine = Mailbox.push
-def push(self, update):
-    repeat = genuine(self, update)
-    if update.round == 3: die()
-    return repeat
-Mailbox.push = push
-""",
+    "when one update of round 3 was taken in": _in_push(3),
     "when all updates of round 3 were taken in": """
 def on_advance(state, *rest):
     if state.round == 2: die()
@@ -325,26 +330,10 @@ checkpoint.save = save
     "between line and checkpoint of the first round": """
 checkpoint.save = lambda path, state, **options: die()
 """,
-    "between the checkpoint of round 3 and the tasks of the next": """
-def on_round(t):
-    if t == 3: die()
-""",
-    "in the first refit": """
-genuine = Mailbox.push
-def push(self, update):
-    repeat = genuine(self, update)
-    if update.round == 5: die()
-    return repeat
-Mailbox.push = push
-""",
-    "between the two refits": """
-def on_round(t):
-    if t == 5: die()
-""",
-    "between the last checkpoint and the results": """
-def on_round(t):
-    if t == 6: die()
-""",
+    "between the checkpoint of round 3 and the tasks of the next": "def on_round(t):\n  if t == 3: die()",
+    "in the first refit": _in_push(5),
+    "between the two refits": "def on_round(t):\n  if t == 5: die()",
+    "between the last checkpoint and the results": "def on_round(t):\n  if t == 6: die()",
     "in the middle of the results": """
 graph_files.write_weights = lambda *arguments: die()
 """,

@@ -536,59 +536,46 @@ def test_an_update_that_is_pushed_twice_counts_once(start: Start, connect: Call)
     assert coordinator.servicer.count(federation.Update) == 4
 
 
-@pytest.mark.parametrize("replies_lost", [1, 6], ids=["a blip", "more than gRPC itself repeats"])
-def test_a_push_whose_reply_is_lost_is_repeated_and_counts_once(replies_lost: int, start: Start, connect: Call) -> None:
+def aborted(code: grpc.StatusCode) -> Callable[[Any], Any]:
+    async def abort(context: Any) -> None:
+        await context.abort(code, "the line was cut")
+
+    return abort
+
+
+async def hang(context: Any) -> None:
+    await asyncio.sleep(LONG_S)
+
+
+@pytest.mark.parametrize(
+    ("fault", "n_lost"),
+    [
+        (aborted(grpc.StatusCode.UNAVAILABLE), 1),
+        (aborted(grpc.StatusCode.UNAVAILABLE), 6),
+        (aborted(grpc.StatusCode.CANCELLED), 1),
+        (hang, 1),
+    ],
+    ids=["a blip", "more than gRPC itself repeats", "the coordinator goes down", "no answer in time"],
+)
+def test_a_push_whose_reply_is_lost_is_repeated_and_counts_once(
+    fault: Callable[[Any], Any], n_lost: int, start: Start, connect: Call
+) -> None:
     notices: list[str] = []
     coordinator = start()
     session = connect(coordinator, notice=notices.append)
-    session.join(request())
-    closing = coordinator.open_round(1)
-    session.pull(0)
+    closing = joined_round(coordinator, session)
+    if fault is hang:
+        session.settle(Plan(rpc_timeout_s=0.3, join_deadline_s=LONG_S))
 
-    async def cut(context: Any) -> None:
-        if coordinator.servicer.count(federation.Update) <= replies_lost:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "the line was cut")
+    async def lost(context: Any) -> None:
+        if coordinator.servicer.count(federation.Update) <= n_lost:
+            await fault(context)
 
-    coordinator.servicer.after["PushUpdate"] = cut
+    coordinator.servicer.after["PushUpdate"] = lost
     session.push(update(1))
     assert closing.result(LONG_S)["north"] == update(1)
-    assert coordinator.servicer.count(federation.Update) == replies_lost + 1
-    assert len(notices) == (replies_lost > 4), "an outage is told once"
-
-
-def test_a_call_that_a_coordinator_cancels_as_it_goes_down_is_repeated(start: Start, connect: Call) -> None:
-    coordinator = start()
-    session = connect(coordinator)
-    session.join(request())
-    closing = coordinator.open_round(1)
-    session.pull(0)
-
-    async def go_down(context: Any) -> None:
-        if coordinator.servicer.count(federation.Update) == 1:
-            await context.abort(grpc.StatusCode.CANCELLED, "")
-
-    coordinator.servicer.after["PushUpdate"] = go_down
-    session.push(update(1))
-    assert closing.result(LONG_S)["north"] == update(1)
-    assert coordinator.servicer.count(federation.Update) == 2
-
-
-def test_a_push_that_is_not_answered_in_time_is_repeated_and_counts_once(start: Start, connect: Call) -> None:
-    coordinator = start()
-    session = connect(coordinator)
-    session.join(request())
-    session.settle(Plan(rpc_timeout_s=0.3, join_deadline_s=LONG_S))
-    closing = coordinator.open_round(1)
-    session.pull(0)
-
-    async def hang(context: Any) -> None:
-        if coordinator.servicer.count(federation.Update) == 1:
-            await asyncio.sleep(LONG_S)
-
-    coordinator.servicer.after["PushUpdate"] = hang
-    session.push(update(1))
-    assert closing.result(LONG_S)["north"] == update(1)
-    assert coordinator.servicer.count(federation.Update) == 2
+    assert coordinator.servicer.count(federation.Update) == n_lost + 1
+    assert len(notices) == (n_lost > 4), "an outage is told once"
 
 
 def test_a_late_push_is_told_apart_from_other_refusals(start: Start, connect: Call) -> None:

@@ -16,24 +16,13 @@ from fedbnsl.errors import DataError
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.sparse import Matrix
 from fedbnsl_client.cli import join
-from fedbnsl_client.data import csv_table, mapped_array
+from fedbnsl_client.data import csv_table
 from fedbnsl_client.data.checks import DataWarning, columns_without_mean
 from fedbnsl_client.data.dataset import MIN_ROWS, Dataset
 
+pytestmark = pytest.mark.usefixtures("each_reader")
+
 N = 30
-
-
-@pytest.fixture(params=["at once", "by blocks", "by pyarrow"], autouse=True)
-def reading(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of a table in one block and in memory; a few rows at a time and mapped; the same by the other reader."""
-    if request.param != "at once":
-        monkeypatch.setattr(mapped_array, "MAPPED_BYTES", 0)
-        monkeypatch.setattr(mapped_array, "BLOCK_BYTES", 1)
-        monkeypatch.setattr(mapped_array, "_ROWS_ALIKE", 4)
-    if request.param == "by pyarrow":
-        pytest.importorskip("pyarrow")
-        monkeypatch.setattr(csv_table, "_LARGE_BYTES", 0)
-        monkeypatch.setattr(csv_table, "_ARROW_BLOCK_BYTES", 500)
 
 
 @pytest.fixture

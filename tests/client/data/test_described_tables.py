@@ -13,12 +13,14 @@ from fedbnsl.messages import FindingCode
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Matrix
-from fedbnsl_client.data import csv_table, mapped_array
+from fedbnsl_client.data import csv_table
 from fedbnsl_client.data.checks import DataWarning
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.fingerprint import column_fingerprints, fingerprint
 from fedbnsl_client.data.plan_fit import remarks
 from fedbnsl_client.data.reading import ColumnMap
+
+pytestmark = pytest.mark.usefixtures("each_reader")
 
 N = 40
 WARD = Dictionary.model_validate(
@@ -40,18 +42,6 @@ HERE = ColumnMap.model_validate(
 HEADER = "note,Geschlecht,stage,Alter (Monate),crp,visits,blood"
 COLUMNS = ("age", "crp", "visits", "sex", "stage", "blood=A", "blood=B", "blood=AB")
 ROW = ["x", "weiblich", "II", "600", "99", "3", "B"]
-
-
-@pytest.fixture(params=["at once", "by blocks", "by pyarrow"], autouse=True)
-def _reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param != "at once":
-        monkeypatch.setattr(mapped_array, "MAPPED_BYTES", 0)
-        monkeypatch.setattr(mapped_array, "BLOCK_BYTES", 1)
-        monkeypatch.setattr(mapped_array, "_ROWS_ALIKE", 4)
-    if request.param == "by pyarrow":
-        pytest.importorskip("pyarrow")
-        monkeypatch.setattr(csv_table, "_LARGE_BYTES", 0)
-        monkeypatch.setattr(csv_table, "_ARROW_BLOCK_BYTES", 300)
 
 
 def ward(n: int = N) -> list[list[str]]:

@@ -274,14 +274,17 @@ class Content:
         return type(self).__module__.rpartition(".")[2]
 
     def entries(self, *, dense: bool) -> tuple[int, bool]:
-        """How many numbers it holds as it is sent, and whether each has an index.
+        """How many numbers it holds as it is sent, and whether each has an index; as the paper counts, a matrix alone.
 
         Parameters
         ----------
         dense
             `Plan.dense_messages`.
         """
-        return 0, False
+        for value in vars(self).values():
+            if isinstance(value, SparseMatrix):
+                return value.nnz, True
+        return sum(value.size for value in vars(self).values() if isinstance(value, np.ndarray)), False
 
     def __eq__(self, other: object) -> bool:
         """Equal bit for bit."""
@@ -312,10 +315,6 @@ class MaskedSum(Content):
     def kind(self) -> str:
         """See `Content.kind`."""
         return self.of
-
-    def entries(self, *, dense: bool) -> tuple[int, bool]:
-        """See `Content.entries`."""
-        return self.numbers.size, False
 
 
 def _same_bits(one: object, other: object) -> bool:

@@ -23,20 +23,12 @@ class Task(Content):
 
     neighbours: SparseMatrix
 
-    def entries(self, *, dense: bool) -> tuple[int, bool]:
-        """See `Content.entries`."""
-        return self.neighbours.nnz, True
-
 
 @dataclass(frozen=True, eq=False)
 class Answer(Content):
     """Second moments of the pairs that were asked for, i <= j, row by row."""
 
     moments: Matrix
-
-    def entries(self, *, dense: bool) -> tuple[int, bool]:
-        """See `Content.entries`."""
-        return self.moments.size, False
 
 
 def n_rounds(plan: Plan) -> int:

@@ -21,10 +21,6 @@ class Task(Content):
 
     graph: SparseMatrix
 
-    def entries(self, *, dense: bool) -> tuple[int, bool]:
-        """See `Content.entries`."""
-        return self.graph.nnz, True
-
 
 @dataclass(frozen=True, eq=False)
 class Answer(Content):
@@ -40,10 +36,6 @@ class Answer(Content):
 
     weights: SparseMatrix
     residual_variance: Matrix
-
-    def entries(self, *, dense: bool) -> tuple[int, bool]:
-        """See `Content.entries`; as the paper counts, the weights alone."""
-        return self.weights.nnz, True
 
 
 def n_rounds(plan: Plan) -> int:

@@ -41,10 +41,6 @@ class Task(Content):
         W = self.weights
         return hashlib.sha256(W.index.tobytes() + W.value.tobytes() + self.scales.tobytes()).digest()[:8]
 
-    def entries(self, *, dense: bool) -> tuple[int, bool]:
-        """See `Content.entries`; as the paper counts, the weights alone."""
-        return self.weights.nnz, True
-
 
 @dataclass(frozen=True, eq=False)
 class Answer(Content):
@@ -61,10 +57,6 @@ class Answer(Content):
 
     moments: Matrix
     task_digest: bytes
-
-    def entries(self, *, dense: bool) -> tuple[int, bool]:
-        """See `Content.entries`."""
-        return self.moments.size, False
 
 
 def n_rounds(plan: Plan) -> int:

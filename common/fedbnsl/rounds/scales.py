@@ -25,10 +25,6 @@ class Answer(Content):
 
     mean_squares: Matrix
 
-    def entries(self, *, dense: bool) -> tuple[int, bool]:
-        """See `Content.entries`."""
-        return self.mean_squares.size, False
-
 
 def n_rounds(plan: Plan) -> int:
     """One, if there are private moments rounds; where columns are prepared, `statistics` takes its place."""

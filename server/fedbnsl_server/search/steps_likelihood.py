@@ -80,17 +80,7 @@ class StepsLikelihood:
     def explained(
         self, dag: Mask, W: Matrix, V: Matrix, *, steps: int = _MOST_STEPS, target: float = math.inf
     ) -> Explanation:
-        """The best explanation by a (d, d) DAG that Gauss-Newton steps (Levenberg-Marquardt) reach from a start.
-
-        From one whose numbers are beyond use, none is made: its score is infinite.
-
-        Parameters
-        ----------
-        W, V
-            (d, d) weights and residual covariances to start from; weights off the DAG do not count.
-        target
-            Misfit from which on an explanation is of use. Where it is out of reach, the score is infinite, too.
-        """
+        """The best explanation by a (d, d) DAG; see `ReleasedLikelihood.explained`."""
         edges, damping = np.argwhere(dag), _DAMPING
         W = np.where(dag, W, 0.0)
         misfit = self._misfit(W, V)

@@ -72,24 +72,15 @@ def test_a_run_in_pieces_gives_the_same_bits_and_counts_every_byte_of_them(
 
 
 @both_kinds
-@pytest.mark.parametrize("step", _AT_THE_COORDINATOR)
-def test_a_coordinator_that_is_killed_between_two_pieces_is_sent_and_sends_them_again(
-    plan: Plan, step: str, undisturbed: Scene, tmp_path: Path
+@pytest.mark.parametrize(
+    ("who", "step"),
+    [*((COORDINATOR, step) for step in _AT_THE_COORDINATOR), *(("north", step) for step in _AT_A_SITE)],
+)
+def test_a_side_that_is_killed_between_two_pieces_sends_the_same_again(
+    plan: Plan, who: str, step: str, undisturbed: Scene, tmp_path: Path
 ) -> None:
     with Scene(tmp_path, plan, constants=SMALL) as scene:
-        ends = scene.perform({COORDINATOR: [Blow.parse(step)]})
-        assert ends == {**ALL_WELL, COORDINATOR: [-signal.SIGKILL, 0]}, scene.said
-        is_as_it_should_be(scene, undisturbed)
-
-
-@both_kinds
-@pytest.mark.parametrize("step", _AT_A_SITE)
-def test_a_site_that_is_killed_between_two_pieces_sends_the_same_answer(
-    plan: Plan, step: str, undisturbed: Scene, tmp_path: Path
-) -> None:
-    with Scene(tmp_path, plan, constants=SMALL) as scene:
-        ends = scene.perform({"north": [Blow.parse(step)]})
-        assert ends == {**ALL_WELL, "north": [-signal.SIGKILL, 0]}, scene.said
+        assert scene.perform({who: [Blow.parse(step)]}) == {**ALL_WELL, who: [-signal.SIGKILL, 0]}, scene.said
         is_as_it_should_be(scene, undisturbed)
 
 

@@ -69,24 +69,18 @@ def test_a_text_cannot_steer_a_terminal_or_a_page(view):
 def test_beyond_this_machine_the_site_needs_a_certificate_of_its_own(view, tmp_path):
     (tmp_path / "token").write_text("0123456789abcdef", encoding="utf-8")
     (tmp_path / "bad.pem").write_text("no certificate", encoding="utf-8")
-    with pytest.raises(SetupError, match="--web-token needs --web-certificate"):
-        SitePage("127.0.0.1:0", lambda: {"": ShownRun(view, Leaving())}, token_file=tmp_path / "token")
-    with pytest.raises(SetupError, match="--web-certificate goes with --web-token"):
-        SitePage("127.0.0.1:0", lambda: {"": ShownRun(view, Leaving())}, certificate=tmp_path / "bad.pem")
-    with pytest.raises(SetupError, match="must hold a certificate and its key"):
-        SitePage(
-            "127.0.0.1:0",
-            lambda: {"": ShownRun(view, Leaving())},
-            token_file=tmp_path / "token",
-            certificate=tmp_path / "bad.pem",
-        )
-    with pytest.raises(SetupError, match="cannot be read"):
-        SitePage(
-            "127.0.0.1:0",
-            lambda: {"": ShownRun(view, Leaving())},
-            token_file=tmp_path / "token",
-            certificate=tmp_path / "none.pem",
-        )
+    for files, refusal in (
+        ({"token_file": "token"}, "--web-token needs --web-certificate"),
+        ({"certificate": "bad.pem"}, "--web-certificate goes with --web-token"),
+        ({"token_file": "token", "certificate": "bad.pem"}, "must hold a certificate and its key"),
+        ({"token_file": "token", "certificate": "none.pem"}, "cannot be read"),
+    ):
+        with pytest.raises(SetupError, match=refusal):
+            SitePage(
+                "127.0.0.1:0",
+                lambda: {"": ShownRun(view, Leaving())},
+                **{option: tmp_path / name for option, name in files.items()},
+            )
     with pytest.raises(SetupError, match="is not on this machine") as refused:
         SitePage("0.0.0.0:0", lambda: {"": ShownRun(view, Leaving())})
     assert "--web-certificate" in refused.value.remedy

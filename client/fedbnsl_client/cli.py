@@ -20,7 +20,7 @@ from fedbnsl.identity.passphrase import Passphrases, passphrase_option
 from fedbnsl.security_log_cli import audit_log
 from fedbnsl.shown import shown_lines
 from fedbnsl.tell import tell
-from fedbnsl.web.options import web_options
+from fedbnsl.web.options import served_at
 from fedbnsl_client.agent import cli as agent_cli
 from fedbnsl_client.leaving import Leaving
 from fedbnsl_client.secure_sum import cli as secure_sum_cli
@@ -291,7 +291,7 @@ def ledger_command(folder: Path, verify: bool, as_json: bool, accept_backup: boo
     help="Seconds to call a coordinator that does not answer yet.",
 )
 @takes_listeners
-@web_options("--web-certificate", "what leaves this site")
+@served_at("--web", "Show what leaves this site in a browser", "--web-certificate")
 @click.option(
     "--web-certificate",
     type=click.Path(path_type=Path),

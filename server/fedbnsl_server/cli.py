@@ -18,7 +18,7 @@ from fedbnsl.plan.plan_options import PlanChoice, takes_plan
 from fedbnsl.security_log_cli import audit_log
 from fedbnsl.shown import shown_lines
 from fedbnsl.tell import tell
-from fedbnsl.web.options import web_options
+from fedbnsl.web.options import served_at
 from fedbnsl_server.identity import cli as enrolment_cli
 from fedbnsl_server.observe import cli as observer_cli
 from fedbnsl_server.runs import cli as runs_cli
@@ -126,7 +126,7 @@ for _command in (
 )
 @observer_cli.metrics_options
 @takes_listeners
-@web_options("the federation's server certificate", "the run")
+@served_at("--web", "Show the run in a browser", observer_cli.TLS)
 @passphrase_option
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON on standard output.")
 def serve(

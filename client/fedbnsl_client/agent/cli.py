@@ -18,7 +18,7 @@ from fedbnsl.identity.passphrase import Passphrases, passphrase_option
 from fedbnsl.interrupt import Interruption
 from fedbnsl.shown import shown_lines
 from fedbnsl.tell import tell
-from fedbnsl.web.options import web_options
+from fedbnsl.web.options import is_asked_for, served_at
 
 if TYPE_CHECKING:
     from fedbnsl.messages import RunOffer
@@ -52,14 +52,8 @@ _INSECURE = click.option("--insecure", is_flag=True, help="Plaintext, on loopbac
 )
 @click.option("--json-logs", is_flag=True, help="Write each notice as a JSON object, for a collector of logs.")
 @_INSECURE
-@click.option("--metrics", metavar="HOST:PORT", help="Serve metrics for Prometheus there; port 0 takes a free one.")
-@click.option(
-    "--metrics-token",
-    type=click.Path(path_type=Path),
-    help="File with the bearer token that a scraper must show; with it metrics go over TLS, under the certificate "
-    "named below. Needed beyond loopback.",
-)
-@web_options("--web-certificate", "the agent and its runs")
+@served_at("--metrics", "Serve metrics for Prometheus", "--web-certificate")
+@served_at("--web", "Show the agent and its runs in a browser", "--web-certificate")
 @click.option(
     "--web-certificate",
     type=click.Path(path_type=Path),
@@ -107,7 +101,7 @@ def agent(
     events = context.with_resource(listeners.listening("fedbnsl-participant"))
     site = Site(folder, out or folder / "results", dataset, link, notice, events, policy.site, first.address)
     running = Agent(site, at_once=at_once)
-    if metrics is not None:
+    if is_asked_for(metrics, metrics_token, option="--metrics"):
         from fedbnsl.web.metrics_port import MetricsPort
         from fedbnsl_client.observe.prometheus import AgentCollector
 
@@ -115,9 +109,7 @@ def agent(
         port = MetricsPort(metrics, collector, token_file=metrics_token, secure=secure, needs="--web-certificate")
         context.with_resource(port)
         notice("", f"metrics on port {port.port}")
-    elif metrics_token is not None:
-        raise SetupError("--metrics-token goes with --metrics")
-    if web is not None:
+    if is_asked_for(web, web_token, option="--web"):
         from fedbnsl_client.observe.site_page import SitePage
 
         certificate = web_certificate if web_token is not None else None
@@ -130,8 +122,6 @@ def agent(
         )
         context.with_resource(page)
         notice("", f"page: {page.port.url}")
-    elif web_token is not None:
-        raise SetupError("--web-token goes with --web")
     context.with_resource(_alone(folder))
     notice("", f"agent of {policy.site}: asking {first.address} for runs; results: {site.out}")
     try:

@@ -1,32 +1,46 @@
-"""The options of a command that shows a page while it works."""
+"""The options of a command that serves a page or metrics over HTTP while it works."""
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeGuard
 
 import click
 
+from fedbnsl.errors import SetupError
 
-def web_options(tls: str, what: str) -> Callable[[click.decorators.FC], click.decorators.FC]:
-    """Give a command --web and --web-token.
+
+def served_at(option: str, what: str, tls: str) -> Callable[[click.decorators.FC], click.decorators.FC]:
+    """Give a command an option for an address, and OPTION-token.
 
     Parameters
     ----------
+    option, what
+        Such as --web, and what it does, for the help.
     tls
         Where TLS comes from, for the help.
-    what
-        What the page shows, for the help.
     """
 
     def both(command: click.decorators.FC) -> click.decorators.FC:
         token = click.option(
-            "--web-token",
+            f"{option}-token",
             type=click.Path(path_type=Path),
-            help=f"File with the token that a viewer must show; with it the page is served over TLS, under {tls}. "
+            help=f"File with the token that whoever asks must show; with it {option} is served over TLS, under {tls}. "
             "Needed beyond loopback.",
         )
-        where = click.option(
-            "--web", metavar="HOST:PORT", help=f"Show {what} in a browser there; port 0 takes a free one."
-        )
+        where = click.option(option, metavar="HOST:PORT", help=f"{what} there; port 0 takes a free one.")
         return where(token(command))
 
     return both
+
+
+def is_asked_for(address: str | None, token_file: Path | None, *, option: str) -> TypeGuard[str]:
+    """Whether there is an address.
+
+    Raises
+    ------
+    SetupError
+        If there is a token without one.
+    """
+    if address is None and token_file is not None:
+        raise SetupError(f"{option}-token goes with {option}")
+    return address is not None

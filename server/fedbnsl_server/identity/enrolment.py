@@ -44,6 +44,7 @@ from fedbnsl.identity.certificates import (
 from fedbnsl.identity.passphrase import NOBODY_KNOWS, Passphrases
 from fedbnsl.security_log import NAME, SecurityLog
 from fedbnsl.toml_text import parse_toml
+from fedbnsl.web.exposure import RenewedContext
 from fedbnsl_server.identity.authority import Authority, alternative_name, self_signed
 from fedbnsl_server.identity.enrolment_table import EnrolmentEndedError, EnrolmentTable, Issued
 
@@ -198,8 +199,11 @@ class Federation:
             self._opened = both, read_key(both, origin=str(path), passphrases=self._passphrases)
         return Credentials(pem(certificate), key_pem(self._opened[1]), pem(self.ca))
 
-    def server_context(self) -> ssl.SSLContext:
+    def server_tls(self) -> RenewedContext:
         """TLS under the coordinator's certificate, for callers who need none; see `credentials` for the errors."""
+        return RenewedContext(self.credentials, self._server_context)
+
+    def _server_context(self) -> ssl.SSLContext:
         self.credentials()
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(self._own, password=lambda: self._passphrases.of(str(self._own)))

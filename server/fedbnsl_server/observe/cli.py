@@ -13,6 +13,7 @@ import click
 from fedbnsl.errors import InterruptedRunError, RunAbandonedError, SetupError, UnreachableError
 from fedbnsl.identity.passphrase import Passphrases, passphrase_option
 from fedbnsl.interrupt import Interruption
+from fedbnsl.web.options import is_asked_for, served_at
 from fedbnsl.wording import counted_edges
 
 if TYPE_CHECKING:
@@ -27,18 +28,8 @@ if TYPE_CHECKING:
 _POLL_S = 0.5
 
 
-def metrics_options(command: click.decorators.FC) -> click.decorators.FC:
-    """Where metrics are served, and to whom."""
-    token = click.option(
-        "--metrics-token",
-        type=click.Path(path_type=Path),
-        help="File with the bearer token that a scraper must show; with it metrics go over TLS, under the federation's "
-        "server certificate. Needed beyond loopback.",
-    )
-    where = click.option(
-        "--metrics", metavar="HOST:PORT", help="Serve metrics for Prometheus there; port 0 takes a free one."
-    )
-    return where(token(command))
+TLS = "the federation's server certificate"
+metrics_options = served_at("--metrics", "Serve metrics for Prometheus", TLS)
 
 
 def metrics_port(
@@ -51,9 +42,7 @@ def metrics_port(
     SetupError
         If it cannot be had, or beyond loopback lacks TLS or a token.
     """
-    if address is None:
-        if token_file is not None:
-            raise SetupError("--metrics-token goes with --metrics")
+    if not is_asked_for(address, token_file, option="--metrics"):
         return nullcontext()
     from fedbnsl_server.observe.metrics_port import MetricsPort
 
@@ -70,9 +59,7 @@ def runs_page(
     SetupError
         If its port cannot be had, or beyond loopback lacks TLS or a token.
     """
-    if address is None:
-        if token_file is not None:
-            raise SetupError("--web-token goes with --web")
+    if not is_asked_for(address, token_file, option="--web"):
         return nullcontext()
     from fedbnsl_server.observe.page.runs_page import RunsPage
 

@@ -1,12 +1,9 @@
 """The metrics of a coordinator's runs, for Prometheus (`--metrics`)."""
 
-import ssl
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedbnsl.web import metrics_port
-from fedbnsl.web.exposure import RenewedContext
 from fedbnsl_server.observe.prometheus import Look, RunCollector, Totals
 
 if TYPE_CHECKING:
@@ -35,7 +32,5 @@ class MetricsPort(metrics_port.MetricsPort):
         self.look: Look = lambda: None
         self.totals: Totals = dict
         collector = RunCollector(lambda: self.look(), lambda: self.totals())
-        secure: Callable[[], ssl.SSLContext] | None = None
-        if federation is not None and token_file is not None:
-            secure = RenewedContext(federation.credentials, federation.server_context)
+        secure = None if federation is None else federation.server_tls()
         super().__init__(address, collector, token_file=token_file, secure=secure, needs="--federation")

@@ -16,7 +16,6 @@ from fedbnsl.errors import SetupError
 from fedbnsl.web import connections, stream
 from fedbnsl.web.access import LOGIN_POLICY, POLICY
 from fedbnsl.web.board import Board
-from fedbnsl.web.exposure import RenewedContext
 from fedbnsl.web.port import WebPort
 from fedbnsl.web.stream import StreamedBoard
 from federation_folder import make_federation
@@ -151,8 +150,7 @@ def test_a_bad_token_is_refused(tmp_path, content):
 def guarded(tmp_path: Path):
     federation = make_federation(tmp_path / "lab")
     (tmp_path / "token").write_text(TOKEN + "\n", encoding="utf-8")
-    secure = RenewedContext(federation.credentials, federation.server_context)
-    with Page("0.0.0.0:0", token_file=tmp_path / "token", secure=secure) as page:
+    with Page("0.0.0.0:0", token_file=tmp_path / "token", secure=federation.server_tls()) as page:
         yield page, ssl.create_default_context(cafile=federation.folder / "ca.pem")
 
 

@@ -1,8 +1,7 @@
 """The addresses of a coordinator's page: one run, or a list of the runs of a service."""
 
 import asyncio
-import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -17,7 +16,6 @@ from fedbnsl.interrupt import interruptible
 from fedbnsl.plan.plan import Plan
 from fedbnsl.web.board import Board
 from fedbnsl.web.connections import AT_ONCE
-from fedbnsl.web.exposure import RenewedContext
 from fedbnsl.web.port import WebPort
 from fedbnsl.web.stream import StreamedBoard
 from fedbnsl_server.algorithm.admm import AdmmState
@@ -63,9 +61,7 @@ class RunsPage:
     most_connections = AT_ONCE
 
     def __init__(self, address: str, *, token_file: Path | None = None, federation: "Federation | None" = None) -> None:
-        secure: Callable[[], ssl.SSLContext] | None = None
-        if federation is not None and token_file is not None:
-            secure = RenewedContext(federation.credentials, federation.server_context)
+        secure = None if federation is None else federation.server_tls()
         self.port = WebPort(address, package=_PACKAGE, token_file=token_file, secure=secure)
         self._runs: dict[str, LiveRun] = {}
         self._others: Sequence[tuple[str, str, str]] | None = None  # of a service; None: there is one run

@@ -10,7 +10,7 @@ from fedbnsl.errors import DivergenceError
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
-from fedbnsl_workbench.private_plans import private_plan, steps_alone
+from fedbnsl_research.private_plans import private_plan, steps_alone
 from fedbnsl_workbench.simulate import simulate
 from fedbnsl_workbench.tables.synthetic import synthesise
 

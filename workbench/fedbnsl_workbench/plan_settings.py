@@ -56,8 +56,3 @@ def with_dotted(plan: Plan, settings: Mapping[str, Any], *, origin: str) -> Plan
             {**cast(dict[str, Any], old), **value} if isinstance(old, dict) and isinstance(value, Mapping) else value
         )
     return Plan.parse(values, origin=origin)
-
-
-def short_digest(plan: Plan) -> str:
-    """16 hexadecimal digits that identify a plan by all its settings, defaults included."""
-    return plan.digest().hex()[:16]

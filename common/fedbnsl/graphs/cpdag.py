@@ -55,14 +55,6 @@ def _class(dag: Mask) -> PartlyDirected:
     return found
 
 
-def closed_under_meek(graph: Mask) -> Mask:
-    """Direct every edge of (d, d) marks whose other direction would give a cycle or a new v-structure."""
-    directed = graph & ~graph.T
-    closed = PartlyDirected(graph | graph.T)
-    closed.direct(_edges(directed))
-    return closed.marks()
-
-
 def _edges(graph: Mask) -> list[Edge]:
     pairs: list[list[int]] = np.argwhere(graph).tolist()
     return [(i, j) for i, j in pairs]

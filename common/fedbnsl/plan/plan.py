@@ -527,11 +527,6 @@ class Plan(BaseModel):
         return self.preparation is not None and self.preparation.weighting == "rows"
 
     @property
-    def leaves_gaps_out(self) -> bool:
-        """Whether rows with a missing value are left out; otherwise they are refused."""
-        return self.preparation is not None and self.preparation.missing == "complete-cases"
-
-    @property
     def sends_changes(self) -> bool:
         """Whether B_p and W are sent as the entries that have changed since they were last sent."""
         return self.send_tolerance > 0.0

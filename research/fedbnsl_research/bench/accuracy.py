@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 
 from fedbnsl.plan.plan import Plan
 from fedbnsl_research.bench.generated import Generated
+from fedbnsl_research.tables.sachs import federate, read_sachs
 from fedbnsl_research.trials.harness import Row, by_seed, mean_of, megabytes_sent, run_plan
 from fedbnsl_workbench.scoring.evaluation import learned_graph
 from fedbnsl_workbench.scoring.metrics import empty_graph_scores, random_dag_scores, score
-from fedbnsl_workbench.tables.sachs import federate, read_sachs
 
 # Label and data of the rows, by plan. No plan was tuned on these graphs (fed-sparse: seeds 100 and up).
 EVALUATED: Mapping[str, tuple[tuple[str, Generated], ...]] = {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedbnsl.errors import ResultError
-from fedbnsl_workbench.option_types import Seeds
+from fedbnsl_research.seeds import Seeds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping

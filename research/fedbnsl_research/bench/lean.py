@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fedbnsl.plan.plan import Plan
 from fedbnsl_research.bench.generated import Generated
+from fedbnsl_research.private_plans import EPSILONS, private_plan_200, steps_alone
 from fedbnsl_research.reproduce.private_study_plans import with_privacy
 from fedbnsl_research.trials.harness import Row, by_seed, run_plan, run_row
-from fedbnsl_workbench.private_plans import EPSILONS, private_plan_200, steps_alone
 
 _STARTS = [{"l1_weight": 0.05}, {"acyclicity": "log-det"}]
 

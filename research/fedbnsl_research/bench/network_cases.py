@@ -11,8 +11,8 @@ import numpy as np
 
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.sparse import Mask, Matrix
+from fedbnsl_research.tables.published import network_names, read_network
 from fedbnsl_research.trials.harness import N_SAMPLES
-from fedbnsl_workbench.tables.published import network_names, read_network
 from fedbnsl_workbench.tables.synthetic import synthesise
 
 N_SITES = 8

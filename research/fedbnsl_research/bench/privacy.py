@@ -14,9 +14,9 @@ from fedbnsl_client.privacy import randomness
 from fedbnsl_client.solvers.dp_pgcd import DpPgcd
 from fedbnsl_client.solvers.local_solver import private_solver
 from fedbnsl_research.bench.generated import Generated
+from fedbnsl_research.private_plans import EPSILONS, private_plan, private_plan_200
 from fedbnsl_research.reproduce.private_study_plans import with_privacy
 from fedbnsl_research.trials.harness import N_SAMPLES, Row, by_seed, mean_of, oracles, timed
-from fedbnsl_workbench.private_plans import EPSILONS, private_plan, private_plan_200
 from fedbnsl_workbench.tables.synthetic import synthesise
 
 _EVALUATED = Generated(20, range(2, 12))

@@ -16,8 +16,8 @@ from fedbnsl_client.privacy import randomness
 from fedbnsl_client.privacy.noise import ExponentialMechanism, Selection
 from fedbnsl_client.solvers.dp_pgcd import DpPgcd
 from fedbnsl_client.solvers.local_solver import update_noise
+from fedbnsl_research.private_plans import private_plan, private_plan_200
 from fedbnsl_research.trials.harness import N_SAMPLES, Row, oracles
-from fedbnsl_workbench.private_plans import private_plan, private_plan_200
 from fedbnsl_workbench.tables.synthetic import synthesise
 
 _TURNS = 40

@@ -9,8 +9,8 @@ from typing import Any
 
 from fedbnsl.plan.plan import Plan
 from fedbnsl_research.reproduce.study import Settings
+from fedbnsl_research.trials.plan_digest import short_digest
 from fedbnsl_research.trials.trials import Trial
-from fedbnsl_workbench.plan_settings import short_digest
 
 PAPER_CHOICE = "the paper's appendix on hyper-parameters: lowest SHD on its graph of seed 1"
 

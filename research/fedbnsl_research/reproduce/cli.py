@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fedbnsl_workbench.option_types import Seeds
+from fedbnsl_research.seeds import Seeds
 
 if TYPE_CHECKING:
     from fedbnsl_research.reproduce.study import Study

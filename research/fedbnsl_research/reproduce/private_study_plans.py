@@ -9,7 +9,7 @@ from typing import Any
 from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.privacy_settings import Privacy
 from fedbnsl.privacy import zcdp
-from fedbnsl_workbench.private_plans import EPSILONS, private_plan_200, steps_alone
+from fedbnsl_research.private_plans import EPSILONS, private_plan_200, steps_alone
 
 STUDY_EPSILONS = (0.5, 1.0, 2.0, 5.0, 10.0, 25.0, 50.0)
 """The budgets of the paper's Figure 3."""

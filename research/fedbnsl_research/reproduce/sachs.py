@@ -24,15 +24,15 @@ from fedbnsl_research.reproduce.sachs_methods import (
 )
 from fedbnsl_research.reproduce.sachs_tables import sachs_tables
 from fedbnsl_research.reproduce.study import Comparison, PageTable, Settings, described, mean_and_spread, select
+from fedbnsl_research.tables.sachs import SachsData, federate, read_sachs, sachs_digest, sachs_folder, transformed
 from fedbnsl_research.trials.harness import Row, megabytes_sent, run_plan, timed
+from fedbnsl_research.trials.plan_digest import short_digest
 from fedbnsl_research.trials.trials import Trial
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_workbench.pages.chart_files import Figure
-from fedbnsl_workbench.plan_settings import short_digest
 from fedbnsl_workbench.scoring.evaluation import graph_of, learned_graph
 from fedbnsl_workbench.scoring.metrics import empty_graph_scores, random_dag_scores, score
 from fedbnsl_workbench.scoring.varsortability import varsortability
-from fedbnsl_workbench.tables.sachs import SachsData, federate, read_sachs, sachs_digest, sachs_folder, transformed
 
 MAIN_REFERENCE = "18-cdt"
 """The edge list that the paper scores against, by its file's name."""

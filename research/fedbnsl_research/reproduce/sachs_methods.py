@@ -17,8 +17,8 @@ from fedbnsl_research.comparators.pooled import (
     by_notears,
     by_sortnregress,
 )
+from fedbnsl_research.tables.sachs import N_SITES
 from fedbnsl_workbench.scoring.evaluation import graph_of
-from fedbnsl_workbench.tables.sachs import N_SITES
 
 ROUNDS = 100
 """The paper names no number of rounds for its runs without privacy on these data; 100 is that of its other runs."""

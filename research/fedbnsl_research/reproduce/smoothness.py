@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 from fedbnsl.plan.plan import Plan
+from fedbnsl_research.private_plans import steps_alone
 from fedbnsl_research.reproduce.private_runs import D, boxes, identified, run_of, settings_of, shd_of
 from fedbnsl_research.reproduce.private_study_plans import exactly, split_plan
 from fedbnsl_research.reproduce.study import Comparison, Settings, described, select
 from fedbnsl_research.trials.harness import N_SAMPLES, Row
 from fedbnsl_research.trials.trials import Trial
 from fedbnsl_workbench.pages.chart_files import Figure
-from fedbnsl_workbench.private_plans import steps_alone
 
 EPSILON = 5.0
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5)

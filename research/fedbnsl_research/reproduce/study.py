@@ -21,12 +21,12 @@ from fedbnsl import __version__
 from fedbnsl.durable import write_text
 from fedbnsl.errors import ResultError
 from fedbnsl.toml_text import parse_toml
+from fedbnsl_research.tables.csv_rows import as_csv
 from fedbnsl_research.trials.harness import Row
 from fedbnsl_research.trials.trials import Function, Trial, run_trials
 from fedbnsl_workbench.pages import chart_files as figures
 from fedbnsl_workbench.pages.chart_files import Figure
 from fedbnsl_workbench.pages.render import render
-from fedbnsl_workbench.tables.csv_rows import as_csv
 
 _WORDS = Path(__file__).parent / "words"
 

@@ -11,8 +11,9 @@ import click
 
 from fedbnsl.errors import SetupError
 from fedbnsl.plan.plan_options import NameOrPath, PlanChoice, takes_plan
+from fedbnsl_research.seeds import Seeds
 from fedbnsl_research.tuning.ready_grids import GRIDS
-from fedbnsl_workbench.option_types import Finite, Seeds
+from fedbnsl_workbench.option_types import Finite
 
 if TYPE_CHECKING:
     from fedbnsl_research.tuning.tune import Data

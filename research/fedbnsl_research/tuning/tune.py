@@ -25,17 +25,18 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl.sparse import Mask
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.reading import NO_DICTIONARY
+from fedbnsl_research.tables.csv_rows import as_csv
 from fedbnsl_research.trials.harness import Row, megabytes_sent, site_datasets
+from fedbnsl_research.trials.plan_digest import short_digest
 from fedbnsl_research.trials.trials import Trial, run_trials
 from fedbnsl_research.tuning.grid import Choice
 from fedbnsl_research.tuning.held_out import held_out_row
 from fedbnsl_research.tuning.ranking import HELD_OUT, Ranked, best_plan, rank, row_of, summary
-from fedbnsl_workbench.plan_settings import for_sites, short_digest
+from fedbnsl_workbench.plan_settings import for_sites
 from fedbnsl_workbench.scoring.evaluation import learned_graph
 from fedbnsl_workbench.scoring.metrics import score
 from fedbnsl_workbench.scoring.reference import read_full_reference
 from fedbnsl_workbench.simulate import simulate
-from fedbnsl_workbench.tables.csv_rows import as_csv
 from fedbnsl_workbench.tables.folder import column_file, read_tables, site_files
 from fedbnsl_workbench.tables.synthetic import synthesise
 

@@ -8,7 +8,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from fedbnsl.graphs.cpdag import class_distance, class_of, closed_under_meek, cpdag
+from fedbnsl.graphs.cpdag import class_distance, class_of, cpdag
 from fedbnsl.graphs.meek import PartlyDirected
 
 
@@ -46,12 +46,6 @@ def test_a_cpdag_is_the_union_of_all_dags_with_the_same_independences(d: int, n_
         union = np.logical_or.reduce(members)
         for dag in members:
             np.testing.assert_array_equal(cpdag(dag), union)
-
-
-def test_a_closed_graph_stays_as_it_is() -> None:
-    for dag in all_dags(4):
-        closed = cpdag(dag)
-        np.testing.assert_array_equal(closed_under_meek(closed), closed)
 
 
 def test_the_third_rule_is_needed() -> None:

@@ -12,8 +12,8 @@ from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_research.bench import accuracy, cli, generated
 from fedbnsl_research.bench.figures import FIGURES
 from fedbnsl_research.bench.generated import Generated
+from fedbnsl_research.tables.sachs import federate
 from fedbnsl_workbench.simulate import simulate
-from fedbnsl_workbench.tables.sachs import federate
 from fedbnsl_workbench.tables.synthetic import synthesise
 
 

@@ -9,9 +9,9 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl_research.bench import generated
 from fedbnsl_research.bench import lean as bench_search
 from fedbnsl_research.bench.generated import Generated
+from fedbnsl_research.private_plans import private_plan_200, steps_alone
 from fedbnsl_research.reproduce.private_study_plans import with_privacy
 from fedbnsl_research.trials.harness import megabytes_sent, run_plan, run_row
-from fedbnsl_workbench.private_plans import private_plan_200, steps_alone
 from fedbnsl_workbench.tables.synthetic import synthesise
 
 

@@ -9,8 +9,8 @@ import pytest
 from fedbnsl_research.bench import generated
 from fedbnsl_research.bench import privacy as bench_privacy
 from fedbnsl_research.bench.generated import Generated
+from fedbnsl_research.private_plans import private_plan
 from fedbnsl_research.trials.harness import oracles
-from fedbnsl_workbench.private_plans import private_plan
 from fedbnsl_workbench.tables.synthetic import synthesise
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from fedbnsl_research.bench import private_steps as bench_private_steps
-from fedbnsl_workbench.private_plans import private_plan
+from fedbnsl_research.private_plans import private_plan
 from fedbnsl_workbench.tables.synthetic import synthesise
 
 

@@ -33,9 +33,9 @@ from fedbnsl_research.reproduce import (
     table1,
 )
 from fedbnsl_research.reproduce.study import Comparison, Settings, Study, reproduce
+from fedbnsl_research.tables.sachs import deal
 from fedbnsl_research.trials import harness as measure
 from fedbnsl_workbench.pages import chart_files as figures
-from fedbnsl_workbench.tables.sachs import deal
 from fedbnsl_workbench.tables.synthetic import synthesise
 
 SEEDS = (2, 3, 4)

@@ -15,7 +15,7 @@ from fedbnsl_research.reproduce import sachs_methods
 from fedbnsl_research.reproduce.sachs import STUDY
 from fedbnsl_research.reproduce.sachs_tables import sachs_tables
 from fedbnsl_research.reproduce.study import reproduce
-from fedbnsl_workbench.tables.sachs import deal, federate, read_sachs, sachs_folder
+from fedbnsl_research.tables.sachs import deal, federate, read_sachs, sachs_folder
 from fedbnsl_workbench.tables.synthetic import synthesise
 
 

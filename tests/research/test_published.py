@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedbnsl.errors import ResultError
-from fedbnsl_workbench.tables.published import network_names, read_network
+from fedbnsl_research.tables.published import network_names, read_network
 
 EDGES = "source,target,coefficient\na,b,2\nb,c,-1\n"
 VARIABLES = "variable,intercept,noise_variance\na,1,4\nc,0,0.25\nb,3,1\n"

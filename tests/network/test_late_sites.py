@@ -29,6 +29,7 @@ from fedbnsl_server.sites.mailbox import Mailbox, Traffic, UpdateCheck
 from fedbnsl_server.store import checkpoint
 from fedbnsl_workbench.simulate import simulate
 from fedbnsl_workbench.tables.synthetic import synthesise
+from taken_part import take_part
 
 SITES = ("a", "b", "c")
 D = 6
@@ -136,7 +137,7 @@ def play(stage: Stage, plan: Plan, tables: Mapping[str, Dataset], out: Path) -> 
     def live(site: str, address: str) -> None:
         while True:
             try:
-                stage.ends[site] = join_run.take_part(
+                stage.ends[site] = take_part(
                     PublicTable(site, tables[site]),
                     address=address,
                     patience_s=LONG_S,

@@ -32,6 +32,7 @@ from fedbnsl_workbench.simulate import simulate
 from network import test_resume
 from network.test_resume import LONG_S, Federation, assert_same_run, coordinate_until
 from private_site import DATASET, NAMES, ROWS, make_site, private_plan, rows, write_table
+from taken_part import take_part
 
 LEAN = Plan(
     variables=test_resume.VARIABLES,
@@ -162,7 +163,7 @@ class Wards:
         while True:
             try:
                 with site_folder.opened(self.folders[name]) as (policy, ledger):
-                    return join_run.take_part(
+                    return take_part(
                         GuardedTable(self.folders[name], policy, ledger, None),
                         address=self._address,
                         patience_s=LONG_S,

@@ -27,7 +27,6 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import price_of
 from fedbnsl.sparse import SparseMatrix
 from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_client.join_run import take_part
 from fedbnsl_client.session import Session
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_client.site.admission import GuardedTable, PublicTable
@@ -43,6 +42,7 @@ from fedbnsl_workbench.simulate import simulate
 from fedbnsl_workbench.tables.synthetic import synthesise
 from free_port import free_port
 from private_site import DATASET, NAMES, ROWS, make_site, private_plan, rows, write_table
+from taken_part import take_part
 
 SITES = ("a", "b", "c")
 D = 5

@@ -126,7 +126,6 @@ STATE_MODULES = {"fedbnsl_server.algorithm.admm", "fedbnsl_server.store.checkpoi
 STEP_MODULES = {
     "advance": {"fedbnsl_server.algorithm.round_loop"},
     "advance_admm": {"fedbnsl_server.rounds.admm"},
-    "begin_start": {"fedbnsl_server.rounds.admm"},
     "global_step": {
         "fedbnsl_server.algorithm.global_step",
         "fedbnsl_server.algorithm.admm",

@@ -36,10 +36,9 @@ from taken_part import take_part
 
 LEAN = Plan(
     variables=test_resume.VARIABLES,
-    rounds=2,
+    rounds=4,
     refit_rounds=0,
     moments_rounds=1,
-    starts=({"l1_weight": 0.2},),  # type: ignore[arg-type]
     l1_weight=0.05,
     value_type="float32",
     send_tolerance=0.02,

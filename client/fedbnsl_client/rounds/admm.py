@@ -1,14 +1,13 @@
 """A round of Algorithm 1 at a site: take over W, update beta_p, minimise the local objective (Eq. Bp), send B_p."""
 
+from functools import cached_property
 from typing import cast
 
 import numpy as np
 
 from fedbnsl.errors import DivergenceError
 from fedbnsl.messages import LocalUpdate, RoundTask, SiteState
-from fedbnsl.plan.plan import Plan
-from fedbnsl.rounds.admm import Answer, Task, start_of
-from fedbnsl.rounds.kinds import stage
+from fedbnsl.rounds.admm import Answer, Task
 from fedbnsl.sparse import Matrix, SparseMatrix
 from fedbnsl_client.rounds.kinds import LocalProblem, LocalRounds, check_size
 from fedbnsl_client.solvers.dp_pgcd import DpPgcd
@@ -16,14 +15,13 @@ from fedbnsl_client.solvers.local_solver import LocalSolver, local_solver, priva
 
 
 class Rounds(LocalRounds):
-    """B_p as last contributed, beta_p, and W as last seen; one solver for each start of the algorithm."""
+    """B_p as last contributed, beta_p, and W as last seen."""
 
     def __init__(self, problem: LocalProblem, snapshot: SiteState) -> None:
         super().__init__(problem, snapshot)
         self._B, self._beta = snapshot.local_weights, snapshot.consensus_dual
         W = snapshot.global_weights
         self._W = SparseMatrix.zeros(self._B.n_variables) if W is None else W
-        self._solvers: dict[int, LocalSolver | DpPgcd] = {}
 
     def begin(self, task: RoundTask, last: LocalUpdate | None) -> None:
         """Take over W; update B and beta if W includes this site's last answer.
@@ -32,10 +30,6 @@ class Rounds(LocalRounds):
         """
         plan, sent = self.problem.plan, cast(Task, task.content).weights
         check_size(task, sent.value)
-        start, step = self._start_of(task)
-        if start and step == 1:  # another start from zero
-            self._B = self._beta = self._W = SparseMatrix.zeros(sent.n_variables)
-            return
         self._W = self._told(self._W, sent)
         if task.contributed and last is not None and last.round == task.round - 1 and isinstance(last.content, Answer):
             self._B = self._told(self._B, last.content.weights)
@@ -53,7 +47,7 @@ class Rounds(LocalRounds):
             If a weight is not finite.
         """
         plan = self.problem.plan
-        solver, steps = self._solver_of(self._start_of(task)[0]), None
+        solver, steps = self._solver, None
         if isinstance(solver, DpPgcd):
             dense, steps = solver.released(*self._dense)
             sent = SparseMatrix.from_dense(dense)
@@ -76,22 +70,13 @@ class Rounds(LocalRounds):
         """(d, d) B, W and beta, as private steps take them."""
         return self._B.to_dense(), self._W.to_dense(), self._beta.to_dense()
 
-    def _start_of(self, task: RoundTask) -> tuple[int, int]:
-        plan = self.problem.plan
-        return start_of(plan, stage(plan, task.round).step)
-
     def _told(self, before: SparseMatrix, message: SparseMatrix) -> SparseMatrix:
         """A matrix after a message, which holds all of it or the entries that changed."""
         return before.changed_by(message) if self.problem.plan.sends_changes else message.without_zeros()
 
-    def _solver_of(self, start: int) -> LocalSolver | DpPgcd:
-        """The solver of a start, made in its first round."""
-        if start not in self._solvers:
-            self._solvers[start] = self._make_solver(self.problem.plan.of_start(start))
-        return self._solvers[start]
-
-    def _make_solver(self, plan: Plan) -> LocalSolver | DpPgcd:
-        problem, allowed = self.problem, self.problem.mask.allowed
+    @cached_property
+    def _solver(self) -> LocalSolver | DpPgcd:
+        problem, plan, allowed = self.problem, self.problem.plan, self.problem.mask.allowed
         if plan.privacy is None:
             return local_solver(plan, problem.loss, allowed)
         rows = problem.private_rows

@@ -63,15 +63,6 @@ LARGEST_PENALTY = 1e12
 """At which the coefficient of h(W), or the weight of its square, stops growing."""
 
 
-class Start(BaseModel):
-    """Another start of Algorithm 1 from zero; what is given here replaces the plan's setting."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    acyclicity: Acyclicity | None = None
-    l1_weight: NonNegative | None = None
-
-
 def _is_power_of_two(number: float) -> bool:
     return math.frexp(number)[0] == 0.5 and number >= 2.0**-32
 
@@ -130,12 +121,6 @@ class Plan(BaseModel):
         default=1.0, le=LARGEST_PENALTY, description="augmented: weight of h(W)^2 / 2 in round 1 (rho_1)"
     )
     acyclicity_growth: Real = Field(default=1.2, ge=1, le=10, description="augmented: factor of that weight a round")
-    starts: tuple[Start, ...] = Field(
-        default=(),
-        max_length=20,
-        description="further starts from zero, each of as many rounds: the settings that are different there "
-        "(acyclicity, l1_weight); the search chooses the graph with the smallest loss",
-    )
     global_iterations: Annotated[Count, Unit("iterations")] = Field(
         default=20, ge=1, le=100_000, description="L-BFGS iterations of a global step"
     )
@@ -328,16 +313,10 @@ class Plan(BaseModel):
                 "0 with [privacy], except for dp-pgcd with smoothness = 'estimated', which gives the first scales",
             ),
             (
-                not self.starts or self.moments_rounds > 0,
-                "starts",
-                "empty without moments_rounds, which choose among the starts",
-            ),
-            (
                 self.graph_class != "cpdag" or self.moments_rounds > 0,
                 "graph_class",
                 "dag-equal-variance without moments_rounds, whose search tells the class",
             ),
-            (not (private and self.starts), "starts", "empty with [privacy]: each start would spend budget"),
             (
                 not (private and self.preparation)
                 or (solver == "dp-pgcd" and self.privacy is not None and self.privacy.smoothness == "estimated"),
@@ -517,10 +496,6 @@ class Plan(BaseModel):
         """Sites that must contribute to every round."""
         return self.quorum or self.n_participants
 
-    def of_start(self, start: int) -> Self:
-        """The plan with the settings of one of its starts."""
-        return self.model_copy(update=self.starts[start - 1].model_dump(exclude_none=True)) if start else self
-
     @property
     def weighs_rows(self) -> bool:
         """Whether a site's weight in means over sites is its rows; otherwise each site has the same."""
@@ -690,7 +665,6 @@ _TABLES: dict[str, type[BaseModel]] = {
     "knowledge": Knowledge,
     "preparation": Preparation,
     "privacy": Privacy,
-    "starts": Start,
 }
 
 
@@ -702,6 +676,7 @@ _GONE = {
         "leave it out; acyclicity_schedule = 'augmented' has settings",
     ),
     "edge_penalty": "leave it out; what an edge must gain depends on the rows",
+    "starts": "leave it out; the search needs one start",
     "zero_tolerance": "leave it out, or set send_tolerance instead",
 }
 

@@ -79,14 +79,8 @@ class Answer(_Weights):
 
 
 def n_rounds(plan: Plan) -> int:
-    """The plan's `rounds`, for each start of Algorithm 1."""
-    return plan.rounds * (1 + len(plan.starts))
-
-
-def start_of(plan: Plan, step: int) -> tuple[int, int]:
-    """Which start the ADMM round `step` (from 1) belongs to, from 0, and its number there, from 1."""
-    start, before = divmod(step - 1, plan.rounds)
-    return start, before + 1
+    """The plan's `rounds`."""
+    return plan.rounds
 
 
 def encode_task(task: Task, wire: federation.Task, encoding: Encoding) -> None:

@@ -9,12 +9,10 @@ from fedbnsl_research.private_plans import EPSILONS, private_plan_200, steps_alo
 from fedbnsl_research.reproduce.private_study_plans import with_privacy
 from fedbnsl_research.trials.harness import Row, by_seed, run_plan, run_row
 
-_STARTS = [{"l1_weight": 0.05}, {"acyclicity": "log-det"}]
-
 # Names of the plans compared with fed-sparse, by data. No plan was tuned on these graphs (see `accuracy`).
 _LEAN = {
-    Generated(20, range(2, 12)): ("lean plan", "messages alone", "search alone", "three starts and search"),
-    Generated(100, range(2, 6)): ("lean plan", "three starts and search"),
+    Generated(20, range(2, 12)): ("lean plan", "messages alone", "search alone"),
+    Generated(100, range(2, 6)): ("lean plan",),
     Generated(200, range(2, 4)): ("lean plan", "messages alone", "search alone"),
     Generated(20, range(2, 7), n_sites=5, variance=0.1): ("lean plan",),
 }
@@ -23,12 +21,10 @@ _LEAN = {
 def lean() -> Iterator[Row]:
     """The lean plan, and each of its causes by itself, against fed-sparse, 80 rounds of exact messages and a refit."""
     sparse = Plan.load("fed-sparse")
-    search = sparse.with_settings(refit_rounds=0, moments_rounds=1)
     known = {
         "lean plan": Plan.load("lean"),
         "messages alone": sparse.with_settings(value_type="float32", send_tolerance=0.01),
-        "search alone": search,
-        "three starts and search": search.with_settings(starts=_STARTS),
+        "search alone": sparse.with_settings(refit_rounds=0, moments_rounds=1),
     }
     for data, names in _LEAN.items():
         yield from _compared(data, sparse, {name: known[name] for name in names})

@@ -49,8 +49,6 @@ class AdmmState:
         rounds from noisy moments, and empty where the noise hides them.
     change
         What the next task tells of W if the plan sends changes: a zero for an entry that is gone. Otherwise None.
-    found
-        W at the end of each start before this one.
     next_weights
         W of the residuals x - W'x that the next private moments round asks for, between the run's columns; None: those
         of the graph.
@@ -59,7 +57,7 @@ class AdmmState:
     mean_squares
         (d,) noisy mean squares of the variables over all sites' records, as released; empty before.
     neighbours
-        Entries above `neighbour_threshold` in W after the first or the last round of any start; only for plans with a
+        Entries above `neighbour_threshold` in W after the first or the last round; only for plans with a
         moments round. The first W, still without acyclicity, shows dependences; the last one is what was learned.
     complete_rows
         Rows without a missing value, by site, once the sites have told them; never in a private run.
@@ -86,7 +84,6 @@ class AdmmState:
     refitted: SparseMatrix | None
     residual_variance: Matrix
     change: SparseMatrix | None = None
-    found: tuple[SparseMatrix, ...] = ()
     next_weights: SparseMatrix | None = None
     scales: Matrix = field(default_factory=lambda: np.empty(0))
     mean_squares: Matrix = field(default_factory=lambda: np.empty(0))
@@ -139,7 +136,6 @@ def over_columns(state: AdmmState, kept: Index) -> AdmmState:
     shown = replace(
         state,
         global_weights=state.global_weights.over(kept),
-        found=tuple(one.over(kept) for one in state.found),
         neighbours=None if state.neighbours is None else state.neighbours.over(kept),
         refitted=None if state.refitted is None else state.refitted.over(kept),
         residual_variance=of(state.residual_variance),
@@ -155,15 +151,6 @@ def of_result(state: AdmmState, columns: Columns) -> tuple[AdmmState, tuple[str,
     """What the result of a run is about: the state between its used columns, and their names."""
     used = state.unused.kept(columns)
     return over_columns(state, used), columns.over(used).names
-
-
-def begin_start(state: AdmmState) -> AdmmState:
-    """Everything zero again for the next start, with W of the one that is over kept."""
-    zero = initial_state(state.global_weights.n_variables, list(state.sites), sends_changes=state.change is not None)
-    found = (*state.found, state.global_weights)
-    kept = replace(zero, round=state.round, found=found, neighbours=state.neighbours)
-    kept = replace(kept, complete_rows=state.complete_rows, unused=state.unused)
-    return in_units(kept, state.units)
 
 
 def in_units(state: AdmmState, units: Units | None) -> AdmmState:
@@ -197,7 +184,6 @@ def advance_admm(
     plan: Plan,
     mask: EdgeMask,
     *,
-    start: int = 0,
     step: int,
     rule: RobustRule | None = None,
     rows: Sequence[int] | None = None,
@@ -210,15 +196,15 @@ def advance_admm(
     ----------
     sent
         B_p, or its changes, by site.
-    start, step
-        Which start of the algorithm the round belongs to, from 0, and its number there, from 1.
+    step
+        The number of the round among those of the algorithm, from 1.
     rule
         What replaces the mean over all sites, in the order of their names; None: nothing.
     rows
         Weights of the sites in that mean, in the same order; None: one each. With beta_p in units of its site's weight,
         W is that of the pooled rows once the sites agree, and nothing else in a round depends on the weights.
     """
-    plan, rho_2 = plan.of_start(start), plan.consensus_penalty
+    rho_2 = plan.consensus_penalty
     B = {site: _told(old.local_weights, sent.get(site), plan) for site, old in state.sites.items()}
     beta = {site: before.consensus_dual for site, before in state.sites.items()}
     if rule is None:

@@ -13,11 +13,10 @@ import numpy as np
 
 from fedbnsl.graphs.cpdag import class_of, cpdag
 from fedbnsl.graphs.graph import Edge, extract_dag, threshold
-from fedbnsl.messages import EdgeDraws, Units, Yields
+from fedbnsl.messages import EdgeDraws, Units
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.largest_changes import largest_changes, withheld
 from fedbnsl.plan.plan import GraphClass, Plan
-from fedbnsl.rounds.kinds import n_rounds, stage
 from fedbnsl.sparse import Mask, Matrix, SparseMatrix
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.search.draws import undecided
@@ -165,14 +164,13 @@ def present_weights(state: AdmmState) -> Matrix:
 def graph_to_refit(state: AdmmState, plan: Plan, mask: EdgeMask) -> ConsensusGraph:
     """The graph that the sites fit: the support of W at `refit_threshold`; later, the graph of the last refit."""
     if state.refitted is None:
-        return _acyclic_part(state.global_weights.to_dense(), plan.refit_threshold, plan, mask, state.units)
+        return graph_to_search(state, plan, mask)
     return consensus_graph(state, plan, mask)
 
 
-def graphs_to_search(state: AdmmState, plan: Plan, mask: EdgeMask) -> list[ConsensusGraph]:
-    """Start graphs of a search: the acyclic part of W after each start, cut at `refit_threshold`."""
-    found = (*state.found, state.global_weights)
-    return [_acyclic_part(W.to_dense(), plan.refit_threshold, plan, mask, state.units) for W in found]
+def graph_to_search(state: AdmmState, plan: Plan, mask: EdgeMask) -> ConsensusGraph:
+    """Start graph of a search: the acyclic part of W, cut at `refit_threshold`."""
+    return _acyclic_part(state.global_weights.to_dense(), plan.refit_threshold, plan, mask, state.units)
 
 
 def graphs_at(state: AdmmState, thresholds: Iterable[float], plan: Plan, mask: EdgeMask) -> list[ConsensusGraph]:
@@ -183,11 +181,7 @@ def graphs_at(state: AdmmState, thresholds: Iterable[float], plan: Plan, mask: E
 
 def consensus_graph(state: AdmmState, plan: Plan, mask: EdgeMask) -> ConsensusGraph:
     """The learned DAG: refitted weights (or W, without a refit) beyond the threshold, and required edges."""
-    weights = present_weights(state)
-    new_start = state.round < n_rounds(plan) and stage(plan, state.round + 1).yields is Yields.W
-    if state.refitted is None and state.found and new_start:  # under way: use the last complete one
-        weights = state.found[-1].to_dense()
-    graph = _acyclic_part(weights, plan.threshold, plan, mask, state.units)
+    graph = _acyclic_part(present_weights(state), plan.threshold, plan, mask, state.units)
     graph = replace(graph, largest=largest_changes(plan, mask.columns) if plan.privacy is not None else None)
     if state.confidence is None:
         return replace(graph, is_tested=state.refitted is not None or not plan.moments_rounds)

@@ -10,10 +10,10 @@ from dataclasses import replace
 import numpy as np
 
 from fedbnsl.privacy.calibration import LATTICE
-from fedbnsl.rounds.admm import Answer, Task, start_of
+from fedbnsl.rounds.admm import Answer, Task
 from fedbnsl.rounds.kinds import LARGEST_WEIGHT, stage
 from fedbnsl.sparse import Matrix, SparseMatrix, aligned
-from fedbnsl_server.algorithm.admm import AdmmState, advance_admm, begin_start
+from fedbnsl_server.algorithm.admm import AdmmState, advance_admm
 from fedbnsl_server.algorithm.consensus_graph import graphs_at
 from fedbnsl_server.algorithm.influence import Compared, sampling_variance
 from fedbnsl_server.rounds.kinds import Run
@@ -25,10 +25,7 @@ _CUTS = (1.0, 0.5, 1.5)
 
 
 def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
-    """W as it is sent; in the first round of another start, everything zero."""
-    start, step = _start_of(state, run)
-    if start and step == 1:
-        state = begin_start(state)
+    """W as it is sent."""
     return state, Task(state.message)
 
 
@@ -53,12 +50,10 @@ def fault(answer: Answer, task: Task, run: Run) -> str:
 
 def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> AdmmState:
     """Alg. 1, lines 5 to 8; after the last round the final search, if the plan has one."""
-    start, step = _start_of(state, run)
+    step = stage(run.plan, state.round + 1).step
     sent = {site: answer.weights for site, answer in answers.items()}
     rule = run.rule(state.sites)  # over all of them: a site that sent nothing is still there with what it sent last
-    after = advance_admm(
-        state, sent, run.plan, run.mask, start=start, step=step, rule=rule, rows=run.weights(state.sites)
-    )
+    after = advance_admm(state, sent, run.plan, run.mask, step=step, rule=rule, rows=run.weights(state.sites))
     if not run.plan.sends_steps:
         return after
     steps = dict(state.steps)
@@ -118,7 +113,3 @@ def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: R
             counted=of_others,
         )
     ]
-
-
-def _start_of(state: AdmmState, run: Run) -> tuple[int, int]:
-    return start_of(run.plan, stage(run.plan, state.round + 1).step)

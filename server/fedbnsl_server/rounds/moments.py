@@ -22,7 +22,7 @@ from fedbnsl.rounds.moments import Answer, Task
 from fedbnsl.sparse import Mask, Matrix, SparseMatrix
 from fedbnsl_server.algorithm.admm import AdmmState, over_columns
 from fedbnsl_server.algorithm.consensus import RobustRule
-from fedbnsl_server.algorithm.consensus_graph import graphs_to_search
+from fedbnsl_server.algorithm.consensus_graph import graph_to_search
 from fedbnsl_server.algorithm.influence import Compared, distances, pairs, sampling_variance, variance_of_squares
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.search.bootstrap import Draws
@@ -255,7 +255,7 @@ def _equal_variance(state: AdmmState, matrices: Sequence[Matrix], rows: Matrix, 
     columns, between = mask.columns, mask.of_variables
     return search(
         matrices,
-        starts=[columns.joined(graph.dag) for graph in graphs_to_search(state, plan, mask)],
+        start=columns.joined(graph_to_search(state, plan, mask).dag),
         candidates=parent_candidates(task.neighbours.support(), mask),
         allowed=between.allowed,
         required=between.required,

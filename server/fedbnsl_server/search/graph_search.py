@@ -67,7 +67,7 @@ class FoundGraph:
 def search(
     moments: Sequence[Matrix],
     *,
-    starts: Sequence[Mask],
+    start: Mask,
     candidates: Mask,
     allowed: Mask,
     required: Mask,
@@ -87,8 +87,8 @@ def search(
     moments
         One (d, d) symmetric X'X / n for each site, or one for all together; read only where
         `needed_moments` of the candidates is True.
-    starts
-        (V, V) DAGs to start from, with the required edges; those that are no candidates are left out.
+    start
+        (V, V) DAG to start from, with the required edges; those that are no candidates are left out.
     candidates
         (V, V) edges, all of them allowed, that the DAG probably has, with their reverses.
     allowed
@@ -142,7 +142,7 @@ def search(
         loss = (0.5 * np.log(v.T) + 0.5 * apart * apart / n_samples).mean(axis=1)
         return float(loss @ sizes) + cost * int(sizes @ dag @ sizes)
 
-    given = [start & candidates for start in starts]
+    given = [start & candidates]
     if size is not None:
         mean = np.where(known, np.mean(list(moments), axis=0), np.nan)
         progress.begin("searching for an order")

@@ -249,7 +249,7 @@ def search_pooled(
     while True:
         found = search(
             [moments],
-            starts=[columns.joined((dag & mask.allowed) | mask.required)],
+            start=columns.joined((dag & mask.allowed) | mask.required),
             candidates=parent_candidates(near, mask),
             allowed=between.allowed,
             required=between.required,

@@ -36,7 +36,6 @@ def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
     matrices = [state.global_weights]
     if state.change is not None:
         matrices.append(state.change)
-    matrices += state.found
     if state.neighbours is not None:
         matrices.append(state.neighbours)
     for site in state.sites.values():
@@ -52,7 +51,6 @@ def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
         "round": state.round,
         "n_variables": state.global_weights.n_variables,
         "sends_changes": state.change is not None,
-        "found": len(state.found),
         "neighbours": state.neighbours is not None,
         "contributed": sorted(state.contributed),
         "sites": list(state.sites),
@@ -112,7 +110,6 @@ def load(path: Path, *, plan_digest: bytes) -> AdmmState:
     ]
     W, *rest = matrices
     change = rest.pop(0) if head["sends_changes"] else None
-    found, rest = rest[: head["found"]], rest[head["found"] :]
     neighbours = rest.pop(0) if head["neighbours"] else None
     seen = None if change is None else W
     units = None
@@ -126,7 +123,6 @@ def load(path: Path, *, plan_digest: bytes) -> AdmmState:
         round=int(head["round"]),
         global_weights=W,
         change=change,
-        found=tuple(found),
         scales=scales,
         mean_squares=arrays.get("mean_squares", np.empty(0)),  # checkpoints of earlier versions have none
         neighbours=neighbours,

@@ -17,7 +17,6 @@ from fedbnsl.plan.knowledge import Knowledge
 from fedbnsl.plan.plan import PRIVATE_SOLVERS, Plan
 from fedbnsl.plan.preparation import Preparation
 from fedbnsl.plan.privacy_settings import Privacy
-from fedbnsl.rounds.admm import start_of
 from fedbnsl.rounds.kinds import n_rounds, stage
 from fedbnsl.shown import shown
 
@@ -41,7 +40,6 @@ OTHER_VALUES: dict[str, list[Any]] = {
     "global_iterations": [1, 21],
     "global_gain": [0.0, 0.2],
     "acyclicity": ["log-det"],
-    "starts": [],
     "moments_rounds": [],
     "graph_class": [],
     "neighbour_threshold": [0.0, 0.2],
@@ -132,7 +130,6 @@ IMPOSSIBLE: list[tuple[str, Any, str]] = [
     ("global_iterations", 0, "greater than or equal to 1"),
     ("global_gain", 1.0, "less than 1"),
     ("acyclicity", "trace", "'exponential' or 'log-det'"),
-    ("starts", 3, "valid array"),
     ("neighbour_threshold", -0.1, "greater than or equal to 0"),
     ("graph_class", "cpdag", "without moments_rounds"),
     ("graph_class", "dag", "input should be"),
@@ -348,6 +345,7 @@ def test_an_unknown_setting_is_refused_by_name_and_value() -> None:
         ("continuation_growth=1.2", "leave it out; acyclicity_schedule = 'augmented'"),
         ("acyclicity_penalty_max=1e9", "leave it out; 1e12"),
         ("edge_penalty=bic", "leave it out"),
+        ("starts=[]", "leave it out"),
         ("zero_tolerance=0.0", "leave it out"),
     ],
 )
@@ -401,8 +399,6 @@ SPENDING = {"local_solver": "dp-pgcd", "local_steps": 5, "refit_rounds": 0, "pri
         ({**SPENDING, "final_search": "steps", "consensus": "median"}, "final_search = 'steps': .* robust"),
         ({**SPENDING, "final_search": "steps", "send_tolerance": 0.1}, "final_search = 'steps': .* needs every step"),
         ({**SPENDING, "final_search": "steps", "preparation": {}}, "final_search = 'steps': must be none with .prep"),
-        ({"starts": [{"l1_weight": 0.2}]}, r"starts = \({'l1_weight': 0.2},\): must be empty without moments_rounds"),
-        ({**SPENDING, "moments_rounds": 2, "starts": [{}]}, "starts = .*: must be empty with"),
         ({**SPENDING, "moments_rounds": 2, "local_solver": "dp-pgcd-laplace"}, "moments_rounds = 2: must be 0 with"),
         (
             {**SPENDING, "moments_rounds": 2, "privacy": {**BUDGET, "smoothness": "exact"}},
@@ -421,7 +417,7 @@ def test_settings_that_do_not_go_together_are_refused(settings: dict[str, Any], 
     ("settings", "hint"),
     [
         ({"epsilon": 2.0}, "did you mean privacy.epsilon?"),
-        ({**SEARCHING, "starts": [{"l1_weigth": 0.2}]}, "did you mean l1_weight?"),
+        ({"l1_weigth": 0.2}, "did you mean l1_weight?"),
     ],
 )
 def test_a_setting_in_the_wrong_place_is_refused_with_a_hint(settings: dict[str, Any], hint: str) -> None:
@@ -438,19 +434,10 @@ def test_the_rounds_of_a_plan_follow_each_other_by_kind() -> None:
         return [stage(plan, t) for t in range(1, n_rounds(plan) + 1)]
 
     assert stages(rounds=2, refit_rounds=2) == [("admm", 1), ("admm", 2), ("refit", 1), ("refit", 2)]
-    again = {"rounds": 2, "starts": [{"l1_weight": 0.3}], **SEARCHING}
-    assert stages(**again) == [("admm", 1), ("admm", 2), ("admm", 3), ("admm", 4), ("moments", 1)]
-    assert [start_of(Plan.parse(again), step) for step in (1, 2, 3, 4)] == [(0, 1), (0, 2), (1, 1), (1, 2)]
+    assert stages(rounds=2, **SEARCHING) == [("admm", 1), ("admm", 2), ("moments", 1)]
     moments = [("scales", 1), ("residual_moments", 1), ("residual_moments", 2)]
     assert stages(**SPENDING, rounds=1, moments_rounds=2) == [("admm", 1), *moments]
     assert stages(**SPENDING, rounds=0, moments_rounds=2) == moments
-
-
-def test_a_start_replaces_what_it_names_and_nothing_else() -> None:
-    plan = Plan.parse({**SEARCHING, "starts": [{"l1_weight": 0.3, "acyclicity": "log-det"}]})
-    assert plan.of_start(0) == plan
-    assert plan.of_start(1) == plan.with_settings(l1_weight=0.3, acyclicity="log-det")
-    assert Plan.from_toml(plan.to_toml()) == plan
 
 
 def test_without_a_quorum_all_sites_are_needed() -> None:

@@ -25,7 +25,6 @@ DEFAULTS: dict[str, Any] = {
     "acyclicity_schedule": "continuation",
     "acyclicity_penalty": 1.0,
     "acyclicity_growth": 1.2,
-    "starts": [],
     "global_iterations": 20,
     "global_gain": 0.1,
     "local_solver": "pgcd",

@@ -1,4 +1,4 @@
-"""Several starts, and the moments round that chooses among their graphs: over an Exchange with real participants."""
+"""The moments round, over an Exchange with real participants."""
 
 import itertools
 import math
@@ -14,7 +14,6 @@ import pytest
 from fedbnsl.errors import RemoteProtocolError
 from fedbnsl.graphs import family_moments
 from fedbnsl.graphs.family_moments import needed_moments, parent_candidates
-from fedbnsl.graphs.graph import extract_dag, threshold
 from fedbnsl.messages import Content, LocalUpdate, RoundTask, SiteState
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl.plan.plan import Plan
@@ -26,7 +25,6 @@ from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_client.participant import Participant
 from fedbnsl_server.algorithm import round_loop
 from fedbnsl_server.algorithm.admm import AdmmState
-from fedbnsl_server.algorithm.consensus_graph import consensus_graph
 from fedbnsl_server.algorithm.round_loop import RoundRecord
 from fedbnsl_server.search.confidence import Confidence
 from fedbnsl_server.search.progress import Progress
@@ -43,7 +41,6 @@ N_SAMPLES = {site: table.n_samples for site, table in TABLES.items()}
 MASK = EdgeMask(Knowledge(), VARIABLES)
 
 PLAN = Plan(n_participants=3, rounds=12, refit_rounds=0, moments_rounds=1, l1_weight=0.05)
-SEVERAL = PLAN.with_settings(starts=[{"l1_weight": 0.3}, {"acyclicity": "log-det"}])
 
 
 class Sites(PlainSites):
@@ -58,23 +55,8 @@ run = partial(states_of_run, variables=VARIABLES, n_samples=N_SAMPLES)
 
 @pytest.fixture(scope="module")
 def played() -> tuple[Sites, list[AdmmState]]:
-    sites = Sites(SEVERAL)
-    return sites, run(SEVERAL, sites)
-
-
-def test_every_start_is_a_run_of_its_own_from_zero(played: tuple[Sites, list[AdmmState]]) -> None:
-    sites, states = played
-    assert [task.content.kind for task in sites.tasks] == ["admm"] * 36 + ["moments"]
-    assert [task.round for task in sites.tasks] == list(range(1, 38))
-    alone = [
-        run(PLAN.with_settings(**settings), Sites(PLAN.with_settings(**settings)))[11].global_weights
-        for settings in ({}, {"l1_weight": 0.3}, {"acyclicity": "log-det"})
-    ]
-    assert [*states[-1].found, states[-1].global_weights] == alone
-    assert len({matrix.value.tobytes() for matrix in alone}) == 3
-    for first in (0, 12, 24):
-        assert sites.tasks[first].content.weights.nnz == 0
-        assert sites.tasks[first + 1].content.weights.nnz > 0
+    sites = Sites(PLAN)
+    return sites, run(PLAN, sites)
 
 
 def test_the_search_finds_the_truth_and_reports_its_weights(played: tuple[Sites, list[AdmmState]]) -> None:
@@ -111,7 +93,7 @@ def test_a_site_sends_the_moments_of_neighbours_and_no_others(value_type: str) -
 def test_sites_and_coordinator_that_start_again_every_round_get_the_same_bits(
     settings: dict[str, object], tmp_path: Path
 ) -> None:
-    plan = SEVERAL.with_settings(rounds=5, **settings)
+    plan = PLAN.with_settings(rounds=5, **settings)
     straight = run(plan, Sites(plan))
     state: AdmmState | None = None
     for t in range(n_rounds(plan)):
@@ -125,7 +107,6 @@ def test_sites_and_coordinator_that_start_again_every_round_get_the_same_bits(
             round_loop.run(plan, VARIABLES, N_SAMPLES, sites, on_round=save, state=state)
         state = checkpoint.load(tmp_path / "state", plan_digest=plan.digest())
         assert state.global_weights == straight[t].global_weights, t
-        assert state.found == straight[t].found
         assert dict(state.sites) == dict(straight[t].sites)
         assert state.refitted == straight[t].refitted
     assert state is not None
@@ -193,20 +174,6 @@ def test_a_kept_answer_about_other_residuals_is_refused() -> None:
 
     with pytest.raises(InterruptedError):
         run(plan, Restored(plan))
-
-
-def test_while_another_start_is_under_way_the_last_whole_one_speaks() -> None:
-    states = run(SEVERAL, Sites(SEVERAL))
-    first = consensus_graph(states[11], SEVERAL, MASK)
-    for t in (13, 18, 23):
-        assert np.array_equal(consensus_graph(states[t - 1], SEVERAL, MASK).weights, first.weights)
-    assert np.array_equal(
-        consensus_graph(states[26], SEVERAL, MASK).weights != 0,
-        np.abs(
-            extract_dag(threshold(states[23].global_weights.to_dense(), 0.3), states[23].global_weights.to_dense())[0]
-        )
-        > 0,
-    )
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def test_the_search_finds_the_best_of_all_graphs_over_the_variables(seed: int):
     S = moments(seed)
     found = search(
         [S],
-        starts=[NOTHING],
+        start=NOTHING,
         candidates=EVERYTHING,
         allowed=EVERYTHING,
         required=NOTHING,

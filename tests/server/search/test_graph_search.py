@@ -58,7 +58,7 @@ def found(
     known |= known.T
     return search(
         [np.where(known, S, np.nan) for S in moments],
-        starts=[required if start is None else start],
+        start=required if start is None else start,
         candidates=candidates,
         allowed=everything(len(candidates)) if allowed is None else allowed,
         required=required,

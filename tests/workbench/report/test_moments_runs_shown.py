@@ -22,7 +22,6 @@ from report_runs import Page, make_run
 
 NAMES = tuple("abcdefgh")
 LEAN = {"rounds": 5, "refit_rounds": 0, "moments_rounds": 1, "value_type": "float32"}
-STARTS = {**LEAN, "starts": [{"l1_weight": 0.3}, {"acyclicity": "log-det"}]}
 PRIVATE = {
     "local_solver": "dp-pgcd",
     "rounds": 0,
@@ -38,7 +37,6 @@ def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     plans = {
         "lean": LEAN,
-        "starts": STARTS,
         "private": PRIVATE,
         "private after ADMM": {**PRIVATE, "rounds": 2},
     }
@@ -170,14 +168,6 @@ def test_a_searched_graph_is_not_called_refitted(runs):
     assert weights == {edge: f"{weight:+.3f}" for edge, weight in edges_of(runs["lean"]).items()}
 
 
-def test_several_starts_stand_in_the_settings_and_the_chart(runs):
-    page = page_of(runs["starts"])
-    settings = {row[0]: row[1:3] for row in page.tables["settings"][1:]}
-    assert json.loads(settings["starts"][0]) == STARTS["starts"]
-    assert settings["starts"][1] == "[]"
-    assert "Each of the 3 starts of 5 rounds begins from zero" in page.text
-
-
 def test_a_private_run_without_admm_has_no_raw_weights_and_no_acyclicity(runs):
     page = page_of(runs["private"])
     for words in (
@@ -212,7 +202,7 @@ def written_weights(run: Path):
         return np.array([[float(x) for x in row[1:]] for row in list(csv.reader(file))[1:]])
 
 
-@pytest.mark.parametrize("settings", [STARTS, PRIVATE], ids=["lean with starts", "private"])
+@pytest.mark.parametrize("settings", [LEAN, PRIVATE], ids=["lean", "private"])
 def test_the_estimator_gives_the_bits_of_the_simulation(settings, tmp_path):
     drawn = synthesise(5, 5, 3, 500, 100)
     names = drawn.variables

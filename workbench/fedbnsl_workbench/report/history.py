@@ -84,16 +84,10 @@ def _setting(name: str, value: object, info: FieldInfo) -> Setting:
     return Setting(name, _shown(value), shown, info.description or "", info.is_required() or value != default)
 
 
-def _plain(model: object) -> object:
-    """One of the further starts: what is different there."""
-    assert isinstance(model, BaseModel)  # noqa: S101  # there is nothing else in a plan that JSON does not know
-    return model.model_dump(mode="json", exclude_none=True)
-
-
 def _shown(value: object) -> str:
     if value is None:
         return "none"
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=_plain)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def charts(run: ReportedRun) -> dict[str, str]:

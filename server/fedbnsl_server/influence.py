@@ -48,8 +48,10 @@ def table(rounds: Iterable[Mapping[str, Any]], sites: Iterable[str], *, summed: 
     return {"limit": LIMIT, "unknown_because": "" if of_sites else unknown, "sites": of_sites}
 
 
-def outliers(influence: Mapping[str, Any]) -> list[str]:
+def outliers(influence: Mapping[str, Any] | None) -> list[str]:
     """A sentence for each site of `table` above the limit, the largest influence first; then one for the odd site."""
+    if influence is None:  # older runs do not have it
+        return []
     above = [(site, of) for site, of in influence["sites"].items() if of["largest"] > influence["limit"]]
     above.sort(key=lambda one: -one[1]["largest"])
     return [

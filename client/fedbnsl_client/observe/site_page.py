@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
@@ -85,7 +86,7 @@ class SitePage:
         self.port.add_routes(
             [
                 Route(at or "/", self._page),
-                Route(f"{at}/events", StreamedBoard(streams, self._board_of)),
+                Route(f"{at}/events", StreamedBoard(streams, lambda request: self._shown(request).view.board)),
                 Route(f"{at}/state.json", self._state),
                 Route(f"{at}/leave", self._leave, methods=["POST"]),
             ]
@@ -105,21 +106,15 @@ class SitePage:
         return self.port.assets.answer(request, "agent.html")
 
     async def _page(self, request: Request) -> Response:
-        if self._shown(request) is None:
-            return PlainTextResponse("no such run", 404)
+        self._shown(request)
         text = self.port.assets.text("site.html").replace("{{ form_token }}", self.port.access.form_token)
         return HTMLResponse(text)
 
     async def _state(self, request: Request) -> Response:
-        board = self._board_of(request)
-        if board is None:
-            return PlainTextResponse("no such run", 404)
-        return Response(board.snapshot(), media_type="application/json")
+        return Response(self._shown(request).view.board.snapshot(), media_type="application/json")
 
     async def _leave(self, request: Request) -> Response:
         shown = self._shown(request)
-        if shown is None:
-            return PlainTextResponse("no such run", 404)
         if not self.port.access.holds_form_token(request):
             return PlainTextResponse("posted from another page, or the process is another one now: load it anew", 403)
         if shown.view.is_over:
@@ -128,9 +123,8 @@ class SitePage:
         shown.view.asked_to_leave()
         return JSONResponse({"leaving": True}, 202)
 
-    def _shown(self, request: Request) -> ShownRun | None:
-        return self._runs().get(request.path_params.get("run", ""))
-
-    def _board_of(self, request: Request) -> Board | None:
-        shown = self._shown(request)
-        return None if shown is None else shown.view.board
+    def _shown(self, request: Request) -> ShownRun:
+        try:
+            return self._runs()[request.path_params.get("run", "")]
+        except KeyError:
+            raise HTTPException(404, "no such run") from None

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
 from fedbnsl.web.board import Board
@@ -117,19 +116,15 @@ class StreamedBoard:
     Parameters
     ----------
     board_of
-        What a request asks for; None: there is no such board.
+        What a request asks for; it raises HTTPException where there is no such board.
     """
 
-    def __init__(self, streams: Streams, board_of: Callable[[Request], Board | None]) -> None:
+    def __init__(self, streams: Streams, board_of: Callable[[Request], Board]) -> None:
         self._streams, self._board_of = streams, board_of
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one viewer."""
-        board = self._board_of(Request(scope, receive))
-        if board is None:
-            await PlainTextResponse("there is nothing of this name", 404)(scope, receive, send)
-        else:
-            await self._streams.watch(board, scope, receive, send)
+        await self._streams.watch(self._board_of(Request(scope, receive)), scope, receive, send)
 
 
 async def _write(send: Send, text: bytes) -> None:

@@ -12,6 +12,8 @@ import pytest
 from command_line import run_command
 from fedbnsl.errors import DataError, ResultError
 from fedbnsl.graphs.graph import extract_dag, threshold
+from fedbnsl_server.influence import outliers
+from fedbnsl_server.store.unused import unused_sentences
 from fedbnsl_workbench.report.charts import residual_variances
 from fedbnsl_workbench.report.page import write_report
 from fedbnsl_workbench.report.run_files import read_run
@@ -164,6 +166,21 @@ def test_a_missed_round_is_seen(run, tmp_path):
     row = next(row for row in shown(copy).tables["contributions"] if row[0] == "site-2")
     assert row[-1] == "3\u20135, 10"
     assert row[2] == f"{len(result['rounds']) - 4} of {len(result['rounds'])}"
+
+
+@pytest.mark.usefixtures("plain_charts")
+def test_a_warning_at_the_head_is_not_told_again_among_the_cautions(run, tmp_path):
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    result = json.loads((copy / "result.json").read_text(encoding="utf-8"))
+    odd = {"largest": 50.0, "round": 2, "kind": "admm", "rounds_above_limit": 1, "variables": HARD_NAMES[:1]}
+    result["influence"] = {"limit": 6.0, "unknown_because": "", "sites": {"site-2": odd}}
+    result["unused"] = [{"variable": HARD_NAMES[0], "level": None, "why": "constant"}]
+    told = [*outliers(result["influence"]), *unused_sentences(result["unused"])]
+    result["warnings"] += told
+    (copy / "result.json").write_text(json.dumps(result), encoding="utf-8")
+    page = shown(copy)
+    assert [page.text.count(sentence[1:]) for sentence in told] == [1, 1]
 
 
 def test_settings_that_differ_are_told_from_defaults(run, page):
@@ -383,45 +400,6 @@ def test_a_run_without_a_result_gets_advice_that_fits_its_kind(files, advice, tm
     with pytest.raises(ResultError, match=r"no result\.json") as caught:
         read_run(tmp_path)
     assert advice in caught.value.remedy
-
-
-@pytest.mark.usefixtures("plain_charts")
-def test_means_far_from_zero_are_a_caution(run, tmp_path):
-    def cautions(data):
-        page = shown(run, data=data)
-        return page.text.split("What to be careful about")[2].split("The threshold")[0]
-
-    said = "is further from zero than the standard deviation. The model has no intercept"
-    assert said not in cautions(run.parent / "tables")
-    shutil.copytree(run.parent / "tables", tmp_path / "far")
-    for path in (tmp_path / "far").glob("site-*.csv"):
-        with path.open(encoding="utf-8", newline="") as file:
-            header, *rows = csv.reader(file)
-        deviation = np.std([float(row[0]) for row in rows])
-        with path.open("w", encoding="utf-8", newline="") as file:
-            moved = [[float(row[0]) + 3 * deviation, *row[1:]] for row in rows]
-            csv.writer(file).writerows([header, *moved])
-    assert f"The mean of {HARD_NAMES[0]} {said}" in cautions(tmp_path / "far")
-
-
-@pytest.mark.usefixtures("plain_charts")
-def test_residual_variances_far_from_equal_make_means_suspect_where_these_are_unknown(run, tmp_path):
-    copy = tmp_path / "run"
-    shutil.copytree(run, copy)
-    network = json.loads((copy / "lgbn.json").read_text(encoding="utf-8"))
-    for k, name in enumerate(HARD_NAMES):
-        network["cpds"][name]["variance"] = [9.0 if k else 1.0]
-    said = "Residual variances differ by more than a factor of 10"
-
-    def text(**options):
-        (copy / "lgbn.json").write_text(json.dumps(network), encoding="utf-8")
-        return shown(copy, **options).text
-
-    assert said not in text()
-    network["cpds"][HARD_NAMES[0]]["variance"] = [0.5]
-    assert said in text()
-    assert "One possible cause are means far from zero" in text()
-    assert said not in text(data=run.parent / "tables"), "there the means are known"
 
 
 @pytest.mark.parametrize("highest", [6.0, 30.0, 90.0, 3e4])

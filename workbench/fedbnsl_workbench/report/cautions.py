@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fedbnsl.wording import first_few
-from fedbnsl_client.data.preparation import has_intercept
+from fedbnsl_server.store.unused import unused_sentences
 from fedbnsl_workbench.report import charts as report_charts
 from fedbnsl_workbench.report.learned import learned_edges
 from fedbnsl_workbench.report.run_files import ReportedRun
@@ -21,15 +20,13 @@ _NEAR = 0.2
 # Above it, sorting variables by variance alone finds most of the order.
 _HIGH_VARSORTABILITY = 0.9
 _FAR_FROM_ZERO = 0.1
-# Ratio of residual variances that makes means far from zero a likely cause.
-_UNEQUAL = 10.0
 
 
 def cautions(run: ReportedRun, scores: Mapping[str, Any] | None) -> list[str]:
     """Sentences, the most serious first; what holds for every run is in the page's template."""
     result = run.result
     found: list[str] = []
-    told = at_the_head(result)
+    told = [*at_the_head(result), *unused_sentences(result.get("unused", []))]
     if result["state"] != "finished":
         found.append(f"The run did not finish ({result['reason'].rstrip('.')}): its graph is shown as it stood.")
     found += [f"{warning[0].upper()}{warning[1:]}." for warning in result["warnings"] if warning not in told]
@@ -43,7 +40,6 @@ def cautions(run: ReportedRun, scores: Mapping[str, Any] | None) -> list[str]:
             f"{near} of {len(result['edges'])} edges lie{'s' if near == 1 else ''} within {_NEAR:.0%} of the threshold "
             f"{tau:g}: a slightly higher one would drop them."
         )
-    found += _of_scales(run)
     spread = varsortability_of(run)
     # ADMM sees scaled columns with equal variances: only a search in the tables' units can follow these.
     in_units = (run.searched or run.divided_by is None) and not run.is_class
@@ -67,34 +63,6 @@ def cautions(run: ReportedRun, scores: Mapping[str, Any] | None) -> list[str]:
             found.append("Against this truth, the run does no better than the empty graph or random DAGs.")
         if scores["cyclic_reference"]:
             found.append("The truth has a directed cycle: no Bayesian network can match it in full.")
-    return found
-
-
-def _of_scales(run: ReportedRun) -> list[str]:
-    """Warn of means far from zero if the model has no intercept. Without tables, warn of a sign of such means."""
-    found: list[str] = []
-    if has_intercept(run.plan.preparation):
-        return found
-    centre = "subtract the mean of each"
-    if run.plan.privacy is not None:  # using the tables' own means would release them without spending budget
-        centre = "subtract public numbers near the means"
-    told = any(entry["code"] == "means_far_from_zero" for one in run.rounds for entry in one.get("findings", []))
-    if run.scales is not None and not told:
-        far = np.flatnonzero(np.abs(run.scales.mean) > np.sqrt(run.scales.variance)).tolist()
-        if far:
-            names = first_few((run.columns.names[k] for k in far), most=5)
-            found.append(
-                f"The mean of {names} is further from zero than the standard deviation. The model has no "
-                f"intercept: directions and weights are then wrong. Centre the columns ({centre}) and run again."
-            )
-    # That they differ is already among the run's own warnings; a class of graphs does not mind.
-    values = None if run.is_class else run.residual_variance
-    if run.scales is None and values is not None and max(values) > _UNEQUAL * min(values):
-        found.append(
-            f"Residual variances differ by more than a factor of {_UNEQUAL:g}. One possible cause are means far from "
-            "zero, as the model has no intercept: directions and weights are then wrong. If the columns are not "
-            f"centred, {centre} and run again."
-        )
     return found
 
 

@@ -49,8 +49,7 @@ def print_summary(
     seconds
         Wall clock of the whole command.
     """
-    odd = outliers(result["influence"])
-    for sentence in odd:
+    for sentence in outliers(result["influence"]):
         console.print(Text(f"be careful: {sentence}", style="bold red"), soft_wrap=True)
     _print_verdict(verdict_of(result), console)
     edges = result["edges"]
@@ -101,8 +100,7 @@ def print_summary(
     for file, why in result["not_written"].items():
         lines.add_row("not written", f"{file}: {why}")
     took = result["seconds"]
-    told = [*odd, *at_the_head(result)]
-    for warning in (warning for warning in result["warnings"] if warning not in told):
+    for warning in (warning for warning in result["warnings"] if warning not in at_the_head(result)):
         lines.add_row("be careful", Text(warning, style="yellow"))
     lines.add_row("seconds", f"{seconds:.1f} in all, {took['total']:.1f} from the first round on")
     console.print(lines)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fedbnsl.wording import counted
+from fedbnsl_server.influence import outliers
 from fedbnsl_server.search.draws import FEW_DRAWS, MAJORITY
 
 DIRECTED_BY: Mapping[str, str] = {
@@ -126,9 +127,9 @@ def verdict_of(result: Mapping[str, Any]) -> Verdict | None:
 
 
 def at_the_head(result: Mapping[str, Any]) -> list[str]:
-    """Warnings that summary and page have with their verdict, and so not among the others."""
+    """Warnings that summary and page have at their head, and so not among the others."""
     verdict: Mapping[str, Any] = result.get("verdict") or {}
-    return [*verdict.get("incomplete", ()), *verdict.get("few_rows", ())]
+    return [*outliers(result.get("influence")), *verdict.get("incomplete", ()), *verdict.get("few_rows", ())]
 
 
 def as_typeset(verdict: Verdict | None) -> Verdict | None:

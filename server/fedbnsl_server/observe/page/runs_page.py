@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
@@ -69,12 +70,13 @@ class RunsPage:
         self._list.refresh = self._refresh_list
         self._list.show("runs", self._listed)
         self._reports: dict[str, asyncio.Task[str | None]] = {}
+        streams = self.port.streams
         self.port.add_routes(
             [
                 Route("/", self._start),
-                Route("/events", StreamedBoard(self.port.streams, lambda request: self._list)),
+                Route("/events", StreamedBoard(streams, lambda request: self._list)),
                 Route("/runs/{name}", self._page),
-                Route("/runs/{name}/events", StreamedBoard(self.port.streams, self._board_of)),
+                Route("/runs/{name}/events", StreamedBoard(streams, lambda request: self._live(request).board)),
                 Route("/runs/{name}/state.json", self._state),
                 Route("/runs/{name}/report", self._report),
             ]
@@ -135,21 +137,18 @@ class RunsPage:
         return self.port.assets.answer(request, "runs.html")
 
     async def _page(self, request: Request) -> Response:
-        if self._live(request) is None:
-            return PlainTextResponse("no such run", 404)
+        self._live(request)
         return self.port.assets.answer(request, "run.html")
 
     async def _state(self, request: Request) -> Response:
         live = self._live(request)
-        if live is None:
-            return PlainTextResponse("no such run", 404)
         if live.board.refresh is not None:
             await live.board.refresh()
         return Response(live.board.snapshot(), media_type="application/json")
 
     async def _report(self, request: Request) -> Response:
         live = self._live(request)
-        if live is None or not live.outcome or not run_report.can_be_made():
+        if not live.outcome or not run_report.can_be_made():
             return PlainTextResponse("no report yet", 404)
         if live.name not in self._reports:  # one for all viewers
             self._reports[live.name] = asyncio.ensure_future(run_report.made(live.folder))
@@ -160,12 +159,11 @@ class RunsPage:
             return PlainTextResponse(f"the report could not be made: {run_report.command(live.folder)}", 500)
         return HTMLResponse(page, headers={"Content-Security-Policy": run_report.policy_of(page)})
 
-    def _live(self, request: Request) -> LiveRun | None:
-        return self._runs.get(request.path_params["name"])
-
-    def _board_of(self, request: Request) -> Board | None:
-        live = self._live(request)
-        return None if live is None else live.board
+    def _live(self, request: Request) -> LiveRun:
+        try:
+            return self._runs[request.path_params["name"]]
+        except KeyError:
+            raise HTTPException(404, "no such run") from None
 
     def _listed(self) -> list[dict[str, Any]]:
         others = [

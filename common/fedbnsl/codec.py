@@ -41,6 +41,7 @@ from fedbnsl.messages import (
     run_tag,
 )
 from fedbnsl.pieces import wire_bytes
+from fedbnsl.plain_codec import from_wire, to_wire
 from fedbnsl.rounds.keys import decode_seats, encode_seat
 from fedbnsl.rounds.kinds import KINDS, Kind
 from fedbnsl.shown import shown
@@ -82,14 +83,8 @@ def largest_call_bytes(variables: Sequence[str], n_steps: int = 0) -> int:
     return min(max(largest_update_bytes(len(variables), n_steps), application), MAX_MESSAGE_BYTES)
 
 
-def _encode_ledger(head: LedgerHead) -> federation.LedgerHead:
-    return federation.LedgerHead(
-        ledger_id=head.ledger_id,
-        dataset=head.dataset,
-        n_entries=head.n_entries,
-        digest=head.digest,
-        spent_units=head.spent_units,
-    )
+def _encode_ledger(head: LedgerHead | None) -> federation.LedgerHead | None:
+    return None if head is None else to_wire(federation.LedgerHead, head)
 
 
 def decode_ledger(wire: federation.LedgerHead) -> LedgerHead:
@@ -103,20 +98,13 @@ def decode_ledger(wire: federation.LedgerHead) -> LedgerHead:
     sizes = (len(wire.ledger_id), len(wire.dataset), len(wire.digest))
     if sizes != (16, 16, 32):
         raise MalformedMessageError(f"a ledger head with ids and digest of {sizes} bytes; expected (16, 16, 32)")
-    return LedgerHead(wire.ledger_id, wire.dataset, wire.n_entries, wire.digest, wire.spent_units)
+    return from_wire(LedgerHead, wire)
 
 
 def encode_join(request: JoinRequest) -> federation.JoinRequest:
     """Wire form of a site's application."""
-    return federation.JoinRequest(
-        protocol_version=request.protocol_version,
-        site=request.site,
-        variable=request.variables,
-        n_samples=request.n_samples,
-        ledger=_encode_ledger(request.ledger) if request.ledger else None,
-        version=request.versions,
-        run=request.run,
-    )
+    ledger = _encode_ledger(request.ledger)
+    return to_wire(federation.JoinRequest, request, variable=request.variables, ledger=ledger, version=request.versions)
 
 
 def decode_join(wire: federation.JoinRequest) -> JoinRequest:
@@ -135,7 +123,7 @@ def decode_join(wire: federation.JoinRequest) -> JoinRequest:
     versions = dict(sorted(wire.version.items()))  # protobuf keeps no order of a map
     if wrong := versions_of.why_unusable(versions):
         raise MalformedMessageError(wrong)
-    return JoinRequest(wire.site, variables, wire.n_samples, wire.protocol_version, ledger, versions, wire.run)
+    return from_wire(JoinRequest, wire, variables=variables, ledger=ledger, versions=versions)
 
 
 def _decode_variables(names: Iterable[str]) -> tuple[str, ...]:
@@ -173,13 +161,7 @@ def _check_name(name: str) -> None:
 
 def encode_join_reply(reply: JoinReply, *, dense: bool = False) -> federation.JoinReply:
     """Wire form of the coordinator's reply; its snapshot has full precision, to restore a state bit for bit."""
-    wire = federation.JoinReply(
-        run=reply.run,
-        plan=reply.plan_toml,
-        plan_digest=reply.plan_digest,
-        variable=reply.variables,
-        round=reply.round,
-    )
+    wire = to_wire(federation.JoinReply, reply, plan=reply.plan_toml, variable=reply.variables)
     B, beta = reply.snapshot.local_weights, reply.snapshot.consensus_dual
     if dense:
         wire.dense_local_weights.CopyFrom(encode_dense(B, value_type="float64"))
@@ -215,14 +197,8 @@ def decode_join_reply(wire: federation.JoinReply) -> JoinReply:
         B = decode_matrix(wire.local_weights, n_variables=d)
         beta = decode_matrix(wire.consensus_dual, n_variables=d)
     W = decode_matrix(wire.global_weights, n_variables=d) if wire.HasField("global_weights") else None
-    return JoinReply(
-        run=wire.run,
-        plan_toml=wire.plan,
-        plan_digest=wire.plan_digest,
-        variables=variables,
-        snapshot=SiteState(B, beta, W, _decode_units(wire, d), decode_seats(wire.seat)),
-        round=wire.round,
-    )
+    snapshot = SiteState(B, beta, W, _decode_units(wire, d), decode_seats(wire.seat))
+    return from_wire(JoinReply, wire, plan_toml=wire.plan, variables=variables, snapshot=snapshot)
 
 
 def encode_task(task: RoundTask, *, value_type: str, dense: bool = False) -> federation.Task:
@@ -260,7 +236,7 @@ def decode_task(wire: federation.Task, *, n_variables: int, dense: bool = False)
 
 
 def _encode_loss(loss: Loss) -> federation.Loss:
-    return federation.Loss(site=loss.site, round=loss.round)
+    return to_wire(federation.Loss, loss)
 
 
 def _decode_losses(wire: federation.Task) -> tuple[Loss, ...]:
@@ -345,7 +321,7 @@ def encode_update(update: LocalUpdate, *, run: int, value_type: str, dense: bool
         run=run_tag(run),
         site=update.site,
         round=update.round,
-        ledger=_encode_ledger(update.ledger) if update.ledger else None,
+        ledger=_encode_ledger(update.ledger),
         finding=[
             federation.TableFinding(code=federation.FindingCode.ValueType(found.code.value), variable=found.variables)
             for found in update.findings
@@ -480,38 +456,11 @@ def finished_bytes(finished: Finished, *, value_type: str) -> int:
 
 def encode_status(status: RunStatus) -> federation.StatusReply:
     """Wire form of where a run stands."""
-    return federation.StatusReply(
-        state=status.state,
-        round=status.round,
-        rounds=status.rounds,
-        acyclicity=status.acyclicity,
-        edges=status.edges,
-        undirected=status.undirected,
-        elapsed_s=status.elapsed_s,
-        member=[
-            federation.SiteStatus(
-                site=site.site,
-                answered=site.answered,
-                left=site.left,
-                last_seen_s=site.last_seen_s,
-                bytes_up=site.bytes_up,
-                bytes_down=site.bytes_down,
-                online_s=site.online_s,
-                last_round=site.last_round,
-                spent_units=site.spent_units or 0,
-                has_ledger=site.spent_units is not None,
-            )
-            for site in status.sites
-        ],
-        run=status.run,
-        protocol_version=status.protocol_version,
-        version=status.version,
-        time_unix_s=status.time_unix_s,
-        site=status.site,
-        reason=status.reason,
-        name=status.name,
-        phase=encode_phase(status.phase),
-    )
+    sites = [
+        to_wire(federation.SiteStatus, site, spent_units=site.spent_units or 0, has_ledger=site.spent_units is not None)
+        for site in status.sites
+    ]
+    return to_wire(federation.StatusReply, status, member=sites, phase=encode_phase(status.phase))
 
 
 def decode_status(wire: federation.StatusReply) -> RunStatus:
@@ -534,31 +483,18 @@ def decode_status(wire: federation.StatusReply) -> RunStatus:
     if not math.isfinite(wire.acyclicity):
         raise MalformedMessageError("an acyclicity that is not a finite number")
     _check_amounts(wire.elapsed_s, wire.time_unix_s)
-    return RunStatus(
-        state=wire.state,
-        round=wire.round,
-        rounds=wire.rounds,
-        acyclicity=wire.acyclicity,
-        edges=wire.edges,
-        undirected=wire.undirected,
-        elapsed_s=wire.elapsed_s,
+    return from_wire(
+        RunStatus,
+        wire,
         sites=tuple(_decode_site(site) for site in wire.member),
-        run=wire.run,
-        protocol_version=wire.protocol_version,
         version=shown(wire.version, _MAX_VERSION_LENGTH),
-        time_unix_s=wire.time_unix_s,
-        site=wire.site,
-        reason=wire.reason,
-        name=wire.name,
         phase=decode_phase(wire.phase) if wire.HasField("phase") else None,
     )
 
 
 def encode_phase(phase: Phase | None) -> federation.Phase | None:
     """Wire form of what takes time."""
-    if phase is None:
-        return None
-    return federation.Phase(what=phase.what, share=phase.share, elapsed_s=phase.elapsed_s, left_s=phase.left_s)
+    return None if phase is None else to_wire(federation.Phase, phase)
 
 
 def decode_phase(wire: federation.Phase) -> Phase:
@@ -573,12 +509,7 @@ def decode_phase(wire: federation.Phase) -> Phase:
     if wire.HasField("share") and not 0.0 <= wire.share <= 1.0:
         raise MalformedMessageError(f"a share of {wire.share}; expected 0 to 1")
     _check_amounts(wire.elapsed_s, wire.left_s)
-    return Phase(
-        wire.what,
-        wire.share if wire.HasField("share") else None,
-        wire.elapsed_s,
-        wire.left_s if wire.HasField("left_s") else None,
-    )
+    return from_wire(Phase, wire)
 
 
 def _decode_site(wire: federation.SiteStatus) -> SiteProgress:
@@ -587,17 +518,7 @@ def _decode_site(wire: federation.SiteStatus) -> SiteProgress:
     _check_amounts(wire.last_seen_s, wire.online_s)
     if wire.spent_units and not wire.has_ledger:
         raise MalformedMessageError("a site with spent units but without a ledger")
-    return SiteProgress(
-        site=wire.site,
-        answered=wire.answered,
-        left=wire.left,
-        last_seen_s=wire.last_seen_s,
-        bytes_up=wire.bytes_up,
-        bytes_down=wire.bytes_down,
-        online_s=wire.online_s,
-        last_round=wire.last_round,
-        spent_units=wire.spent_units if wire.has_ledger else None,
-    )
+    return from_wire(SiteProgress, wire, spent_units=wire.spent_units if wire.has_ledger else None)
 
 
 def _check_amounts(*numbers: float) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from fedbnsl.codec import check_text
 from fedbnsl.errors import MalformedMessageError
 from fedbnsl.messages import RUN_STATES, RunOffer, is_site_name
+from fedbnsl.plain_codec import from_wire, to_wire
 from fedbnsl.shown import shown
 from fedbnsl.wire import federation_pb2 as federation
 
@@ -16,22 +17,7 @@ _MOST_RUNS = 10_000
 
 def encode_offers(version: int, offers: Sequence[RunOffer]) -> federation.RunsReply:
     """Wire form of a list of runs, and of the number of that list."""
-    runs = [
-        federation.RunOffer(
-            run=one.run,
-            name=one.name,
-            state=one.state,
-            plan_digest=one.plan_digest,
-            plan_name=one.plan_name,
-            site=one.sites,
-            round=one.round,
-            rounds=one.rounds,
-            plan=one.plan_toml,
-            seats=one.seats,
-            joined=one.joined,
-        )
-        for one in offers
-    ]
+    runs = [to_wire(federation.RunOffer, one, site=one.sites, plan=one.plan_toml) for one in offers]
     return federation.RunsReply(version=version, run=runs)
 
 
@@ -57,16 +43,4 @@ def _decode_offer(wire: federation.RunOffer) -> RunOffer:
     check_text("name of a plan", wire.plan_name)
     if not all(map(is_site_name, wire.site)):
         raise MalformedMessageError("a run with an invalid site name")
-    return RunOffer(
-        run=wire.run,
-        name=wire.name,
-        state=wire.state,
-        plan_digest=wire.plan_digest,
-        plan_name=wire.plan_name,
-        sites=tuple(wire.site),
-        round=wire.round,
-        rounds=wire.rounds,
-        seats=wire.seats,
-        joined=wire.joined,
-        plan_toml=wire.plan,
-    )
+    return from_wire(RunOffer, wire, sites=tuple(wire.site), plan_toml=wire.plan)

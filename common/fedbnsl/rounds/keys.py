@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fedbnsl.errors import MalformedMessageError
 from fedbnsl.matrix_codec import Encoding
 from fedbnsl.messages import DIGEST_BYTES, KEY_BYTES, Content, Seat, Yields, is_site_name
+from fedbnsl.plain_codec import from_wire, to_wire
 from fedbnsl.plan.plan import Plan
 from fedbnsl.wire import federation_pb2 as federation
 
@@ -83,13 +84,7 @@ def decode_answer(wire: federation.Update, n_variables: int, encoding: Encoding)
 
 def encode_seat(seat: Seat) -> federation.Seat:
     """Wire form of a site's seat."""
-    return federation.Seat(
-        site=seat.site,
-        n_samples=seat.n_samples,
-        certificate=seat.certificate,
-        public_key=seat.public_key,
-        signature=seat.signature,
-    )
+    return to_wire(federation.Seat, seat)
 
 
 def decode_seats(wire: Iterable[federation.Seat]) -> tuple[Seat, ...]:
@@ -100,7 +95,7 @@ def decode_seats(wire: Iterable[federation.Seat]) -> tuple[Seat, ...]:
     MalformedMessageError
         If a name is invalid, names repeat, a table has no rows, or a key has another size.
     """
-    seats = tuple(Seat(one.site, one.n_samples, one.certificate, one.public_key, one.signature) for one in wire)
+    seats = tuple(from_wire(Seat, one) for one in wire)
     names = [seat.site for seat in seats]
     if not all(map(is_site_name, names)) or len(set(names)) != len(names):
         raise MalformedMessageError("seats of invalid or repeated site names")

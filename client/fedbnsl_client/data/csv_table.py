@@ -106,13 +106,7 @@ class CsvTable:
         return read_header(self._path, named=self._named)
 
     def codes(self, header: Sequence[str], chosen: Sequence[int], readings: Sequence[Reading]) -> Iterator[Matrix]:
-        """(rows, V) codes of the chosen columns, from the first row to the last.
-
-        Raises
-        ------
-        DataError
-            If a row has more or fewer fields than the header, or a cell cannot be read; by column and count.
-        """
+        """See `Source.codes`."""
         done, self._read.n = 0, 0
         with suppress(NotPlainError):
             for block in self._quick(header, chosen, readings):

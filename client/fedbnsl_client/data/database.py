@@ -152,25 +152,13 @@ class DatabaseTable:
         return None
 
     def header(self) -> list[str]:
-        """The names of the query's columns, checked.
-
-        Raises
-        ------
-        DataError
-            If the database cannot be asked, or a name cannot be used.
-        """
+        """See `Source.header`."""
         with self._said_with_origin():
             names = self._database.queries.column_names(self._database.url, self._database.query, folder=self._folder)
         return self._checked(names)
 
     def codes(self, header: Sequence[str], chosen: Sequence[int], readings: Sequence[Reading]) -> Iterator[Matrix]:
-        """(rows, V) codes of the chosen columns, as the database gives them.
-
-        Raises
-        ------
-        DataError
-            If the query fails, now or in the middle, gives no rows or other columns, or cells cannot be read.
-        """
+        """See `Source.codes`; refuses a query, too, that fails in the middle, or gives no rows or other columns."""
         database, n, found = self._database, 0, CellProblems(header, "data row")
         with (
             self._said_with_origin(),

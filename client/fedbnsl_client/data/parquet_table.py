@@ -156,13 +156,7 @@ class ParquetTable:
         return self._read / self._rows if self._rows else None
 
     def header(self) -> list[str]:
-        """The column names of all files.
-
-        Raises
-        ------
-        DataError
-            If a file cannot be read or has other columns than the first.
-        """
+        """See `Source.header`; refuses files that have other columns than the first."""
         first, *others = files_of(self._path)
         names = names_of(first)
         for other in others:
@@ -182,13 +176,7 @@ class ParquetTable:
         return names
 
     def codes(self, header: Sequence[str], chosen: Sequence[int], readings: Sequence[Reading]) -> Iterator[Matrix]:
-        """(rows, V) codes of the chosen columns, file by file.
-
-        Raises
-        ------
-        DataError
-            If cells cannot be read; by column and count, with rows counted over all files in their order.
-        """
+        """See `Source.codes`; rows count over all files in their order."""
         found = CellProblems(header, "data row")
         files = files_of(self._path)
         self._rows = sum(_rows_of(file) for file in files)

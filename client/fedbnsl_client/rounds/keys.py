@@ -19,8 +19,6 @@ class Rounds(LocalRounds):
 
         Raises
         ------
-        LocalProtocolError
-            If the plan has no secure sums.
         PeerRefusedError
             If the sites are not those of the plan, or not enough of them are confirmed.
         """

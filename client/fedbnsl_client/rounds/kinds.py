@@ -252,7 +252,13 @@ class LocalRounds(ABC):
 
     @abstractmethod
     def answer(self, task: RoundTask) -> Content:
-        """What the site sends."""
+        """What the site sends.
+
+        Raises
+        ------
+        LocalProtocolError
+            If the plan has no such rounds.
+        """
 
 
 def local_rounds(kind: str) -> type[LocalRounds]:

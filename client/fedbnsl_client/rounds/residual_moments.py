@@ -52,13 +52,7 @@ class Rounds(LocalRounds):
             )
 
     def answer(self, task: RoundTask) -> Answer | MaskedSum:
-        """The release.
-
-        Raises
-        ------
-        LocalProtocolError
-            If the plan is not private.
-        """
+        """The release."""
         problem, content = self.problem, cast(Task, task.content)
         privacy, price, by = problem.plan.privacy, problem.price, self._prepared
         if privacy is None:

@@ -14,13 +14,7 @@ class Rounds(LocalRounds):
     """Nothing new is released."""
 
     def answer(self, task: RoundTask) -> Answer | MaskedSum:
-        """The released mean squares.
-
-        Raises
-        ------
-        LocalProtocolError
-            If the plan releases none.
-        """
+        """The released mean squares."""
         setup = self.problem.setup
         if setup is None:
             raise LocalProtocolError("scales come from estimated second moments, which this plan does not have")

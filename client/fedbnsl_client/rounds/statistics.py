@@ -16,13 +16,7 @@ class Rounds(LocalRounds):
     """Exact statistics, or in a private run those of the setup."""
 
     def answer(self, task: RoundTask) -> Answer | MaskedSum:
-        """Complete rows, variances, and means where all sites share one.
-
-        Raises
-        ------
-        LocalProtocolError
-            If the plan prepares nothing.
-        """
+        """Complete rows, variances, and means where all sites share one."""
         preparation = self.problem.plan.preparation
         if preparation is None:
             raise LocalProtocolError("statistics belong to plans with [preparation]")

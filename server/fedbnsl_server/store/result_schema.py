@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from fedbnsl.rounds.kinds import KINDS
 from fedbnsl_server.search.draws import MAJORITY
 
 Number = float | None
@@ -24,7 +25,14 @@ def _time(text: str) -> str:
     return text
 
 
+def _kind(name: str) -> str:
+    if name not in KINDS:
+        raise ValueError(f"expected one of {', '.join(KINDS)}")
+    return name
+
+
 Time = Annotated[str, AfterValidator(_time)]
+KindOfRound = Annotated[str, AfterValidator(_kind)]
 
 
 class _Part(BaseModel):
@@ -189,7 +197,7 @@ class Largest(_Part):
 
     largest: float
     round: Count
-    kind: str
+    kind: KindOfRound
     rounds_above_limit: Count
     variables: Texts
 
@@ -232,7 +240,7 @@ class Round(_Part):
     """One complete round."""
 
     round: Annotated[int, Field(ge=1)]
-    kind: str
+    kind: KindOfRound
     contributed: Texts
     acyclicity: Number
     edges: Count

@@ -39,7 +39,6 @@ Seconds = Annotated[Positive, Unit("s")]
 NonNegative = Annotated[Real, Field(ge=0)]
 
 Solver = Literal["pgcd", "closed-form", "frank-wolfe", "dp-pgcd", "dp-pgcd-laplace", "noisy-covariance"]
-Acyclicity = Literal["exponential", "log-det"]
 Consensus = Literal["mean", "median", "trimmed-mean"]
 GraphClass = Literal["cpdag", "dag-equal-variance"]
 FinalSearch = Literal["none", "steps"]
@@ -109,10 +108,6 @@ class Plan(BaseModel):
         default=80, ge=0, le=100_000, description="ADMM rounds (T); 0 only with [privacy] and moments_rounds"
     )
     consensus_penalty: Positive = Field(default=3.0, description="weight of the gap between B_p and W (rho_2)")
-    acyclicity: Acyclicity = Field(
-        default="exponential",
-        description="h(W): exponential (tr exp(W o W) - d) or log-det (-log det(I - W o W), DAGMA)",
-    )
     acyclicity_schedule: Literal["continuation", "augmented"] = Field(
         default="continuation",
         description="how the acyclicity term grows: continuation (one growing coefficient) or augmented (Lagrangian)",
@@ -670,6 +665,7 @@ _TABLES: dict[str, type[BaseModel]] = {
 
 # What to do about settings that earlier versions had; those of tables by their last name.
 _GONE = {
+    "acyclicity": "leave it out; h(W) is tr exp(W o W) - d",
     "acyclicity_penalty_max": "leave it out; 1e12 is the largest",
     **dict.fromkeys(
         ("continuation_start", "continuation_end", "continuation_share", "continuation_growth"),

@@ -1,25 +1,18 @@
-"""Two measures h of how far W is from acyclic, with gradients; h is zero exactly if W is acyclic.
+"""How far W is from acyclic, h = tr(exp(W o W)) - d (NOTEARS, Zheng et al. 2018), with its gradient.
 
-    exponential   h = tr(exp(W o W)) - d                           (NOTEARS, Zheng et al. 2018)
-    log-det       h = -log det(s I - W o W) + d log s, s = 1       (DAGMA, Bello et al. 2022)
-
-The second is defined where the spectral radius of W o W is below s, and infinite elsewhere. Both are weighted sums of
-closed walks over the edges. No closed walk leaves a strongly connected component: h is the sum over the components, and
-the derivative by an edge between two of them is zero.
+h is zero exactly if W is acyclic: it is a weighted sum of closed walks over the edges. No closed walk leaves a strongly
+connected component: h is the sum over the components, and the derivative by an edge between two of them is zero.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, Self
+from typing import Self
 
 import numpy as np
 
 from fedbnsl.graphs.graph import strong_components
 from fedbnsl.sparse import Index, Matrix, SparseMatrix
-
-Measure = Literal["exponential", "log-det"]
 
 _DEGREES = (4, 8, 12, 16)
 _TAYLOR = np.array([[1 / math.factorial(4 * i + j) for j in range(1, 5)] for i in range(4)])
@@ -29,20 +22,20 @@ _PRECISION = 2.0**-53
 _SMALL, _FEW, _LARGEST_SUMMED = 64, 8, 50.0
 
 
-def acyclicity(W: Matrix, measure: Measure = "exponential") -> tuple[float, Matrix]:
-    """Value and (d, d) gradient of h at a (d, d) matrix; infinity and a zero gradient where h is not defined."""
+def acyclicity(W: Matrix) -> tuple[float, Matrix]:
+    """Value and (d, d) gradient of h at a (d, d) matrix; infinity and a zero gradient beyond all numbers."""
     part = CyclicPart.of(np.flatnonzero(W), len(W))
     w = W.flat[part.edges]
-    h, slope = part.measured(w * w, measure)
+    h, slope = part.measured(w * w)
     gradient = np.zeros_like(W)
     gradient.flat[part.edges] = 2.0 * w * slope
     return h, gradient
 
 
-def acyclicity_of(W: SparseMatrix, measure: Measure = "exponential") -> float:
+def acyclicity_of(W: SparseMatrix) -> float:
     """The value alone, without the gradient."""
     part = CyclicPart.of(W.index, W.n_variables)
-    return part.measured(W.at(part.edges) ** 2, measure)[0]
+    return part.measured(W.at(part.edges) ** 2)[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,10 +65,10 @@ class _Components:
         node, second = np.divmod(self.place[order], n)
         return order, np.searchsorted(node, np.arange(k * n + 1)), node // n * n + second
 
-    def measured(self, squares: Matrix, measure: Measure) -> tuple[float, Matrix]:
+    def measured(self, squares: Matrix) -> tuple[float, Matrix]:
         """As `CyclicPart.measured`, for the squared weights of these edges."""
         k, n, _ = self.shape
-        if measure == "exponential" and n > _SMALL and _FEW * squares.size <= k * n * n:
+        if n > _SMALL and _FEW * squares.size <= k * n * n:
             order, start, second = self.rows
             weight = squares[order]
             norm = float(np.bincount(second, weight).max())
@@ -88,7 +81,7 @@ class _Components:
                 return h, slope
         blocks = np.zeros(self.shape)
         blocks.flat[self.place] = squares
-        h, derivative = _MEASURES[measure](blocks)
+        h, derivative = _exponential(blocks)
         return h, derivative.flat[self.back]
 
 
@@ -140,12 +133,12 @@ class CyclicPart:
             )
         return cls(flat, tuple(groups))
 
-    def measured(self, squares: Matrix, measure: Measure) -> tuple[float, Matrix]:
-        """h, and its derivatives by the (m,) squared weights of the edges, at least 0; infinity, zeros if undefined."""
+    def measured(self, squares: Matrix) -> tuple[float, Matrix]:
+        """h, and its derivatives by the (m,) squared weights of the edges; infinity and zeros beyond all numbers."""
         h = 0.0
         slope = np.zeros_like(squares)
         for group in self.components:
-            value, slope[group.edges] = group.measured(squares[group.edges], measure)
+            value, slope[group.edges] = group.measured(squares[group.edges])
             if math.isinf(value):
                 return math.inf, np.zeros_like(squares)
             h += value
@@ -156,27 +149,6 @@ def _exponential(A: Matrix) -> tuple[float, Matrix]:
     """tr(exp(A) - I) over a stack, and exp(A)."""
     E = expm1(A)
     return float(np.trace(E, axis1=1, axis2=2).sum()), E + np.eye(A.shape[1])
-
-
-def _log_det(A: Matrix) -> tuple[float, Matrix]:
-    """-log det(I - A) over a stack, and (I - A)^-1."""
-    from scipy.linalg.lapack import dgetrf, dgetri  # here: see `global_step.warm_up`
-
-    inverse = np.empty_like(A)
-    h = 0.0
-    for k, block in enumerate(A):
-        factors, pivots, singular = dgetrf(np.eye(block.shape[0]) - block)
-        if singular:
-            return math.inf, np.zeros_like(A)
-        inverse[k], _ = dgetri(factors, pivots)
-        # I - A with A >= 0 has a spectral radius of A below 1 exactly if (I - A) x = 1 has a solution x > 0.
-        if not (inverse[k].sum(axis=1) > 0.0).all():
-            return math.inf, np.zeros_like(A)
-        h -= float(np.log(np.abs(factors.diagonal())).sum())
-    return max(h, 0.0), inverse
-
-
-_MEASURES: dict[Measure, Callable[[Matrix], tuple[float, Matrix]]] = {"exponential": _exponential, "log-det": _log_det}
 
 
 def expm1(A: Matrix) -> Matrix:

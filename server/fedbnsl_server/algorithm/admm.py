@@ -224,7 +224,6 @@ def advance_admm(
         allowed=mask.allowed,
         max_iterations=plan.global_iterations,
         least_gain=plan.global_gain,
-        measure=plan.acyclicity,
     )
     seen_now = plan.moments_rounds and step in (1, plan.rounds)
     neighbours = _with_neighbours(state.neighbours, W, plan) if seen_now else state.neighbours
@@ -250,7 +249,7 @@ def advance_admm(
     }
     alpha_next = 0.0
     if plan.acyclicity_schedule == "augmented":
-        alpha_next = alpha + rho_1 * acyclicity_of(told, plan.acyclicity)  # Eq. alpha
+        alpha_next = alpha + rho_1 * h  # Eq. alpha
         if not math.isfinite(alpha_next):
             raise DivergenceError("the ADMM diverged: alpha is not finite")
     return replace(

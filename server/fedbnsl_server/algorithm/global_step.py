@@ -22,7 +22,7 @@ import numpy as np
 
 from fedbnsl.errors import DivergenceError
 from fedbnsl.sparse import Mask, Matrix, SparseMatrix, aligned
-from fedbnsl_server.algorithm.acyclicity import CyclicPart, Measure
+from fedbnsl_server.algorithm.acyclicity import CyclicPart
 
 if TYPE_CHECKING:
     from scipy.optimize import OptimizeResult
@@ -43,7 +43,6 @@ def global_step(
     allowed: Mask,
     max_iterations: int,
     least_gain: float = 0.1,
-    measure: Measure = "exponential",
 ) -> SparseMatrix:
     """Minimise over W from the last W, until an iteration gains little: the next round changes the problem.
 
@@ -52,7 +51,7 @@ def global_step(
     A
         (d, d) mean(B_p) + mean(beta_p) / rho_2.
     W
-        (d, d) start; made smaller where h is not defined at it.
+        (d, d) start.
     n_participants, rho_2, alpha, rho_1
         P, consensus penalty, coefficients of h and of h^2 / 2.
     l1_weight
@@ -61,8 +60,6 @@ def global_step(
         (d, d) coordinates that may be non-zero.
     max_iterations, least_gain
         Stop after so many L-BFGS iterations, or when one lowers the objective by at most this share of what all did.
-    measure
-        What h is.
 
     Returns
     -------
@@ -84,7 +81,7 @@ def global_step(
     part = CyclicPart.of(index[size > np.finfo(np.float64).eps * size.max(initial=0.0)], d)
     if part.edges.size:
         cyclic = np.searchsorted(index, part.edges)
-        smooth = _Smooth(part, a[cyclic], weight, alpha, rho_1, measure)
+        smooth = _Smooth(part, a[cyclic], weight, alpha, rho_1)
         result[cyclic] = _minimum(smooth, w[cyclic], l1_weight, max_iterations=max_iterations, least_gain=least_gain)
     if not np.isfinite(result).all():
         raise DivergenceError("the global step diverged: W is not finite")
@@ -100,12 +97,11 @@ class _Smooth:
     weight: float
     alpha: float
     rho_1: float
-    measure: Measure
 
     def expansion(self, w: Matrix) -> tuple[float, Matrix, Matrix]:
         """Value, gradient, and the curvature of each entry at fixed derivatives of h by the squares."""
         with np.errstate(over="ignore", invalid="ignore"):  # a too long trial step: see `_minimum`
-            h, slope = self.part.measured(w * w, self.measure)
+            h, slope = self.part.measured(w * w)
             gap = w - self.a
             value = 0.5 * self.weight * float(gap @ gap) + self.alpha * h + 0.5 * self.rho_1 * h * h
             curvature = self.weight + 2.0 * (self.alpha + self.rho_1 * h) * slope
@@ -123,12 +119,10 @@ def _minimum(smooth: _Smooth, w: Matrix, l1_weight: float, *, max_iterations: in
     Raises
     ------
     DivergenceError
-        If the objective is not finite, even after moving the start towards zero.
+        If the objective is not finite at the start.
     """
     from scipy.optimize import Bounds, minimize  # here: see `warm_up`
 
-    while smooth.measure == "log-det" and not math.isfinite(smooth(w)[0]) and w.any():
-        w = 0.5 * w
     value, gradient, curvature = smooth.expansion(w)
     if not math.isfinite(value) or not np.isfinite(curvature).all():
         raise DivergenceError("the global step diverged: W is not finite")
@@ -145,7 +139,7 @@ def _minimum(smooth: _Smooth, w: Matrix, l1_weight: float, *, max_iterations: in
     def scaled(z: Matrix) -> tuple[float, Matrix]:
         nonlocal highest
         value, slope = (at_start if np.array_equal(z, start) else objective)(z / unit)
-        if not math.isfinite(value):  # h is not defined there: a value above all others turns the line search back
+        if not math.isfinite(value):  # h overflows there: a value above all others turns the line search back
             return highest + abs(highest) + 1.0, np.zeros_like(z)
         highest = max(highest, value)
         return value, slope / unit

@@ -21,7 +21,6 @@ DEFAULTS: dict[str, Any] = {
     "quorum": 0,
     "rounds": 80,
     "consensus_penalty": 3.0,
-    "acyclicity": "exponential",
     "acyclicity_schedule": "continuation",
     "acyclicity_penalty": 1.0,
     "acyclicity_growth": 1.2,

@@ -7,6 +7,7 @@ import json
 import warnings
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,8 +28,7 @@ from fedbnsl_client.secure_sum import cli as secure_sum_cli
 from fedbnsl_client.site import approval_cli, identity_cli
 
 if TYPE_CHECKING:
-    from fedbnsl.messages import Phase, RunOffer
-    from fedbnsl.phase_display import PhaseDisplay
+    from fedbnsl.messages import RunOffer
     from fedbnsl_client.data.dataset import Dataset
     from fedbnsl_client.site.admission import Admission
     from fedbnsl_client.site.identity import Link
@@ -512,22 +512,10 @@ def refit(
 @contextmanager
 def work_shown() -> Generator[None]:
     """Show on standard error how far this site is with its own long work, such as reading a table."""
+    from fedbnsl.pace import phases_shown
     from fedbnsl_client.data.watched import watched
 
-    display: PhaseDisplay | None = None
-
-    def show(phase: Phase | None) -> None:
-        nonlocal display
-        if display is None and phase is not None:
-            from rich.console import Console
-
-            from fedbnsl.phase_display import PhaseDisplay
-
-            display = PhaseDisplay(Console(stderr=True), lambda text: tell(text, err=True))
-        if display is not None:
-            display.show("", phase)
-
-    with watched(show):
+    with watched(partial(phases_shown(partial(tell, err=True), err=True), "")):
         yield
 
 

@@ -3,10 +3,18 @@
 Where a terminal shows it, it is shown anew all the time; elsewhere `SparseLines` says when another line is due.
 """
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
 
 from fedbnsl.messages import Phase
 from fedbnsl.wording import duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fedbnsl.phase_display import PhaseDisplay
 
 # What a time left is based on, at least: seconds, and a share of the work.
 _LEAST_S, _LEAST_SHARE = 2.0, 0.02
@@ -76,6 +84,24 @@ class SparseLines:
             return False
         self._next = min(2.0 * phase.elapsed_s, phase.elapsed_s + _MOST_BETWEEN_LINES_S)
         return True
+
+
+def phases_shown(say: Callable[[str], None], *, err: bool) -> Callable[[str, Phase | None], None]:
+    """`PhaseDisplay.show` on standard output or error; what draws is loaded once there is something to show."""
+    display: PhaseDisplay | None = None
+
+    def show(run: str, phase: Phase | None) -> None:
+        nonlocal display
+        if display is None and phase is not None and phase.is_work:
+            from rich.console import Console
+
+            from fedbnsl.phase_display import PhaseDisplay
+
+            display = PhaseDisplay(Console(stderr=err), say)
+        if display is not None:
+            display.show(run, phase)
+
+    return show
 
 
 def in_words(phase: Phase) -> str:

@@ -3,7 +3,6 @@
 import json
 import os
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +25,6 @@ from fedbnsl_server.store import cli as order_cli
 from fedbnsl_server.variable_names import names_in, variables_in
 
 if TYPE_CHECKING:
-    from fedbnsl.messages import Phase
-    from fedbnsl.phase_display import PhaseDisplay
     from fedbnsl_server.algorithm.admm import AdmmState
     from fedbnsl_server.algorithm.round_loop import RoundRecord
     from fedbnsl_server.identity.enrolment import Federation
@@ -245,6 +242,7 @@ def serve(
             keep_commands(folder, [repeat, guarded], spends_budget=False, instead=public)
         say(f"listening on {address}; run folder: {folder}")
 
+    from fedbnsl.pace import phases_shown
     from fedbnsl.rounds.kinds import n_rounds
     from fedbnsl.wording import counted_edges
 
@@ -258,7 +256,7 @@ def serve(
         if page is not None:
             page.after_round(folder.name, state, record)
 
-    show_phase = _phase_display(say, err=as_json)
+    show_phase = phases_shown(say, err=as_json)
     with (
         observer_cli.metrics_port(metrics, metrics_token, federation) as port,
         observer_cli.runs_page(web, web_token, federation) as page,
@@ -313,6 +311,7 @@ def _serve_runs(
     page: "RunsPage | None",
 ) -> None:
     from fedbnsl.durable import make_folder, write_text
+    from fedbnsl.pace import phases_shown
     from fedbnsl_server.runs.service import serve_runs
 
     def say(name: str, text: str) -> None:
@@ -341,7 +340,7 @@ def _serve_runs(
         at_once=at_once,
         on_listening=listening,
         on_round=after_round,
-        on_phase=_phase_display(lambda text: say("", text), err=False),
+        on_phase=phases_shown(lambda text: say("", text), err=False),
         notice=say,
         site_ledgers=site_ledgers,
         security_log=security_log,
@@ -349,24 +348,6 @@ def _serve_runs(
         emit=events,
         page=page,
     )
-
-
-def _phase_display(say: "Callable[[str], None]", *, err: bool) -> "Callable[[str, Phase | None], None]":
-    """Shows what takes time at the coordinator; what draws is loaded once there is something."""
-    display: PhaseDisplay | None = None
-
-    def show(run: str, phase: "Phase | None") -> None:
-        nonlocal display
-        if display is None and phase is not None and phase.is_work:
-            from rich.console import Console
-
-            from fedbnsl.phase_display import PhaseDisplay
-
-            display = PhaseDisplay(Console(stderr=err), say)
-        if display is not None:
-            display.show(run, phase)
-
-    return show
 
 
 def _federation(folder: Path, passphrases: Passphrases) -> "Federation":

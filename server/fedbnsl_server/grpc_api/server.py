@@ -16,6 +16,7 @@ from fedbnsl_server.grpc_api.front_door import FrontDoor
 from fedbnsl_server.grpc_api.health import Health
 from fedbnsl_server.grpc_api.incoming import IncomingCalls
 from fedbnsl_server.grpc_api.servicer import Servicer
+from fedbnsl_server.observe.from_loop import from_loop
 from fedbnsl_server.sites.mailbox import Mailbox
 
 if TYPE_CHECKING:
@@ -111,8 +112,6 @@ class CoordinatorServer:
             self._authentication.on_ended = self.front_door.turn_out
         await self._health.add_to(self._server)
         if self._metrics is not None:
-            from fedbnsl_server.observe.prometheus import from_loop  # here: few runs show metrics
-
             self._metrics.look = from_loop(asyncio.get_running_loop(), self.front_door.statuses)
             self._metrics.totals = self._log.totals.copy
         await self._server.start()

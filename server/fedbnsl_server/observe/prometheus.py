@@ -1,16 +1,12 @@
 """Where a run stands, as the metrics that Prometheus asks for."""
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from fedbnsl.messages import RUN_STATES, RunStatus
 from fedbnsl_server.observe.terminal import ZCDP_PER_UNIT
-
-_LOOK_S = 2.0
 
 Look = Callable[[], Mapping[str, RunStatus] | None]
 Totals = Callable[[], Mapping[tuple[str, str], int]]
@@ -123,17 +119,3 @@ def _of_sites(runs: Mapping[str, RunStatus]) -> Iterable[Metric]:
             if site.spent_units is not None:
                 spent.add_metric(of, site.spent_units * ZCDP_PER_UNIT)
     yield from (sent, last_seen, online, last_round, spent)
-
-
-def from_loop(loop: asyncio.AbstractEventLoop, look: Callable[[], Mapping[str, RunStatus]]) -> Look:
-    """Let any thread call `look`, which must run on the event loop; None if the loop has ended or is too busy."""
-
-    def ask() -> Mapping[str, RunStatus] | None:
-        answer: Future[Mapping[str, RunStatus]] = Future()
-        try:
-            loop.call_soon_threadsafe(lambda: answer.set_result(look()))
-            return answer.result(_LOOK_S)
-        except (RuntimeError, TimeoutError):
-            return None
-
-    return ask

@@ -4,9 +4,7 @@ import asyncio
 import statistics
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from fedbnsl.web.board import Board
 from fedbnsl.wording import counted, counted_edges
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.round_loop import RoundRecord
+from fedbnsl_server.observe.from_loop import from_loop
 from fedbnsl_server.observe.page.present_graph import present_graph
 from fedbnsl_server.observe.page.remedies import remedies
 from fedbnsl_server.observe.terminal import seconds_left
@@ -27,7 +26,6 @@ from fedbnsl_server.observe.terminal import seconds_left
 _MOST_ROUNDS = 2000
 _MOST_LINES = 500
 _MOST_VARIABLES_NAMED = 2000
-_LOOK_S = 2.0
 _RECENT = 50  # rounds whose seconds count for what is usual
 
 
@@ -63,7 +61,7 @@ class LiveRun:
         self._seconds: deque[float] = deque(maxlen=_RECENT)
         self._status: RunStatus | None = None
         self._look: Callable[[], RunStatus] | None = None
-        self._ask: Callable[[], Awaitable[RunStatus]] | None = None
+        self._ask: Callable[[], RunStatus | None] | None = None
         self._bytes = 0
         for entry in past:
             sent = [way["serialised"] for ways in entry["bytes"].values() for way in ways.values()]
@@ -88,13 +86,7 @@ class LiveRun:
 
     def follow(self, status: Callable[[], RunStatus], loop: asyncio.AbstractEventLoop) -> None:
         """Ask for the run's status on its event loop; only while somebody looks."""
-
-        def ask() -> Awaitable[RunStatus]:
-            answer: Future[RunStatus] = Future()
-            loop.call_soon_threadsafe(lambda: answer.set_result(status()))
-            return asyncio.wrap_future(answer)
-
-        self._look, self._ask = status, ask
+        self._look, self._ask = status, from_loop(loop, status)
 
     def heard(self, event: Event) -> None:
         """Take in an event of this run."""
@@ -162,10 +154,9 @@ class LiveRun:
             self._line(event, f"round {number} ({kind}) is over: {counted(contributed, 'site')}, {edges}")
 
     async def _refresh(self) -> None:
-        if self._ask is None:
-            return
-        with suppress(RuntimeError, TimeoutError, asyncio.CancelledError):  # the run's loop is closed, or busy
-            self._status = await asyncio.wait_for(asyncio.ensure_future(self._ask()), _LOOK_S)
+        seen = None if self._ask is None else await asyncio.to_thread(self._ask)
+        if seen is not None and self._ask is not None:  # the run may have ended meanwhile, which tells more
+            self._status = seen
             self.board.show("now", self._now)
 
     def _about(self) -> dict[str, Any]:

@@ -173,33 +173,11 @@ class Hook:
 
     def _tell(self, event: Event) -> None:
         line = _line(event)
-        process = self._started(event)
-        if process is None:
-            return
-        timed_out = False
-        try:
-            process.communicate(line, timeout=self._timeout_s)
-        except subprocess.TimeoutExpired:
-            timed_out = True
-            _kill(process)
-            process.wait()
-        finally:
-            with self._of_process:
-                self._process = None
-            if process.stdin is not None:
-                with suppress(OSError):
-                    process.stdin.close()
-        if timed_out:
-            _log.warning("the hook took longer than %g s at %r and was killed", self._timeout_s, event.kind)
-        elif process.returncode and not self._given_up:
-            _log.warning("the hook failed at %r with exit code %d", event.kind, process.returncode)
-
-    def _started(self, event: Event) -> subprocess.Popen[bytes] | None:
         with self._of_process:
             if self._given_up:
-                return None
+                return
             try:
-                self._process = subprocess.Popen(  # noqa: S603  # the operator's own command
+                self._process = process = subprocess.Popen(  # noqa: S603  # the operator's own command
                     self._command,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.DEVNULL,  # that of this process may be a result in JSON
@@ -208,7 +186,18 @@ class Hook:
                 )
             except OSError as error:
                 _log.warning("the hook could not be started at %r: %s", event.kind, error)
-            return self._process
+                return
+        try:
+            process.communicate(line, timeout=self._timeout_s)
+            if process.returncode and not self._given_up:
+                _log.warning("the hook failed at %r with exit code %d", event.kind, process.returncode)
+        except subprocess.TimeoutExpired:
+            with suppress(OSError), process:  # waits for its end, and drops what it has not read
+                _kill(process)
+            _log.warning("the hook took longer than %g s at %r and was killed", self._timeout_s, event.kind)
+        finally:
+            with self._of_process:
+                self._process = None
 
 
 def _split(command: str) -> list[str]:

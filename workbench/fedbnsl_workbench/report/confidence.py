@@ -87,16 +87,6 @@ class UnsurePair:
         return max(0.0, self.adjacent - self.forward - self.backward)
 
 
-@dataclass(frozen=True)
-class FitRow:
-    """How well a variable is explained by its parents; None: not known."""
-
-    name: str
-    r2: float | None
-    intercept: float | None
-    residual_variance: float | None
-
-
 def confidence_of(edge: Mapping[str, Any]) -> Confidence:
     """What result.json says of one of its edges."""
     shares: Mapping[str, float] = edge.get("bootstrap") or {}
@@ -129,14 +119,11 @@ def unsure_pairs(run: ReportedRun) -> list[UnsurePair]:
     ]
 
 
-def fits(run: ReportedRun) -> list[FitRow]:
-    """Every variable that result.json has a fit of, in the order of the variables."""
+def fits(run: ReportedRun) -> list[dict[str, Any]]:
+    """Every variable that result.json has a fit of, in the order of the variables; None: not known."""
     found: Mapping[str, Any] = run.result.get("fit") or {}
-    return [
-        FitRow(name, of.get("r2"), of.get("intercept"), of.get("residual_variance"))
-        for name in run.variables
-        if (of := found.get(name)) is not None
-    ]
+    unknown = dict.fromkeys(("r2", "intercept", "residual_variance"))
+    return [{"name": name, **unknown, **found[name]} for name in run.variables if found.get(name)]
 
 
 def no_intercept(run: ReportedRun) -> str:

@@ -662,8 +662,7 @@ _TABLES: dict[str, type[BaseModel]] = {
     "privacy": Privacy,
 }
 
-
-# What to do about settings that earlier versions had; those of tables by their last name.
+# What to do about settings that earlier versions had.
 _GONE = {
     "acyclicity": "leave it out; h(W) is tr exp(W o W) - d",
     "acyclicity_penalty_max": "leave it out; 1e12 is the largest",
@@ -682,8 +681,8 @@ def _explain(error: ValidationError) -> list[str]:
     for problem in error.errors():
         # A plan may come over the wire, with names and values of any length.
         where, value = shown(".".join(str(part) for part in problem["loc"]), 100), shown(repr(problem["input"]), 300)
-        if problem["type"] == "extra_forbidden" and problem["loc"][-1] in _GONE:
-            lines.append(f"  setting {where} is gone since version 0.2: {_GONE[str(problem['loc'][-1])]}")
+        if problem["type"] == "extra_forbidden" and where in _GONE:
+            lines.append(f"  setting {where} is gone since version 0.2: {_GONE[where]}")
         elif problem["type"] == "extra_forbidden":
             first, last = str(problem["loc"][0]), str(problem["loc"][-1])
             model = _TABLES.get(first, Plan) if len(problem["loc"]) > 1 else Plan

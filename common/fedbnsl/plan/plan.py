@@ -525,6 +525,8 @@ class Plan(BaseModel):
         PlanError
             Naming each unknown or impossible setting, its value and the rule that it breaks.
         """
+        # The plan.toml of a run folder has every setting: one that is gone is no error if it says what now always holds.
+        settings = {name: value for name, value in settings.items() if name not in _GONE or value != _GONE[name][0]}
         try:
             return cls.model_validate(settings)
         except ValidationError as error:
@@ -662,17 +664,18 @@ _TABLES: dict[str, type[BaseModel]] = {
     "privacy": Privacy,
 }
 
-# What to do about settings that earlier versions had.
-_GONE = {
-    "acyclicity": "leave it out; h(W) is tr exp(W o W) - d",
-    "acyclicity_penalty_max": "leave it out; 1e12 is the largest",
-    **dict.fromkeys(
-        ("continuation_start", "continuation_end", "continuation_share", "continuation_growth"),
-        "leave it out; acyclicity_schedule = 'augmented' has settings",
-    ),
-    "edge_penalty": "leave it out; what an edge must gain depends on the rows",
-    "starts": "leave it out; the search needs one start",
-    "zero_tolerance": "leave it out, or set send_tolerance instead",
+# Settings that earlier versions had: the value that now always holds, and what to do about another one.
+_CONTINUATION = "leave it out; acyclicity_schedule = 'augmented' has settings"
+_GONE: dict[str, tuple[Any, str]] = {
+    "acyclicity": ("exponential", "leave it out; h(W) is tr exp(W o W) - d"),
+    "acyclicity_penalty_max": (1e12, "leave it out; 1e12 is the largest"),
+    "continuation_start": (0.1, _CONTINUATION),
+    "continuation_end": (1000.0, _CONTINUATION),
+    "continuation_share": (0.8, _CONTINUATION),
+    "continuation_growth": (1.3, _CONTINUATION),
+    "edge_penalty": ("auto", "leave it out; what an edge must gain depends on the rows"),
+    "starts": ([], "leave it out; the search needs one start"),
+    "zero_tolerance": (0.0, "leave it out, or set send_tolerance instead"),
 }
 
 
@@ -682,7 +685,7 @@ def _explain(error: ValidationError) -> list[str]:
         # A plan may come over the wire, with names and values of any length.
         where, value = shown(".".join(str(part) for part in problem["loc"]), 100), shown(repr(problem["input"]), 300)
         if problem["type"] == "extra_forbidden" and where in _GONE:
-            lines.append(f"  setting {where} is gone since version 0.2: {_GONE[where]}")
+            lines.append(f"  setting {where} is gone: {_GONE[where][1]}")
         elif problem["type"] == "extra_forbidden":
             first, last = str(problem["loc"][0]), str(problem["loc"][-1])
             model = _TABLES.get(first, Plan) if len(problem["loc"]) > 1 else Plan

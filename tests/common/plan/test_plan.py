@@ -14,7 +14,7 @@ from fedbnsl.errors import LocalProtocolError, PlanError
 from fedbnsl.messages import is_variable_name
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.knowledge import Knowledge
-from fedbnsl.plan.plan import PRIVATE_SOLVERS, Plan
+from fedbnsl.plan.plan import _GONE, PRIVATE_SOLVERS, Plan
 from fedbnsl.plan.preparation import Preparation
 from fedbnsl.plan.privacy_settings import Privacy
 from fedbnsl.rounds.kinds import n_rounds, stage
@@ -344,13 +344,18 @@ def test_an_unknown_setting_is_refused_by_name_and_value() -> None:
         ("acyclicity=log-det", "leave it out; h"),
         ("acyclicity_penalty_max=1e9", "leave it out; 1e12"),
         ("edge_penalty=bic", "leave it out"),
-        ("starts=[]", "leave it out"),
-        ("zero_tolerance=0.0", "leave it out"),
+        ("starts=[{l1_weight=0.1}]", "leave it out"),
+        ("zero_tolerance=0.1", "leave it out"),
     ],
 )
 def test_a_setting_that_is_gone_is_refused_with_what_to_do(setting: str, remedy: str) -> None:
-    with pytest.raises(PlanError, match=f"setting {setting.partition('=')[0]} is gone since version 0.2: {remedy}"):
+    with pytest.raises(PlanError, match=f"setting {setting.partition('=')[0]} is gone: {remedy}"):
         Plan.load("standard", [setting])
+
+
+def test_a_plan_of_an_older_run_folder_which_has_every_setting_is_read() -> None:
+    gone = {name: default for name, (default, _) in _GONE.items()}
+    assert Plan.parse({"rounds": 7, **gone}) == Plan(rounds=7)
 
 
 @pytest.mark.parametrize("setting", ["rounds", "n_participants", "l1_weight", "consensus_penalty", "refit_rounds"])

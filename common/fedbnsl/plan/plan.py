@@ -525,7 +525,7 @@ class Plan(BaseModel):
         PlanError
             Naming each unknown or impossible setting, its value and the rule that it breaks.
         """
-        # The plan.toml of a run folder has every setting: one that is gone is no error if it says what now always holds.
+        # The plan.toml of a run folder has every setting: one that is gone is no error where it says what now holds.
         settings = {name: value for name, value in settings.items() if name not in _GONE or value != _GONE[name][0]}
         try:
             return cls.model_validate(settings)

@@ -153,7 +153,7 @@ def test_a_distribution_works_in_an_empty_environment_without_a_network(
         run(programs / "fedbnsl", "participant", "init", "north", "--site", "north", "--dataset", "study",
             "--data", "tables/site-1.csv", "--coordinator", "127.0.0.1:9", "--max-epsilon", "5")  # fmt: skip
     if distribution == "fedbnsl-research":
-        run(programs / "fedbnsl", "data", "synth", "--out", "made", "--nodes", "4", "--rows", "50")
+        run(programs / "fedbnsl", "data", "synth", "--out", "made", "--nodes", "4", "--edges", "4", "--rows", "50")
         assert "figure" in run(programs / "fedbnsl", "reproduce", "--help")
     if distribution != "fedbnsl":
         return

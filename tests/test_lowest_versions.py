@@ -62,9 +62,9 @@ def installed(place: Path) -> Path:
     )
     if made.returncode:
         pytest.skip(f"needs Python {python}, which the lowest versions were made for: {made.stderr.strip()}")
-    with_extras = f"{CHECKOUT}[{','.join(EXTRAS)}]"
+    projects = [f"{CHECKOUT / 'client'}[{','.join(EXTRAS)}]", CHECKOUT, CHECKOUT / "research"]
     done = subprocess.run(
-        [*uv, "pip", "install", "--quiet", "--python", place, "--resolution", "lowest-direct", with_extras],
+        [*uv, "pip", "install", "--quiet", "--python", place, "--resolution", "lowest-direct", *projects],
         capture_output=True,
         text=True,
         check=False,

@@ -176,7 +176,7 @@ def graphml(graph: LearnedGraph) -> str:
 
     The attribute `directed` of an edge is false where it has no direction, `undecided` true where its class has one.
     """
-    import networkx as nx  # here: only this format needs it, and a site writes none
+    import networkx as nx  # here: only this format needs it
 
     network: nx.DiGraph[str] = nx.DiGraph(orientation=ORIENTATION)
     for name in graph.variables:

@@ -135,9 +135,14 @@ def test_commands_of_a_distribution_that_is_not_installed_are_not_listed_and_sai
         fedbnsl("coordinator", "serve", "plan.toml"),
         2,
         "'coordinator' is a command of fedbnsl\n",
-        "pip install fedbnsl\n",
+        "Install fedbnsl from the project's wheels",
     )
-    refused(fedbnsl("tune"), 2, "'tune' is a command of fedbnsl-research", "pip install fedbnsl-research")
+    refused(
+        fedbnsl("tune"),
+        2,
+        "'tune' is a command of fedbnsl-research",
+        "Install fedbnsl-research from the project's wheels",
+    )
 
 
 def test_every_command_is_known_to_belong_to_a_distribution():
@@ -545,7 +550,7 @@ def test_2_a_package_that_only_experiments_need_is_named_with_the_way_to_install
 
     monkeypatch.setattr(synthetic, "synthesise", lacks_jinja2)
     outcome = fedbnsl("data", "synth", "--out", tmp_path / "data")
-    refused(outcome, 2, "needs the package jinja2", "pip install fedbnsl")
+    refused(outcome, 2, "needs the package jinja2", "Install fedbnsl with all")
 
 
 def test_1_a_missing_module_of_our_own_is_a_bug(fedbnsl, tmp_path, monkeypatch):

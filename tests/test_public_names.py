@@ -57,7 +57,8 @@ from fedbnsl import {name}
 """
     done = subprocess.run([sys.executable, "-c", hide], capture_output=True, text=True, check=False)
     assert done.stderr.splitlines()[-1] == (
-        f"ImportError: fedbnsl.{name} is part of {distribution}: pip install {distribution}"
+        f"ImportError: fedbnsl.{name} is part of {distribution}: install it from the project's wheels "
+        "(docs/how-to/install-offline.md)"
     )
 
 

@@ -69,7 +69,7 @@ def join(
     site
         Name of this site.
     dictionary
-        What each variable is, as for `FedSparseBNSL`; that of the run, if it has one.
+        What each variable is, as for `FedSparseBNSL`. A run that has a dictionary needs the same one here.
     identity
         Folder of an enrolled site, for TLS. None: plaintext, which only a coordinator on this machine takes.
     out

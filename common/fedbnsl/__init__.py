@@ -52,7 +52,8 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or not module.startswith(error.name):
             raise
-        raise ImportError(f"fedbnsl.{name} is part of {distribution}: pip install {distribution}") from None
+        how = "install it from the project's wheels (docs/how-to/install-offline.md)"
+        raise ImportError(f"fedbnsl.{name} is part of {distribution}: {how}") from None
 
 
 def __dir__() -> list[str]:

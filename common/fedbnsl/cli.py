@@ -66,7 +66,7 @@ class _Commands(click.Group):
         except click.exceptions.NoSuchCommand as error:
             for distribution, commands in _ELSEWHERE.items():
                 if error.command_name in commands:
-                    remedy = f"pip install {distribution}"
+                    remedy = f"Install {distribution} from the project's wheels: docs/how-to/install-offline.md."
                     raise SetupError(f"{error.command_name!r} is a command of {distribution}", remedy=remedy) from None
             # click looks for near names in `commands`, where no entry point is.
             names = self.list_commands(ctx)
@@ -164,7 +164,7 @@ def _not_installed(error: Exception) -> SetupError | None:
     """The error for a missing package: the coordinator's image has none for reports. None for any other error."""
     if not isinstance(error, ModuleNotFoundError) or error.name is None or error.name.startswith("fedbnsl"):
         return None
-    remedy = "Install fedbnsl with all that it depends on: pip install fedbnsl."
+    remedy = "Install fedbnsl with all that it depends on: docs/how-to/install-offline.md."
     return SetupError(f"this command needs the package {error.name}, which is not installed", remedy=remedy)
 
 

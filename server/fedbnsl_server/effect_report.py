@@ -124,7 +124,7 @@ def _row(
     is_told = not np.isnan(effects[0].value[a, b])
     for one in effects if is_told else ():
         told = math.nan if one.standard_error is None else float(one.standard_error[a, b])
-        error = None if math.isnan(told) else told
+        error = None if math.isnan(told) or not told else told  # 0: without a path nothing is estimated
         value = float(one.value[a, b])
         half = None if error is None else _NORMAL_95 * error
         low_high = None if half is None else list(network.possible(value - half, value + half, of))
@@ -146,6 +146,8 @@ def _row(
         verdict = "not identified"
         if not any(one["effect"] for one in values):
             values = []  # a 0 would be read as no effect
+    elif is_told and not any(one["effect"] for one in values):
+        verdict = "no path"
     return {"source": names[i], "target": names[j], "verdict": verdict, "values": values}
 
 
@@ -280,10 +282,10 @@ def _in_class(row: dict[str, Any], source: str, goal: str, *, is_open: bool, any
     match row["verdict"]:
         case "withheld":
             return "withheld: noise took it, or a coefficient that it rests on, beyond what is possible"
+        case "no path":
+            return f"no path: {no_path}; an effect that is too faint for these rows would look the same"
         case "identified":
-            return (
-                "identified: every graph of the class gives the same effect" if any(values) else f"no effect: {no_path}"
-            )
+            return "identified: every graph of the class gives the same effect"
         case "range":
             return f"a range: the graphs of the class give {len(values)} different effects, all of the same sign"
         case _:

@@ -88,11 +88,11 @@ def test_each_level_has_a_verdict_of_its_own(capsys, tmp_path):
     )  # fmt: skip
     report = asked(capsys, run, "x", "y")
     assert [(row["source"], row["verdict"]) for row in report["effects"]] == [
-        ("a", "identified"),
+        ("a", "no path"),
         ("b", "not identified"),
     ]
     assert report["verdict"] == "differs by column"
-    assert any(line.startswith("of a on y, no effect") for line in report["in_words"])
+    assert any(line.startswith("of a on y, no path") for line in report["in_words"])
     assert any(line.startswith("of b on y, not identified") for line in report["in_words"])
 
 
@@ -112,7 +112,7 @@ def test_an_effect_names_the_undecided_arrows_that_it_rests_on_and_is_not_identi
     assert any("from 'a' to 'c' in 30 % of the 50 bootstrap draws" in line for line in report["in_words"])
     assert "effect of a on c in the best class" in run_command(capsys, "effect", run, "--from", "a", "--to", "c").out
     against = asked(capsys, run, "c", "a")
-    assert (against["verdict"], against["open"]) == ("identified", False)
+    assert (against["verdict"], against["open"]) == ("no path", False)
 
 
 def test_an_open_effect_that_the_best_class_lacks_is_never_called_none(capsys, tmp_path):
@@ -157,9 +157,10 @@ def test_an_effect_against_the_arrows_is_none_but_for_what_noise_hides(noise_std
     estimation = {"n_samples": 100, "noise_std": noise_std, "draws": 0}
     report = asked(capsys, written(tmp_path / "run", DIRECTED, estimation=estimation), "c", "a")
     assert any("the noise of privacy hides faint edges" in line for line in report["in_words"]) == bool(noise_std)
-    assert report["verdict"] == "identified"
-    assert "no effect" in report["in_words"][0]
-    assert report["effects"][0]["values"][0]["effect"] == 0.0
+    assert report["verdict"] == "no path"
+    assert "too faint" in report["in_words"][0]
+    (told,) = report["effects"][0]["values"]
+    assert (told["effect"], told["standard_error"], told["interval"]) == (0.0, None, None)
 
 
 def test_a_chain_without_directions_leaves_an_effect_open_and_says_that_0_is_among_the_values(capsys, tmp_path):
@@ -247,8 +248,8 @@ def test_of_two_variables_that_are_set_the_one_before_the_other_has_no_path_past
     report = asked(capsys, run, "a", "c", "--from", "b")
     (words,) = (text for text in report["in_words"] if text.startswith("of a on c"))
     assert words == (
-        "of a on c, no effect: in no graph of the best class does a directed path lead from 'a', past the others that "
-        "are set, to 'c'"
+        "of a on c, no path: in no graph of the best class does a directed path lead from 'a', past the others that "
+        "are set, to 'c'; an effect that is too faint for these rows would look the same"
     )
     nothing = asked(capsys, run, "b", "a", "--from", "c")["in_words"]
-    assert "no effect: in no graph of the best class does a directed path lead from 'b' and 'c' to 'a'" in nothing
+    assert [text for text in nothing if text.startswith("no path: ") and "lead from 'b' and 'c' to 'a'" in text]

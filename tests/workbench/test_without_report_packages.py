@@ -36,4 +36,4 @@ def test_data_is_made_learned_from_and_scored_without_it(tmp_path: Path) -> None
 def test_a_command_that_needs_it_says_how_to_get_it(tmp_path: Path) -> None:
     outcome = run("report", tmp_path)
     assert outcome.returncode == 2
-    assert "pip install fedbnsl." in outcome.stderr
+    assert "Install fedbnsl with all" in outcome.stderr

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
+from fedbnsl.wording import counted
 from fedbnsl_client.data.frames import dictionary_from, site_tables
 from fedbnsl_server.effect_report import effect_of
 from fedbnsl_server.store.learned_network import read_network
@@ -20,7 +21,7 @@ from fedbnsl_workbench.plan_settings import for_sites
 from fedbnsl_workbench.simulate import simulate as simulate_run
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Network:
     """The network that a run learned, read from its folder. A notebook shows its drawing.
 
@@ -109,6 +110,9 @@ class Network:
         from fedbnsl_workbench.report.page import write_report
 
         return write_report(self.folder, out=None if out is None else Path(out).expanduser())
+
+    def __repr__(self) -> str:
+        return f"Network({str(self.folder)!r}: {counted(len(self.edges), 'edge')})"
 
     def __str__(self) -> str:
         from fedbnsl_workbench.report.summary import print_summary

@@ -22,12 +22,12 @@ from fedbnsl_client.data.reading import NO_DICTIONARY, SAME_NAMES, Reading, read
 _MISSING = ("NoneType", "NAType", "NaTType")
 
 _DESCRIBE = (
-    "Say what text and categories stand for: FedSparseBNSL(dictionary=...), with kind and levels of each variable "
+    "Say what text and categories stand for: dictionary=..., with kind and levels of each variable "
     "(docs/how-to/tables.md), or leave the column out."
 )
 _DROP = "Leave such a column out: frame.drop(columns=[...]) of each table, or correct the table."
 _CORRECT = (
-    "Correct the table, or say what its columns are: FedSparseBNSL(dictionary=...), where a range makes what lies "
+    "Correct the table, or say what its columns are: dictionary=..., where a range makes what lies "
     "outside missing (docs/how-to/tables.md)."
 )
 

@@ -122,7 +122,7 @@ def tune(
     except ModuleNotFoundError as error:
         raise SetupError(
             f"tuning needs the package {error.name}, which is not installed",
-            remedy="pip install fedbnsl-research",
+            remedy="Install fedbnsl-research with all that it depends on: docs/how-to/install-offline.md.",
         ) from None
     from fedbnsl_research.tuning.display import print_ranking
 

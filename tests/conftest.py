@@ -37,13 +37,16 @@ _LONG |= {
 _LONG |= {"test_trial_threads.py", "test_without_report_packages.py", "test_ledger_crashes.py", "test_services.py"}
 _LONG |= {"test_chart_in_containers.py", "test_lowest_versions.py", "test_distributions.py", "test_python_versions.py"}
 
+_AFTER_THE_IMAGES = {"test_images.py", "test_chart_in_containers.py"}
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _LONG & {item.path.name, item.path.parent.name}:
             item.add_marker("long")
-    # First, so that no process waits for the last of them in the end; `make test` keeps this order.
-    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+    # `make test` keeps this order. Long ones first, so that no process waits for the last of them in the end; of those
+    # that need the container images the first makes them, and the others come when they are there.
+    items.sort(key=lambda item: (item.get_closest_marker("long") is None, item.path.name in _AFTER_THE_IMAGES))
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -62,6 +62,20 @@ from fedbnsl import {name}
     )
 
 
+def test_a_coordinator_writes_where_it_began_wherever_its_program_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    run = fedbnsl.serve("lean", sites=2, variables=["X1", "X2"])
+    monkeypatch.chdir("elsewhere")
+    x = np.random.default_rng(2).standard_normal((2, 300, 2))
+    for k in range(2):
+        fedbnsl.join(x[k], run.address, site=f"site-{k}", wait=False)
+    assert run.network(60.0).folder == tmp_path / "run"
+    assert {path.name for path in tmp_path.iterdir()} >= {"run", "security-log.jsonl"}
+    assert not list(Path.cwd().iterdir())
+
+
 def test_the_notebook_of_the_how_to_runs_a_real_federation_and_says_the_truth_of_it() -> None:
     pandas = pytest.importorskip("pandas")
     rng = np.random.default_rng(5)

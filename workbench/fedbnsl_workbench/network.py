@@ -58,7 +58,7 @@ class Network:
         ResultError
             If it holds no result, or a damaged one.
         """
-        folder = Path(folder).expanduser()
+        folder = Path(folder).expanduser().absolute()
         return cls(folder, read_result(folder))
 
     @property
@@ -171,7 +171,7 @@ def simulate(
     """
     plan = described(plan, dictionary)
     datasets = site_tables(tables, columns=plan.variables, dictionary=plan.dictionary)
-    folder = Path(out).expanduser()
+    folder = Path(out).expanduser().absolute()
     return Network(folder, simulate_run(for_sites(plan, len(datasets)), datasets, folder, noise_seed=noise_seed))
 
 

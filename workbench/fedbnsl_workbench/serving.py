@@ -97,7 +97,7 @@ def serve(
     plan = for_sites(described(plan, dictionary), sites)
     if variables:
         plan = plan.with_settings(variables=list(variables))
-    folder, opened, ended = Path(out).expanduser(), Future[str](), Future[Network]()
+    folder, opened, ended = Path(out).expanduser().absolute(), Future[str](), Future[Network]()
 
     def work() -> None:
         try:

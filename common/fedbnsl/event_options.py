@@ -54,7 +54,7 @@ class Listeners:
                 except ModuleNotFoundError as error:
                     raise SetupError(
                         f"--traces needs the package {error.name}, which is not installed",
-                        remedy="Install what traces need: pip install 'fedbnsl[otel]'.",
+                        remedy="Install what traces need: pip install 'fedbnsl-site[otel]'.",
                     ) from None
                 events.listen(listeners.enter_context(Traces.sent_to(self.traces, service=service)))
             yield events

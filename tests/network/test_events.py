@@ -203,7 +203,7 @@ def test_without_the_extra_it_is_named(fedbnsl, monkeypatch: pytest.MonkeyPatch,
         f"--out={tmp_path / 'run'}", "--traces=http://127.0.0.1:4318",
     )  # fmt: skip
     assert outcome.code == 2
-    assert "pip install 'fedbnsl[otel]'" in outcome.err
+    assert "pip install 'fedbnsl-site[otel]'" in outcome.err
 
 
 def test_a_variable_of_the_environment_alone_sends_nothing_and_loads_nothing() -> None:

@@ -259,7 +259,7 @@ def connected(engine: str) -> Generator[Cluster]:
         distributed: Any = import_module("distributed")
         import_module("pyarrow")
     except ImportError:
-        raise DataError("--engine needs Dask and pyarrow: pip install 'fedbnsl[dask]'") from None
+        raise DataError("--engine needs Dask and pyarrow: pip install 'fedbnsl-site[dask]'") from None
     with ExitStack() as stack:
         try:
             client = distributed.Client(address, timeout=_CONNECT_S, set_as_default=False)

@@ -47,7 +47,8 @@ def opened(path: Path) -> Generator[Any]:
         parquet: Any = import_module("pyarrow.parquet")
     except ImportError:
         raise DataError(
-            f"{path}: a Parquet file, which needs pyarrow: pip install 'fedbnsl[parquet]', or save the table as CSV"
+            f"{path}: a Parquet file, which needs pyarrow: pip install 'fedbnsl-site[parquet]', or save the table "
+            "as CSV"
         ) from None
     try:
         with parquet.ParquetFile(

@@ -93,7 +93,7 @@ def _cursor(url: str) -> Generator[Any]:
         adbc: Any = import_module("adbc_driver_postgresql.dbapi")
         import_module("pyarrow")
     except ImportError:
-        raise DataError("PostgreSQL is read with ADBC and pyarrow: pip install 'fedbnsl[database]'") from None
+        raise DataError("PostgreSQL is read with ADBC and pyarrow: pip install 'fedbnsl-site[database]'") from None
     driver: Any = import_module("adbc_driver_manager")
     address = session_url(url, os.environ)
     with ExitStack() as stack:

@@ -37,7 +37,7 @@ def answer(url: str, query: str, *, folder: Path) -> Generator[Answer]:
     try:
         arrow: Any = import_module("pyarrow")
     except ImportError:
-        raise DataError("a database is read with pyarrow: pip install 'fedbnsl[database]'") from None
+        raise DataError("a database is read with pyarrow: pip install 'fedbnsl-site[database]'") from None
     with _said_in_words(path):
         connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=_BUSY_S)
     with closing(connection):

@@ -435,6 +435,6 @@ def test_without_the_drivers_the_extra_is_named(
     table: Made, file: Path, monkeypatch: pytest.MonkeyPatch, module: str
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    assert "pip install 'fedbnsl[database]'" in refusal(table("postgresql://127.0.0.1:1/db").header)
+    assert "pip install 'fedbnsl-site[database]'" in refusal(table("postgresql://127.0.0.1:1/db").header)
     if module == "pyarrow":
-        assert "pip install 'fedbnsl[database]'" in refusal(table(f"sqlite:///{file}").header)
+        assert "pip install 'fedbnsl-site[database]'" in refusal(table(f"sqlite:///{file}").header)

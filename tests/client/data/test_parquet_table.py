@@ -148,7 +148,7 @@ def test_without_pyarrow_the_extra_is_named(
 ) -> None:
     path = write(table)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    assert "needs pyarrow: pip install 'fedbnsl[parquet]', or save the table as CSV" in refusal(path)
+    assert "needs pyarrow: pip install 'fedbnsl-site[parquet]', or save the table as CSV" in refusal(path)
 
 
 def test_a_site_may_change_from_one_form_to_the_other(write: Callable[..., Path], tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ function showOver({ outcome, report, command }) {
   if (!section.hidden) return;
   section.hidden = false;
   if (!report) {
-    byId("report-note").replaceChildren("The run is over. Its report is made by ", make("code", {}, command), ", where the extra experiments is installed.");
+    byId("report-note").replaceChildren("The run is over. Its report is made by ", make("code", {}, command), ", where fedbnsl is installed with all that it depends on.");
     close("the run is over");
     return;
   }

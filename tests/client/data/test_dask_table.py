@@ -341,5 +341,5 @@ def test_the_command_joins_with_workers_and_refuses_them_under_a_policy(
 @pytest.mark.parametrize("module", ["distributed", "pyarrow"])
 def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(DataError, match=r"pip install 'fedbnsl\[dask\]'"), connected("dask://127.0.0.1:1"):
+    with pytest.raises(DataError, match=r"pip install 'fedbnsl-site\[dask\]'"), connected("dask://127.0.0.1:1"):
         pass

@@ -55,7 +55,7 @@ IN_PARALLEL = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile 
 .PHONY: kernels
 kernels: $(RUN_STAMP)
 	$(BIN)/python -c "from fedbnsl_client.solvers.local_solver import warm_up; warm_up()"
-	$(BIN)/python -c "from fedbnsl.plan.plan import Plan; from fedbnsl_server.coordinator import warm_up; warm_up(Plan.load('private'))"
+	$(BIN)/python -c "from fedbnsl.plan.plan import Plan; from fedbnsl_server.run.coordinator import warm_up; warm_up(Plan.load('private'))"
 
 .PHONY: test
 test: $(DEV_STAMP) kernels ## All tests (set FEDBNSL_DATA to a folder with sachs/ to include the real data)

@@ -6,7 +6,7 @@ from itertools import combinations, product
 import networkx as nx
 import numpy as np
 
-from fedbnsl.sparse import Mask
+from fedbnsl.protocol.sparse import Mask
 
 
 def random_dag(d: int, density: float, rng: np.random.Generator) -> Mask:

@@ -9,13 +9,13 @@ from typing import Any, Protocol
 import grpc
 import pytest
 
-from fedbnsl import channel
 from fedbnsl.identity.certificates import Credentials
 from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol import channel
 from fedbnsl.wire import federation_pb2_grpc as federation_grpc
 from fedbnsl_server.grpc_api.authentication import Authentication
-from fedbnsl_server.grpc_api.front_door import FrontDoor
 from fedbnsl_server.grpc_api.incoming import IncomingCalls
+from fedbnsl_server.grpc_api.listener import FrontDoor
 from fedbnsl_server.grpc_api.servicer import Servicer
 from fedbnsl_server.identity.enrolment import Federation
 from fedbnsl_server.sites.mailbox import Mailbox

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedbnsl.sparse import Mask, Matrix, SparseMatrix
+from fedbnsl.protocol.sparse import Mask, Matrix, SparseMatrix
 from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_client.solvers import pgcd
 from oracles import literal_local_objective, literal_pgcd

@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from fedbnsl.sparse import Mask, Matrix
+from fedbnsl.protocol.sparse import Mask, Matrix
 
 ROWS_A_COLUMN = 4
 """So many rows stand for the moments of each column."""

@@ -6,8 +6,8 @@ import numpy as np
 
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
-from fedbnsl.sparse import Matrix
-from fedbnsl_server.search.released_likelihood import Release, ReleasedLikelihood
+from fedbnsl.protocol.sparse import Matrix
+from fedbnsl_server.search.private.released_likelihood import Release, ReleasedLikelihood
 
 NAMES = ("a", "b", "c", "d", "e")
 D, ROWS = 5, 1e9

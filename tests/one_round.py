@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 
-from fedbnsl.messages import Content, LocalUpdate
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.messages import Content, LocalUpdate
 from fedbnsl.rounds.kinds import stage
-from fedbnsl_server.algorithm import round_loop
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.rounds.kinds import Run, kind_of
+from fedbnsl_server.run import round_loop
 
 
 def advance(

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from fedbnsl.messages import LocalUpdate, RoundTask, SiteState
 from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.messages import LocalUpdate, RoundTask, SiteState
 from fedbnsl_client.participant import Participant
-from fedbnsl_server.algorithm import round_loop
 from fedbnsl_server.algorithm.admm import AdmmState
-from fedbnsl_server.algorithm.round_loop import RoundRecord
+from fedbnsl_server.run import round_loop
+from fedbnsl_server.run.round_loop import RoundRecord
 from fedbnsl_server.sites.mailbox import Exchange, Traffic, UpdateCheck
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedbnsl.plan.plan import Plan
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.budget.policy import Policy
 from fedbnsl_client.site import folder as site_folder
 

@@ -13,20 +13,21 @@ import pytest
 
 from fedbnsl.errors import FedbnslError
 from fedbnsl.identity.certificates import key_fingerprint
-from fedbnsl.messages import LocalUpdate, Loss, RoundTask, SiteState
 from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.messages import LocalUpdate, Loss, RoundTask, SiteState
 from fedbnsl_client.budget.journal import RunJournal
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_client.privacy import randomness
-from fedbnsl_client.secure_sum import peers
-from fedbnsl_client.secure_sum.keys import public_key_of
+from fedbnsl_client.secure_aggregation import peers
+from fedbnsl_client.secure_aggregation.keys import public_key_of
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_research.bench.secure_sum import LosingExchange, SiteLostError
-from fedbnsl_server.algorithm import admm, round_loop
+from fedbnsl_server.algorithm import admm
 from fedbnsl_server.grpc_api.servicer import Servicer
 from fedbnsl_server.identity.enrolment import Federation
-from fedbnsl_server.serve import serve
+from fedbnsl_server.run import round_loop
+from fedbnsl_server.run.serve import serve
 from fedbnsl_server.sites.mailbox import UpdateCheck
 from fedbnsl_workbench.tables.synthetic import synthesise
 from federation_folder import enrol

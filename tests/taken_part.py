@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fedbnsl.sparse import SparseMatrix
+from fedbnsl.protocol.sparse import SparseMatrix
 from fedbnsl_client import join_run
 
 

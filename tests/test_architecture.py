@@ -35,7 +35,7 @@ PACKAGES = {
 # Rule 2: who may import gRPC, and who the generated messages.
 GRPC = ("grpc", "grpc_health", "grpc_status")
 GRPC_ROOMS = (
-    "fedbnsl.channel",
+    "fedbnsl.protocol.channel",
     "fedbnsl_server.cli",
     "fedbnsl_server.grpc_api",
     "fedbnsl_server.observe.status_client",
@@ -46,11 +46,11 @@ GRPC_ROOMS = (
 )
 PROTOBUF = ("google", "fedbnsl.wire")
 PROTOBUF_ROOMS = (
-    "fedbnsl.codec",
-    "fedbnsl.matrix_codec",
-    "fedbnsl.offer_codec",
-    "fedbnsl.pieces",
-    "fedbnsl.plain_codec",
+    "fedbnsl.protocol.codec",
+    "fedbnsl.protocol.matrix_codec",
+    "fedbnsl.protocol.offer_codec",
+    "fedbnsl.protocol.chunks",
+    "fedbnsl.protocol.plain_codec",
     "fedbnsl.rounds",
     "fedbnsl_server.grpc_api",
     "fedbnsl_server.observe.status_client",
@@ -84,8 +84,8 @@ MATHS = (
     "fedbnsl_client.solvers",
 )
 NOT_MATHS = (
-    "fedbnsl_server.algorithm.round_loop",  # asks the sites, and looks at the clock
-    "fedbnsl_server.algorithm.secure_sum",  # adds up what sites sent, for any kind of round
+    "fedbnsl_server.run.round_loop",  # asks the sites, and looks at the clock
+    "fedbnsl_server.run.secure_aggregation",  # adds up what sites sent, for any kind of round
     "fedbnsl_client.privacy.randomness",  # the operating system's
 )
 MATHS_EXTERNAL = ("numpy", "scipy", "numba")
@@ -103,21 +103,21 @@ MATHS_STANDARD = {
 MATHS_INTERNAL = (
     "fedbnsl.errors",
     "fedbnsl.graphs.graph",
-    "fedbnsl.messages",  # frozen values without a wire format
+    "fedbnsl.protocol.messages",  # frozen values without a wire format
     "fedbnsl.plan",
     "fedbnsl.rounds.kinds",  # which round is of which kind
-    "fedbnsl.sparse",
+    "fedbnsl.protocol.sparse",
     "fedbnsl_client.data.mapped_array",  # a table block by block, and room for what is kept of one that lies in a file
 )
 NOT_IN_MATHS = {"open", "print", "input", "exec", "eval", "breakpoint"}
 
 # Rule 4: transport, which imports no mathematics.
 TRANSPORT = (
-    "fedbnsl.channel",
-    "fedbnsl.codec",
-    "fedbnsl.matrix_codec",
-    "fedbnsl.offer_codec",
-    "fedbnsl.plain_codec",
+    "fedbnsl.protocol.channel",
+    "fedbnsl.protocol.codec",
+    "fedbnsl.protocol.matrix_codec",
+    "fedbnsl.protocol.offer_codec",
+    "fedbnsl.protocol.plain_codec",
     "fedbnsl_server.grpc_api",
     "fedbnsl_server.observe.status_client",
     "fedbnsl_client.session",
@@ -126,7 +126,7 @@ TRANSPORT = (
 # Rules 5 and 8: who makes a state, who takes a step of either side; the benchmark times a solver by itself.
 STATE_MODULES = {"fedbnsl_server.algorithm.admm", "fedbnsl_server.store.checkpoint"}
 STEP_MODULES = {
-    "advance": {"fedbnsl_server.algorithm.round_loop"},
+    "advance": {"fedbnsl_server.run.round_loop"},
     "advance_admm": {"fedbnsl_server.rounds.admm"},
     "global_step": {
         "fedbnsl_server.algorithm.global_step",
@@ -186,7 +186,7 @@ EXTRA = ("jinja2", "markupsafe", "joblib", "matplotlib", "sklearn", "pandas", "d
 
 # Whoever looks for what a process sends, and to whom, finds traces in one place.
 TELEMETRY = ("opentelemetry", "requests")
-TELEMETRY_MODULES = {"fedbnsl.traces"}
+TELEMETRY_MODULES = {"fedbnsl.events.traces"}
 
 DRAWERS = {"util", "utils", "helper", "helpers", "manager", "managers", "base", "misc", "common", "tools"}
 
@@ -361,7 +361,7 @@ def traces_are_sent_from_one_place(module: Module) -> Iterator[str]:
 
 def toml_is_parsed_in_one_place(module: Module) -> Iterator[str]:
     """Which bounds its depth and skips a byte order mark, whatever the file is for."""
-    if module.name != "fedbnsl.toml_text":
+    if module.name != "fedbnsl.files.toml_text":
         yield from (name for name in module.imports if is_part(name, ("tomllib",)))
 
 
@@ -394,16 +394,16 @@ BROKEN: list[tuple[Rule, str, str]] = [
     (packages_import_only_what_they_may, "fedbnsl.cli", "def run():\n    from fedbnsl_workbench.cli import demo"),
     (
         packages_import_only_what_they_may,
-        "fedbnsl_server.algorithm.round_loop",
+        "fedbnsl_server.run.round_loop",
         "from fedbnsl_client.data.dataset import Dataset",
     ),
     (packages_import_only_what_they_may, "fedbnsl_client.cli", "from fedbnsl_server.algorithm import round_loop"),
     (packages_import_only_what_they_may, "fedbnsl_client.cli", "import fedbnsl_workbench.scoring.metrics as m"),
-    (grpc_and_protobuf_stay_at_the_edge, "fedbnsl_server.algorithm.round_loop", "import grpc"),
+    (grpc_and_protobuf_stay_at_the_edge, "fedbnsl_server.run.round_loop", "import grpc"),
     (grpc_and_protobuf_stay_at_the_edge, "fedbnsl_server.sites.mailbox", "from grpc.aio import Server"),
     (grpc_and_protobuf_stay_at_the_edge, "fedbnsl_workbench.localnet", "import grpc"),
-    (grpc_and_protobuf_stay_at_the_edge, "fedbnsl.messages", "from fedbnsl.wire import values_pb2"),
-    (grpc_and_protobuf_stay_at_the_edge, "fedbnsl.messages", "from fedbnsl import wire"),
+    (grpc_and_protobuf_stay_at_the_edge, "fedbnsl.protocol.messages", "from fedbnsl.wire import values_pb2"),
+    (grpc_and_protobuf_stay_at_the_edge, "fedbnsl.protocol.messages", "from fedbnsl import wire"),
     (grpc_and_protobuf_stay_at_the_edge, "fedbnsl_client.cli", "import fedbnsl.wire.values_pb2 as v"),
     (grpc_and_protobuf_stay_at_the_edge, "fedbnsl_server.algorithm.admm", "from google.protobuf import json_format"),
     (pages_are_made_in_their_rooms, "fedbnsl_server.observe.terminal", "from starlette.routing import Route"),
@@ -427,8 +427,8 @@ BROKEN: list[tuple[Rule, str, str]] = [
         "fedbnsl_server.grpc_api.servicer",
         "from fedbnsl_server.algorithm.admm import advance",
     ),
-    (transport_does_no_mathematics, "fedbnsl.codec", "from fedbnsl_server.algorithm import acyclicity"),
-    (the_state_is_made_in_one_place, "fedbnsl_server.algorithm.round_loop", "state = AdmmState(1, W, 0.0)"),
+    (transport_does_no_mathematics, "fedbnsl.protocol.codec", "from fedbnsl_server.algorithm import acyclicity"),
+    (the_state_is_made_in_one_place, "fedbnsl_server.run.round_loop", "state = AdmmState(1, W, 0.0)"),
     (the_state_is_made_in_one_place, "fedbnsl_workbench.simulate", "state = admm.AdmmState(1, W, 0.0)"),
     (steps_are_taken_in_one_place, "fedbnsl_workbench.simulate", "state = advance(state, updates, plan, mask)"),
     (
@@ -444,7 +444,7 @@ BROKEN: list[tuple[Rule, str, str]] = [
     (a_site_draws_at_random_in_one_place, "fedbnsl_client.data.fingerprint", "import os\nos.urandom(8)"),
     (a_private_table_stays_where_it_is, "fedbnsl_client.session", "from fedbnsl_client.data.dataset import Dataset"),
     (a_private_table_stays_where_it_is, "fedbnsl_client.session", "from fedbnsl_client.data import dataset"),
-    (a_private_table_stays_where_it_is, "fedbnsl.messages", "def send(table: Dataset): ..."),
+    (a_private_table_stays_where_it_is, "fedbnsl.protocol.messages", "def send(table: Dataset): ..."),
     (
         a_private_table_stays_where_it_is,
         "fedbnsl_workbench.scoring.metrics",
@@ -489,7 +489,7 @@ def test_the_modules_that_the_rules_are_about_are_found() -> None:
 
 def test_the_modules_that_take_the_steps_do_take_them() -> None:
     calls = {module.name: module.calls for module in modules()}
-    assert "advance" in calls["fedbnsl_server.algorithm.round_loop"]
+    assert "advance" in calls["fedbnsl_server.run.round_loop"]
     assert "advance_admm" in calls["fedbnsl_server.rounds.admm"]
     assert "global_step" in calls["fedbnsl_server.algorithm.admm"]
     assert "solve" in calls["fedbnsl_client.solvers.local_solver"]

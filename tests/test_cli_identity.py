@@ -13,7 +13,7 @@ import pytest
 
 from coordinator_thread import VARIABLES, start
 from fedbnsl.identity.passphrase import Passphrases
-from fedbnsl.messages import JoinRequest
+from fedbnsl.protocol.messages import JoinRequest
 from fedbnsl_client.session import Session
 from fedbnsl_client.site.identity import Identity
 from fedbnsl_server.identity.enrolment import Federation

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fedbnsl import security_log
-from fedbnsl.security_log import SecurityLog
+from fedbnsl.events import security_log
+from fedbnsl.events.security_log import SecurityLog
 from federation_folder import enrol, make_federation
 from private_site import make_site
 

@@ -29,16 +29,16 @@ def test_help_loads_no_library_but_that_of_the_command_line(command: str) -> Non
 
 
 def test_a_coordinator_listens_before_it_loads_mathematics_and_never_loads_what_sites_and_reports_need():
-    assert loaded("import fedbnsl_server.cli, fedbnsl_server.serve") == {"grpc", "numpy", "pydantic"}
+    assert loaded("import fedbnsl_server.cli, fedbnsl_server.run.serve") == {"grpc", "numpy", "pydantic"}
     warm = "from fedbnsl_server.algorithm.global_step import warm_up\nwarm_up()"
-    assert loaded(f"import fedbnsl_server.serve\n{warm}") == {"grpc", "numpy", "pydantic", "scipy"}
+    assert loaded(f"import fedbnsl_server.run.serve\n{warm}") == {"grpc", "numpy", "pydantic", "scipy"}
 
 
 @pytest.mark.parametrize("searches", [True, False])
 def test_a_coordinator_loads_a_compiler_only_for_a_search(searches: bool):
     """While its sites join, so that no round waits for it."""
     plan = f"Plan(n_participants=2, moments_rounds={int(searches)}, refit_rounds={int(not searches)})"
-    warm = f"from fedbnsl.plan.plan import Plan\nfrom fedbnsl_server.coordinator import warm_up\nwarm_up({plan})"
+    warm = f"from fedbnsl.plan.plan import Plan\nfrom fedbnsl_server.run.coordinator import warm_up\nwarm_up({plan})"
     assert ("numba" in loaded(warm)) == searches
 
 

@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from fedbnsl.durable import OWNER_ONLY
+from fedbnsl.console.shown import shown_lines
+from fedbnsl.console.tell import tell
 from fedbnsl.errors import LeftError, SetupError
-from fedbnsl.event_options import Listeners, takes_listeners
-from fedbnsl.events import Events, silent
+from fedbnsl.events.emitter import Events, silent
+from fedbnsl.events.options import Listeners, takes_listeners
+from fedbnsl.events.security_log_cli import audit_log
+from fedbnsl.files.durable import OWNER_ONLY
 from fedbnsl.identity.passphrase import Passphrases, passphrase_option
-from fedbnsl.security_log_cli import audit_log
-from fedbnsl.shown import shown_lines
-from fedbnsl.tell import tell
 from fedbnsl.web.options import served_at
 from fedbnsl_client.agent import cli as agent_cli
-from fedbnsl_client.leaving import Leaving
-from fedbnsl_client.secure_sum import cli as secure_sum_cli
+from fedbnsl_client.cancellation import Leaving
+from fedbnsl_client.secure_aggregation import cli as secure_sum_cli
 from fedbnsl_client.site import approval_cli, identity_cli
 
 if TYPE_CHECKING:
-    from fedbnsl.messages import RunOffer
+    from fedbnsl.protocol.messages import RunOffer
     from fedbnsl_client.data.dataset import Dataset
     from fedbnsl_client.site.admission import Admission
     from fedbnsl_client.site.identity import Link
@@ -334,9 +334,9 @@ def join(
     is released is paid for in the ledger first. Without it, the table must be public: what leaves the site is then not
     counted.
     """
-    from fedbnsl.messages import SITE_NAME_RULE, is_site_name
-    from fedbnsl.security_log import once_each, unrecorded
-    from fedbnsl.wording import counted
+    from fedbnsl.console.wording import counted
+    from fedbnsl.events.security_log import once_each, unrecorded
+    from fedbnsl.protocol.messages import SITE_NAME_RULE, is_site_name
     from fedbnsl_client.budget.policy import Policy
     from fedbnsl_client.join_run import take_part
     from fedbnsl_client.site import folder as site_folder
@@ -486,9 +486,9 @@ def refit(
     """
     from dataclasses import replace
 
+    from fedbnsl.console.wording import counted, counted_edges
     from fedbnsl.graphs import files as graph_files
     from fedbnsl.graphs.formats import lgbn_json
-    from fedbnsl.wording import counted, counted_edges
     from fedbnsl_client.refit import personalise
 
     graph_files.new_graph_folder(out)
@@ -512,7 +512,7 @@ def refit(
 @contextmanager
 def work_shown() -> Generator[None]:
     """Show on standard error how far this site is with its own long work, such as reading a table."""
-    from fedbnsl.pace import phases_shown
+    from fedbnsl.console.time_left import phases_shown
     from fedbnsl_client.data.watched import watched
 
     with watched(partial(phases_shown(partial(tell, err=True), err=True), "")):
@@ -523,7 +523,7 @@ def column_names(columns: str | None) -> list[str]:
     """The names in the value of --columns; a name that holds a comma is in quotation marks, as in a CSV file."""
     if columns is None:
         return []
-    from fedbnsl.messages import composed
+    from fedbnsl.protocol.messages import composed
 
     names = [composed(name.strip()) for name in next(csv.reader([columns], skipinitialspace=True))]
     if not names or not all(names):

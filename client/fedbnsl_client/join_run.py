@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedbnsl import durable
+from fedbnsl.console.interrupt import Interruption, outcome_of
+from fedbnsl.console.shown import shown
+from fedbnsl.console.wording import counted
 from fedbnsl.errors import (
     BudgetExhaustedError,
     EjectedError,
@@ -24,12 +26,17 @@ from fedbnsl.errors import (
     SeatLostError,
     StaleRoundError,
 )
-from fedbnsl.events import Emit, silent
+from fedbnsl.events.emitter import Emit, silent
+from fedbnsl.events.security_log import Record, unrecorded
+from fedbnsl.files import durable
 from fedbnsl.graphs import files as graph_files
 from fedbnsl.graphs.cpdag import class_of
 from fedbnsl.graphs.formats import LearnedGraph, edges_csv
-from fedbnsl.interrupt import Interruption, outcome_of
-from fedbnsl.messages import (
+from fedbnsl.plan.largest_changes import largest_changes, told
+from fedbnsl.plan.plan import Plan
+from fedbnsl.plan.plan_table import shown_settings
+from fedbnsl.privacy.zcdp import zcdp_of
+from fedbnsl.protocol.messages import (
     Finished,
     JoinReply,
     JoinRequest,
@@ -39,20 +46,13 @@ from fedbnsl.messages import (
     RunOffer,
     run_tag,
 )
-from fedbnsl.plan.largest_changes import largest_changes, told
-from fedbnsl.plan.plan import Plan
-from fedbnsl.plan.plan_table import shown_settings
-from fedbnsl.privacy.zcdp import zcdp_of
+from fedbnsl.protocol.sparse import SparseMatrix
+from fedbnsl.protocol.versions import own_versions
 from fedbnsl.rounds.kinds import n_rounds
-from fedbnsl.security_log import Record, unrecorded
-from fedbnsl.shown import shown
-from fedbnsl.sparse import SparseMatrix
-from fedbnsl.versions import own_versions
-from fedbnsl.wording import counted
+from fedbnsl_client.cancellation import Leaving
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.plan_fit import fit_of, site_lines
 from fedbnsl_client.data.preparation import has_intercept
-from fedbnsl_client.leaving import Leaving
 from fedbnsl_client.participant import Participant
 from fedbnsl_client.refit import personalise
 from fedbnsl_client.session import Session
@@ -103,7 +103,7 @@ def take_part(
     offer
         The run to take part in, as the coordinator offered it, and no other; None: the only one that it can mean.
     emit
-        Told what happens, under the name of the offer; see `fedbnsl.events`.
+        Told what happens, under the name of the offer; see `fedbnsl.events.emitter`.
     leaving
         Asks to leave the run while it goes on.
     aside

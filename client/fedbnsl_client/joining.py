@@ -7,9 +7,9 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, Literal, overload
 
+from fedbnsl.console.tell import tell
 from fedbnsl.graphs.formats import LearnedGraph
 from fedbnsl.plan.dictionary import Dictionary
-from fedbnsl.tell import tell
 from fedbnsl_client.data.frames import dictionary_from, site_tables
 from fedbnsl_client.join_run import take_part
 from fedbnsl_client.site import identity as site_identity

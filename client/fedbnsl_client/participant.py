@@ -6,18 +6,18 @@ from functools import partial
 
 import numpy as np
 
-from fedbnsl import codec
 from fedbnsl.errors import LocalProtocolError, RemoteProtocolError, StaleRoundError
-from fedbnsl.messages import LocalUpdate, Loss, RoundTask, Seat, SiteState, Units
 from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol import codec
+from fedbnsl.protocol.messages import LocalUpdate, Loss, RoundTask, Seat, SiteState, Units
+from fedbnsl.protocol.sparse import SparseMatrix
 from fedbnsl.rounds.kinds import LARGEST, stage
-from fedbnsl.sparse import SparseMatrix
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.plan_fit import oddities
 from fedbnsl_client.privacy import randomness
 from fedbnsl_client.privacy.noise import Randbelow
 from fedbnsl_client.rounds.kinds import Journal, LocalProblem, LocalRounds, local_rounds
-from fedbnsl_client.secure_sum.vouching import Unvouched, Vouching
+from fedbnsl_client.secure_aggregation.attestation import Unvouched, Vouching
 
 
 class Unaccounted:
@@ -88,7 +88,7 @@ class Participant:
         self._snapshot = snapshot or SiteState(zero, zero)
         member = None
         if plan.secure_sums:
-            from fedbnsl_client.secure_sum.member import Member  # here: it loads cryptography
+            from fedbnsl_client.secure_aggregation.member import Member  # here: it loads cryptography
 
             member = Member(
                 site,

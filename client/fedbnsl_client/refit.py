@@ -1,7 +1,7 @@
 """Personalised weights: ordinary least squares on the learned DAG with one site's own table. They stay at the site."""
 
 from fedbnsl.graphs.formats import LearnedGraph
-from fedbnsl.sparse import Mask
+from fedbnsl.protocol.sparse import Mask
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.preparation import column_means
 from fedbnsl_client.losses.squared import SecondMoments

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import grpc
 from google.protobuf.message import Message
 
-from fedbnsl import codec
-from fedbnsl.channel import ALIVE_EVERY_S, ALIVE_TIMEOUT_S, LONG_POLL_S, open_channel
+from fedbnsl.console.shown import shown
+from fedbnsl.console.time_left import SparseLines, in_words
 from fedbnsl.errors import (
     EjectedError,
     FedbnslError,
@@ -32,7 +32,11 @@ from fedbnsl.errors import (
     StaleRoundError,
     UnreachableError,
 )
-from fedbnsl.messages import (
+from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol import codec
+from fedbnsl.protocol.channel import ALIVE_EVERY_S, ALIVE_TIMEOUT_S, LONG_POLL_S, open_channel
+from fedbnsl.protocol.chunks import CutMessage, JoinedMessage, cut
+from fedbnsl.protocol.messages import (
     NOT_SEATED,
     TAKEN_OUT,
     UNHANDLED,
@@ -46,11 +50,7 @@ from fedbnsl.messages import (
     RunStatus,
     run_tag,
 )
-from fedbnsl.offer_codec import decode_offers
-from fedbnsl.pace import SparseLines, in_words
-from fedbnsl.pieces import CutMessage, JoinedMessage, cut
-from fedbnsl.plan.plan import Plan
-from fedbnsl.shown import shown
+from fedbnsl.protocol.offer_codec import decode_offers
 from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl.wire import federation_pb2_grpc as federation_grpc
 

@@ -14,9 +14,9 @@ from importlib.metadata import EntryPoint, entry_points
 import click
 
 from fedbnsl import __version__
+from fedbnsl.console.interrupt import interruptible
+from fedbnsl.console.shown import shown_lines
 from fedbnsl.errors import FedbnslError, InterruptedRunError, SetupError
-from fedbnsl.interrupt import interruptible
-from fedbnsl.shown import shown_lines
 
 _GROUP = "fedbnsl.commands"
 

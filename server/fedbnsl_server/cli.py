@@ -8,28 +8,28 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fedbnsl.console.interrupt import Interruption
+from fedbnsl.console.shown import shown_lines
+from fedbnsl.console.tell import tell
 from fedbnsl.errors import InterruptedRunError, SetupError
-from fedbnsl.event_options import Listeners, takes_listeners
-from fedbnsl.events import Events
+from fedbnsl.events.emitter import Events
+from fedbnsl.events.options import Listeners, takes_listeners
+from fedbnsl.events.security_log_cli import audit_log
 from fedbnsl.identity.passphrase import Passphrases, passphrase_option
-from fedbnsl.interrupt import Interruption
 from fedbnsl.plan.plan_options import PlanChoice, takes_plan
-from fedbnsl.security_log_cli import audit_log
-from fedbnsl.shown import shown_lines
-from fedbnsl.tell import tell
 from fedbnsl.web.options import served_at
 from fedbnsl_server.identity import cli as enrolment_cli
 from fedbnsl_server.observe import cli as observer_cli
+from fedbnsl_server.results.variable_names import names_in, variables_in
 from fedbnsl_server.runs import cli as runs_cli
 from fedbnsl_server.store import cli as order_cli
-from fedbnsl_server.variable_names import names_in, variables_in
 
 if TYPE_CHECKING:
     from fedbnsl_server.algorithm.admm import AdmmState
-    from fedbnsl_server.algorithm.round_loop import RoundRecord
     from fedbnsl_server.identity.enrolment import Federation
     from fedbnsl_server.observe.metrics_port import MetricsPort
     from fedbnsl_server.observe.page.runs_page import RunsPage
+    from fedbnsl_server.run.round_loop import RoundRecord
 
 
 @click.group()
@@ -158,8 +158,8 @@ def serve(
     With --runs it stays up and plays the runs of a folder, one after another or several at once; its sites need one
     agent each (`fedbnsl participant agent`). Both signals then pause its runs, and a new start continues them.
     """
-    from fedbnsl.channel import DEFAULT_PORT, split_address
-    from fedbnsl_server.serve import serve as serve_run
+    from fedbnsl.protocol.channel import DEFAULT_PORT, split_address
+    from fedbnsl_server.run.serve import serve as serve_run
     from fedbnsl_server.store.command import another_folder, keep_commands
     from fedbnsl_server.store.run_folder import default_folder, holds_a_round, load_plan
 
@@ -218,7 +218,7 @@ def serve(
 
     def listening(address: str) -> None:
         if address_file is not None:
-            from fedbnsl.durable import write_text
+            from fedbnsl.files.durable import write_text
 
             write_text(address_file, address)
         repeat = ["coordinator", "serve", "plan.toml"]
@@ -242,9 +242,9 @@ def serve(
             keep_commands(folder, [repeat, guarded], spends_budget=False, instead=public)
         say(f"listening on {address}; run folder: {folder}")
 
-    from fedbnsl.pace import phases_shown
+    from fedbnsl.console.time_left import phases_shown
+    from fedbnsl.console.wording import counted_edges
     from fedbnsl.rounds.kinds import n_rounds
-    from fedbnsl.wording import counted_edges
 
     def after_round(state: "AdmmState", record: "RoundRecord") -> None:
         total, kind = n_rounds(plan), record.kind
@@ -310,8 +310,8 @@ def _serve_runs(
     events: Events,
     page: "RunsPage | None",
 ) -> None:
-    from fedbnsl.durable import make_folder, write_text
-    from fedbnsl.pace import phases_shown
+    from fedbnsl.console.time_left import phases_shown
+    from fedbnsl.files.durable import make_folder, write_text
     from fedbnsl_server.runs.service import serve_runs
 
     def say(name: str, text: str) -> None:
@@ -367,10 +367,10 @@ def _parse_seeds(seeds: tuple[str, ...]) -> dict[str, int]:
 
 
 def _summarise(result: dict[str, Any], folder: Path) -> None:
-    from fedbnsl.wording import edges_in_words
-    from fedbnsl_server.influence import in_one_line, outliers, who_was_left_out
+    from fedbnsl.console.wording import edges_in_words
+    from fedbnsl_server.results.influence import in_one_line, outliers, who_was_left_out
+    from fedbnsl_server.results.unused import unused_sentences
     from fedbnsl_server.sites.ejection import left_in_the_result
-    from fedbnsl_server.store.unused import unused_sentences
 
     for sentence in [*result.get("verdict", {}).get("incomplete", []), *outliers(result["influence"])]:
         tell(f"be careful: {sentence}")

@@ -13,13 +13,13 @@ import numpy as np
 from audit import reference
 from audit.reference import LATTICE
 from fedbnsl.errors import BudgetExhaustedError, ProtocolError
-from fedbnsl.messages import Content, LocalUpdate, RoundTask
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy import calibration as pricing
 from fedbnsl.privacy.calibration import Price
+from fedbnsl.protocol.messages import Content, LocalUpdate, RoundTask
+from fedbnsl.protocol.sparse import Index, Matrix, SparseMatrix
 from fedbnsl.rounds import residual_moments as residual_rounds
 from fedbnsl.rounds.kinds import KINDS, n_rounds, stage
-from fedbnsl.sparse import Index, Matrix, SparseMatrix
 from fedbnsl_client import participant
 from fedbnsl_client.budget import journal as run_journal
 from fedbnsl_client.budget.ledger import Ledger, Request

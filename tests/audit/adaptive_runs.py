@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from scipy.special import ndtr
 
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 
 _CELLS = 16  # of a grid, in the range of a selection
 _OPEN_RUNS = 2

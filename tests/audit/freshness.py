@@ -15,11 +15,11 @@ import numpy as np
 
 from audit import accounts, noise_tests, reference
 from audit.reference import LATTICE
-from fedbnsl.messages import RoundTask
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy import calibration as pricing
+from fedbnsl.protocol.messages import RoundTask
+from fedbnsl.protocol.sparse import Matrix, SparseMatrix
 from fedbnsl.rounds.kinds import n_rounds, stage
-from fedbnsl.sparse import Matrix, SparseMatrix
 from fedbnsl_client import participant
 from fedbnsl_client.data.dataset import Dataset
 

@@ -12,7 +12,7 @@ from audit.reference import LATTICE
 from audit.two_worlds import DELTA, EPSILON
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy import calibration as pricing
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.privacy import private_moments, randomness
 
 N, D = 20, 2

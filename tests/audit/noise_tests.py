@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import numpy as np
 from scipy import stats
 
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 
 FALSE_ALARM = 1e-9
 

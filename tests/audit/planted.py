@@ -15,7 +15,7 @@ import numpy as np
 from fedbnsl.privacy import calibration as pricing
 from fedbnsl.privacy import gaussian_dp
 from fedbnsl.privacy.calibration import LATTICE
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.budget import journal as run_journal
 from fedbnsl_client.budget import ledger, ledger_file, spending
 from fedbnsl_client.losses import clipped as clipped_gradient

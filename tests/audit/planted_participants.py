@@ -51,7 +51,10 @@ scales_without_the_journal = changed_participant(
 scales_drawn_anew = changed_rounds(
     "scales_drawn_anew",
     scales,
-    ("from fedbnsl.messages", "from fedbnsl_client.solvers.local_solver import release_setup\nfrom fedbnsl.messages"),
+    (
+        "from fedbnsl.protocol.messages",
+        "from fedbnsl_client.solvers.local_solver import release_setup\nfrom fedbnsl.protocol.messages",
+    ),
     (
         "setup = self.problem.setup\n",
         "p = self.problem\n        setup = release_setup(p.plan, p.plan.privacy, p.price, p.X, p.randbelow)\n",

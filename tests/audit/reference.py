@@ -11,7 +11,7 @@ import mpmath
 import numpy as np
 from scipy.special import ndtr
 
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 
 LATTICE = 2**20
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from audit import noise_tests, reference
 from audit.reference import LATTICE
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data import mapped_array
 from fedbnsl_client.losses import blocked, clipped
 from fedbnsl_client.privacy import private_moments, randomness

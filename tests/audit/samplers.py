@@ -11,7 +11,7 @@ from scipy import stats
 
 from audit import noise_tests, reference
 from audit.reference import LATTICE, exact_exp
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.privacy import randomness
 from fedbnsl_client.privacy.noise import Randbelow
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from audit import reference
 from audit.reference import LATTICE
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.losses.clipped import ClippedGradient
 from fedbnsl_client.privacy import randomness
 

@@ -16,20 +16,20 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from scipy import stats
 
 import secure_sites
-from fedbnsl.messages import MaskedSum, Seat
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy import calibration
 from fedbnsl.privacy.calibration import LATTICE, Price, price_of
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.messages import MaskedSum, Seat
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.budget.journal import RunJournal
 from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.policy import DatasetPolicy
 from fedbnsl_client.privacy import private_moments, randomness
 from fedbnsl_client.privacy.private_moments import release_statistics, residual_sums
 from fedbnsl_client.rounds import residual_moments
-from fedbnsl_client.secure_sum import keys, masks, member
-from fedbnsl_client.secure_sum.masks import Words
-from fedbnsl_client.secure_sum.member import Member
+from fedbnsl_client.secure_aggregation import keys, masks, member
+from fedbnsl_client.secure_aggregation.masks import Words
+from fedbnsl_client.secure_aggregation.member import Member
 from private_site import NAMES, rows
 from secure_sites import GONE, LossyExchange, played, sites_of
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from audit import sensitivity
 from audit.sensitivity import EXTREMES
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.losses.clipped import ClippedGradient
 from fedbnsl_client.privacy.private_moments import release_covariance, release_residual_moments, release_second_moments
 from fedbnsl_client.solvers.dp_pgcd import DpPgcd

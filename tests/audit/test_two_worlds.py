@@ -7,9 +7,9 @@ import pytest
 
 from audit import two_worlds
 from fedbnsl.errors import FedbnslError
-from fedbnsl.messages import RoundTask
+from fedbnsl.protocol.messages import RoundTask
+from fedbnsl.protocol.sparse import SparseMatrix
 from fedbnsl.rounds.admm import Task
-from fedbnsl.sparse import SparseMatrix
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 

@@ -14,10 +14,10 @@ from scipy import stats
 
 from audit import reference
 from audit.reference import LATTICE
-from fedbnsl.messages import RoundTask
 from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.messages import RoundTask
+from fedbnsl.protocol.sparse import Matrix, SparseMatrix
 from fedbnsl.rounds.admm import Task
-from fedbnsl.sparse import Matrix, SparseMatrix
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_client.privacy import randomness

@@ -7,10 +7,10 @@ import numpy as np
 
 from audit import noise_tests, reference
 from audit.reference import LATTICE
-from fedbnsl.messages import RoundTask, SiteState
 from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.messages import RoundTask, SiteState
+from fedbnsl.protocol.sparse import Matrix, SparseMatrix
 from fedbnsl.rounds.admm import Task
-from fedbnsl.sparse import Matrix, SparseMatrix
 from fedbnsl_client import participant
 from fedbnsl_client.data.dataset import Dataset
 

@@ -8,7 +8,7 @@ import grpc
 import numpy as np
 import pytest
 
-from fedbnsl import codec
+from fedbnsl.console.interrupt import interruptible
 from fedbnsl.errors import (
     DataError,
     EjectedError,
@@ -24,16 +24,16 @@ from fedbnsl.errors import (
     SeatLostError,
     UnreachableError,
 )
-from fedbnsl.interrupt import interruptible
-from fedbnsl.messages import EdgeDraws, Finished, JoinReply, LeaveReason, RunOffer, SiteState
 from fedbnsl.plan.plan import Plan
-from fedbnsl.sparse import SparseMatrix
+from fedbnsl.protocol import codec
+from fedbnsl.protocol.messages import EdgeDraws, Finished, JoinReply, LeaveReason, RunOffer, SiteState
+from fedbnsl.protocol.sparse import SparseMatrix
 from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.join_run import take_part
 from fedbnsl_client.session import Session
 from fedbnsl_client.site.admission import PublicTable
-from fedbnsl_server.goodbye import end_of
+from fedbnsl_server.run.end_notice import end_of
 from fedbnsl_server.store import checkpoint
 from fedbnsl_workbench.simulate import simulate
 from fedbnsl_workbench.tables.synthetic import synthesise

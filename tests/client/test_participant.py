@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from fedbnsl.errors import StaleRoundError
-from fedbnsl.messages import FindingCode, LocalUpdate, RoundTask, SiteState, TableFinding
 from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.messages import FindingCode, LocalUpdate, RoundTask, SiteState, TableFinding
+from fedbnsl.protocol.sparse import SparseMatrix
 from fedbnsl.rounds import admm as admm_rounds
 from fedbnsl.rounds.scales import Answer
-from fedbnsl.sparse import SparseMatrix
 from fedbnsl_client.data.checks import Oddity
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedbnsl import codec
 from fedbnsl.errors import FedbnslError, LocalProtocolError, RemoteProtocolError, StaleRoundError
-from fedbnsl.messages import LocalUpdate, RoundTask, SiteState
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import price_of
+from fedbnsl.protocol import codec
+from fedbnsl.protocol.messages import LocalUpdate, RoundTask, SiteState
+from fedbnsl.protocol.sparse import Matrix, SparseMatrix
 from fedbnsl.rounds import residual_moments
 from fedbnsl.rounds.kinds import KINDS, LARGEST
-from fedbnsl.sparse import Matrix, SparseMatrix
 from fedbnsl_client.budget.journal import RunJournal
 from fedbnsl_client.budget.ledger import Ledger, Request
 from fedbnsl_client.data.dataset import Dataset

@@ -38,7 +38,7 @@ warm_up({plan})
 print(time.perf_counter() - started)
 """
     for image, module, plan in (
-        ("fedbnsl-coordinator", "fedbnsl_server.coordinator", "Plan.load('private')"),
+        ("fedbnsl-coordinator", "fedbnsl_server.run.coordinator", "Plan.load('private')"),
         ("fedbnsl-site", "fedbnsl_client.solvers.local_solver", ""),
     )
 }

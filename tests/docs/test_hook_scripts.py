@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fedbnsl.events import KINDS, Event
-from fedbnsl.hook import FOR_PEOPLE, Hook
+from fedbnsl.events.emitter import KINDS, Event
+from fedbnsl.events.hook import FOR_PEOPLE, Hook
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "events.md").read_text(encoding="utf-8")
 SMTP = """

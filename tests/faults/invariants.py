@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from fedbnsl import codec
 from fedbnsl.graphs.formats import weights_csv
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import price_of
+from fedbnsl.protocol import codec
 from fedbnsl_client.budget.ledger import Ledger, Request
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_server.algorithm import admm

@@ -23,9 +23,9 @@ import grpc
 
 from faults.scene import VARIABLES, Scene, public_plan
 from faults.test_messages import CALLS, mutated, resident_bytes
-from fedbnsl import codec
-from fedbnsl.channel import CALLS_AT_ONCE
-from fedbnsl.messages import JoinRequest
+from fedbnsl.protocol import codec
+from fedbnsl.protocol.channel import CALLS_AT_ONCE
+from fedbnsl.protocol.messages import JoinRequest
 from fedbnsl.wire import federation_pb2 as federation
 
 ATTACKERS = 2  # processes

@@ -15,23 +15,23 @@ _STEPS = [
     "fedbnsl_server.sites.roster.Roster.join:before:2",
     "fedbnsl_server.sites.roster.Roster.join:after:2",
     "fedbnsl_server.store.site_ledgers.SiteLedgers.check:after:1:private",
-    "fedbnsl.codec.encode_join_reply:after:1",
-    "fedbnsl_server.store.results.RunRecorder.start:before:1",
-    "fedbnsl_server.store.results.RunRecorder.start:after:1",
+    "fedbnsl.protocol.codec.encode_join_reply:after:1",
+    "fedbnsl_server.results.results.RunRecorder.start:before:1",
+    "fedbnsl_server.results.results.RunRecorder.start:after:1",
     # Tasks
-    "fedbnsl.codec.encode_task:before:1",
-    "fedbnsl.codec.encode_task:after:1",
-    "fedbnsl.codec.encode_task:after:3",
+    "fedbnsl.protocol.codec.encode_task:before:1",
+    "fedbnsl.protocol.codec.encode_task:after:1",
+    "fedbnsl.protocol.codec.encode_task:after:3",
     # Updates
-    "fedbnsl.codec.decode_update:after:1",
+    "fedbnsl.protocol.codec.decode_update:after:1",
     "fedbnsl_server.sites.mailbox.Mailbox.push:before:1",
     "fedbnsl_server.sites.mailbox.Mailbox.push:after:1",
     "fedbnsl_server.sites.mailbox.Mailbox.push:after:2",
     "fedbnsl_server.sites.mailbox.Mailbox.push:after:3",
     "fedbnsl_server.sites.mailbox.Mailbox.push:after:6",
     # The global step and what is written of it
-    "fedbnsl_server.algorithm.round_loop.advance:before:1",
-    "fedbnsl_server.algorithm.round_loop.advance:after:2",
+    "fedbnsl_server.run.round_loop.advance:before:1",
+    "fedbnsl_server.run.round_loop.advance:after:2",
     "fedbnsl_server.rounds.refit.advance:after:1:public",
     "fedbnsl_server.store.site_ledgers.SiteLedgers.save:after:1",
     "fedbnsl_server.store.checkpoint.save:before:1",
@@ -39,18 +39,18 @@ _STEPS = [
     "numpy.savez:after:2",
     "fedbnsl_server.store.checkpoint.save:after:1",
     "fedbnsl_server.store.checkpoint.save:after:3",
-    "fedbnsl_server.store.results.RunRecorder.on_round:after:1",
-    "fedbnsl_server.store.results.RunRecorder.on_round:after:2",
+    "fedbnsl_server.results.results.RunRecorder.on_round:after:1",
+    "fedbnsl_server.results.results.RunRecorder.on_round:after:2",
     # The end
-    "fedbnsl_server.store.results.RunRecorder.finish:before:1",
+    "fedbnsl_server.results.results.RunRecorder.finish:before:1",
     "fedbnsl.graphs.files.write_all:before:1",
     "fedbnsl.graphs.files.write_weights:after:1",
 ]
 # The run is over and written down: whoever comes back is told the end, or finds nobody.
 _AFTER_THE_RESULTS = [
-    "fedbnsl_server.store.results.RunRecorder.finish:after:1",
+    "fedbnsl_server.results.results.RunRecorder.finish:after:1",
     "fedbnsl_server.sites.mailbox.Mailbox.finish:before:1",
-    "fedbnsl.codec.encode_finished:after:1",
+    "fedbnsl.protocol.codec.encode_finished:after:1",
     "fedbnsl_server.sites.mailbox.Mailbox.finish:after:1",
 ]
 
@@ -102,10 +102,10 @@ def test_a_coordinator_that_is_killed_in_every_life_gets_there(undisturbed: Path
     lives = [
         "fedbnsl_server.sites.roster.Roster.join:after:1",
         "fedbnsl_server.sites.mailbox.Mailbox.push:after:2",
-        "fedbnsl_server.store.results.RunRecorder.start:after:1",
+        "fedbnsl_server.results.results.RunRecorder.start:after:1",
         "fedbnsl_server.store.checkpoint.save:after:2",
         "fedbnsl_server.rounds.refit.advance:before:1",
-        "fedbnsl_server.store.results.RunRecorder.finish:after:1",
+        "fedbnsl_server.results.results.RunRecorder.finish:after:1",
     ]
     with Scene(tmp_path, public_plan()) as scene:
         ends = scene.perform({COORDINATOR: [Blow.parse(step) for step in lives]})

@@ -50,8 +50,8 @@ _PRIVATE = [
 ]
 # Told of the end, a site has nothing more to answer: what it lost with its process is at the coordinator.
 _AT_THE_END = [
-    "fedbnsl.codec.decode_finished:before:1",
-    "fedbnsl.codec.decode_finished:after:1",
+    "fedbnsl.protocol.codec.decode_finished:before:1",
+    "fedbnsl.protocol.codec.decode_finished:after:1",
     "fedbnsl_client.join_run._keep:before:1",
     "fedbnsl_client.join_run.personalise:after:1",
     "fedbnsl_client.join_run._keep:after:1",

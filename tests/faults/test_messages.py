@@ -20,10 +20,10 @@ from faults import invariants, wire_doors
 from faults.killable import Command, stop
 from faults.scene import COORDINATOR, VARIABLES, Scene, guarded_plan
 from faults.wire_doors import DOORS
-from fedbnsl import codec
-from fedbnsl.channel import CALLS_AT_ONCE
 from fedbnsl.errors import ProtocolError, SchemaMismatchError
-from fedbnsl.messages import JoinRequest
+from fedbnsl.protocol import codec
+from fedbnsl.protocol.channel import CALLS_AT_ONCE
+from fedbnsl.protocol.messages import JoinRequest
 from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl_client.session import Session
 

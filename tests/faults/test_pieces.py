@@ -9,20 +9,20 @@ import pytest
 from faults import invariants
 from faults.killable import Blow
 from faults.scene import COORDINATOR, SITES, Scene, guarded_plan, public_plan
-from fedbnsl import pieces
 from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol import chunks as pieces
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_workbench.simulate import simulate
 
 ALL_WELL = {COORDINATOR: [0], "north": [0], "south": [0]}
-SMALL = {"fedbnsl.pieces.PIECE_BYTES": 50}
+SMALL = {"fedbnsl.protocol.chunks.PIECE_BYTES": 50}
 # At the coordinator: pieces that it hands out (of joins, tasks, the end) and takes.
 _AT_THE_COORDINATOR = [
-    "fedbnsl.pieces.CutMessage.piece:after:2",
-    "fedbnsl.pieces.CutMessage.piece:after:19",
-    "fedbnsl.pieces.JoinedMessage.add:after:1",
-    "fedbnsl.pieces.JoinedMessage.add:after:7",
-    "fedbnsl.pieces.JoinedMessage.parsed:after:4",
+    "fedbnsl.protocol.chunks.CutMessage.piece:after:2",
+    "fedbnsl.protocol.chunks.CutMessage.piece:after:19",
+    "fedbnsl.protocol.chunks.JoinedMessage.add:after:1",
+    "fedbnsl.protocol.chunks.JoinedMessage.add:after:7",
+    "fedbnsl.protocol.chunks.JoinedMessage.parsed:after:4",
 ]
 _AT_A_SITE = [
     "fedbnsl_client.session.Session._pulled:after:1",

@@ -9,7 +9,7 @@ import pytest
 from faults import invariants
 from faults.killable import Blow
 from faults.scene import COORDINATOR, LONG_S, SITES, Scene, public_plan
-from fedbnsl import channel
+from fedbnsl.protocol import channel
 from fedbnsl_server.observe.status_client import Observer
 
 ANSWER = "fedbnsl_client.rounds.admm.Rounds.answer"
@@ -64,8 +64,8 @@ def test_without_a_quorum_a_silent_site_is_seen_and_waited_for(tmp_path: Path) -
 def test_a_line_that_dies_without_a_word_is_found_by_its_silence(tmp_path: Path) -> None:
     """The deadlines of calls are far: nothing but keepalive ends those that hang."""
     hasty = [(name, value // 10) for name, value in channel._KEEPALIVE]
-    keepalive = {"fedbnsl.channel._KEEPALIVE": hasty}
-    often = {**keepalive, "fedbnsl.channel.SERVER_MIN_PING_INTERVAL_S": 1}
+    keepalive = {"fedbnsl.protocol.channel._KEEPALIVE": hasty}
+    often = {**keepalive, "fedbnsl.protocol.channel.SERVER_MIN_PING_INTERVAL_S": 1}
     plan = public_plan(rpc_timeout_s=FAR_S, round_deadline_s=FAR_S, run_deadline_s=FAR_S)
     with Scene(tmp_path, plan) as scene:
         slow = "fedbnsl_server.sites.mailbox.Mailbox.push"

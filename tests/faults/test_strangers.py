@@ -19,8 +19,8 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from fedbnsl.channel import CALLS_AT_ONCE, split_address
 from fedbnsl.identity.certificates import Credentials
+from fedbnsl.protocol.channel import CALLS_AT_ONCE, split_address
 from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl.wire import federation_pb2_grpc as federation_grpc
 from fedbnsl_server.grpc_api.connections import (

@@ -12,13 +12,13 @@ import pytest
 from faults import invariants
 from faults.killable import Blow, stop
 from faults.scene import COORDINATOR, SITES, VARIABLES, Scene, guarded_plan, public_plan
-from fedbnsl import codec
-from fedbnsl.channel import open_channel
 from fedbnsl.errors import QuorumLostError, RunAbandonedError, UnreachableError
-from fedbnsl.messages import JoinRequest, LocalUpdate
 from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol import codec
+from fedbnsl.protocol.channel import open_channel
+from fedbnsl.protocol.messages import JoinRequest, LocalUpdate
+from fedbnsl.protocol.sparse import SparseMatrix
 from fedbnsl.rounds import admm as admm_rounds
-from fedbnsl.sparse import SparseMatrix
 from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl.wire import federation_pb2_grpc as federation_grpc
 

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import DecodeError, Message
 
-from fedbnsl import codec
 from fedbnsl.errors import MalformedMessageError
-from fedbnsl.messages import (
+from fedbnsl.protocol import codec
+from fedbnsl.protocol.chunks import JoinedMessage
+from fedbnsl.protocol.messages import (
     Finished,
     JoinReply,
     JoinRequest,
@@ -21,10 +22,9 @@ from fedbnsl.messages import (
     SiteProgress,
     SiteState,
 )
-from fedbnsl.pieces import JoinedMessage
+from fedbnsl.protocol.sparse import SparseMatrix
 from fedbnsl.rounds import admm as admm_rounds
 from fedbnsl.rounds import refit as refit_rounds
-from fedbnsl.sparse import SparseMatrix
 from fedbnsl.wire import federation_pb2 as federation
 
 D = 4

@@ -15,8 +15,8 @@ from click.testing import CliRunner
 from fedbnsl.cli import fedbnsl
 from fedbnsl.errors import EjectedError, FedbnslError, ResultError, SetupError
 from fedbnsl.graphs.files import read_edges
-from fedbnsl.messages import LocalUpdate
 from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.messages import LocalUpdate
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.session import Session
 from fedbnsl_server.cli import _summarise  # pyright: ignore[reportPrivateUsage]

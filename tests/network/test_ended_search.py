@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedbnsl.messages import Phase
 from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.messages import Phase
 from fedbnsl_server.observe.status_client import Observer
 from fedbnsl_workbench.localnet import LocalNetwork
 

@@ -195,7 +195,7 @@ def test_what_cannot_listen_is_refused_before_a_port_is_open(fedbnsl, tmp_path: 
 
 def test_without_the_extra_it_is_named(fedbnsl, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
-    monkeypatch.delitem(sys.modules, "fedbnsl.traces", raising=False)
+    monkeypatch.delitem(sys.modules, "fedbnsl.events.traces", raising=False)
     for name in [name for name in sys.modules if name.startswith("opentelemetry.")]:
         monkeypatch.delitem(sys.modules, name)
     outcome = fedbnsl(
@@ -207,7 +207,7 @@ def test_without_the_extra_it_is_named(fedbnsl, monkeypatch: pytest.MonkeyPatch,
 
 
 def test_a_variable_of_the_environment_alone_sends_nothing_and_loads_nothing() -> None:
-    program = "import sys\nfrom fedbnsl.event_options import Listeners\nwith Listeners().listening('x') as emit:\n"
+    program = "import sys\nfrom fedbnsl.events.options import Listeners\nwith Listeners().listening('x') as emit:\n"
     program += "    emit('run started', run='r')\nassert not [m for m in sys.modules if 'opentelemetry' in m]"
     environment = os.environ | {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
     subprocess.run([sys.executable, "-c", program], check=True, env=environment, timeout=100)

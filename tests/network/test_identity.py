@@ -13,12 +13,12 @@ import grpc
 import pytest
 
 from coordinator_thread import RUN, start
-from fedbnsl import channel, codec
 from fedbnsl.errors import FedbnslError, IdentityError, SeatRefusedError, UnreachableError
 from fedbnsl.identity import certificates
 from fedbnsl.identity.certificates import Credentials, Name
-from fedbnsl.messages import JoinRequest, run_tag
 from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol import channel, codec
+from fedbnsl.protocol.messages import JoinRequest, run_tag
 from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl.wire import federation_pb2_grpc as federation_grpc
 from fedbnsl_client.data.dataset import Dataset
@@ -27,7 +27,7 @@ from fedbnsl_client.session import Session
 from fedbnsl_client.site.admission import PublicTable
 from fedbnsl_server.identity import authority, enrolment_table
 from fedbnsl_server.identity.enrolment import Federation
-from fedbnsl_server.serve import serve
+from fedbnsl_server.run.serve import serve
 from fedbnsl_workbench.tables.synthetic import synthesise
 from federation_folder import clock_off, enrol, enrol_at, make_federation
 

@@ -12,14 +12,14 @@ import pytest
 from rich.console import Console
 
 from fedbnsl.errors import SeatRefusedError
-from fedbnsl.messages import LocalUpdate, RoundTask
 from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.messages import LocalUpdate, RoundTask
 from fedbnsl.rounds import residual_moments
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_research.bench.poison import ConstantWeights, Garbage, swapped
 from fedbnsl_server.cli import _summarise  # pyright: ignore[reportPrivateUsage]
-from fedbnsl_server.influence import many_rows
+from fedbnsl_server.results.influence import many_rows
 from fedbnsl_workbench import localnet
 from fedbnsl_workbench import simulate as simulation
 from fedbnsl_workbench.report.page import write_report

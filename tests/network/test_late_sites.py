@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 
 from fedbnsl.errors import FedbnslError, QuorumLostError, ResultError, RunAbandonedError
-from fedbnsl.messages import Finished, JoinReply, JoinRequest, LeaveReason, LocalUpdate, RoundTask, SiteState
 from fedbnsl.plan.plan import Plan
-from fedbnsl.sparse import Matrix, SparseMatrix
+from fedbnsl.protocol.messages import Finished, JoinReply, JoinRequest, LeaveReason, LocalUpdate, RoundTask, SiteState
+from fedbnsl.protocol.sparse import Matrix, SparseMatrix
 from fedbnsl_client import join_run
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_client.session import Session
 from fedbnsl_client.site.admission import PublicTable
-from fedbnsl_server.algorithm import round_loop
 from fedbnsl_server.algorithm.admm import AdmmState, initial_state
-from fedbnsl_server.algorithm.round_loop import RoundRecord
-from fedbnsl_server.serve import serve
+from fedbnsl_server.run import round_loop
+from fedbnsl_server.run.round_loop import RoundRecord
+from fedbnsl_server.run.serve import serve
 from fedbnsl_server.sites.mailbox import Mailbox, Traffic, UpdateCheck
 from fedbnsl_server.store import checkpoint
 from fedbnsl_workbench.simulate import simulate

@@ -21,30 +21,30 @@ from fedbnsl.errors import (
     SetupError,
     StaleRoundError,
 )
-from fedbnsl.messages import LocalUpdate, Loss, MaskedSum, RoundTask, Seat, SiteState
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy import zcdp
 from fedbnsl.privacy.calibration import price_of
 from fedbnsl.privacy.report import guarantee_sentence
-from fedbnsl.sparse import SparseMatrix
+from fedbnsl.protocol.messages import LocalUpdate, Loss, MaskedSum, RoundTask, Seat, SiteState
+from fedbnsl.protocol.sparse import SparseMatrix
 from fedbnsl_client.budget.journal import RunJournal
 from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.policy import DatasetPolicy
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_client.privacy import randomness
-from fedbnsl_client.secure_sum import masks
-from fedbnsl_client.secure_sum.member import Member
-from fedbnsl_client.secure_sum.vouching import Unvouched
+from fedbnsl_client.secure_aggregation import masks
+from fedbnsl_client.secure_aggregation.attestation import Unvouched
+from fedbnsl_client.secure_aggregation.member import Member
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_server.algorithm import admm
+from fedbnsl_server.results.privacy_loss import privacy_loss
 from fedbnsl_server.rounds import residual_moments
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.sites.ejection import Ejected, losses, round_to_go_on_after
 from fedbnsl_server.store import checkpoint, orders
 from fedbnsl_server.store.history import read_past
 from fedbnsl_server.store.kept_checkpoints import KeptCheckpoints
-from fedbnsl_server.store.privacy_loss import privacy_loss
 from federation_folder import make_federation
 from private_site import DATASET
 from secure_sites import (

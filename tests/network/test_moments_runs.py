@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from fedbnsl import codec
 from fedbnsl.errors import DivergenceError
-from fedbnsl.messages import LocalUpdate, RoundTask
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import price_of
+from fedbnsl.protocol import codec
+from fedbnsl.protocol.messages import LocalUpdate, RoundTask
+from fedbnsl.protocol.sparse import SparseMatrix
 from fedbnsl.rounds.kinds import n_rounds
-from fedbnsl.sparse import SparseMatrix
 from fedbnsl_client import join_run
 from fedbnsl_client.budget.ledger import Request
 from fedbnsl_client.data.dataset import Dataset
@@ -27,7 +27,7 @@ from fedbnsl_client.privacy import private_moments
 from fedbnsl_client.session import Session
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_client.site.admission import GuardedTable
-from fedbnsl_server.serve import serve
+from fedbnsl_server.run.serve import serve
 from fedbnsl_workbench.simulate import simulate
 from network import test_resume
 from network.test_resume import LONG_S, Federation, assert_same_run, coordinate_until

@@ -24,9 +24,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fedbnsl import __version__
 from fedbnsl.errors import IdentityError, RemoteProtocolError
-from fedbnsl.messages import PROTOCOL_VERSION, JoinRequest, LeaveReason, LedgerHead, LocalUpdate
+from fedbnsl.protocol.messages import PROTOCOL_VERSION, JoinRequest, LeaveReason, LedgerHead, LocalUpdate
+from fedbnsl.protocol.sparse import SparseMatrix
 from fedbnsl.rounds import admm as admm_rounds
-from fedbnsl.sparse import SparseMatrix
 from fedbnsl_client.session import Session
 from fedbnsl_server.identity.enrolment import Federation
 from fedbnsl_server.observe.status_client import Observer

@@ -23,7 +23,7 @@ from fedbnsl.privacy.calibration import price_of
 from fedbnsl_client.budget.ledger import Ledger, Request
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_server.grpc_api.servicer import Servicer
-from fedbnsl_server.serve import serve
+from fedbnsl_server.run.serve import serve
 from fedbnsl_workbench import localnet
 from private_site import DATASET, NAMES, make_site, private_plan, rows, write_table
 

@@ -19,21 +19,21 @@ from typing import Any
 
 import pytest
 
-from fedbnsl import codec
 from fedbnsl.errors import DivergenceError, InterruptedRunError, QuorumLostError, ResultError, RunAbandonedError
-from fedbnsl.logs import EventLog
-from fedbnsl.messages import LocalUpdate
+from fedbnsl.events.logs import EventLog
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import price_of
-from fedbnsl.sparse import SparseMatrix
+from fedbnsl.protocol import codec
+from fedbnsl.protocol.messages import LocalUpdate
+from fedbnsl.protocol.sparse import SparseMatrix
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.session import Session
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_client.site.admission import GuardedTable, PublicTable
 from fedbnsl_server.algorithm import admm
 from fedbnsl_server.algorithm.admm import AdmmState
-from fedbnsl_server.algorithm.round_loop import RoundRecord
-from fedbnsl_server.serve import serve
+from fedbnsl_server.run.round_loop import RoundRecord
+from fedbnsl_server.run.serve import serve
 from fedbnsl_server.sites.mailbox import Mailbox
 from fedbnsl_server.store import orders
 from fedbnsl_server.store.run_folder import RunFolder
@@ -180,13 +180,13 @@ COORDINATOR = """
 import os, signal, sys
 from pathlib import Path
 from fedbnsl.graphs import files as graph_files
-from fedbnsl.logs import EventLog
+from fedbnsl.events.logs import EventLog
 from fedbnsl.plan.plan import Plan
-from fedbnsl_server.algorithm import round_loop
+from fedbnsl_server.run import round_loop
 from fedbnsl_server.sites import membership_log
 from fedbnsl_server.store import checkpoint
 from fedbnsl_server.sites.mailbox import Mailbox
-from fedbnsl_server.serve import serve
+from fedbnsl_server.run.serve import serve
 from fedbnsl_server.grpc_api.servicer import Servicer
 
 def die():
@@ -636,7 +636,7 @@ def test_a_disk_that_is_full_when_a_run_is_taken_up_ends_it_for_everybody(
 
 
 DIES_WITH_ALL_SEATS_TAKEN = """
-from fedbnsl_server.store.results import RunRecorder
+from fedbnsl_server.results.results import RunRecorder
 RunRecorder.start = lambda *arguments, **options: die()
 """
 

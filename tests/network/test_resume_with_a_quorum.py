@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedbnsl.messages import Finished, LocalUpdate, RoundTask, SiteState
 from fedbnsl.plan.plan import Plan
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.messages import Finished, LocalUpdate, RoundTask, SiteState
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client import join_run
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_client.session import Session
-from fedbnsl_server.algorithm import round_loop
+from fedbnsl_server.run import round_loop
 from fedbnsl_server.sites.mailbox import Traffic, UpdateCheck
 from fedbnsl_server.store import checkpoint
 from network.test_resume import LONG_S, PLAN, SITES, Federation, address, coordinate_until, sites, tables

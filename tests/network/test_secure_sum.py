@@ -11,21 +11,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedbnsl import codec
 from fedbnsl.errors import PeerRefusedError, RemoteProtocolError
-from fedbnsl.messages import MaskedSum, Seat
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import price_of
+from fedbnsl.protocol import codec
+from fedbnsl.protocol.messages import MaskedSum, Seat
 from fedbnsl_client.budget.ledger import Request
 from fedbnsl_client.budget.spending import Spending
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_client.privacy import randomness
-from fedbnsl_client.secure_sum import masks
+from fedbnsl_client.secure_aggregation import masks
 from fedbnsl_client.site import folder as site_folder
-from fedbnsl_server.algorithm import admm, round_loop
-from fedbnsl_server.algorithm.round_loop import RoundRecord
+from fedbnsl_server.algorithm import admm
 from fedbnsl_server.grpc_api.servicer import Servicer
+from fedbnsl_server.run import round_loop
+from fedbnsl_server.run.round_loop import RoundRecord
 from fedbnsl_server.store import checkpoint
 from fedbnsl_workbench.simulate import InProcessExchange, simulate
 from federation_folder import make_federation

@@ -11,12 +11,13 @@ import grpc
 import pytest
 
 from coordinator_thread import RUN, start
-from fedbnsl import channel, codec, security_log
 from fedbnsl.errors import FedbnslError, PolicyRefusal
+from fedbnsl.events import security_log
+from fedbnsl.events.security_log import SecurityLog, lines, verify
 from fedbnsl.identity.certificates import Credentials, fingerprint
-from fedbnsl.messages import JoinRequest, LedgerHead, run_tag
 from fedbnsl.plan.plan import Plan
-from fedbnsl.security_log import SecurityLog, lines, verify
+from fedbnsl.protocol import channel, codec
+from fedbnsl.protocol.messages import JoinRequest, LedgerHead, run_tag
 from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl.wire import federation_pb2_grpc as federation_grpc
 from fedbnsl_client.budget.ledger import Ledger
@@ -25,7 +26,7 @@ from fedbnsl_client.site import folder as site_folder
 from fedbnsl_client.site import identity
 from fedbnsl_client.site.admission import GuardedTable
 from fedbnsl_server.identity.enrolment import Federation
-from fedbnsl_server.serve import serve
+from fedbnsl_server.run.serve import serve
 from federation_folder import enrol, make_federation
 from private_site import DATASET, NAMES, make_site, private_plan, rows, write_table
 

@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 from google.protobuf.message import Message
 
-from fedbnsl import __version__, channel, codec, pieces
+from fedbnsl import __version__
 from fedbnsl.errors import (
     DataError,
     DivergenceError,
@@ -42,7 +42,10 @@ from fedbnsl.errors import (
     StaleRoundError,
     UnreachableError,
 )
-from fedbnsl.messages import (
+from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol import channel, codec
+from fedbnsl.protocol import chunks as pieces
+from fedbnsl.protocol.messages import (
     PROTOCOL_VERSION,
     Finished,
     JoinReply,
@@ -55,9 +58,8 @@ from fedbnsl.messages import (
     SiteState,
     run_tag,
 )
-from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.sparse import SparseMatrix
 from fedbnsl.rounds import admm as admm_rounds
-from fedbnsl.sparse import SparseMatrix
 from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl.wire import federation_pb2_grpc as federation_grpc
 from fedbnsl.wire import values_pb2 as values
@@ -66,12 +68,12 @@ from fedbnsl_client import session as session_module
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.session import Session
 from fedbnsl_client.site.admission import PublicTable
-from fedbnsl_server import serve as run_coordinator
 from fedbnsl_server.grpc_api import servicer as servicer_module
-from fedbnsl_server.grpc_api.front_door import FrontDoor
 from fedbnsl_server.grpc_api.incoming import IncomingCalls
+from fedbnsl_server.grpc_api.listener import FrontDoor
 from fedbnsl_server.grpc_api.servicer import Servicer
 from fedbnsl_server.observe.status_client import Observer
+from fedbnsl_server.run import serve as run_coordinator
 from fedbnsl_server.sites.mailbox import Mailbox
 from fedbnsl_server.sites.roster import Roster
 from fedbnsl_server.store.site_ledgers import SiteLedgers

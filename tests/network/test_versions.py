@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedbnsl.messages import JoinRequest
 from fedbnsl.plan.plan import Plan
-from fedbnsl.versions import own_versions
+from fedbnsl.protocol.messages import JoinRequest
+from fedbnsl.protocol.versions import own_versions
 from fedbnsl_client import join_run
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.site.admission import PublicTable
-from fedbnsl_server.serve import serve
+from fedbnsl_server.run.serve import serve
 from fedbnsl_server.sites.roster import Member, Roster
 from fedbnsl_server.store.run_folder import RunFolder
 from fedbnsl_workbench.report.page import write_report

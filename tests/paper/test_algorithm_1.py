@@ -14,8 +14,8 @@ from scipy.optimize import minimize
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
-from fedbnsl_server.algorithm import round_loop
 from fedbnsl_server.algorithm.admm import initial_state
+from fedbnsl_server.run import round_loop
 
 D = 4
 VARIABLES = ("a", "b", "c", "d")

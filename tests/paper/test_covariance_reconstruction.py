@@ -13,14 +13,14 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from fedbnsl import codec
-from fedbnsl.messages import LocalUpdate, RoundTask, SiteState
 from fedbnsl.plan.plan import Plan
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol import codec
+from fedbnsl.protocol.messages import LocalUpdate, RoundTask, SiteState
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
-from fedbnsl_server.algorithm import round_loop
+from fedbnsl_server.run import round_loop
 from fedbnsl_server.sites.mailbox import Traffic, UpdateCheck
 from fedbnsl_workbench.tables.synthetic import synthesise
 

@@ -18,10 +18,10 @@ from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph, consensus_graph
-from fedbnsl_server.effect_report import effect_report
-from fedbnsl_server.search.degenerate_columns import NO_UNUSED, unused_columns
-from fedbnsl_server.store import results
-from fedbnsl_server.store.learned_network import read_network
+from fedbnsl_server.inference.degenerate_columns import NO_UNUSED, unused_columns
+from fedbnsl_server.results import results
+from fedbnsl_server.results.effect_report import effect_report
+from fedbnsl_server.results.learned_network import read_network
 from fedbnsl_workbench.report.page import write_report
 from fedbnsl_workbench.report.summary import print_summary
 from fedbnsl_workbench.scoring.evaluation import evaluate

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from fedbnsl.graphs.family_moments import needed_moments
-from fedbnsl.messages import Content, LocalUpdate
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.messages import Content, LocalUpdate
+from fedbnsl.protocol.sparse import SparseMatrix
 from fedbnsl.rounds import moments, statistics
-from fedbnsl.sparse import SparseMatrix
-from fedbnsl_server.findings import Finding, findings_of, sentences
+from fedbnsl_server.results.findings import Finding, findings_of, sentences
 from fedbnsl_server.rounds.kinds import Run
 
 NAMES = ("x", "y", "z")

@@ -12,8 +12,8 @@ from fedbnsl.graphs.files import read_edges
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_server.search import confidence
-from fedbnsl_server.search.confidence import Confidence
+from fedbnsl_server.inference import confidence
+from fedbnsl_server.inference.confidence import Confidence
 from fedbnsl_server.store import checkpoint
 from fedbnsl_workbench.report.page import write_report
 from fedbnsl_workbench.simulate import simulate

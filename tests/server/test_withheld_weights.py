@@ -14,11 +14,11 @@ from command_line import run_command
 from fedbnsl.graphs.files import read_edges
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
-from fedbnsl.sparse import SparseMatrix
+from fedbnsl.protocol.sparse import SparseMatrix
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph, consensus_graph
-from fedbnsl_server.store import results
-from fedbnsl_server.store.learned_graph import write_graph
+from fedbnsl_server.results import results
+from fedbnsl_server.results.learned_graph import write_graph
 from fedbnsl_workbench.estimator import FedSparseBNSL, SimulationWarning
 from fedbnsl_workbench.report.effects import effect_table
 from fedbnsl_workbench.report.page import write_report

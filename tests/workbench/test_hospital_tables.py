@@ -13,7 +13,7 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.join_run import take_part
 from fedbnsl_client.site.admission import PublicTable
-from fedbnsl_server.serve import serve
+from fedbnsl_server.run.serve import serve
 from fedbnsl_workbench.scoring.evaluation import learned_graph, read_result
 from fedbnsl_workbench.scoring.metrics import score
 from fedbnsl_workbench.scoring.reference import read_reference

@@ -11,11 +11,11 @@ import pytest
 from fedbnsl.errors import DataError
 from fedbnsl.graphs.cpdag import cpdag
 from fedbnsl.plan.plan import Plan
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.checks import DataWarning
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
-from fedbnsl_server.algorithm import round_loop
+from fedbnsl_server.run import round_loop
 from fedbnsl_workbench.simulate import InProcessExchange, simulate
 from fedbnsl_workbench.tables.folder import read_tables
 from fedbnsl_workbench.tables.synthetic import synthesise

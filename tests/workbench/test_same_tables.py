@@ -6,7 +6,7 @@ import numpy as np
 
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_workbench.simulate import simulate
 

@@ -14,7 +14,8 @@ from fedbnsl.errors import DivergenceError, InterruptedRunError, PlanError, Resu
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.refit import personalise
-from fedbnsl_server.algorithm import admm, round_loop
+from fedbnsl_server.algorithm import admm
+from fedbnsl_server.run import round_loop
 from fedbnsl_workbench.scoring.evaluation import evaluate
 from fedbnsl_workbench.simulate import simulate
 from fedbnsl_workbench.tables.folder import site_files, split

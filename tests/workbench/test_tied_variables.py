@@ -8,8 +8,8 @@ import pytest
 
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_server.effect_report import effect_report
-from fedbnsl_server.store.learned_network import read_network
+from fedbnsl_server.results.effect_report import effect_report
+from fedbnsl_server.results.learned_network import read_network
 from fedbnsl_workbench.report.effects import effect_table
 from fedbnsl_workbench.report.page import write_report
 from fedbnsl_workbench.report.run_files import read_run

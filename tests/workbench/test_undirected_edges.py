@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fedbnsl.plan.plan import Plan
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_workbench.report.page import write_report
 from fedbnsl_workbench.simulate import simulate

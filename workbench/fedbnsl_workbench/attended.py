@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextvars import copy_context
 from typing import TypeVar
 
-from fedbnsl.interrupt import Interruption
+from fedbnsl.console.interrupt import Interruption
 
 _LOOK_S = 0.1
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fedbnsl.console.wording import first_few
 from fedbnsl.errors import SchemaMismatchError, SetupError
 from fedbnsl.plan.plan_options import PlanChoice, takes_plan
 from fedbnsl.plan.ready_files import DEFAULT_PLAN
-from fedbnsl.wording import first_few
 from fedbnsl_client.cli import column_names, columns_option, min_rows_option
 from fedbnsl_workbench.option_types import Finite
 

@@ -18,7 +18,7 @@ from fedbnsl.graphs.formats import LearnedGraph
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.largest_changes import largest_changes, told
 from fedbnsl.plan.plan import Plan
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.checks import DataWarning
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.frames import categories_of, dictionary_from, site_tables, table_over

@@ -27,13 +27,13 @@ from typing import Self
 import click
 
 from fedbnsl.cli import before_loading, fedbnsl, run
+from fedbnsl.console.interrupt import signals_to_heed
 from fedbnsl.errors import FedbnslError
-from fedbnsl.interrupt import signals_to_heed
 
 _POLL_S = 0.02
 _NEEDED = (
     "fedbnsl_server.cli",
-    "fedbnsl_server.serve",
+    "fedbnsl_server.run.serve",
     "fedbnsl_client.cli",
     "fedbnsl_client.site.identity",
 )

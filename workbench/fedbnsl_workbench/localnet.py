@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import tomli_w
 
-from fedbnsl.durable import make_folder, write_text
+from fedbnsl.console.interrupt import Interruption
 from fedbnsl.errors import FedbnslError, RunAbandonedError, UnreachableError
-from fedbnsl.interrupt import Interruption
-from fedbnsl.messages import RunStatus
+from fedbnsl.events.security_log import NAME
+from fedbnsl.files.durable import make_folder, write_text
 from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.privacy_settings import Privacy
-from fedbnsl.security_log import NAME
+from fedbnsl.protocol.messages import RunStatus
 from fedbnsl_client.budget.report import ledger_as_json
 from fedbnsl_client.cli import warnings_on_stderr
 from fedbnsl_client.data.csv_table import read_header
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_server.observe.status_client import Observer
-from fedbnsl_server.phases import ENDING
+from fedbnsl_server.run.phases import ENDING
 from fedbnsl_workbench.attended import is_ctrl_c
 from fedbnsl_workbench.tables.folder import DICTIONARY, column_file, csv_line
 
@@ -356,8 +356,8 @@ def _federation(plan: Plan, out: Path) -> "Federation | None":
 def _enrol(federation: "Federation", guards: Mapping[str, Path]) -> None:
     """Enrol every site, and let each confirm all others, whose people would compare fingerprints by telephone."""
     from fedbnsl.identity.certificates import Name, key_fingerprint
-    from fedbnsl_client.secure_sum import peers
-    from fedbnsl_client.secure_sum.keys import public_key_of
+    from fedbnsl_client.secure_aggregation import peers
+    from fedbnsl_client.secure_aggregation.keys import public_key_of
     from fedbnsl_client.site import identity
 
     prints: dict[str, str] = {}

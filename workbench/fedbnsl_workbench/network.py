@@ -10,12 +10,12 @@ from typing import Any
 import networkx as nx
 from rich.console import Console
 
+from fedbnsl.console.wording import counted
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
-from fedbnsl.wording import counted
 from fedbnsl_client.data.frames import dictionary_from, site_tables
-from fedbnsl_server.effect_report import effect_of
-from fedbnsl_server.store.learned_network import read_network
+from fedbnsl_server.results.effect_report import effect_of
+from fedbnsl_server.results.learned_network import read_network
 from fedbnsl_server.store.result_file import read_result
 from fedbnsl_workbench.plan_settings import for_sites
 from fedbnsl_workbench.simulate import simulate as simulate_run

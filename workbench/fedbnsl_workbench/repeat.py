@@ -5,8 +5,8 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from fedbnsl.console.interrupt import Interruption
 from fedbnsl.errors import InterruptedRunError
-from fedbnsl.interrupt import Interruption
 from fedbnsl_server.store.command import another_folder, keep_commands
 from fedbnsl_server.store.run_folder import holds_a_round
 

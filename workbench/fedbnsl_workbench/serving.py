@@ -6,11 +6,11 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+from fedbnsl.console.tell import tell
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
-from fedbnsl.tell import tell
 from fedbnsl_server.identity.enrolment import Federation
-from fedbnsl_server.serve import serve as serve_run
+from fedbnsl_server.run.serve import serve as serve_run
 from fedbnsl_workbench.network import Network, described
 from fedbnsl_workbench.plan_settings import for_sites
 

@@ -11,11 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedbnsl import codec
+from fedbnsl.console.interrupt import Interruption
 from fedbnsl.errors import DataError, InterruptedRunError, SchemaMismatchError
-from fedbnsl.interrupt import Interruption
-from fedbnsl.messages import LOADING, LocalUpdate, RoundTask, RunStatus, SiteProgress, SiteState
 from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol import codec
+from fedbnsl.protocol.messages import LOADING, LocalUpdate, RoundTask, RunStatus, SiteProgress, SiteState
 from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.plan_fit import rows_for
@@ -23,16 +23,16 @@ from fedbnsl_client.participant import Participant
 from fedbnsl_client.privacy import randomness
 from fedbnsl_client.privacy.noise import Randbelow
 from fedbnsl_client.solvers.local_solver import warm_up
-from fedbnsl_server.algorithm import round_loop
 from fedbnsl_server.algorithm.admm import AdmmState
-from fedbnsl_server.algorithm.round_loop import RoundRecord
-from fedbnsl_server.phases import ENDING, Phases
+from fedbnsl_server.results.results import RunRecorder
+from fedbnsl_server.run import round_loop
+from fedbnsl_server.run.phases import ENDING, Phases
+from fedbnsl_server.run.round_loop import RoundRecord
+from fedbnsl_server.run.threads import at_once
 from fedbnsl_server.search import graph_search, order_search
 from fedbnsl_server.sites.mailbox import Traffic, UpdateCheck
 from fedbnsl_server.sites.roster import check_rows, compare_variables
-from fedbnsl_server.store.results import RunRecorder
 from fedbnsl_server.store.run_folder import RunFolder
-from fedbnsl_server.threads import at_once
 from fedbnsl_workbench.attended import attended
 
 

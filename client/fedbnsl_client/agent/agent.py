@@ -22,8 +22,8 @@ from fedbnsl.errors import (
     PlanMismatchError,
     PolicyRefusal,
 )
-from fedbnsl.messages import RunOffer
 from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.messages import RunOffer
 from fedbnsl_client.agent import results
 from fedbnsl_client.agent.part import Part, Site
 from fedbnsl_client.budget.approvals import Approval

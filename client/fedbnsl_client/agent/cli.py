@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fedbnsl.console.interrupt import Interruption
+from fedbnsl.console.shown import shown_lines
+from fedbnsl.console.tell import tell
 from fedbnsl.errors import PlanMismatchError, SetupError
-from fedbnsl.event_options import Listeners, takes_listeners
+from fedbnsl.events.options import Listeners, takes_listeners
 from fedbnsl.identity.passphrase import Passphrases, passphrase_option
-from fedbnsl.interrupt import Interruption
-from fedbnsl.shown import shown_lines
-from fedbnsl.tell import tell
 from fedbnsl.web.options import is_asked_for, served_at
 
 if TYPE_CHECKING:
-    from fedbnsl.messages import RunOffer
+    from fedbnsl.protocol.messages import RunOffer
     from fedbnsl_client.agent.agent import Agent
     from fedbnsl_client.agent.part import Site
     from fedbnsl_client.observe.site_page import ShownRun
@@ -200,7 +200,7 @@ def runs(
 
     Nothing of a table is sent.
     """
-    from fedbnsl import durable
+    from fedbnsl.files import durable
     from fedbnsl_client.agent.results import plain_name
     from fedbnsl_client.session import Session
     from fedbnsl_client.site import folder as site_folder
@@ -233,7 +233,7 @@ def runs(
 
 def _saved(file: Path, offer: RunOffer, plan_toml: str) -> Path:
     """Write an offered plan; a file that is there already stays, and is said to be there unless it is the same."""
-    from fedbnsl import durable
+    from fedbnsl.files import durable
     from fedbnsl.plan.plan import Plan
 
     if Plan.from_toml(plan_toml, origin=f"the plan of run {offer.name}").digest() != offer.plan_digest:

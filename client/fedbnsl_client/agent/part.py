@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedbnsl.errors import DataError, FedbnslError, LeftError, SetupError
-from fedbnsl.events import Emit, Event, Events
-from fedbnsl.messages import RunOffer
-from fedbnsl.security_log import once_each
+from fedbnsl.events.emitter import Emit, Event, Events
+from fedbnsl.events.security_log import once_each
+from fedbnsl.protocol.messages import RunOffer
 from fedbnsl_client.agent import results
 from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.policy import Policy
+from fedbnsl_client.cancellation import Leaving
 from fedbnsl_client.join_run import take_part
-from fedbnsl_client.leaving import Leaving
 from fedbnsl_client.observe.site_view import SiteView
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_client.site.admission import GuardedTable

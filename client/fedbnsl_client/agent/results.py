@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fedbnsl import durable
+from fedbnsl.console.wording import counted_edges
+from fedbnsl.files import durable
 from fedbnsl.graphs.files import read_edges
-from fedbnsl.messages import RunOffer
-from fedbnsl.wording import counted_edges
+from fedbnsl.protocol.messages import RunOffer
 
 _MOST_BYTES = 80  # a file's name has 255 in all
 _UNUSUAL = re.compile(r"[^\w.-]+")

@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedbnsl import durable
 from fedbnsl.errors import LedgerError, ResultError
-from fedbnsl.state_folder import state_folder
+from fedbnsl.files import durable
+from fedbnsl.files.state_folder import state_folder
 from fedbnsl_client.data.fingerprint import file_identity
 
 

@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fedbnsl.errors import BudgetExhaustedError, PlanMismatchError, PolicyRefusal, SchemaMismatchError
-from fedbnsl.messages import LedgerHead
+from fedbnsl.events.security_log import Record, unrecorded
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import Price, has_price_of, recipe
 from fedbnsl.privacy.zcdp import zcdp_of
-from fedbnsl.security_log import Record, unrecorded
+from fedbnsl.protocol.messages import LedgerHead
 from fedbnsl_client.budget.ledger import Ledger, Request
 from fedbnsl_client.budget.policy import DatasetPolicy, check_price, check_price_against_all
 from fedbnsl_client.budget.spending import Spending

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from fedbnsl.errors import BudgetExhaustedError, LedgerError, PolicyRefusal
-from fedbnsl.messages import LedgerHead
 from fedbnsl.privacy.zcdp import UNITS_PER_ZCDP
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.messages import LedgerHead
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.budget import approvals, registrations
 from fedbnsl_client.budget.approvals import AGENT, APPROVE, WITHDRAW, Approval, Terms
 from fedbnsl_client.budget.high_water_mark import Mark

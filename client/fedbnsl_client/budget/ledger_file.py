@@ -18,8 +18,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
-from fedbnsl import durable
 from fedbnsl.errors import LedgerError
+from fedbnsl.files import durable
 from fedbnsl_client.budget import high_water_mark
 from fedbnsl_client.budget.high_water_mark import Mark
 from fedbnsl_client.budget.ledger_chain import canonical, first_link, next_link

@@ -10,11 +10,11 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fedbnsl.errors import BudgetExhaustedError, PolicyRefusal, SetupError
-from fedbnsl.messages import SITE_NAME_RULE, is_site_name
+from fedbnsl.files.toml_text import in_toml_words, parse_toml
 from fedbnsl.plan.plan import Plan, Solver
 from fedbnsl.privacy import zcdp
 from fedbnsl.privacy.calibration import Price
-from fedbnsl.toml_text import in_toml_words, parse_toml
+from fedbnsl.protocol.messages import SITE_NAME_RULE, is_site_name
 from fedbnsl_client.budget import registrations
 from fedbnsl_client.budget.spending import Cap, Spending
 from fedbnsl_client.data.fingerprint import file_identity

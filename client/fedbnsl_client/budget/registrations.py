@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedbnsl.console.wording import first_few
 from fedbnsl.errors import LedgerError
-from fedbnsl.wording import first_few
 from fedbnsl_client.data.fingerprint import of_the_same_rows
 
 RegisterEntry = Mapping[str, Any]

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from fedbnsl.console.wording import counted
 from fedbnsl.graphs.family_moments import FEW_COLUMNS
 from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.plan_table import shown_settings
@@ -11,7 +12,6 @@ from fedbnsl.privacy import zcdp
 from fedbnsl.privacy.calibration import price_of
 from fedbnsl.privacy.report import price_lines, price_summary
 from fedbnsl.rounds.kinds import n_rounds
-from fedbnsl.wording import counted
 from fedbnsl_client.budget.ledger import Ledger, Registration
 from fedbnsl_client.budget.ledger_chain import Entry
 from fedbnsl_client.budget.policy import DatasetPolicy, Policy, check_price, check_price_against_all, not_registered

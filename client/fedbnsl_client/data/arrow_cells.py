@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedbnsl.sparse import Mask, Matrix
+from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_client.data.cell_problems import CellProblems
 from fedbnsl_client.data.reading import Reading
 

@@ -6,9 +6,9 @@ For the people at the site: spellings are quoted, so none of it may leave the si
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
+from fedbnsl.console.shown import shown
 from fedbnsl.errors import DataError
 from fedbnsl.plan.dictionary import Dictionary
-from fedbnsl.shown import shown
 from fedbnsl_client.data.cell_forms import is_mark
 from fedbnsl_client.data.checks import Places
 from fedbnsl_client.data.reading import Reading

@@ -10,9 +10,9 @@ from typing import Self
 import numpy as np
 
 from fedbnsl.errors import DataError
-from fedbnsl.messages import FindingCode, TableFinding
 from fedbnsl.plan.limits import LARGEST_VALUE, LEAST_SPREAD
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.messages import FindingCode, TableFinding
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.mapped_array import sum_over_rows
 
 _CATEGORICAL_LEVELS = 10

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
+from fedbnsl.console.wording import first_few
 from fedbnsl.errors import DataError
-from fedbnsl.messages import LONGEST_NAME, composed, is_variable_name
-from fedbnsl.wording import first_few
+from fedbnsl.protocol.messages import LONGEST_NAME, composed, is_variable_name
 from fedbnsl_client.data.checks import quoted
 
 _NAMES_SHOWN = 20

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fedbnsl.console.wording import first_few
 from fedbnsl.plan.columns import Columns
-from fedbnsl.sparse import Index, Mask, Matrix
-from fedbnsl.wording import first_few
+from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_client.data.mapped_array import row_blocks
 
 _MOST_LEFT_OUT = 8  # beyond, a list of variables to leave out is no advice

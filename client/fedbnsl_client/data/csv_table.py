@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from fedbnsl.csv_form import USUAL, Form, form_of, header_of, opened
 from fedbnsl.errors import DataError
-from fedbnsl.sparse import Matrix
+from fedbnsl.files.csv_form import USUAL, Form, form_of, header_of, opened
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.arrow_cells import codes_of
 from fedbnsl_client.data.cell_problems import CellProblems, UnreadableCellsError
 from fedbnsl_client.data.checks import in_one_line

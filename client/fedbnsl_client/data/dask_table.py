@@ -25,7 +25,7 @@ import numpy as np
 import fedbnsl
 from fedbnsl.errors import DataError, FedbnslError, SetupError
 from fedbnsl.plan.dictionary import Dictionary
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.arrow_cells import codes_of_batches
 from fedbnsl_client.data.cell_problems import CellProblems, UnreadableCellsError, words_have_a_remedy
 from fedbnsl_client.data.checks import Oddity, complete_rows, in_one_line, zeros_for_gaps

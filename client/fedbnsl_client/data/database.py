@@ -21,10 +21,10 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from fedbnsl.console.shown import shown
 from fedbnsl.errors import DataError
-from fedbnsl.shown import shown
-from fedbnsl.sparse import Matrix
-from fedbnsl.toml_text import parse_toml
+from fedbnsl.files.toml_text import parse_toml
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.arrow_cells import codes_of_batches
 from fedbnsl_client.data.cell_problems import CellProblems, UnreadableCellsError
 from fedbnsl_client.data.checks import in_one_line

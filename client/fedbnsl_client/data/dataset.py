@@ -11,11 +11,11 @@ from typing import Self
 
 import numpy as np
 
+from fedbnsl.console.wording import first_few
 from fedbnsl.errors import DataError
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.dictionary import Dictionary
-from fedbnsl.sparse import Index, Matrix
-from fedbnsl.wording import first_few
+from fedbnsl.protocol.sparse import Index, Matrix
 from fedbnsl_client.data.cell_problems import words_have_a_remedy
 from fedbnsl_client.data.checks import (
     DataWarning,

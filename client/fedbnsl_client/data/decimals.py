@@ -8,9 +8,9 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from fedbnsl.csv_form import Form
+from fedbnsl.console.wording import first_few
 from fedbnsl.errors import DataError
-from fedbnsl.wording import first_few
+from fedbnsl.files.csv_form import Form
 from fedbnsl_client.data.reading import Reading
 
 _WITH_MARK = re.compile(r"\s*[+-]?(?:\d+([.,])\d*|([.,])\d+)(?:[eE][+-]?\d+)?\s*")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.sorted_rows import sorted_columns, sorted_rows
 
 ENOUGH = 10

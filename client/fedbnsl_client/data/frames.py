@@ -9,9 +9,9 @@ from typing import Any, cast
 import numpy as np
 
 from fedbnsl.errors import DataError
-from fedbnsl.messages import SITE_NAME_RULE, is_site_name
 from fedbnsl.plan.dictionary import Dictionary
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.messages import SITE_NAME_RULE, is_site_name
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.cell_problems import CellProblems
 from fedbnsl_client.data.checks import LEAVE_OUT, in_one_line
 from fedbnsl_client.data.columns import read_names

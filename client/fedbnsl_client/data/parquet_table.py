@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
+from fedbnsl.console.wording import first_few
 from fedbnsl.errors import DataError
-from fedbnsl.sparse import Matrix
-from fedbnsl.wording import first_few
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.arrow_cells import codes_of_batches
 from fedbnsl_client.data.cell_problems import CellProblems, UnreadableCellsError
 from fedbnsl_client.data.checks import in_one_line

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedbnsl.console.wording import first_few
 from fedbnsl.errors import DataError, SchemaMismatchError
-from fedbnsl.messages import FindingCode
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.limits import LEAST_SPREAD
 from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.preparation import Preparation
-from fedbnsl.sparse import Index, Matrix
-from fedbnsl.wording import first_few
+from fedbnsl.protocol.messages import FindingCode
+from fedbnsl.protocol.sparse import Index, Matrix
 from fedbnsl_client.data.checks import Oddity
 from fedbnsl_client.data.costly_columns import advice
 from fedbnsl_client.data.dataset import Dataset

@@ -12,9 +12,9 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from fedbnsl.messages import Units
 from fedbnsl.plan.preparation import Preparation
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.messages import Units
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.checks import zeros_for_gaps
 from fedbnsl_client.data.mapped_array import gathered, row_blocks, sum_over_rows
 

@@ -22,13 +22,13 @@ from typing import Annotated, Any, Self, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from fedbnsl.console.shown import shown
 from fedbnsl.errors import DataError
-from fedbnsl.messages import composed
+from fedbnsl.files.toml_text import in_toml_words, parse_toml
 from fedbnsl.plan.dictionary import Dictionary, Entry
 from fedbnsl.plan.knowledge import VariableName
 from fedbnsl.plan.privacy_settings import Real
-from fedbnsl.shown import shown
-from fedbnsl.toml_text import in_toml_words, parse_toml
+from fedbnsl.protocol.messages import composed
 
 MISSING = frozenset({"", "NA", "NaN", "nan"})
 """Cells, without the spaces around them, that stand for a missing value in every column."""

@@ -13,7 +13,7 @@ from typing import Self
 
 import numpy as np
 
-from fedbnsl.sparse import Index, Matrix
+from fedbnsl.protocol.sparse import Index, Matrix
 from fedbnsl_client.data.mapped_array import gathered, row_blocks
 from fedbnsl_client.data.sorted_rows import sorted_columns
 

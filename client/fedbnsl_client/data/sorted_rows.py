@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.mapped_array import forget, lies_in_file, row_blocks, rows_a_block, zeros_in_file
 
 MISSING = -1.7e308

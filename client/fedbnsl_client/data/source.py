@@ -4,7 +4,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data import parquet_table
 from fedbnsl_client.data.csv_table import CsvTable
 from fedbnsl_client.data.database import DatabaseTable

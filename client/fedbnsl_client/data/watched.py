@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeVar
 
-from fedbnsl.messages import Phase
-from fedbnsl.pace import Pace
+from fedbnsl.console.time_left import Pace
+from fedbnsl.protocol.messages import Phase
 
 Show = Callable[[Phase | None], None]
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedbnsl.privacy.calibration import LATTICE
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.mapped_array import forget, row_blocks, zeros_in_file
 from fedbnsl_client.losses.clipped import ClippedGradient, Integers
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedbnsl.compiled import compiled, exact_sums
 from fedbnsl.privacy.calibration import LATTICE
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 
 Integers = NDArray[np.int64]
 

@@ -5,7 +5,7 @@ from typing import Self
 
 import numpy as np
 
-from fedbnsl.sparse import Mask, Matrix
+from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_client.data.mapped_array import sum_over_rows
 
 

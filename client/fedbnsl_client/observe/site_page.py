@@ -16,7 +16,7 @@ from fedbnsl.web.board import Board
 from fedbnsl.web.certificate_file import renewed_from
 from fedbnsl.web.port import WebPort
 from fedbnsl.web.stream import StreamedBoard
-from fedbnsl_client.leaving import Leaving
+from fedbnsl_client.cancellation import Leaving
 from fedbnsl_client.observe.site_view import SiteView
 
 _PACKAGE = "fedbnsl_client.observe"

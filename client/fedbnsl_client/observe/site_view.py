@@ -4,9 +4,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from fedbnsl.events import Event
+from fedbnsl.console.shown import shown
+from fedbnsl.events.emitter import Event
 from fedbnsl.rounds.kinds import KINDS
-from fedbnsl.shown import shown
 from fedbnsl.web.board import Board
 
 _MOST_RELEASES = 2000
@@ -48,7 +48,7 @@ class SiteView:
         self.board.show("now", self._now)
 
     def heard(self, event: Event) -> None:
-        """Take in an event of the site's run; listens to `fedbnsl.events.Events`."""
+        """Take in an event of the site's run; listens to `fedbnsl.events.emitter.Events`."""
         fields, kind = event.fields, event.kind
         if kind == "run joined":
             self._plan, self._zcdp = fields, fields["paid_zcdp"]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fedbnsl.compiled import compiled
 from fedbnsl.privacy.calibration import LATTICE, SCORE_SENSITIVITY
-from fedbnsl.sparse import Mask, Matrix
+from fedbnsl.protocol.sparse import Mask, Matrix
 
 Integers = NDArray[np.int64]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 
 # A weight within so many standard deviations of its noise tells nothing.
 _TOLD = 3.0

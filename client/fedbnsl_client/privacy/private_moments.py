@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbnsl.privacy.calibration import LATTICE, WHOLE_SHARE, constant_residual
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.mapped_array import sum_over_rows
-from fedbnsl_client.privacy.lattice_products import add_products
+from fedbnsl_client.privacy.grid_products import add_products
 from fedbnsl_client.privacy.many_gaussians import rounded_gaussians
 from fedbnsl_client.privacy.noise import Randbelow, rounded_gaussian
 

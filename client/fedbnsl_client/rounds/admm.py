@@ -6,9 +6,9 @@ from typing import cast
 import numpy as np
 
 from fedbnsl.errors import DivergenceError
-from fedbnsl.messages import LocalUpdate, RoundTask, SiteState
+from fedbnsl.protocol.messages import LocalUpdate, RoundTask, SiteState
+from fedbnsl.protocol.sparse import Matrix, SparseMatrix
 from fedbnsl.rounds.admm import Answer, Task
-from fedbnsl.sparse import Matrix, SparseMatrix
 from fedbnsl_client.rounds.kinds import LocalProblem, LocalRounds, check_size
 from fedbnsl_client.solvers.dp_pgcd import DpPgcd
 from fedbnsl_client.solvers.local_solver import LocalSolver, local_solver, private_solver, require_usable

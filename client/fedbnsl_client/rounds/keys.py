@@ -2,9 +2,9 @@
 
 from typing import cast
 
-from fedbnsl.codec import task_digest
 from fedbnsl.errors import LocalProtocolError
-from fedbnsl.messages import DIGEST_BYTES, RoundTask
+from fedbnsl.protocol.codec import task_digest
+from fedbnsl.protocol.messages import DIGEST_BYTES, RoundTask
 from fedbnsl.rounds.keys import Answer, Task
 from fedbnsl_client.rounds.kinds import LocalRounds
 

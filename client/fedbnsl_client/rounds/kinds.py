@@ -9,14 +9,24 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
-from fedbnsl import codec
 from fedbnsl.errors import LocalProtocolError, RemoteProtocolError
-from fedbnsl.messages import Content, LedgerHead, LocalUpdate, Loss, MaskedSum, RoundTask, Seat, SiteState, Units
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import Price, price_of
+from fedbnsl.protocol import codec
+from fedbnsl.protocol.messages import (
+    Content,
+    LedgerHead,
+    LocalUpdate,
+    Loss,
+    MaskedSum,
+    RoundTask,
+    Seat,
+    SiteState,
+    Units,
+)
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl.rounds.kinds import LARGEST
-from fedbnsl.sparse import Matrix
 from fedbnsl_client.data.preparation import NoisyColumns, Prepared, prepared, prepared_rows
 from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_client.privacy.noise import Randbelow
@@ -24,7 +34,7 @@ from fedbnsl_client.privacy.private_moments import release_statistics
 from fedbnsl_client.solvers.local_solver import needs_setup, release_setup
 
 if TYPE_CHECKING:
-    from fedbnsl_client.secure_sum.member import Member  # it loads cryptography, which few runs need
+    from fedbnsl_client.secure_aggregation.member import Member  # it loads cryptography, which few runs need
 
 _KEYS_ROUND = 1
 _SETUP_SENT_IN = 2  # in runs with secure sums, whose rounds of sums begin with it
@@ -98,7 +108,7 @@ class LocalProblem:
             If this site has made no such key.
         """
         if self.member is not None:
-            from fedbnsl_client.secure_sum.keys import public_key  # here: it loads cryptography
+            from fedbnsl_client.secure_aggregation.keys import public_key  # here: it loads cryptography
 
             named = {seat.public_key for seat in seats if seat.site == self.member.site}
             for attempt in range(self.member.retries + 1):

@@ -3,8 +3,8 @@
 from typing import cast
 
 from fedbnsl.graphs.family_moments import chosen_moments
-from fedbnsl.matrix_codec import as_sent
-from fedbnsl.messages import RoundTask
+from fedbnsl.protocol.matrix_codec import as_sent
+from fedbnsl.protocol.messages import RoundTask
 from fedbnsl.rounds.moments import Answer, Task
 from fedbnsl_client.rounds.kinds import LocalRounds
 

@@ -2,9 +2,9 @@
 
 from typing import cast
 
-from fedbnsl.messages import RoundTask
+from fedbnsl.protocol.messages import RoundTask
+from fedbnsl.protocol.sparse import SparseMatrix
 from fedbnsl.rounds.refit import Answer, Task
-from fedbnsl.sparse import SparseMatrix
 from fedbnsl_client.rounds.kinds import LocalRounds
 
 

@@ -7,13 +7,13 @@ import numpy as np
 
 from fedbnsl.errors import LocalProtocolError, RemoteProtocolError
 from fedbnsl.graphs.family_moments import symmetric
-from fedbnsl.matrix_codec import as_sent
-from fedbnsl.messages import LocalUpdate, MaskedSum, RoundTask, SiteState
 from fedbnsl.privacy.calibration import LATTICE, WHOLE_SHARE, constant_residual
 from fedbnsl.privacy.site_shares import site_shares
+from fedbnsl.protocol.matrix_codec import as_sent
+from fedbnsl.protocol.messages import LocalUpdate, MaskedSum, RoundTask, SiteState
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl.rounds.kinds import LARGEST
 from fedbnsl.rounds.residual_moments import Answer, Task
-from fedbnsl.sparse import Matrix
 from fedbnsl_client.data.preparation import Prepared
 from fedbnsl_client.privacy.noisy_means import NoisyMeans, square_of_means
 from fedbnsl_client.privacy.private_moments import release_residual_moments, residual_sums

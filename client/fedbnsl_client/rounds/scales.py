@@ -3,9 +3,9 @@
 import numpy as np
 
 from fedbnsl.errors import LocalProtocolError
-from fedbnsl.matrix_codec import as_sent
-from fedbnsl.messages import MaskedSum, RoundTask
 from fedbnsl.privacy.calibration import LATTICE
+from fedbnsl.protocol.matrix_codec import as_sent
+from fedbnsl.protocol.messages import MaskedSum, RoundTask
 from fedbnsl.rounds.scales import Answer
 from fedbnsl_client.rounds.kinds import LocalRounds
 

@@ -6,7 +6,7 @@ In a private run the answer follows from the one release that the setup paid for
 import numpy as np
 
 from fedbnsl.errors import LocalProtocolError
-from fedbnsl.messages import MaskedSum, RoundTask
+from fedbnsl.protocol.messages import MaskedSum, RoundTask
 from fedbnsl.rounds.statistics import Answer, summands
 from fedbnsl_client.data.preparation import column_statistics
 from fedbnsl_client.rounds.kinds import LocalRounds

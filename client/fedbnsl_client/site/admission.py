@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from fedbnsl.errors import PolicyRefusal
-from fedbnsl.messages import LedgerHead
+from fedbnsl.events.security_log import Record, unrecorded
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import price_of
 from fedbnsl.privacy.zcdp import zcdp_of
-from fedbnsl.security_log import Record, unrecorded
+from fedbnsl.protocol.messages import LedgerHead
 from fedbnsl_client.budget.approvals import Terms
 from fedbnsl_client.budget.journal import RunJournal
 from fedbnsl_client.budget.ledger import Ledger
@@ -21,8 +21,8 @@ from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.plan_fit import refuse_other_columns, refuse_other_dictionary, require_rows_here, rows_for
 from fedbnsl_client.participant import Unaccounted
 from fedbnsl_client.rounds.kinds import Journal
-from fedbnsl_client.secure_sum import peers
-from fedbnsl_client.secure_sum.vouching import Unvouched, Vouching
+from fedbnsl_client.secure_aggregation import peers
+from fedbnsl_client.secure_aggregation.attestation import Unvouched, Vouching
 from fedbnsl_client.site import folder as site_folder
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class PublicTable:
         """See `Admission.vouching`: nobody need be confirmed, as nothing is protected."""
         if credentials is None:
             return Unvouched()
-        from fedbnsl_client.secure_sum.keys import Enrolled  # here: plaintext needs no cryptography
+        from fedbnsl_client.secure_aggregation.keys import Enrolled  # here: plaintext needs no cryptography
 
         return Enrolled(credentials)
 
@@ -244,7 +244,7 @@ class GuardedTable:
         """See `Admission.vouching`: with the sites that the operator has confirmed."""
         if credentials is None:
             return Unvouched()
-        from fedbnsl_client.secure_sum.keys import Enrolled  # as above
+        from fedbnsl_client.secure_aggregation.keys import Enrolled  # as above
 
         return Enrolled(credentials, peers.confirmed(self._folder))
 

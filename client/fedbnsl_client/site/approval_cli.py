@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fedbnsl.console.tell import tell
 from fedbnsl.errors import PolicyRefusal, SetupError
 from fedbnsl.plan.plan_options import PlanChoice, takes_plan
-from fedbnsl.tell import tell
 
 if TYPE_CHECKING:
     from fedbnsl.plan.plan import Plan

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedbnsl import __version__
-from fedbnsl.channel import require_loopback, split_address
 from fedbnsl.errors import FedbnslError, IdentityError, ProtocolError, SetupError, UnreachableError
 from fedbnsl.identity.certificates import day, fingerprint
 from fedbnsl.identity.passphrase import NOBODY_KNOWS, Passphrases
-from fedbnsl.messages import PROTOCOL_VERSION, RunStatus
 from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.channel import require_loopback, split_address
+from fedbnsl.protocol.messages import PROTOCOL_VERSION, RunStatus
 from fedbnsl_client.budget.policy import Policy
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.plan_fit import PlanFit, fit_of, refuse_other_dictionary, rows_for

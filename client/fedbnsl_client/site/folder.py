@@ -9,11 +9,11 @@ from pathlib import Path
 
 import tomli_w
 
-from fedbnsl import durable
+from fedbnsl.console.wording import first_few
 from fedbnsl.errors import PolicyRefusal, ResultError, SetupError
+from fedbnsl.events.security_log import NAME, SecurityLog, lines
+from fedbnsl.files import durable
 from fedbnsl.plan.dictionary import Dictionary
-from fedbnsl.security_log import NAME, SecurityLog, lines
-from fedbnsl.wording import first_few
 from fedbnsl_client.budget import high_water_mark
 from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.policy import Policy

@@ -13,8 +13,9 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 
-from fedbnsl import durable
 from fedbnsl.errors import IdentityError, SetupError
+from fedbnsl.events.security_log import NAME, SecurityLog
+from fedbnsl.files import durable
 from fedbnsl.identity.bundle import Bundle
 from fedbnsl.identity.certificates import (
     Credentials,
@@ -37,7 +38,6 @@ from fedbnsl.identity.certificates import (
     write_private,
 )
 from fedbnsl.identity.passphrase import NOBODY_KNOWS, PassphraseError, Passphrases
-from fedbnsl.security_log import NAME, SecurityLog
 
 FOLDER = "identity"
 _BUNDLE = "bundle.toml"

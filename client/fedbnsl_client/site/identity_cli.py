@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
+from fedbnsl.console.shown import shown_lines
 from fedbnsl.errors import IdentityError, PolicyRefusal, SetupError
 from fedbnsl.identity.passphrase import Passphrases, ask_option, passphrase_option
 from fedbnsl.plan.plan_options import NameOrPath
 from fedbnsl.plan.ready_files import READY_PLANS
-from fedbnsl.shown import shown_lines
 
 
 @click.command()
@@ -43,7 +43,7 @@ def request(
 
     With --passphrase-file or --ask-passphrase the key is encrypted; every command that uses it needs the passphrase.
     """
-    from fedbnsl import durable
+    from fedbnsl.files import durable
     from fedbnsl.identity.certificates import Name
     from fedbnsl_client.budget.policy import Policy
     from fedbnsl_client.site import folder as site_folder

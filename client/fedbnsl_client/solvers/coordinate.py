@@ -3,7 +3,7 @@
 from typing import Any
 
 from fedbnsl.compiled import compiled
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 
 
 @compiled

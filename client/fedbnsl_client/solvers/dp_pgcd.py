@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedbnsl.errors import DivergenceError
-from fedbnsl.sparse import Index, Mask, Matrix
+from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_client.data.mapped_array import lies_in_file
 from fedbnsl_client.losses.blocked import BlockedGradient
 from fedbnsl_client.losses.clipped import ClippedGradient

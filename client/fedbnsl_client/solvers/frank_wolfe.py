@@ -16,7 +16,7 @@ is quadratic, so the best length is known. Corner and stopping depend on the dat
 import numpy as np
 
 from fedbnsl.compiled import compiled
-from fedbnsl.sparse import Mask, Matrix
+from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_client.losses.squared import SecondMoments
 
 

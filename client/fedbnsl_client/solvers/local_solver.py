@@ -9,10 +9,11 @@ from fedbnsl.errors import LocalProtocolError
 from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.privacy_settings import Privacy
 from fedbnsl.privacy.calibration import Price
-from fedbnsl.sparse import Mask, Matrix, SparseMatrix
+from fedbnsl.protocol.sparse import Mask, Matrix, SparseMatrix
 from fedbnsl_client.data.mapped_array import sum_over_rows
 from fedbnsl_client.losses.squared import SecondMoments
-from fedbnsl_client.privacy import lattice_products, many_gaussians
+from fedbnsl_client.privacy import grid_products as lattice_products
+from fedbnsl_client.privacy import many_gaussians
 from fedbnsl_client.privacy.noise import (
     ExponentialMechanism,
     Noise,

@@ -13,7 +13,7 @@ array of numbers is needed beside S. If the steps end, they are taken once more,
 import numpy as np
 
 from fedbnsl.compiled import compiled
-from fedbnsl.sparse import Index, Mask, Matrix, SparseMatrix, aligned
+from fedbnsl.protocol.sparse import Index, Mask, Matrix, SparseMatrix, aligned
 from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_client.solvers.coordinate import score_column, soft
 

@@ -13,7 +13,7 @@ import numpy as np
 from fedbnsl.graphs.cpdag import cpdag
 from fedbnsl.graphs.graph import is_acyclic, topological_order
 from fedbnsl.graphs.meek import PartlyDirected, bits, numbers_of, rows_of
-from fedbnsl.sparse import Mask
+from fedbnsl.protocol.sparse import Mask
 
 
 def consistent_extension(marks: Mask) -> Mask:

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedbnsl.graphs.graph import Edge
 from fedbnsl.graphs.meek import PartlyDirected, bits
-from fedbnsl.sparse import Mask
+from fedbnsl.protocol.sparse import Mask
 
 
 def cpdag(dag: Mask) -> Mask:

@@ -7,7 +7,7 @@ import numpy as np
 
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask
-from fedbnsl.sparse import Mask, Matrix
+from fedbnsl.protocol.sparse import Mask, Matrix
 
 FEW_COLUMNS = 300
 """So many columns have few moments in all (180 kB in float32): a later search has all of them, and loses no edge that

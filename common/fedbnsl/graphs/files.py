@@ -19,8 +19,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fedbnsl.durable import make_folder, write_text
+from fedbnsl.console.wording import first_few
 from fedbnsl.errors import ResultError
+from fedbnsl.files.durable import make_folder, write_text
 from fedbnsl.graphs.class_members import as_named
 from fedbnsl.graphs.csv_names import from_cell
 from fedbnsl.graphs.formats import (
@@ -35,10 +36,9 @@ from fedbnsl.graphs.formats import (
     weights_csv,
 )
 from fedbnsl.graphs.graph import cyclic_edges
-from fedbnsl.messages import composed
 from fedbnsl.plan.columns import Columns
-from fedbnsl.sparse import Matrix
-from fedbnsl.wording import first_few
+from fedbnsl.protocol.messages import composed
+from fedbnsl.protocol.sparse import Matrix
 
 __all__ = ["LGBN", "LearnedGraph", "new_graph_folder", "read_edges", "write_all", "write_strength", "write_weights"]
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from fedbnsl.graphs.csv_names import as_cell
 from fedbnsl.plan.columns import Columns
-from fedbnsl.sparse import Mask, Matrix
+from fedbnsl.protocol.sparse import Mask, Matrix
 
 ORIENTATION = "edge source -> target: source is the parent"
 

@@ -5,7 +5,7 @@ A graph is a boolean (d, d) array `edges`, edges[i, j] for i -> j, beside the we
 
 import numpy as np
 
-from fedbnsl.sparse import Index, Mask, Matrix
+from fedbnsl.protocol.sparse import Index, Mask, Matrix
 
 Edge = tuple[int, int]
 

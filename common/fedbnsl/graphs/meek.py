@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from fedbnsl.graphs.graph import Edge
-from fedbnsl.sparse import Mask
+from fedbnsl.protocol.sparse import Mask
 
 
 class ContradictionError(ValueError):

@@ -5,10 +5,10 @@ from dataclasses import asdict, dataclass
 import tomli_w
 from cryptography import x509
 
+from fedbnsl.console.shown import shown
 from fedbnsl.errors import IdentityError
+from fedbnsl.files.toml_text import parse_toml
 from fedbnsl.identity.certificates import read_certificate
-from fedbnsl.shown import shown
-from fedbnsl.toml_text import parse_toml
 
 _REMEDY = "Nothing was changed. Enrol with the file as `coordinator approve` wrote it: participant enrol FOLDER BUNDLE."
 _HEADER = "# A site's place in a federation. Nothing here is secret: the key never left the site.\n"

@@ -16,10 +16,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from fedbnsl import durable
 from fedbnsl.errors import IdentityError, SetupError
+from fedbnsl.files import durable
 from fedbnsl.identity.passphrase import NOBODY_KNOWS, PassphraseError, Passphrases
-from fedbnsl.messages import SITE_NAME_RULE, is_site_name
+from fedbnsl.protocol.messages import SITE_NAME_RULE, is_site_name
 
 _PREFIX = "spiffe://fedbnsl/"
 

@@ -6,7 +6,7 @@ from typing import Self
 
 import numpy as np
 
-from fedbnsl.sparse import Index, Mask, Matrix
+from fedbnsl.protocol.sparse import Index, Mask, Matrix
 
 
 @dataclass(frozen=True, eq=False)

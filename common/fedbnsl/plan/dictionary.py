@@ -24,14 +24,14 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, RootModel, ValidationError, model_validator
 
+from fedbnsl.console.shown import shown, steers_terminal
 from fedbnsl.errors import PlanError
-from fedbnsl.messages import LONGEST_NAME, composed, is_variable_name
+from fedbnsl.files.toml_text import in_toml_words, parse_toml
 from fedbnsl.plan.knowledge import VariableName
 from fedbnsl.plan.limits import LARGEST_VALUE, LEAST_SPREAD
 from fedbnsl.plan.privacy_settings import Real
-from fedbnsl.shown import shown, steers_terminal
-from fedbnsl.sparse import Mask, Matrix
-from fedbnsl.toml_text import in_toml_words, parse_toml
+from fedbnsl.protocol.messages import LONGEST_NAME, composed, is_variable_name
+from fedbnsl.protocol.sparse import Mask, Matrix
 
 Kind = Literal["continuous", "count", "binary", "ordinal", "nominal"]
 Transform = Literal["none", "log", "log1p", "sqrt"]

@@ -8,9 +8,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from fedbnsl.errors import PlanError
 from fedbnsl.graphs.graph import is_acyclic
-from fedbnsl.messages import composed
 from fedbnsl.plan.columns import Columns
-from fedbnsl.sparse import Mask
+from fedbnsl.protocol.messages import composed
+from fedbnsl.protocol.sparse import Mask
 
 VariableName = Annotated[str, AfterValidator(composed)]
 NamedEdge = tuple[VariableName, VariableName]

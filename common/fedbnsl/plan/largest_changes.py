@@ -9,7 +9,7 @@ import numpy as np
 
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.plan import Plan
-from fedbnsl.sparse import Mask, Matrix
+from fedbnsl.protocol.sparse import Mask, Matrix
 
 
 def largest_changes(plan: Plan, columns: Columns) -> Matrix:

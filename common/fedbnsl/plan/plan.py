@@ -17,8 +17,10 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
+from fedbnsl.console.shown import shown, steers_terminal
+from fedbnsl.console.wording import first_few
 from fedbnsl.errors import PlanError
-from fedbnsl.messages import SITE_NAME_RULE, is_site_name, is_variable_name
+from fedbnsl.files.toml_text import in_toml_words
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.dictionary import Column, Dictionary, Entry
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge, VariableName
@@ -26,10 +28,8 @@ from fedbnsl.plan.limits import LARGEST_SQUARE
 from fedbnsl.plan.plan_file import read_settings, read_toml
 from fedbnsl.plan.preparation import Preparation
 from fedbnsl.plan.privacy_settings import Positive, Privacy, Real, Unit
-from fedbnsl.shown import shown, steers_terminal
-from fedbnsl.sparse import Matrix
-from fedbnsl.toml_text import in_toml_words
-from fedbnsl.wording import first_few
+from fedbnsl.protocol.messages import SITE_NAME_RULE, is_site_name, is_variable_name
+from fedbnsl.protocol.sparse import Matrix
 
 # Strict: `rounds = true` or `rounds = "1"` is a slip, not a number.
 Count = Annotated[int, Field(strict=True)]

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from fedbnsl.errors import PlanError
+from fedbnsl.files.toml_text import parse_toml
 from fedbnsl.plan.ready_files import READY_PLANS
-from fedbnsl.toml_text import parse_toml
 
 _BY_EPSILON = "by_epsilon"
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedbnsl.errors import MalformedMessageError
-from fedbnsl.matrix_codec import (
+from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.matrix_codec import (
     Encoding,
     as_sent,
     decode_dense,
@@ -19,9 +20,8 @@ from fedbnsl.matrix_codec import (
     encode_numbers,
     expect_form,
 )
-from fedbnsl.messages import Content, Yields
-from fedbnsl.plan.plan import Plan
-from fedbnsl.sparse import Index, Matrix, SparseMatrix
+from fedbnsl.protocol.messages import Content, Yields
+from fedbnsl.protocol.sparse import Index, Matrix, SparseMatrix
 from fedbnsl.wire import federation_pb2 as federation
 
 PLACE = 10

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fedbnsl.errors import MalformedMessageError
-from fedbnsl.matrix_codec import Encoding
-from fedbnsl.messages import DIGEST_BYTES, KEY_BYTES, Content, Seat, Yields, is_site_name
-from fedbnsl.plain_codec import from_wire, to_wire
 from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.matrix_codec import Encoding
+from fedbnsl.protocol.messages import DIGEST_BYTES, KEY_BYTES, Content, Seat, Yields, is_site_name
+from fedbnsl.protocol.plain_codec import from_wire, to_wire
 from fedbnsl.wire import federation_pb2 as federation
 
 PLACE = 2

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple, Protocol, cast
 
 from fedbnsl import rounds
 from fedbnsl.errors import LocalProtocolError
-from fedbnsl.matrix_codec import Encoding
-from fedbnsl.messages import Content, Yields
 from fedbnsl.plan.limits import LARGEST_SQUARE
 from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.matrix_codec import Encoding
+from fedbnsl.protocol.messages import Content, Yields
 from fedbnsl.wire import federation_pb2 as federation
 
 LARGEST = LARGEST_SQUARE

@@ -5,10 +5,10 @@ Both sides derive the list of moments from the graph of neighbours (`family_mome
 
 from dataclasses import dataclass
 
-from fedbnsl.matrix_codec import Encoding, decode_numbers, decode_pairs, encode_numbers, encode_pairs
-from fedbnsl.messages import Content, Yields
 from fedbnsl.plan.plan import Plan
-from fedbnsl.sparse import Matrix, SparseMatrix
+from fedbnsl.protocol.matrix_codec import Encoding, decode_numbers, decode_pairs, encode_numbers, encode_pairs
+from fedbnsl.protocol.messages import Content, Yields
+from fedbnsl.protocol.sparse import Matrix, SparseMatrix
 from fedbnsl.wire import federation_pb2 as federation
 
 PLACE = 30

@@ -8,10 +8,10 @@ import hashlib
 from dataclasses import dataclass
 
 from fedbnsl.errors import MalformedMessageError
-from fedbnsl.matrix_codec import Encoding, decode_matrix, decode_numbers, encode_matrix, encode_numbers, finite
-from fedbnsl.messages import Content, Yields
 from fedbnsl.plan.plan import Plan
-from fedbnsl.sparse import Matrix, SparseMatrix
+from fedbnsl.protocol.matrix_codec import Encoding, decode_matrix, decode_numbers, encode_matrix, encode_numbers, finite
+from fedbnsl.protocol.messages import Content, Yields
+from fedbnsl.protocol.sparse import Matrix, SparseMatrix
 from fedbnsl.wire import federation_pb2 as federation
 
 PLACE = 50

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from fedbnsl.matrix_codec import Encoding, decode_numbers, encode_numbers
-from fedbnsl.messages import Content, Yields
 from fedbnsl.plan.plan import Plan
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.matrix_codec import Encoding, decode_numbers, encode_numbers
+from fedbnsl.protocol.messages import Content, Yields
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl.wire import federation_pb2 as federation
 
 PLACE = 40

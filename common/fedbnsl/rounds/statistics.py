@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedbnsl.errors import MalformedMessageError
-from fedbnsl.matrix_codec import Encoding, finite
-from fedbnsl.messages import Content, Yields
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import LATTICE
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.matrix_codec import Encoding, finite
+from fedbnsl.protocol.messages import Content, Yields
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl.wire import federation_pb2 as federation
 
 PLACE = 5

@@ -16,7 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from fedbnsl.json_numbers import finite
+from fedbnsl.files.json_numbers import finite
 
 _log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from typing import Self
 from starlette.applications import Starlette
 from starlette.routing import BaseRoute, Route
 
-from fedbnsl.channel import require_loopback, split_address
 from fedbnsl.errors import SetupError
+from fedbnsl.protocol.channel import require_loopback, split_address
 from fedbnsl.web.access import Access
 from fedbnsl.web.assets import Assets
 from fedbnsl.web.connections import AT_ONCE, Connections

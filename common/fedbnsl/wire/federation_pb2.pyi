@@ -253,7 +253,7 @@ Global___JoinReply: _TypeAlias = JoinReply  # noqa: Y015
 
 @_typing.final
 class Piece(_message.Message):
-    """A piece of a message that is too large for one call (fedbnsl/pieces.py)."""
+    """A piece of a message that is too large for one call (fedbnsl/protocol/chunks.py)."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -37,7 +37,7 @@ class SparseMatrix(_message.Message):
     n_variables: _builtins.int
     packed: _builtins.bytes
     """Instead of all that, where every value is a whole multiple of one power of two, and it takes fewer bytes: in
-    Golomb-Rice codes (fedbnsl/rice.py) the distances less 1 (of the first entry: its flat index), then the multiples,
+    Golomb-Rice codes (fedbnsl/protocol/rice.py) the distances less 1 (of the first entry: its flat index), then the multiples,
     0, -1, 1, -2, ... as 0, 1, 2, 3, ...
     """
     n_packed: _builtins.int

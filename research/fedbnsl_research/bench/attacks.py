@@ -18,11 +18,11 @@ from typing import Any, cast
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from fedbnsl.channel import split_address
 from fedbnsl.errors import ResultError
 from fedbnsl.identity.certificates import Credentials, Name
-from fedbnsl.messages import PROTOCOL_VERSION
 from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.channel import split_address
+from fedbnsl.protocol.messages import PROTOCOL_VERSION
 from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.join_run import take_part

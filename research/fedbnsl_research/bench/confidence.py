@@ -19,10 +19,10 @@ import numpy as np
 from fedbnsl.graphs.cpdag import cpdag
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
-from fedbnsl.sparse import Mask, Matrix
+from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_research.tables.published import read_network
 from fedbnsl_research.trials.harness import N_SAMPLES, Row, run_plan
-from fedbnsl_server.search.draws import MAJORITY
+from fedbnsl_server.inference.draws import MAJORITY
 from fedbnsl_workbench.tables.synthetic import synthesise
 
 EPSILONS = (None, 5.0, 1.0)

@@ -15,7 +15,7 @@ import numpy as np
 from fedbnsl.graphs.cpdag import class_distance, cpdag
 from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.ready_files import DEFAULT_PLAN
-from fedbnsl.sparse import Mask
+from fedbnsl.protocol.sparse import Mask
 from fedbnsl_research.bench.networks import class_found
 from fedbnsl_research.trials.harness import Row, by_seed, run_plan, run_row
 from fedbnsl_workbench.tables.synthetic import SyntheticFederation, edge_weights, sample, variable_names

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from fedbnsl.plan.dictionary import Dictionary
-from fedbnsl.sparse import Mask, Matrix
+from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_research.tables.published import network_names, read_network
 from fedbnsl_research.trials.harness import N_SAMPLES
 from fedbnsl_workbench.tables.synthetic import synthesise

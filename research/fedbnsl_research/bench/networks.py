@@ -13,7 +13,7 @@ from typing import Any
 from fedbnsl.errors import SetupError
 from fedbnsl.graphs.cpdag import class_distance, cpdag
 from fedbnsl.plan.plan import Plan
-from fedbnsl.sparse import Mask
+from fedbnsl.protocol.sparse import Mask
 from fedbnsl_research.bench.network_cases import Case, Drawn, all_cases
 from fedbnsl_research.comparators.class_searches import CLASS_SEARCHES, rows_centred_by_site
 from fedbnsl_research.trials.harness import Row, megabytes_sent, run_plan, timed

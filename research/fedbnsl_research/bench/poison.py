@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 
 from fedbnsl.graphs.family_moments import chosen_moments
-from fedbnsl.messages import Content, LocalUpdate, RoundTask
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
+from fedbnsl.protocol.messages import Content, LocalUpdate, RoundTask
+from fedbnsl.protocol.sparse import Matrix, SparseMatrix
 from fedbnsl.rounds import admm, moments, refit
-from fedbnsl.sparse import Matrix, SparseMatrix
 from fedbnsl_client.participant import Participant
 from fedbnsl_workbench.tables.synthetic import random_weights, sample
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import price_of
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.privacy import randomness
 from fedbnsl_client.privacy.noise import ExponentialMechanism, Selection
 from fedbnsl_client.solvers.dp_pgcd import DpPgcd

@@ -10,11 +10,11 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl_client.participant import Participant
 from fedbnsl_research.bench.poison import ConstantWeights, Garbage, swapped
 from fedbnsl_research.trials.harness import N_SAMPLES, Row, site_datasets
-from fedbnsl_server.algorithm import round_loop
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.consensus_graph import consensus_graph
 from fedbnsl_server.algorithm.influence import LIMIT
-from fedbnsl_server.algorithm.round_loop import RoundRecord
+from fedbnsl_server.run import round_loop
+from fedbnsl_server.run.round_loop import RoundRecord
 from fedbnsl_workbench.scoring.metrics import score
 from fedbnsl_workbench.simulate import InProcessExchange
 from fedbnsl_workbench.tables.synthetic import SyntheticFederation, synthesise

@@ -12,21 +12,21 @@ from contextlib import suppress
 from functools import partial
 
 from fedbnsl.graphs.cpdag import class_distance, cpdag
-from fedbnsl.messages import LocalUpdate, Loss, RoundTask, Seat, SiteState
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy import gaussian_dp, zcdp
 from fedbnsl.privacy.calibration import price_of
+from fedbnsl.protocol.messages import LocalUpdate, Loss, RoundTask, Seat, SiteState
 from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_client.privacy import randomness
-from fedbnsl_client.secure_sum import keys
-from fedbnsl_client.secure_sum.masks import masked
+from fedbnsl_client.secure_aggregation import keys
+from fedbnsl_client.secure_aggregation.masks import masked
 from fedbnsl_research.bench.network_cases import Drawn, all_cases
 from fedbnsl_research.bench.networks import class_found
 from fedbnsl_research.trials.harness import N_SAMPLES, Row, by_seed, run_plan, run_row
-from fedbnsl_server.algorithm import round_loop
 from fedbnsl_server.algorithm.admm import AdmmState, without
+from fedbnsl_server.run import round_loop
 from fedbnsl_server.sites.mailbox import UpdateCheck
 from fedbnsl_workbench.scoring.metrics import score
 from fedbnsl_workbench.simulate import InProcessExchange

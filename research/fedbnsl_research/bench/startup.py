@@ -19,7 +19,7 @@ _COMMANDS = (
     ("coordinator", "serve", "--help"),
 )
 _PARTS = (
-    ("what a coordinator loads before it listens", "import fedbnsl_server.cli, fedbnsl_server.serve"),
+    ("what a coordinator loads before it listens", "import fedbnsl_server.cli, fedbnsl_server.run.serve"),
     ("what a site loads before it calls", "from fedbnsl_client.join_run import warm_up; warm_up()"),
 )
 

@@ -15,7 +15,7 @@ import numpy as np
 from fedbnsl.graphs.cpdag import class_distance, cpdag
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import price_of
-from fedbnsl.sparse import Mask
+from fedbnsl.protocol.sparse import Mask
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_research.tables.published import read_network
 from fedbnsl_research.trials.harness import Row

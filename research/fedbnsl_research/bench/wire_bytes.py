@@ -11,11 +11,11 @@ from itertools import product
 from pathlib import Path
 from typing import Self
 
-from fedbnsl import codec
 from fedbnsl.identity.certificates import Credentials, Name
-from fedbnsl.messages import Finished
 from fedbnsl.plan.plan import Plan
-from fedbnsl.sparse import SparseMatrix
+from fedbnsl.protocol import codec
+from fedbnsl.protocol.messages import Finished
+from fedbnsl.protocol.sparse import SparseMatrix
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.join_run import take_part
 from fedbnsl_client.site import identity

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from fedbnsl.errors import SetupError
-from fedbnsl.sparse import Mask, Matrix
+from fedbnsl.protocol.sparse import Mask, Matrix
 
 BOSS_LAMBDA = 2.0
 """The package's own value: four times the penalty of BIC."""

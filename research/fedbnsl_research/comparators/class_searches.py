@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from fedbnsl.sparse import Mask, Matrix
+from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_research.comparators.causal_learn_adapter import boss, causal_learn_installed, ges
 from fedbnsl_research.comparators.flop_adapter import flop, flop_installed
 

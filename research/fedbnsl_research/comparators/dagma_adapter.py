@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedbnsl.errors import SetupError
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 
 # How far W may be from acyclic in each of the five stages: the package's own values.
 _DOMAINS = (1.0, 0.9, 0.8, 0.7, 0.6)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fedbnsl.errors import SetupError
-from fedbnsl.sparse import Mask, Matrix
+from fedbnsl.protocol.sparse import Mask, Matrix
 
 LAMBDA = 2.0
 """What its authors recommend: twice the penalty of BIC."""

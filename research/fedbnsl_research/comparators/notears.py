@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import Bounds, minimize
 
 from fedbnsl.errors import DivergenceError
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_server.algorithm.acyclicity import acyclicity
 from fedbnsl_server.algorithm.global_step import Objective, split_l1
 

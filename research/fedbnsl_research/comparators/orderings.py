@@ -17,7 +17,7 @@ import numpy as np
 import sklearn.linear_model
 from sklearn.exceptions import ConvergenceWarning
 
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 
 _lars_path_gram: Any = cast(Any, sklearn.linear_model).lars_path_gram  # has no types
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedbnsl.sparse import Mask, Matrix
+from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_research.comparators.dagma_adapter import dagma, dagma_installed
 from fedbnsl_research.comparators.notears import notears

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedbnsl.plan.plan import Plan
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_research.comparators.notears import notears
 from fedbnsl_research.reproduce.baseline_plans import PAPER_CHOICE, paper_plan, plan_settings, plan_trials

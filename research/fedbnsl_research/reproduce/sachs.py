@@ -8,7 +8,7 @@ import numpy as np
 
 from fedbnsl.errors import ResultError
 from fedbnsl.plan.plan import Plan
-from fedbnsl.sparse import Mask
+from fedbnsl.protocol.sparse import Mask
 from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_research.reproduce.sachs_figure import draw_sachs
 from fedbnsl_research.reproduce.sachs_methods import (

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedbnsl.plan.plan import Plan
-from fedbnsl.sparse import Mask, Matrix
+from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_research.comparators.dagma_adapter import dagma_installed
 from fedbnsl_research.comparators.pooled import (
     DAGMA_L1,

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedbnsl.plan.plan import Plan
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_research.comparators.orderings import sortnregress
 from fedbnsl_research.comparators.pooled import TAU, centred_rows

@@ -18,9 +18,9 @@ from typing import Any
 from rich.console import Console
 
 from fedbnsl import __version__
-from fedbnsl.durable import write_text
 from fedbnsl.errors import ResultError
-from fedbnsl.toml_text import parse_toml
+from fedbnsl.files.durable import write_text
+from fedbnsl.files.toml_text import parse_toml
 from fedbnsl_research.tables.csv_rows import as_csv
 from fedbnsl_research.trials.harness import Row
 from fedbnsl_research.trials.trials import Function, Trial, run_trials

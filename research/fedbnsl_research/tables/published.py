@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from fedbnsl.errors import ResultError
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_workbench.tables.synthetic import sample
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from fedbnsl.errors import ResultError
-from fedbnsl.sparse import Mask, Matrix
+from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_workbench.scoring.reference import read_full_reference
 
 N_SITES = 3

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedbnsl.errors import ResultError
 from fedbnsl.plan.plan import Plan
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_workbench.scoring.evaluation import learned_graph

@@ -17,11 +17,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 from threadpoolctl import threadpool_limits
 
-from fedbnsl.durable import make_folder
+from fedbnsl.console.interrupt import Interruption
+from fedbnsl.console.time_left import Pace
+from fedbnsl.console.wording import duration
 from fedbnsl.errors import FedbnslError, SetupError
-from fedbnsl.interrupt import Interruption
-from fedbnsl.pace import Pace
-from fedbnsl.wording import duration
+from fedbnsl.files.durable import make_folder
 from fedbnsl_research.trials import workers as trial_workers
 from fedbnsl_research.trials.harness import Row
 from fedbnsl_research.trials.store import TrialStore
@@ -93,7 +93,7 @@ def run_trials(
         If `jobs` is no number of processes, Dask is asked for and not installed, its scheduler does not answer, its
         workers run another version, or a worker's process dies.
     Interruption
-        On Ctrl-C, within `fedbnsl.interrupt.interruptible`; what is done is kept.
+        On Ctrl-C, within `fedbnsl.console.interrupt.interruptible`; what is done is kept.
     """
     if jobs < 1 and jobs != -1:
         raise SetupError(f"--jobs {jobs}: expected a number of processes, or -1 for one a processor")

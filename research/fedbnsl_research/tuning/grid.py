@@ -12,11 +12,11 @@ import numpy as np
 from pydantic import BaseModel
 
 from fedbnsl.errors import PlanError
+from fedbnsl.files.toml_text import parse_toml
 from fedbnsl.plan.knowledge import Knowledge
 from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.preparation import Preparation
 from fedbnsl.plan.privacy_settings import Privacy
-from fedbnsl.toml_text import parse_toml
 from fedbnsl_research.tuning.ready_grids import GRIDS
 from fedbnsl_workbench.plan_settings import with_dotted
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from fedbnsl.plan.plan import Plan
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.plan_fit import rows_for
 from fedbnsl_client.data.preparation import column_means, has_intercept

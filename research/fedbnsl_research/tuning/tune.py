@@ -18,11 +18,11 @@ from typing import Any
 
 from rich.console import Console
 
-from fedbnsl.durable import write_text
 from fedbnsl.errors import DataError, DivergenceError, ResultError
+from fedbnsl.files.durable import write_text
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
-from fedbnsl.sparse import Mask
+from fedbnsl.protocol.sparse import Mask
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.reading import NO_DICTIONARY
 from fedbnsl_research.tables.csv_rows import as_csv

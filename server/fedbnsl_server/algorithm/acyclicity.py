@@ -12,7 +12,7 @@ from typing import Self
 import numpy as np
 
 from fedbnsl.graphs.graph import strong_components
-from fedbnsl.sparse import Index, Matrix, SparseMatrix
+from fedbnsl.protocol.sparse import Index, Matrix, SparseMatrix
 
 _DEGREES = (4, 8, 12, 16)
 _TAYLOR = np.array([[1 / math.factorial(4 * i + j) for j in range(1, 5)] for i in range(4)])

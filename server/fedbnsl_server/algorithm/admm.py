@@ -8,17 +8,17 @@ import numpy as np
 
 from fedbnsl.errors import DivergenceError
 from fedbnsl.graphs.graph import threshold
-from fedbnsl.messages import Seat, SiteState, Units
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import LARGEST_PENALTY, Plan
-from fedbnsl.sparse import Index, Matrix, SparseMatrix, aligned
+from fedbnsl.protocol.messages import Seat, SiteState, Units
+from fedbnsl.protocol.sparse import Index, Matrix, SparseMatrix, aligned
 from fedbnsl_server.algorithm.acyclicity import acyclicity_of
 from fedbnsl_server.algorithm.consensus import RobustRule
 from fedbnsl_server.algorithm.global_step import global_step
-from fedbnsl_server.search.confidence import Confidence
-from fedbnsl_server.search.degenerate_columns import NO_UNUSED, Unused
-from fedbnsl_server.search.released_likelihood import Release
+from fedbnsl_server.inference.confidence import Confidence
+from fedbnsl_server.inference.degenerate_columns import NO_UNUSED, Unused
+from fedbnsl_server.search.private.released_likelihood import Release
 
 # The continuation: the coefficient of h(W) grows geometrically over this share of the rounds, then by a factor a round.
 _FIRST, _AT_TURN, _SHARE, _GROWTH = 0.1, 1000.0, 0.8, 1.3

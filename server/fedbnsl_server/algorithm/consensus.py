@@ -15,7 +15,7 @@ from typing import Literal, Self
 
 import numpy as np
 
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 
 TRIM_SHARE = 0.25
 """Weight that a trimmed mean leaves out at each end, as a share of all; never less than that of the heaviest site."""

@@ -13,14 +13,14 @@ import numpy as np
 
 from fedbnsl.graphs.cpdag import class_of, cpdag
 from fedbnsl.graphs.graph import Edge, extract_dag, threshold
-from fedbnsl.messages import EdgeDraws, Units
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.largest_changes import largest_changes, withheld
 from fedbnsl.plan.plan import GraphClass, Plan
-from fedbnsl.sparse import Mask, Matrix, SparseMatrix
+from fedbnsl.protocol.messages import EdgeDraws, Units
+from fedbnsl.protocol.sparse import Mask, Matrix, SparseMatrix
 from fedbnsl_server.algorithm.admm import AdmmState
-from fedbnsl_server.search.draws import undecided
-from fedbnsl_server.search.relations import functions
+from fedbnsl_server.inference.draws import undecided
+from fedbnsl_server.inference.relations import functions
 
 DirectedBy = Literal["data", "knowledge", "assumption", "untested", "undecided", "nobody"]
 

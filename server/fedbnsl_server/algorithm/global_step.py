@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedbnsl.errors import DivergenceError
-from fedbnsl.sparse import Mask, Matrix, SparseMatrix, aligned
+from fedbnsl.protocol.sparse import Mask, Matrix, SparseMatrix, aligned
 from fedbnsl_server.algorithm.acyclicity import CyclicPart
 
 if TYPE_CHECKING:

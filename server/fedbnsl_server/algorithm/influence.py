@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedbnsl.sparse import Index, Mask, Matrix
+from fedbnsl.protocol.sparse import Index, Mask, Matrix
 
 LIMIT = 6.0
 """A site of larger influence is named. Chosen on generated tables: docs/explanation/wrong-sites.md has the figures."""

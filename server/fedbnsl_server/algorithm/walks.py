@@ -8,7 +8,7 @@ are kept of each.
 import numpy as np
 
 from fedbnsl.compiled import compiled
-from fedbnsl.sparse import Index, Matrix
+from fedbnsl.protocol.sparse import Index, Matrix
 
 WIDTH = 64
 """Columns at a time: the loops over them use vector instructions."""

@@ -1,7 +1,7 @@
 """How many connections the port takes: in all, from one address and of one site, so that nobody takes all the room.
 
 A connection costs an open file, also one that never says anything. gRPC ends those that do not finish the handshake
-within 10 s and takes no more than a number in all (`fedbnsl.channel.server_options`); here are the limits by
+within 10 s and takes no more than a number in all (`fedbnsl.protocol.channel.server_options`); here are the limits by
 address and by site.
 """
 

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any, cast
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from fedbnsl.channel import open_channel
-from fedbnsl.shown import shown
+from fedbnsl.console.shown import shown
+from fedbnsl.protocol.channel import open_channel
 
 if TYPE_CHECKING:
     from fedbnsl.identity.certificates import Credentials

@@ -14,8 +14,8 @@ from typing import Any, NoReturn
 import grpc
 from google.protobuf.message import DecodeError
 
-from fedbnsl.channel import CALLS_AT_ONCE
-from fedbnsl.security_log import Record, unrecorded
+from fedbnsl.events.security_log import Record, unrecorded
+from fedbnsl.protocol.channel import CALLS_AT_ONCE
 from fedbnsl_server.grpc_api.authentication import Authentication
 from fedbnsl_server.grpc_api.connections import split_peer
 from fedbnsl_server.grpc_api.refusals import note_refusal, refuse

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from fedbnsl.channel import server_credentials, server_options
 from fedbnsl.errors import SetupError
-from fedbnsl.security_log import SecurityLog
+from fedbnsl.events.security_log import SecurityLog
+from fedbnsl.protocol.channel import server_credentials, server_options
 from fedbnsl.wire import federation_pb2_grpc as federation_grpc
 from fedbnsl_server.grpc_api.authentication import Authentication
 from fedbnsl_server.grpc_api.connections import ConnectionLimit, most_connections, most_strangers
-from fedbnsl_server.grpc_api.front_door import FrontDoor
 from fedbnsl_server.grpc_api.health import Health
 from fedbnsl_server.grpc_api.incoming import IncomingCalls
+from fedbnsl_server.grpc_api.listener import FrontDoor
 from fedbnsl_server.grpc_api.servicer import Servicer
 from fedbnsl_server.observe.from_loop import from_loop
 from fedbnsl_server.sites.mailbox import Mailbox

@@ -10,8 +10,6 @@ from typing import Any
 
 import grpc
 
-from fedbnsl import codec
-from fedbnsl.channel import LONG_POLL_S
 from fedbnsl.errors import (
     FedbnslError,
     LedgerError,
@@ -25,8 +23,13 @@ from fedbnsl.errors import (
     SeatRefusedError,
     StaleRoundError,
 )
-from fedbnsl.events import Emit, silent
-from fedbnsl.messages import (
+from fedbnsl.events.emitter import Emit, silent
+from fedbnsl.events.security_log import Record, unrecorded
+from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol import codec
+from fedbnsl.protocol.channel import LONG_POLL_S
+from fedbnsl.protocol.chunks import CutMessage, JoinedMessage, cut, is_last
+from fedbnsl.protocol.messages import (
     UNHANDLED,
     Finished,
     JoinReply,
@@ -38,18 +41,15 @@ from fedbnsl.messages import (
     SiteState,
     run_tag,
 )
-from fedbnsl.pieces import CutMessage, JoinedMessage, cut, is_last
-from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.sparse import SparseMatrix
 from fedbnsl.rounds.kinds import n_rounds
-from fedbnsl.security_log import Record, unrecorded
-from fedbnsl.sparse import SparseMatrix
 from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl_server.grpc_api.authentication import certificate_of
 from fedbnsl_server.grpc_api.incoming import caller, identity
 from fedbnsl_server.grpc_api.refusals import refuse
+from fedbnsl_server.results.shortage import shortage
 from fedbnsl_server.sites.mailbox import Mailbox
 from fedbnsl_server.sites.roster import Roster
-from fedbnsl_server.store.shortage import shortage
 from fedbnsl_server.store.site_ledgers import SiteLedgers
 
 Context = grpc.aio.ServicerContext[Any, Any]

@@ -110,7 +110,7 @@ def approve(
 
     The bundle that this writes holds nothing secret; send it back to the site. Use `--out -` for standard output.
     """
-    from fedbnsl.durable import write_text
+    from fedbnsl.files.durable import write_text
     from fedbnsl.identity.certificates import key_fingerprint
     from fedbnsl_server.identity.enrolment import Federation
 

@@ -19,9 +19,10 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from fedbnsl import durable
-from fedbnsl.channel import DEFAULT_PORT, split_address
 from fedbnsl.errors import IdentityError
+from fedbnsl.events.security_log import NAME, SecurityLog
+from fedbnsl.files import durable
+from fedbnsl.files.toml_text import parse_toml
 from fedbnsl.identity.bundle import Bundle
 from fedbnsl.identity.certificates import (
     Credentials,
@@ -42,8 +43,7 @@ from fedbnsl.identity.certificates import (
     write_private,
 )
 from fedbnsl.identity.passphrase import NOBODY_KNOWS, Passphrases
-from fedbnsl.security_log import NAME, SecurityLog
-from fedbnsl.toml_text import parse_toml
+from fedbnsl.protocol.channel import DEFAULT_PORT, split_address
 from fedbnsl.web.exposure import RenewedContext
 from fedbnsl_server.identity.authority import Authority, alternative_name, self_signed
 from fedbnsl_server.identity.enrolment_table import EnrolmentEndedError, EnrolmentTable, Issued

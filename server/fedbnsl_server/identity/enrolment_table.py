@@ -11,8 +11,8 @@ from typing import Any, Self
 
 from cryptography import x509
 
-from fedbnsl import durable
 from fedbnsl.errors import IdentityError, ResultError
+from fedbnsl.files import durable
 from fedbnsl.identity.certificates import fingerprint
 
 

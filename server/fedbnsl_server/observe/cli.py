@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fedbnsl.console.interrupt import Interruption
+from fedbnsl.console.wording import counted_edges
 from fedbnsl.errors import InterruptedRunError, RunAbandonedError, SetupError, UnreachableError
 from fedbnsl.identity.passphrase import Passphrases, passphrase_option
-from fedbnsl.interrupt import Interruption
 from fedbnsl.web.options import is_asked_for, served_at
-from fedbnsl.wording import counted_edges
 
 if TYPE_CHECKING:
     from fedbnsl.identity.certificates import Credentials
-    from fedbnsl.messages import RunStatus
+    from fedbnsl.protocol.messages import RunStatus
     from fedbnsl_server.identity.enrolment import Federation
     from fedbnsl_server.observe.metrics_port import MetricsPort
     from fedbnsl_server.observe.page.runs_page import RunsPage
@@ -103,7 +103,7 @@ def _coordinator(
     """Address, and whose certificate to show; by default this machine, at the port that the sites were told."""
     one_of_both(folder, insecure)
     if folder is None:
-        from fedbnsl.channel import DEFAULT_PORT
+        from fedbnsl.protocol.channel import DEFAULT_PORT
 
         return address or f"127.0.0.1:{DEFAULT_PORT}", None
     from fedbnsl_server.identity.enrolment import Federation
@@ -124,7 +124,7 @@ def _tag(observer: "Observer", name: str) -> int:
     """Of the run of that name; 0 without a name."""
     if not name:
         return 0
-    from fedbnsl.messages import run_tag
+    from fedbnsl.protocol.messages import run_tag
 
     runs = {one.name: one for one in observer.runs() or ()}
     if name not in runs:
@@ -154,7 +154,7 @@ def status(
     """
     from rich.console import Console
 
-    from fedbnsl.messages import run_tag
+    from fedbnsl.protocol.messages import run_tag
     from fedbnsl_server.observe.status_client import Observer
     from fedbnsl_server.observe.terminal import runs_table, view
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from fedbnsl.messages import RUN_STATES, RunStatus
+from fedbnsl.protocol.messages import RUN_STATES, RunStatus
 from fedbnsl_server.observe.terminal import ZCDP_PER_UNIT
 
 Look = Callable[[], Mapping[str, RunStatus] | None]

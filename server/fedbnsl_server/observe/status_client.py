@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 import grpc
 
-from fedbnsl import codec
-from fedbnsl.channel import open_channel
+from fedbnsl.console.shown import shown
 from fedbnsl.errors import IdentityError, RemoteProtocolError
-from fedbnsl.messages import RunOffer, RunStatus
-from fedbnsl.offer_codec import decode_offers
-from fedbnsl.shown import shown
+from fedbnsl.protocol import codec
+from fedbnsl.protocol.channel import open_channel
+from fedbnsl.protocol.messages import RunOffer, RunStatus
+from fedbnsl.protocol.offer_codec import decode_offers
 from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl.wire import federation_pb2_grpc as federation_grpc
 

@@ -12,10 +12,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from fedbnsl.messages import RunOffer, RunStatus, SiteProgress
-from fedbnsl.pace import SparseLines, in_words
-from fedbnsl.phase_display import bar_of
-from fedbnsl.wording import counted_edges, duration
+from fedbnsl.console.phase_display import bar_of
+from fedbnsl.console.time_left import SparseLines, in_words
+from fedbnsl.console.wording import counted_edges, duration
+from fedbnsl.protocol.messages import RunOffer, RunStatus, SiteProgress
 
 ZCDP_PER_UNIT = 1e-12
 

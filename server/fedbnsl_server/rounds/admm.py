@@ -10,15 +10,15 @@ from dataclasses import replace
 import numpy as np
 
 from fedbnsl.privacy.calibration import LATTICE
+from fedbnsl.protocol.sparse import Matrix, SparseMatrix, aligned
 from fedbnsl.rounds.admm import Answer, Task
 from fedbnsl.rounds.kinds import LARGEST_WEIGHT, stage
-from fedbnsl.sparse import Matrix, SparseMatrix, aligned
 from fedbnsl_server.algorithm.admm import AdmmState, advance_admm
 from fedbnsl_server.algorithm.consensus_graph import graphs_at
 from fedbnsl_server.algorithm.influence import Compared, sampling_variance
 from fedbnsl_server.rounds.kinds import Run
-from fedbnsl_server.search.released_steps import ReleasedSteps
-from fedbnsl_server.search.steps_search import search_steps
+from fedbnsl_server.search.private.released_steps import ReleasedSteps
+from fedbnsl_server.search.private.steps_search import search_steps
 
 # Starts of the final search: W cut at so many times the plan's threshold.
 _CUTS = (1.0, 0.5, 1.5)

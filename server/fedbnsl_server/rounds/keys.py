@@ -6,8 +6,8 @@ The coordinator cannot tell whose key it is: that is for the sites to check.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from fedbnsl.codec import task_digest
-from fedbnsl.messages import DIGEST_BYTES, Seat
+from fedbnsl.protocol.codec import task_digest
+from fedbnsl.protocol.messages import DIGEST_BYTES, Seat
 from fedbnsl.rounds.keys import Answer, Task
 from fedbnsl_server.algorithm.admm import AdmmState, with_seats
 from fedbnsl_server.algorithm.influence import Compared

@@ -9,12 +9,12 @@ import numpy as np
 
 from fedbnsl.errors import LocalProtocolError
 from fedbnsl.graphs.cpdag import class_of
-from fedbnsl.messages import Content, Loss
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.privacy_settings import Privacy
 from fedbnsl.privacy.calibration import Price, price_of
-from fedbnsl.sparse import Mask, Matrix
+from fedbnsl.protocol.messages import Content, Loss
+from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.consensus import RobustRule
 from fedbnsl_server.algorithm.influence import Compared

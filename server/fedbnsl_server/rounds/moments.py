@@ -17,18 +17,18 @@ from fedbnsl.graphs.family_moments import (
 )
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl.plan.limits import LARGEST_SQUARE, LEAST_SQUARE
+from fedbnsl.protocol.sparse import Mask, Matrix, SparseMatrix
 from fedbnsl.rounds.kinds import stage
 from fedbnsl.rounds.moments import Answer, Task
-from fedbnsl.sparse import Mask, Matrix, SparseMatrix
 from fedbnsl_server.algorithm.admm import AdmmState, over_columns
 from fedbnsl_server.algorithm.consensus import RobustRule
 from fedbnsl_server.algorithm.consensus_graph import graph_to_search
 from fedbnsl_server.algorithm.influence import Compared, distances, pairs, sampling_variance, variance_of_squares
+from fedbnsl_server.inference.bootstrap import Draws
+from fedbnsl_server.inference.confidence import confidence_of
+from fedbnsl_server.inference.degenerate_columns import unused_columns
 from fedbnsl_server.rounds.kinds import Run
-from fedbnsl_server.search.bootstrap import Draws
 from fedbnsl_server.search.class_search import ClassSearch, edge_penalty
-from fedbnsl_server.search.confidence import confidence_of
-from fedbnsl_server.search.degenerate_columns import unused_columns
 from fedbnsl_server.search.fitted_network import Accuracy, SiteMoments, fitted, pooled_accuracy
 from fedbnsl_server.search.graph_search import FoundGraph, search
 from fedbnsl_server.search.progress import Progress

@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from fedbnsl.protocol.sparse import SparseMatrix
 from fedbnsl.rounds.kinds import LARGEST
 from fedbnsl.rounds.refit import Answer, Task
-from fedbnsl.sparse import SparseMatrix
 from fedbnsl_server.algorithm.admm import AdmmState, mean_of
 from fedbnsl_server.algorithm.consensus_graph import graph_to_refit
 from fedbnsl_server.algorithm.influence import Compared, pairs, sampling_variance
+from fedbnsl_server.inference.degenerate_columns import Unused
 from fedbnsl_server.rounds.kinds import Run
-from fedbnsl_server.search.degenerate_columns import Unused
 
 
 def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:

@@ -8,25 +8,26 @@ from typing import NamedTuple
 import numpy as np
 
 from fedbnsl.graphs.family_moments import symmetric
-from fedbnsl.messages import Yields
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.privacy.calibration import LATTICE, WHOLE_SHARE, Price, constant_residual, n_residuals, price_of
 from fedbnsl.privacy.site_shares import FAINT, site_shares
+from fedbnsl.protocol.messages import Yields
+from fedbnsl.protocol.sparse import Index, Mask, Matrix, SparseMatrix
 from fedbnsl.rounds.kinds import LARGEST, stage
 from fedbnsl.rounds.residual_moments import Answer, Task
-from fedbnsl.sparse import Index, Mask, Matrix, SparseMatrix
 from fedbnsl_server.algorithm.admm import AdmmState, over_columns
 from fedbnsl_server.algorithm.consensus_graph import graph_to_refit
 from fedbnsl_server.algorithm.influence import Compared, counted_rows, pairs
+from fedbnsl_server.inference.confidence import Confidence, confidence_of
+from fedbnsl_server.inference.degenerate_columns import Unused
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.rounds.statistics import noise_of_variances, rare_levels
-from fedbnsl_server.search.combined_releases import released
-from fedbnsl_server.search.confidence import Confidence, confidence_of
-from fedbnsl_server.search.degenerate_columns import Unused
-from fedbnsl_server.search.equal_variance_search import EqualVarianceSearch
 from fedbnsl_server.search.graph_search import FoundGraph
-from fedbnsl_server.search.noisy_class_search import Learned, NoisyClassSearch, next_residuals
-from fedbnsl_server.search.pooled_moments import (
+from fedbnsl_server.search.private.clipped_moments import records_worth, room
+from fedbnsl_server.search.private.combined_releases import released
+from fedbnsl_server.search.private.equal_variance_search import EqualVarianceSearch
+from fedbnsl_server.search.private.noisy_class_search import Learned, NoisyClassSearch, next_residuals
+from fedbnsl_server.search.private.pooled_moments import (
     NOISE_WIDTHS,
     PooledMoments,
     SiteRelease,
@@ -34,9 +35,8 @@ from fedbnsl_server.search.pooled_moments import (
     mean_square_noise,
     noise_of_moments,
 )
-from fedbnsl_server.search.released_likelihood import Release
-from fedbnsl_server.search.residual_variances import residual_variances
-from fedbnsl_server.search.shortened_moments import records_worth, room
+from fedbnsl_server.search.private.released_likelihood import Release
+from fedbnsl_server.search.private.residual_variances import residual_variances
 
 
 def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:

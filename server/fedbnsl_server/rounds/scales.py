@@ -11,7 +11,7 @@ from fedbnsl.rounds.scales import Answer, Task
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.influence import Compared, counted_rows
 from fedbnsl_server.rounds.kinds import Run
-from fedbnsl_server.search.pooled_moments import first_scales, mean_over_records, mean_square_noise
+from fedbnsl_server.search.private.pooled_moments import first_scales, mean_over_records, mean_square_noise
 
 
 def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:

@@ -10,19 +10,19 @@ from dataclasses import replace
 
 import numpy as np
 
+from fedbnsl.console.wording import first_few
 from fedbnsl.errors import LocalProtocolError, RemoteProtocolError
-from fedbnsl.messages import Units
 from fedbnsl.plan.preparation import Preparation
 from fedbnsl.privacy.calibration import LATTICE
+from fedbnsl.protocol.messages import Units
+from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl.rounds.kinds import LARGEST
 from fedbnsl.rounds.statistics import Answer, Task, as_one
-from fedbnsl.sparse import Mask, Matrix
-from fedbnsl.wording import first_few
 from fedbnsl_server.algorithm.admm import AdmmState, in_units
 from fedbnsl_server.algorithm.influence import Compared, counted_rows, sampling_variance, variance_of_squares
+from fedbnsl_server.inference.degenerate_columns import FEW_ROWS, Unused
 from fedbnsl_server.rounds.kinds import Run
-from fedbnsl_server.search.degenerate_columns import FEW_ROWS, Unused
-from fedbnsl_server.search.pooled_moments import mean_over_records, mean_square_noise
+from fedbnsl_server.search.private.pooled_moments import mean_over_records, mean_square_noise
 
 
 def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:

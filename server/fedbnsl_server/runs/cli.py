@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
+from fedbnsl.console.tell import tell
 from fedbnsl.errors import ResultError, SetupError, UnreachableError
 from fedbnsl.plan.plan_options import PlanChoice, takes_plan
-from fedbnsl.tell import tell
-from fedbnsl_server.variable_names import names_in, variables_in
+from fedbnsl_server.results.variable_names import names_in, variables_in
 
 _FOLDER = click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
@@ -83,8 +83,8 @@ def start(folder: Path, choice: PlanChoice, name: str, variables: str | None, si
     Sites whose agents run take part by themselves once their operators have approved the very plan, which names its
     sites and variables; `coordinator runs show` says its digest.
     """
+    from fedbnsl_server.run.serve import check_plan
     from fedbnsl_server.runs import queue
-    from fedbnsl_server.serve import check_plan
 
     if isinstance(choice.plan, Path) and choice.plan.is_dir():
         if choice.changes_settings or name or variables is not None or sites is not None:

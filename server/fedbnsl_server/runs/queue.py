@@ -16,11 +16,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fedbnsl import durable
 from fedbnsl.errors import ResultError, SetupError
-from fedbnsl.messages import RUN_STATES, run_tag
-from fedbnsl.offer_codec import QUEUED
+from fedbnsl.files import durable
 from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.messages import RUN_STATES, run_tag
+from fedbnsl.protocol.offer_codec import QUEUED
 from fedbnsl_server.store.run_folder import can_be_continued, default_folder, is_worked_on
 
 WANTS = ("run", "pause", "stop")

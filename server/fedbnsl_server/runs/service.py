@@ -18,27 +18,27 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedbnsl.channel import MAX_MESSAGE_BYTES, require_loopback, split_address
+from fedbnsl.console.shown import shown
 from fedbnsl.errors import FedbnslError, ResultError, SetupError
-from fedbnsl.events import Emit, silent
-from fedbnsl.messages import Phase, RunOffer, run_tag
+from fedbnsl.events.emitter import Emit, silent
+from fedbnsl.events.security_log import NAME, Record, SecurityLog
+from fedbnsl.protocol.channel import MAX_MESSAGE_BYTES, require_loopback, split_address
+from fedbnsl.protocol.messages import Phase, RunOffer, run_tag
 from fedbnsl.rounds.kinds import n_rounds
-from fedbnsl.security_log import NAME, Record, SecurityLog
-from fedbnsl.shown import shown
 from fedbnsl_server.algorithm.admm import AdmmState
-from fedbnsl_server.algorithm.round_loop import RoundRecord
-from fedbnsl_server.coordinator import Coordinator
 from fedbnsl_server.grpc_api.connections import make_room, most_connections
-from fedbnsl_server.grpc_api.front_door import FrontDoor
+from fedbnsl_server.grpc_api.listener import FrontDoor
 from fedbnsl_server.grpc_api.server import CoordinatorServer
 from fedbnsl_server.grpc_api.servicer import Servicer
+from fedbnsl_server.results.shortage import shortage
+from fedbnsl_server.run.coordinator import Coordinator
+from fedbnsl_server.run.round_loop import RoundRecord
+from fedbnsl_server.run.serve import check_plan, finished_run, heed_signals, look_for_certificates
 from fedbnsl_server.runs import queue
 from fedbnsl_server.runs.queue import QueuedRun
-from fedbnsl_server.serve import check_plan, finished_run, heed_signals, look_for_certificates
 from fedbnsl_server.sites.mailbox import Mailbox
 from fedbnsl_server.store.run_folder import RunFolder, can_be_continued, is_worked_on
 from fedbnsl_server.store.run_id import RunIdentity
-from fedbnsl_server.store.shortage import shortage
 from fedbnsl_server.store.site_ledgers import FILE, SiteLedgers
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def serve_runs(
     on_listening
         Called with the real address once sites can call.
     on_round, on_phase, notice
-        Called with the name of the run, and as in `fedbnsl_server.serve.serve`.
+        Called with the name of the run, and as in `fedbnsl_server.run.serve.serve`.
     site_ledgers
         File that remembers the sites' privacy ledgers; None: in the folder.
     security_log
@@ -162,7 +162,7 @@ class _RunDoor:
         self._servicer: Servicer | None = None
 
     async def open(self, servicer: Servicer) -> None:
-        """See `fedbnsl_server.coordinator.Door`."""
+        """See `fedbnsl_server.run.coordinator.Door`."""
         self._servicer = servicer
         self._front_door.open(servicer)
 

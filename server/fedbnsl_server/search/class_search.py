@@ -19,7 +19,7 @@ import numpy as np
 from fedbnsl.graphs.family_moments import needed_moments
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask
-from fedbnsl.sparse import Index, Mask, Matrix
+from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_server.search.fitted_network import Accuracy
 from fedbnsl_server.search.graph_search import FoundGraph, without_small
 from fedbnsl_server.search.order_search import best_dag, bic_penalty, extended_penalty

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedbnsl.sparse import Index, Mask, Matrix
+from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_server.search.fitted_network import pseudo_inverse
 from fedbnsl_server.search.kernels.change import Graph, Problem, residuals
 from fedbnsl_server.search.kernels.family import LEAST_RESIDUAL, Given, blocks_of, room_for

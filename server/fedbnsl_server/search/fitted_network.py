@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedbnsl.plan.columns import Columns
-from fedbnsl.sparse import Index, Mask, Matrix
+from fedbnsl.protocol.sparse import Index, Mask, Matrix
 
 SINGULAR = 1e-6
 """Moments of standardised columns with an eigenvalue nearer zero are singular: float32 leaves up to 1e-7 of an exact

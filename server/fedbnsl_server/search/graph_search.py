@@ -34,7 +34,7 @@ import numpy as np
 
 from fedbnsl.graphs.family_moments import needed_moments
 from fedbnsl.plan.columns import Columns
-from fedbnsl.sparse import Mask, Matrix
+from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_server.search.order_search import best_dag
 from fedbnsl_server.search.progress import Each, Progress, in_turn
 

@@ -5,7 +5,7 @@ All of it is compiled (`kernels`).
 
 import numpy as np
 
-from fedbnsl.sparse import Mask
+from fedbnsl.protocol.sparse import Mask
 from fedbnsl_server.search.families import Families
 from fedbnsl_server.search.kernels import hill_climb as loops
 from fedbnsl_server.search.kernels import start

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedbnsl.graphs.graph import topological_order
-from fedbnsl.sparse import Index, Mask, Matrix
+from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_server.search.progress import Progress
 from fedbnsl_server.search.whitened import whitened
 

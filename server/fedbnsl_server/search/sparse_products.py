@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedbnsl.sparse import Index, Matrix
+from fedbnsl.protocol.sparse import Index, Matrix
 
 
 class Rows(NamedTuple):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedbnsl.sparse import Index, Matrix
+from fedbnsl.protocol.sparse import Index, Matrix
 
 # What rounding may leave of the variance of a column that the others of its variable determine.
 _ROUNDING = 1e-6

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fedbnsl.errors import SetupError
-from fedbnsl.messages import Loss, Yields
 from fedbnsl.plan.plan import FEWEST_FOR_ROBUST, Plan
+from fedbnsl.protocol.messages import Loss, Yields
 from fedbnsl.rounds.kinds import KINDS, n_rounds
 
 _LEAST_SITES = 2

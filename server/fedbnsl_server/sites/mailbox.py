@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Set
 from contextlib import suppress
 from typing import Protocol
 
-from fedbnsl.channel import AWAY_S
+from fedbnsl.console.wording import first_few
 from fedbnsl.errors import (
     InterruptedRunError,
     QuorumLostError,
@@ -17,10 +17,10 @@ from fedbnsl.errors import (
     SeatLostError,
     StaleRoundError,
 )
-from fedbnsl.events import Emit, silent
-from fedbnsl.messages import NOT_SEATED, Finished, LocalUpdate, RoundTask, SiteState
+from fedbnsl.events.emitter import Emit, silent
 from fedbnsl.plan.plan import Plan
-from fedbnsl.wording import first_few
+from fedbnsl.protocol.channel import AWAY_S
+from fedbnsl.protocol.messages import NOT_SEATED, Finished, LocalUpdate, RoundTask, SiteState
 
 # How often it is looked during a round who is away.
 _LOOK_S = 1.0
@@ -103,7 +103,7 @@ class Mailbox:
         Of a continued run: its complete rounds, B_p and beta_p after the last of them, the bytes sent until then, and
         the last round that each site contributed to.
     emit
-        Told of rounds that are asked, and of sites that are away or back; see `fedbnsl.events`.
+        Told of rounds that are asked, and of sites that are away or back; see `fedbnsl.events.emitter`.
 
     Attributes
     ----------

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from fedbnsl.errors import ResultError
-from fedbnsl.logs import EventLog
+from fedbnsl.events.logs import EventLog
 from fedbnsl_server.sites.ejection import Ejected
 from fedbnsl_server.sites.roster import Member
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from fedbnsl.channel import AWAY_S
+from fedbnsl.console.wording import first_few
 from fedbnsl.errors import (
     EjectedError,
     QuorumLostError,
@@ -14,9 +14,9 @@ from fedbnsl.errors import (
     SeatLostError,
     SeatRefusedError,
 )
-from fedbnsl.messages import NOT_SEATED, PROTOCOL_VERSION, SITE_NAME_RULE, TAKEN_OUT, JoinRequest, is_site_name
 from fedbnsl.plan.plan import Plan
-from fedbnsl.wording import first_few
+from fedbnsl.protocol.channel import AWAY_S
+from fedbnsl.protocol.messages import NOT_SEATED, PROTOCOL_VERSION, SITE_NAME_RULE, TAKEN_OUT, JoinRequest, is_site_name
 
 
 @dataclass

@@ -8,14 +8,14 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from fedbnsl import durable
 from fedbnsl.errors import ResultError
-from fedbnsl.messages import Seat, SiteState, Units
-from fedbnsl.sparse import Matrix, SparseMatrix
+from fedbnsl.files import durable
+from fedbnsl.protocol.messages import Seat, SiteState, Units
+from fedbnsl.protocol.sparse import Matrix, SparseMatrix
 from fedbnsl_server.algorithm.admm import AdmmState
-from fedbnsl_server.search.confidence import Confidence
-from fedbnsl_server.search.degenerate_columns import Unused
-from fedbnsl_server.search.released_likelihood import Release
+from fedbnsl_server.inference.confidence import Confidence
+from fedbnsl_server.inference.degenerate_columns import Unused
+from fedbnsl_server.search.private.released_likelihood import Release
 
 _SCHEMA = "fedbnsl.checkpoint/2"
 _CONFIDENCE, _RELEASE = "confidence_", "release_"

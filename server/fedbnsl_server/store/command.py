@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedbnsl.durable import write_text
+from fedbnsl.files.durable import write_text
 
 COMMAND = "command.txt"
 

@@ -6,8 +6,8 @@ With T rounds in all, k is T / 8, rounded up. They lie in the folder `checkpoint
 import re
 from pathlib import Path
 
-from fedbnsl import durable
 from fedbnsl.errors import ResultError
+from fedbnsl.files import durable
 
 FOLDER = "checkpoints"
 

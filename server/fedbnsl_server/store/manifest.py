@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
 
-from fedbnsl.security_log import NAME
-from fedbnsl.versions import own_versions
+from fedbnsl.events.security_log import NAME
+from fedbnsl.protocol.versions import own_versions
 from fedbnsl_server.store import orders
 from fedbnsl_server.store.run_folder import LOCK, RunFolder
 

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from fedbnsl import durable
 from fedbnsl.errors import ResultError
+from fedbnsl.files import durable
 
 ORDER = "eject-order.json"
 ANSWER = "eject-answer.json"

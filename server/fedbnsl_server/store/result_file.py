@@ -8,11 +8,11 @@ from typing import Any, cast
 import numpy as np
 from pydantic import ValidationError
 
+from fedbnsl.console.wording import first_few
 from fedbnsl.errors import ResultError
 from fedbnsl.plan.columns import Columns
-from fedbnsl.sparse import Mask
-from fedbnsl.wording import first_few
-from fedbnsl_server.store.result_schema import Result
+from fedbnsl.protocol.sparse import Mask
+from fedbnsl_server.results.result_schema import Result
 
 SCHEMA = "fedbnsl.result/1"
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fedbnsl.sparse import formula_bytes
-from fedbnsl_server.algorithm.round_loop import RoundRecord
-from fedbnsl_server.findings import as_entries
-from fedbnsl_server.influence import as_entry
+from fedbnsl.protocol.sparse import formula_bytes
+from fedbnsl_server.results.findings import as_entries
+from fedbnsl_server.results.influence import as_entry
+from fedbnsl_server.run.round_loop import RoundRecord
 from fedbnsl_server.sites.mailbox import Traffic
 
 

@@ -8,7 +8,7 @@ checkpoint.npz   the state after the last complete round; only its owner may rea
 checkpoints/     those of some earlier rounds: see `fedbnsl_server.store.kept_checkpoints`
 eject-*.json     an order to take a site out, and what became of it: see `fedbnsl_server.store.orders`
 
-The rest are results: see `fedbnsl_server.store.results`.
+The rest are results: see `fedbnsl_server.results.results`.
 """
 
 import fcntl
@@ -20,9 +20,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, TextIO
 
-from fedbnsl import durable
 from fedbnsl.errors import ResultError
-from fedbnsl.logs import EventLog
+from fedbnsl.events.logs import EventLog
+from fedbnsl.files import durable
 from fedbnsl.plan.plan import Plan
 from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl_server.store import run_id

@@ -7,8 +7,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from fedbnsl import durable
 from fedbnsl.errors import ResultError
+from fedbnsl.files import durable
 
 _SCHEMA = "fedbnsl.run/2"
 

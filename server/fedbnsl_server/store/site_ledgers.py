@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedbnsl import durable
 from fedbnsl.errors import LedgerError, ResultError
-from fedbnsl.messages import LedgerHead
+from fedbnsl.files import durable
+from fedbnsl.protocol.messages import LedgerHead
 
 FILE = "site-ledgers.json"
 

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
+from fedbnsl.console.interrupt import interruptible
 from fedbnsl.errors import FedbnslError, InterruptedRunError, LeftError, RemoteProtocolError, UnreachableError
-from fedbnsl.events import silent
-from fedbnsl.interrupt import interruptible
-from fedbnsl.messages import RunOffer
+from fedbnsl.events.emitter import silent
 from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.messages import RunOffer
 from fedbnsl_client.agent import agent as agent_module
 from fedbnsl_client.agent import results
 from fedbnsl_client.agent.agent import Agent
 from fedbnsl_client.agent.part import Part, Site, is_allowed
 from fedbnsl_client.budget.approvals import Terms
 from fedbnsl_client.budget.ledger import Ledger
-from fedbnsl_client.leaving import Leaving
+from fedbnsl_client.cancellation import Leaving
 from fedbnsl_client.session import Session
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_client.site.identity import Link

@@ -33,7 +33,7 @@ from hypothesis.stateful import (
 )
 
 from fedbnsl.errors import BudgetExhaustedError, LedgerError
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.budget import ledger_lock
 from fedbnsl_client.budget.ledger import LARGEST_CAP_UNITS, UNITS_PER_ZCDP, Ledger, Registration, Request
 from fedbnsl_client.budget.ledger_lock import filesystem_of

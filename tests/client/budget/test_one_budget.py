@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from fedbnsl.errors import BudgetExhaustedError, LedgerError
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.budget.ledger import Ledger, Request
 from fedbnsl_client.budget.ledger_chain import canonical, first_link, next_link
 from fedbnsl_client.budget.report import ledger_as_json, ledger_lines

@@ -14,7 +14,7 @@ from command_line import Outcome
 from fedbnsl.errors import DataError, SetupError
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data import dask_table
 from fedbnsl_client.data.dask_table import Cluster, connected, read, scheduler_address
 from fedbnsl_client.data.dataset import Dataset

@@ -15,7 +15,7 @@ import pytest
 
 from command_line import Outcome
 from fedbnsl.errors import DataError, LedgerError
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.database import DatabaseTable
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.reading import MISSING, Reading

@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 
 from fedbnsl.errors import DataError
 from fedbnsl.plan.dictionary import Dictionary
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.cli import join
 from fedbnsl_client.data import csv_table
 from fedbnsl_client.data.checks import DataWarning, columns_without_mean

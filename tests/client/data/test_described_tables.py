@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from fedbnsl.errors import DataError, FedbnslError
-from fedbnsl.messages import FindingCode
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.messages import FindingCode
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data import csv_table
 from fedbnsl_client.data.checks import DataWarning
 from fedbnsl_client.data.dataset import Dataset

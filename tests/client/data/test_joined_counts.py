@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fedbnsl.errors import DataError
 from fedbnsl.plan.dictionary import Dictionary
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.cell_problems import CellProblems
 from fedbnsl_client.data.dataset import TablePass
 from fedbnsl_client.data.reading import NO_DICTIONARY, Reading

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from fedbnsl.errors import DataError
-from fedbnsl.messages import RoundTask
+from fedbnsl.protocol.messages import RoundTask
+from fedbnsl.protocol.sparse import Matrix, SparseMatrix
 from fedbnsl.rounds import admm as admm_rounds
-from fedbnsl.sparse import Matrix, SparseMatrix
 from fedbnsl_client.data import csv_table, mapped_array
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.fingerprint import fingerprint

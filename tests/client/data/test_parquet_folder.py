@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedbnsl.errors import DataError
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.parquet_table import ParquetTable
 from fedbnsl_client.data.reading import Reading

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedbnsl.errors import DataError
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.budget.policy import Policy
 from fedbnsl_client.data import mapped_array
 from fedbnsl_client.data.checks import DataWarning

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from fedbnsl.messages import Units
 from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.preparation import Preparation
+from fedbnsl.protocol.messages import Units
 from fedbnsl_client.data import mapped_array
 from fedbnsl_client.data.mapped_array import gathered
 from fedbnsl_client.data.preparation import column_means, column_statistics, prepared

@@ -6,8 +6,8 @@ import pytest
 from fedbnsl.errors import DataError, SchemaMismatchError
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.sparse import SparseMatrix
 from fedbnsl.rounds import moments as moments_round
-from fedbnsl.sparse import SparseMatrix
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.plan_fit import refuse_other_columns, remarks, rows_for
 from fedbnsl_server.rounds.kinds import Run

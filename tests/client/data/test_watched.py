@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedbnsl.messages import Phase
+from fedbnsl.protocol.messages import Phase
 from fedbnsl_client.data import mapped_array
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.mapped_array import gathered, row_blocks

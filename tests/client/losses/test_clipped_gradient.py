@@ -6,7 +6,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.losses import clipped as clipped_gradient
 from fedbnsl_client.losses.clipped import ClippedGradient
 

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from fedbnsl.errors import SetupError
-from fedbnsl.events import Event
-from fedbnsl_client.leaving import Leaving
+from fedbnsl.events.emitter import Event
+from fedbnsl_client.cancellation import Leaving
 from fedbnsl_client.observe.site_page import ShownRun, SitePage
 from fedbnsl_client.observe.site_view import SiteView
 

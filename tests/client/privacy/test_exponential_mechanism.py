@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import oracles
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.privacy import randomness
 from fedbnsl_client.privacy.noise import ExponentialMechanism, Randbelow
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from fedbnsl.graphs.family_moments import symmetric
-from fedbnsl.messages import RoundTask, SiteState, Units
 from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.messages import RoundTask, SiteState, Units
+from fedbnsl.protocol.sparse import Matrix, SparseMatrix
 from fedbnsl.rounds.residual_moments import Answer, Task
-from fedbnsl.sparse import Matrix, SparseMatrix
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_client.privacy import private_moments, randomness

@@ -8,22 +8,22 @@ from typing import cast
 import numpy as np
 import pytest
 
-from fedbnsl import codec
 from fedbnsl.errors import LocalProtocolError, RemoteProtocolError
-from fedbnsl.messages import MaskedSum, RoundTask, Seat, Units
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import LATTICE, WHOLE_SHARE, constant_residual, own_means_sensitivity, price_of
+from fedbnsl.protocol import codec
+from fedbnsl.protocol.messages import MaskedSum, RoundTask, Seat, Units
+from fedbnsl.protocol.sparse import Index, Matrix, SparseMatrix
 from fedbnsl.rounds.keys import Answer as Key
 from fedbnsl.rounds.keys import Task as Keys
 from fedbnsl.rounds.residual_moments import Task
 from fedbnsl.rounds.statistics import Task as Statistics
-from fedbnsl.sparse import Index, Matrix, SparseMatrix
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_client.privacy import private_moments, randomness
 from fedbnsl_client.privacy.noisy_means import square_of_means
 from fedbnsl_client.privacy.private_moments import residual_sums
-from fedbnsl_client.secure_sum import masks
+from fedbnsl_client.secure_aggregation import masks
 
 NAMES = ("age", "dose", "mass")
 D, ROWS = len(NAMES), 2000

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from fedbnsl.errors import RemoteProtocolError
-from fedbnsl.messages import RoundTask, Units
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import LATTICE, price_of, statistics_sensitivity
+from fedbnsl.protocol.messages import RoundTask, Units
+from fedbnsl.protocol.sparse import SparseMatrix
 from fedbnsl.rounds import residual_moments, statistics
-from fedbnsl.sparse import SparseMatrix
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.preparation import NoisyColumns, Prepared, prepared_rows
 from fedbnsl_client.participant import Participant

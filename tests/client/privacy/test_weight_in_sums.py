@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedbnsl.messages import Seat
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import WHOLE_SHARE, price_of
 from fedbnsl.privacy.site_shares import site_shares
+from fedbnsl.protocol.messages import Seat
 from fedbnsl_client.rounds.residual_moments import Rounds
 
 D, ROWS = 4, {"east": 100, "north": 400, "west": 400}

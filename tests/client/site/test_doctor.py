@@ -19,7 +19,7 @@ from coordinator_thread import Start, start
 from fedbnsl import __version__
 from fedbnsl.cli import main
 from fedbnsl.identity import certificates
-from fedbnsl.messages import RunStatus
+from fedbnsl.protocol.messages import RunStatus
 from fedbnsl_client.site import doctor
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_server.grpc_api import servicer as servicer_module

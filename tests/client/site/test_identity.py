@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from fedbnsl import durable
 from fedbnsl.errors import IdentityError, SetupError
+from fedbnsl.files import durable
 from fedbnsl.identity import certificates
 from fedbnsl.identity.bundle import Bundle
 from fedbnsl.identity.certificates import Name, fingerprint, new_key, pem

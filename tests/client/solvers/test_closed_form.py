@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from fedbnsl.errors import DivergenceError
-from fedbnsl.messages import RoundTask
 from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.messages import RoundTask
+from fedbnsl.protocol.sparse import Matrix, SparseMatrix
 from fedbnsl.rounds import admm as admm_rounds
-from fedbnsl.sparse import Matrix, SparseMatrix
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_client.participant import Participant

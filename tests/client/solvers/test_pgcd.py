@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_client.solvers import pgcd
 from local_problems import SEEDS, problem

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from fedbnsl.graphs.graph import cyclic_edges, extract_dag, has_cycle, is_acyclic, threshold, topological_order
-from fedbnsl.sparse import Mask, Matrix
+from fedbnsl.protocol.sparse import Mask, Matrix
 
 QUICK = settings(max_examples=150, deadline=None)
 

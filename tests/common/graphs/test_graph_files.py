@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedbnsl.durable import write_text
 from fedbnsl.errors import ResultError
+from fedbnsl.files.durable import write_text
 from fedbnsl.graphs import formats as graph_formats
 from fedbnsl.graphs.files import LearnedGraph, read_edges, write_all, write_weights
-from fedbnsl.messages import is_variable_name
+from fedbnsl.protocol.messages import is_variable_name
 
 NAMES = (
     "a/b",

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedbnsl.console.shown import shown
 from fedbnsl.errors import LocalProtocolError, PlanError
-from fedbnsl.messages import is_variable_name
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.knowledge import Knowledge
 from fedbnsl.plan.plan import _GONE, PRIVATE_SOLVERS, Plan
 from fedbnsl.plan.preparation import Preparation
 from fedbnsl.plan.privacy_settings import Privacy
+from fedbnsl.protocol.messages import is_variable_name
 from fedbnsl.rounds.kinds import n_rounds, stage
-from fedbnsl.shown import shown
 
 PRIVATE = {"local_solver": "dp-pgcd", "refit_rounds": 0, "local_steps": 10}
 BOUNDED = {"epsilon": 1.0, "feature_bounds": [4.0]}

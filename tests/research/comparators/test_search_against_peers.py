@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedbnsl.graphs.class_members import consistent_extension
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_research.comparators.causal_learn_adapter import causal_learn_installed
 from fedbnsl_research.comparators.class_searches import CLASS_SEARCHES
 from fedbnsl_research.comparators.flop_adapter import flop_installed

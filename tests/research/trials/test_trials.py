@@ -14,8 +14,8 @@ import pytest
 from rich.console import Console
 
 from fedbnsl import __version__
+from fedbnsl.console.interrupt import interruptible
 from fedbnsl.errors import DataError, InterruptedRunError, ResultError, SetupError
-from fedbnsl.interrupt import interruptible
 from fedbnsl.plan.plan import Plan
 from fedbnsl_research.trials.store import TrialStore
 from fedbnsl_research.trials.trials import run_trials, trial_key

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.linalg import expm
 
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_server.algorithm.acyclicity import CyclicPart, acyclicity, expm1
 
 SEEDS = range(6)

@@ -9,19 +9,19 @@ import pytest
 from scipy.optimize import minimize
 
 from fedbnsl.errors import DivergenceError, StaleRoundError
-from fedbnsl.messages import LocalUpdate, RoundTask, SiteState
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.messages import LocalUpdate, RoundTask, SiteState
+from fedbnsl.protocol.sparse import Mask, Matrix, SparseMatrix
 from fedbnsl.rounds import admm as admm_rounds
 from fedbnsl.rounds import refit as refit_rounds
-from fedbnsl.sparse import Mask, Matrix, SparseMatrix
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
-from fedbnsl_server.algorithm import round_loop
 from fedbnsl_server.algorithm.acyclicity import acyclicity
 from fedbnsl_server.algorithm.admm import AdmmState, acyclicity_coefficients, initial_state
 from fedbnsl_server.algorithm.global_step import global_step
 from fedbnsl_server.rounds.kinds import Run
+from fedbnsl_server.run import round_loop
 from one_round import advance
 from oracles import finite_difference, literal_acyclicity, literal_pgcd
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from fedbnsl.sparse import SparseMatrix
+from fedbnsl.protocol.sparse import SparseMatrix
 from fedbnsl_server.algorithm.consensus import RobustRule
 
 Rule = Literal["median", "trimmed-mean"]

@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as hnp
 
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
-from fedbnsl.sparse import Matrix, SparseMatrix
+from fedbnsl.protocol.sparse import Matrix, SparseMatrix
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph, consensus_graph, graph_to_refit
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedbnsl.errors import DivergenceError
-from fedbnsl.sparse import Matrix, SparseMatrix
+from fedbnsl.protocol.sparse import Matrix, SparseMatrix
 from fedbnsl_server.algorithm.acyclicity import CyclicPart, acyclicity
 from fedbnsl_server.algorithm.global_step import global_step
 from oracles import dense_global_step

@@ -6,7 +6,7 @@ import statistics
 import numpy as np
 import pytest
 
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_server.algorithm.influence import (
     LIMIT,
     MOST_VARIANCE,

@@ -5,11 +5,11 @@ import asyncio
 import numpy as np
 import pytest
 
-from fedbnsl import codec
-from fedbnsl.messages import LocalUpdate, RoundTask
 from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol import codec
+from fedbnsl.protocol.messages import LocalUpdate, RoundTask
+from fedbnsl.protocol.sparse import SparseMatrix
 from fedbnsl.rounds import admm as admm_rounds
-from fedbnsl.sparse import SparseMatrix
 from fedbnsl_server.grpc_api.servicer import Servicer
 from fedbnsl_server.sites.mailbox import Mailbox
 from fedbnsl_server.sites.roster import Member, Roster

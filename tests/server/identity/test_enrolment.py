@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from fedbnsl import durable
 from fedbnsl.errors import IdentityError, ResultError, SetupError
+from fedbnsl.files import durable
 from fedbnsl.identity.certificates import Name, common_name, fingerprint, new_key, pem, read_certificate
 from fedbnsl.identity.passphrase import PassphraseError, Passphrases
 from fedbnsl_server.identity import authority, enrolment_table

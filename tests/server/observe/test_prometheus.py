@@ -13,7 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fedbnsl.errors import SetupError
-from fedbnsl.messages import Phase, RunStatus, SiteProgress
+from fedbnsl.protocol.messages import Phase, RunStatus, SiteProgress
 from fedbnsl.web import connections
 from fedbnsl_server.observe.from_loop import from_loop
 from fedbnsl_server.observe.metrics_port import MetricsPort

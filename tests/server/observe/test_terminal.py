@@ -9,7 +9,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from fedbnsl.messages import RunStatus, SiteProgress
+from fedbnsl.protocol.messages import RunStatus, SiteProgress
 from fedbnsl_server.observe.terminal import RunDisplay, duration, view
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

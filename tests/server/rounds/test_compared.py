@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedbnsl.messages import SiteState
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.messages import SiteState
+from fedbnsl.protocol.sparse import Matrix, SparseMatrix
 from fedbnsl.rounds import moments, refit, residual_moments, scales
-from fedbnsl.sparse import Matrix, SparseMatrix
 from fedbnsl_server.algorithm.admm import initial_state
 from fedbnsl_server.algorithm.influence import LIMIT, influences
 from fedbnsl_server.rounds import admm as admm_round

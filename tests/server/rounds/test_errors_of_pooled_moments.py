@@ -9,8 +9,8 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_server.algorithm.admm import AdmmState
+from fedbnsl_server.inference.confidence import Confidence, confidence_of
 from fedbnsl_server.rounds import moments
-from fedbnsl_server.search.confidence import Confidence, confidence_of
 from plain_sites import PlainSites, states_of_run
 
 ROWS = {"site-0": 50, "site-1": 60, "site-2": 70, "site-3": 4000}

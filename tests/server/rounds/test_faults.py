@@ -8,9 +8,9 @@ from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl.plan.limits import LARGEST_VALUE, LEAST_SPREAD
 from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.privacy_settings import Privacy
+from fedbnsl.protocol.sparse import Matrix, SparseMatrix
 from fedbnsl.rounds import admm, moments, refit
 from fedbnsl.rounds.kinds import LARGEST, LARGEST_WEIGHT
-from fedbnsl.sparse import Matrix, SparseMatrix
 from fedbnsl_server.algorithm.admm import initial_state
 from fedbnsl_server.rounds import admm as admm_round
 from fedbnsl_server.rounds import moments as moments_round

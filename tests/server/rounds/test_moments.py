@@ -14,19 +14,19 @@ import pytest
 from fedbnsl.errors import RemoteProtocolError
 from fedbnsl.graphs import family_moments
 from fedbnsl.graphs.family_moments import needed_moments, parent_candidates
-from fedbnsl.messages import Content, LocalUpdate, RoundTask, SiteState
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.messages import Content, LocalUpdate, RoundTask, SiteState
 from fedbnsl.rounds import moments as moments_rounds
 from fedbnsl.rounds import scales as scales_rounds
 from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_client.participant import Participant
-from fedbnsl_server.algorithm import round_loop
 from fedbnsl_server.algorithm.admm import AdmmState
-from fedbnsl_server.algorithm.round_loop import RoundRecord
-from fedbnsl_server.search.confidence import Confidence
+from fedbnsl_server.inference.confidence import Confidence
+from fedbnsl_server.run import round_loop
+from fedbnsl_server.run.round_loop import RoundRecord
 from fedbnsl_server.search.progress import Progress
 from fedbnsl_server.sites.mailbox import UpdateCheck
 from fedbnsl_server.store import checkpoint

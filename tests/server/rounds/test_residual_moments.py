@@ -12,27 +12,27 @@ import pytest
 
 from fedbnsl.errors import RemoteProtocolError
 from fedbnsl.graphs.graph import is_acyclic
-from fedbnsl.messages import LocalUpdate, RoundTask, SiteState
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.messages import LocalUpdate, RoundTask, SiteState
+from fedbnsl.protocol.sparse import Matrix, SparseMatrix
 from fedbnsl.rounds import moments as moments_rounds
 from fedbnsl.rounds import residual_moments as residual_rounds
 from fedbnsl.rounds import scales as scales_rounds
 from fedbnsl.rounds.kinds import n_rounds
-from fedbnsl.sparse import Matrix, SparseMatrix
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_client.privacy import randomness
-from fedbnsl_server.algorithm import round_loop
 from fedbnsl_server.algorithm.admm import AdmmState, initial_state
 from fedbnsl_server.algorithm.consensus_graph import consensus_graph
-from fedbnsl_server.algorithm.round_loop import RoundRecord
 from fedbnsl_server.rounds.kinds import Run, kind_of
-from fedbnsl_server.search import pooled_moments as residual_moments
-from fedbnsl_server.search.equal_variance_search import EqualVarianceSearch, Learned
+from fedbnsl_server.run import round_loop
+from fedbnsl_server.run.round_loop import RoundRecord
 from fedbnsl_server.search.graph_search import FoundGraph
-from fedbnsl_server.search.pooled_moments import PooledMoments, next_scales, search_pooled
-from fedbnsl_server.search.released_likelihood import Release
+from fedbnsl_server.search.private import pooled_moments as residual_moments
+from fedbnsl_server.search.private.equal_variance_search import EqualVarianceSearch, Learned
+from fedbnsl_server.search.private.pooled_moments import PooledMoments, next_scales, search_pooled
+from fedbnsl_server.search.private.released_likelihood import Release
 from fedbnsl_server.sites.mailbox import UpdateCheck
 from fedbnsl_server.store import checkpoint
 from fedbnsl_workbench.tables.synthetic import synthesise

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from fedbnsl.errors import RemoteProtocolError
-from fedbnsl.messages import Units
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.messages import Units
 from fedbnsl.rounds.statistics import Answer, Task
 from fedbnsl_client.data.preparation import column_statistics
 from fedbnsl_server.algorithm.admm import initial_state

@@ -5,8 +5,8 @@ import numpy as np
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.sparse import Matrix, SparseMatrix
 from fedbnsl.rounds.moments import Task
-from fedbnsl.sparse import Matrix, SparseMatrix
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.rounds.moments import cost_of_knowledge
 from fedbnsl_server.search.class_search import ClassSearch

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from fedbnsl.errors import ResultError, SetupError
-from fedbnsl.events import silent
+from fedbnsl.events.emitter import silent
+from fedbnsl.events.security_log import unrecorded
 from fedbnsl.plan.plan import Plan
-from fedbnsl.security_log import unrecorded
-from fedbnsl_server.grpc_api.front_door import FrontDoor
+from fedbnsl_server.grpc_api.listener import FrontDoor
 from fedbnsl_server.runs import queue, service
 from fedbnsl_server.runs.queue import QueuedRun
 from fedbnsl_server.runs.service import Service, serve_runs

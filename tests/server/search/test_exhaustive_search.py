@@ -10,7 +10,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from fedbnsl.sparse import Mask, Matrix
+from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_server.search.order_search import best_dag
 
 INSTANCES = range(40)

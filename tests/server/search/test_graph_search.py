@@ -6,7 +6,7 @@ import pytest
 
 from fedbnsl.graphs.family_moments import needed_moments
 from fedbnsl.graphs.graph import is_acyclic, topological_order
-from fedbnsl.sparse import Mask, Matrix
+from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_server.search.families import Families
 from fedbnsl_server.search.graph_search import FoundGraph, search
 from fedbnsl_server.search.hill_climb import descend, least_variance_order, pruned

@@ -7,7 +7,7 @@ from fedbnsl.graphs.cpdag import cpdag
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl.plan.plan import Plan
-from fedbnsl.sparse import Mask, Matrix
+from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.rounds.moments import among_rivals
 from fedbnsl_server.search.class_search import ClassProblem, ClassSearch

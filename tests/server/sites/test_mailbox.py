@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from fedbnsl.errors import InterruptedRunError, QuorumLostError, RemoteProtocolError, SeatLostError, StaleRoundError
-from fedbnsl.messages import Finished, LocalUpdate, RoundTask, SiteState
 from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.messages import Finished, LocalUpdate, RoundTask, SiteState
+from fedbnsl.protocol.sparse import SparseMatrix
 from fedbnsl.rounds import admm as admm_rounds
 from fedbnsl.rounds import refit as refit_rounds
-from fedbnsl.sparse import SparseMatrix
 from fedbnsl_server.sites import mailbox as mailbox_module
 from fedbnsl_server.sites.mailbox import Mailbox, Traffic, UpdateCheck
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from fedbnsl.channel import AWAY_S
 from fedbnsl.errors import (
     FedbnslError,
     PlanMismatchError,
@@ -16,8 +15,9 @@ from fedbnsl.errors import (
     SchemaMismatchError,
     SeatRefusedError,
 )
-from fedbnsl.messages import PROTOCOL_VERSION, JoinRequest
 from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.channel import AWAY_S
+from fedbnsl.protocol.messages import PROTOCOL_VERSION, JoinRequest
 from fedbnsl_server.sites.roster import Member, Roster
 
 NAMES = ("age", "dose", "mass")

@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedbnsl.errors import ResultError
-from fedbnsl.messages import SiteState
-from fedbnsl.sparse import SparseMatrix
+from fedbnsl.protocol.messages import SiteState
+from fedbnsl.protocol.sparse import SparseMatrix
 from fedbnsl_server.algorithm.admm import AdmmState
-from fedbnsl_server.search.confidence import Confidence
-from fedbnsl_server.search.released_likelihood import Release
+from fedbnsl_server.inference.confidence import Confidence
+from fedbnsl_server.search.private.released_likelihood import Release
 from fedbnsl_server.store import checkpoint
 
 DIGEST = bytes(range(32))

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedbnsl.messages import JoinRequest, LedgerHead
 from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.messages import JoinRequest, LedgerHead
 from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_server.results import warnings
+from fedbnsl_server.results.results import RunRecorder
 from fedbnsl_server.sites.mailbox import Traffic
 from fedbnsl_server.sites.roster import Roster
-from fedbnsl_server.store import warnings
-from fedbnsl_server.store.results import RunRecorder
 from fedbnsl_server.store.run_folder import RunFolder
 from fedbnsl_server.store.run_id import RunIdentity
 from fedbnsl_workbench.simulate import simulate

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from fedbnsl.errors import ResultError
-from fedbnsl.logs import EventLog
+from fedbnsl.events.logs import EventLog
 from fedbnsl.plan.plan import Plan
 from fedbnsl_server.algorithm.admm import initial_state
+from fedbnsl_server.results.shortage import shortage
 from fedbnsl_server.sites import membership_log
 from fedbnsl_server.sites.membership_log import Membership
 from fedbnsl_server.sites.roster import Member
 from fedbnsl_server.store import checkpoint
 from fedbnsl_server.store.run_folder import RunFolder, load_plan
 from fedbnsl_server.store.run_id import RunIdentity
-from fedbnsl_server.store.shortage import shortage
 
 PLAN = Plan(name="again", n_participants=2)
 NAMES = ("age", "größe", "IL 6")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fedbnsl.errors import LedgerError, ResultError
-from fedbnsl.messages import LedgerHead
+from fedbnsl.protocol.messages import LedgerHead
 from fedbnsl_server.store.site_ledgers import SiteLedgers
 
 

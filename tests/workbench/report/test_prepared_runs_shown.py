@@ -17,10 +17,10 @@ from rich.console import Console
 from command_line import run_command
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_server.effect_report import effect_report
-from fedbnsl_server.store.learned_network import read_network
+from fedbnsl_server.results.effect_report import effect_report
+from fedbnsl_server.results.learned_network import read_network
 from fedbnsl_workbench.estimator import FedSparseBNSL
 from fedbnsl_workbench.report.page import write_report
 from fedbnsl_workbench.report.summary import print_summary

@@ -12,8 +12,8 @@ import pytest
 from command_line import run_command
 from fedbnsl.errors import DataError, ResultError
 from fedbnsl.graphs.graph import extract_dag, threshold
-from fedbnsl_server.influence import outliers
-from fedbnsl_server.store.unused import unused_sentences
+from fedbnsl_server.results.influence import outliers
+from fedbnsl_server.results.unused import unused_sentences
 from fedbnsl_workbench.report.charts import residual_variances
 from fedbnsl_workbench.report.page import write_report
 from fedbnsl_workbench.report.run_files import read_run

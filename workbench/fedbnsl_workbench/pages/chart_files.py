@@ -8,7 +8,7 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure as _Figure
 
-from fedbnsl.durable import write_file, write_text
+from fedbnsl.files.durable import write_file, write_text
 
 # Without types: matplotlib's stubs are incomplete.
 Chart = Any

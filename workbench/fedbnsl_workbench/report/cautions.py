@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fedbnsl_server.store.unused import unused_sentences
+from fedbnsl_server.results.unused import unused_sentences
 from fedbnsl_workbench.report import charts as report_charts
 from fedbnsl_workbench.report.learned import learned_edges
 from fedbnsl_workbench.report.run_files import ReportedRun

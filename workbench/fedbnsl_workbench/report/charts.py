@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_workbench.pages.chart_files import COLOURS, STYLES, Chart, Figure, as_svg, new_figure
 from fedbnsl_workbench.report.dag_drawing import shortened
 

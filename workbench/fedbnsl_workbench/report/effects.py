@@ -12,10 +12,10 @@ import numpy as np
 
 from fedbnsl.errors import ResultError
 from fedbnsl.graphs.files import LGBN
-from fedbnsl.sparse import Matrix
-from fedbnsl_server.search.effects import Effect, certainty, effects_on_all, rests_on
-from fedbnsl_server.store.learned_network import LearnedNetwork, read_network
-from fedbnsl_server.withheld_effects import told_effects
+from fedbnsl.protocol.sparse import Matrix
+from fedbnsl_server.inference.effects import Effect, certainty, effects_on_all, rests_on
+from fedbnsl_server.results.learned_network import LearnedNetwork, read_network
+from fedbnsl_server.results.withheld_effects import told_effects
 from fedbnsl_workbench.report.confidence import Interval
 from fedbnsl_workbench.report.run_files import ReportedRun
 

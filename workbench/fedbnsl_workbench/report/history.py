@@ -9,10 +9,10 @@ import numpy as np
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from fedbnsl.messages import Yields
 from fedbnsl.plan.dictionary import Dictionary
+from fedbnsl.protocol.messages import Yields
 from fedbnsl.rounds.kinds import KINDS
-from fedbnsl_server.influence import outliers, who_was_left_out
+from fedbnsl_server.results.influence import outliers, who_was_left_out
 from fedbnsl_server.sites.ejection import in_short
 from fedbnsl_workbench.report import charts as report_charts
 from fedbnsl_workbench.report.run_files import ReportedRun

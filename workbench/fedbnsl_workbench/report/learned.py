@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from fedbnsl.console.wording import counted
 from fedbnsl.graphs.graph import Edge
-from fedbnsl.wording import counted
 from fedbnsl_workbench.report.confidence import (
     Confidence,
     between,

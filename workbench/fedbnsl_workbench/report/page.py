@@ -6,13 +6,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from fedbnsl import durable
+from fedbnsl.console.wording import levels_in_words
 from fedbnsl.errors import ResultError
+from fedbnsl.files import durable
 from fedbnsl.rounds.kinds import n_rounds
-from fedbnsl.wording import levels_in_words
 from fedbnsl_client.data.preparation import has_intercept
+from fedbnsl_server.results.unused import unused_sentences
 from fedbnsl_server.store.command import COMMAND, another_folder
-from fedbnsl_server.store.unused import unused_sentences
 from fedbnsl_workbench.pages.render import render, script
 from fedbnsl_workbench.report import cautions as report_cautions
 from fedbnsl_workbench.report import charts as report_charts

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedbnsl.plan.dictionary import Entry
-from fedbnsl_server.store.warnings import units_of_variances
+from fedbnsl_server.results.warnings import units_of_variances
 from fedbnsl_workbench.report.run_files import ReportedRun
 
 

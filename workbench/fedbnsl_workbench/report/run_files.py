@@ -14,7 +14,7 @@ from fedbnsl.graphs.files import LGBN
 from fedbnsl.graphs.graph import is_acyclic
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.plan import Plan
-from fedbnsl.sparse import Mask, Matrix
+from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_server.store.result_file import learned_class, undecided_edges
 from fedbnsl_workbench.report.scales import Scales, read_scales
 from fedbnsl_workbench.scoring.class_scores import Known

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedbnsl.errors import DataError
 from fedbnsl.plan.dictionary import Dictionary
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.checks import DataWarning
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.reading import NO_DICTIONARY, SAME_NAMES, ColumnMap

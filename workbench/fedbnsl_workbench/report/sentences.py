@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from fedbnsl.messages import Yields
+from fedbnsl.console.wording import counted
+from fedbnsl.protocol.messages import Yields
 from fedbnsl.rounds.kinds import KINDS
-from fedbnsl.wording import counted
 from fedbnsl_workbench.report.learned import EdgeRow
 from fedbnsl_workbench.report.prepared import intercept_words
 from fedbnsl_workbench.report.run_files import ReportedRun, Truth

@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fedbnsl.wording import edges_in_words, levels_in_words
-from fedbnsl_server.influence import in_one_line, outliers, who_was_left_out
+from fedbnsl.console.wording import edges_in_words, levels_in_words
 from fedbnsl_server.observe.terminal import megabytes
+from fedbnsl_server.results.influence import in_one_line, outliers, who_was_left_out
 from fedbnsl_workbench.report.confidence import Confidence, between, confidence_of, signed
 from fedbnsl_workbench.report.prepared import in_short
 from fedbnsl_workbench.report.verdict import Verdict, at_the_head, is_directed, verdict_of

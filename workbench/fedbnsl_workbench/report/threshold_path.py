@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedbnsl.sparse import Mask, Matrix
+from fedbnsl.protocol.sparse import Mask, Matrix
 
 
 def acyclic_edges(W: Matrix, tau: float = 0.0) -> Mask:

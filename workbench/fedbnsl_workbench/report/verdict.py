@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fedbnsl.wording import counted
-from fedbnsl_server.influence import outliers
-from fedbnsl_server.search.draws import FEW_DRAWS, MAJORITY
+from fedbnsl.console.wording import counted
+from fedbnsl_server.inference.draws import FEW_DRAWS, MAJORITY
+from fedbnsl_server.results.influence import outliers
 
 DIRECTED_BY: Mapping[str, str] = {
     "data": "by the data",

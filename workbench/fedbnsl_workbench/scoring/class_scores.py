@@ -15,7 +15,7 @@ import numpy as np
 from fedbnsl.graphs.class_members import directed_at, parent_sets
 from fedbnsl.graphs.cpdag import class_distance, class_of
 from fedbnsl.graphs.graph import is_acyclic
-from fedbnsl.sparse import Mask
+from fedbnsl.protocol.sparse import Mask
 from fedbnsl_workbench.scoring.metrics import random_dag, score
 from fedbnsl_workbench.scoring.structural_intervention import wrong_effects
 

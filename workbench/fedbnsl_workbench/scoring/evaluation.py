@@ -13,9 +13,9 @@ from rich.text import Text
 from fedbnsl.errors import ResultError
 from fedbnsl.graphs.csv_names import from_cell
 from fedbnsl.graphs.graph import extract_dag, is_acyclic, threshold
-from fedbnsl.messages import Units, Yields
+from fedbnsl.protocol.messages import Units, Yields
+from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl.rounds.kinds import KINDS
-from fedbnsl.sparse import Mask, Matrix
 from fedbnsl_server.store.result_file import columns_of as columns_of
 from fedbnsl_server.store.result_file import learned_graph as learned_graph
 from fedbnsl_server.store.result_file import read_result as read_result

@@ -9,12 +9,12 @@ from typing import TextIO
 
 import numpy as np
 
+from fedbnsl.console.wording import first_few
 from fedbnsl.errors import ResultError
 from fedbnsl.graphs.class_members import as_named
 from fedbnsl.graphs.csv_names import from_cell
-from fedbnsl.messages import composed
-from fedbnsl.sparse import Mask
-from fedbnsl.wording import first_few
+from fedbnsl.protocol.messages import composed
+from fedbnsl.protocol.sparse import Mask
 
 
 class UnusableReferenceError(ResultError):

@@ -16,7 +16,7 @@ effects, has distance 0.
 import numpy as np
 
 from fedbnsl.graphs.graph import is_acyclic
-from fedbnsl.sparse import Index, Mask
+from fedbnsl.protocol.sparse import Index, Mask
 
 
 def sid(estimate: Mask, reference: Mask) -> int | None:

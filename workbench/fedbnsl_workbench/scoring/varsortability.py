@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedbnsl.graphs.graph import is_acyclic
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 
 # Variances as near as this, relative to the larger, count as equal: rounding must not order standardised data.
 _TIE = 1e-9

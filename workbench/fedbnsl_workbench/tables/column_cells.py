@@ -7,9 +7,9 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping, 
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedbnsl.csv_form import form_of, opened
 from fedbnsl.errors import DataError
-from fedbnsl.messages import composed
+from fedbnsl.files.csv_form import form_of, opened
+from fedbnsl.protocol.messages import composed
 from fedbnsl_client.data.cell_forms import is_mark
 from fedbnsl_client.data.csv_table import said_in_words
 from fedbnsl_client.data.decimals import Decimals

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedbnsl.console.shown import shown
+from fedbnsl.console.wording import first_few
 from fedbnsl.plan.dictionary import Dictionary, Entry
-from fedbnsl.shown import shown
-from fedbnsl.wording import first_few
 from fedbnsl_client.data.cell_forms import FORMS_IN_WORDS, form_of, is_mark
 from fedbnsl_client.data.csv_table import read_header
 from fedbnsl_workbench.tables.column_cells import ColumnCells, scan, written

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedbnsl.shown import shown
-from fedbnsl.sparse import Matrix
+from fedbnsl.console.shown import shown
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_workbench.tables.column_functions import LEAST_ROWS_OF_OTHERS
 
 _ROWS_AT_ONCE = 5000

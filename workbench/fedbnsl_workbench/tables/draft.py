@@ -12,12 +12,12 @@ from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
+from fedbnsl.console.shown import shown
+from fedbnsl.console.wording import first_few
 from fedbnsl.errors import ResultError
-from fedbnsl.messages import composed
 from fedbnsl.plan.dictionary import Dictionary, Kind
-from fedbnsl.shown import shown
-from fedbnsl.sparse import Index, Mask
-from fedbnsl.wording import first_few
+from fedbnsl.protocol.messages import composed
+from fedbnsl.protocol.sparse import Index, Mask
 from fedbnsl_client.data.cell_forms import is_mark
 from fedbnsl_client.data.costly_columns import costly_columns
 from fedbnsl_client.data.csv_table import read_header

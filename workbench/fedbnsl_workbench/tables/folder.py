@@ -11,13 +11,13 @@ from typing import TextIO
 
 import numpy as np
 
-from fedbnsl.csv_form import header_of
-from fedbnsl.durable import make_folder
+from fedbnsl.console.wording import first_few
 from fedbnsl.errors import DataError, ResultError
+from fedbnsl.files.csv_form import header_of
+from fedbnsl.files.durable import make_folder
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
-from fedbnsl.sparse import Matrix
-from fedbnsl.wording import first_few
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data import plan_fit
 from fedbnsl_client.data.cell_forms import FORMS_IN_WORDS, Form, form_of
 from fedbnsl_client.data.checks import DataWarning

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from fedbnsl.errors import ResultError, SetupError
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_workbench.tables.folder import new_folder
 from fedbnsl_workbench.tables.hospital_law import LEVELS, Law
 from fedbnsl_workbench.tables.synthetic import random_weights

@@ -15,7 +15,7 @@ Means and standard deviations that the law needs come from a pilot sample, which
 import numpy as np
 
 from fedbnsl.graphs.graph import topological_order
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 
 _PILOT_ROWS = 20_000
 _CUTS = (-0.8, 0.0, 0.8)  # of a standardised latent; binary variables have the middle one

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedbnsl.graphs.graph import topological_order
-from fedbnsl.sparse import Mask, Matrix
+from fedbnsl.protocol.sparse import Mask, Matrix
 
 WEIGHT_RANGE = (0.5, 2.0)
 

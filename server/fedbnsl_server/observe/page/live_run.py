@@ -9,19 +9,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from fedbnsl.events import Event
-from fedbnsl.messages import RunStatus
+from fedbnsl.console.wording import counted, counted_edges
+from fedbnsl.events.emitter import Event
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.zcdp import zcdp_of
+from fedbnsl.protocol.messages import RunStatus
 from fedbnsl.rounds.kinds import n_rounds, stage
 from fedbnsl.web.board import Board
-from fedbnsl.wording import counted, counted_edges
 from fedbnsl_server.algorithm.admm import AdmmState
-from fedbnsl_server.algorithm.round_loop import RoundRecord
 from fedbnsl_server.observe.from_loop import from_loop
 from fedbnsl_server.observe.page.present_graph import present_graph
 from fedbnsl_server.observe.page.remedies import remedies
 from fedbnsl_server.observe.terminal import seconds_left
+from fedbnsl_server.run.round_loop import RoundRecord
 
 _MOST_ROUNDS = 2000
 _MOST_LINES = 500

@@ -4,9 +4,9 @@ import shlex
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fedbnsl.messages import RunStatus
+from fedbnsl.console.wording import first_few
 from fedbnsl.plan.plan import Plan
-from fedbnsl.wording import first_few
+from fedbnsl.protocol.messages import RunStatus
 
 _SLOW = 5.0  # times as long as rounds took so far
 _SLOW_S = 10.0

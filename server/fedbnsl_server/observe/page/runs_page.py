@@ -11,18 +11,18 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from fedbnsl.console.interrupt import interruptible
 from fedbnsl.errors import InterruptedRunError
-from fedbnsl.events import Event
-from fedbnsl.interrupt import interruptible
+from fedbnsl.events.emitter import Event
 from fedbnsl.plan.plan import Plan
 from fedbnsl.web.board import Board
 from fedbnsl.web.connections import AT_ONCE
 from fedbnsl.web.port import WebPort
 from fedbnsl.web.stream import StreamedBoard
 from fedbnsl_server.algorithm.admm import AdmmState
-from fedbnsl_server.algorithm.round_loop import RoundRecord
 from fedbnsl_server.observe.page import run_report
 from fedbnsl_server.observe.page.live_run import LiveRun
+from fedbnsl_server.run.round_loop import RoundRecord
 from fedbnsl_server.store.history import Past
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class RunsPage:
         return live
 
     def heard(self, event: Event) -> None:
-        """Take in an event of any run; listens to `fedbnsl.events.Events`."""
+        """Take in an event of any run; listens to `fedbnsl.events.emitter.Events`."""
         live = self._runs.get(event.run)
         if live is not None:
             live.heard(event)

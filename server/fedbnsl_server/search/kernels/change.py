@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedbnsl.compiled import compiled
-from fedbnsl.sparse import Mask, Matrix
+from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_server.search.kernels.family import (
     Blocks,
     Given,

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedbnsl.compiled import compiled
-from fedbnsl.sparse import Index, Matrix
+from fedbnsl.protocol.sparse import Index, Matrix
 
 Ints = Any
 """Arrays of int64, whose entries are int in compiled code."""

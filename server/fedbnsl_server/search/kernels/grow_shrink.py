@@ -6,7 +6,7 @@ Logarithms are taken of families that are chosen only: what is tried is compared
 import math
 
 from fedbnsl.compiled import compiled
-from fedbnsl.sparse import Mask, Matrix
+from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_server.search.kernels.family import (
     LEAST_RESIDUAL,
     LEAST_SHARE,

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbnsl.compiled import compiled
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_server.search.kernels.change import Graph, Loss, Problem, Work, renew, room_to_work
 from fedbnsl_server.search.kernels.family import Given
 

@@ -6,7 +6,7 @@ The work of a shuffle follows what it changes: families that keep their candidat
 import numpy as np
 
 from fedbnsl.compiled import compiled
-from fedbnsl.sparse import Mask, Matrix
+from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_server.search.kernels.family import Ints
 from fedbnsl_server.search.kernels.grow_shrink import grow_and_shrink
 from fedbnsl_server.search.kernels.order_state import Problem, Room, State

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedbnsl.compiled import compiled
-from fedbnsl.sparse import Index, Matrix
+from fedbnsl.protocol.sparse import Index, Matrix
 
 
 @compiled

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from fedbnsl.compiled import compiled
-from fedbnsl.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_server.search.kernels.change import (
     Graph,
     Loss,

@@ -9,10 +9,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedbnsl.events import Event
-from fedbnsl.messages import RunStatus, SiteProgress
+from fedbnsl.events.emitter import Event
 from fedbnsl.plan.plan import Plan
-from fedbnsl.sparse import SparseMatrix
+from fedbnsl.protocol.messages import RunStatus, SiteProgress
+from fedbnsl.protocol.sparse import SparseMatrix
 from fedbnsl_server.algorithm.admm import initial_state
 from fedbnsl_server.observe.page import run_report
 from fedbnsl_server.observe.page.live_run import LiveRun

@@ -1,0 +1,153 @@
+"""Keys for the masks of one run, and the signatures that bind them to sites.
+
+The coordinator passes keys on and could put its own in their place. So a site signs its key with the key of its
+certificate, over everything that the masks rely on, and takes no other site's key without such a signature.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.x509 import Certificate, load_der_x509_certificate
+
+from fedbnsl.errors import IdentityError, PeerRefusedError
+from fedbnsl.identity.certificates import (
+    Credentials,
+    PublicKey,
+    fingerprint,
+    key_fingerprint,
+    name_in,
+    read_certificate,
+    read_key,
+    same_fingerprint,
+    why_unusable,
+)
+from fedbnsl.protocol.messages import Seat
+
+_DOMAIN = "fedbnsl secure sum, key of a site/1"
+_CURVE = ec.ECDSA(hashes.SHA256())
+
+
+def new_private_key() -> bytes:
+    """32 random bytes: an X25519 key for one run."""
+    return X25519PrivateKey.generate().private_bytes_raw()
+
+
+def public_key(private_key: bytes) -> bytes:
+    """32 bytes that the others may know."""
+    return X25519PrivateKey.from_private_bytes(private_key).public_key().public_bytes_raw()
+
+
+def digest(*parts: object) -> bytes:
+    """SHA-256 of plain values, so that no two different lists have one text; bytes as hexadecimal digits."""
+    text = json.dumps(parts, separators=(",", ":"), ensure_ascii=True, default=lambda value: f"0x{value.hex()}")
+    return hashlib.sha256(text.encode()).digest()
+
+
+def seats_digest(seats: Iterable[Seat], *, with_keys: bool) -> bytes:
+    """32 bytes that stand for these seats in the order of their names."""
+    named = sorted(seats, key=lambda seat: seat.site)
+    keys = [seat.public_key if with_keys else b"" for seat in named]  # a signature can be written in two ways
+    return digest([(seat.site, seat.n_samples, seat.certificate, key) for seat, key in zip(named, keys, strict=True)])
+
+
+def statement(*, authority: str, run: int, plan_digest: bytes, seats: Iterable[Seat], site: str, key: bytes) -> bytes:
+    """What a site signs: its key for this run, of this plan, with these sites, under this federation's authority."""
+    return digest(_DOMAIN, authority, run, plan_digest, seats_digest(seats, with_keys=False), site, key)
+
+
+class Enrolled:
+    """A site with a certificate of its federation.
+
+    Parameters
+    ----------
+    confirmed
+        Fingerprints of the keys of other sites' certificates, by site, as the operator has confirmed them; None: none
+        need be.
+    """
+
+    def __init__(self, credentials: Credentials, confirmed: Mapping[str, str] | None = None) -> None:
+        self._certificate = read_certificate(credentials.certificate, origin="the site's certificate")
+        self._ca = read_certificate(credentials.ca, origin="the federation's certificate")
+        self._key = read_key(credentials.key, origin="the site's key")
+        self._confirmed = confirmed
+
+    @property
+    def authority(self) -> str:
+        """See `Vouching.authority`."""
+        return fingerprint(self._ca)
+
+    def certificate(self) -> bytes:
+        """See `Vouching.certificate`."""
+        return self._certificate.public_bytes(serialization.Encoding.DER)
+
+    def sign(self, statement: bytes) -> bytes:
+        """See `Vouching.sign`."""
+        return self._key.sign(statement, _CURVE)
+
+    def verify(self, seat: Seat, statement: bytes) -> None:
+        """See `Vouching.verify`."""
+        certificate = self._read(seat)
+        try:
+            public_key_of(certificate).verify(seat.signature, statement, _CURVE)
+        except InvalidSignature:
+            raise PeerRefusedError(
+                f"the key of site {seat.site!r} was not signed by it for this run, plan and these sites"
+            ) from None
+
+    def require_confirmed(self, seats: Iterable[Seat], *, least: int) -> None:
+        """See `Vouching.require_confirmed`."""
+        if self._confirmed is None:
+            return
+        found = {seat.site: key_fingerprint(public_key_of(self._read(seat))) for seat in seats}
+        for site, seen in found.items():
+            if not same_fingerprint(self._confirmed.get(site, seen), seen):
+                raise PeerRefusedError(
+                    f"site {site!r} has another key than the confirmed one: {seen}",
+                    remedy="Ask its people, not the coordinator's, whether they have a new key. If so: fedbnsl "
+                    f"participant peers FOLDER --confirm {site} {seen}",
+                )
+        own = key_fingerprint(public_key_of(self._certificate))
+        real = {seen: site for site, seen in found.items() if site in self._confirmed and seen != own}.values()
+        if len(real) < least:
+            others = sorted(found.keys() - set(real))
+            raise PeerRefusedError(
+                f"the plan relies on {least} other sites, and {len(real)} of them are confirmed here; the coordinator "
+                f"could have invented the rest: {', '.join(others)}",
+                remedy="Compare fingerprints with the people of these sites by telephone, then: fedbnsl participant "
+                "peers FOLDER --confirm SITE FINGERPRINT",
+            )
+
+    def _read(self, seat: Seat) -> Certificate:
+        try:
+            certificate = load_der_x509_certificate(seat.certificate)
+            wrong = why_unusable(certificate, self._ca) or _other_name(certificate, seat.site)
+        except (ValueError, IdentityError) as error:
+            wrong = str(error)
+            raise PeerRefusedError(f"the certificate of site {seat.site!r} cannot be used: {wrong}") from None
+        if wrong:
+            raise PeerRefusedError(f"the certificate of site {seat.site!r} cannot be used: {wrong}")
+        return certificate
+
+
+def _other_name(certificate: Certificate, site: str) -> str:
+    name = name_in(certificate)
+    return "" if name.site == site else f"it is that of {name.site or 'the coordinator'!r}"
+
+
+def public_key_of(certificate: Certificate) -> PublicKey:
+    """The key that a site signs with.
+
+    Raises
+    ------
+    PeerRefusedError
+        If it is of another kind than those of this program.
+    """
+    key = certificate.public_key()
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        raise PeerRefusedError("a certificate with a key of a kind that this program does not make")
+    return key

@@ -1,0 +1,84 @@
+"""Masks that cancel in the sum over all sites: integers modulo 2^64 from the key that two sites share.
+
+For every pair of sites, X25519 gives a secret, HKDF-SHA256 a key for ChaCha20, and its key stream the mask; the site
+whose name comes first adds it, the other takes it off. The key depends on the run, the round, the task and all keys of
+the run, so that it is never used for anything else, and the masks of two tasks do not cancel.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from numpy.typing import NDArray
+
+from fedbnsl.errors import PeerRefusedError
+from fedbnsl.protocol.messages import Seat
+
+Words = NDArray[np.uint64]
+"""Integers modulo 2^64."""
+
+_WORD_BYTES = 8
+_CHACHA20_NONCE = bytes(16)  # each key is used for one stream
+
+
+def check_key(seat: Seat, private_key: bytes) -> None:
+    """Refuse a site's public key that is of no use.
+
+    Raises
+    ------
+    PeerRefusedError
+        If no secret can be shared with it.
+    """
+    _shared(X25519PrivateKey.from_private_bytes(private_key), seat)
+
+
+def masked(numbers: Sequence[int], *, site: str, private_key: bytes, seats: Sequence[Seat], context: bytes) -> Words:
+    """Numbers of a site modulo 2^64, with the masks that it shares with each other site.
+
+    Parameters
+    ----------
+    numbers
+        Of any size and sign.
+    site
+        Its name, which is in `seats`.
+    private_key
+        32 bytes.
+    seats
+        Of all sites, with their public keys.
+    context
+        What the sum is for: no two sums of the same keys may have the same.
+
+    Raises
+    ------
+    PeerRefusedError
+        If a key is one with which no secret can be shared.
+    """
+    total = np.array([number % 2**64 for number in numbers], dtype=np.uint64)
+    own = X25519PrivateKey.from_private_bytes(private_key)
+    mine = own.public_key().public_bytes_raw()
+    for seat in seats:
+        if seat.site == site:
+            continue
+        shared = _shared(own, seat)
+        first, last = (mine, seat.public_key) if site < seat.site else (seat.public_key, mine)
+        mask = _stream(shared, context + first + last, len(total))
+        with np.errstate(over="ignore"):
+            total = total + mask if site < seat.site else total - mask
+    return total
+
+
+def _shared(own: X25519PrivateKey, seat: Seat) -> bytes:
+    try:
+        return own.exchange(X25519PublicKey.from_public_bytes(seat.public_key))
+    except ValueError:
+        raise PeerRefusedError(f"the key of site {seat.site!r} shares no secret with any other") from None
+
+
+def _stream(shared: bytes, info: bytes, n: int) -> Words:
+    """As many integers that nobody without the secret can tell from random ones."""
+    key = HKDF(algorithm=SHA256(), length=32, salt=None, info=info).derive(shared)
+    stream = Cipher(algorithms.ChaCha20(key, _CHACHA20_NONCE), mode=None).encryptor().update(bytes(_WORD_BYTES * n))
+    return np.frombuffer(stream, dtype="<u8").astype(np.uint64)

@@ -1,0 +1,1 @@
+"""How commands talk to a person at a terminal."""

@@ -1,0 +1,1 @@
+"""What happens in a run, and who is told: hooks, traces, logs and the security log."""

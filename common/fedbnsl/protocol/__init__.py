@@ -1,0 +1,1 @@
+"""The messages between coordinator and sites, and their form on the wire."""

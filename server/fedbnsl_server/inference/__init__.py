@@ -1,0 +1,1 @@
+"""How sure a learned graph is: errors, bootstrap, agreement of sites, effects."""

@@ -1,0 +1,337 @@
+"""How sure a searched graph is: errors of its coefficients, shares of a bootstrap, agreement of sites, signs of misfit.
+
+Everything is computed at the coordinator from moments that it has: it costs no message and no privacy.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from fedbnsl.plan.columns import Columns
+from fedbnsl.protocol.messages import EdgeDraws
+from fedbnsl.protocol.sparse import Index, Mask, Matrix
+from fedbnsl_server.inference.bootstrap import Draws, Search
+from fedbnsl_server.inference.draws import FEW_DRAWS
+from fedbnsl_server.inference.heterogeneity import MOST_LEFT_OUT, holm, kept_without_a_site, tails
+from fedbnsl_server.inference.relations import functions, relations
+from fedbnsl_server.inference.site_agreement import site_agreement
+from fedbnsl_server.inference.standard_errors import correlation_errors, log_variance_errors, standard_errors
+from fedbnsl_server.search.fitted_network import SINGULAR, Accuracy, FittedNetwork, SiteMoments, edges_of, fitted
+from fedbnsl_server.search.progress import Each, Progress, in_turn
+
+# Sites whose estimates are kept one by one; of more, Q alone.
+_MOST_TOLD = 100
+# A correlation of residuals stands out if chance gives one as large, anywhere in the graph, less often than this.
+_LEVEL = 0.01
+_MOST_UNEXPLAINED = 20
+# An edge that fewer of the draws have is none.
+_RARE = 0.05
+_NO_PAIRS: Index = np.empty((0, 2), dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Confidence:
+    """Numbers of confidence in a graph, in units of the columns that the search had.
+
+    Attributes
+    ----------
+    n_samples, noise_std
+        Of the pooled moments; see `Accuracy`.
+    edges
+        (E, 2) edges between columns, row by row.
+    standard_error
+        (E,) of their coefficients, given the graph; NaN: not identified, as between functions of each other.
+    variance, residual_variance
+        (d,) of the columns.
+    residual_correlation
+        (d, d) of the residuals of one variable's columns, 0 between variables; empty where each has one column.
+    log_variance_error
+        (d,) standard error of the logarithm of the residual variance.
+    sites
+        Names of P sites whose own coefficients are kept: none where there is one alone, where they are not known, and
+        of more than a hundred.
+    site_estimate, site_error
+        (P, E) coefficients of each site alone and their standard errors, NaN where it tells none.
+    q, degrees
+        (E,) Cochran's Q over the sites and its degrees of freedom; 0 degrees: not known.
+    differ_apart
+        (A, 2) pairs of columns without an edge whose residuals vary together differently at the sites.
+    odd_site
+        Name of the one site without which the coefficients of the others agree; empty: there is none.
+    odd_in
+        (O, 2) pairs of columns in which it differs, most first.
+    odd_lost, odd_gained
+        (L, 2) and (G, 2) pairs of variables, the first before the second, that are an edge with this site and none
+        without it, and the other way round; empty where nothing was searched without it.
+    odd_left_out
+        Whether `consensus = "median"` would leave this site out of the search.
+    draws
+        Of the bootstrap; 0: none.
+    left_out
+        Searches without one site each; 0: none.
+    pairs
+        (K, 2) pairs of variables, the first before the second, that any of these graphs has.
+    counts
+        (K, 4) of them: in how many draws they are adjacent, directed as named, directed the other way; and how many
+        searches without a site have them adjacent. Between functions of each other, rounding alone directs an edge of
+        a draw: it counts as one without a direction.
+    leading, led
+        (L, 2) ordered pairs of variables that a path of directed edges joins in any draw, and (L,) in how many.
+    n_apart
+        Pairs of columns without an edge whose residuals are known.
+    unexplained
+        (U, 2) of them: those whose residuals are correlated beyond error, the strongest first.
+    unexplained_correlation
+        (U,) of these residuals.
+    n_unexplained
+        How many there are: at most twenty are named.
+    taken_out
+        (T, 2) edges between variables that a private run had found, but hardly any draw has: they are in no graph.
+    uncounted
+        Names of sites of a private run whose last release the noise hides: it is in none of these numbers.
+    related, exact
+        (R, d) sets of columns that a linear relation ties, and (R,) whether it is exact; none where noise hides it.
+    cost_of_knowledge
+        By how much the score of all records would be lower without the plan's knowledge; NaN: there is none, or it was
+        not searched without.
+    cost_on_same_pairs
+        By how much more likely all records are under the graph without it than under the best graph with it that has
+        edges between the same variables: the difference of the logarithms, without what edges cost.
+    against_knowledge
+        (K, 2) edges between variables which the class without knowledge has and knowledge forbids, both ways if
+        undirected; at most twenty.
+    """
+
+    n_samples: float
+    noise_std: float
+    edges: Index
+    standard_error: Matrix
+    variance: Matrix
+    residual_variance: Matrix
+    residual_correlation: Matrix
+    log_variance_error: Matrix
+    sites: tuple[str, ...]
+    site_estimate: Matrix
+    site_error: Matrix
+    q: Matrix
+    degrees: Index
+    draws: int
+    left_out: int
+    pairs: Index
+    counts: Index
+    n_apart: int
+    unexplained: Index
+    unexplained_correlation: Matrix
+    n_unexplained: int
+    uncounted: tuple[str, ...] = ()
+    related: Mask = field(default_factory=lambda: np.empty((0, 0), dtype=bool))
+    exact: Mask = field(default_factory=lambda: np.empty(0, dtype=bool))
+    cost_of_knowledge: float = math.nan
+    cost_on_same_pairs: float = math.nan
+    against_knowledge: Index = field(default_factory=lambda: np.empty((0, 2), dtype=np.int64))
+    differ_apart: Index = field(default_factory=lambda: _NO_PAIRS)
+    odd_site: str = ""
+    odd_in: Index = field(default_factory=lambda: _NO_PAIRS)
+    odd_lost: Index = field(default_factory=lambda: _NO_PAIRS)
+    odd_gained: Index = field(default_factory=lambda: _NO_PAIRS)
+    odd_left_out: bool = False
+    leading: Index = field(default_factory=lambda: _NO_PAIRS)
+    led: Index = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    taken_out: Index = field(default_factory=lambda: _NO_PAIRS)
+
+    def shares(self, names: Sequence[str]) -> dict[tuple[str, str], tuple[float, float, float]]:
+        """Of every pair of the V variables that a draw joins: shares with an edge, as named, and the other way."""
+        pairs: list[list[int]] = self.pairs.tolist()
+        counts: list[list[int]] = self.counts.tolist()
+        return {
+            (names[i], names[j]): (adjacent / self.draws, one / self.draws, other / self.draws)
+            for (i, j), (adjacent, one, other, _) in zip(pairs, counts, strict=True)
+            if adjacent
+        }
+
+    def of_edges(self, dag: Mask) -> EdgeDraws | None:
+        """What the draws have on the edges of a (V, V) DAG; None without draws."""
+        if not self.draws:
+            return None
+        told: dict[tuple[int, int], tuple[int, int, int]] = {}
+        for (i, j), (adjacent, one, other, _) in zip(self.pairs.tolist(), self.counts.tolist(), strict=True):
+            told[i, j], told[j, i] = (adjacent, one, other), (adjacent, other, one)
+        return EdgeDraws(self.draws, tuple(told.get((i, j), (0, 0, 0)) for i, j in np.argwhere(dag).tolist()))
+
+    def rarely_drawn(self, dag: Mask) -> Mask:
+        """(V, V) edges of a DAG that so few draws have adjacent that they are no edges; none of too few draws."""
+        found = np.zeros_like(dag)
+        drawn = self.of_edges(dag)
+        if drawn is not None and self.draws >= FEW_DRAWS:
+            found[dag] = [adjacent < _RARE * self.draws for adjacent, _, _ in drawn.counts]
+        return found
+
+    def without_edges_at(self, apart: Mask) -> "Confidence":
+        """Without errors of coefficients at some of the (d,) columns, of which nothing is known."""
+        told = ~apart[self.edges].any(axis=1)
+        if told.all():
+            return self
+        return replace(
+            self,
+            edges=self.edges[told],
+            standard_error=self.standard_error[told],
+            site_estimate=self.site_estimate[:, told],
+            site_error=self.site_error[:, told],
+            q=self.q[told],
+            degrees=self.degrees[told],
+        )
+
+
+def confidence_of(
+    dag: Mask,
+    moments: Matrix,
+    *,
+    accuracy: Accuracy,
+    columns: Columns,
+    search: Search | None,
+    class_of: Callable[[Mask], Mask],
+    sites: Mapping[str, SiteMoments] | None = None,
+    weights: Sequence[float] | None = None,
+    weight_error: Matrix | None = None,
+    seen: Matrix | None = None,
+    level_variance: Matrix | None = None,
+    draws: int,
+    rng: np.random.Generator,
+    rivals: Sequence[Mask] | None = None,
+    progress: Progress | None = None,
+    each: Each = in_turn,
+) -> Confidence:
+    """Every number of confidence in a graph that a search has found.
+
+    Parameters
+    ----------
+    dag
+        (V, V) the graph.
+    moments
+        (d, d) pooled moments, NaN where they are unknown. Noise may make them far from positive: then those that the
+        graph says.
+    accuracy
+        Of these moments.
+    search
+        What found it, ready to be run on other moments; None: it is not run again, neither on draws nor without a site.
+    class_of
+        The (V, V) marks of the class of a DAG, with knowledge: both ways where it is undirected.
+    sites
+        Moments of each site by its name; None: they are not known.
+    weights
+        Of these sites in the pooled moments, in their order; None: these are no weighted mean of them, so that none can
+        be left out.
+    weight_error
+        (E,) standard errors of the weights, where they do not follow from the accuracy of the moments.
+    seen
+        (d, d) moments as they came, for what the graph does not explain and for the centre of draws; None: `moments`.
+    level_variance
+        (d,) variances of columns of zeros and ones, in squared units of the table; NaN: another column. None: all are
+        other columns.
+    draws
+        Of the bootstrap.
+    rng
+        For these draws.
+    rivals
+        (V, V) graphs that each draw is asked about, the graph itself first; None: they are searched before.
+    progress, each
+        See `Draws`. Once it is enough, the numbers of draws and of searches without a site are smaller.
+    """
+    network = fitted(dag, moments, columns)
+    several = list(sites.values()) if sites is not None and len(sites) > 1 else []
+    shares = list(weights) if several and weights is not None else []
+    errors = weight_error
+    if errors is None:
+        errors = standard_errors(network, moments, accuracy, sites=several if shares else [], weights=shares)
+    agreement = site_agreement(network, moments, several, columns, level_variance) if several else None
+    estimates = site_errors = np.empty((0, len(errors)))
+    q, degrees = _no_test(len(errors))
+    odd, odd_in, odd_lost, odd_gained = None, _NO_PAIRS, _NO_PAIRS, _NO_PAIRS
+    if agreement is not None:
+        estimates, site_errors = agreement.of_edges()
+        q, degrees = agreement.q()
+        odd = agreement.odd_site()
+        odd_in = _NO_PAIRS if odd is None else agreement.where_odd(odd)
+    told = len(several) if len(several) <= _MOST_TOLD else 0
+    draws = 0 if search is None else draws
+    counts, asked = np.zeros((*dag.shape, 4), dtype=np.int64), [dag]
+    led = np.zeros((0, 0), dtype=np.int64)
+    if search is not None and draws:
+        drawn = Draws(network, moments, accuracy, dag, search, class_of, rng.spawn(draws), seen)
+        asked = drawn.rivals(progress=progress, each=each) if rivals is None else list(rivals)
+        found = drawn.shares(asked, progress=progress, each=each)
+        draws, led = found.draws, found.leading
+        counts[..., :3] = np.stack([found.adjacent, found.directed, found.directed.T], axis=-1)
+    left_out = 0
+    if search is not None and shares and len(several) <= MOST_LEFT_OUT:
+        kept = kept_without_a_site(several, shares, asked, search, progress=progress, each=each)
+        left_out, counts[..., 3] = len(kept), sum(kept.values(), np.zeros(dag.shape, dtype=np.int64))
+        if odd in kept:
+            odd_lost = np.argwhere(np.triu((dag | dag.T) & ~kept[odd]))
+            odd_gained = np.argwhere(np.triu(kept[odd] & ~(dag | dag.T)))
+    tied = relations(dag if not accuracy.noise_std else np.zeros_like(dag), moments, columns)
+    counts[..., 1:3] *= ~functions(tied.members, tied.exact, columns)[:, :, None]
+    edges, of_exact = edges_of(network.dag), tied.members[tied.exact]
+    errors = np.where((of_exact[:, edges[:, 0]] & of_exact[:, edges[:, 1]]).any(axis=0), np.nan, errors)
+    pairs = np.argwhere(np.triu(counts.any(axis=-1), k=1))
+    spread = np.sqrt(network.residual_variance)
+    n_apart, unexplained, correlations = _unexplained(
+        network, moments, moments if seen is None else seen, accuracy, columns
+    )
+    return Confidence(
+        n_samples=accuracy.n_samples,
+        noise_std=accuracy.noise_std,
+        edges=edges,
+        standard_error=errors,
+        variance=moments.diagonal().copy(),
+        residual_variance=network.residual_variance.copy(),
+        residual_correlation=network.residual_covariance / spread / spread[:, None]
+        if columns.has_blocks
+        else np.empty((0, 0)),
+        log_variance_error=log_variance_errors(network, accuracy),
+        sites=tuple(sites or ())[:told],
+        site_estimate=estimates[:told],
+        site_error=site_errors[:told],
+        q=q,
+        degrees=degrees,
+        differ_apart=_NO_PAIRS if agreement is None else agreement.differing(),
+        odd_site="" if odd is None or sites is None else list(sites)[odd],
+        odd_in=odd_in,
+        odd_lost=odd_lost,
+        odd_gained=odd_gained,
+        draws=draws,
+        left_out=left_out,
+        pairs=pairs,
+        counts=counts[pairs[:, 0], pairs[:, 1]],
+        leading=np.argwhere(led),
+        led=led[led > 0],
+        n_apart=n_apart,
+        unexplained=unexplained[:_MOST_UNEXPLAINED],
+        unexplained_correlation=correlations[:_MOST_UNEXPLAINED],
+        n_unexplained=len(unexplained),
+        related=tied.members,
+        exact=tied.exact,
+    )
+
+
+def _no_test(n_edges: int) -> tuple[Matrix, Index]:
+    return np.zeros(n_edges), np.zeros(n_edges, dtype=np.int64)
+
+
+def _unexplained(
+    network: FittedNetwork, moments: Matrix, seen: Matrix, accuracy: Accuracy, columns: Columns
+) -> tuple[int, Index, Matrix]:
+    """How many pairs of columns have no edge, and those whose residuals are correlated beyond error, and how much."""
+    size = np.sqrt(network.residual_variance)
+    R = network.of_residuals(seen) / size / size[:, None]
+    if not accuracy.noise_std:  # of what others determine, rounding is left
+        R[network.residual_variance < SINGULAR * moments.diagonal()] = np.nan
+        R[:, network.residual_variance < SINGULAR * moments.diagonal()] = np.nan
+    apart = np.triu(~(network.dag | network.dag.T | columns.within()) & np.isfinite(R), k=1)
+    i, j = np.nonzero(apart)
+    p = holm(tails(R[i, j] / correlation_errors(network, moments, accuracy)[i, j]))
+    order = np.argsort(-np.abs(R[i, j]), kind="stable")
+    order = order[p[order] < _LEVEL]
+    return len(i), np.column_stack((i, j))[order], R[i, j][order]

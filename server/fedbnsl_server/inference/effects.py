@@ -1,0 +1,291 @@
+"""Total effects of one variable on another over all DAGs of a class, from a covariance (IDA).
+
+In a DAG, the total effect of A on B is the coefficient of A in the regression of B on A and the parents of A; it is 0
+where B is no descendant of A. A class of DAGs gives a set of effects, one for each set of parents that A has in some
+member (Maathuis, Kalisch and Buehlmann 2009). Knowledge is kept: parents are those of members of the class as it was
+directed by knowledge (Perkovic, Kalisch and Maathuis 2017). The joint effect of several variables, in a DAG, is found
+by cutting them off from their parents one after the other (Nandy, Maathuis and Richardson 2017).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+
+from fedbnsl.errors import ResultError
+from fedbnsl.graphs.class_members import consistent_extension, descendants, directed_at
+from fedbnsl.plan.columns import Columns
+from fedbnsl.protocol.sparse import Index, Mask, Matrix
+from fedbnsl_server.search.fitted_network import in_relation
+
+# Effects this near, as a share of the larger one, are one value: rounding apart, they are the same function of the
+# covariance.
+_SAME = 1e-9
+_MOST_PARENT_SETS = 5_000
+
+
+@dataclass(frozen=True)
+class Precision:
+    """What a covariance was computed from.
+
+    Attributes
+    ----------
+    n_samples
+        Records, at least 1.
+    noise_std
+        Standard deviation of the noise on the covariance of standardised residuals, off its diagonal; 0: no noise.
+    """
+
+    n_samples: float
+    noise_std: float
+
+
+@dataclass(frozen=True, eq=False)
+class Effect:
+    """One of the effects that the members of a class give.
+
+    Attributes
+    ----------
+    value
+        (a, b) effect of each column of the sources on each column of the target, in units of the target for a unit of
+        the source.
+    standard_error
+        (a, b); None where nothing tells it, NaN where the effect is not identified, 0 where the target is no
+        descendant.
+    adjusted_for
+        The sets of variables with which the covariance gives this value: for a single source its parents, for several
+        the parents of each.
+    """
+
+    value: Matrix
+    standard_error: Matrix | None
+    adjusted_for: tuple[tuple[tuple[int, ...], ...], ...]
+
+
+def implied_covariance(W: Matrix, residual_variance: Matrix, residual_correlation: Matrix | None = None) -> Matrix:
+    """(d, d) covariance of x = x W + e, with (d, d) weights W of a DAG and (d,) variances of e.
+
+    Parameters
+    ----------
+    residual_correlation
+        (d, d) of e, which only columns of one variable have; None: there are no such columns.
+    """
+    back = np.linalg.inv((np.eye(len(W)) - W) / np.sqrt(residual_variance))
+    return np.asarray(back.T @ back if residual_correlation is None else back.T @ residual_correlation @ back)
+
+
+def total_effects(
+    covariance: Matrix, marks: Mask, sources: Sequence[int], target: int, columns: Columns, precision: Precision | None
+) -> list[Effect]:
+    """The different effects of variables on another one over the members of a class, by increasing value.
+
+    Parameters
+    ----------
+    covariance
+        (d, d) between columns.
+    marks
+        (V, V) the class, between variables; closed under Meek's rules.
+    sources
+        Variables that are set together, at least one; none is the target.
+    target
+        Another variable.
+    columns
+        Of the variables.
+    precision
+        For standard errors, which the joint effects of several variables do not have; None: unknown.
+
+    Raises
+    ------
+    ResultError
+        If the sources can have too many sets of parents to look at all of them.
+    """
+    members, found = columns.members(), list[Effect]()
+    for k, graph in enumerate(directed_at(marks, sources)):
+        if k == _MOST_PARENT_SETS:
+            raise ResultError(
+                f"the graphs of the class give more than {_MOST_PARENT_SETS} sets of parents: too many edges are open",
+                remedy="Knowledge in the plan, such as tiers or required edges, directs some of them.",
+            )
+        parents = tuple(tuple(np.flatnonzero(graph[:, source]).tolist()) for source in sources)
+        # Which sources reach the target when all are set: the same in all members with these parents.
+        dag = consistent_extension(graph)
+        cut = dag.copy()
+        cut[:, list(sources)] = False
+        reaches = np.repeat([descendants(cut, k)[target] for k in sources], [members[k].size for k in sources])
+        if len(sources) == 1:
+            variance = _variances(covariance, dag, sources[0], columns, precision)
+            effect = _single(covariance, columns, sources[0], target, parents, variance, reaches=bool(reaches.any()))
+        elif not reaches.any():
+            nothing = np.zeros((reaches.size, members[target].size))
+            effect = Effect(nothing, nothing, (parents,))
+        else:
+            value = _joint(covariance, [members[k] for k in sources], parents, members, members[target])
+            effect = Effect(np.where(reaches[:, None], value, 0.0), None, (parents,))
+        _add(found, effect)
+    return sorted(found, key=_values)
+
+
+def effects_on_all(
+    covariance: Matrix, marks: Mask, source: int, columns: Columns, precision: Precision | None, *, most: int
+) -> dict[int, list[Effect]] | None:
+    """What `total_effects` gives for one source and every target that it reaches in some member of the class.
+
+    The graphs are directed once for all targets. None if the source has more than `most` sets of parents.
+    """
+    graphs = list(islice(directed_at(marks, [source]), most + 1))
+    if len(graphs) > most:
+        return None
+    dags = [consistent_extension(graph) for graph in graphs]
+    reached = [descendants(dag, source) for dag in dags]
+    variances = [_variances(covariance, dag, source, columns, precision) for dag in dags]
+    found: dict[int, list[Effect]] = {}
+    for target in np.flatnonzero(np.any(reached, axis=0)).tolist():
+        of_target: list[Effect] = []
+        for graph, reaches, variance in zip(graphs, reached, variances, strict=True):
+            parents = (tuple(np.flatnonzero(graph[:, source]).tolist()),)
+            _add(of_target, _single(covariance, columns, source, target, parents, variance, reaches=reaches[target]))
+        found[target] = sorted(of_target, key=_values)
+    return found
+
+
+def certainty(values: Sequence[float]) -> str:
+    """How far a class tells one effect by all its values: identified, range (of one sign) or not identified."""
+    low, high = min(values), max(values)
+    if high - low <= _SAME * max(abs(low), abs(high)):
+        return "identified"
+    return "range" if low > 0.0 or high < 0.0 else "not identified"
+
+
+def rests_on(marks: Mask, undecided: Mask, sources: Sequence[int], target: int) -> Mask:
+    """(V, V) the undecided arrows that an effect of the sources on the target rests on.
+
+    Turned around, one at a source gives this another set of parents, and one on a way from a source to the target
+    opens or closes a path, which matters unless another path of arrows is there anyway.
+
+    Parameters
+    ----------
+    marks
+        (V, V) the class.
+    undecided
+        (V, V) arrows of it whose direction the draws of a bootstrap do not agree on.
+    """
+    shown, firm = marks | undecided.T, marks & ~marks.T & ~undecided
+    at_source = np.zeros(len(marks), dtype=bool)
+    at_source[list(sources)] = True
+    found = undecided & (at_source[:, None] | at_source)
+    if len(sources) == 1 and descendants(firm, sources[0])[target]:
+        return found
+    after, before = at_source.copy(), descendants(shown.T, target)
+    for source in sources:
+        after |= descendants(shown, source)
+    before[target] = True
+    between = after & before
+    return found | (undecided & between[:, None] & between)
+
+
+def _values(effect: Effect) -> list[float]:
+    values: list[float] = effect.value.ravel().tolist()
+    return values
+
+
+def _single(
+    covariance: Matrix,
+    columns: Columns,
+    source: int,
+    target: int,
+    parents: tuple[tuple[int, ...], ...],
+    variance: Matrix | None,
+    *,
+    reaches: bool,
+) -> Effect:
+    """The effect of one source in a graph in which it has these parents; `variance` as of `_variances`."""
+    members = columns.members()
+    of_source, of_target = members[source], members[target]
+    if not reaches:
+        nothing = np.zeros((of_source.size, of_target.size))
+        return Effect(nothing, nothing, (parents,))
+    regressors = np.array([*of_source.tolist(), *(k for parent in parents[0] for k in members[parent].tolist())])
+    coefficients: Matrix = np.asarray(
+        np.linalg.solve(covariance[np.ix_(regressors, regressors)], covariance[np.ix_(regressors, of_target)]),
+        dtype=np.float64,
+    )
+    if variance is None:
+        return Effect(coefficients[: of_source.size], None, (parents,))
+    error = np.sqrt(np.maximum(variance[:, of_target], 0.0))
+    # Where a column of the source is a function of the parents, any effect of it fits as well.
+    error[in_relation(covariance[np.ix_(regressors, regressors)])[: of_source.size]] = np.nan
+    return Effect(coefficients[: of_source.size], error, (parents,))
+
+
+def _variances(
+    covariance: Matrix, dag: Mask, source: int, columns: Columns, precision: Precision | None
+) -> Matrix | None:
+    """(a, d) variances of the effects of a source's columns on all columns, given the graph; None if nothing tells.
+
+    The effect is the (a, b) entry of T = (I - W)^-1, with columns J of W the coefficients of a variable's columns on
+    its parents Z. To first order it moves by T_aZ dW_ZJ T_Jb for each variable. With u = S_ZZ^-1 T_aZ', sampling gives
+    this the variance u'S_ZZ u T_Jb' V_JJ T_Jb / n_samples, V the covariance of residuals. Independent noise on the
+    covariance of standardised residuals gives it the same with noise_std^2 in place of 1 / n_samples, and with S and V
+    as they would be if all residuals were uncorrelated.
+    """
+    if precision is None:
+        return None
+    members, d = columns.members(), len(covariance)
+    W, V, parents_of = np.zeros((d, d)), np.where(columns.within(), covariance, 0.0), list[tuple[Index, Index]]()
+    for variable, J in enumerate(members):
+        parents = np.flatnonzero(dag[:, variable]).tolist()
+        if not parents:
+            continue
+        Z = np.concatenate([members[k] for k in parents])
+        W[np.ix_(Z, J)] = np.linalg.solve(covariance[np.ix_(Z, Z)], covariance[np.ix_(Z, J)])
+        V[np.ix_(J, J)] -= covariance[np.ix_(J, Z)] @ W[np.ix_(Z, J)]
+        parents_of.append((J, Z))
+    T, v = np.linalg.inv(np.eye(d) - W), V.diagonal()
+    apart = T.T @ (v[:, None] * T)
+    found = np.zeros((members[source].size, d))
+    for J, Z in parents_of:
+        moved = T[np.ix_(members[source], Z)]
+        if moved.any():
+            u, T_J = np.linalg.solve(covariance[np.ix_(Z, Z)], moved.T), T[J]
+            sampling = np.outer((u * moved.T).sum(axis=0), (T_J * (V[np.ix_(J, J)] @ T_J)).sum(axis=0))
+            noise = np.outer((u * (apart[np.ix_(Z, Z)] @ u)).sum(axis=0), v[J] @ T_J**2)
+            found += sampling / precision.n_samples + precision.noise_std**2 * noise
+    return found
+
+
+def _add(found: list[Effect], effect: Effect) -> None:
+    """Keep an effect, together with one of the same value and the larger standard error of both."""
+    for k, other in enumerate(found):
+        if np.allclose(effect.value, other.value, rtol=_SAME, atol=_SAME * float(np.abs(other.value).max())):
+            errors = [one.standard_error for one in (other, effect) if one.standard_error is not None]
+            larger = np.max(errors, axis=0) if len(errors) == 2 else None
+            found[k] = Effect(other.value, larger, (*other.adjusted_for, *effect.adjusted_for))
+            return
+    found.append(effect)
+
+
+def _joint(
+    covariance: Matrix,
+    sources: list[Index],
+    parents: tuple[tuple[int, ...], ...],
+    members: list[Index],
+    target: Index,
+) -> Matrix:
+    """(a, b) effects in a DAG with these parents, when all sources are set at once."""
+    for source, of_source in zip(sources, parents, strict=True):
+        given = [k for parent in of_source for k in members[parent].tolist()]
+        regressors = np.array([*source.tolist(), *given])
+        inverse = np.linalg.inv(covariance[np.ix_(regressors, regressors)])
+        theta = (inverse @ covariance[regressors])[: source.size]
+        theta[:, given] = 0.0
+        theta[:, source] = np.eye(source.size)
+        # What the source does to the others is taken off, and given back from a source without parents that has the
+        # variance that its parents had left.
+        without = np.eye(len(covariance))
+        without[source] -= theta
+        own = np.linalg.inv(inverse[: source.size, : source.size])
+        covariance = without.T @ covariance @ without + theta.T @ own @ theta
+    every = np.concatenate(sources)
+    coefficients: Matrix = np.linalg.inv(covariance[np.ix_(every, every)]) @ covariance[np.ix_(every, target)]
+    return coefficients

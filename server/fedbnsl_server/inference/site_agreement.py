@@ -1,0 +1,291 @@
+"""Whether sites agree: each site's coefficients with their errors, given the graph, and a test that they are equal.
+
+Let z be what the other parents leave of a parent, and r the residual of the child. At a site of n rows the variance of
+the coefficient is E z^2 r^2 / (n (E z^2)^2). For Gaussian columns E z^2 r^2 = E z^2 E r^2. Second moments do not hold
+it for others, but they bound it: if columns are sums of independent sources s with excess kurtosis k_s,
+
+    spread = E z^2 r^2 / (E z^2 E r^2) = 1 + sum over s of cor(z, s)^2 cor(r, s)^2 k_s.
+
+- A column of zeros and ones has k = (1 - 6 v) / v, where v is its variance: 1 / p where a level is rare.
+- Of other columns, k shows in how much their variances differ between sites: n (v_p / v - 1)^2 is 2 + k on average. By
+  Cauchy and Schwarz the sum is at most sqrt(k_z k_r). Sites whose variances differ for another reason look like that,
+  too: then only larger differences of coefficients are noticed. So k counts as MOST_KURTOSIS at most.
+
+A site's residual variance counts as that of all sites at least: it is near zero where a handful of events happen to
+fit. With fewer events than FEWEST_EVENTS the estimate is not normal whatever its variance is: such a site tells nothing
+there.
+
+Pairs of columns without an edge are compared, too, by the covariance of their residuals: where one of three sites has
+the opposite effect, the graph of all may lack the edge.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from fedbnsl.plan.columns import Columns
+from fedbnsl.protocol.sparse import Index, Mask, Matrix
+from fedbnsl_server.algorithm.influence import FEWEST_SITES
+from fedbnsl_server.inference.heterogeneity import chi_square_tails, cochran, holm
+from fedbnsl_server.search.fitted_network import FittedNetwork, SiteMoments, edges_of, families, in_relation, inverse
+
+FEWEST_EVENTS = 20.0
+"""Rows of a site that are expected to have the rarer value of a column of zeros and ones."""
+
+FEWEST_IN_A_CELL = 10.0
+"""Rows of a site that are expected to have the rarer values of two such columns, if these were independent."""
+
+MOST_KURTOSIS = 30.0
+
+LEVEL = 0.01
+"""Chance of a false alarm, over all pairs."""
+
+# A site is named if all sites differ more than this, and the others alone hardly do. Where all coefficients of sites
+# differ a little, one of them is the extreme one: with looser levels it would be named in every fourth run.
+_ODD_LEVEL, _AGREE_LEVEL = 1e-4, 0.2
+# Differences between variances that are larger than chance gives Gaussian columns less often than this count in full.
+_KURTOSIS_LEVEL = 0.01
+# Beyond so many numbers, pairs without an edge are not compared.
+_MOST_COMPARED = 5_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class Agreement:
+    """What P sites tell about K pairs of columns.
+
+    Attributes
+    ----------
+    pairs
+        (K, 2) columns: first the edges, row by row, then pairs without an edge.
+    n_edges
+        How many of them are edges.
+    estimates, errors
+        (P, K) each site's coefficients, or covariances of residuals, and their standard errors; NaN: it tells none.
+    """
+
+    pairs: Index
+    n_edges: int
+    estimates: Matrix
+    errors: Matrix
+
+    def of_edges(self) -> tuple[Matrix, Matrix]:
+        """(P, E) coefficients of each site alone, and their standard errors."""
+        return self.estimates[:, : self.n_edges], self.errors[:, : self.n_edges]
+
+    def q(self) -> tuple[Matrix, Index]:
+        """(E,) Cochran's Q of the edges and its degrees of freedom."""
+        return cochran(*self.of_edges())
+
+    def p(self, *, without: int | None = None) -> Matrix:
+        """(K,) p-values with Holm's correction over all pairs, 1 where nothing is tested; without one of the sites."""
+        kept = np.arange(len(self.estimates)) != without
+        q, degrees = cochran(self.estimates[kept], self.errors[kept])
+        tested, found = degrees > 0, np.ones(len(q))
+        found[tested] = holm(chi_square_tails(q[tested], degrees[tested]))
+        return found
+
+    def differing(self) -> Index:
+        """(K', 2) pairs of columns without an edge whose residuals vary together differently, the surest first."""
+        p = self.p()[self.n_edges :]
+        order = np.argsort(p, kind="stable")
+        return self.pairs[self.n_edges :][order[p[order] < LEVEL]]
+
+    def odd_site(self) -> int | None:
+        """The one site without which the others agree well, while they do not at all with it; None: not exactly one."""
+        n, differ = len(self.estimates), self.p() < _ODD_LEVEL
+        if n < FEWEST_SITES or not differ.any():
+            return None
+        found = [site for site in range(n) if self._agree_without(site, differ)]
+        return found[0] if len(found) == 1 else None
+
+    def _agree_without(self, site: int, differ: Mask) -> bool:
+        """Whether the others agree, and tell so where they differ with this one."""
+        others = np.arange(len(self.estimates)) != site
+        _, degrees = cochran(self.estimates[others][:, differ], self.errors[others][:, differ])
+        return bool((degrees > 0).all() and self.p(without=site).min(initial=1.0) >= _AGREE_LEVEL)
+
+    def where_odd(self, site: int) -> Index:
+        """(K', 2) pairs of columns in which sites differ, first those in which this site does so most."""
+        p = self.p()
+        others = np.arange(len(self.estimates)) != site
+        with np.errstate(invalid="ignore"):
+            weights = np.nan_to_num(1.0 / self.errors[others] ** 2)
+            mean = (weights * np.nan_to_num(self.estimates[others])).sum(axis=0) / weights.sum(axis=0)
+            z = np.nan_to_num(np.abs(self.estimates[site] - mean) / self.errors[site])
+        order = np.argsort(-z, kind="stable")
+        return self.pairs[order[p[order] < LEVEL]]
+
+
+def site_agreement(
+    network: FittedNetwork,
+    S: Matrix,
+    sites: Sequence[SiteMoments],
+    columns: Columns,
+    level_variance: Matrix | None = None,
+) -> Agreement:
+    """Each site's regressions, given the graph, beside those of all sites.
+
+    Parameters
+    ----------
+    S
+        (d, d) moments that the network was fitted to.
+    level_variance
+        (d,) variances of columns of zeros and ones, in squared units of the table; NaN: another column. None: all are
+        other columns.
+    """
+    levels = np.full(len(S), np.nan) if level_variance is None else level_variance
+    rows, v = np.array([one.accuracy.n_samples for one in sites]), network.residual_variance
+    edges, events = edges_of(network.dag), _events(levels, rows)
+    i, c = edges.T
+    fits = _fits(network, S, sites, events, rare=_excess_of_levels(levels))
+    kurtosis = _Kurtosis.of(fits.residual, rows, np.isnan(levels))
+    of_columns = kurtosis(fits.residual)
+    spread = 1.0 + np.maximum(np.sqrt(kurtosis(fits.partial) * of_columns[c]), fits.shared)
+    least = np.fmax(fits.residual, v)
+    free = rows[:, None] - network.dag.sum(axis=0)[c]
+    enough = (fits.events >= FEWEST_EVENTS) & _cells(events, rows, i, c)
+    pairs, told = edges, np.where(enough, fits.coefficients, np.nan)
+    errors = np.sqrt(spread * least[:, c] / fits.partial / np.maximum(free, 1.0))
+    apart = np.triu(~(network.dag | network.dag.T | columns.within()), k=1)
+    if len(sites) * apart.sum() <= _MOST_COMPARED:
+        i, j = np.nonzero(apart)
+        spread = 1.0 + np.maximum(np.sqrt(of_columns[i] * of_columns[j]), fits.shared_by_residuals[i, j])
+        covariances = np.stack([network.of_residuals(one.moments)[i, j] for one in sites])
+        enough = (np.minimum(events[:, i], events[:, j]) >= FEWEST_EVENTS) & _cells(events, rows, i, j)
+        varies = np.isfinite(fits.residual[:, i] + fits.residual[:, j])
+        pairs = np.concatenate([edges, np.column_stack((i, j))])
+        told = np.hstack([told, np.where(enough & varies, covariances, np.nan)])
+        errors = np.hstack([errors, np.sqrt(spread * least[:, i] * least[:, j] / rows[:, None])])
+    known = np.isfinite(told) & (errors > 0.0)
+    return Agreement(pairs, len(edges), np.where(known, told, np.nan), np.where(known, errors, np.nan))
+
+
+@dataclass(frozen=True, eq=False)
+class _Fits:
+    """Regressions of each site, given the graph.
+
+    Attributes
+    ----------
+    coefficients, partial
+        (P, E) on the edges, and the variance that the other parents leave of the parent; NaN: it is not identified.
+    residual
+        (P, d) residual variances; NaN: the column does not vary.
+    events
+        (P, E) the fewest events that are expected of a column of the family.
+    shared
+        (E,) the sum over columns with levels of cor(z, s)^2 cor(r, s)^2 k_s.
+    shared_by_residuals
+        (d, d) the same sum for residuals.
+    """
+
+    coefficients: Matrix
+    partial: Matrix
+    residual: Matrix
+    events: Matrix
+    shared: Matrix
+    shared_by_residuals: Matrix
+
+
+def _fits(network: FittedNetwork, S: Matrix, sites: Sequence[SiteMoments], events: Matrix, *, rare: Matrix) -> _Fits:
+    """With (d,) the excess kurtosis of the columns that have levels, 0 for others."""
+    edges, P, d = edges_of(network.dag), len(sites), len(S)
+    place = {(i, c): k for k, (i, c) in enumerate(edges.tolist())}
+    parents = dict(families(network.dag))
+    sources = np.flatnonzero(rare)
+    known = np.nan_to_num(S[sources] / np.sqrt(S.diagonal()[sources])[:, None])
+    of_residuals = _squared(known @ (np.eye(d) - network.weights), network.residual_variance)
+    coefficients, partial = np.full((P, len(edges)), np.nan), np.full((P, len(edges)), np.nan)
+    residual, fewest = np.full((P, d), np.nan), np.empty((P, len(edges)))
+    shared = np.empty(len(edges))
+    for c in range(d):
+        given = parents.get(c, np.empty(0, dtype=np.int64))
+        at, family = [place[i, c] for i in given.tolist()], np.append(given, c)
+        inverted = inverse(S[np.ix_(given, given)])
+        fewest[:, at] = events[:, family].min(axis=1)[:, None]
+        of_parents = _squared(known[:, given] @ inverted, inverted.diagonal())
+        shared[at] = rare[sources] @ (of_parents * of_residuals[:, [c]])
+        for p, site in enumerate(sites):
+            own, free = site.moments, site.accuracy.n_samples - len(given)
+            if free <= 0.0 or own[c, c] <= 0.0:
+                continue
+            inverted, identified = inverse(own[np.ix_(given, given)]), ~in_relation(own[np.ix_(given, given)])
+            b = inverted @ own[given, c]
+            coefficients[p, at] = np.where(identified, b, np.nan)
+            partial[p, at] = 1.0 / np.where(identified, inverted.diagonal(), np.nan)
+            residual[p, c] = max(float(own[c, c] - own[given, c] @ b), 0.0) * site.accuracy.n_samples / free
+    by_residuals = (of_residuals.T * rare[sources]) @ of_residuals
+    return _Fits(coefficients, partial, residual, fewest, shared, by_residuals)
+
+
+@dataclass(frozen=True, eq=False)
+class _Kurtosis:
+    """Excess kurtosis of residuals, by how much their variances differ between sites.
+
+    Attributes
+    ----------
+    rows
+        (P,) of the sites.
+    typical
+        Over all columns that are not zeros and ones.
+    """
+
+    rows: Matrix
+    typical: float
+
+    @classmethod
+    def of(cls, variances: Matrix, rows: Matrix, continuous: Mask) -> Self:
+        """From (P, d) residual variances."""
+        own, _ = _excess(variances, rows)
+        own = own[continuous & np.isfinite(own)]
+        return cls(rows, max(float(own.mean()), 0.0) if own.size else 0.0)
+
+    def __call__(self, variances: Matrix) -> Matrix:
+        """(K,) from (P, K) variances.
+
+        Two sources that make up z and r half each, with the same kurtosis, have half of it in z and in r.
+        """
+        own, chance = _excess(variances, self.rows)
+        own = np.where(own > chance, own, 0.0)
+        return np.minimum(np.maximum(own, 0.5 * self.typical), MOST_KURTOSIS)
+
+
+def _excess(variances: Matrix, rows: Matrix) -> tuple[Matrix, Matrix]:
+    """(K,) excess kurtosis as sites' variances differ, and how large chance makes it for Gaussian columns.
+
+    NaN, and 0, where fewer than two sites have a variance.
+    """
+    from scipy.special import chdtri  # takes long to load, and few commands need it
+
+    known = np.isfinite(variances)
+    counted, values = np.where(known, rows[:, None], 0.0), np.where(known, variances, 0.0)
+    degrees = np.maximum(known.sum(axis=0) - 1, 0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = (counted * values).sum(axis=0) / counted.sum(axis=0)  # by rows, whatever the sites weigh in the graph
+        squares = (counted * (values / mean - 1.0) ** 2).sum(axis=0)
+        largest = 2.0 * np.asarray(chdtri(degrees, _KURTOSIS_LEVEL), dtype=np.float64) / degrees
+        return np.where(degrees > 0, squares / degrees - 2.0, np.nan), np.where(degrees > 0, largest - 2.0, 0.0)
+
+
+def _excess_of_levels(levels: Matrix) -> Matrix:
+    """(d,) of columns of zeros and ones with these variances, if it is above 0; 0 for others, and constant ones."""
+    return np.maximum(1.0 / np.where(levels > 0.0, levels, 1.0) - 6.0, 0.0)
+
+
+def _squared(covariances: Matrix, variance: Matrix) -> Matrix:
+    """Squared correlations with columns of these variances, from covariances with numbers of variance 1."""
+    return np.asarray(np.minimum(covariances**2 / np.maximum(variance, np.finfo(np.float64).tiny), 1.0))
+
+
+def _events(levels: Matrix, rows: Matrix) -> Matrix:
+    """(P, d) rows that are expected to have the rarer value; infinite for columns that are not zeros and ones."""
+    rarer = 0.5 - np.sqrt(np.maximum(0.25 - levels, 0.0))
+    return np.where(np.isnan(levels), np.inf, rows[:, None] * rarer)
+
+
+def _cells(events: Matrix, rows: Matrix, i: Index, j: Index) -> Mask:
+    """(P, K) whether enough rows are expected to have the rarer values of both columns."""
+    both = np.isfinite(events[:, i]) & np.isfinite(events[:, j])
+    product = np.where(both, events[:, i], 0.0) * np.where(both, events[:, j], 0.0)
+    return np.asarray(~both | (product >= FEWEST_IN_A_CELL * rows[:, None]))

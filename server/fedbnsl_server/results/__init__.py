@@ -1,0 +1,1 @@
+"""What is told of a run: result.json, the learned network, warnings and effects."""

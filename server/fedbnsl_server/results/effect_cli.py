@@ -1,0 +1,104 @@
+"""`fedbnsl effect`: what a learned network says of the total effect of one variable on another."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+@click.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option(
+    "--from",
+    "sources",
+    metavar="NAME",
+    multiple=True,
+    required=True,
+    help="Variable that is set to another value. Several times: variables that are set together.",
+)
+@click.option("--to", "target", metavar="NAME", required=True, help="Variable whose mean changes.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
+def effect(run: Path, sources: tuple[str, ...], target: str, as_json: bool) -> None:
+    """Tell the total effect of one variable on another in the network of the run folder RUN.
+
+    It is by how many units the mean of the target changes if the source is set one unit higher by an intervention.
+    Where the graph leaves directions open, each graph that it stands for gives an effect: one value for all of them is
+    identified, otherwise all values are shown. An effect that rests on an arrow which too few bootstrap draws agree
+    with is not identified. The 95 % intervals are those of the coefficients given the graph; noise
+    of a private run is part of them.
+
+    All of this holds if no common cause of two variables is missing from the tables.
+    """
+    from rich.console import Console
+
+    from fedbnsl_server.results.effect_report import effect_of
+    from fedbnsl_server.results.learned_network import read_network
+
+    report = effect_of(read_network(run), sources, target)
+    if as_json:
+        click.echo(json.dumps({"run": str(run), **report}, ensure_ascii=False))
+    else:
+        _show(report, Console())
+
+
+def _show(report: dict[str, Any], console: Any) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    units = {name: f"{name} ({unit})" if unit else name for name, unit in report["units"].items()}
+    title = f"effect of {' and '.join(units[name] for name in report['from'])} on {units[report['to']]}"
+    title += " in the best class" if report["open"] else ""
+    table = Table(title=Text(title, style="table.title"), title_justify="left")
+    rows = report["effects"]
+    # A column for what differs or is known: the rest would only take its width from the others.
+    ends = [end for end in ("source", "target") if len({row[end] for row in rows}) > 1]
+    known = any(value["interval"] is not None for row in rows for value in row["values"])
+    for end in ends:
+        table.add_column({"source": "of", "target": "on"}[end], overflow="fold")
+    for number in ("effect", "without units"):
+        table.add_column(number, justify="right", overflow="fold")
+        if known:
+            table.add_column("95 %", justify="right", overflow="fold")
+    table.add_column("adjusted for", overflow="fold")
+    for row in rows:
+        for value in row["values"]:
+            table.add_row(
+                *(Text(row[end]) for end in ends),
+                f"{value['effect']:+.4g}",
+                *([_between(value["interval"], 4)] if known else ()),
+                f"{value['standardised']:+.3f}",
+                *([_between(value["standardised_interval"], 3)] if known else ()),
+                Text(_sets_in_words(value["adjusted_for"], report["from"], report["to"])),
+            )
+    if table.row_count:
+        console.print(table)
+    for sentence in report["in_words"]:
+        console.print(Text(sentence), soft_wrap=True)
+
+
+def _sets_in_words(sets: list[list[list[str]]], sources: Sequence[str], target: str) -> str:
+    """Such as `nothing, or crp and plate`; of several sources `for a nothing, for b crp`, and at most three sets.
+
+    Nothing is adjusted for where the target is a cause of the only source.
+    """
+    if len(sources) == 1 and all(target in parents[0] for parents in sets):
+        return f"- ({target} is a cause)"
+
+    def listed(names: list[str]) -> str:
+        return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names) or "nothing"
+
+    words = [
+        listed(parents[0])
+        if len(sources) == 1
+        else ", ".join(f"for {source} {listed(names)}" for source, names in zip(sources, parents, strict=True))
+        for parents in sets[:3]
+    ]
+    return ", or ".join([*words, *([f"{len(sets) - 3} more sets"] if len(sets) > 3 else [])])
+
+
+def _between(interval: list[float] | None, digits: int) -> str:
+    if interval is None:
+        return "-"
+    return "" if interval[0] == interval[1] else f"{interval[0]:+.{digits}g} to {interval[1]:+.{digits}g}"

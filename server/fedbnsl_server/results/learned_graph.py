@@ -1,0 +1,144 @@
+"""The learned graph in a run's results: its files, and its edges by name for result.json."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+
+from fedbnsl.graphs import files as graph_files
+from fedbnsl.graphs.formats import LearnedGraph
+from fedbnsl.plan.columns import Columns
+from fedbnsl.plan.largest_changes import largest_changes, told
+from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.sparse import Mask, Matrix
+from fedbnsl_server.algorithm.admm import AdmmState
+from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph, DirectedBy, graph_to_refit, raw_weights
+
+_NOISY_VARIANCES = (
+    "variances were computed from noisy moments of a private run, which cost no further privacy; none is below one "
+    "standard deviation of its noise"
+)
+
+
+def write_graph(graph: ConsensusGraph, state: AdmmState, plan: Plan, variables: tuple[str, ...], folder: Path) -> None:
+    """Write the files of the graph; see `fedbnsl_server.results.results` for which.
+
+    Raises
+    ------
+    ResultError
+        If one cannot be written.
+    """
+    graph_files.write_all(_learned(graph, state, plan), folder, columns=graph.mask.columns)
+    W = told(raw_weights(state, plan).to_dense(), largest_changes(plan, graph.mask.columns))
+    graph_files.write_weights(variables, W, folder / "weights.csv")
+    if state.confidence is not None and state.confidence.draws:
+        graph_files.write_strength(state.confidence.shares(graph.mask.columns.variables), folder / "strength.csv")
+
+
+def _learned(graph: ConsensusGraph, state: AdmmState, plan: Plan) -> LearnedGraph:
+    variance, columns = state.residual_variance, graph.mask.columns
+    return LearnedGraph(
+        columns.names,
+        graph.dag,
+        graph.told,
+        variance if variance.size else None,
+        variance_note=_NOISY_VARIANCES if plan.privacy else "",
+        marks=columns.spread(graph.class_marks),
+        undecided=columns.spread(graph.undecided),
+        shares={} if graph.drawn is None else graph.drawn.shares(graph.between_variables, columns.variables),
+        limits=None
+        if graph.largest is None
+        else np.where(graph.withheld, np.copysign(graph.largest, graph.weights), 0.0),
+    )
+
+
+def named_edges(
+    graph: ConsensusGraph, columns: Columns, to_no_units: Matrix | None = None, unidentified: Mask | None = None
+) -> list[dict[str, Any]]:
+    """Edges between variables, by decreasing absolute weight; where columns have units, of the weight without any.
+
+    An edge of a variable with several columns has the weight of largest size, and all of them under `coefficients`.
+    Source and target are those in the DAG of lgbn.json, of an undirected edge too: all numbers are of this direction.
+
+    Parameters
+    ----------
+    to_no_units
+        (d, d) what a weight is multiplied by to have no unit; None: weights have no other form.
+    unidentified
+        (d, d) weights that are not known: an edge has one of them only if it has no other; None: all are.
+    """
+    shown = graph.told if to_no_units is None else graph.told * to_no_units
+    members, sizes = columns.members(), columns.sizes
+    identified = np.ones(graph.dag.shape, dtype=bool) if unidentified is None else ~unidentified
+
+    def coefficient(i: int, j: int) -> dict[str, Any]:
+        without = {} if to_no_units is None else {"standardised": float(shown[i, j])}
+        return {
+            "source": columns.names[i], "target": columns.names[j], "weight": float(graph.told[i, j]), **without
+        }  # fmt: skip
+
+    edges: list[tuple[float, tuple[int, int], dict[str, Any]]] = []
+    for (v, w), directed_by in graph.directed_by.items():
+        sources: list[int] = members[v].tolist()
+        targets: list[int] = members[w].tolist()
+        pairs = [(i, j) for i in sources for j in targets]
+        largest = max(pairs, key=lambda pair: (identified[pair], abs(shown[pair])))
+        edge = {
+            **coefficient(*largest),
+            "source": columns.variables[v],
+            "target": columns.variables[w],
+            "directed": not graph.marks[w, v],
+            "directed_by": directed_by,
+        }
+        if sizes[v] * sizes[w] > 1:
+            edge["coefficients"] = [coefficient(*pair) for pair in pairs]
+        edges.append((-abs(float(np.nan_to_num(shown[largest]))), (v, w), edge))
+    return [edge for _, _, edge in sorted(edges, key=lambda one: one[:2])]
+
+
+def directions(edges: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """How many of the named edges are directed by the data, by knowledge or by an assumption, and how many by none."""
+    counted = Counter(edge["directed_by"] for edge in edges)
+    return {who: counted[who] for who in get_args(DirectedBy)}
+
+
+def dropped_edges(
+    graph: ConsensusGraph | None, state: AdmmState | None, plan: Plan, names: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Edges that were left out to break cycles: before the refit, and at the end."""
+    if graph is None or state is None:
+        return []
+    columns = plan.columns(names)
+    of_columns = told(raw_weights(state, plan).to_dense(), largest_changes(plan, columns))
+    W, variables = columns.largest(of_columns), columns.variables
+    dropped = [("graph", edge) for edge in graph.dropped]
+    if state.refitted is not None and plan.refit_rounds:
+        before = graph_to_refit(replace(state, refitted=None), plan, plan.edge_mask(names))
+        dropped = [("refit", edge) for edge in before.dropped] + dropped
+    return [
+        {"source": variables[i], "target": variables[j], "weight": float(W[i, j]), "before": stage}
+        for stage, (i, j) in dropped
+    ]
+
+
+def files_not_written(
+    graph: ConsensusGraph | None, state: AdmmState | None, plan: Plan, outcome: str
+) -> dict[str, str]:
+    """Files of the graph that the run has no numbers for, with the reason."""
+    if state is None or graph is None:
+        return {}
+    if state.residual_variance.size:
+        whole = _learned(graph, state, plan).is_network
+        return {} if whole else {graph_files.LGBN: "one of the weights or residual variances is not finite"}
+    if plan.privacy is not None and not plan.moments_rounds:
+        why = "releasing them would cost privacy"
+    elif plan.privacy is not None and state.refitted is not None:
+        why = "the noise hides them, or the released mean squares are too near feature_bounds to tell their size"
+    elif outcome != "finished":
+        why = f"the run ended before its {'search' if plan.moments_rounds else 'refit'}"
+    else:
+        why = "the plan has no refit"
+    return {graph_files.LGBN: f"it needs the residual variances, which are unknown: {why}"}

@@ -1,0 +1,183 @@
+"""The learned network of a run folder as a covariance and a class of graphs, for questions about effects."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedbnsl.errors import ResultError
+from fedbnsl.graphs.files import LGBN
+from fedbnsl.plan.columns import Columns
+from fedbnsl.plan.largest_changes import largest_changes
+from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.sparse import Mask, Matrix
+from fedbnsl_server.inference.draws import MAJORITY
+from fedbnsl_server.inference.effects import Precision, implied_covariance
+from fedbnsl_server.results.unused import unused_sentences
+from fedbnsl_server.store.result_file import columns_of, learned_class, read_result, undecided_edges
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedNetwork:
+    """What a run has learned, of all DAGs of its class alike.
+
+    Attributes
+    ----------
+    columns
+        d columns, and the V variables that they belong to.
+    marks
+        (V, V) the class: [i, j] for i -> j, and [j, i] as well for an undirected edge.
+    undecided
+        (V, V) arrows of the class that too few bootstrap draws agree with, or between functions of each other.
+    covariance
+        (d, d) that the network implies, in units of the tables.
+    precision
+        What the coefficients were estimated from; None: the run does not say.
+    assumed
+        Edges whose directions only the assumption of equal variances gives.
+    units
+        What variables are measured in, in words, where the data dictionary says it.
+    levels
+        Of variables that are one column of their positions: 0 for the first, then 1.
+    doubts
+        What the run's verdict says against its graph: searches that were ended early, and what the data contradict.
+    draws
+        Of the bootstrap; 0: none.
+    majority
+        The share of them that an arrow needs not to be undecided.
+    paths
+        By names of source and target: the share of the draws in which directed edges lead there, 0 left out; None: not
+        known.
+    functions
+        Sets of variables that are functions of each other: of an effect within one, the tables tell nothing.
+    withheld
+        Columns of source and target of coefficients that are withheld; the covariance has the nearest possible ones.
+    without_withheld
+        (d, d) the covariance with 0 in their place; None: there are none. An effect that differs rests on them.
+    largest
+        (d, d) sizes beyond which effects are withheld; None: there are none.
+    untold
+        Why nothing is known of a variable's edges, as sentences: noise hides it, or it has one value.
+    """
+
+    columns: Columns
+    marks: Mask
+    undecided: Mask
+    covariance: Matrix
+    precision: Precision | None
+    assumed: int
+    units: Mapping[str, str]
+    doubts: tuple[str, ...] = ()
+    draws: int = 0
+    majority: float = MAJORITY
+    paths: Mapping[str, Mapping[str, float]] | None = None
+    functions: tuple[tuple[str, ...], ...] = ()
+    withheld: tuple[tuple[str, str], ...] = ()
+    without_withheld: Matrix | None = None
+    largest: Matrix | None = None
+    untold: Mapping[str, str] = field(default_factory=dict[str, str])
+    levels: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+
+    def function(self, sources: Sequence[int], target: int) -> tuple[str, ...]:
+        """The set of variables that are functions of each other with the target and a source in it; empty: none."""
+        names = self.columns.variables
+        of_sources = {names[k] for k in sources}
+        return next((one for one in self.functions if names[target] in one and of_sources & set(one)), ())
+
+    def possible(self, low: float, high: float, of: tuple[int, int]) -> tuple[float, float]:
+        """The part of an interval, around an effect that is told, that is possible for these columns."""
+        largest = math.inf if self.largest is None else float(self.largest[of])
+        return max(low, -largest), min(high, largest)
+
+    @property
+    def spread(self) -> Matrix:
+        """(d,) standard deviations that the network implies: effects without units are in these, wherever shown.
+
+        Scales that a run divided its columns by may be others, such as those within the sites.
+        """
+        return np.asarray(np.sqrt(self.covariance.diagonal()))
+
+
+def read_network(run: Path) -> LearnedNetwork:
+    """The network of a run folder, from result.json and lgbn.json.
+
+    Raises
+    ------
+    ResultError
+        If one of them is missing or damaged.
+    """
+    result = read_result(run)
+    columns, path = columns_of(result), run / LGBN
+    if not path.exists():
+        why = result.get("not_written", {}).get(LGBN, "the file is missing")
+        raise ResultError(
+            f"{run} has no {LGBN}, which effects are computed from: {why}",
+            remedy="Copy the whole folder of the run; if it has none, run a plan with moments_rounds to its end.",
+        )
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        W, variance = _network(content, columns)
+        withheld = [(source, target) for source, target in content.get("withheld", ())]
+        correlation, told = _correlation(result, columns), W.copy()
+        for source, target in withheld:
+            told[columns.names.index(source), columns.names.index(target)] = 0.0
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        raise ResultError(
+            f"{path} cannot be read as a network over the run's columns: {error!r}",
+            remedy="Copy it again from the folder that the run has written; its result.json and it belong together.",
+        ) from None
+    estimation: Mapping[str, Any] | None = result.get("estimation")
+    verdict = result.get("verdict", {})
+    by_assumption = [edge for edge in result["edges"] if edge.get("directed_by", "assumption") == "assumption"]
+    return LearnedNetwork(
+        columns,
+        learned_class(result),
+        undecided_edges(result),
+        implied_covariance(W, variance, correlation),
+        None if estimation is None else Precision(estimation["n_samples"], estimation["noise_std"]),
+        len(by_assumption),
+        result.get("units", {}),
+        (*verdict.get("incomplete", ()), *verdict.get("contradicted", ())),
+        verdict.get("draws", 0),
+        verdict.get("majority", MAJORITY),
+        result.get("paths"),
+        tuple(tuple(one) for one in verdict.get("functions", ())),
+        tuple(withheld),
+        implied_covariance(told, variance, correlation) if withheld else None,
+        _largest(run, columns),
+        {one["variable"]: next(unused_sentences([one])) for one in result.get("unused", ()) if one["level"] is None},
+        result.get("levels", {}),
+    )
+
+
+def _largest(run: Path, columns: Columns) -> Matrix | None:
+    """As the run's plan says it; none where the folder has no plan."""
+    path = run / "plan.toml"
+    return largest_changes(Plan.load(path), columns) if path.exists() else None
+
+
+def _correlation(result: Mapping[str, Any], columns: Columns) -> Matrix:
+    """(d, d) of the residuals; none where the result does not tell it of a variable's columns."""
+    found = np.eye(len(columns.names))
+    for name, own in zip(columns.variables, columns.members(), strict=True):
+        told = result.get("fit", {}).get(name, {}).get("residual_correlation")
+        if told is not None:
+            found[np.ix_(own, own)] = told
+    return found
+
+
+def _network(content: Mapping[str, Any], columns: Columns) -> tuple[Matrix, Matrix]:
+    """(d, d) weights and (d,) residual variances of the content of lgbn.json."""
+    position = {name: k for k, name in enumerate(columns.names)}
+    W, variance = np.zeros((len(position), len(position))), np.zeros(len(position))
+    for name, of_node in content["cpds"].items():
+        for parent in of_node["parents"]:
+            (W[position[parent], position[name]],) = of_node["coefficients"][parent]
+        (variance[position[name]],) = of_node["variance"]
+    if not (np.isfinite(W).all() and (variance > 0).all() and np.isfinite(variance).all()):
+        raise ValueError("a variance is not positive, or a number not finite")
+    return W, variance

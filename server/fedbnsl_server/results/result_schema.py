@@ -1,0 +1,363 @@
+"""What result.json holds, as types: `read_result` refuses a file that differs, so that its readers need not check.
+
+A number is null where it is not known or not finite. What only newer versions of fedbnsl write has a default here.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from fedbnsl.rounds.kinds import KINDS
+from fedbnsl_server.inference.draws import MAJORITY
+
+Number = float | None
+Numbers = list[Number]
+Pair = Annotated[Numbers, Field(min_length=2, max_length=2)]
+Count = Annotated[int, Field(ge=0)]
+Texts = list[str]
+Names = Annotated[Texts, Field(min_length=2, max_length=2)]
+
+
+def _time(text: str) -> str:
+    datetime.fromisoformat(text)
+    return text
+
+
+def _kind(name: str) -> str:
+    if name not in KINDS:
+        raise ValueError(f"expected one of {', '.join(KINDS)}")
+    return name
+
+
+Time = Annotated[str, AfterValidator(_time)]
+KindOfRound = Annotated[str, AfterValidator(_kind)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
+
+
+class Coefficient(_Part):
+    """Of one column in the regression of another; also the numbers of an edge."""
+
+    source: str
+    target: str
+    weight: Number
+    standardised: Number = None
+    standard_error: Number = None
+    interval: Pair | None = None
+    standardised_interval: Pair | None = None
+
+
+class Shares(_Part):
+    """Of the draws of the bootstrap."""
+
+    adjacent: float
+    forward: float
+    backward: float
+
+
+class OfSites(_Part):
+    """Whether the sites agree about a coefficient; by site its estimate and standard error."""
+
+    q: Number
+    p: Number
+    i2: Number
+    estimates: dict[str, Pair]
+
+
+class WithoutASite(_Part):
+    """In how many searches without one site each a pair was adjacent."""
+
+    adjacent: Count
+    of: Count
+
+
+class Edge(Coefficient):
+    """Between variables."""
+
+    directed: bool = True
+    directed_by: str = "assumption"
+    coefficients: list[Coefficient] = []
+    bootstrap: Shares | None = None
+    sites: OfSites | None = None
+    without_a_site: WithoutASite | None = None
+
+
+class Unsure(Shares):
+    """A pair without an edge that some draws have one between."""
+
+    source: str
+    target: str
+
+
+class Unused(_Part):
+    """A variable, or one of its levels, that the result is not about."""
+
+    variable: str
+    level: str | None
+    why: str
+
+
+class Dropped(_Part):
+    """An edge that was removed to break a cycle."""
+
+    source: str
+    target: str
+    weight: Number
+    before: str
+
+
+class Fit(_Part):
+    """Of one variable given its parents."""
+
+    r2: Number
+    intercept: Number
+    residual_variance: Number
+    residual_correlation: list[Numbers] | None = None
+
+
+class Estimation(_Part):
+    """What the numbers of confidence rest on."""
+
+    n_samples: Annotated[float, Field(gt=0.0)]
+    noise_std: Annotated[float, Field(ge=0.0)]
+    draws: Count
+
+
+class Verdict(_Part):
+    """What was assumed, tested and contradicted."""
+
+    assumed: Texts
+    tested: Texts | None = None
+    contradicted: Texts
+    functions: list[Texts] = []
+    directed_by: dict[str, Count]
+    draws: Count | None = None
+    majority: float = MAJORITY
+    incomplete: Texts = []
+    not_testable: Texts = []
+    few_rows: Texts = []
+
+
+class Preparation(_Part):
+    """Of the columns."""
+
+    intercept: str
+    scale: str
+    missing: str
+    centres: dict[str, Number] | None
+    scales: dict[str, Number] | None
+
+
+class Amount(_Part):
+    """Of bytes in one direction."""
+
+    formula: Count
+    serialised: Count
+
+
+class UpAndDown(_Part):
+    """To the coordinator and from it."""
+
+    up: Amount
+    down: Amount
+
+
+class AllBytes(UpAndDown):
+    """Of a run."""
+
+    control: Count
+    meaning: str
+
+
+class Site(_Part):
+    """What a site took part with."""
+
+    n_samples: Count
+    rows_used: Count | None = None
+    rounds_contributed: Count
+    bytes: UpAndDown
+    control_bytes: Count
+
+
+class EjectedSite(Site):
+    """One that was taken out of the run."""
+
+    site: str
+    after_round: Count
+    from_round: Count | None
+    time: str
+
+
+class Largest(_Part):
+    """The influence of a site in the round where it was largest."""
+
+    largest: float
+    round: Count
+    kind: KindOfRound
+    rounds_above_limit: Count
+    variables: Texts
+
+
+class Odd(_Part):
+    """The one site without which all others agree."""
+
+    site: str
+    differs_in: list[Names]
+    edges_lost_without: list[Names]
+    edges_gained_without: list[Names]
+    left_out_by_median: bool
+
+
+class Influence(_Part):
+    """Of the sites."""
+
+    limit: float
+    unknown_because: str
+    sites: dict[str, Largest]
+    odd: Odd | None = None
+
+
+class InfluenceNow(_Part):
+    """Of a site in one round."""
+
+    ratio: float
+    variables: Texts
+
+
+class FindingEntry(_Part):
+    """What a site or the coordinator found in one round."""
+
+    code: str
+    variables: Texts
+    site: str
+
+
+class Round(_Part):
+    """One complete round."""
+
+    round: Annotated[int, Field(ge=1)]
+    kind: KindOfRound
+    contributed: Texts
+    acyclicity: Number
+    edges: Count
+    undirected: Count = 0
+    ended_in: str = ""
+    local_s: float
+    global_s: float
+    bytes: dict[str, UpAndDown]
+    influence: dict[str, InfluenceNow] = {}
+    findings: list[FindingEntry] = []
+    left_out: Texts = []
+
+
+class Loss(_Part):
+    """Of privacy, of one site."""
+
+    epsilon: float
+    delta: float
+    accounting: str = "zCDP"
+    price_zcdp: float
+    contributed_zcdp: float
+    price_zcdp_against_all_others: float | None = None
+
+
+class Privacy(_Part):
+    """Of a private run."""
+
+    guarantee: str
+    no_guarantee_because: Texts
+    sites: dict[str, Loss]
+
+
+class Seconds(_Part):
+    """Of the whole run."""
+
+    total: float
+    local: float
+    global_: float = Field(alias="global")
+
+
+class Manifest(_Part):
+    """Where a result comes from."""
+
+    run: str
+    plan_digest: str
+    private: bool
+    seeds: dict[str, int]
+    versions: dict[str, str]
+    site_versions: dict[str, dict[str, str]]
+    created_at: Time
+    resumed_at: list[Time]
+    ended_at: Time
+    sha256: dict[str, str]
+
+
+class Result(_Part):
+    """The whole file."""
+
+    state: Literal["finished", "interrupted", "failed"]
+    reason: str
+    orientation: str
+    variables: Texts
+    columns: dict[str, str] | None = None
+    units: dict[str, str] = {}
+    levels: dict[str, Texts] = {}
+    graph_class: Literal["cpdag", "dag-equal-variance"] = "dag-equal-variance"
+    verdict: Verdict = Verdict(assumed=[], tested=[], contradicted=[], directed_by={})
+    edges: list[Edge]
+    rarely_drawn: list[Names] = []
+    unsure: list[Unsure] = []
+    paths: dict[str, dict[str, float]] | None = None
+    fit: dict[str, Fit] = {}
+    estimation: Estimation | None = None
+    dropped_edges: list[Dropped]
+    preparation: Preparation | None = None
+    warnings: Texts
+    unused: list[Unused] = []
+    influence: Influence = Influence(limit=0.0, unknown_because="an older run did not look", sites={})
+    not_written: dict[str, str] = {}
+    privacy: Privacy | None
+    acyclicity: Number
+    sites: dict[str, Site]
+    ejected: list[EjectedSite] = []
+    bytes: AllBytes
+    seconds: Seconds
+    rounds: list[Round]
+    manifest: Manifest
+
+    @model_validator(mode="after")
+    def _names_belong_together(self) -> "Result":
+        for fault in self._faults():
+            raise ValueError(fault)
+        return self
+
+    def _faults(self) -> Iterator[str]:
+        columns = self.columns or dict.fromkeys(self.variables, "")
+        variables, sites = set(self.variables), {*self.sites, *(one.site for one in self.ejected)}
+        if len(variables) < len(self.variables):
+            yield "two variables have the same name"
+        if self.columns and {*self.columns.values()} != variables:
+            yield "columns and variables do not belong together"
+        pairs = [(one.source, one.target) for part in (self.edges, self.unsure, self.dropped_edges) for one in part]
+        pairs += [(source, target) for source, target in self.rarely_drawn]
+        if any(name not in variables for pair in pairs for name in pair):
+            yield "an edge has an end that is no variable"
+        if self.paths is not None and {*self.paths, *(name for led in self.paths.values() for name in led)} - variables:
+            yield "a path has an end that is no variable"
+        ends = [name for edge in self.edges for one in edge.coefficients for name in (one.source, one.target)]
+        if any(name not in columns for name in ends):
+            yield "a coefficient has an end that is no column"
+        prepared = () if self.preparation is None else (self.preparation.centres, self.preparation.scales)
+        if any(numbers is not None and numbers.keys() != columns.keys() for numbers in prepared):
+            yield "preparation and columns do not belong together"
+        if self.fit.keys() - variables:
+            yield "fit and variables do not belong together"
+        named = {site for one in self.rounds for site in (*one.contributed, *one.bytes, *one.influence)}
+        if named - sites:
+            yield "a round names a site that is not listed"
+        if any(one.round != t for t, one in enumerate(self.rounds, 1)):
+            yield "the rounds are not numbered from 1 on"

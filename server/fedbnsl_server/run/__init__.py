@@ -1,0 +1,1 @@
+"""One run from its first site to its end: rounds, pauses, operator commands."""

@@ -1,0 +1,40 @@
+"""What the sites are told when a run is over."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fedbnsl.errors import DivergenceError, FedbnslError, InterruptedRunError, QuorumLostError, ResultError
+from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.messages import Finished
+from fedbnsl_server.algorithm.admm import AdmmState
+from fedbnsl_server.algorithm.consensus_graph import consensus_graph
+
+_PUBLIC_REASONS: list[tuple[type[FedbnslError], str]] = [
+    (InterruptedRunError, "the coordinator was interrupted; join again if it continues the run"),
+    (QuorumLostError, "too few sites answered in time"),
+    (DivergenceError, "the iteration diverged: its numbers are no longer finite"),
+    (ResultError, "the coordinator could not write its results"),
+]
+
+
+def end_of(state: AdmmState, plan: Plan, variables: tuple[str, ...]) -> Finished:
+    """What the sites are told when all rounds are complete."""
+    graph = consensus_graph(state, plan, plan.edge_mask(variables))
+    undecided = np.flatnonzero(graph.undecided[graph.between_variables])
+    return Finished(graph.as_sparse(), draws=graph.drawn, undecided=tuple(undecided.tolist()))
+
+
+def told(end: Finished, result: Mapping[str, Any]) -> Finished:
+    """The same with what the written result says against its graph."""
+    return replace(end, search_ended_early=bool(result.get("verdict", {}).get("incomplete")))
+
+
+def public_reason(error: Exception) -> str:
+    """What the sites are told: fixed sentences, because an error's text may hold paths of this machine."""
+    for kind, sentence in _PUBLIC_REASONS:
+        if isinstance(error, kind):
+            return sentence
+    return "an unexpected error at the coordinator"

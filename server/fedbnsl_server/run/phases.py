@@ -1,0 +1,68 @@
+"""What takes time in a run, for those that watch it: looked at now and then, on one thread, while another works."""
+
+from fedbnsl.console.time_left import Pace
+from fedbnsl.protocol.messages import ROUNDS, Phase
+from fedbnsl_server.search.progress import Progress
+
+ENDING = (
+    "ending this search with the best so far, and going on with the run; Ctrl-C again at once interrupts the run, and "
+    "later ends the search of a later round"
+)
+
+
+class Phases:
+    """The phase that a run is in, and how long it still takes.
+
+    Parameters
+    ----------
+    n_rounds
+        Of the run.
+
+    Attributes
+    ----------
+    progress
+        Of the search that goes on; set by the thread of the rounds. None: there is none.
+    """
+
+    def __init__(self, n_rounds: int) -> None:
+        self.progress: Progress | None = None
+        self._n_rounds = n_rounds
+        self._rounds: Pace | None = None
+        self._other: tuple[tuple[Progress | None, str], Pace] | None = None
+
+    def follow(self, progress: Progress | None) -> None:
+        """A search may begin; None: it is over."""
+        self.progress = progress
+
+    def look(self, t: int, now: float, *, first: tuple[str, float | None] | None = None) -> Phase:
+        """Where the run stands.
+
+        Parameters
+        ----------
+        t
+            The round in progress.
+        now
+            Seconds of a clock that does not go back.
+        first
+            What the rounds wait for, and the share of it that is there; None: nothing.
+        """
+        progress = self.progress
+        if first is not None:
+            progress, (what, share) = None, first
+        elif progress is not None and progress.part:
+            what, share = progress.part, progress.done
+        else:
+            if self._rounds is None:  # one pace from the first to the last: a search between two of them is part of it
+                self._rounds = Pace(ROUNDS, now)
+            return self._rounds.phase(max(t - 1, 0) / self._n_rounds if self._n_rounds else None, now)
+        if self._other is None or self._other[0] != (progress, what):
+            self._other = (progress, what), Pace(what, now)
+        return self._other[1].phase(share, now)
+
+    def end_search(self) -> bool:
+        """Ask the search that goes on to end with the best that it has; whether there is one that was not asked."""
+        progress = self.progress
+        if progress is None or not progress.part or progress.is_enough:
+            return False
+        progress.enough()
+        return True

@@ -1,0 +1,1 @@
+"""Searches in noisy releases, by a likelihood that knows the noise."""

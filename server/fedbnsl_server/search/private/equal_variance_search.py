@@ -1,0 +1,206 @@
+"""The DAG of equal noise variances, from everything that a private run has released.
+
+A search in moments that are cleared of noise (`combined_releases`) finds what stands out of it. The likelihood of all
+releases goes on from there: with one noise variance it has few numbers to fit, and a parent that is missing shows as
+variance that nothing explains. Its moves end in local optima; so after the last round searches, in better and better
+residuals, and moves take turns. If a variance for each column would be worth its price, the releases contradict equal
+variances, and the search alone counts. This works on what was released: it costs no privacy.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from fedbnsl.plan.knowledge import EdgeMask
+from fedbnsl.protocol.sparse import Mask, Matrix
+from fedbnsl_server.search.graph_search import FoundGraph
+from fedbnsl_server.search.private.combined_releases import Released, combined, worth_it
+from fedbnsl_server.search.private.likelihood_moves import improved, pruned, turned
+from fedbnsl_server.search.private.pooled_moments import PooledMoments, next_scales, search_pooled
+from fedbnsl_server.search.private.released_likelihood import CONVERGED, Explanation, Release, ReleasedLikelihood
+from fedbnsl_server.search.progress import Each, Progress, in_turn
+
+# So many searches after the last round, at most.
+_MOST_TIMES = 3
+# An edge is clear if its weight is so many times the noise of a covariance of residuals.
+_CLEAR = 10.0
+
+
+class Learned(NamedTuple):
+    """What was found.
+
+    Attributes
+    ----------
+    graph
+        With the weights and residual variances of the columns as they are pooled; all variances are equal, in units of
+        the columns, unless the releases contradict it.
+    pooled
+        Moments of the columns.
+    asked, scales
+        (d,) scales of the residuals in which they were pooled; and those to ask for the residuals of the graph with.
+    """
+
+    graph: FoundGraph
+    pooled: PooledMoments
+    asked: Matrix
+    scales: Matrix
+
+
+@dataclass(frozen=True, eq=False)
+class EqualVarianceSearch:
+    """The search after a private round.
+
+    Attributes
+    ----------
+    mask
+        What is known of the edges between columns.
+    threshold
+        Absolute weight that an edge has at least, in the tables' units.
+    last
+        Whether no round follows: edges of smaller weight are dropped.
+    size
+        (d,) units of the columns, in which noise variances are compared; None: the columns have no others.
+    """
+
+    mask: EdgeMask
+    threshold: float
+    last: bool
+    size: Matrix | None = None
+
+    def found(
+        self,
+        releases: Sequence[Release],
+        n_samples: float,
+        dag: Mask,
+        scales: Matrix,
+        *,
+        progress: Progress | None = None,
+        each: Each = in_turn,
+    ) -> Learned:
+        """The graph that explains all releases best, or best so far once `progress` is told that it is enough.
+
+        Parameters
+        ----------
+        dag, scales
+            (d, d) graph and (d,) scales that the last residuals were made with.
+        each
+            Goes through the starts of a search; with threads, several at a time.
+        """
+        releases, A = worth_it(releases, n_samples), releases[-1].A
+        back = np.linalg.inv(A)
+        given = combined([one.unshortened(back.T @ back) for one in releases], n_samples, A)
+        graph, _ = self._searched(given, dag, scales, progress=progress, each=each)
+        best = self._explained(
+            releases,
+            n_samples,
+            graph,
+            back.T @ back,
+            clear=self.threshold > _CLEAR * given.noise_std,
+            progress=progress,
+            each=each,
+        )
+        if best is None:  # nor do equal variances tell what shortening did
+            graph, pooled = self._searched(combined(releases, n_samples, A), dag, scales, progress=progress, each=each)
+            return Learned(graph, pooled, scales, next_scales(graph.residual_variance))
+        W, common = best.weights, best.covariance.diagonal()
+        asked = np.sqrt(common)
+        seen = combined([one.unshortened(best.moments) for one in releases], n_samples, _residuals(W, asked))
+        # Residuals that are longer than the others shorten all records: none should be that noise may hide.
+        longest = np.maximum(seen.moments.diagonal() + np.sqrt(seen.noise.diagonal()), 1.0)
+        last = releases[-1]
+        # If few records were shortened, smaller scales cost little, and there is less noise in their units; but a
+        # constant, which tells the means, must stay as large as the residuals.
+        unused = 1.0 if last.constant else min(1.0, len(W) / last.norm_bound**2)
+        graph = FoundGraph(best.dag, W, common, best.score)
+        return Learned(graph, _pooled(seen), asked, next_scales(unused * common * longest / np.median(longest)))
+
+    def _searched(
+        self, given: Released, dag: Mask, scales: Matrix, *, progress: Progress | None = None, each: Each = in_turn
+    ) -> tuple[FoundGraph, PooledMoments]:
+        pooled = _pooled(given)
+        found = search_pooled(
+            pooled, dag, scales, self.mask, threshold=self.threshold, keep_small=not self.last, size=self.size,
+            progress=progress, each=each,
+        )  # fmt: skip
+        return found, pooled
+
+    def _explained(
+        self,
+        releases: Sequence[Release],
+        n_samples: float,
+        graph: FoundGraph,
+        known: Matrix,
+        *,
+        clear: bool,
+        progress: Progress | None = None,
+        each: Each = in_turn,
+    ) -> Explanation | None:
+        """The best explanation with one noise variance that searches and moves find from this graph.
+
+        None if the releases contradict it: a variance for each column is worth its price.
+
+        Parameters
+        ----------
+        known
+            (d, d) moments of the columns, up to a factor, by which shortening is taken back at first.
+        clear
+            Whether any edge that counts stands out of the noise: few directions are wrong, and edges are turned in the
+            last round alone, if equal variances are contradicted.
+        """
+        unit = np.ones(len(graph.weights)) if self.size is None else self.size
+
+        def from_searched(likelihood: ReleasedLikelihood, start: FoundGraph) -> Explanation:
+            one = likelihood.explained(start.dag, start.weights, np.diag(unit**-2.0))
+            if progress is not None:
+                progress.begin("edges dropped and added")
+            one = improved(likelihood, one, progress=progress)
+            done = clear and (not self.last or not self._contradicted(one, releases, n_samples))
+            if progress is not None and not done:
+                progress.begin("edges turned")
+            if done:
+                return one
+            if self.last:
+                return turned(likelihood, one, progress=progress)
+            return turned(likelihood, one, among=likelihood.turnable, progress=progress)
+
+        straight = [one.unshortened(known) for one in releases]
+        likelihood = ReleasedLikelihood(straight, n_samples, self.mask, fixed=True)
+        best = from_searched(likelihood, graph)
+        for _ in range(_MOST_TIMES - 1 if self.last else 0):
+            if progress is not None and progress.is_enough:
+                break
+            straight = [one.unshortened(best.moments) for one in releases]
+            likelihood = ReleasedLikelihood(straight, n_samples, self.mask, fixed=True)
+            best = likelihood.explained(best.dag, best.weights, best.covariance)
+            scales = np.sqrt(best.covariance.diagonal())
+            given = combined(straight, n_samples, _residuals(best.weights, scales))
+            other = from_searched(
+                likelihood, self._searched(given, best.weights != 0, scales, progress=progress, each=each)[0]
+            )
+            if not other.score < best.score - CONVERGED:
+                break
+            best = other
+        if self.last:
+            best = pruned(likelihood, best, self.threshold, unit)
+        return None if self._contradicted(best, releases, n_samples) else best
+
+    def _contradicted(self, best: Explanation, releases: Sequence[Release], n_samples: float) -> bool:
+        """Whether a variance for each column is worth its price, once shortening is taken back as this graph says."""
+        straight = [one.unshortened(best.moments) for one in releases]
+        equal = ReleasedLikelihood(straight, n_samples, self.mask, fixed=True)
+        apart = ReleasedLikelihood(straight, n_samples, self.mask)
+        best = equal.explained(best.dag, best.weights, best.covariance)
+        free = apart.explained(best.dag, best.weights, best.covariance)
+        further = int(np.triu(self.mask.columns.within()).sum()) - 1
+        return not best.misfit - free.misfit <= apart.penalty * further
+
+
+def _pooled(given: Released) -> PooledMoments:
+    return PooledMoments(given.cleared, given.noise_std, given.correlated)
+
+
+def _residuals(W: Matrix, scales: Matrix) -> Matrix:
+    """(d, d) A, so that A'x are the residuals in these scales."""
+    return np.asarray((np.eye(len(W)) - W) / scales)

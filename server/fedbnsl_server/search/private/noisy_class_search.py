@@ -1,0 +1,210 @@
+"""The class of least BIC from a private run's noisy moments of residuals.
+
+The class is searched in moments that are cleared of noise (`combined_releases`). That proposes graphs: at two prices of
+an edge, since one that is wrong leads to others. Which of them is best, the likelihood of all that was released says
+(`released_likelihood`); it also drops and adds edges, and gives the weights. With them, all releases are mapped to
+better residuals, combined and cleared again there, and searched again, until nothing gets better. This works on what
+was released: it costs no privacy.
+
+Noise takes the place of sampling error in the penalty: an edge that is none gains as much as among 1 / s^2 records, if
+s is the standard deviation of a correlation of residuals.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, cast
+
+import numpy as np
+
+from fedbnsl.plan.columns import Columns
+from fedbnsl.plan.knowledge import EdgeMask
+from fedbnsl.protocol.sparse import Mask, Matrix
+from fedbnsl_server.search.class_search import ClassProblem
+from fedbnsl_server.search.fitted_network import Accuracy, fitted
+from fedbnsl_server.search.graph_search import FoundGraph
+from fedbnsl_server.search.order_search import extended_penalty
+from fedbnsl_server.search.private.combined_releases import Released, combined, worth_it
+from fedbnsl_server.search.private.likelihood_moves import improved, pruned
+from fedbnsl_server.search.private.released_likelihood import Explanation, Release, ReleasedLikelihood
+from fedbnsl_server.search.progress import Progress
+
+# The least residual variance, as a share of the median one.
+_LEAST_VARIANCE = 1e-6
+# What an edge costs where graphs are proposed, in units of the extended BIC's penalty; and where draws are searched.
+_PRICES, _PRICE_OF_DRAWS = (1.0, 2.0), 1.5
+# Of each of these searches but the first: in rough moments, where it would take longest, it would tell least.
+_PATIENCE, _MOST_TIMES = 2, 3
+# A residual variance can be told from so many standard deviations of the noise on.
+_TELLABLE = 3.0
+
+
+class Learned(NamedTuple):
+    """The graph that explains all releases best.
+
+    Attributes
+    ----------
+    graph
+        Its score is that of the likelihood.
+    moments
+        (d, d) of the columns, up to a factor, as the graph says.
+    accuracy
+        Of these moments, in residuals of the graph.
+    weight_error
+        (E,) standard errors of its weights, in the order of `Columns.spread`.
+    seen
+        All releases as moments of its residuals.
+    """
+
+    graph: FoundGraph
+    moments: Matrix
+    accuracy: Accuracy
+    weight_error: Matrix
+    seen: Released
+
+    def without(self, edges: Mask, columns: Columns) -> "Learned":
+        """The same without some (V, V) edges: what is left is regressed again in the moments that the whole graph says.
+
+        The releases themselves would have to explain these edges by variances that are wrong. Errors of weights stay.
+        """
+        before = self.graph
+        dag = before.dag & ~edges
+        network = fitted(dag, self.moments, columns)
+        kept = columns.spread(dag)[columns.spread(before.dag)]
+        graph = FoundGraph(dag, network.weights, network.residual_variance, before.score)
+        return self._replace(graph=graph, weight_error=self.weight_error[kept])
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyClassSearch:
+    """The search between two private rounds, and after the last one.
+
+    Attributes
+    ----------
+    mask
+        What is known of the edges between columns.
+    threshold, seed
+        See `ClassProblem`.
+    complete
+        The share of the records that count.
+    """
+
+    mask: EdgeMask
+    threshold: float
+    seed: int
+    complete: float = 1.0
+
+    def found(self, releases: Sequence[Release], n_samples: float, *, progress: Progress | None = None) -> Learned:
+        """The graph that explains all releases best, without edges whose weights do not exceed the threshold.
+
+        Once `progress` is told that it is enough, the best so far.
+
+        What shortening does to moments is taken back by what is known of them: at first from the graph whose residuals
+        were asked for last, then from the best one.
+        """
+        releases, A = worth_it(releases, n_samples), releases[-1].A
+        back = np.linalg.inv(A)
+        known, best = back.T @ back, None
+        for k in range(_MOST_TIMES):
+            if progress is not None:
+                progress.begin("search")
+                progress.at(k / _MOST_TIMES)
+            likelihood, straight = self._likelihood(releases, n_samples, known)
+            given = combined(straight, n_samples, A)
+            before = None if best is None else likelihood.explained(best.dag, best.weights, best.covariance)
+            best = self._best_proposed(likelihood, given, before, progress)
+            known, A = best.moments, _residuals_of(best)
+            if best is before or (progress is not None and progress.is_enough):
+                break
+        likelihood, straight = self._likelihood(releases, n_samples, known)
+        best = pruned(likelihood, cast(Explanation, best), self.threshold)
+        seen, variance = combined(straight, n_samples, A), best.covariance.diagonal()
+        # In units of the residuals' own spread, but for columns whose noise is of another size.
+        units = seen.units / np.sqrt(variance)
+        unit = float(np.median(units))
+        precision = [one.noise_std**-2 for one in straight]
+        stretch = math.sqrt(np.average([one.stretch**2 for one in straight], weights=precision))
+        accuracy = Accuracy(n_samples, stretch * seen.noise_std * unit**2, seen.units / unit)
+        graph = FoundGraph(best.dag, best.weights, variance, best.score)
+        return Learned(graph, best.moments, accuracy, likelihood.weight_errors(best), seen)
+
+    def _likelihood(
+        self, releases: Sequence[Release], n_samples: float, moments: Matrix
+    ) -> tuple[ReleasedLikelihood, list[Release]]:
+        straight = [one.unshortened(moments, complete=self.complete) for one in releases]
+        return ReleasedLikelihood(straight, n_samples, self.mask), straight
+
+    def _best_proposed(
+        self,
+        likelihood: ReleasedLikelihood,
+        given: Released,
+        best: Explanation | None,
+        progress: Progress | None,
+    ) -> Explanation:
+        """What explains all releases best: the best so far, or a graph found in `given` and improved."""
+        start = None if best is None else best.dag
+        step = None if progress is None else progress.step()
+        for price in _PRICES:
+            patience = 0 if start is None else _PATIENCE
+            found = self._problem(given, price).found(patience=patience, start=start, progress=step)
+            one = likelihood.explained(found.dag, found.weights, np.diag(found.residual_variance))
+            one = improved(likelihood, one, progress=step)
+            if best is None or one.score < best.score:
+                best = one
+        return cast(Explanation, best)
+
+    def on(self, moments: Matrix, accuracy: Accuracy, near: Mask, /) -> ClassProblem:
+        """The same question to drawn moments with the same noise; see `Search`.
+
+        Moments of little noise are searched as they came: cleared ones are those of `near` but for what stands out.
+        """
+        network = fitted(near, moments, self.mask.columns)
+        d = len(moments)
+        size = np.sqrt(network.residual_variance)
+        A, share = (np.eye(d) - network.weights) / size, (network.units(accuracy) / size) ** 2
+        noise = accuracy.noise_std**2 * np.outer(share, share) * (1.0 + np.eye(d))
+        given = Released(A.T @ moments @ A, noise, A, accuracy.n_samples)
+        if network.stays_positive(accuracy):
+            return self._problem_in(moments, given.error, _PRICE_OF_DRAWS)
+        return self._problem(given, _PRICE_OF_DRAWS, moments)
+
+    def _problem(self, given: Released, price: float, judged: Matrix | None = None) -> ClassProblem:
+        return self._problem_in(given.cleared, given.error, price, judged)
+
+    def _problem_in(self, S: Matrix, error: float, price: float, judged: Matrix | None = None) -> ClassProblem:
+        between = self.mask.of_variables
+        penalty = price * extended_penalty(1.0 / error**2, len(between.allowed))
+        everything = ~np.eye(len(between.allowed), dtype=bool)
+        return ClassProblem(
+            S, everything & between.allowed, self.mask, penalty, self.threshold, self.seed, judged=judged
+        )
+
+
+def next_residuals(dag: Mask, moments: Matrix, last: Release, columns: Columns) -> tuple[Matrix, Matrix]:
+    """(d, d) weights W and (d,) scales of the residuals x - W'x to ask for next.
+
+    They are as uncorrelated as is known: noise of a release is then small in all directions, also in those along which
+    the columns hardly vary. Columns of one variable are regressed on those before them, too, for their levels exclude
+    each other. The noise of the last release counts as variance of the columns: where parents nearly determine each
+    other, noise alone would make weights, and so residuals, large, and their records would be clipped.
+
+    Parameters
+    ----------
+    dag, moments
+        (V, V) graph and (d, d) moments of the columns as all releases tell them.
+    """
+    back = np.linalg.inv(last.A)
+    network = fitted(dag, moments + _TELLABLE * last.noise_std * (back.T @ back), columns)
+    unit, size = np.eye(len(moments)), np.sqrt(network.residual_variance)
+    factor = np.linalg.cholesky(network.residual_covariance / size / size[:, None])
+    scales = size * factor.diagonal()
+    apart = np.triu(np.linalg.inv(size[:, None] * factor / scales).T, 1) + unit
+    W = unit - (unit - network.weights) @ apart
+    np.fill_diagonal(W, 0.0)  # but for rounding, it is
+    return W, np.asarray(scales, dtype=np.float64)
+
+
+def _residuals_of(best: Explanation) -> Matrix:
+    variance = best.covariance.diagonal()
+    least = _LEAST_VARIANCE * float(np.median(variance))
+    return np.asarray((np.eye(len(variance)) - best.weights) / np.sqrt(np.maximum(variance, least)))

@@ -1,0 +1,218 @@
+"""Effects over a class, against products of path coefficients in every member."""
+
+import numpy as np
+import pytest
+
+from all_members import all_members, random_dag, random_knowledge
+from fedbnsl.errors import ResultError
+from fedbnsl.graphs.cpdag import class_of
+from fedbnsl.plan.columns import Columns
+from fedbnsl_server.inference import effects
+from fedbnsl_server.inference.effects import (
+    Precision,
+    certainty,
+    effects_on_all,
+    implied_covariance,
+    total_effects,
+)
+
+
+def refitted(covariance, member):
+    """(d, d) path coefficients of a member: every variable regressed on its parents."""
+    W = np.zeros(member.shape)
+    for j in range(len(member)):
+        Z = np.flatnonzero(member[:, j])
+        W[Z, j] = np.linalg.solve(covariance[np.ix_(Z, Z)], covariance[Z, j])
+    return W
+
+
+def paths(W, sources, target):
+    """Sums over directed paths of products of coefficients, with all edges into the sources cut."""
+    cut = W.copy()
+    cut[:, sources] = 0.0
+    return np.linalg.inv(np.eye(len(W)) - cut)[sources, target]
+
+
+def drawn(d, seed):
+    rng = np.random.default_rng([d, seed])
+    dag = random_dag(d, 0.6, rng)
+    allowed, required = random_knowledge(dag, rng)
+    W = np.where(dag, rng.uniform(0.4, 1.5, (d, d)) * rng.choice([-1, 1], (d, d)), 0.0)
+    covariance = implied_covariance(W, rng.uniform(0.2, 3.0, d))
+    return covariance, class_of(dag, allowed, required), list(all_members(dag, allowed, required))
+
+
+def distinct(values):
+    kept = []
+    for value in values:
+        if not any(np.allclose(value, other, rtol=1e-7, atol=1e-9) for other in kept):
+            kept.append(value)
+    return by_size(kept)
+
+
+def by_size(values):
+    """In an order that does not depend on rounding."""
+    return np.array(sorted((np.round(list(value), 9) + 0.0).tolist() for value in values))
+
+
+@pytest.mark.parametrize(("d", "seed"), [(d, seed) for d in (3, 4, 5, 6) for seed in range(10)])
+def test_the_effects_are_those_of_the_paths_in_all_members(d, seed):
+    covariance, marks, members = drawn(d, seed)
+    columns = Columns.of([f"v{k}" for k in range(d)])
+    for sources, target in (([0], d - 1), ([d - 1], 1), ([0, 1], d - 1), ([1, 0], d - 1)):
+        found = total_effects(covariance, marks, sources, target, columns, None)
+        expected = distinct(paths(refitted(covariance, member), sources, target) for member in members)
+        values = by_size(effect.value[:, 0] for effect in found)
+        assert values.shape == expected.shape
+        np.testing.assert_allclose(values, expected, rtol=1e-7, atol=1e-8)
+        sets = {parents for effect in found for parents in effect.adjusted_for}
+        assert sets == {tuple(tuple(np.flatnonzero(m[:, k]).tolist()) for k in sources) for m in members}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_effects_on_all_targets_are_those_on_each(seed):
+    covariance, marks, members = drawn(5, seed)
+    columns, precision = Columns.of("abcde"), Precision(100.0, 0.01)
+    for source in range(5):
+        found = effects_on_all(covariance, marks, source, columns, precision, most=64)
+        reached = {j for member in members for j in range(5) if j != source and paths(member * 1.0, [source], j).any()}
+        assert set(found) == reached
+        for target, of_target in found.items():
+            wanted = total_effects(covariance, marks, [source], target, columns, precision)
+            assert [one.value.item() for one in of_target] == [one.value.item() for one in wanted]
+            assert [one.standard_error.item() for one in of_target] == [one.standard_error.item() for one in wanted]
+            assert [one.adjusted_for for one in of_target] == [one.adjusted_for for one in wanted]
+
+
+def test_a_source_with_more_sets_of_parents_than_asked_for_has_no_effects_on_all():
+    triangle = ~np.eye(3, dtype=bool)  # each node has 4 sets of parents in its members
+    for most in (3, 4):
+        found = effects_on_all(np.eye(3) + 0.5, triangle, 0, Columns.of("abc"), None, most=most)
+        assert (found is None) == (most == 3)
+
+
+def test_effects_of_one_sign_are_a_range_and_others_are_not_identified():
+    assert certainty([0.4]) == certainty([0.0]) == certainty([0.4, 0.4]) == "identified"
+    assert certainty([0.1, 0.4]) == certainty([-0.1, -0.4]) == "range"
+    assert certainty([0.0, 0.4]) == certainty([-0.1, 0.4]) == "not identified"
+
+
+def test_the_implied_covariance_is_that_of_the_equations():
+    W = np.array([[0.0, 2.0], [0.0, 0.0]])
+    np.testing.assert_allclose(implied_covariance(W, np.array([3.0, 0.5])), [[3.0, 6.0], [6.0, 12.5]])
+
+
+def test_the_standard_error_is_the_spread_over_tables_of_what_the_graph_estimates():
+    rng = np.random.default_rng(1)
+    W = np.zeros((4, 4))
+    W[0, 1], W[0, 2], W[1, 2], W[2, 3] = 0.8, 0.5, -1.0, 0.7
+    v, n = np.array([1.0, 0.5, 2.0, 1.0]), 60
+    dag, free, nothing = W != 0, ~np.eye(4, dtype=bool), np.zeros((4, 4), dtype=bool)
+    (told,) = total_effects(
+        implied_covariance(W, v), class_of(dag, free, dag | nothing), [1], 3, Columns.of("abcd"), Precision(n, 0.0)
+    )
+    assert told.value.item() == pytest.approx(-0.7)
+    found = []
+    for _ in range(4000):
+        X = (rng.standard_normal((n, 4)) * np.sqrt(v)) @ np.linalg.inv(np.eye(4) - W)
+        to_2 = np.linalg.lstsq(X[:, [1, 0]], X[:, 2], rcond=None)[0][0]
+        found.append(to_2 * np.linalg.lstsq(X[:, [2]], X[:, 3], rcond=None)[0][0])
+    assert told.standard_error.item() == pytest.approx(np.std(found), rel=0.05)
+
+
+def test_the_noise_of_a_covariance_of_residuals_is_part_of_the_standard_error():
+    rng = np.random.default_rng(2)
+    W = np.zeros((3, 3))
+    W[0, 1], W[0, 2], W[1, 2] = 0.8, 0.5, -1.0
+    v, noise_std = np.array([1.0, 0.3, 4.0]), 0.01
+    dag = W != 0
+    (told,) = total_effects(implied_covariance(W, v), dag, [1], 2, Columns.of("abc"), Precision(1e12, noise_std))
+    back = np.linalg.inv((np.eye(3) - W) / np.sqrt(v))
+    found = []
+    for _ in range(4000):
+        E = np.triu(rng.standard_normal((3, 3)) * noise_std, k=1)
+        E = E + E.T + np.diag(rng.standard_normal(3) * np.sqrt(2) * noise_std)
+        S = back.T @ (np.eye(3) + E) @ back
+        found.append(np.linalg.solve(S[np.ix_([1, 0], [1, 0])], S[[1, 0], 2])[0])
+    assert told.standard_error.item() == pytest.approx(np.std(found), rel=0.05)
+
+
+@pytest.mark.parametrize(("source", "target", "place"), [("x", "w", (1, 4)), ("z", "y", (0, 3))])
+def test_columns_of_one_variable_with_correlated_noise_have_the_standard_errors_of_a_simulation(source, target, place):
+    """z -> x -> y -> w, where x has two columns, such as indicators, of which at most one is 1."""
+    columns = Columns.of(["z", "x=a", "x=b", "y", "w"], {"x=a": "x", "x=b": "x"})
+    W, v, n = np.zeros((5, 5)), np.array([1.0, 0.6, 0.8, 1.0, 2.0]), 80
+    W[0, 1], W[0, 2], W[1, 3], W[2, 3], W[3, 4] = 0.5, -0.3, 2.0, 1.5, 0.7
+    correlation = np.eye(5)
+    correlation[1, 2] = correlation[2, 1] = -0.8
+    names, dag = list(columns.variables), columns.joined(W != 0)
+    (told,) = total_effects(
+        implied_covariance(W, v, correlation), dag, [names.index(source)], names.index(target), columns, Precision(n, 0)
+    )
+    assert told.value[0, 0] == pytest.approx(np.linalg.inv(np.eye(5) - W)[place])
+    rng, L, found = np.random.default_rng(3), np.linalg.cholesky(correlation), []
+    for _ in range(4000):
+        X = (rng.standard_normal((n, 5)) @ L.T * np.sqrt(v)) @ np.linalg.inv(np.eye(5) - W)
+        estimate = np.zeros((5, 5))
+        for given, child in (([0], [1, 2]), ([1, 2], [3]), ([3], [4])):
+            estimate[np.ix_(given, child)] = np.linalg.lstsq(X[:, given], X[:, child], rcond=None)[0]
+        found.append(np.linalg.inv(np.eye(5) - estimate)[place])
+    assert told.standard_error[0, 0] == pytest.approx(np.std(found), rel=0.05)
+
+
+def test_noise_on_moments_of_residuals_counts_for_columns_of_one_variable_as_a_simulation_says():
+    columns = Columns.of(["x=a", "x=b", "y"], {"x=a": "x", "x=b": "x"})
+    W, v, noise_std = np.zeros((3, 3)), np.array([0.6, 0.8, 1.5]), 0.01
+    W[0, 2], W[1, 2] = 2.0, 1.5
+    R = np.array([[1.0, -0.8, 0.0], [-0.8, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    (told,) = total_effects(
+        implied_covariance(W, v, R), columns.joined(W != 0), [0], 1, columns, Precision(1e12, noise_std)
+    )
+    back, rng, found = np.linalg.inv((np.eye(3) - W) / np.sqrt(v)), np.random.default_rng(4), []
+    for _ in range(4000):
+        E = np.triu(rng.standard_normal((3, 3)) * noise_std, k=1)
+        S = back.T @ (R + E + E.T + np.diag(rng.standard_normal(3) * np.sqrt(2) * noise_std)) @ back
+        found.append(np.linalg.solve(S[:2, :2], S[:2, 2])[0])
+    assert told.standard_error[0, 0] == pytest.approx(np.std(found), rel=0.05)
+
+
+def test_a_nominal_variable_has_an_effect_of_each_of_its_columns():
+    """x has two columns; y = 2 x1 - x2 + z, and z moves both columns of x."""
+    names, owners = ["z", "x=a", "x=b", "y"], {"x=a": "x", "x=b": "x"}
+    columns = Columns.of(names, owners)
+    W = np.zeros((4, 4))
+    W[0, 1], W[0, 2], W[0, 3], W[1, 3], W[2, 3] = 0.5, -0.7, 1.0, 2.0, -1.0
+    dag = columns.joined(W != 0)
+    (effect,) = total_effects(implied_covariance(W, np.ones(4)), dag, [1], 2, columns, None)
+    np.testing.assert_allclose(effect.value[:, 0], [2.0, -1.0])
+    assert effect.standard_error is None
+    (joint,) = total_effects(implied_covariance(W, np.ones(4)), dag, [0, 1], 2, columns, None)
+    np.testing.assert_allclose(joint.value[:, 0], [1.0, 2.0, -1.0])
+
+
+def test_a_variable_with_too_many_sets_of_parents_is_refused(monkeypatch):
+    monkeypatch.setattr(effects, "_MOST_PARENT_SETS", 7)
+    clique = ~np.eye(4, dtype=bool)
+    with pytest.raises(ResultError, match="more than 7 sets of parents"):
+        total_effects(np.eye(4) + 0.5, clique, [0], 1, Columns.of("abcd"), None)
+
+
+def test_a_variable_that_comes_later_has_no_effect_and_that_is_certain():
+    dag = np.array([[False, True], [False, False]])
+    (effect,) = total_effects(np.array([[1.0, 0.5], [0.5, 1.0]]), dag, [1], 0, Columns.of("ab"), Precision(10.0, 0.0))
+    assert (effect.value.item(), effect.standard_error.item()) == (0.0, 0.0)
+
+
+def test_the_effect_of_a_function_of_its_parents_has_no_error_and_others_keep_theirs():
+    """p -> a -> y and p -> y with a = 2 p but for rounding: y may be a function of either."""
+    dag = np.zeros((3, 3), dtype=bool)
+    dag[0, 1] = dag[0, 2] = dag[1, 2] = True
+    W = np.zeros((3, 3))
+    W[0, 1], W[1, 2] = 2.0, 1.0
+    covariance = implied_covariance(W, np.array([1.0, 1e-12, 1.0]))
+    columns, precision = Columns.of(["p", "a", "y"]), Precision(400.0, 0.0)
+    (of_a,) = total_effects(covariance, dag, [1], 2, columns, precision)
+    (of_p,) = total_effects(covariance, dag, [0], 2, columns, precision)
+    assert of_a.standard_error is not None
+    assert np.isnan(of_a.standard_error).all()
+    assert of_p.standard_error == pytest.approx(1.0 / 20.0, rel=0.01)

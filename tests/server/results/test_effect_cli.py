@@ -1,0 +1,255 @@
+"""`fedbnsl effect`: run folders written by hand, effects counted on paper."""
+
+import json
+
+import numpy as np
+import pytest
+
+from command_line import run_command
+from fedbnsl.graphs.files import LearnedGraph, write_all
+from fedbnsl_server.results.effect_cli import _sets_in_words
+from least_result import LEAST_RESULT
+
+WEIGHTS = {("a", "b"): 0.5, ("b", "c"): 2.0}
+
+
+def written(folder, edges, *, weights=WEIGHTS, names="abc", **changes):
+    """A run a -> b -> c with residual variances 4, 3 and 12: the variances are 4, 4 and 28."""
+    folder.mkdir()
+    dag = np.array([[(s, t) in weights for t in names] for s in names])
+    W = np.array([[weights.get((s, t), 0.0) for t in names] for s in names])
+    write_all(LearnedGraph(tuple(names), dag, W, np.array([4.0, 3.0, 12.0])[: len(names)]), folder)
+    result = {
+        **LEAST_RESULT, "variables": list(names), "edges": edges, "graph_class": "cpdag", **changes,
+    }  # fmt: skip
+    (folder / "result.json").write_text(json.dumps(result), encoding="utf-8")
+    return folder
+
+
+def edge(source, target, by="data", **more):
+    weight = WEIGHTS.get((source, target), WEIGHTS.get((target, source)))
+    return {
+        "source": source, "target": target, "weight": weight, "directed": by != "nobody", "directed_by": by, **more
+    }  # fmt: skip
+
+
+DIRECTED = [edge("a", "b", "knowledge"), edge("b", "c", "knowledge")]
+VERDICT = {"assumed": [], "tested": [], "contradicted": [], "directed_by": {}, "draws": 50, "majority": 0.75}
+UNDIRECTED = [edge("a", "b", "nobody"), edge("b", "c", "nobody")]
+
+
+def asked(capsys, run, source, target, *more):
+    outcome = run_command(capsys, "effect", run, "--from", source, "--to", target, "--json", *more)
+    assert outcome.code == 0, outcome.err
+    return json.loads(outcome.out)
+
+
+def test_an_identified_effect_is_the_product_along_the_path_with_its_interval(capsys, tmp_path):
+    """With n = 100: var = (2^2 var(a to b) + 0.5^2 var(b to c)), of which 100 times are 3 / 4 and 12 / 4."""
+    run = written(tmp_path / "run", DIRECTED, estimation={"n_samples": 100, "noise_std": 0.0, "draws": 0})
+    report = asked(capsys, run, "a", "c")
+    assert report["verdict"] == "identified"
+    (row,) = report["effects"]
+    (value,) = row["values"]
+    assert value["effect"] == pytest.approx(1.0)
+    assert value["standard_error"] == pytest.approx(np.sqrt((4 * 3 / 4 + 0.25 * 12 / 4) / 100))
+    half = 1.959964 * np.sqrt((4 * 3 / 4 + 0.25 * 12 / 4) / 100)
+    assert value["interval"] == pytest.approx([1.0 - half, 1.0 + half])
+    assert value["standardised"] == pytest.approx(np.sqrt(4 / 28))
+    assert value["standardised_interval"] == pytest.approx([x * np.sqrt(4 / 28) for x in value["interval"]])
+    assert value["adjusted_for"] == [[[]]]
+
+
+def test_levels_of_a_nominal_variable_have_the_intervals_of_their_correlated_columns(capsys, tmp_path):
+    """y = 0.5 a + 2 b + variance 12; of the inverse of the covariance of a and b, 1 / (v (1 - 0.6^2))."""
+    weights = {("a", "y"): 0.5, ("b", "y"): 2.0}
+    run = written(
+        tmp_path / "run", [{**edge("x", "y"), "weight": 2.0}], weights=weights, names="aby",
+        columns={"a": "x", "b": "x", "y": "y"}, estimation={"n_samples": 100, "noise_std": 0.0, "draws": 0},
+        fit={"x": {
+            "r2": None, "intercept": None, "residual_variance": None, "residual_correlation": [[1.0, -0.6], [-0.6, 1.0]]
+        }},
+    )  # fmt: skip
+    result = json.loads((run / "result.json").read_text(encoding="utf-8"))
+    (run / "result.json").write_text(json.dumps({**result, "variables": ["x", "y"]}), encoding="utf-8")
+    rows = asked(capsys, run, "x", "y")["effects"]
+    assert [row["values"][0]["effect"] for row in rows] == pytest.approx([0.5, 2.0])
+    assert asked(capsys, run, "b", "y")["effects"] == rows[1:], "of one level, named by its column"
+    errors = [row["values"][0]["standard_error"] for row in rows]
+    assert errors == pytest.approx([np.sqrt(12 / 100 / (one * (1 - 0.36))) for one in (4, 3)])
+
+
+def test_each_level_has_a_verdict_of_its_own(capsys, tmp_path):
+    """x - y undirected: either effect is there or 0. Of a, 0 there as well, every graph says 0."""
+    weights = {("a", "y"): 0.0, ("b", "y"): 2.0}
+    run = written(
+        tmp_path / "run", [{**edge("x", "y", "nobody"), "weight": 2.0}], weights=weights, names="aby",
+        columns={"a": "x", "b": "x", "y": "y"}, variables=["x", "y"],
+    )  # fmt: skip
+    report = asked(capsys, run, "x", "y")
+    assert [(row["source"], row["verdict"]) for row in report["effects"]] == [
+        ("a", "no path"),
+        ("b", "not identified"),
+    ]
+    assert report["verdict"] == "differs by column"
+    assert any(line.startswith("of a on y, no path") for line in report["in_words"])
+    assert any(line.startswith("of b on y, not identified") for line in report["in_words"])
+
+
+def test_an_effect_names_the_undecided_arrows_that_it_rests_on_and_is_not_identified(capsys, tmp_path):
+    """a -- b -> c, where the class has a -> b: whichever way it points, c has no effect on a."""
+    shares = {"adjacent": 1.0, "forward": 0.3, "backward": 0.7}
+    open_edge = {**edge("a", "b", "undecided"), "directed": False, "bootstrap": shares}
+    run = written(
+        tmp_path / "run", [open_edge, edge("b", "c")], verdict=VERDICT, paths={"a": {"c": 0.3}, "b": {"c": 1.0}}
+    )
+    report = asked(capsys, run, "a", "c")
+    assert (report["verdict"], report["open"], report["undecided"]) == ("not identified", True, [["a", "b"]])
+    assert report["effects"][0]["values"][0]["effect"] == pytest.approx(1.0)
+    assert report["in_words"][0].startswith(
+        "not identified: the direction of a -> b is open: less than 75 % of the bootstrap draws agree"
+    )
+    assert any("from 'a' to 'c' in 30 % of the 50 bootstrap draws" in line for line in report["in_words"])
+    assert "effect of a on c in the best class" in run_command(capsys, "effect", run, "--from", "a", "--to", "c").out
+    against = asked(capsys, run, "c", "a")
+    assert (against["verdict"], against["open"]) == ("no path", False)
+
+
+def test_an_open_effect_that_the_best_class_lacks_is_never_called_none(capsys, tmp_path):
+    """The class has a -> b, seven draws of ten b -> a: of b on a, its 0 says nothing."""
+    shares = {"adjacent": 1.0, "forward": 0.3, "backward": 0.7}
+    open_edge = {**edge("a", "b", "undecided"), "directed": False, "bootstrap": shares}
+    run = written(tmp_path / "run", [open_edge, edge("b", "c")], verdict=VERDICT, paths={"b": {"a": 0.7, "c": 1.0}})
+    report = asked(capsys, run, "b", "a")
+    assert (report["verdict"], report["undecided"]) == ("not identified", [["a", "b"]])
+    assert report["effects"] == [{"source": "b", "target": "a", "verdict": "not identified", "values": []}]
+    text = run_command(capsys, "effect", run, "--from", "b", "--to", "a").out
+    assert text.startswith("not identified: the direction of a -> b is open")
+    for said in (text, json.dumps(report)):
+        assert "no effect" not in said
+        assert '"identified' not in said
+        assert "+0" not in said
+
+
+def test_an_effect_that_most_draws_have_the_other_way_is_open_without_an_undecided_arrow(capsys, tmp_path):
+    run = written(tmp_path / "run", DIRECTED, verdict=VERDICT, paths={"a": {"b": 1.0}, "c": {"a": 0.3}})
+    assert asked(capsys, run, "a", "b")["verdict"] == "identified"
+    report = asked(capsys, run, "c", "a")
+    assert (report["verdict"], report["open"], report["undecided"]) == ("not identified", True, [])
+    assert report["in_words"][0].startswith("not identified: the direction between 'c' and 'a' is open")
+
+
+@pytest.mark.parametrize(
+    ("sets", "sources", "words"),
+    [
+        ([[[]], [["crp", "plate"]]], ["a"], "nothing, or crp and plate"),
+        ([[["b", "c", "d"]]], ["a"], "b, c and d"),
+        ([[["b"]]] * 5, ["a"], "b, or b, or b, or 2 more sets"),
+        ([[[], ["c"]]], ["a", "b"], "for a nothing, for b c"),
+    ],
+)
+def test_what_was_adjusted_for_is_said_in_words(sets, sources, words):
+    assert _sets_in_words(sets, sources, "target") == words
+
+
+@pytest.mark.parametrize("noise_std", [0.0, 0.01])
+def test_an_effect_against_the_arrows_is_none_but_for_what_noise_hides(noise_std, capsys, tmp_path):
+    estimation = {"n_samples": 100, "noise_std": noise_std, "draws": 0}
+    report = asked(capsys, written(tmp_path / "run", DIRECTED, estimation=estimation), "c", "a")
+    assert any("the noise of privacy hides faint edges" in line for line in report["in_words"]) == bool(noise_std)
+    assert report["verdict"] == "no path"
+    assert "too faint" in report["in_words"][0]
+    (told,) = report["effects"][0]["values"]
+    assert (told["effect"], told["standard_error"], told["interval"]) == (0.0, None, None)
+
+
+def test_a_chain_without_directions_leaves_an_effect_open_and_says_that_0_is_among_the_values(capsys, tmp_path):
+    """a -> b -> c: 0.5; a <- b -> c and a <- b <- c: no effect of a."""
+    run = written(tmp_path / "run", UNDIRECTED)
+    report = asked(capsys, run, "a", "b")
+    assert report["verdict"] == "not identified"
+    assert [value["effect"] for value in report["effects"][0]["values"]] == pytest.approx([0.0, 0.5])
+    assert any("0 is among them" in sentence for sentence in report["in_words"])
+    assert any("no intervals" in sentence for sentence in report["in_words"])
+    assert report["effects"][0]["values"][1]["interval"] is None
+    shown = run_command(capsys, "effect", run, "--from", "a", "--to", "b")
+    assert "effect of a on b" in shown.out
+    assert "not identified" in shown.out
+
+
+def test_units_stand_beside_names(capsys, tmp_path):
+    run = written(tmp_path / "run", DIRECTED, units={"a": "mg/l"})
+    assert asked(capsys, run, "a", "b")["units"] == {"a": "mg/l", "b": None}
+    assert "effect of a (mg/l) on b" in run_command(capsys, "effect", run, "--from", "a", "--to", "b").out
+
+
+def test_effects_of_one_sign_are_a_range(capsys, tmp_path):
+    """a - b, a -> c, b -> c: the effect of a on c is direct, or direct and through b."""
+    weights = {("a", "b"): 0.5, ("b", "c"): 2.0, ("a", "c"): 1.0}
+    edges = [edge("a", "b", "nobody"), edge("b", "c"), {**edge("b", "c"), "source": "a"}]
+    report = asked(capsys, written(tmp_path / "run", edges, weights=weights), "a", "c")
+    assert report["verdict"] == "range"
+    values = report["effects"][0]["values"]
+    assert [value["effect"] for value in values] == pytest.approx([1.0, 2.0])
+    assert [value["adjusted_for"] for value in values] == [[[["b"]]], [[[]]]]
+
+
+def test_variables_that_are_set_together_have_joint_effects(capsys, tmp_path):
+    report = asked(capsys, written(tmp_path / "run", DIRECTED), "a", "c", "--from", "b")
+    assert [row["source"] for row in report["effects"]] == ["a", "b"]
+    assert [row["values"][0]["effect"] for row in report["effects"]] == pytest.approx([0.0, 2.0])
+
+
+def test_directions_by_assumption_are_said_to_matter(capsys, tmp_path):
+    edges = [edge("a", "b", "assumption"), edge("b", "c", "assumption")]
+    run = written(tmp_path / "run", edges, graph_class="dag-equal-variance")
+    assert any(
+        "2 edges have their directions by the assumption" in text for text in asked(capsys, run, "a", "c")["in_words"]
+    )
+
+
+def test_what_cannot_be_answered_is_refused_with_the_reason(capsys, tmp_path):
+    run = written(tmp_path / "run", DIRECTED, levels={"a": ["m", "w"]})
+    for words, said in (
+        (["--from", "x", "--to", "c"], "'x' is not a variable of the run, which has 'a', 'b', 'c'"),
+        (["--from", "b=no", "--to", "c"], "'b' is one column: name it without a level"),
+        (["--from", "a=w", "--to", "c"], "'a' is one column, 'm' is 0, 'w' is 1: name it without a level"),
+        (["--from", "c", "--to", "c"], "expected different variables"),
+    ):
+        outcome = run_command(capsys, "effect", run, *words)
+        assert outcome.code == 2
+        assert said in outcome.err
+    (run / "lgbn.json").unlink()
+    outcome = run_command(capsys, "effect", run, "--from", "a", "--to", "c")
+    assert outcome.code == 9
+    assert "lgbn.json, which effects are computed from" in outcome.err
+
+
+def test_a_simulated_run_of_a_class_answers(capsys, tmp_path):
+    data, run = tmp_path / "data", tmp_path / "run"
+    synth = ["--nodes", 5, "--edges", 5, "--sites", 3, "--rows", 500, "--seed", 3]
+    assert run_command(capsys, "data", "synth", *synth, "--out", data).code == 0
+    settings = ["--set", "graph_class=cpdag"]
+    assert run_command(capsys, "simulate", "lean", "--data", data, *settings, "--out", run).code == 0
+    first = json.loads((run / "result.json").read_text(encoding="utf-8"))["edges"][0]
+    report = asked(capsys, run, first["source"], first["target"])
+    values = [value["effect"] for value in report["effects"][0]["values"]]
+    assert any(value != 0.0 for value in values)
+    assert (report["verdict"] == "identified") == (len(values) == 1)
+
+
+def test_nothing_is_adjusted_for_where_the_target_is_a_cause():
+    assert _sets_in_words([[["target"]], [["target", "crp"]]], ["age"], "target") == "- (target is a cause)"
+    assert _sets_in_words([[["target"]], [["crp"]]], ["age"], "target") == "target, or crp"
+
+
+def test_of_two_variables_that_are_set_the_one_before_the_other_has_no_path_past_it(capsys, tmp_path):
+    run = written(tmp_path / "run", DIRECTED)
+    report = asked(capsys, run, "a", "c", "--from", "b")
+    (words,) = (text for text in report["in_words"] if text.startswith("of a on c"))
+    assert words == (
+        "of a on c, no path: in no graph of the best class does a directed path lead from 'a', past the others that "
+        "are set, to 'c'; an effect that is too faint for these rows would look the same"
+    )
+    nothing = asked(capsys, run, "b", "a", "--from", "c")["in_words"]
+    assert [text for text in nothing if text.startswith("no path: ") and "lead from 'b' and 'c' to 'a'" in text]

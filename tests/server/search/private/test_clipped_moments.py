@@ -1,0 +1,143 @@
+"""What shortening does to the moments of Gaussian records, against many drawn ones."""
+
+import math
+
+import numpy as np
+import pytest
+
+from fedbnsl_server.search.private.clipped_moments import records_worth, room, shortening
+from fedbnsl_server.search.private.released_likelihood import Release
+
+ROWS = 200_000
+
+
+def shortened(P: np.ndarray, norm_bound: float, constant: float, *, whole: float = 1.0) -> tuple[np.ndarray, float]:
+    """Mean of w z z' and of w over records, a share of which counts."""
+    Z = np.random.default_rng(1).standard_normal((ROWS, len(P))) @ np.linalg.cholesky(P).T
+    w = np.minimum(1.0, norm_bound**2 / ((Z**2).sum(axis=1) + constant**2))
+    return whole * (Z * w[:, None]).T @ Z / ROWS, whole * float(w.mean())
+
+
+def covariance(d: int) -> np.ndarray:
+    rng = np.random.default_rng(d)
+    B = rng.standard_normal((d, d))
+    return B @ B.T / d + np.diag(rng.uniform(0.05, 1.0, d))
+
+
+def off(S: np.ndarray, P: np.ndarray) -> float:
+    """By how much moments differ from those they should be proportional to, in units of a typical variance."""
+    difference = S / S.trace() - P / P.trace()
+    return float(np.abs(difference).max() * P.trace() / np.median(P.diagonal()))
+
+
+@pytest.mark.parametrize("share", [0.5, 0.7, 3.0], ids=["short", "as in the plan", "hardly any is shortened"])
+@pytest.mark.parametrize("d", [3, 20])
+def test_moments_are_what_they_would_be_without_shortening(d: int, share: float) -> None:
+    P = covariance(d)
+    norm_bound, constant = share * math.sqrt(P.trace()), math.sqrt(0.1 * d)
+    S, weight = shortened(P, norm_bound, constant)
+    bias, _ = shortening(0.01 * P, size=S.trace(), weight=weight, norm_bound=norm_bound, constant=constant)
+    assert off(S + bias, P) < 0.02
+    if share < 1.0:
+        assert off(S, P) > 3 * off(S + bias, P)
+
+
+@pytest.mark.parametrize("share", [0.4, 0.8, 3.0], ids=["nearly all are shortened", "some are", "hardly any is"])
+def test_records_without_a_constant_tell_their_lengths_by_themselves(share: float) -> None:
+    P = covariance(6)
+    norm_bound = share * math.sqrt(P.trace())
+    S, _ = shortened(P, norm_bound, 0.0)
+    bias, _ = shortening(7.0 * P, size=S.trace(), weight=math.nan, norm_bound=norm_bound, constant=0.0)
+    assert off(S + bias, P) < 0.02
+    if share < 1.0:
+        assert off(S, P) > 3 * off(S + bias, P)
+
+
+def test_records_that_count_as_zeros_change_only_a_factor() -> None:
+    P = covariance(4)
+    whole, part = (shortened(P, 1.5, 0.6, whole=share) for share in (1.0, 0.7))
+    one, other = (
+        shortening(P, size=S.trace(), weight=weight, norm_bound=1.5, constant=0.6, complete=share).bias
+        for (S, weight), share in ((whole, 1.0), (part, 0.7))
+    )
+    assert other == pytest.approx(0.7 * one, rel=1e-6)
+
+
+@pytest.mark.parametrize(("size", "weight"), [(-1.0, 0.5), (1.0, -0.1), (math.nan, 0.5), (1.0, math.nan)])
+def test_where_noise_hides_the_records_nothing_is_added(size: float, weight: float) -> None:
+    bias, stretch = shortening(np.eye(3), size=size, weight=weight, norm_bound=1.0, constant=0.5)
+    assert not bias.any()
+    assert stretch == 1.0
+
+
+def test_a_release_is_taken_back_in_its_own_residuals() -> None:
+    S = covariance(5)
+    A = (np.eye(5) - np.triu(np.full((5, 5), 0.3), 1)) / np.linspace(0.5, 2.0, 5)
+    P = A.T @ S @ A
+    norm_bound = 0.7 * math.sqrt(P.trace())
+    moments, weight = shortened(P, norm_bound, 0.7)
+    release = Release(moments, 0.01, A, weight, norm_bound, 0.7)
+    assert off(release.unshortened(5.0 * S).moments, P) < 0.02
+
+
+@pytest.mark.parametrize(("d", "share"), [(4, 0.5), (4, 3.0), (20, 0.7)])
+def test_moments_follow_noise_by_its_stretch(d: int, share: float) -> None:
+    """If what is taken back is that of the moments themselves: a fixed point, from sums without noise and with it."""
+    P = np.eye(d)
+    norm_bound, constant = share * math.sqrt(d), 1.0
+    S, weight = shortened(P, norm_bound, constant)
+    S = np.eye(d) * S.trace() / d  # without sampling error
+    noise = np.zeros((d, d))
+    noise[0, 1] = noise[1, 0] = 0.02 * S[0, 0]
+    known, stretch = S + noise, 1.0
+    for _ in range(30):
+        bias, stretch = shortening(known, size=S.trace(), weight=weight, norm_bound=norm_bound, constant=constant)
+        known = S + noise + bias
+    assert known[0, 1] / noise[0, 1] == pytest.approx(stretch, rel=0.05)
+    assert stretch == pytest.approx(1.0, abs=0.01) if share == 3.0 else stretch > 1.2
+
+
+def of_levels() -> np.ndarray:
+    """Rare yes and no that go together, and grades that follow from them, as records of variance 1."""
+    rng = np.random.default_rng(4)
+    first = rng.random(ROWS) < 0.1
+    second = rng.random(ROWS) < np.where(first, 0.6, 0.1)
+    grade = np.minimum(rng.integers(0, 3, ROWS) + first + second, 3)
+    X = np.column_stack([first, second, grade]).astype(float)
+    return np.asarray((X - X.mean(axis=0)) / X.std(axis=0))
+
+
+def error_with(wide: float, Z: np.ndarray) -> float:
+    """The largest error of a correlation, where scales are so many times as wide; the mean of the records is known."""
+    P, norm_bound = Z.T @ Z / len(Z), 0.7 * math.sqrt(3)
+    z = Z / wide
+    w = np.minimum(1.0, norm_bound**2 / ((z**2).sum(axis=1) + 1.0))
+    S = (z * w[:, None]).T @ z / len(z)
+    bias, _ = shortening(P, size=S.trace(), weight=float(w.mean()), norm_bound=norm_bound, constant=1.0)
+    size = np.sqrt((S + bias).diagonal())
+    return float(np.abs((S + bias) / size / size[:, None] - P).max())
+
+
+def test_the_less_noise_the_nearer_are_moments_of_levels_to_those_of_records_as_they_are() -> None:
+    Z = of_levels()
+    wide = [
+        room(noise, ROWS, d=3, norm_bound=0.7 * math.sqrt(3), constant=1.0, levels=True) for noise in (1.0, 0.003, 1e-6)
+    ]
+    errors = [error_with(one, Z) for one in wide]
+    assert wide[0] == 1.0, "noise that is beyond all else is not made larger"
+    assert errors[0] > 0.05
+    assert errors[0] > 2 * errors[1] > 10 * errors[2]
+    assert errors[2] < 0.005
+
+
+def test_numbers_that_measure_are_shortened_as_before_where_wider_scales_would_be_felt() -> None:
+    asked = {"d": 8, "norm_bound": 0.7 * math.sqrt(8), "constant": 1.0}
+    assert room(0.01, 2500.0, levels=False, **asked) == 1.0  # half of the sampling error
+    assert room(0.0025, 2500.0, levels=False, **asked) == pytest.approx(2.0)  # of which the noise grows fourfold
+    assert room(0.008, 2500.0, levels=True, **asked) > room(0.008, 2500.0, levels=False, **asked)
+
+
+def test_what_shortening_may_have_done_to_levels_counts_as_an_error_of_so_many_records() -> None:
+    assert records_worth(5000.0, 0.0) == 5000.0
+    assert records_worth(1e12, 0.07) == pytest.approx(1 / 0.03**2)
+    assert records_worth(100.0, 0.5) < 100.0
